@@ -1,7 +1,7 @@
-//! Administration: a row for each SQL function, with its arguments and the operation whose result it returns as JSON.
+//! SQL functions for administration: a row for each, with its arguments and the operation whose result it returns as JSON.
 //!
-//! An argument is an `Option` in functions that accept null for another argument: PostgreSQL does not call other functions
-//! with nulls.
+//! An argument is an `Option` if the function accepts null for another argument: PostgreSQL does not call other functions with
+//! nulls.
 
 use super::{json_functions, required, run, with_options};
 use crate::catalog::cluster::check_may_change;
@@ -128,7 +128,7 @@ fn recover_moves() -> i64 {
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn run_command(db: &str, command: Json, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
-    // Other commands are more than what one call of the router's does.
+    // Only this command: others can still fail after their writes, so their shards must not commit first.
     let _call = command::builds_indexes(&command).then(|| sole_call::Call::of(fcinfo));
     match command::run(db, &command) {
         Ok(answer) => RawJsonb::from_bytes(&answer),

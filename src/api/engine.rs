@@ -88,7 +88,7 @@ fn moves(before: RawJsonb, after: RawJsonb, paths: Array<'_, &str>) -> bool {
 }
 
 thread_local! {
-    /// The last environment of `distinct_values`, with its text: it is the same for all documents of a statement.
+    /// The last environment of `distinct_values`, with its text. All documents of a statement have the same one.
     static LAST_ENVIRONMENT: RefCell<(String, Environment)> = RefCell::new((String::new(), Environment::default()));
 }
 

@@ -1,4 +1,4 @@
-//! What routers and other shards ask a shard first.
+//! The functions that routers and other shards call first on a shard.
 
 use super::{given, run};
 use crate::ownership::node;
@@ -44,7 +44,7 @@ fn identity() -> String {
     run(|| Ok(node::as_donor()?.to_string()))
 }
 
-/// STABLE and without columns, so that the statement asks before it pulls anything.
+/// STABLE and without columns, so that the statement checks the donor before it pulls anything.
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, requires = ["catalog"])]
 fn check_donor(found: Option<&str>, expected: Option<&str>) -> bool {
     given!(found, expected);

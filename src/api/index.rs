@@ -1,5 +1,5 @@
-//! The functions in the definitions of indexes, which `protocol::sql` declares and describes, and the operator class of
-//! entries.
+//! The functions in the definitions of indexes, and the operator class of entries. `protocol::sql` declares and describes the
+//! functions.
 
 use super::engine::document;
 use super::run;
@@ -24,7 +24,7 @@ fn index_key(doc: RawJsonb, keys: &str, position: i32, fcinfo: pg_sys::FunctionC
     with_index(fcinfo, keys, |index| Ok(index.key(document(&doc)?, usize::try_from(position).unwrap_or(0))))
 }
 
-/// A column of its own, as searches may look at documents that the index does not contain and must not fail.
+/// A separate index column, as searches may read documents that the index does not contain, and must not fail on them.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]
 fn check_index_key(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     with_index(fcinfo, keys, |index| {
@@ -90,7 +90,7 @@ fn entries_meet(entries: Array<'_, &[u8]>, ranges: Array<'_, &[u8]>) -> bool {
     let mut ranges = pairs(&ranges);
     ranges.retain(|(lo, hi)| lo < hi);
     ranges.sort_unstable();
-    // Apart from each other, in order: each entry is compared with one.
+    // The ranges become disjoint and ordered: each entry is compared with one.
     ranges.dedup_by(|next, before| {
         let meets = next.0 <= before.1;
         if meets {
@@ -118,7 +118,7 @@ fn entries_search(
     gin::search(&pairs(&ranges), gin::Search { count, partial, extra })
 }
 
-/// `comparePartial` of the operator class: 0 in the range, 1 beyond it.
+/// `comparePartial` of the operator class: 0 in the range, 1 after it.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn entries_compare(_lo: &[u8], key: &[u8], _strategy: i16, extra: Internal) -> i32 {
     i32::from(gin::is_beyond(key, extra))

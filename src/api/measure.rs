@@ -1,4 +1,4 @@
-//! The sizes of what a shard has. `protocol::measure` declares and describes these functions.
+//! Functions that measure a shard's documents. `protocol::measure` declares and describes them.
 
 use super::given;
 use crate::ownership::measure;

@@ -1,7 +1,8 @@
-//! Every SQL function: it unpacks its arguments, calls what does the work, and returns the result or raises the error.
+//! All SQL functions. Each converts its arguments, calls the module that does the work, and returns the result or raises the
+//! error.
 //!
 //! * [`administration`], [`reads`], [`writes`], [`status`]: schema `docshard`, for users.
-//! * [`handshake`], [`shard`], [`shard_access`], [`measure`]: what routers and other shards call on a shard.
+//! * [`handshake`], [`shard`], [`shard_access`], [`measure`]: functions that routers and other shards call on a shard.
 //! * [`engine`], [`index`]: the document engine, as functions for statements and index expressions.
 
 pub mod administration;
@@ -47,13 +48,13 @@ fn with_options<T>(
     work(&options)
 }
 
-/// PostgreSQL does not call a function with a null unless the function accepts one for some argument. Such a function
-/// refuses null for its other arguments.
+/// Returns an error for a null argument. PostgreSQL does not call a function with a null, unless the function accepts one for
+/// some argument; such a function must check the others.
 fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
     argument.ok_or_else(|| Error::null(format!("argument \"{name}\" must not be null")))
 }
 
-/// Redefines arguments that are required as variables of the same names.
+/// Redefines required arguments as variables of the same names.
 macro_rules! given {
     ($($argument:ident),+) => {
         $(let $argument = $crate::api::required($argument, stringify!($argument)).unwrap_or_else(|e| e.raise());)+

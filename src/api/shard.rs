@@ -1,4 +1,4 @@
-//! What routers call on a shard. `protocol` declares and describes these functions.
+//! Functions that routers call on a shard. `protocol` declares and describes them.
 
 use super::{given, required, run};
 use crate::migration;
@@ -141,7 +141,7 @@ fn update_document(
     })
 }
 
-/// The statement that calls it has found and locked the row at `place`.
+/// The calling statement has found and locked the row at `place`.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn put_document(
     collection: i32,
@@ -188,7 +188,7 @@ fn update_next(
     })
 }
 
-/// The final function of the aggregate: how many documents matched, and how many changed.
+/// The final function of the aggregate; returns how many documents matched, and how many changed.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn update_done(state: Internal) -> Vec<i64> {
     let done = aggregate_state::finished::<Updating>(state).map(Updating::finish).unwrap_or_default();
@@ -245,7 +245,7 @@ fn drop_table_index(index: i32) {
 #[pg_extern(schema = "docshard_internal", stable, parallel_safe, requires = ["catalog"])]
 fn current_document(collection: i32, skey: &[u8], id: &[u8]) -> Option<RawJsonb> {
     run(|| {
-        // No key is between this one and itself with a zero byte more.
+        // No key lies between this one and the same one with a zero byte added.
         access::require_captured(collection, skey, Some(&[skey, &[0]].concat()))?;
         table::document(collection, skey, id)
     })
@@ -278,7 +278,7 @@ fn pack_part(
 ) -> TableIterator<'static, (name!(documents, i64), name!(packed, String))> {
     given!(collection, skey);
     TableIterator::new(run(|| {
-        // With an `id`, the end is behind some of its shard key's documents.
+        // With an `id`, the end lies after some documents of its shard key.
         let end = next_skey.map(|next| if next_id.is_some() { [next, &[0]].concat() } else { next.to_vec() });
         access::require_captured(collection, skey, end.as_deref())?;
         clone_parts::pack(collection, (skey, id), (next_skey, next_id))

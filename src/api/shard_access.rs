@@ -21,8 +21,8 @@ fn texts(array: &[String]) -> Vec<&str> {
     array.iter().map(String::as_str).collect()
 }
 
-/// Lets a router use this database as `role`, which is created if it does not exist. For superusers. A null
-/// `verifier` (SCRAM-SHA-256) leaves the password unchanged.
+/// Allows a router to use this database as `role`, which is created if it does not exist. For superusers. A null `verifier`
+/// (SCRAM-SHA-256) leaves the password unchanged.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn accept_router(role: Option<&str>, verifier: default!(Option<&str>, "NULL")) {
     given!(role);

@@ -102,7 +102,7 @@ fn shard_health(
     }))
 }
 
-/// It runs as the owner of the extension, as other roles see less.
+/// It runs as the extension's owner, as other roles see less.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn node_health() -> String {
     health::of_this_node().unwrap_or_else(|e| e.raise())

@@ -82,21 +82,21 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
     })
 }
 
-/// Inserts the first column of a query, in batches, so that memory stays flat.
+/// Inserts the first column of a query, in batches, so that memory does not grow.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn insert_select(ns: &str, query: &str) -> RawJsonb {
     const BATCH: usize = 2000;
     run(|| {
         namespace::split(ns)?;
         let snapshot = ActiveSnapshot::of_statement();
-        // The cast sees to it that what comes is jsonb, whatever the query has.
+        // The cast makes sure that the column is jsonb.
         let query = query.trim_end().trim_end_matches(';');
         let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
         let mut rows = spi::cursor::Cursor::open(&documents, &[])?;
         drop(snapshot);
         let mut inserted = 0;
         loop {
-            // All of a batch is read before the first of it is sent, as the query may send things to shards itself.
+            // The whole batch is read before its first document is sent, as the query may itself send statements to shards.
             let mut batch = Vec::new();
             while batch.len() < BATCH
                 && let Some(row) = rows.next_row()?
@@ -238,7 +238,7 @@ fn returned(operation: FindAndModify<'_>, ns: &str) -> Result<Option<RawJsonb>> 
     Ok(operation.run(ns)?.0.map(|document| RawJsonb::from_bytes(&document)))
 }
 
-/// Runs one of the drivers' functions; without an `update` the document is deleted.
+/// Runs one of the drivers' findOneAnd… functions; without an `update` the document is deleted.
 fn find_one_and(
     ns: &str,
     filter: &Json,

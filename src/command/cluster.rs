@@ -28,7 +28,7 @@ pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(json!({"map": map, "hosts": hosts, "connStrings": {}})))
 }
 
-/// All sessions then read the catalog again. As that is expensive, it takes the right to change settings.
+/// Makes all sessions read the catalog again. That is expensive, so it requires the right to change settings.
 pub fn flush_router_config(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::SET_SETTING, || {
         change::announce();
@@ -62,7 +62,7 @@ pub fn move_chunk(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::MOVE_RANGE, || range.run_of_chunk(ns))
 }
 
-/// One bound alone means the chunk that starts or ends there.
+/// A single bound means the chunk that starts or ends there.
 pub fn move_range(request: &Request<'_>) -> Result<Reply> {
     let (min, max, force_jumbo) =
         (request.fields.get("min"), request.fields.get("max"), request.fields.flag("forceJumbo"));
@@ -85,7 +85,7 @@ pub fn update_zone_key_range(request: &Request<'_>) -> Result<Reply> {
     })
 }
 
-/// `maxTimeMS` limits the wait for moves under way.
+/// `maxTimeMS` limits the wait for running moves.
 pub fn balancer_stop(request: &Request<'_>) -> Result<Reply> {
     let wait = request.max_time_ms()?.unwrap_or(60_000);
     request.answer(&table::STOP_BALANCER, || balancer::stop(wait))

@@ -1,4 +1,4 @@
-//! Databases, collections and indexes: made, dropped, listed, measured.
+//! Commands that create, drop, list and measure databases, collections and indexes.
 
 use super::find::listing;
 use super::reply::{Node, Reply, integer};
@@ -53,7 +53,7 @@ pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::DROP_DATABASE, || shards::drop_database(request.db))
 }
 
-/// Checks for which MongoDB has error codes of their own.
+/// Makes the checks for which MongoDB has special error codes.
 fn check_index(fields: &Arguments<'_>) -> Result<()> {
     fields.check_conflicts(table::INDEX_CONFLICTS)?;
     if let Some(given) = fields.get("expireAfterSeconds").filter(|given| number(given).is_none()) {

@@ -1,8 +1,8 @@
-//! The cursors of this session: what `find` leaves for `getMore`.
+//! The cursors of this session, from which `getMore` reads.
 //!
-//! A cursor over documents is a holdable portal of PostgreSQL's (see `pg::held`), so memory does not grow with the result.
-//! It lives as long as the session, and longer than no rollback of the transaction that opened it; one that nobody asked
-//! for ten minutes is closed when the session next uses cursors.
+//! A cursor over documents is a holdable portal of PostgreSQL's (see `pg::spi::cursor`), so memory does not grow with the
+//! result. It ends with the session, or if the transaction that opened it is rolled back. A cursor that has not been used for
+//! ten minutes is closed when the session next uses cursors.
 
 use super::reply::{Node, Reply, integer};
 use crate::pg::error::{Error, Result};
@@ -15,9 +15,9 @@ use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-/// The default size of a first batch: MongoDB's number.
+/// The default size of a first batch, the same as MongoDB's.
 pub const FIRST_BATCH: usize = 101;
-/// A batch ends with the document that reaches this size: MongoDB's number.
+/// A batch ends with the document that reaches this size, the same as MongoDB's.
 const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
 /// The most documents that are read from a portal at once.
 const MAX_STEP: usize = 256;
@@ -64,7 +64,7 @@ impl Batch {
 
 #[derive(Debug)]
 pub struct Opening<'a> {
-    /// getMore must name it
+    /// the namespace that getMore must give
     pub namespace: &'a str,
     pub batch: usize,
     /// the cursor is closed after its first batch
@@ -108,7 +108,7 @@ fn begin(opening: &Opening<'_>, id: i64, portal: Option<String>, pending: VecDeq
 /// Returns at most `limit` further documents.
 pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
     close_idle();
-    // The cursor is not in the table while it is read, so an error removes it.
+    // The cursor is removed from the table while it is read, so an error closes it.
     let Some(mut cursor) = CURSORS.with_borrow_mut(|cursors| cursors.remove(&id)) else { return Err(not_found(id)) };
     let put_back = |cursor| CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));
     if cursor.namespace != namespace {
@@ -158,7 +158,7 @@ fn gone(id: i64, error: Error) -> Error {
     if &error.sqlstate == b"34000" { not_found(id) } else { error }
 }
 
-/// Ids differ also between sessions, so that they are unique in the log of a connection pooler.
+/// Returns an id. Ids differ also between sessions, so that they are unique in the log of a connection pooler.
 fn new_id() -> i64 {
     loop {
         let bytes = bson::oid::ObjectId::new().bytes();
@@ -172,7 +172,7 @@ fn new_id() -> i64 {
     }
 }
 
-/// Errors are ignored: such a cursor is gone already.
+/// Closes cursors that have not been used. Ignores errors: such a cursor is closed already.
 fn close_idle() {
     let idle: Vec<Cursor> = CURSORS.with_borrow_mut(|cursors| {
         let is_idle = |cursor: &Cursor| cursor.may_expire && cursor.used.elapsed() > IDLE;
@@ -191,7 +191,7 @@ impl Cursor {
         let mut largest = 1024;
         while self.pending.len() < count && bytes < MAX_BATCH_BYTES {
             let Some(portal) = &self.portal else { return Ok(()) };
-            // Read fewer at once if documents are large.
+            // Read fewer rows at once if documents are large.
             let room = ((MAX_BATCH_BYTES - bytes) / largest).clamp(1, MAX_STEP);
             let wanted = (count - self.pending.len()).min(room);
             let Some(rows) = cursor::fetch(portal, wanted)? else {

@@ -1,4 +1,4 @@
-//! count, distinct, findAndModify.
+//! The commands count, distinct and findAndModify.
 
 use super::reply::{Node, Reply, integer};
 use super::request::Request;
@@ -28,7 +28,7 @@ pub fn counted<'a>(request: &Request<'a>) -> Result<Count<'a>> {
     })
 }
 
-/// A limit of 0 means no limit, and a negative one its absolute value. Unlike other numbers of commands, it must be an
+/// Returns the limit; 0 means no limit, and a negative one its absolute value. Unlike other numbers in commands, it must be an
 /// integer.
 fn count_limit(json: &Json) -> Result<u64> {
     let number = number(json).ok_or_else(|| Error::new(Kind::BadValue, "limit value is not a valid number"))?;

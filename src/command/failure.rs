@@ -1,4 +1,4 @@
-//! Errors as answers.
+//! Errors as MongoDB's answers.
 
 use super::reply::{Node, Reply, integer};
 use crate::operation::errors::{code, is_ours, write_error};
@@ -10,8 +10,8 @@ use docshard_core::values::document::value::Value;
 /// True for errors that must be raised, because they must end the transaction:
 ///
 /// - the statement was cancelled (57014), or the server shuts the session down (57P);
-/// - a serialization failure or deadlock (class 40) in a transaction block, or with one snapshot for the transaction: only
-///   the client can repeat all of it. Otherwise the command is the whole transaction and returns `WriteConflict`;
+/// * a serialization failure or deadlock (class 40) in a transaction block, or with one snapshot for the transaction: only the
+///   client can repeat the whole transaction. Otherwise the command is the whole transaction and returns `WriteConflict`;
 /// - the server's own state is in doubt (XX001, XX002).
 pub fn must_end_transaction(error: &Error) -> bool {
     match &error.sqlstate {

@@ -1,4 +1,4 @@
-//! find, getMore, killCursors, explain.
+//! The commands find, getMore, killCursors and explain.
 
 use super::cursors::{self, FIRST_BATCH, Opening};
 use super::reply::Reply;
@@ -17,7 +17,7 @@ use serde_json::{Map, Value as Json, json};
 const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
 const CURSOR_OPTIONS: Fields = &[&[may("batchSize", Type::Count)]];
 
-/// The options of a find as an option document of `docshard.find`.
+/// Returns the options of a find in the form of `docshard.find`'s options.
 fn options_of(fields: &Arguments<'_>) -> Json {
     let names = table::FIND.options.iter().flat_map(|group| group.iter()).map(|field| field.name);
     Json::Object(names.filter_map(|name| Some((name.to_owned(), fields.get(name)?.clone()))).collect::<Map<_, _>>())
@@ -45,7 +45,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         }
         return Ok(cursors::open_over(&opening, found)?.reply("firstBatch", &namespace));
     }
-    // A portal that outlives the transaction is made of a statement, whose arguments are text.
+    // A portal that outlives the transaction needs a statement, whose arguments are text.
     let (filter, options) = (filter.text(), options_of(fields).to_string());
     let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options)];
     let found = cursors::open(&opening, "SELECT docshard.find($1, $2::json, $3::json)", &params)?;

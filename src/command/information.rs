@@ -1,4 +1,4 @@
-//! What the server says about itself: ping, hello, buildInfo, listCommands, getLastError.
+//! Commands about the server: ping, hello, buildInfo, listCommands, getLastError.
 
 use super::reply::{Node, Reply};
 use super::request::Request;
@@ -11,10 +11,10 @@ use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES};
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
 
-/// The version of MongoDB that commands and answers conform to, and its wire protocol version.
+/// The version of MongoDB that commands and answers follow, and its wire protocol version.
 const MONGODB: (&str, [i32; 4], i32) = ("6.0.0", [6, 0, 0, 0], 17);
 
-/// The outcome of this session's last command, for getLastError.
+/// The result of this session's last command, for getLastError.
 #[derive(Debug, Default)]
 struct Last {
     /// the role that ran it: others must not see its error
@@ -46,7 +46,7 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
                 _ => None,
             };
             if request.spec.writes {
-                // As in MongoDB, an insert counts nothing here.
+                // As in MongoDB, `n` is 0 after an insert.
                 last.n = if request.spec.name == "insert" { 0 } else { number(reply.get("n")).unwrap_or(0) };
             }
             if request.spec.name == "update" {

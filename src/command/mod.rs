@@ -1,16 +1,16 @@
-//! `docshard.run_command(db, command)`: MongoDB's command documents, answered as its server would.
+//! `docshard.run_command(db, command)`: runs MongoDB's command documents and answers as MongoDB's server would.
 //!
-//! * [`table`]: every command as data: its names, its fields with their types, where it may run, and what runs it.
-//! * [`request`]: what an entry is, and a command document, checked against one.
-//! * [`reply`], [`failure`]: answers and errors in MongoDB's shapes, and which errors are never shaped.
+//! * [`table`]: all commands as data: name, fields with their types, the database where each may run, and its function.
+//! * [`request`]: the form of an entry, and the check of a command document against it.
+//! * [`reply`], [`failure`]: answers and errors in MongoDB's form, and the errors that must be raised instead.
 //! * [`documents`], [`write`], [`find`], [`cursors`]: the commands for documents.
-//! * [`collections`], [`cluster`], [`information`]: the others.
+//! * [`collections`], [`cluster`], [`information`]: the other commands.
 //!
-//! What a command does is an operation (`crate::operation`), as of an SQL function of schema `docshard`: whoever may execute
-//! that function may run the command, and nobody else. The entries of [`table`] say which.
+//! A command runs an operation (`crate::operation`), as an SQL function of schema `docshard` does. A role may run the command if
+//! and only if it may execute that function. The entries of [`table`] name the functions.
 //!
-//! INVARIANT: a command runs in a subtransaction. What answers `ok: 0` has left nothing behind; what must end the whole
-//! transaction (a cancel, a serialization failure in a transaction block) is raised as PostgreSQL's ERROR.
+//! INVARIANT: a command runs in a subtransaction. A command that answers `ok: 0` has changed nothing; an error that must end the
+//! whole transaction (a cancel, a serialization failure in a transaction block) is raised as PostgreSQL's ERROR.
 
 pub mod cluster;
 pub mod collections;
@@ -34,7 +34,7 @@ use docshard_core::error::Kind;
 use reply::Reply;
 use request::Request;
 
-/// Runs a command and returns the answer as jsonb. Errors are those that must end the transaction.
+/// Runs a command and returns the answer as jsonb. Returns only errors that must end the transaction.
 pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
     match answer(db, command) {
         Ok(bytes) => Ok(bytes),

@@ -1,4 +1,4 @@
-//! Answers.
+//! Answers of commands.
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -20,7 +20,7 @@ pub enum Node {
 }
 
 impl From<Json> for Node {
-    /// JSON of our own making, with Extended JSON inside.
+    /// Converts JSON that docshard has made, with Extended JSON in it.
     fn from(json: Json) -> Self {
         Node::Value(ext_json::from_json(&json).unwrap_or(Value::Null))
     }

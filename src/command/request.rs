@@ -1,4 +1,4 @@
-//! Commands as data, and a command document, checked against its entry.
+//! Commands as data, and the check of a command document against its entry.
 
 use super::reply::Reply;
 use crate::catalog::namespace;
@@ -23,13 +23,13 @@ pub struct Command {
     /// the first field is a collection's name
     pub is_of_collection: bool,
     pub fields: Fields,
-    /// what excludes what of these
+    /// combinations of fields that are errors
     pub conflicts: &'static [Conflict],
-    /// the operations that the command may run; the caller needs the right to each that it does run
+    /// the operations that the command may run; the caller needs the right to each one that it does run
     pub operations: &'static [&'static Operation],
     pub admin_only: bool,
     pub writes: bool,
-    /// what it does
+    /// a short description
     pub help: &'static str,
     pub run: Run,
 }
@@ -56,13 +56,13 @@ const TRANSACTIONAL: &[&str] = &["txnNumber", "autocommit", "startTransaction", 
 #[derive(Debug)]
 pub struct Request<'a> {
     pub db: &'a str,
-    /// as given, perhaps an alias
+    /// the name in the document, perhaps an alias
     pub name: &'a str,
     /// all commands
     pub commands: &'static [Command],
-    /// its entry
+    /// the command's entry
     pub spec: &'static Command,
-    /// without the first one
+    /// the fields after the first one
     pub fields: Arguments<'a>,
     /// the value of the first field
     pub target: &'a Json,

@@ -1,4 +1,4 @@
-//! Every command, as data.
+//! All commands, as data.
 
 use super::reply::Reply;
 use super::request::{Command, Run};

@@ -1,4 +1,4 @@
-//! insert, update, delete: batches whose operations succeed or fail one by one.
+//! The commands insert, update and delete: batches whose operations succeed or fail one by one.
 
 use super::failure;
 use super::reply::{Node, Reply, integer};

@@ -1,4 +1,4 @@
-//! One index, from the row in the catalog to the commit that makes it known.
+//! Builds one index: from its row in the catalog to the commit that makes it known.
 
 use super::clear;
 use super::sessions::{application, is_alone};
@@ -15,14 +15,14 @@ use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds;
 use docshard_core::error::Kind;
 
-/// How long each shard in turn is asked whether it has finished, in milliseconds.
+/// How long to wait for each shard before the next one is asked whether it has finished, in milliseconds.
 const LOOK_MS: i64 = 20;
 
-/// Builds an index; answers its name. Runs outside any transaction.
+/// Builds an index and returns its name. Must be called outside any transaction.
 ///
 /// # Errors
-/// As `catalog::indexes::create`, and what the shards answer. After an error nothing of it is known, and nothing of it is left
-/// on the shards that can be reached.
+/// Those of `catalog::indexes::create`, and of the shards. After an error the index is not in the catalog, and it is removed
+/// from the shards that can be reached.
 pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeout_ms: u64) -> Result<String> {
     let draft = match register(namespace, keys, options, lock_timeout_ms)? {
         Drafted::Exists(name) => return Ok(name),
@@ -43,11 +43,11 @@ pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, loc
     result.map(|()| draft.name)
 }
 
-/// Writes the row, and takes the builder's lock, which lives as long as this process.
+/// Inserts the row, and takes the builder's lock, which this process holds until it ends.
 fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeout_ms: u64) -> Result<Drafted> {
     let mut locked = None;
     let registered = transaction::run(|| {
-        // Moves are waited for as long as the caller's other locks.
+        // The wait for moves has the same limit as the caller's other waits for locks.
         let timeout = lock_timeout_ms.to_string();
         spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(&timeout)])?;
         let drafted = indexes::draft(namespace, keys, options)?;
@@ -67,8 +67,8 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeou
     registered
 }
 
-/// What each shard runs. PostgreSQL knows nothing of what an index of expressions holds before it has looked, and does so by
-/// itself only when documents have changed.
+/// Returns the statements for each shard. ANALYZE is one of them: PostgreSQL has no statistics of a new index's expressions, and
+/// autovacuum collects them only when documents have changed.
 fn statements(draft: &Draft) -> Result<Vec<String>> {
     let mut statements = table::index_statements(&draft.creation(), "CONCURRENTLY")?;
     statements.push(format!("ANALYZE {}", table::name(draft.collection)));
@@ -91,14 +91,14 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         draft.shards.iter().map(open).collect::<Result<Vec<_>>>()
     })?;
     for session in &mut sessions {
-        // It waits for every transaction that writes to the table, or may look at it, as long as that takes.
+        // It waits without a limit for every transaction that may read or write the table.
         session.execute("SET lock_timeout = 0")?;
     }
     run_everywhere(&mut sessions, &statements)?;
     enter(draft, options)
 }
 
-/// Step 3.
+/// Executes step 3.
 fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     fault::point("index.built")?;
     transaction::run(|| {
@@ -108,18 +108,18 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
             return Err(Error::new(Kind::Interrupted, message));
         }
         indexes::enter(draft, options)?;
-        // Who was told that it was cancelled does not find it afterwards.
+        // If the caller's statement was cancelled, the index must not exist afterwards.
         job::check_wanted()
     })
 }
 
-/// A build is under way, here or on the shards.
+/// Called when the build is running, here or on the shards.
 fn begun() -> Result<()> {
     fault::point("index.building")
 }
 
-/// Runs the statements one after the other on every shard, all shards at the same time. An error of one ends the others,
-/// as their sessions are dropped.
+/// Runs the statements one after the other on every shard, on all shards at the same time. After an error of one shard the
+/// sessions of all are dropped, which ends their statements.
 fn run_everywhere(sessions: &mut [Remote], statements: &[String]) -> Result<()> {
     let mut done = vec![0; sessions.len()];
     for session in &mut *sessions {

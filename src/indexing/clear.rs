@@ -1,4 +1,4 @@
-//! Clearing away what is left of builds that came to nothing.
+//! Removes the remains of index builds that failed.
 
 use super::sessions::{application, is_alone};
 use crate::catalog::cache;
@@ -12,13 +12,13 @@ use crate::store::index_builds::{self, Build};
 use crate::store::{indexes, placements};
 use docshard_core::error::Kind;
 
-/// Clears away builds whose builder is gone, and indexes of nobody; returns how many shards could not be looked at. Runs
-/// outside any transaction.
+/// Removes builds whose builder has ended, and invalid indexes that belong to no build. Returns how many shards could not be
+/// checked. Must be called outside any transaction.
 pub fn sweep() -> Result<usize> {
     clear_dead(&transaction::run(index_builds::all)?);
     let shards = transaction::run(cache::shards)?;
     let mut left = 0;
-    // A single node builds no index this way.
+    // A single node has no strays: its builds run in the builder's own process.
     for shard in shards.values().filter(|_| shards.len() > 1) {
         let swept = transaction::guarded(|| {
             let mut session = transaction::run(|| Remote::open(shard, "docshard recovery"))?;
@@ -29,10 +29,10 @@ pub fn sweep() -> Result<usize> {
     Ok(left)
 }
 
-/// Clears away builds of a collection whose builder is gone.
+/// Removes builds of a collection whose builder has ended.
 ///
 /// # Errors
-/// Like [`sweep`].
+/// Those of [`sweep`].
 pub(super) fn sweep_collection(namespace: &str) -> Result<()> {
     clear_dead(&transaction::run(|| index_builds::of_namespace(namespace))?);
     Ok(())
@@ -51,10 +51,10 @@ fn clear_dead(builds: &[Build]) {
     }
 }
 
-/// Drops what a build has left on the shards, and its row. Called under its builder's lock, outside any transaction.
+/// Drops what a build has created on the shards, and then its row. Called under the builder's lock, outside any transaction.
 ///
 /// # Errors
-/// A shard's; then the row stays, for the next one who comes.
+/// A shard's error; then the row stays, and a later call tries again.
 pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     if transaction::run(is_alone)? {
         for relation in table::possible_relations(id) {
@@ -87,7 +87,7 @@ fn forget(id: i32) -> Result<()> {
     transaction::run(|| index_builds::delete(id)).map(drop)
 }
 
-/// Ends what a builder that is gone may still have running, so that nothing is made behind who clears away.
+/// Ends the sessions of a builder that has ended, so that they create nothing while its build is removed.
 fn end_sessions(shard: &mut Remote, id: i32) -> Result<()> {
     let left = shard
         .number(
@@ -103,7 +103,7 @@ fn end_sessions(shard: &mut Remote, id: i32) -> Result<()> {
     Ok(())
 }
 
-/// Drops an index, if it is there, without keeping writers waiting.
+/// Drops an index, if it exists, without blocking writers.
 fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
     let there = shard.query(
         "SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1",
@@ -115,10 +115,10 @@ fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
     shard.execute(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))
 }
 
-/// Drops indexes that are not valid and that the catalog knows nothing of.
+/// Drops invalid indexes that are not in the catalog.
 ///
-/// INVARIANT: looks at the shard first and at the catalog afterwards. A build's row is durable before it touches a shard,
-/// and goes in the commit that makes the index known, so what was seen and is in neither is nobody's.
+/// INVARIANT: reads the shard first and the catalog afterwards. A build's row is durable before the build changes a shard, and
+/// is deleted in the commit that makes the index known. So an index that was seen, and is in neither, belongs to no build.
 fn drop_strays(shard: &mut Remote) -> Result<()> {
     let rows = shard.query(
         "SELECT r.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \

@@ -1,21 +1,22 @@
-//! Building an index on all shards of a collection at once, while writes go on.
+//! Builds an index on all shards of a collection at once, without blocking writes.
 //!
-//! PostgreSQL's `CREATE INDEX CONCURRENTLY` is no part of a transaction, and so this is not either: a background worker
-//! does it for a caller whose statement is nothing else.
+//! PostgreSQL's `CREATE INDEX CONCURRENTLY` cannot run in a transaction. So a background worker builds the index, for a caller
+//! whose transaction does nothing else.
 //!
 //! # Steps
-//! 1. The build is registered in `docshard_catalog.index_builds`, under the collection's lock and durable before any side
-//!    effect. Its builder holds a lock on it for as long as it lives.
-//! 2. Every shard builds, all at the same time, each in a session of the builder's; a router that is the only shard builds in
-//!    the builder itself. Then it collects statistics of what the index holds, by which PostgreSQL chooses among indexes.
-//! 3. One commit in the catalog makes the index known, and the build forgotten. Before that no statement uses it.
+//! 1. The build is registered in `docshard_catalog.index_builds`, under the collection's lock and durably before any side
+//!    effect. Its builder holds a lock on it as long as it lives.
+//! 2. All shards build at the same time, each in a session of the builder; a router that is the only shard builds in the
+//!    builder's own process. Then each collects statistics of the index's expressions, by which PostgreSQL chooses among
+//!    indexes.
+//! 3. One commit in the catalog makes the index known and deletes the build. Before that no statement uses the index.
 //!
 //! # Invariants
-//! 1. While a build has a living builder, no chunk of the collection moves, no other index of it comes or goes, and it is not
-//!    dropped: so the shards that build are those that have the collection's table when the index becomes known.
-//! 2. A build whose builder is gone is cleared away by whoever gets its lock: first its sessions are ended, then what it has
-//!    left on the shards is dropped, then its row. Until then it is in nobody's way.
-//! 3. An index of that form on a shard that is not valid, and is neither known nor being built, is nobody's: it is dropped.
+//! 1. While a build has a living builder, no chunk of the collection moves, no other index of it is created or dropped, and it
+//!    is not dropped. So when the index becomes known, the shards that have built it are those that have the collection's table.
+//! 2. A build whose builder has ended is removed by the next process that gets its lock: first its sessions are ended, then its
+//!    indexes on the shards are dropped, then its row is deleted. Until then it blocks nothing.
+//! 3. An invalid index of that form on a shard that is neither known nor being built belongs to no build and is dropped.
 
 mod build;
 mod clear;
@@ -40,13 +41,13 @@ pub use clear::sweep;
 
 const BUILD: &str = "build indexes";
 
-/// Makes the job known; called from `_PG_init`.
+/// Registers the job; called from `_PG_init`.
 pub fn init() {
     job::register(BUILD, |request| Ok(json!(build_all(request)?)));
 }
 
-/// True if indexes of a collection are better built this way: the caller's statement is nothing else, and the collection
-/// has documents.
+/// True if indexes of a collection should be built this way: the caller's transaction does nothing else, and the collection has
+/// documents.
 pub fn is_called_for(namespace: &str) -> Result<bool> {
     namespace::split(namespace)?;
     if !sole_call::is_whole_transaction() {
@@ -60,19 +61,19 @@ pub fn is_called_for(namespace: &str) -> Result<bool> {
 fn is_empty(collection: &Collection) -> Result<bool> {
     let shards = collection.placements.keys().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &[][..])).collect();
-    // Opens and closes the table: a lock that is kept would be in the way of dropping what fails.
+    // Opens and closes the table: a lock held until commit would block the removal of failed builds.
     let sql = format!("SELECT pg_catalog.pg_relation_size('{}'::regclass)", collection.table());
     let answers = read_at_once(&asked, &sql, 1)?;
     Ok(answers.iter().flatten().all(|row| row.i64(0) == 0))
 }
 
-/// Builds indexes in a background worker and waits for it, all or none; answers their names. A cancel ends the builds.
+/// Builds all of these indexes or none, in a background worker, and waits for it; returns their names. A cancel ends the builds.
 ///
-/// The caller's statement must be nothing but this.
+/// The caller's transaction must do nothing else.
 ///
 /// # Errors
-/// As `catalog::indexes::create`; `IndexAlreadyExists` for one that is asked for twice; `ExceededMemoryLimit` (53200) if no
-/// worker is free.
+/// Those of `catalog::indexes::create`; `IndexAlreadyExists` if two are the same; `ExceededMemoryLimit` (53200) if no worker is
+/// free.
 pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
     let wanted: Vec<Json> = wanted.iter().map(|(keys, options)| json!([keys, options.to_json()])).collect();
     let request = json!({"namespace": namespace, "wanted": wanted, "lockTimeout": lock_timeout_ms()});
@@ -82,7 +83,7 @@ pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) ->
     Ok(names.filter_map(|name| name.as_str().map(str::to_owned)).collect())
 }
 
-/// One after the other: PostgreSQL builds one index of a table at a time.
+/// Builds the indexes one after the other: PostgreSQL builds only one index of a table at a time.
 fn build_all(request: &Json) -> Result<Vec<String>> {
     let malformed = || Error::new(Kind::InternalError, "a background worker got a malformed request");
     let namespace = request["namespace"].as_str().ok_or_else(malformed)?;

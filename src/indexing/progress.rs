@@ -1,4 +1,4 @@
-//! How far builds are, as PostgreSQL tells of it on each shard.
+//! Reports the progress of index builds, from PostgreSQL's progress views on each shard.
 
 use crate::catalog::cache;
 use crate::catalog::nodes::read_at_once;
@@ -18,19 +18,19 @@ pub struct Progress {
     pub keys_json: String,
     /// the shard's name
     pub shard: String,
-    /// what PostgreSQL is at, in its own words; `waiting to begin`, `done`
+    /// PostgreSQL's name of the phase, or `waiting to begin` or `done`
     pub phase: String,
-    /// blocks of the table read, and to read
+    /// blocks of the table: read so far, and in total
     pub blocks: (i64, i64),
-    /// documents worked on in this phase, and to work on
+    /// documents in this phase: processed so far, and in total
     pub tuples: (i64, i64),
-    /// whom it is waiting for, a process on the shard
+    /// the process on the shard that it waits for
     pub waits_for: Option<i32>,
-    /// since when, in microseconds since 2000
+    /// the start of the build, in microseconds since 2000
     pub since: i64,
 }
 
-/// All builds, each on every shard that takes part.
+/// Returns all builds, each with a row for every shard that takes part.
 pub fn of_all() -> Result<Vec<Progress>> {
     let mut all = Vec::new();
     for build in &index_builds::all()? {
@@ -57,7 +57,7 @@ pub fn of_all() -> Result<Vec<Progress>> {
     Ok(all)
 }
 
-/// The progress on a table, `$1`, of which the relations in `$2`, an array, are built.
+/// Queries the progress on the table `$1`, for the relations in the array `$2`.
 const ON_SHARD: &str = "SELECT coalesce(p.phase, a.phase, CASE WHEN v.valid = pg_catalog.cardinality($2::text[]) THEN 'done' \
            WHEN v.made > 0 THEN 'between two steps' ELSE 'waiting to begin' END), \
         coalesce(p.blocks_done, a.sample_blks_scanned, 0), coalesce(p.blocks_total, a.sample_blks_total, 0), coalesce(p.tuples_done, 0), coalesce(p.tuples_total, 0), \

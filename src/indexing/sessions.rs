@@ -4,12 +4,13 @@ use crate::migration::shard::LOCAL_SERVER;
 use crate::pg::error::Result;
 use crate::pg::server::foreign_server_oid;
 
-/// What the sessions of a build are called, so that whoever clears it away finds them.
+/// Returns the application name of a build's sessions, by which they are found when the build is removed.
 pub(super) fn application(id: i32) -> String {
     format!("docshard: building index {id}")
 }
 
-/// True if the router's own database has never had other shards beside it. Otherwise it is reached like them, by a session.
+/// True if the cluster has never had a shard besides the router's own database. Otherwise that database is reached by a session,
+/// too.
 pub(super) fn is_alone() -> Result<bool> {
     Ok(foreign_server_oid(LOCAL_SERVER).is_none())
 }

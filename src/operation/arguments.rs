@@ -1,12 +1,12 @@
 //! Arguments by name: option documents of SQL functions, operations of `bulk_write`, and fields of commands.
 //!
-//! A [`Field`] declares an argument: its name, its type, its default, and whether it is refused. A [`Conflict`] declares which
-//! of them exclude one another. [`Arguments`] is a JSON object that was checked against both. The [`Form`] in which arguments
-//! are given decides the words of an error, as MongoDB's server and its drivers differ in them; functions take a number for
-//! a truth nowhere, commands in places.
+//! A [`Field`] declares an argument: its name, its type, its default, and whether it is refused. A [`Conflict`] declares
+//! arguments that exclude one another. [`Arguments`] is a JSON object that was checked against both. The [`Form`] of a request
+//! decides the words of an error, as those of MongoDB's server and its drivers differ. Only commands accept a number for a
+//! boolean, in some fields.
 //!
-//! Values stay `serde_json` values, with `preserve_order`: these keep the order of fields and, as Extended JSON, the types of
-//! BSON, and the parsers of filters, updates, sorts and projections read them. The `bson` crate would be another tree to walk.
+//! Values stay `serde_json` values with `preserve_order`: they keep the order of fields and, as Extended JSON, the types of
+//! BSON. The parsers of filters, updates, sorts and projections read them directly; the `bson` crate would need a conversion.
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -19,7 +19,7 @@ use serde_json::{Map, Value as Json};
 pub enum Type {
     Any,
     String,
-    /// one of these strings
+    /// a string, one of these
     Choice(&'static [&'static str]),
     /// true or false; commands also take a number, of which 0 is false
     Bool,
@@ -27,13 +27,13 @@ pub enum Type {
     StrictBool,
     /// an integral number
     Integer,
-    /// a number that is not negative and whose fraction is cut off
+    /// a number that is not negative; a fraction is cut off
     Count,
-    /// an object; in option documents its own parser checks that
+    /// an object; in option documents the argument's own parser checks that
     Object,
     /// an object, in every form
     Document,
-    /// an array; in option documents its own parser checks that
+    /// an array; in option documents the argument's own parser checks that
     Array,
 }
 
@@ -71,7 +71,7 @@ pub struct Field {
     argument: &'static str,
     kind: Type,
     is_required: bool,
-    /// the value of a flag that is left out
+    /// the value of a missing flag
     default: bool,
     /// the option exists in MongoDB and is refused here
     is_refused: bool,
@@ -88,17 +88,17 @@ pub const fn must(name: &'static str, kind: Type) -> Field {
 }
 
 impl Field {
-    /// Operations read the argument by another name.
+    /// Sets another name by which operations read the argument.
     pub const fn means(self, argument: &'static str) -> Self {
         Self { argument, ..self }
     }
 
-    /// A flag that is true if it is left out.
+    /// Makes a flag true if it is missing.
     pub const fn or_true(self) -> Self {
         Self { default: true, ..self }
     }
 
-    /// An argument that is refused unless it is false.
+    /// Makes an argument an error, unless it is false.
     pub const fn refused(self) -> Self {
         Self { is_refused: true, ..self }
     }
@@ -112,7 +112,7 @@ pub type Fields = &'static [&'static [Field]];
 pub enum When {
     /// it is given
     Given(&'static str),
-    /// it is left out
+    /// it is missing
     Missing(&'static str),
     /// it is a flag, and true
     True(&'static str),
@@ -163,8 +163,8 @@ impl<'a> Arguments<'a> {
         Ok(Self { map, form, known })
     }
 
-    /// Splits a command document into the command's own fields, after the first which names it, and the fields of all
-    /// commands.
+    /// Splits a command document into the command's own fields and the fields of all commands. The first field, which names the
+    /// command, is in neither.
     pub fn of_command(
         map: &'a Map<String, Json>,
         name: &'a str,
@@ -176,7 +176,7 @@ impl<'a> Arguments<'a> {
         Ok((Self { map, form, known }, Self { map, form, known: generic }))
     }
 
-    /// Checks conflicts, and that no argument is refused.
+    /// Checks conflicts, and that no refused argument is given.
     pub fn check_conflicts(&self, conflicts: &[Conflict]) -> Result<()> {
         let is = |when: &When| match when {
             When::Given(name) => self.get(name).is_some(),
@@ -226,7 +226,7 @@ impl<'a> Arguments<'a> {
         self.get(argument).and_then(Json::as_str)
     }
 
-    /// The elements of an array; none if it is missing.
+    /// Returns the elements of an array; none if it is missing.
     pub fn array(&self, argument: &str) -> &'a [Json] {
         self.get(argument).and_then(Json::as_array).map_or(&[], Vec::as_slice)
     }
@@ -244,12 +244,12 @@ impl<'a> Arguments<'a> {
         })
     }
 
-    /// A number without its fraction.
+    /// Returns a number without its fraction.
     pub fn truncated(&self, argument: &str) -> Option<i64> {
         self.get(argument).and_then(number).map(|number| number.to_i64_truncated())
     }
 
-    /// A number without its fraction, which must not be negative.
+    /// Returns a number without its fraction; an error if it is negative.
     pub fn count(&self, argument: &str) -> Result<Option<u64>> {
         let Some(n) = self.truncated(argument) else { return Ok(None) };
         u64::try_from(n).map(Some).map_err(|_| {
@@ -262,7 +262,7 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// Checks the fields behind the first `skipped` ones. Names of `generic` are accepted, but not listed in errors.
+/// Checks the fields after the first `skipped` ones. Names of `generic` are accepted, but not listed in errors.
 fn check(map: &Map<String, Json>, skipped: usize, form: Form<'_>, known: Fields, generic: Fields) -> Result<()> {
     let all = || known.iter().flat_map(|group| group.iter());
     for (name, value) in map.iter().skip(skipped) {
@@ -350,7 +350,7 @@ impl Form<'_> {
     }
 }
 
-/// A number in any form of Extended JSON.
+/// Reads a number in any form of Extended JSON.
 pub fn number(json: &Json) -> Option<Number> {
     match json {
         Json::Number(_) | Json::Object(_) => match ext_json::from_json(json) {
@@ -361,7 +361,7 @@ pub fn number(json: &Json) -> Option<Number> {
     }
 }
 
-/// Option documents also take an integral double as an integer, as far as doubles are exact.
+/// True for an integer. Option documents also accept an integral double, if it is exact.
 fn is_integer(value: &Value) -> bool {
     match value {
         Value::Number(Number::Int(_)) => true,
@@ -377,7 +377,7 @@ fn truth(json: &Json) -> Option<bool> {
     }
 }
 
-/// MongoDB's name of a value's type.
+/// Returns MongoDB's name of a value's type.
 pub fn type_name(json: &Json) -> &'static str {
     match json {
         Json::Null => "null",

@@ -1,4 +1,4 @@
-//! Starting, stopping, setting and watching the balancer.
+//! Operations that start, stop, configure and observe the balancer.
 
 use super::arguments::Arguments;
 use crate::balancer::{self, control};
@@ -18,7 +18,7 @@ pub fn start() -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// Stops the balancer and waits for the moves under way. A move that takes longer than `timeout_ms` is aborted.
+/// Stops the balancer and waits for running moves. A move that takes longer than `timeout_ms` is aborted.
 pub fn stop(timeout_ms: i64) -> Result<Json> {
     check_may_change()?;
     let stopped = control::stop(Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0)))?;
@@ -104,7 +104,7 @@ pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
                 return Err(Error::new(Kind::InvalidOptions, message));
             }
         };
-        // An option that is missing leaves the value as it is.
+        // A missing option leaves its value unchanged.
         if options.is_named("chunkSize") { collections::set_chunk_size(ns, size) } else { Ok(()) }
     })
 }

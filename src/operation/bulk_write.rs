@@ -1,5 +1,5 @@
-//! `bulk_write`: many writes in one call, each of which succeeds or fails by itself. Inserts that follow one another go
-//! together, and one by one where that fails.
+//! `bulk_write`: many writes in one call, each of which succeeds or fails by itself. Consecutive inserts run together; if that
+//! fails, they run one by one.
 
 use super::arguments::{Arguments, Form};
 use super::errors::is_of_one_operation;
@@ -57,7 +57,7 @@ pub struct Totals {
     pub errors: Vec<WriteError>,
 }
 
-/// Runs writes in their order; if `ordered`, the first failure is the last.
+/// Runs the writes in order; if `ordered`, it stops at the first failure.
 pub fn run(namespace: &str, writes: &[BulkOperation<'_>], ordered: bool) -> Result<Totals> {
     let mut totals = Totals::default();
     let mut next = 0;
@@ -94,7 +94,7 @@ impl Totals {
         Ok(())
     }
 
-    /// Runs consecutive inserts, of which the first has position `first`, as one statement; false if they must run one
+    /// Runs consecutive inserts as one statement; `first` is the position of the first one. Returns false if they must run one
     /// by one.
     fn insert_together(&mut self, namespace: &str, first: usize, inserts: &[BulkOperation<'_>]) -> Result<bool> {
         let inserted = attempt(|| {

@@ -1,4 +1,4 @@
-//! Splitting, merging and moving chunks.
+//! Operations that split, merge and move chunks.
 
 use super::source::Source;
 use crate::catalog::cluster::check_may_change;
@@ -56,7 +56,7 @@ fn no_such_chunk(ns: &str) -> Error {
         .with_hint("The collection config.chunks shows the bounds.")
 }
 
-/// Splits the chunk that holds the key `middle`, there. A hashed field takes the hash itself, a 64-bit integer.
+/// Splits a chunk at the key `middle`. For a hashed field the key contains the hash itself, a 64-bit integer.
 pub fn split_at(ns: &str, middle: Source<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
@@ -128,7 +128,7 @@ pub fn move_chunk(ns: &str, find: Source<'_>, to: &str, force_jumbo: bool) -> Re
     Ok(moved(&jobs::move_and_wait(&request)?, None))
 }
 
-/// The move of a range of keys to a shard. A missing bound means about the chunk size, within one chunk.
+/// The move of a range of keys to a shard. If a bound is missing, the range is about as large as a chunk, and within one chunk.
 #[derive(Debug)]
 pub struct MoveRange<'a> {
     pub min: Option<&'a Json>,
@@ -139,7 +139,7 @@ pub struct MoveRange<'a> {
 }
 
 impl MoveRange<'_> {
-    /// Moves the range; chunks are split at its ends.
+    /// Moves the range; splits chunks at its ends.
     pub fn run(&self, ns: &str) -> Result<Json> {
         self.move_if(ns, |_, min, max| Ok((min, max)))
     }
@@ -154,7 +154,7 @@ impl MoveRange<'_> {
         })
     }
 
-    /// Moves the range as the command moveRange does: one bound alone means the chunk that starts or ends there.
+    /// Moves the range as the command moveRange does: a single bound means the chunk that starts or ends there.
     pub fn run_of_bound(&self, ns: &str) -> Result<Json> {
         self.move_if(ns, |collection, min, max| {
             if min.is_some() && max.is_some() {

@@ -1,4 +1,4 @@
-//! Administration of the router and its shards: taking over, access of roles, passwords, addresses, taking apart.
+//! Operations on the router and its shards: take-over, access of roles, passwords, addresses, dismantling.
 
 use super::arguments::Arguments;
 use crate::catalog::cluster::{check_may_change, check_router};
@@ -29,13 +29,13 @@ pub fn take_over() -> Result<Json> {
     Ok(answer)
 }
 
-/// Without `confirm`, returns what would be lost, and what to confirm with.
+/// Dismantles the cluster. Without `confirm`, only returns what would be deleted, and the value to confirm with.
 pub fn dismantle(confirm: Option<&str>, options: &Arguments<'_>) -> Result<Json> {
     let scope = Scope { shards: options.flag("shards"), skip_unreachable: options.flag("skipUnreachable") };
     dismantle::dismantle(confirm, scope)
 }
 
-/// Accepts the present state of a shard that is refused, or that was promoted without all acknowledged writes.
+/// Accepts the current state of a shard that is refused, or that was promoted without all acknowledged writes.
 pub fn accept_shard(name: &str) -> Result<Json> {
     check_router()?;
     let accepted = contacts::accept(name)?;
@@ -60,7 +60,7 @@ fn resources<'a>(options: &Arguments<'a>, name: &str) -> Result<Vec<&'a str>> {
     }
 }
 
-/// Without options, everything may be written.
+/// Grants access to a role; without options, to write everything.
 pub fn grant_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     let (read, mut write) = (resources(options, "read")?, resources(options, "write")?);
@@ -71,8 +71,8 @@ pub fn grant_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"ok": 1}))
 }
 
-/// What may be written stays readable after `write` is revoked. Without options everything is revoked, and the role can be
-/// dropped.
+/// Revokes access from a role. If `write` is revoked, reading stays allowed. Without options everything is revoked, and the role
+/// can be dropped.
 pub fn revoke_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     access::revoke(role, &resources(options, "read")?, &resources(options, "write")?)?;
@@ -87,8 +87,8 @@ fn refuse_in_block(what: &str) -> Result<()> {
     Ok(())
 }
 
-/// Gives the role as which this router logs in on shards a new password. The same call again reaches the shards that were
-/// out of reach.
+/// Sets a new password for the role as which this router logs in on shards. If some shards cannot be reached, the same call
+/// again reaches them.
 pub fn rotate_service_password() -> Result<Json> {
     check_may_change()?;
     refuse_in_block("the service role's password")?;
@@ -98,8 +98,8 @@ pub fn rotate_service_password() -> Result<Json> {
     Ok(if pending.is_empty() { json!({"ok": 1}) } else { json!({"pending": pending, "ok": 1}) })
 }
 
-/// Changes a shard's address on all nodes, outside this transaction. The same call again reaches the shards that were out of
-/// reach.
+/// Changes a shard's address on all nodes, outside this transaction. If some nodes cannot be reached, the same call again
+/// reaches them.
 pub fn set_address(name: &str, change: impl FnOnce() -> Result<addresses::Changed>) -> Result<Json> {
     check_router()?;
     refuse_in_block("an address")?;
@@ -114,7 +114,7 @@ pub fn set_address(name: &str, change: impl FnOnce() -> Result<addresses::Change
     Ok(answer)
 }
 
-/// None goes back to the default.
+/// Changes a setting; None resets it to the default.
 pub fn set_setting(name: &str, value: Option<&str>) -> Result<Json> {
     check_may_change()?;
     settings::set(name, value)?;

@@ -57,8 +57,8 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
     })
 }
 
-/// Creates indexes on every shard, all or none, and returns their names. Outside a transaction block, writes go on
-/// meanwhile. `wanted` has the JSON text of the keys, and the options.
+/// Creates all of these indexes on every shard, or none, and returns their names. Outside a transaction block it does not block
+/// writes. `wanted` has the JSON text of the keys, and the options.
 pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
     check_may_change()?;
     if indexing::is_called_for(ns)? {
@@ -73,7 +73,7 @@ pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result
     wanted.iter().map(create).collect()
 }
 
-/// Each element of `indexes` is `{"key": {"from": 1}, …}`, with the options beside the key.
+/// Creates indexes; each element of `indexes` is `{"key": {"from": 1}, …}`, with the options next to the key.
 pub fn create_indexes_of(ns: &str, indexes: &Json) -> Result<Vec<String>> {
     check_may_change()?;
     let Json::Array(indexes) = indexes else {

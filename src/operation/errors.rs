@@ -1,4 +1,4 @@
-//! Errors of operations in MongoDB's terms.
+//! Translates errors of operations into MongoDB's codes and names.
 
 use crate::pg::error::Error;
 use crate::router::insert::WriteError;
@@ -7,7 +7,7 @@ use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
 use std::borrow::Cow;
 
-/// MongoDB's code and name, which are in the DETAIL of docshard's errors.
+/// Returns MongoDB's code and name, which are in the DETAIL of docshard's errors.
 fn mongodb(error: &Error) -> Option<(i64, Cow<'_, str>)> {
     let rest = error.detail.as_deref()?.strip_prefix("MongoDB error ")?;
     let (code, rest) = rest.split_once(" (")?;
@@ -19,7 +19,7 @@ pub fn is_ours(error: &Error) -> bool {
     mongodb(error).is_some()
 }
 
-/// MongoDB's equivalent of an error of PostgreSQL's.
+/// Returns MongoDB's equivalent of a PostgreSQL error.
 fn kind_of(sqlstate: &[u8; 5]) -> Kind {
     match sqlstate {
         b"23505" => Kind::DuplicateKey,
@@ -53,7 +53,7 @@ pub fn is_of_one_operation(error: &Error) -> bool {
         && code(error).0 != i64::from(Kind::IllegalOperation.code())
 }
 
-/// The fields of an element of `writeErrors`.
+/// Returns the fields of an element of `writeErrors`.
 pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
     let number = |n| Value::Number(Number::Int(n));
     let mut fields = vec![

@@ -1,4 +1,4 @@
-//! Changing or deleting one document and returning it.
+//! Changes or deletes one document and returns it.
 
 use super::arguments::Arguments;
 use super::source::Source;
@@ -19,12 +19,12 @@ use serde_json::Value as Json;
 pub struct FindAndModify<'a> {
     write: DocumentWrite<'a>,
     projection: Option<&'a Json>,
-    /// a changed document is returned as it is, not as it was
+    /// return the new document, not the old one
     new: bool,
 }
 
 impl<'a> FindAndModify<'a> {
-    /// Drivers say `returnDocument`, the shell says `new`.
+    /// Reads the options. Drivers call the option `returnDocument`, the shell `new`.
     pub fn of(filter: Source<'a>, update: Option<(Source<'a>, Style)>, arguments: &Arguments<'a>) -> Self {
         Self {
             write: DocumentWrite::of(filter, update, false, arguments, None),
@@ -33,13 +33,13 @@ impl<'a> FindAndModify<'a> {
         }
     }
 
-    /// Filter and update are among the arguments.
+    /// Like [`of`](Self::of), if filter and update are among the arguments.
     pub fn of_specification(arguments: &Arguments<'a>) -> Self {
         let update = arguments.get("update").map(|update| (Source::Value(update), Style::Either));
         Self::of(Source::of(arguments.get("filter")), update, arguments)
     }
 
-    /// Returns the projected document, if one matched, and what was done. An upsert has no document as it was.
+    /// Returns the projected document, if one matched, and the counts. An upsert that inserts has no old document.
     pub fn run(&self, namespace: &str) -> Result<(Option<Vec<u8>>, WriteResult)> {
         let query = self.write.shared.query(namespace, self.write.filter, self.projection)?;
         let projection = projection(self.projection, &query)?;
@@ -63,7 +63,7 @@ impl<'a> FindAndModify<'a> {
     }
 }
 
-/// None if whole documents are returned.
+/// Parses the projection; None if whole documents are returned.
 fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> {
     let Some(json) = json else { return Ok(None) };
     let parsed = Projection::parse_in(json, &parsed_setting(query.setting.as_ref())?)?;

@@ -1,4 +1,4 @@
-//! Checking that a collection is in order.
+//! Checks that a collection is consistent.
 
 use super::arguments::Arguments;
 use crate::catalog::cluster::check_router;
@@ -8,7 +8,7 @@ use crate::router;
 use docshard_core::error::Kind;
 use serde_json::Value as Json;
 
-/// The most problems of each shard that are reported, by default.
+/// The largest number of problems of each shard that are reported, by default.
 const LIMIT: i64 = 100;
 
 /// Reads every document on every shard: whether it is valid, has the right keys, and belongs to the shard.

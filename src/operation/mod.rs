@@ -1,16 +1,16 @@
-//! Operations: what the SQL functions of schema `docshard` and MongoDB's commands do, as typed requests.
+//! Operations: the common implementation of the SQL functions of schema `docshard` and of MongoDB's commands, as typed requests.
 //!
-//! * [`table`]: every operation as data: its SQL function, its options, and what excludes what.
+//! * [`table`]: all operations as data: the SQL function, its options, and which options exclude one another.
 //! * [`arguments`]: option documents and commands' fields, checked against that table.
-//! * [`source`]: what requests are made of.
+//! * [`source`]: the parts of requests.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
 //! * [`collections`], [`chunks`], [`shards`], [`balancer`]: administration.
-//! * [`rights`]: who may do an operation, where it is not PostgreSQL that looks because a statement calls the function.
+//! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
 //! * [`errors`]: errors in MongoDB's terms.
 //!
 //! A new operation has an entry in the table, a request with a function that runs it, and an SQL function in `api` that parses
-//! its arguments and prints its answer; a command, if there is one, has an entry in `command::table` and does the same. A
-//! request holds values, not JSON text: nothing is printed in order to be parsed again.
+//! its arguments and prints its answer. If it is also a command, an entry in `command::table` does the same. A request holds
+//! values, not JSON text, so nothing is printed and then parsed again.
 
 pub mod arguments;
 pub mod balancer;

@@ -1,4 +1,4 @@
-//! find, count, distinct.
+//! The operations find, count and distinct.
 
 use super::arguments::{Arguments, Form};
 use super::source::{self, Shared, Source};

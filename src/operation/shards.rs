@@ -1,4 +1,4 @@
-//! Administration of shards, databases and zones.
+//! Operations on shards, databases and zones.
 
 use super::arguments::Arguments;
 use crate::catalog::cluster::check_may_change;
@@ -29,8 +29,8 @@ pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
     Ok(json!({"shardAdded": name, "ok": 1}))
 }
 
-/// Removes a shard in steps: the first call starts draining, later ones report its progress, the last one completes. A
-/// shard that is lost for good cannot be drained: see [`lost`].
+/// Removes a shard in steps: the first call starts draining, later ones report its progress, the last one completes. A shard
+/// that is lost permanently cannot be drained: see [`lost`].
 pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
     if options.flag("lost") {
         let answered = match options.text("token") {
@@ -72,8 +72,8 @@ pub fn drop_database(db: &str) -> Result<Json> {
     Ok(if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) })
 }
 
-/// Moves the unsharded collections of a database to another shard, which becomes its primary. Each collection moves as
-/// a chunk does. If one fails, those before it stay moved, and the same call again continues.
+/// Moves the unsharded collections of a database to another shard, which becomes its primary. Each collection moves like a
+/// chunk. If one fails, the earlier ones stay moved, and the same call again continues.
 pub fn move_primary(db: &str, to: &str) -> Result<Json> {
     check_may_change()?;
     if server::in_transaction_block() {

@@ -1,4 +1,4 @@
-//! What requests are made of: specifications, and what all parts of one statement have in common.
+//! The parts of requests: specifications, and the arguments that apply to a whole statement.
 
 use super::arguments::Arguments;
 use crate::pg::error::Result;
@@ -12,7 +12,7 @@ use std::borrow::Cow;
 /// A filter, an update or another specification.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// the text of an SQL function's argument, which is the key of caches
+    /// the text of an SQL function's argument, by which its parsed form is cached
     Text(&'a str),
     /// a part of a larger request
     Value(&'a Json),
@@ -21,7 +21,7 @@ pub enum Source<'a> {
 impl<'a> Source<'a> {
     pub const EMPTY: Self = Source::Text("{}");
 
-    /// A missing part is empty.
+    /// Wraps a part of a request; a missing one counts as empty.
     pub fn of(part: Option<&'a Json>) -> Self {
         part.map_or(Self::EMPTY, Source::Value)
     }
@@ -51,7 +51,7 @@ pub struct Shared<'a> {
 }
 
 impl<'a> Shared<'a> {
-    /// An operation's own variables replace `variables`, those of its batch.
+    /// Reads the arguments. An operation's own variables replace `variables`, those of its batch.
     pub fn of(arguments: &Arguments<'a>, variables: Option<&'a Json>) -> Self {
         Self {
             hint: arguments.get("hint"),

@@ -1,7 +1,7 @@
-//! Every operation, as data: the SQL function that does it, its options, and what excludes what.
+//! All operations, as data: the SQL function, its options, and which options exclude one another.
 //!
-//! The option documents of functions, the operations of `bulk_write` and the fields of commands are groups of the same
-//! fields. A name that only one of them has, or spells differently, stands in its own group.
+//! The option documents of functions, the operations of `bulk_write` and the fields of commands are groups of the same fields. A
+//! name that only one of them has, or spells differently, is in a group of its own.
 
 use super::arguments::Type::{self, Any, Array, Bool, Choice, Count, Document, Integer, Object, StrictBool, String};
 use super::arguments::When::{False, Given, Missing, True};
@@ -10,10 +10,10 @@ use docshard_core::error::Kind;
 
 #[derive(Debug)]
 pub struct Operation {
-    /// the SQL function in schema `docshard`, whose EXECUTE privilege is the right to do this
+    /// the SQL function in schema `docshard`; the EXECUTE privilege on it is the right to run this operation
     pub function: &'static str,
     pub options: Fields,
-    /// what excludes what
+    /// combinations of options that are errors
     pub conflicts: &'static [Conflict],
 }
 
@@ -35,7 +35,7 @@ macro_rules! operations {
 
 const HINT: Field = may("hint", Any);
 const COLLATION: Field = may("collation", Object);
-/// How documents are chosen, beside the filter.
+/// Options, besides the filter, that affect which documents are chosen.
 pub const CHOICE: &[Field] = &[HINT, COLLATION];
 pub const LET: &[Field] = &[may("let", Object)];
 const COMMENT: &[Field] = &[may("comment", Any)];
@@ -206,8 +206,8 @@ const INDEXED: &[Field] =
     &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];
 pub const CREATE_INDEXES_COMMAND: Fields =
     &[&[must("indexes", Array), may("commitQuorum", Any), may("ignoreUnknownIndexOptions", Bool)]];
-/// An element of `indexes`. Options of unsupported kinds of indexes are passed on, as the parser of the keys refuses
-/// the kind.
+/// The fields of an element of `indexes`. Options of unsupported kinds of indexes are accepted here, as the parser of the keys
+/// refuses the kind.
 pub const INDEX_ELEMENT: Fields = &[
     KEY,
     INDEX,
@@ -254,7 +254,7 @@ pub const SHARD_COLLECTION_COMMAND: Fields = &[
 const FORCE_JUMBO: &[Field] = &[may("forceJumbo", Bool)];
 pub const SPLIT_COMMAND: Fields = &[&[may("find", Object), may("middle", Object), may("bounds", Array)]];
 pub const SPLIT_CONFLICTS: &[Conflict] = &[Conflict::OneOf(&["find", "middle", "bounds"])];
-/// A move always waits for the deletion of its documents and, as the servers are configured, for standbys.
+/// A move always waits until its documents are deleted and, as the servers are configured, for standbys.
 pub const MOVE_CHUNK_COMMAND: Fields = &[
     &[
         must("to", String),
@@ -278,7 +278,7 @@ pub const MOVE_RANGE_COMMAND: Fields = &[
     ],
     FORCE_JUMBO,
 ];
-/// What excludes what in it.
+/// Combinations of its options that are errors.
 pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
     &[Conflict::All(&[Missing("min"), Missing("max")], Kind::InvalidOptions, "moveRange: give min, max or both")];
 

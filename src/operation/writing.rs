@@ -1,8 +1,8 @@
-//! Insert, update, delete, and batches of them whose operations succeed or fail one by one.
+//! Insert, update and delete, and batches of them whose operations succeed or fail one by one.
 //!
-//! Each operation of a batch runs in a subtransaction, so that one that fails leaves nothing behind and those before it stay.
-//! An ordered batch stops at the first that fails. Inserts go many at a time; where a document is refused, the batch is cut
-//! in halves until it stands alone.
+//! Each operation of a batch runs in a subtransaction: one that fails changes nothing, and the earlier ones stay. An ordered
+//! batch stops at the first failure. Many documents are inserted at a time; if one is refused, the batch is halved until that
+//! document is alone.
 
 use super::arguments::Arguments;
 use super::errors::is_of_one_operation;
@@ -20,7 +20,7 @@ use docshard_core::values::document::value::Value;
 use docshard_core::values::document::write as jsonb;
 use serde_json::Value as Json;
 
-/// MongoDB's limit.
+/// The largest number of operations in a batch, the same as MongoDB's.
 pub const MAX_BATCH: usize = 100_000;
 
 pub fn check_size(count: usize) -> Result<()> {
@@ -57,7 +57,7 @@ pub fn storable(json: &Json) -> Result<Storable> {
     Storable::new(&jsonb::value(&ext_json::from_json(json)?)?)
 }
 
-/// Inserts the documents of a batch. Returns the `_id`s of those that were inserted, and the failures by position.
+/// Inserts the documents of a batch. Returns the `_id`s of the inserted ones, and the failures by position.
 pub fn insert_batch(
     namespace: &str,
     documents: impl Iterator<Item = Result<Result<Storable>>>,
@@ -82,7 +82,7 @@ pub fn insert_batch(
     insert_each(namespace, &storable, 0, ordered, &mut failed)?;
     failed.sort_unstable_by_key(|failed| failed.index);
     if let Some(first) = failed.first().filter(|_| ordered) {
-        // It comes before the document that could not be read.
+        // The failed insert comes before the document that could not be read.
         errors.clear();
         storable.truncate(first.index);
     }
@@ -94,8 +94,8 @@ pub fn insert_batch(
     Ok((ids, errors))
 }
 
-/// Inserts documents, of which the first has position `start`, and adds those that are refused to `failed`. If `ordered`,
-/// the first failure ends the batch. Fails if an error concerns the whole batch.
+/// Inserts documents, the first of which has position `start`, and adds the refused ones to `failed`. If `ordered`, the first
+/// failure ends the batch. Fails if an error concerns the whole batch.
 fn insert_each(
     namespace: &str,
     documents: &[Storable],
@@ -109,7 +109,7 @@ fn insert_each(
     let mut refused = Vec::new();
     let done = attempt(|| {
         refused = insert::insert_unordered(namespace, documents)?;
-        // In an ordered batch no document after the first failure may stay.
+        // In an ordered batch no document after the first failure may be inserted.
         match refused.iter().min_by_key(|refused| refused.index) {
             Some(first) if ordered => Err(first.error.clone()),
             _ => Ok(()),
@@ -147,18 +147,18 @@ fn insert_each(
 #[derive(Debug)]
 pub struct DocumentWrite<'a> {
     pub filter: Source<'a>,
-    /// the update, and the forms that it may have; None: documents are deleted
+    /// the update, and the forms that it may have; None: delete the documents
     pub update: Option<(Source<'a>, Style)>,
     pub many: bool,
     pub upsert: bool,
     pub array_filters: Option<&'a Json>,
-    /// for one document: the first in this order
+    /// for a write of one document: write the first one in this order
     pub sort: Option<&'a Json>,
     pub shared: Shared<'a>,
 }
 
 impl<'a> DocumentWrite<'a> {
-    /// A write of one document, or of `many`; `variables` are those of its batch.
+    /// Describes a write of one document, or of `many`; `variables` are those of its batch.
     pub fn of(
         filter: Source<'a>,
         update: Option<(Source<'a>, Style)>,
@@ -181,7 +181,8 @@ impl<'a> DocumentWrite<'a> {
         self.run_on(namespace, &self.shared.query(namespace, self.filter, None)?, false)
     }
 
-    /// Writes the documents that `query`, made of the filter, finds; with `images` one document is returned.
+    /// Writes the documents that `query` finds; it was made of the filter. `images`: also return one document's old and new
+    /// form.
     pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
         let parse = |(update, style): (Source<'_>, Style)| {
             Modification::parse(&update.text(), || update.value(), style, self.array_filters, query)

@@ -1,14 +1,14 @@
-//! Roles and rights on this shard: the router's service role, the application roles that it acts for, and the roles by
-//! which other shards read what is moved to them.
+//! Roles and privileges on this shard: the router's service role, the application roles for which it acts, and the roles by
+//! which other shards read documents that are moved to them.
 //!
-//! The service role is no superuser. These functions create roles, servers and user mappings for it: they run as the extension's
-//! owner, and accept only what a router needs.
+//! The service role is no superuser. These functions create roles, servers and user mappings for it. They run as the extension's
+//! owner, so they accept only names and options that a router needs.
 //!
 //! | role | logs in | may |
 //! |---|---|---|
 //! | service role | from the router | own and change the collections' tables, call `docshard_internal`, act for application roles |
 //! | application role | never | read or write the tables of collections, as granted |
-//! | puller, one for each other shard | from that shard | read what is captured of a range that is being moved |
+//! | puller, one for each other shard | from that shard | read a range that is being moved, while it is captured |
 
 use super::node::service_role;
 use super::table;
@@ -32,8 +32,8 @@ pub const PREFIX: &str = "docshard_";
 /// The comment of application roles that were created here, and so may be dropped.
 const CREATED_HERE: &str = "docshard: application role";
 
-/// The server options that a router may set: the address, and how to connect. No names of this server's files, which only its
-/// own user may read.
+/// The server options that a router may set: the address, and how to connect. Options that name files of this server are not
+/// among them, as only the server's own user may read those.
 pub const SERVER_OPTIONS: &[&str] = &[
     "host",
     "hostaddr",
@@ -58,13 +58,13 @@ pub const SERVER_OPTIONS: &[&str] = &[
     "fetch_size",
 ];
 
-/// The options of an address, which are replaced together. Other options are kept unless they are given.
+/// The options of an address, which are replaced together. Other options change only if they are given.
 pub const ADDRESS: &[&str] = &["host", "hostaddr", "port", "target_session_attrs"];
 
 /// The default `connect_timeout` of a shard's servers, in seconds: nothing interrupts connecting.
 const CONNECT_TIMEOUT_S: &str = "10";
 
-/// Predefined roles with rights that no application role may have.
+/// Predefined roles whose rights no application role may have.
 const POWERFUL: &[&str] = &[
     "pg_execute_server_program",
     "pg_read_server_files",
@@ -77,12 +77,12 @@ fn refuse(message: String) -> Error {
     Error::new(Kind::IllegalOperation, message)
 }
 
-/// The comment of a cluster's pullers. Databases of one server share its roles, and may belong to several clusters.
+/// Returns the comment of a cluster's pullers. Databases of one server share its roles, and may belong to several clusters.
 fn puller_mark(service: &str) -> String {
     format!("docshard: pulls documents for {}", cluster_of(service))
 }
 
-/// The common prefix of a cluster's service roles; the whole name of one that an administrator created.
+/// Returns the common prefix of a cluster's service roles; for one that an administrator created, its whole name.
 fn cluster_of(service: &str) -> &str {
     match service.rsplit_once("_s") {
         Some((cluster, shard)) if service.starts_with(PREFIX) && shard.bytes().all(|c| c.is_ascii_digit()) => cluster,
@@ -97,7 +97,7 @@ fn comment_of(role: &str) -> Result<String> {
     Ok(rows.first().and_then(|row| row.opt_text(0)).unwrap_or_default().to_owned())
 }
 
-/// Refuses a role that is not a puller of this cluster.
+/// Returns an error for a role that is not a puller of this cluster.
 fn check_puller(puller: &str) -> Result<()> {
     refuse_powerful(puller)?;
     if comment_of(puller)? == puller_mark(&required_service_role()?) {
@@ -119,8 +119,7 @@ fn has_role(role: &str) -> Result<bool> {
     Ok(!spi::query(sql, &[Param::Text(role)])?.is_empty())
 }
 
-/// Refuses a role with rights that nobody must get through a router; its own ones, or those of the roles that it is a direct or
-/// indirect member of.
+/// Returns an error for a role that has, directly or by memberships, rights which a router must not give to anyone.
 fn refuse_powerful(role: &str) -> Result<()> {
     let rows = spi::query(
         "SELECT FROM pg_catalog.pg_roles r CROSS JOIN pg_catalog.pg_roles m \
@@ -146,10 +145,10 @@ fn required_service_role() -> Result<String> {
     })
 }
 
-/// Makes a role the router's service role here, and creates it if it is missing; the verifier is that of its password.
+/// Makes a role the router's service role here, and creates it if it is missing. `verifier` is the one of its password.
 ///
 /// # Errors
-/// `Unauthorized` except for a superuser; `IllegalOperation` for a role that is too powerful.
+/// `Unauthorized` for a caller that is no superuser; `IllegalOperation` for a role that has too many rights.
 pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     if !server::is_superuser() {
         return Err(Error::new(Kind::Unauthorized, "only a superuser may let a router work on this database"));
@@ -163,7 +162,7 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     if let Some(verifier) = verifier {
         credentials::set_password(role, verifier)?;
     }
-    // The router's parameters are documents and verifiers of passwords, which must not be logged.
+    // The router's parameters are documents and password verifiers, which must not be logged.
     spi::run_script(&format!(
         "ALTER ROLE {name} SET log_parameter_max_length = 0; ALTER ROLE {name} SET log_parameter_max_length_on_error = 0; \
          GRANT USAGE ON SCHEMA docshard, docshard_internal, docshard_catalog TO {name}; \
@@ -258,8 +257,8 @@ pub fn drop_role(role: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sets the rights of roles on a collection's table, if it is here: readers, writers, and `others` without rights. Rights of
-/// roles that are not named stay.
+/// Sets the rights of roles on a collection's table, if it is on this shard: of readers, of writers, and of `others`, which get
+/// none. Other roles keep their rights.
 pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     let &SetAccess { collection, readers, writers, others } = access;
     if !table::has_relation(&format!("c{collection}")) {
@@ -281,12 +280,12 @@ pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The verifier of this shard's password as a puller at other shards. Runs as the extension's owner.
+/// Returns the verifier of the password with which this shard logs in at other shards. Runs as the extension's owner.
 pub fn puller_verifier() -> Result<String> {
     credentials::scram_verifier(&pull_password()?)
 }
 
-/// The password. It is created here, and leaves this shard only by SCRAM.
+/// Returns the password. It is created on this shard, and sent to others only as part of SCRAM.
 fn pull_password() -> Result<String> {
     required_service_role()?;
     let rows = spi::query("SELECT secret FROM docshard_data.service", &[])?;
@@ -317,8 +316,8 @@ pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -
     map_puller(server, puller)
 }
 
-/// Changes the address of another shard's foreign server; the user mapping stays. Runs as the extension's owner. With `any` all
-/// options are allowed.
+/// Changes the address of another shard's foreign server; the user mapping stays. Runs as the extension's owner. `any` allows
+/// all options.
 pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Result<()> {
     check_prefix(server)?;
     if !any {
@@ -367,7 +366,8 @@ pub fn map_puller(server: &str, puller: &str) -> Result<()> {
     credentials::set_user_mapping(server, &service, &login)
 }
 
-/// Creates the role `puller` by which another shard logs in here and reads what is moved to it. Runs as the extension's owner.
+/// Creates the role `puller` by which another shard logs in here and reads the documents that move to it. Runs as the
+/// extension's owner.
 pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
     check_prefix(puller)?;
     let name = quote_ident(puller);
@@ -385,7 +385,8 @@ pub fn accept_puller(puller: &str, verifier: &str) -> Result<()> {
     ))
 }
 
-/// Refuses a user who may neither read the collection's table, nor pull the range `[lo, hi)` because it is captured.
+/// Raises an error for a user who may not read the collection's table and may not pull the range `[lo, hi)` either, because it
+/// is not captured.
 pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<()> {
     if permission::may_read(table::oid(collection)?)
         || captures(collection)?.iter().any(|capture| capture.covers(lo, hi))
@@ -429,7 +430,7 @@ pub fn drop_server(server: &str) -> Result<()> {
     drop_guard::unguarded(|| spi::run_script(&format!("DROP SERVER {server} CASCADE")))
 }
 
-/// Deletes what belongs to the cluster: its mark, the other shards' servers and roles, and this shard's password there. The
+/// Deletes what belongs to the cluster: its identity, the other shards' servers and roles, and this shard's password there. The
 /// service role stays, so that the router can return. Runs as the extension's owner.
 pub fn leave_cluster() -> Result<()> {
     let servers = spi::query(
@@ -455,8 +456,8 @@ pub fn leave_cluster() -> Result<()> {
     Ok(())
 }
 
-/// Drops the service role if a router created it, unless another database of this server needs it; one that an administrator
-/// created loses its rights here. Runs as a superuser.
+/// Drops the service role if a router created it, unless another database of this server needs it. A role that an administrator
+/// created only loses its rights here. Runs as a superuser.
 pub(super) fn forget_service_role(role: &str) -> Result<()> {
     spi::execute("DELETE FROM docshard_data.service", &[])?;
     if role.starts_with(PREFIX) {

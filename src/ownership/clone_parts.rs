@@ -1,13 +1,13 @@
-//! The parts of a range that a move copies: the donor divides the range, and packs the documents of a part into one value, which
-//! is transferred and staged. One value a document would cost more than the document itself: conversion to text and back, a row
-//! in the staging table and its index.
+//! The parts of a range that a move copies. The donor divides the range, and packs the documents of a part into one value, which
+//! is transferred and staged. A separate value for each document would cost more than the document itself: a conversion to text
+//! and back, a row in the staging table and its index entry.
 //!
 //! A packed value has for each document, in the order of the keys: the lengths of `skey`, `id` and `doc`, 4 bytes each,
 //! little-endian, followed by these. It is transferred in base64, as postgres_fdw uses text: PostgreSQL's own text of a bytea
 //! is 1.5 times as long and takes many times as long to write and read.
 //!
-//! INVARIANT: the parts of a range, each from a key up to the next one's, are the whole range, whatever is written to it
-//! after it was divided.
+//! INVARIANT: each part reaches from its key to the key of the next part, so the parts are the whole range, also after later
+//! writes to it.
 
 use super::table;
 use crate::pg::error::{Error, Result};
@@ -21,7 +21,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use docshard_core::error::Kind;
 
-/// A part that has grown beyond this since the range was divided is packed into several values.
+/// A part that has grown beyond this size since the range was divided is packed into several values.
 const MAX_BYTES: usize = 8 << 20;
 
 /// Divides a range into parts of the given number of documents; returns the number of parts.
@@ -57,8 +57,8 @@ pub fn divide(range: &DivideRange<'_>) -> Result<i64> {
     Ok(i64::try_from(inserted.processed).unwrap_or(i64::MAX))
 }
 
-/// Calls `each` with the rows of a range, in the order of their keys and by the active snapshot, until it returns false; then
-/// the result is also false.
+/// Calls `each` with the rows of a range, in the order of their keys and by the active snapshot, until it returns false. Returns
+/// false if `each` did.
 pub(super) fn visit(
     collection: i32,
     lo: &[u8],
@@ -79,8 +79,8 @@ pub(super) fn visit(
     Ok(!stopped)
 }
 
-/// The packed documents from one key up to the next part's, and their number, by the active snapshot. Without an `id` the part
-/// starts at the shard key's first document; without a next key it ends with the table.
+/// Returns the packed documents from one key to the next part's key, and their number, by the active snapshot. Without an `id`
+/// the part starts at the shard key's first document; without a next key it ends with the table.
 pub fn pack(
     collection: i32,
     (skey, id): (&[u8], Option<&[u8]>),

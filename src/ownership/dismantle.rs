@@ -1,6 +1,6 @@
-//! Takes this database out of its cluster: drops its documents, and all that ties it to a router and to other shards.
+//! Removes this database from its cluster: drops its documents, and its connections to the router and to other shards.
 //!
-//! A router asks its shards for that; if the router is gone, an administrator calls it at the shard.
+//! A router calls this on its shards; if the router is lost, an administrator calls it on the shard.
 
 use super::{access, leftovers, node, table};
 use crate::pg::error::Result;
@@ -10,7 +10,7 @@ use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_ident;
 use crate::storage::SCHEMA;
 
-/// Runs as the extension's owner. With `service` the router's service role is dropped, too, which the router cannot request.
+/// Runs as the extension's owner. `service`: the router's service role is dropped, too, which the router itself cannot request.
 pub fn dismantle(service: bool) -> Result<()> {
     let placed = spi::query("SELECT collection_id FROM docshard_data.placement ORDER BY collection_id", &[])?;
     for row in &placed {

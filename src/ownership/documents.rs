@@ -1,9 +1,9 @@
-//! Inserts documents, and changes or finds one, in one call that includes the version check.
+//! Inserts documents, or changes or finds one, in a single call that includes the version check.
 //!
-//! Elsewhere `lock_and_check` is a statement of its own, so that the next statement's snapshot is taken after the lock. Here:
-//! * an insert uses no snapshot (unique indexes see the newest rows), and comes after the lock;
-//! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only one, of which `lock_and_check` has
-//!   checked the version too.
+//! Elsewhere `lock_and_check` is a separate statement, so that the next statement's snapshot is taken after the lock. Here:
+//! * an insert uses no snapshot (unique indexes see the newest rows), and runs after the lock;
+//! * a change takes a new snapshot after the lock. Under REPEATABLE READ there is only one snapshot, whose version
+//!   `lock_and_check` has checked, too.
 
 use super::placement::{Placement, check_read};
 use super::stored::document;
@@ -25,7 +25,7 @@ use docshard_core::values::document::element::Element;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::encode;
 
-/// Appends a document to the argument of [`insert`]: skey, id and jsonb's bytes, each after its length.
+/// Appends a document to the argument of [`insert`]: skey, id and jsonb's bytes, each preceded by its length.
 pub fn pack(into: &mut Vec<u8>, row: &Row<'_>) {
     for part in [row.skey, row.id, row.doc] {
         into.extend_from_slice(&u32::try_from(part.len()).expect("shorter than a document may be").to_be_bytes());
@@ -67,7 +67,7 @@ pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     Ok(rows.len() as u64)
 }
 
-/// The unique index, beside the primary key, that would refuse a row: see `Writer::taken`.
+/// Returns the unique index besides the primary key, and its key, with which a row conflicts.
 pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Conflict>> {
     raw::validate(row.doc)?;
     let mut writer = table::writer(collection, Purpose::Insert)?;
@@ -76,7 +76,7 @@ pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Conflict>> {
     Ok(taken)
 }
 
-/// Returns the first document of a key that matches the filter. The statement's snapshot is checked for the version.
+/// Returns the first document with a key that matches the filter. Checks the version in the statement's snapshot.
 pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
     let &FindDocument { collection, token, version, ref skey, ref id, ref filter } = call;
     let (skey, id, filter) = (&**skey, id.as_deref(), filter.as_deref());
@@ -117,7 +117,7 @@ fn matches(filter: Option<&Filter>, doc: &[u8]) -> Result<bool> {
     filter.map_or(Ok(true), |filter| Ok(filter.evaluate(document(doc)?)?))
 }
 
-/// Updates one document of a key that matches the filter; returns whether it changed, None if there is no such document.
+/// Updates a document with a key that matches the filter; returns whether it changed, or None if there is no such document.
 ///
 /// # Errors
 /// Those of `lock_and_check` and of the update; `WriteConflict` (40001) under REPEATABLE READ; 23505.
@@ -132,8 +132,8 @@ pub fn update_one(call: &UpdateDocument<'_>) -> Result<Option<bool>> {
     })
 }
 
-/// Replaces the document of a row that the running statement has found and locked. Any role that may write to the collection
-/// can call this, so the document is checked as the table's domain would.
+/// Replaces the document of a row that the running statement has found and locked. Any role that may write to the collection can
+/// call this function, so it checks the document as the table's domain does.
 pub fn replace(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
     normalise::check_stored(after.bytes())?;
     let mut id = Vec::with_capacity(found.id().len());
@@ -142,13 +142,13 @@ pub fn replace(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
         return Err(Error::new(Kind::ImmutableField, "the _id of a document cannot be changed"));
     }
     let mut writer = table::writer(collection, Purpose::Update)?;
-    // If a trigger of this statement has changed the row already, that change stays, as in PostgreSQL's own UPDATE.
+    // If a trigger of this statement has changed the row already, the trigger's change stays, as in PostgreSQL's own UPDATE.
     writer.change_found(found, |_| Ok(Some((Change::Update(after.bytes().to_vec()), ()))))?;
     writer.finish();
     Ok(())
 }
 
-/// Deletes one document of a key that matches the filter; returns whether there was one.
+/// Deletes one document with a key that matches the filter; returns whether there was one.
 pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
     let &DeleteDocument { collection, token, version, ref skey, ref id, ref filter } = call;
     let (key, filter) = ((&**skey, id.as_deref()), read_filter(filter.as_deref())?);
@@ -158,7 +158,7 @@ pub fn delete_one(call: &DeleteDocument<'_>) -> Result<bool> {
     Ok(done.is_some())
 }
 
-/// Applies to one document of a key the change that `accept` returns for it; None if it accepted none.
+/// Applies the change that `accept` returns to the first document with a key that it accepts; None if it accepts none.
 fn change_one<T>(
     collection: i32,
     assumed: Placement,
@@ -176,7 +176,7 @@ fn change_one<T>(
     Ok(done)
 }
 
-/// The least key above.
+/// Returns the least key that is greater.
 fn above(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }

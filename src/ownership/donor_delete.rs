@@ -1,13 +1,13 @@
-//! Deletes a range that has been moved away. As writers wait meanwhile, most of the work is done before they are excluded:
+//! Deletes a range that has been moved away. Writers wait meanwhile, so most of the work is done before they are excluded:
 //!
-//! 1. [`locate`], while writers continue: finds the places of the range's documents. Their pages are written into the WAL, so
-//!    that their deletion need not.
-//! 2. [`delete_copied_changes`]: keeps the keys of copied changes, as they leave the log.
-//! 3. [`delete`], with writers excluded: deletes what is still at its place, and the keys that were changed since.
+//! 1. [`locate`], while writers continue: finds the places of the range's documents. It also writes their pages into the WAL, so
+//!    that the deletion need not.
+//! 2. [`delete_copied_changes`]: remembers the keys of copied changes, as they are deleted from the log.
+//! 3. [`delete`], with writers excluded: deletes the documents that are still at their places, and those with the changed keys.
 //!
-//! The places belong to this process, and to one move. INVARIANT: a document of the range that [`locate`] did not see was
-//! written by a change that is in the log, or that this process has deleted from it. A mistake would be detected: the move
-//! compares the count of deleted documents.
+//! The places belong to this process and to one move. INVARIANT: if [`locate`] did not see a document of the range, the change
+//! that wrote it is in the log, or this process has deleted it from the log. The move would detect an error, as it compares the
+//! number of deleted documents.
 
 use super::{clone_parts, table};
 use crate::pg::error::Result;
@@ -21,9 +21,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// Ranges with more documents are not located (6 bytes each), so that memory does not grow with the chunk.
+/// Ranges with more documents are not located, as each place takes 6 bytes of memory.
 const MAX_PLACES: usize = 4_000_000;
-/// After more changes the range is located again.
+/// After this number of changes the range should be located again.
 const MAX_CHANGES: usize = 20_000;
 /// Documents that were not located are deleted in batches of this size.
 const BATCH: usize = 1_000_000;
@@ -32,7 +32,7 @@ struct LocatedRange {
     migration: i64,
     /// `tidsend` of each document, in the order of the table.
     places: Rc<[u8]>,
-    /// Keys that have changed since.
+    /// Keys that have changed since the documents were located.
     changed: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -40,7 +40,8 @@ thread_local! {
     static LOCATED: RefCell<Option<LocatedRange>> = const { RefCell::new(None) };
 }
 
-/// Locates the documents of a range; returns how many. From now on this process calls [`delete_copied_changes`] for the move.
+/// Locates the documents of a range; returns their number. From now on this process must call [`delete_copied_changes`] for the
+/// move.
 pub fn locate(range: &LocateRange<'_>) -> Result<i64> {
     let &LocateRange { migration, collection, lo, hi } = range;
     LOCATED.set(None);
@@ -61,8 +62,8 @@ pub fn locate(range: &LocateRange<'_>) -> Result<i64> {
     Ok(count)
 }
 
-/// Deletes rows of a move's log that have been copied: exactly these. False if too many have changed since the range was
-/// located: then it should be located again.
+/// Deletes rows of a move's log that have been copied, exactly these. Returns false if so much has changed since the range was
+/// located that it should be located again.
 pub fn delete_copied_changes(migration: i64, applied: &[i64]) -> Result<bool> {
     let gone = spi::query(
         "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq = ANY ($2) RETURNING skey, id",
@@ -79,8 +80,8 @@ pub fn delete_copied_changes(migration: i64, applied: &[i64]) -> Result<bool> {
     })
 }
 
-/// Deletes the documents of a range, from which the caller's transaction has excluded all writers. The places are kept, as
-/// the transaction may be rolled back and the range be deleted later.
+/// Deletes the documents of a range, from which the caller's transaction has excluded all writers. It keeps the places, as the
+/// transaction may be rolled back and the range be deleted later.
 pub fn delete(range: &DeleteRange<'_>) -> Result<Deleted> {
     let began = Instant::now();
     let documents = i64::try_from(delete_all(range)?).unwrap_or(i64::MAX);
@@ -115,7 +116,7 @@ fn delete_all(range: &DeleteRange<'_>) -> Result<u64> {
     changed.retain(|(skey, _)| is_inside(skey));
     changed.sort_unstable();
     changed.dedup();
-    // This snapshot does not see what has just been deleted.
+    // This snapshot does not see the rows that have just been deleted.
     let _snapshot = ActiveSnapshot::of_statement();
     let mut writer = table::writer(collection, Purpose::Delete)?;
     for (skey, id) in &changed {

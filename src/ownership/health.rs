@@ -1,11 +1,11 @@
-//! A node's report to `docshard.health`.
+//! Makes a node's report for `docshard.health`.
 
 use crate::pg::error::Result;
 use crate::pg::spi;
 
 /// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
 pub fn of_this_node() -> Result<String> {
-    // The timeline of the insert position: after a promotion that of the last checkpoint is the old one.
+    // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(
         "SELECT json_build_object( \
             'version', (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \

@@ -1,4 +1,4 @@
-//! The SQL functions in index expressions (`api::index`), as writers of rows evaluate them: without a call through SQL.
+//! Computes the SQL functions in index expressions (`api::index`) for writers of rows, without a call through SQL.
 
 use super::stored::document;
 use crate::pg::datum::json;
@@ -11,7 +11,8 @@ use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// How many parsed indexes a session caches. A statement that writes a row uses each of its table's several times.
+/// The number of parsed indexes that a session caches. A statement that writes a row uses each of its table's indexes several
+/// times.
 const MAX_CACHED: usize = 64;
 
 thread_local! {
@@ -43,7 +44,8 @@ enum Output {
     HasEntries,
 }
 
-/// The function of that name, with these arguments beside the document; None if there is none, or it refuses them.
+/// Returns the function with that name and these arguments besides the document; None if there is none, or if the arguments are
+/// invalid.
 pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn Function>> {
     let output = match (name, number) {
         ("matches", None) => return Some(Box::new(Filter::read(&json::parse(text).ok()?).ok()?)),
@@ -96,7 +98,7 @@ impl Function for Filter {
     }
 }
 
-/// True if both are documents for which `holds` is true.
+/// True if both values are documents for which `holds` is true.
 fn both(one: &[u8], other: &[u8], holds: impl Fn(raw::RawObject<'_>, raw::RawObject<'_>) -> bool) -> bool {
     raw::document(one).zip(raw::document(other)).is_some_and(|(one, other)| holds(one, other))
 }
@@ -113,7 +115,7 @@ mod tests {
     use docshard_core::values::collation::Collator;
     use pgrx::pg_test;
 
-    /// The calls of functions in the expressions of an index: name, text and number.
+    /// Returns the function calls in the expressions of an index: name, text and number.
     fn calls(statement: &str) -> Vec<(String, String, Option<i32>)> {
         let on = statement.split_once(" ON ").expect("an index is on a table").1;
         let schema = qualified("");
@@ -162,7 +164,7 @@ mod tests {
                         }
                         _ => format!("SELECT {call}"),
                     };
-                    // What is refused is refused alike; a test has one transaction, which that would end.
+                    // For these documents the SQL function raises an error, which would end the test's only transaction.
                     if ["check_index_key", "unique_keys"].contains(&name.as_str()) && document.contains('[') {
                         continue;
                     }

@@ -1,5 +1,6 @@
 //! Fast path for small result sets: scans a range of one index directly, as planner and executor take longer than such a scan,
-//! and returns all documents as one packed value, which is cheaper than a row for each. [`find`] says when it declines.
+//! and returns all documents as one packed value, which is cheaper than a row for each. [`find`] lists the cases in which it
+//! declines.
 //!
 //! The value has the projection of each document, in the requested order, with its sort key
 //! ([`docshard_core::values::document::packed`]).
@@ -24,13 +25,13 @@ const MAX_SORTED: usize = 1_000;
 /// The largest number of bytes of documents that are read.
 const MAX_BYTES: usize = 4 << 20;
 
-/// Returns the first documents, packed, by the statement's snapshot, whose version is checked. None if the fast path declines, so
-/// that the executor has to find the documents: if the index is missing or unusable, or documents have entries beside its
-/// b-tree; if there are too many documents or bytes; if row-level security hides rows; and under SERIALIZABLE, which requires
-/// predicate locks.
+/// Returns the first documents, packed, by the statement's snapshot, whose version is checked. None if the fast path declines,
+/// so that the executor must find the documents: if the index is missing or unusable, or some documents are not in its b-tree;
+/// if there are too many documents or bytes; if row-level security applies; and under SERIALIZABLE, which requires predicate
+/// locks.
 ///
 /// # Errors
-/// `STALE`; those of the parsers; `NamespaceNotFound` without a table here; 42501 without the privilege to read it.
+/// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
 pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     let &FindByIndexRange { collection, token, version, ref lo, ref hi, ref search } = call;
     let search = IndexRangeSearch::parse(search)?;
@@ -38,7 +39,7 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     if snapshot::is_serializable() {
         return Ok(None);
     }
-    // From here on a drop of the table or of an index waits; an earlier one shows in the lookups.
+    // From here on a drop of the table or of an index waits; the lookups below detect an earlier one.
     lock::keep_relation(table::oid(collection)?);
     let Ok((table, _)) = table::oids(collection) else { return Ok(None) };
     let index = table::index_oids(search.index).filter(|(_, entries)| gin::is_empty(*entries));
@@ -101,13 +102,13 @@ fn bounds<'a>(keys: &[(&'a [u8], &'a [u8])]) -> Vec<(usize, Bound<'a>)> {
     keys.iter().enumerate().filter(|(_, (lo, hi))| !lo.is_empty() || !hi.is_empty()).flat_map(of_column).collect()
 }
 
-/// The first documents so far.
+/// Collects the first documents.
 struct FirstDocuments {
     limit: usize,
     keyed: bool,
     packer: Packer,
     count: usize,
-    /// Keys and projected documents that are to be sorted; None if they come in order.
+    /// Keys and projected documents that must be sorted; None if they arrive in order.
     sorting: Option<BinaryHeap<(Vec<u8>, Vec<u8>)>>,
 }
 
@@ -116,7 +117,7 @@ impl FirstDocuments {
         Self { limit, keyed, packer: Packer::default(), count: 0, sorting: (!in_order).then(BinaryHeap::new) }
     }
 
-    /// Adds a document, if it is one of the first; false if no other can be.
+    /// Adds a document if it is one of the first; returns false if no later one can be.
     fn take<'a>(&mut self, key: &[u8], project: impl FnOnce() -> Result<Cow<'a, [u8]>>) -> Result<bool> {
         let Some(sorting) = &mut self.sorting else {
             self.put(key, &project()?);
@@ -137,7 +138,7 @@ impl FirstDocuments {
         self.packer.put(if self.keyed { key } else { &[] }, document);
     }
 
-    /// None if it is larger than a router accepts.
+    /// Returns the packed documents; None if they are larger than a router accepts.
     fn packed(mut self) -> Option<Vec<u8>> {
         for (key, document) in self.sorting.take().map(BinaryHeap::into_sorted_vec).unwrap_or_default() {
             self.put(&key, &document);

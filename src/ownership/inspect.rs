@@ -1,4 +1,5 @@
-//! Inspects all documents of a collection on this shard: whether each is valid, is stored under its own keys, and belongs here.
+//! Inspects all documents of a collection on this shard: whether each is valid, is stored under its own keys, and belongs to
+//! this shard.
 //!
 //! The executor reads the table row by row, so memory does not grow with it, and it can be cancelled.
 
@@ -51,7 +52,7 @@ pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     Ok(json!({"documents": documents, "problems": problems, "found": found}))
 }
 
-/// Ranges from pairs of bounds; an empty upper bound is none.
+/// Makes ranges from pairs of bounds; an empty upper bound means none.
 fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
     let range = |pair: &[Cow<'_, [u8]>]| KeyRange {
         lo: pair[0].to_vec(),
@@ -60,7 +61,7 @@ fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
     KeyRanges::new(bounds.chunks_exact(2).map(range).collect())
 }
 
-/// The first problem of a row; others may be its consequence.
+/// Returns the first problem of a row; further ones may be its consequences.
 fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRanges) -> Option<Problem> {
     let problem = |name, details: String| Some(Problem { name, details });
     if let Err(error) = raw::validate(doc) {
@@ -91,7 +92,7 @@ fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRang
     problem("outsideOwnedRanges", "no chunk of this shard has the document's shard key".to_owned())
 }
 
-/// The `_id` of the document if it can be read, otherwise that of its key.
+/// Returns the `_id` of the document if it can be read, otherwise the one in its key.
 fn shown_id(id: &[u8], doc: &[u8]) -> Json {
     let of_document = || {
         raw::validate(doc).ok()?;

@@ -1,39 +1,39 @@
-//! What a move leaves on its shards until it is cleaned up: rows in the capture tables of the donor, and tables of its own on the
-//! recipient. They are listed only here.
+//! Lists everything that a move leaves on its shards until it is cleaned up: rows in the capture tables of the donor, and tables
+//! of its own on the recipient.
 
 /// The donor's tables, each with the columns `migration_id` and `collection_id`.
 const CAPTURE_TABLES: [&str; 3] = ["capture", "capture_log", "capture_parts"];
 
-/// The foreign table over what the donor reports of itself.
+/// The foreign table over the donor's report of its identity.
 pub const IDENTITY: &str = "identity";
 /// The foreign table over the donor's packed parts.
 pub const SOURCE: &str = "source";
 /// The foreign table over the donor's captured changes.
 pub const CHANGES: &str = "changes";
-/// The table of what has arrived.
+/// The table of the documents that have arrived.
 pub const STAGING: &str = "staging";
 
-/// The statements that delete the rows of every capture table that meet a condition.
+/// Returns the statements that delete the rows that meet a condition from every capture table.
 pub fn delete_captures(condition: &str) -> impl Iterator<Item = String> {
     CAPTURE_TABLES.iter().map(move |table| format!("DELETE FROM docshard_data.{table} WHERE {condition}"))
 }
 
-/// A query for the number of every move of which a capture table has a row.
+/// Returns a query for the numbers of all moves that have rows in a capture table.
 pub fn captured_moves() -> String {
     CAPTURE_TABLES.map(|table| format!("SELECT migration_id FROM docshard_data.{table}")).join(" UNION ")
 }
 
-/// A regular expression for the names of all moves' own tables.
+/// Returns a regular expression for the names of all moves' own tables.
 pub fn move_tables() -> String {
     format!("m[0-9]{{1,18}}_({})", [IDENTITY, SOURCE, CHANGES, STAGING].join("|"))
 }
 
-/// A table of a move's own on the recipient.
+/// Returns the name of one of a move's own tables on the recipient.
 pub fn table(migration: i64, name: &str) -> String {
     format!("docshard_data.m{migration}_{name}")
 }
 
-/// The statements that drop a move's own tables.
+/// Returns the statements that drop a move's own tables.
 pub fn drop_tables(migration: i64) -> String {
     let foreign = [IDENTITY, SOURCE, CHANGES].map(|name| table(migration, name)).join(", ");
     format!("DROP FOREIGN TABLE IF EXISTS {foreign}; DROP TABLE IF EXISTS {}", table(migration, STAGING))

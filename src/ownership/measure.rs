@@ -1,7 +1,7 @@
 //! Measures the chunks of a collection on this shard, and finds keys at which a chunk can be split.
 //!
-//! The router passes the lower bounds of the chunks here; a document belongs to the last bound that is not above its key. Its
-//! bytes are the size of its columns as stored (compressed, or out of line), plus the row's header.
+//! The router passes the lower bounds of the chunks on this shard; a document belongs to the greatest bound that is not above
+//! its key. Its bytes are the size of its columns as stored (compressed, or out of line), plus the row's header.
 
 use super::table;
 use crate::pg::error::Result;
@@ -9,18 +9,18 @@ use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
 
-/// The pages of a sample: about 30,000 rows of 500 bytes.
+/// The number of pages in a sample: about 30,000 rows of 500 bytes.
 const SAMPLED_PAGES: i64 = 2048;
 const PAGE_BYTES: i64 = 8192;
 /// Approximate size of the sample from which split points of larger ranges are taken.
 const SORTED_DOCUMENTS: i64 = 300_000;
 
-/// In SQL, the bytes of a document: columns, row header and line pointer.
+/// SQL for the bytes of a document: columns, row header and line pointer.
 const BYTES: &str =
     "(pg_catalog.pg_column_size(doc) + pg_catalog.pg_column_size(skey) + pg_catalog.pg_column_size(id) + 28)";
 
-/// The size of each chunk that has documents, by its position among `bounds`, which ascend: counted in a table of at most
-/// `counted_mb` MiB, else estimated from a sample.
+/// Returns the size of each chunk that has documents, with its position in `bounds`, which are ascending. The documents are
+/// counted in a table of at most `counted_mb` MiB, otherwise estimated from a sample.
 pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<ChunkSize>> {
     let table = table::name(collection);
     let Some(table_bytes) = table_bytes(&table)? else { return Ok(Vec::new()) };
@@ -43,18 +43,19 @@ pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<
     Ok(rows.iter().map(size).collect())
 }
 
-/// The clause that samples `wanted` of `all`, and the sampled share: in steps of a hundredth of a percent, so that there are
-/// few different statements.
+/// Returns the clause that samples `wanted` of `all` pages, and the sampled share, which is rounded to a hundredth of a percent,
+/// so that there are few different statements.
 fn sample(wanted: i64, all: i64) -> (String, f64) {
     let parts = (wanted * 10_000 / all).clamp(1, 10_000);
     (format!("TABLESAMPLE SYSTEM ({}.{:02})", parts / 100, parts % 100), parts as f64 / 10_000.0)
 }
 
-/// Tables without statistics are counted if neither one of them nor all together have more pages than this.
+/// Tables without statistics are counted if none of them has more pages than the first number, and all together not more than
+/// the second.
 const COUNTED_PAGES: (i64, i64) = (128, 1024);
 
-/// The sizes of these collections' tables by PostgreSQL's statistics; tables that are not here are left out, small ones that
-/// were never analysed are counted.
+/// Returns the sizes of these collections' tables according to PostgreSQL's statistics. Missing tables are omitted; small ones
+/// that were never analysed are counted.
 pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     let rows = spi::read(
         "SELECT t.id, c.reltuples::float8::int8, c.relpages::int8, \
@@ -72,7 +73,7 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     for row in &rows {
         let (collection, rows_then, pages_then, pages) = (row.i32(0), row.i64(1), row.i64(2), row.i64(3));
         let (live, counted_since) = (row.i64(5), row.bool(6));
-        // The counters begin at 0 after a crash, and are right again after the next VACUUM or ANALYZE.
+        // After a crash the counters start at 0, and become correct with the next VACUUM or ANALYZE.
         let documents = if pages == 0 {
             Some(0)
         } else if counted_since {
@@ -91,7 +92,7 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     Ok(estimates)
 }
 
-/// The exact size of `[lo, hi)`; None means no upper end. Reads every row of the range.
+/// Returns the exact size of `[lo, hi)`; None means no upper end. Reads every row of the range.
 pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<RangeSize> {
     let table = table::name(collection);
     if table_bytes(&table)?.is_none() {
@@ -105,8 +106,8 @@ pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<RangeSize>
     Ok(RangeSize { documents: rows[0].i64(0), bytes: rows[0].i64(1) })
 }
 
-/// Keys that cut a range into up to `parts` parts of equally many documents, ascending, all above the range's least
-/// key; none if there are not two different keys. From more documents than [`SORTED_DOCUMENTS`] a sample is taken.
+/// Returns keys that divide a range into up to `parts` parts with equal numbers of documents: ascending, all above the range's
+/// least key; none if there are not two different keys. Uses a sample if there are more than [`SORTED_DOCUMENTS`] documents.
 pub fn split_points(call: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     let &FindSplitPoints { collection, lo, hi, parts, documents } = call;
     let table = table::name(collection);
@@ -128,7 +129,7 @@ pub fn split_points(call: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     let mut points: Vec<_> = rows.iter().skip(1).map(|row| row.bytes(0)).filter(|key| *key > first).collect();
     points.dedup();
     if points.is_empty() {
-        // One key has most of the documents: cut behind it, at the next key, which is at least this.
+        // Most of the documents have one key: split after it, at the next key, which is not less than this one.
         let above = [&first[..], &[0]].concat();
         let (condition, params) = table::range(&above, hi);
         let next = spi::read(&format!("SELECT skey FROM {table} WHERE {condition} ORDER BY skey LIMIT 1"), &params)?;

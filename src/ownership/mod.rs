@@ -1,8 +1,8 @@
-//! What a shard owns, and how statements are checked against it.
+//! The chunks that a shard owns, and the checks of statements against them.
 //!
-//! `docshard_data.placement` has a row for each collection: the version at which this shard is. INVARIANT: in any snapshot
-//! the rows of a collection's table are exactly the documents of the chunks that this shard owns at the version visible
-//! in that same snapshot; a change of ownership changes both in one commit.
+//! `docshard_data.placement` has a row for each collection: the version of this shard. INVARIANT: in any snapshot the rows of a
+//! collection's table are exactly the documents of the chunks that this shard owns at the version which the same snapshot shows;
+//! a change of ownership changes both in one commit.
 //!
 //! Every statement of a router contains [`placement::check`], in its own snapshot. Every write first passes
 //! [`writing::lock_and_check`].

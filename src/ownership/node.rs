@@ -1,4 +1,4 @@
-//! The identity of this shard: the row of `docshard_data.node`, and the answers to routers and other shards.
+//! The identity of this shard: the row of `docshard_data.node`, and the answers to routers and other shards that check it.
 //!
 //! The router's own database has no row: it is the shard `local` of its own cluster.
 
@@ -10,7 +10,7 @@ use crate::store;
 use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
 use docshard_core::error::Kind;
 
-/// The recorded identity, by the newest snapshot, with this server's timeline.
+/// Reads the stored identity, by the newest snapshot, with this server's timeline.
 pub fn find() -> Result<Node> {
     let _snapshot = ActiveSnapshot::latest();
     // The caller may have no right to read the tables.
@@ -33,20 +33,20 @@ pub fn find() -> Result<Node> {
     })
 }
 
-/// Answers a router's hello; an error is 08004.
+/// Answers a router's handshake; an error is 08004.
 pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
     let node = find()?;
     let protocol = node.answer(hello, writes).map_err(refused)?;
     Ok(Welcome { position: node.position, recovery: wal::in_recovery(), protocol })
 }
 
-/// What this shard reports to another one that pulls documents.
+/// Returns this shard's identity for another shard that pulls documents.
 pub fn as_donor() -> Result<Donor> {
     let node = find()?;
     Ok(Donor { member: node.member, position: node.position })
 }
 
-/// Refuses (08004) a donor that is another shard than the router expects, or an older copy.
+/// Returns an error (08004) for a donor that is another shard than the router expects, or an older copy.
 pub fn check_donor(found: &str, expected: &str) -> Result<()> {
     let (found, expected): (Donor, Donor) = (found.parse()?, expected.parse()?);
     expected.require(&found).map_err(refused)

@@ -1,4 +1,4 @@
-//! The version of each collection on this shard, read without SPI.
+//! Reads and checks the version of each collection on this shard, without SPI.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -12,9 +12,9 @@ use std::cell::RefCell;
 /// A collection's row in `docshard_data.placement`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
-    /// Distinguishes this collection from another of the same number.
+    /// Distinguishes this collection from another one with the same number.
     pub token: i64,
-    /// The last change of this shard's ownership.
+    /// The version since the last change of this shard's ownership.
     pub version: i64,
 }
 
@@ -24,7 +24,7 @@ impl Placement {
     }
 }
 
-/// How many rows' places this process remembers.
+/// The number of rows whose places this process remembers.
 const MAX_SPOTS: usize = 16;
 
 thread_local! {
@@ -57,7 +57,7 @@ pub fn check_read(collection: i32, assumed: Placement) -> Result<()> {
 /// Checks that this shard is at the version that the router assumed.
 ///
 /// # Errors
-/// [`STALE`] on any difference; `NotImplemented` if the transaction is serializable and has been to another node.
+/// [`STALE`] on any difference; `NotImplemented` if the transaction is serializable and has used another node.
 pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
     serializable::touch(Node::Here)?;
     let here = placement(collection, look)?;

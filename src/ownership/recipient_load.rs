@@ -1,4 +1,4 @@
-//! Loads the documents that a move has pulled into its staging table, and applies later changes, without executor, plan and
+//! Loads the documents that a move has pulled into its staging table, and applies later changes, without planner, executor and
 //! trigger. Nothing is captured: the caller's transaction is the move's own, see `capture::bypass`.
 //!
 //! Neither the donor nor the staging table is trusted: see [`Expected::check`].
@@ -25,7 +25,7 @@ use pgrx::pg_sys::Oid;
 use std::collections::HashSet;
 use std::ffi::CString;
 
-/// What the documents of a move are checked against.
+/// The values that a move's documents are checked against.
 struct Expected<'a> {
     lo: &'a [u8],
     hi: Option<&'a [u8]>,
@@ -33,10 +33,11 @@ struct Expected<'a> {
 }
 
 impl Expected<'_> {
-    /// Checks a row before it is stored, or before its key is used to remove one.
+    /// Checks a row before it is stored, or before its key is used to delete one.
     ///
     /// # Errors
-    /// `OperationFailed` for a key outside the range, or that is not the document's; those of [`normalise::check_stored`].
+    /// `OperationFailed` for a key outside the range, or one that is not the document's key; those of
+    /// [`normalise::check_stored`].
     fn check(&self, skey: &[u8], id: &[u8], doc: Option<&[u8]>) -> Result<()> {
         if skey < self.lo || self.hi.is_some_and(|hi| skey >= hi) {
             return Err(refused("a key outside of the range that is moved", id));
@@ -53,7 +54,7 @@ impl Expected<'_> {
     }
 }
 
-/// Parses a shard key; `{}` is that of an unsharded collection.
+/// Parses a shard key; `{}` is the key of an unsharded collection.
 pub fn read_key(text: &str) -> Result<KeyPattern> {
     let json = json::parse(text)?;
     if json.as_object().is_some_and(serde_json::Map::is_empty) {
@@ -68,15 +69,15 @@ fn refused(what: &str, id: &[u8]) -> Error {
         .with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
 }
 
-/// Columns of a staging table. In the row of a change, DOC is null if the document was deleted.
+/// Columns of a staging table. In the row of a change, DOC is null for a deleted document.
 const SKEY: usize = 2;
 const ID: usize = 3;
 const DOC: usize = 4;
 const PACKED: usize = 6;
-/// Changed documents are inserted in batches of this many bytes.
+/// The size in bytes of the batches in which changed documents are inserted.
 const BATCH_BYTES: usize = 4 << 20;
 
-/// A migration's staging table, and its index on the batch.
+/// Returns a move's staging table, and its index on the batch.
 fn staging(migration: i64) -> Result<(Oid, Oid)> {
     let relation = |suffix: &str| {
         let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
@@ -88,9 +89,9 @@ fn staging(migration: i64) -> Result<(Oid, Oid)> {
     Ok((staging, index))
 }
 
-/// Applies a batch of changes; returns by how many documents the table has grown. First all are deleted and then inserted, as
-/// unique values may have changed places. Documents are found by their keys: to the planner a table that is being filled may
-/// seem empty.
+/// Applies a batch of changes; returns the change of the number of documents. Deletes all changed documents before it inserts
+/// them, as documents may have exchanged unique values. Finds documents by their keys with index scans, as the planner may
+/// believe that a table that is being filled is empty.
 pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     let &ApplyChanges { migration, collection, batch, lo, hi, key } = changes;
     let expected = Expected { lo, hi, key: &read_key(key)? };
@@ -128,7 +129,7 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     by_int4(staging, index, batch, Look::Active, |row| {
         let Some(((skey, id), doc)) = row.bytes(SKEY).zip(row.bytes(ID)).zip(row.bytes(DOC)) else { return };
         let key = (skey, id);
-        // A key that changed several times is in the log as often, each time with the same document.
+        // A key that changed several times is in the log several times, each time with the same document.
         if flushed.is_err() || !pending.remove(&key) {
             return;
         }
@@ -145,7 +146,7 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     Ok(inserted - deleted)
 }
 
-/// Loads a batch of packed documents; returns their number. With `is_unique`, documents that a unique index refuses are left out.
+/// Loads a batch of packed documents; returns their number. `is_unique`: documents that conflict in a unique index are omitted.
 pub fn load_batch(loading: &LoadBatch<'_>) -> Result<u64> {
     let &LoadBatch { migration, collection, batch, is_unique, lo, hi, key } = loading;
     let expected = Expected { lo, hi, key: &read_key(key)? };

@@ -5,15 +5,15 @@ use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::storage::lock::{self, Mode, Tag};
 
-/// Takes the lock for this session; returns the holder if that fails. A holder that has been silent for so many milliseconds is
-/// terminated.
+/// Takes the lock for this session; returns the holder if that fails. A holder that has been silent for `silence_ms`
+/// milliseconds is terminated.
 pub fn hold(silence_ms: i64) -> Result<Option<String>> {
     if lock::is_held(Tag::Router, Mode::Exclusive) || lock::try_acquire_for_session(Tag::Router, Mode::Exclusive) {
         return Ok(None);
     }
     let mut holder = None;
     for pid in lock::holding_processes(Tag::Router)?.into_iter().filter_map(|(_, pid)| pid) {
-        // Without PostgreSQL's `track_activities` no holder is taken for silent.
+        // Without PostgreSQL's `track_activities` no holder counts as silent.
         let rows = spi::query(
             "SELECT coalesce((extract(epoch FROM pg_catalog.clock_timestamp() - greatest(query_start, state_change)) \
                  * 1000)::int8, 0), \

@@ -1,4 +1,4 @@
-//! A collection's table on this shard, which is created and dropped together with its placement.
+//! A collection's table on this shard. It is created and dropped together with its placement.
 
 use super::{index_functions, leftovers, node};
 use crate::pg::datum::jsonb::RawJsonb;
@@ -37,7 +37,8 @@ pub fn document(collection: i32, skey: &[u8], id: &[u8]) -> Result<Option<RawJso
 /// Counts all documents, by the active snapshot.
 pub fn count(collection: i32) -> Result<u64> {
     let (table, primary) = oids(collection)?;
-    // The smaller index, if there are two. A row's `id` never changes, so a snapshot older than the index finds every row by it.
+    // The smaller index, if there are two. A row's `id` never changes, so the index finds every row also for a snapshot that is
+    // older than it.
     if let Some(count) = counting::rows(table, relation(collection, c"_id").unwrap_or(primary)) {
         return Ok(count);
     }
@@ -45,7 +46,7 @@ pub fn count(collection: i32) -> Result<u64> {
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
-/// The document's column, from 0: see [`create`].
+/// The document's column, counted from 0: see [`create`].
 pub(super) const DOC: usize = 2;
 
 /// Counts the documents that match a filter, by the active snapshot.
@@ -68,7 +69,7 @@ fn relation(collection: i32, suffix: &'static CStr) -> Result<Oid> {
         .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("collection {collection} has no table here")))
 }
 
-/// The table; `NamespaceNotFound` if there is none here.
+/// Returns the table; `NamespaceNotFound` if this shard has none.
 pub fn oid(collection: i32) -> Result<Oid> {
     relation(collection, c"")
 }
@@ -78,7 +79,7 @@ pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     Ok((oid(collection)?, relation(collection, c"_pkey")?))
 }
 
-/// The b-tree of a secondary index and the entries beside it; None unless it has both.
+/// Returns the b-tree of a secondary index and its index of entries; None unless it has both.
 pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     let relation = |kind, name: fn(i32) -> String| {
         lookup_cache::relation((index, kind), || {
@@ -88,27 +89,28 @@ pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     Some((relation(c"index", index_name)?, relation(c"entries", entries_name)?))
 }
 
-/// The relation of a secondary index on every shard, in the schema `docshard_data`.
+/// Returns the name of a secondary index's b-tree on every shard, in the schema `docshard_data`.
 pub fn index_name(index: i32) -> String {
     format!("i{index}")
 }
 
-/// The table's qualified name.
+/// Returns the table's qualified name.
 pub fn name(collection: i32) -> String {
     format!("docshard_data.c{collection}")
 }
 
-/// The condition of the keys in `[lo, hi)` on a collection's table, and its parameters `$1`, `$2`; None means no upper end.
+/// Returns the condition that a key of a collection's table is in `[lo, hi)`, and its parameters `$1`, `$2`; None means no upper
+/// end.
 pub fn range<'a>(lo: &'a [u8], hi: Option<&'a [u8]>) -> (&'static str, Vec<Param<'a>>) {
     let condition = if hi.is_some() { "skey >= $1 AND skey < $2" } else { "skey >= $1" };
     (condition, std::iter::once(lo).chain(hi).map(Param::Bytea).collect())
 }
 
-/// Creates the table, empty, at a version; with an index on `id` if the shard key is not in the order of `_id`. Only sets the
-/// version if the table exists already.
+/// Creates the empty table at a version; with an index on `id` if the shard key is not in the order of `_id`. If the table
+/// exists already, only sets the version.
 ///
 /// # Errors
-/// `NamespaceExists` if the table is another collection's, by its token; those of DDL.
+/// `NamespaceExists` if the table belongs to another collection, which its token shows; those of DDL.
 pub fn create(table: &CreateTable) -> Result<()> {
     let &CreateTable { collection, token, version, id_index } = table;
     let table = name(collection);
@@ -123,7 +125,7 @@ pub fn create(table: &CreateTable) -> Result<()> {
          ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture",
             qualified("capture_change")
         ))?;
-        // Moves and index builds alter it as the service role.
+        // The service role alters it for moves and index builds.
         if server::is_superuser()
             && let Some(service) = node::service_role()?
         {
@@ -139,8 +141,8 @@ pub fn create(table: &CreateTable) -> Result<()> {
     Ok(())
 }
 
-/// Refuses an existing table of another collection with the same number. It was created before the router's catalog was restored
-/// from an older backup.
+/// Returns an error if the existing table belongs to another collection with the same number. Such a table was created before
+/// the router's catalog was restored from an older backup.
 fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     let rows =
         spi::query("SELECT token FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
@@ -169,29 +171,29 @@ pub fn has_relation(relation: &str) -> bool {
     relation_oid(SCHEMA, &relation).is_some()
 }
 
-/// The name of a secondary index's entries beside its b-tree: see `docshard_core::query::index`.
+/// Returns the name of the index of a secondary index's entries: see `docshard_core::query::index`.
 pub fn entries_name(index: i32) -> String {
     format!("i{index}_entries")
 }
 
-/// The name of the relation that makes a secondary index unique: see `docshard_core::query::index::unique`.
+/// Returns the name of the relation that makes a secondary index unique: see `docshard_core::query::index::unique`.
 pub fn unique_name(index: i32) -> String {
     format!("i{index}_unique")
 }
 
-/// The names of all relations that a secondary index may have.
+/// Returns the names of all relations that a secondary index may have.
 pub fn possible_relations(index: i32) -> [String; 3] {
     [index_name(index), entries_name(index), unique_name(index)]
 }
 
-/// The names of the relations of an index with these keys.
+/// Returns the names of the relations of an index with these keys.
 pub fn relations(index: i32, keys: &IndexKeys, unique: bool) -> Vec<String> {
     let entries = (keys.has_tree() && keys.has_entries()).then(|| entries_name(index));
     let unique = unique.then(|| unique_name(index));
     std::iter::once(index_name(index)).chain(entries).chain(unique).collect()
 }
 
-/// Creates a secondary index, unless it exists; of the documents that match the filter `partial`, or of all.
+/// Creates a secondary index, unless it exists: over the documents that match the filter `partial`, or over all.
 ///
 /// # Errors
 /// 23505 for a unique index over equal keys; `CannotIndexParallelArrays`; those of DDL.
@@ -203,7 +205,7 @@ pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
     spi::run_script(&statements.join("; "))
 }
 
-/// The statements that create a secondary index; `how` is `CONCURRENTLY` or nothing.
+/// Returns the statements that create a secondary index; `how` is `CONCURRENTLY` or nothing.
 pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<String>> {
     let &CreateIndex { collection, index, keys: definition, is_unique, partial } = create;
     let keys = IndexKeys::read(&crate::pg::datum::json::parse(definition)?)?;
@@ -219,7 +221,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
     if keys.has_types() {
         columns.push(sql::index_types("doc", &definition));
     }
-    // The same text as in `router::plan::conditions`, so that the planner matches a query with the index's predicate.
+    // The same text as in `router::plan::conditions`, so that the planner can match a query with the index's predicate.
     let predicate = partial.map(|filter| sql::matches("doc", format_args!("{}::text", quote_literal(filter))));
     let table = name(collection);
     let where_clause = |conditions: &[String]| match conditions {
@@ -229,7 +231,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
     let predicate = Vec::from_iter(predicate);
     let mut script = Vec::new();
     if is_unique {
-        // First, as it is the one that may fail because of the documents.
+        // First, as the documents may make it fail.
         script.push(format!(
             "CREATE INDEX {how} {} ON {table} USING docshard_unique ({} {}){}",
             unique_name(index),
@@ -248,7 +250,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
             true => (entries_name(index), [vec![apart], predicate].concat()),
             false => (index_name(index), predicate),
         };
-        // Every search would read the pending list.
+        // Without `fastupdate`, as every search would read the pending list.
         script.push(format!(
             "CREATE INDEX {how} {name} ON {table} USING gin ({} {}) WITH (fastupdate = off){}",
             sql::index_entries("doc", &definition),
@@ -268,7 +270,7 @@ pub fn drop_index(index: i32) -> Result<()> {
     Ok(())
 }
 
-/// The number of the secondary index that a relation of this name belongs to: see [`possible_relations`].
+/// Returns the number of the secondary index that a relation of this name belongs to: see [`possible_relations`].
 pub fn index_of(relation: &str) -> Option<i32> {
     let index = relation.strip_prefix('i')?;
     index.split_once('_').map_or(index, |(index, _)| index).parse().ok()

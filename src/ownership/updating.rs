@@ -1,7 +1,7 @@
-//! Updates documents one by one as a statement finds them, without searching for them again.
+//! Updates documents one by one while a statement finds them, without searching for them again.
 //!
-//! [`super::writing::lock_and_check`] comes before the statement. The statement does not see its own updates, as in PostgreSQL:
-//! the written rows have the number of its own command.
+//! [`super::writing::lock_and_check`] is called before the statement. As in PostgreSQL, the statement does not see its own
+//! updates: the written rows have the number of its own command.
 
 use super::stored::document;
 use super::table;
@@ -16,7 +16,7 @@ use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// How many parsed updates a session caches.
+/// The number of parsed updates that a session caches.
 const MAX_CACHED: usize = 8;
 /// Longer texts are not cached.
 const MAX_CACHED_BYTES: usize = 1024;
@@ -32,7 +32,7 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
     }
     let json = json::parse(text)?;
     let read = Rc::new(update::read(&json)?);
-    // Other fields differ from call to call: a filter, the time, a replacement.
+    // Other fields differ between calls: a filter, the time, a replacement.
     let is_repeated = json.as_object().is_some_and(|fields| fields.len() == 1);
     if is_repeated && text.len() <= MAX_CACHED_BYTES {
         CACHE.with_borrow_mut(|cache| cache.keep(text.to_owned(), Rc::clone(&read)));
@@ -55,7 +55,7 @@ pub struct Updated {
 }
 
 impl Updating {
-    /// Begins an update of documents that match a filter; no value at the `fixed` paths may change.
+    /// Begins an update of documents that match a filter; values at the `fixed` paths must not change.
     pub fn begin(collection: i32, filter: Filter, update: Rc<Update>, fixed: Vec<String>) -> Result<Self> {
         let writer = Some(table::writer(collection, Purpose::Update)?);
         Ok(Self { writer, filter, update, fixed, done: Updated::default() })
@@ -68,7 +68,7 @@ impl Updating {
         let mut newer = false;
         let changed = writer.change_found(found, |doc| {
             let document = document(doc)?;
-            // A row that was waited for may no longer match.
+            // If it waited for a row, the row may no longer match.
             if std::mem::replace(&mut newer, true) && !filter.evaluate(document)? {
                 return Ok(None);
             }
@@ -94,7 +94,7 @@ pub fn check_permission(collection: i32) -> Result<()> {
     rows::check_permission(table::oid(collection)?, Purpose::Update)
 }
 
-/// The change that an update makes to a document, and whether it is one.
+/// Returns the change that an update makes to a document, and whether the document changes.
 pub(super) fn apply(update: &Update, document: raw::RawObject<'_>, fixed: &[String]) -> Result<(Change, bool)> {
     Ok(update.apply(document, fixed)?.map_or((Change::Nothing, false), |bytes| (Change::Update(bytes), true)))
 }

@@ -1,17 +1,17 @@
-//! The locks and checks before a write, as a statement of its own before the statement that writes:
+//! The locks and checks before a write. They are a separate statement before the one that writes:
 //!
-//! 1. The collection's lock, shared. A move waits for those who held it when it began to capture.
-//! 2. By the newest snapshot, the captures that overlap the range; and the lock of each one's migration, shared. A hand-over
-//!    holds it exclusively, so a transaction that gets it either comes before the hand-over or sees its version.
-//! 3. The version, by the newest snapshot.
+//! 1. Takes the collection's lock, shared. A move waits for the transactions that held it when it began to capture.
+//! 2. Reads, by the newest snapshot, the captures that overlap the range, and takes the lock of each one's migration, shared. A
+//!    hand-over holds it exclusively, so a transaction that gets it either precedes the hand-over or sees its version.
+//! 3. Checks the version, by the newest snapshot.
 //!
-//! The version comes last. A capture that was not seen in 2 either comes later, and then its move waits for this transaction, or
-//! its hand-over is over, and then the version has changed. In the other order a hand-over between the two would be missed. So
-//! after this no hand-over of the range can happen before the transaction ends, whatever snapshots its statements use.
+//! The version must come last. A capture that step 2 did not see may be a later one; then its move waits for this transaction.
+//! Or its hand-over is over; then the version has changed. In the other order a hand-over between the two steps would be missed.
+//! So after this no hand-over of the range can happen before the transaction ends, whatever snapshots its statements use.
 //!
-//! The captures are also kept for the row trigger, [`capture`]. Locks are taken only for a user who may write to the
-//! collection, as they block moves and index builds. They have no chunk in their names, so that splits and merges do not matter,
-//! and are held to the end of the transaction, including prepared ones.
+//! The captures are also stored for the row trigger, [`capture`]. Locks are taken only for a user who may write to the
+//! collection, as they block moves and index builds. Their names contain no chunk, so that splits and merges do not matter. They
+//! are held to the end of the transaction; a prepared transaction holds them, too.
 
 use super::placement::{Placement, check};
 use super::table;
@@ -28,10 +28,10 @@ use docshard_core::error::Kind;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// How long an excluded writer waits for the end of a decided move before its router gets a stale error.
+/// How long an excluded writer waits for the end of a decided move before its router gets an error that its map is stale.
 const MAX_STAND_BY: Duration = Duration::from_millis(100);
 
-/// What the last call has checked. It holds as long as its locks are held.
+/// The range and version that the last call has checked. They hold as long as its locks are held.
 struct Checked {
     epoch: Epoch,
     collection: i32,
@@ -54,8 +54,8 @@ thread_local! {
 
 /// Takes the locks that a write to `[lo, hi)` needs (None: no bound), and checks the version under them.
 ///
-/// A router that is a shard itself calls this twice: before its statement, where it can handle a stale map, and in it, where
-/// that would be an ERROR. The second call returns at once, as the first one's locks are still held.
+/// A router that is a shard itself calls this twice: before its statement, where it can handle a stale map, and in the
+/// statement, where that would be an ERROR. The second call returns at once, as the first one's locks are still held.
 ///
 /// # Errors
 /// `STALE`; 42501 for a user who may not write; `WriteConflict` (40001) if the transaction's snapshot is older than the version.
@@ -99,13 +99,13 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     Ok(())
 }
 
-/// Raises 42501 if the user may not write to the collection. A collection without a table here is stale.
+/// Raises 42501 if the user may not write to the collection. Returns [`STALE`] if this shard has no table for it.
 fn permit(collection: i32, assumed: Placement) -> Result<()> {
     let table = match table::oid(collection) {
         Ok(table) => table,
         Err(_) => {
             check(collection, assumed, Look::Latest)?;
-            // Created since the lookup.
+            // The table was created after the lookup.
             table::oid(collection)?
         }
     };
@@ -114,7 +114,7 @@ fn permit(collection: i32, assumed: Placement) -> Result<()> {
 }
 
 /// Waits briefly for the end of a hand-over that has excluded this transaction. All excluded writers wake up when the donor
-/// commits, before the map has changed: retrying at once would only take processor time from the move.
+/// commits, before the map has changed; retrying at once would only take processor time from the move.
 fn stand_by(capture: &Capture) {
     let began = Instant::now();
     while began.elapsed() < MAX_STAND_BY && is_excluded(Tag::HandOver(capture.migration)) {
@@ -134,7 +134,7 @@ pub fn lock_upsert(collection: i32, number: i64) -> Result<()> {
     Ok(())
 }
 
-/// Like [`lock_upsert`], for a user whose rights were checked.
+/// Like [`lock_upsert`], for a user whose rights have been checked.
 pub fn acquire_upsert(collection: i32, number: i64) {
     acquire(Tag::Upsert(collection, number), Mode::Exclusive);
 }

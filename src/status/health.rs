@@ -1,4 +1,4 @@
-//! The health of every shard. All shards are asked at once, and within a time limit, as some may hang.
+//! Reports the health of every shard. All shards are queried at once, within a time limit, as some may not respond.
 
 use crate::catalog::{contacts, survey};
 use crate::pg::error::Result;
@@ -12,9 +12,9 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct Health {
     pub shard: String,
-    /// the time to answer on an established connection
+    /// the round trip of the query on an established connection
     pub latency_ms: Option<f64>,
-    /// what `node_health` returns; null if the shard cannot be reached
+    /// the result of `node_health`; null if the shard cannot be reached
     pub node: Json,
     pub last_contact: Option<TimestampWithTimeZone>,
     pub error: Option<String>,

@@ -1,7 +1,7 @@
-//! The cluster as text, in the spirit of MongoDB's `sh.status()`, and how a collection is spread.
+//! Shows the cluster as text, like MongoDB's `sh.status()`, and the distribution of a collection.
 //!
-//! Documents and bytes are estimates from PostgreSQL's statistics, for which all shards are asked at once, unless they are to be
-//! counted. Of a shard that does not answer, chunks are known, documents and bytes are not; that is shown.
+//! Documents and bytes are estimates from PostgreSQL's statistics, which all shards are queried for at once, unless they should
+//! be counted. For a shard that does not answer, the chunks are known, but not documents and bytes; the output says so.
 
 pub mod health;
 
@@ -24,10 +24,10 @@ use std::fmt::Write;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Chunks of a collection that are shown unless all are asked for: MongoDB's number.
+/// The number of a collection's chunks that are shown by default; the same as MongoDB's.
 const SHOWN_CHUNKS: usize = 20;
 
-/// How long a shard may take to answer.
+/// The time limit for a shard's answer.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
 /// A collection's share on one shard; documents and bytes are None if the shard did not answer.
@@ -37,7 +37,7 @@ pub struct Part {
     pub chunks: i64,
     pub documents: Option<i64>,
     pub bytes: Option<i64>,
-    /// of the collection's bytes; None if not all are known
+    /// percentage of the collection's bytes; None if a shard did not answer
     pub percent: Option<f64>,
 }
 
@@ -50,7 +50,7 @@ struct Told {
 }
 
 impl Told {
-    /// Asks every shard; with `count`, those that answered count their documents.
+    /// Queries every shard; with `count`, shards that have answered then count their documents.
     fn of(collections: &mut [Collection], count: bool) -> Result<Self> {
         let ids: Vec<i32> = collections.iter().map(|collection| collection.id).collect();
         let answers: Vec<Estimates> = sizes::estimate(&ids, PATIENCE)?;

@@ -17,7 +17,7 @@ pub enum Tag {
     Transaction(i64),
     /// a role in this database: 1 its worker, 3 the balancer while it splits or moves, 4 processes that want the balancer to
     /// stop (shared), 5 the deadlock detector, 6 processes that request a deadlock check, 7 a change of passwords, 8 the keeper
-    /// of shards' locks, 9 the keeper while another router holds a shard's lock
+    /// of shards' locks, 9 the keeper while no other router holds a shard's lock
     Worker(i32),
     /// the process that works on a migration, on the router: its coordinator, or its recovery
     Coordinator(i64),

@@ -1,13 +1,14 @@
-//! Detects deadlocks over several nodes. PostgreSQL detects those on one node.
+//! Detects deadlocks over several nodes. PostgreSQL itself detects those on one node.
 //!
-//! 1. A process whose write at a shard has not been answered for `deadlock_timeout` starts a job that looks for deadlocks,
-//!    unless one runs; and again, each time after twice as long.
+//! 1. A process whose write at a shard has not been answered for `deadlock_timeout` starts a job that searches for deadlocks,
+//!    unless one is running. It repeats that with doubled pauses.
 //! 2. The job asks every node which processes wait for which. The application name of a connection to a shard is the id of the
 //!    router's session that it works for ([`remote::APPLICATION`]).
-//! 3. Waits that are found twice, with the same start, have lasted all the time in between: a cycle of them is a deadlock.
-//! 4. The job takes a lock by which one of the processes, which polls it, fails with an error (40P01).
+//! 3. The job asks twice. A wait that both answers contain, with the same start, has lasted the whole time in between: a cycle
+//!    of such waits is a deadlock.
+//! 4. The job takes a lock for one of the processes, the victim. The victim polls that lock, and fails with an error (40P01).
 //!
-//! The job has the rights of the extension's owner, and skips shards that do not answer. Nobody waits for the job.
+//! The job has the rights of the extension's owner, and skips shards that do not answer. No process waits for the job.
 
 use crate::catalog::cache;
 use crate::catalog::model::Shard;
@@ -35,11 +36,11 @@ const STARTER: Tag = Tag::Worker(6);
 /// The time between the two queries, in milliseconds.
 const PAUSE_MS: i64 = 100;
 
-/// How long a shard may take to answer.
+/// The time limit for a shard's answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// How long a victim may take to notice. Shorter than the usual polling interval, so that a victim that continues in the same
-/// statement does not fail twice.
+/// The time limit for a victim to fail. It is shorter than the usual polling interval, so that a victim that continues in the
+/// same statement does not fail twice.
 const NOTICE: Duration = Duration::from_millis(500);
 
 /// Called from `_PG_init`.
@@ -47,13 +48,13 @@ pub fn init() {
     job::register(JOB, |_| find().map(|()| Value::Null));
 }
 
-/// Starts the job, unless it runs or is being started. Does nothing if no worker is free: the caller tries again.
+/// Starts the job, unless it is running or being started. Does nothing if no worker is free: the caller tries again.
 pub fn suspect() {
     if !lock::try_acquire(STARTER, Mode::Exclusive) {
         return;
     }
-    // This lock is held until the job has its own, so that the next holder sees that. An ERROR releases it with the
-    // transaction.
+    // This lock is held until the job has its own lock, so the next process that gets this one sees the job. An ERROR releases
+    // it with the transaction.
     let has_begun = || Ok(lock::is_excluded(DETECTOR));
     if !lock::is_excluded(DETECTOR) {
         drop(job::run_detached(JOB, "docshard: looking for deadlocks", &Value::Null, has_begun));
@@ -68,7 +69,7 @@ struct Node {
 
 struct Waits {
     waits: BTreeSet<Wait>,
-    /// When the transactions of the router's processes began.
+    /// The start of the transaction of each of the router's processes.
     begun: BTreeMap<i32, i64>,
 }
 
@@ -98,7 +99,7 @@ fn find() -> Result<()> {
     }
 }
 
-/// Sessions at the shards that can be reached.
+/// Opens sessions at the shards that can be reached.
 fn open() -> Result<Vec<Node>> {
     let shards = transaction::run(|| Ok(cache::shards()?.values().cloned().collect::<Vec<_>>()))?;
     let open = |shard: &Rc<Shard>| {
@@ -136,12 +137,12 @@ fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
     Ok(found)
 }
 
-/// The router's processes: pid, session id, and the start of the transaction in microseconds.
+/// Queries the router's processes: pid, session id, and the start of the transaction in microseconds.
 const SESSIONS: &str = "SELECT pid, pg_catalog.to_hex(pg_catalog.trunc(extract(epoch FROM backend_start))::int8) || '.' || pg_catalog.to_hex(pid), \
         (extract(epoch FROM xact_start) * 1000000)::int8 \
    FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database()";
 
-/// The waits: pid and application name of both processes, and since when.
+/// Queries the waits: pid and application name of both processes, and the start.
 const WAITS: &str = "SELECT w.pid, w.application_name, b.pid, b.application_name, l.since \
    FROM (SELECT pid, (extract(epoch FROM pg_catalog.min(waitstart)) * 1000000)::int8 AS since \
            FROM pg_catalog.pg_locks WHERE NOT granted GROUP BY pid) l \
@@ -150,7 +151,7 @@ const WAITS: &str = "SELECT w.pid, w.application_name, b.pid, b.application_name
    JOIN pg_catalog.pg_stat_activity b ON b.pid = p.pid \
   WHERE l.since IS NOT NULL";
 
-/// A wait of two processes, given by pid and application name.
+/// Returns the wait of two processes, which are given by pid and application name.
 fn wait(
     at: Option<ShardId>,
     sessions: &BTreeMap<String, i32>,
@@ -166,7 +167,7 @@ fn wait(
     Wait { waiter: process(waiter), blocker: process(blocker), at, since }
 }
 
-/// Makes a process fail that is part of a deadlock, and waits until it has noticed, or no longer waits there.
+/// Makes a process that is part of a deadlock fail. Returns when it has failed, or no longer waits there.
 fn end(pid: i32, waits: &[Wait]) -> Result<()> {
     pgrx::log!("docshard: process {pid} is to end a deadlock over shards: {}", describe(waits)?);
     if !lock::try_acquire_for_session(Tag::Victim(pid), Mode::Exclusive) {
@@ -181,7 +182,7 @@ fn end(pid: i32, waits: &[Wait]) -> Result<()> {
     Ok(())
 }
 
-/// The start of a process's statement, if that waits for a shard.
+/// Queries the start of a process's statement, if that statement waits for a shard.
 const BEGUN: &str = "SELECT (extract(epoch FROM query_start) * 1000000)::int8 FROM pg_catalog.pg_stat_activity \
   WHERE pid = $1 AND state = 'active' AND wait_event_type = 'Extension'";
 

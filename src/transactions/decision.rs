@@ -1,4 +1,4 @@
-//! The router as the coordinator of transactions over several shards: takes the lock, writes and deletes the decisions.
+//! The router as the coordinator of transactions over several shards: takes the lock, and writes and deletes the decisions.
 
 use super::deadlock;
 use crate::catalog::cluster;
@@ -20,26 +20,27 @@ thread_local! {
     static FINISHED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The rows of more transactions are left to the worker.
+/// The worker deletes the rows of further transactions.
 const MAX_FINISHED: usize = 1000;
 
 impl Coordinator for Router {
     fn token(&self) -> Result<String> {
         let transaction = server::transaction_id();
         lock::acquire(Tag::Transaction(transaction.into()), Mode::Exclusive);
-        // Called at the local pre-commit, without a snapshot; and the session's user has no rights in the catalog.
+        // This is called at the local pre-commit, where there is no snapshot, and the session's user has no rights in the
+        // catalog.
         let _snapshot = ActiveSnapshot::latest();
         Ok(user::as_extension_owner(cluster::coordinator)?.token(transaction))
     }
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {
         fault::point("decide.prepared")?;
-        // A shard must not commit what a crash or a failover here would undo.
+        // A crash or a failover here must not undo a decision by which a shard has committed.
         durability::require();
-        // Rows that a client's prepared transaction has deleted would block their deletion by others.
+        // If a client's prepared transaction deleted rows, other processes could not delete them until it ends.
         let finished = if at_once { FINISHED.take() } else { Vec::new() };
         let finished: Vec<&str> = finished.iter().map(String::as_str).collect();
-        // remove_shard may have dropped a server in this transaction.
+        // This transaction may have dropped the server, by remove_shard.
         let names: Vec<String> = gids
             .iter()
             .map(|(server, _)| server::foreign_server_name(*server).unwrap_or_else(|| format!("dropped {server}")))
@@ -67,7 +68,7 @@ impl Coordinator for Router {
     }
 }
 
-/// The decided transactions of a server, by the newest snapshot.
+/// Returns the decided transactions of a server, by the newest snapshot.
 pub(super) fn decisions(server: &str) -> Result<Vec<String>> {
     let _snapshot = ActiveSnapshot::latest();
     store::transactions::read_of_server(server)

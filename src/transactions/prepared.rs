@@ -1,7 +1,7 @@
 //! Ends transactions that a client has prepared itself: `COMMIT PREPARED` and `ROLLBACK PREPARED` on the router.
 //!
-//! INVARIANT: nothing here decides. The command's change of `docshard_catalog.transactions` is durable before a shard is
-//! called, so a failure leaves the rest to [`super::resolve_all`].
+//! INVARIANT: nothing here decides. The command's change of `docshard_catalog.transactions` is durable before a shard is called,
+//! so after a failure [`super::resolve_all`] can complete the work.
 
 use super::decision::decisions;
 use crate::catalog::cache;
@@ -21,10 +21,10 @@ pub(super) fn init() {
     prepared::watch(Watch { before, after });
 }
 
-/// The local id of a prepared transaction of this database, if it is a router. The command decides the transaction, so its
-/// commit is durable.
+/// Returns the local id of a prepared transaction of this database, if it is a router. The command decides the transaction, so
+/// its commit is made durable.
 fn before(gid: &str) -> Option<u32> {
-    // A router's transaction at this shard, which has no shards of its own.
+    // This database is a shard, and a router prepared the transaction.
     if gid.starts_with(PREFIX) {
         return None;
     }
@@ -42,7 +42,7 @@ fn before(gid: &str) -> Option<u32> {
     Some(transaction)
 }
 
-/// Ends the transaction at the shards. Those that cannot be reached are left to the worker, with a warning.
+/// Ends the transaction at the shards. If some cannot be reached, the worker will do it; a warning says so.
 fn after(transaction: u32, ended: Ended) {
     let ended_at_all = subtransaction::attempt(|| {
         let _snapshot = ActiveSnapshot::latest();

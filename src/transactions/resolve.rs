@@ -1,4 +1,4 @@
-//! Ends prepared transactions whose originator is gone.
+//! Ends prepared transactions whose originator has ended.
 
 use super::decision::decisions;
 use crate::catalog::model::{Place, Shard};
@@ -16,12 +16,12 @@ use std::cell::RefCell;
 use std::collections::HashSet;
 
 thread_local! {
-    /// The transactions of other routers that were logged.
+    /// The transactions of other routers that have been logged.
     static LOGGED: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
 }
 
-/// Ends what is left at every shard, each in a transaction of its own; called outside any transaction. Returns how many
-/// prepared transactions were ended, or the error of the first shard that failed, after all others.
+/// Ends such transactions on every shard, each shard in a transaction of its own; must be called outside any transaction.
+/// Returns how many were ended. If a shard fails, the others are served first; then the first error is returned.
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
         store::transactions::delete_of_removed_shards()?;
@@ -49,7 +49,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
         return Ok(0);
     }
     let coordinator = cluster::coordinator()?;
-    // First the decisions, then the shard's prepared transactions: see the module's invariants.
+    // The decisions first, then the shard's prepared transactions: see the module's invariants.
     let decided = decisions(server_name)?;
     let rows = read_on(
         shard,
@@ -96,7 +96,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
     Ok(done)
 }
 
-/// Logs, once a process, a transaction that an administrator has to end.
+/// Logs, once for each process, a transaction that an administrator must end.
 fn log_other(shard: &Shard, gid: &str) {
     if LOGGED.with_borrow_mut(|logged| logged.insert((shard.id, gid.to_owned()))) {
         pgrx::log!(

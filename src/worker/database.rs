@@ -18,16 +18,16 @@ use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
 
-/// How often it checks whether its database is being dropped: DROP DATABASE waits for five seconds.
+/// The interval at which it checks whether its database is being dropped: DROP DATABASE waits five seconds.
 const POLL: Duration = Duration::from_secs(1);
-/// How often the [`DUTIES`] are done, unless rounds are more frequent.
+/// The interval of the [`DUTIES`], unless rounds are more frequent.
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the sizes of collections are stored.
+/// The interval at which the sizes of collections are stored.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
 /// The longest pause after failed rounds.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
-/// How often it checks whether this is the router, until that is known.
+/// The interval at which it checks whether this database is the router, until that is known.
 const UNSURE: Duration = Duration::from_millis(100);
 
 /// The lock timeout. A user who may write to a collection can lock its table for any time, which must not stop the worker.
@@ -35,7 +35,7 @@ const LOCK_PATIENCE: &CStr = c"2s";
 
 type Duty = (&'static str, fn() -> Result<()>);
 
-/// What is done regularly, beside balancing; with the prefix of its errors.
+/// The regular work besides balancing; each with the prefix of its errors.
 const DUTIES: [Duty; 5] = [
     ("", || transactions::resolve_all().map(drop)),
     ("", || migration::sweep().map(drop)),
@@ -44,7 +44,7 @@ const DUTIES: [Duty; 5] = [
     ("", || indexing::sweep().map(drop)),
 ];
 
-/// Runs until SIGTERM, or until nothing is left to do in the database.
+/// Runs until SIGTERM, or until the database has no more work.
 pub(super) fn run(database: Oid) {
     match transaction::run(|| Ok(has_work()? && lock::try_acquire_for_session(WORKER, Mode::Exclusive))) {
         Ok(true) => {}
@@ -94,7 +94,7 @@ fn serve(database: Oid) {
             rest_until(database, Instant::now() + pause, wakes, || {});
             continue;
         }
-        // First, as it detects that this is an old copy of the router.
+        // First, as it detects that this database is an old copy of the router.
         pulse.beat();
         if !may_act(database, &mut logged, &mut keeper) {
             continue;
@@ -127,7 +127,7 @@ fn serve(database: Oid) {
         let rest = (interval * 2_u32.pow(failures.min(6))).min(LONGEST_REST.max(interval));
         let rest = outcome.rest.map_or(rest, |pause| if failures == 0 { pause } else { rest.max(pause) });
         rest_until(database, expiry.due().min(Instant::now() + rest), wakes, || {
-            // A copy of the router must not count.
+            // A copy of the router must not advance the shards' counters.
             if is_free() {
                 pulse.beat();
             }
@@ -138,8 +138,8 @@ fn serve(database: Oid) {
     }
 }
 
-/// True if this database is its cluster's router, without other shards or with a keeper that has found no other router. `logged`
-/// is the last reason against it that was logged.
+/// True if this database is its cluster's router: it has no other shards, or its keeper has found no other router. `logged` is
+/// the last reason against it that was logged.
 fn may_act(database: Oid, logged: &mut Option<String>, keeper: &mut Keeper) -> bool {
     let look = || Ok((cluster::standing()?, is_alone()?));
     let (why, alone) = match transaction::run(look) {
@@ -173,7 +173,8 @@ fn is_free() -> bool {
     transaction::run(|| Ok(lock::is_excluded(FREE))).unwrap_or(false)
 }
 
-/// Sleeps until then, until the workers are woken, or until the database is being dropped; calls `meanwhile` now and then.
+/// Sleeps until `then`, until the workers are woken, or until the database is being dropped; calls `meanwhile` at short
+/// intervals.
 fn rest_until(database: Oid, then: Instant, wakes: u32, mut meanwhile: impl FnMut()) {
     loop {
         let left = then.saturating_duration_since(Instant::now());
@@ -192,7 +193,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Starts the keeper's process, unless it runs.
+    /// Starts the keeper's process, unless it is running.
     fn ensure(&mut self, database: Oid) {
         if self.started.as_ref().is_some_and(Started::is_alive) || self.at.is_some_and(|at| at.elapsed() < POLL) {
             return;

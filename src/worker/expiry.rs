@@ -1,9 +1,11 @@
-//! Deletes expired documents: those whose field, indexed with `expireAfterSeconds`, has a date that long ago.
+//! Deletes expired documents. A document expires when a date in a field indexed with `expireAfterSeconds` is that many seconds
+//! old.
 //!
 //! Each index gets one delete in a transaction of its own, routed like a user's `delete_many`. As in MongoDB, the earliest date
 //! in an array counts, and documents without a date never expire.
 //!
-//! The worker also ends the transactions that a delete may wait for. So each delete has a deadline, which grows with each failure.
+//! The worker also ends the transactions that a delete may wait for. So each delete has a deadline, which increases with each
+//! failure.
 
 use super::own_process::report;
 use crate::catalog::settings;
@@ -18,12 +20,12 @@ use crate::store::indexes::{self, Expiring};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
-/// The time limit of a delete at first and at most, in milliseconds.
+/// The initial and the longest time limit of a delete, in milliseconds.
 const PATIENCE: std::ops::RangeInclusive<i64> = 10_000..=3_600_000;
 
 pub(super) struct Expiry {
     due: Option<Instant>,
-    /// The time limit of a delete, in milliseconds.
+    /// The current time limit of a delete, in milliseconds.
     patience: i64,
 }
 
@@ -34,7 +36,7 @@ impl Default for Expiry {
 }
 
 impl Expiry {
-    /// Deletes what has expired, if that is due. Errors are logged; the next round tries again.
+    /// Deletes expired documents, if a round is due. Errors are logged; the next round tries again.
     pub(super) fn round(&mut self) {
         if self.due.is_some_and(|due| due > Instant::now()) {
             return;

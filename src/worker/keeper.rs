@@ -1,10 +1,11 @@
-//! A database's keeper: holds the router's lock on every shard, in a session of its own to each, and repeats that regularly.
+//! A database's keeper: holds the router's lock on every shard, each in a session of its own, and confirms it regularly.
 //!
-//! It is a process of its own, as the worker may be busy for long. It informs the worker by local locks: [`Tag::Kept`] for each
-//! shard whose lock it holds, and [`FREE`] while no shard's lock is held by another router. If another router keeps one, this
-//! database is a copy of the router: the keeper stores that, and ends. See `docshard_core::cluster::router_lock`.
+//! It is a separate process, as the worker may be busy for a long time. It informs the worker by local locks: [`Tag::Kept`] for
+//! each shard whose lock it holds, and [`FREE`] while no shard's lock is held by another router. If another router keeps one,
+//! this database is a copy of the router: the keeper stores that, and ends. See `docshard_core::cluster::router_lock`.
 //!
-//! INVARIANT: a shard delays the others only by connecting ([`CONNECT_S`]), once a round: answers are polled.
+//! INVARIANT: a shard can delay the others only while a connection to it is opened ([`CONNECT_S`]), once in each round: answers
+//! are polled.
 
 use super::own_process::{FREE, WORKER, enter};
 use crate::catalog::{cache, cluster, contacts, takeover};
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 /// Held by the keeper, so that a database has only one.
 pub(super) const KEEPER: Tag = Tag::Worker(8);
 
-/// How often a shard is asked for the lock.
+/// The interval at which a shard is asked for the lock.
 const BEAT: Duration = Duration::from_secs(1);
 
 /// How long a round waits for answers, in milliseconds.
@@ -35,13 +36,13 @@ const ANSWER_MS: i64 = 200;
 /// How long a new session waits for its first answer, in milliseconds.
 const FIRST_ANSWER_MS: i64 = 3_000;
 
-/// How long after a failure a shard is tried again.
+/// The time after a failure until a shard is tried again.
 const PAUSE: Duration = Duration::from_secs(3);
 
-/// How long an answer may be outstanding before the session is given up.
+/// The time without an answer after which the session is closed.
 const LOST: Duration = Duration::from_secs(10);
 
-/// The settings of its sessions, whatever the role or the database has.
+/// The settings of its sessions; they override those of the role and the database.
 const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (VALUES ('statement_timeout', '0'), \
     ('lock_timeout', '5s'), ('idle_session_timeout', '0'), ('application_name', 'docshard keeper')) AS s (name, value)";
 
@@ -72,29 +73,29 @@ fn patience() -> Duration {
 struct Kept {
     name: String,
     server: Oid,
-    /// Of the server and the user mapping.
+    /// The connection options, from the server and the user mapping.
     options: Vec<(String, String)>,
     claim: Claim,
     session: Option<Session>,
-    /// When a statement was sent that has not been answered.
+    /// The time when the unanswered statement was sent.
     asked: Option<Instant>,
     /// After a failure, the time of the next attempt.
     due: Option<Instant>,
     logged: String,
-    /// This process holds [`Tag::Kept`].
+    /// This process holds [`Tag::Kept`] for the shard.
     is_kept: bool,
 }
 
 type Shards = BTreeMap<ShardId, Kept>;
 
-/// Why a round is the last one.
+/// The reason why a round is the last one.
 enum End {
     /// Another database is the router: the reason, and the epoch of this one.
     Copy(String, i64),
     Idle,
 }
 
-/// Runs until SIGTERM, or until the worker is gone, the database is being dropped, or this is no router with other shards.
+/// Runs until SIGTERM, or until the worker has ended, the database is being dropped, or this is no router with other shards.
 pub(super) fn run(database: Oid) {
     let mine = || Ok(enter() && lock::try_acquire_for_session(KEEPER, Mode::Exclusive));
     if !matches!(transaction::run(mine), Ok(true)) {
@@ -131,7 +132,7 @@ fn become_copy(reason: &str, epoch: i64) {
     }
 }
 
-/// Takes or releases a lock; returns whether this process holds it then.
+/// Takes or releases a lock; returns whether this process then holds it.
 fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
     match (is_held, wanted) {
         // Fails while another process tests the lock; the next round tries again.
@@ -202,7 +203,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
         let epoch = takeover::epoch_at(&mut session, &kept.name, router.cluster)?;
         session.query_within(SETTINGS, &[], FIRST_ANSWER_MS)?;
-        // The lock of a replaced primary does not protect the present one.
+        // The lock on a replaced primary does not protect the current one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
             session.reject();
             return Err(old);

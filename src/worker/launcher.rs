@@ -1,4 +1,4 @@
-//! The launcher: starts a worker in every database, one after the other, at growing intervals.
+//! The launcher: starts a worker in every database, one after the other, at increasing intervals.
 
 use super::own_process::WORKER_KIND;
 use crate::pg::process::{self, Started};
@@ -6,12 +6,12 @@ use pgrx::pg_sys::Oid;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// The interval after a worker has ended; doubled up to [`LONGEST_REST`].
+/// The first interval after a worker has ended; it is doubled up to [`LONGEST_REST`].
 const FIRST_REST: Duration = Duration::from_secs(1);
 const LONGEST_REST: Duration = Duration::from_secs(60);
-/// After a worker that lived that long the next interval is short again.
+/// If a worker has lived this long, the next interval is short again.
 const LONG_LIFE: Duration = Duration::from_secs(60);
-/// Longest time for which a worker that is still deciding whether it has work delays other databases.
+/// The longest time for which a worker that has not decided whether it has work delays other databases.
 const MAX_DECISION: Duration = Duration::from_secs(10);
 
 struct Database {
@@ -47,7 +47,7 @@ pub(super) fn run() {
     }
 }
 
-/// Updates which workers have ended; true while one is deciding whether it has work.
+/// Records which workers have ended; true while one has not decided whether it has work.
 fn review(known: &mut HashMap<Oid, Database>, now: Instant, woken: bool) -> bool {
     let mut is_deciding = false;
     for (&oid, database) in known {
@@ -88,7 +88,7 @@ fn start_next(known: &mut HashMap<Oid, Database>, list: &[(Oid, String)], now: I
     entry.started = now;
 }
 
-/// The time until the next database is due. The end of a worker wakes the launcher.
+/// Returns the time until the next database is due. The end of a worker wakes the launcher.
 fn rest(known: &HashMap<Oid, Database>, list: &[(Oid, String)], now: Instant) -> Duration {
     if list.iter().any(|(oid, _)| !known.contains_key(oid)) {
         return Duration::from_millis(100);

@@ -1,14 +1,14 @@
-//! The background workers: a launcher a server, and one worker for each database that is a router.
+//! The background workers: one launcher for each server, and one worker for each database that is a router.
 //!
-//! * The *launcher* has no database. It starts a worker in each database now and then, which ends at once if it has no work. The
+//! * The *launcher* has no database. At intervals it starts a worker in each database, which ends at once if it has no work. The
 //!   intervals double up to a minute; `add_shard` and `start_balancer` wake the launcher.
-//! * A *worker* stays while its database is a router with other shards, has documents that expire, or has something unfinished.
-//!   It starts the database's *keeper*, by whose locks it knows that this database is its cluster's router; then it advances
-//!   each shard's counter, resolves transactions, recovers migrations, deletes what has expired and balances. It ends for DROP
-//!   DATABASE.
+//! * A *worker* stays while its database is a router with other shards, has documents that expire, or has unfinished moves or
+//!   transactions. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
+//!   advances each shard's counter, resolves transactions, recovers migrations, deletes expired documents and balances. It ends
+//!   for DROP DATABASE.
 //!
-//! INVARIANT: at most one worker a database, by the session lock `Tag::Worker(1)`. A worker survives every error; after SIGTERM
-//! or a crash the launcher starts it again.
+//! INVARIANT: a database has at most one worker, by the session lock `Tag::Worker(1)`. A worker survives every error; after
+//! SIGTERM or a crash the launcher starts it again.
 
 mod database;
 mod expiry;
@@ -23,10 +23,10 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::time::Duration;
 
-/// The default of a preloaded server: a chunk's move needs one on each side, a multi-shard transaction one a shard.
+/// The default of a preloaded server: the move of a chunk needs one on each side, a multi-shard transaction one on each shard.
 const MAX_PREPARED: &std::ffi::CStr = c"64";
 
-/// The default of a preloaded server: PostgreSQL's own, and room for the launcher, and a worker and a keeper of a few databases.
+/// The default of a preloaded server: PostgreSQL's own workers, the launcher, and a worker and a keeper for a few databases.
 const MAX_WORKERS: &std::ffi::CStr = c"16";
 
 /// Called from `_PG_init`.
@@ -54,7 +54,7 @@ pub fn is_preloaded() -> bool {
     process::is_preloaded()
 }
 
-/// Refuses (`IllegalOperation`) a server without workers.
+/// Returns an error (`IllegalOperation`) on a server without workers.
 pub fn require_preloaded() -> Result<()> {
     if is_preloaded() {
         return Ok(());
@@ -63,7 +63,7 @@ pub fn require_preloaded() -> Result<()> {
         .with_hint("Add docshard to shared_preload_libraries and restart the server."))
 }
 
-/// Wakes the workers when the present transaction has committed.
+/// Wakes the workers when the current transaction has committed.
 pub fn wake_at_commit() {
     process::wake_at_commit();
 }

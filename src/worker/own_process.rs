@@ -1,4 +1,4 @@
-//! What the processes of workers and keepers have in common: kinds, locks, rights.
+//! Common parts of the processes of workers and keepers: kinds, locks, rights.
 
 use crate::pg::error::Error;
 use crate::pg::object::extension;
@@ -18,13 +18,13 @@ pub(super) const WORKER: Tag = Tag::Worker(1);
 /// Held by the keeper while no shard's lock is held by another router.
 pub(super) const FREE: Tag = Tag::Worker(9);
 
-/// The catalog tables that tell a worker whether it has work.
+/// The catalog tables from which a worker sees whether it has work.
 const TABLES: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"index_builds", c"indexes"];
 
-/// Makes this process the extension's owner; false if the database does not have the extension.
+/// Switches this process to the extension's owner; false if the database does not have the extension.
 ///
-/// INVARIANT: no named object is used before. In a database without the extension it may belong to any user, whose code would
-/// run as the superuser that a worker is at first.
+/// INVARIANT: no named object is used before that. In a database without the extension any user may own such an object, whose
+/// code would run with the superuser rights that a worker has at first.
 pub(super) fn enter() -> bool {
     let Some(extension) = extension::find() else { return false };
     let is_ours = |name: &&CStr| store::relation(name).is_some_and(|oid| extension.has(oid));
@@ -35,7 +35,7 @@ pub(super) fn enter() -> bool {
     true
 }
 
-/// Logs an error, unless it is that a shard does not answer, which is logged once.
+/// Logs an error, unless it says that a shard does not answer, which is logged once elsewhere.
 pub(super) fn report(error: &Error, what: &str) {
     if !hung::is_known(error) {
         pgrx::log!("docshard worker: {what}{}", error.message);

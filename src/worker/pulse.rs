@@ -1,7 +1,7 @@
 //! Advances each shard's counter, by which an old copy of a shard is recognised: see `catalog::contacts`.
 //!
-//! A shard that hangs does not delay others: its answer is polled at each [`Pulse::beat`]. A copy that was made since the last
-//! advance is not recognised, so a restore, or a failover to an asynchronous standby, may lose what was written since.
+//! A shard that does not respond delays no others: its answer is polled at each [`Pulse::beat`]. A copy made after the last
+//! advance is not recognised, so writes since then may be lost by a restore, or by a failover to an asynchronous standby.
 
 use crate::catalog::cache;
 use crate::catalog::contacts::{self, Visit};
@@ -25,16 +25,16 @@ const INTERVAL: &str = "shard_count_interval_ms";
 #[derive(Debug, Default)]
 struct Beat {
     session: Option<Box<Session>>,
-    /// The value that the shard is committing.
+    /// The value that the shard is about to commit.
     advancing: Option<i64>,
-    /// The value that it has committed last, in this session.
+    /// The value that it last committed in this session.
     counter: i64,
     began: Option<Instant>,
     logged: Option<String>,
 }
 
 impl Pulse {
-    /// Reads the answers that have come, and starts to advance the counters that are due.
+    /// Reads the answers that have arrived, and starts to advance the counters that are due.
     pub(super) fn beat(&mut self) {
         let (shards, interval) = match transaction::run(|| Ok((cache::shards()?, settings::integer(INTERVAL)?))) {
             Ok((shards, interval)) => (shards, Duration::from_millis(u64::try_from(interval).unwrap_or(0))),
@@ -65,7 +65,7 @@ impl Beat {
         }
     }
 
-    /// Returns why the shard is refused, if it is.
+    /// Returns the reason if the shard is refused.
     fn step(&mut self, shard: &Rc<Shard>, interval: Duration) -> Result<Option<String>> {
         if let (Some(session), Some(counter)) = (&mut self.session, self.advancing) {
             let Some(rows) = transaction::guarded(|| session.poll_finish(0))? else { return Ok(None) };
