@@ -4,12 +4,10 @@
 //! `tests/conformance/documents.txt` lists which cases are not expected to pass, and why. The tables are left in
 //! `target/conformance-documents.txt`. `CONFORMANCE=part-of-an-id` runs only some cases, and says what they answer.
 
-use docshard_core::query::sort::Sort;
-use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::Cluster;
 use docshard_tests::conformance::{
-    Answer, Case, Class, Excuses, Expected, Failure, Kind, Outcome, Report, Stage, Way, cases_file, compare, list_file,
-    load,
+    Answer, Case, Class, Excuses, Expected, Kind, Outcome, Report, Stage, Way, cases_file, compare, list_file, load,
+    verdict,
 };
 use serde_json::{Map, Value, json};
 use std::thread;
@@ -142,76 +140,4 @@ fn run_definition(stage: &mut Stage, case: &Case) -> Outcome {
 
 fn object(json: &Value) -> Map<String, Value> {
     json.as_object().expect("an object").clone()
-}
-
-fn verdict(case: &Case, answer: &Result<Answer, Failure>) -> Outcome {
-    let expected = &case.expected;
-    let passed = match (expected, answer) {
-        (Expected::Documents { documents, ordered }, Ok(Answer::Documents(found))) => {
-            compare::same_documents(documents, found, *ordered)
-                || compare::same_documents(documents, found, false) && same_order(case, documents, found)
-        }
-        (Expected::Documents { documents, .. }, Ok(Answer::Response(found))) => {
-            matches!(documents.as_slice(), [wanted] if same_response(wanted, found))
-        }
-        (Expected::Response(wanted), Ok(Answer::Response(found))) => same_response(wanted, found),
-        // An operation of a list fails by itself.
-        (Expected::Error(code), Ok(Answer::Response(found))) => {
-            let first = found["writeErrors"][0]["code"].as_i64();
-            first.is_some() && (code.is_none() || *code == first)
-        }
-        (Expected::Error(None), Err(failure)) => failure.code.is_some(),
-        (Expected::Error(code), Err(failure)) => failure.code.is_some() && *code == failure.code,
-        _ => false,
-    };
-    if passed {
-        return Outcome::Passed;
-    }
-    let found = match answer {
-        Ok(Answer::Documents(documents)) => Value::from(documents.clone()).to_string(),
-        Ok(Answer::Response(response)) => response.to_string(),
-        Err(failure) => format!("{:?} {}", failure.code, failure.message),
-    };
-    Outcome::Failed(format!("expected {}, found {found}", shown(expected)))
-}
-
-/// True if both lists have the same sort keys: documents whose keys are equal come in any order.
-fn same_order(case: &Case, wanted: &[Value], found: &[Value]) -> bool {
-    let Some(Ok(sort)) = case.command.get("sort").map(Sort::parse) else { return false };
-    let keys = |documents: &[Value]| -> Option<Vec<Vec<u8>>> {
-        let key = |document: &Value| {
-            let bytes = write::value(&ext_json::from_json(document).ok()?).ok()?;
-            Some(sort.key_of(raw::document(&bytes)?))
-        };
-        documents.iter().map(key).collect()
-    };
-    keys(wanted).is_some_and(|wanted| Some(wanted) == keys(found))
-}
-
-fn shown(expected: &Expected) -> String {
-    match expected {
-        Expected::Documents { documents, .. } => Value::from(documents.clone()).to_string(),
-        Expected::Response(response) => response.to_string(),
-        Expected::Error(code) => format!("error {code:?}"),
-    }
-}
-
-/// Only what a command says of documents counts; of errors their position and code.
-fn same_response(wanted: &Value, found: &Value) -> bool {
-    let plain = ["n", "nModified", "upserted", "value", "lastErrorObject"];
-    let errors = |response: &Value| -> Vec<String> {
-        let errors = response["writeErrors"].as_array().into_iter().flatten();
-        errors.map(|error| compare::canonical(&json!([error["index"], error["code"]]))).collect()
-    };
-    plain.iter().all(|field| match wanted.get(*field) {
-        // That is for commands.
-        Some(_) if *field == "lastErrorObject" && found.get(*field).is_none() => true,
-        Some(value) => compare::same(value, &found[*field]),
-        None => true,
-    }) && match (wanted["values"].as_array(), found["values"].as_array()) {
-        // The values of a distinct come in any order.
-        (Some(wanted), Some(found)) => compare::same_documents(wanted, found, false),
-        (wanted, _) => wanted.is_none(),
-    } && errors(wanted) == errors(found)
-        && found["ok"].as_f64() == Some(1.0)
 }

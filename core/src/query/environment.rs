@@ -25,6 +25,13 @@ impl Environment {
         self.now
     }
 
+    /// The same with further variables.
+    pub(crate) fn with(&self, variables: impl IntoIterator<Item = (String, Value)>) -> Environment {
+        let mut environment = self.clone();
+        environment.variables.extend(variables);
+        environment
+    }
+
     /// A variable of `let`.
     pub(crate) fn variable(&self, name: &str) -> Option<&Value> {
         self.variables.get(name)

@@ -31,7 +31,7 @@ pub fn accumulators() -> impl Iterator<Item = &'static str> {
 
 /// The stages of pipelines; with true, those that an update may have.
 pub fn stages() -> impl Iterator<Item = (&'static str, bool)> {
-    STAGES.iter().map(|stage| (stage.name, stage.in_updates))
+    STAGES.iter().filter(|stage| stage.for_clients).map(|stage| (stage.name, stage.in_updates))
 }
 
 /// Every name that means something, those of values of extended types and of parts of arguments included; each once.

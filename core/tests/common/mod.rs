@@ -1,6 +1,8 @@
 //! What the tests of the query language share: documents from JSON and back, and random ones.
 #![allow(dead_code)] // every test file is a crate of its own and uses its part
 
+pub mod pipelines;
+
 use docshard_core::values::document::raw::{self, RawObject};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, write};

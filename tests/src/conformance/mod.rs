@@ -4,7 +4,7 @@
 //! * [`shell`](Shell) runs MongoDB's commands through docshard's SQL functions.
 //! * [`stage`](Stage) has the collections: unsharded, hashed, in ranges.
 //! * [`spec`] is a test of MongoDB's CRUD specification, `crud_spec.jsonl`.
-//! * [`compare`] says whether an answer is the expected one.
+//! * [`verdict`] says whether an answer is the expected one, by [`compare`].
 //! * [`excuses`](Excuses) reads which cases are not expected to pass, and why.
 //! * [`report`](Report) counts, by kind and by operator.
 
@@ -15,12 +15,14 @@ mod report;
 mod shell;
 pub mod spec;
 mod stage;
+mod verdict;
 
 pub use case::{Case, Expected, Kind, load};
 pub use excuses::{Class, Excuses};
 pub use report::{Outcome, Report};
 pub use shell::{Answer, Door, Failure, Shell};
 pub use stage::{Stage, Way};
+pub use verdict::verdict;
 
 use crate::process::project;
 use std::path::PathBuf;

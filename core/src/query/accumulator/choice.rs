@@ -1,6 +1,6 @@
 //! Accumulators that choose one of the values.
 
-use super::state::{Accumulator, Parts};
+use super::state::{Accumulator, Parts, size_of_value};
 use crate::error::Result;
 use crate::query::operand::Operand;
 use crate::values::document::value::Value;
@@ -34,6 +34,10 @@ impl<'a, const LARGEST: bool> Accumulator<'a> for Extreme<'a, LARGEST> {
 
     fn finish(self) -> Operand<'a> {
         self.best.unwrap_or(Operand::NULL)
+    }
+
+    fn bytes(&self) -> usize {
+        kept_bytes(self.best.as_ref())
     }
 
     fn state(&self) -> Value {
@@ -74,12 +78,24 @@ impl<'a, const LAST: bool> Accumulator<'a> for End<'a, LAST> {
         }
     }
 
+    fn bytes(&self) -> usize {
+        kept_bytes(self.value.as_ref())
+    }
+
     fn state(&self) -> Value {
         written(self.value.as_ref())
     }
 
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
         Ok(Self { value: read(state)? })
+    }
+}
+
+/// The memory of a value that is kept; what is borrowed takes none.
+fn kept_bytes(value: Option<&Operand<'_>>) -> usize {
+    match value {
+        Some(Operand::Made(value)) => size_of_value(value),
+        _ => 0,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Accumulators that keep all values: as an array, as a set, as one document. Their states are bounded.
 
-use super::state::{Accumulator, MAX_STATE_BYTES, damaged, too_large};
+use super::state::{Accumulator, damaged, grow};
 use crate::budget;
 use crate::error::{Result, bail};
 use crate::query::fields::Fields;
@@ -10,28 +10,6 @@ use crate::values::document::value::Value;
 use crate::values::key::encode::{encode_value, encode_value_under};
 use crate::values::order::Strings;
 use std::collections::HashSet;
-
-/// What a value takes in memory, about.
-fn size_of_value(value: &Value) -> usize {
-    let inside = match value {
-        Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
-        Value::Binary(_, bytes) => bytes.len(),
-        Value::Regex(pattern, options) => pattern.len() + options.len(),
-        Value::Array(items) => items.iter().map(size_of_value).sum(),
-        Value::Object(fields) | Value::CodeWithScope(_, fields) => {
-            fields.iter().map(|(name, value)| size_of::<String>() + name.len() + size_of_value(value)).sum()
-        }
-        _ => 0,
-    };
-    size_of::<Value>() + inside
-}
-
-/// Counts what is kept.
-fn grow(bytes: &mut usize, value: &Value, name: &str) -> Result<()> {
-    *bytes += size_of_value(value);
-    budget::bytes(size_of_value(value));
-    if *bytes > MAX_STATE_BYTES { Err(too_large(name)) } else { Ok(()) }
-}
 
 /// The values of a state, each kept anew.
 fn kept<'a, A: Accumulator<'a>>(mut empty: A, state: Value, strings: Strings<'_>) -> Result<A> {
@@ -66,6 +44,10 @@ impl<'a> Accumulator<'a> for List {
 
     fn finish(self) -> Operand<'a> {
         Operand::array(self.values)
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn state(&self) -> Value {
@@ -120,6 +102,10 @@ impl<'a> Accumulator<'a> for Set {
         self.list.finish()
     }
 
+    fn bytes(&self) -> usize {
+        self.list.bytes
+    }
+
     fn state(&self) -> Value {
         Accumulator::<'a>::state(&self.list)
     }
@@ -163,6 +149,10 @@ impl<'a> Accumulator<'a> for Merged {
 
     fn finish(self) -> Operand<'a> {
         Operand::Made(self.fields.into_value())
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
     }
 
     fn state(&self) -> Value {

@@ -1,5 +1,6 @@
 //! What an accumulator is, and how its state is written and read.
 
+use crate::budget;
 use crate::error::{Error, Kind, Result, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
@@ -30,6 +31,11 @@ pub(crate) trait Accumulator<'a>: Sized {
     /// The result.
     fn finish(self) -> Operand<'a>;
 
+    /// The memory that the state takes beside its own size, in bytes, about.
+    fn bytes(&self) -> usize {
+        0
+    }
+
     /// The state as a value.
     fn state(&self) -> Value;
 
@@ -41,10 +47,43 @@ pub(crate) trait Accumulator<'a>: Sized {
 }
 
 /// The largest state of one group, in bytes: MongoDB's limit.
-pub(super) const MAX_STATE_BYTES: usize = 100 << 20;
+const MAX_STATE_BYTES: usize = 100 << 20;
+
+/// What a value takes in memory, about.
+pub(crate) fn size_of_value(value: &Value) -> usize {
+    let inside = match value {
+        Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
+        Value::Binary(_, bytes) => bytes.len(),
+        Value::Regex(pattern, options) => pattern.len() + options.len(),
+        Value::Array(items) => items.iter().map(size_of_value).sum(),
+        Value::Object(fields) | Value::CodeWithScope(_, fields) => {
+            fields.iter().map(|(name, value)| size_of::<String>() + name.len() + size_of_value(value)).sum()
+        }
+        _ => 0,
+    };
+    size_of::<Value>() + inside
+}
+
+/// Counts a value that is kept in a state.
+///
+/// # Errors
+/// `ExceededMemoryLimit` above [`MAX_STATE_BYTES`].
+pub(super) fn grow(bytes: &mut usize, value: &Value, name: &str) -> Result<()> {
+    grow_by(bytes, size_of_value(value), name)
+}
+
+/// As [`grow`], of so many bytes.
+///
+/// # Errors
+/// As [`grow`].
+pub(super) fn grow_by(bytes: &mut usize, more: usize, name: &str) -> Result<()> {
+    *bytes += more;
+    budget::bytes(more);
+    if *bytes > MAX_STATE_BYTES { Err(too_large(name)) } else { Ok(()) }
+}
 
 #[cold]
-pub(super) fn too_large(name: &str) -> Error {
+fn too_large(name: &str) -> Error {
     error!(
         Kind::ExceededMemoryLimit,
         "{name} used too much memory and cannot spill to disk. Memory limit: {MAX_STATE_BYTES} bytes"

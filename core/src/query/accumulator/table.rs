@@ -3,10 +3,12 @@
 use super::choice::{End, Extreme};
 use super::collection::{List, Merged, Set};
 use super::numbers::{Average, Count, Deviation};
+use super::percentile::{Method, Percentiles};
+use super::several::{Ends, Ranked};
 use super::state::{Accumulator, damaged};
 use super::sum::Sum;
 use crate::budget::Evaluation;
-use crate::error::{Result, error};
+use crate::error::{Kind, Result, error};
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::raw::{self, RawValue};
@@ -16,18 +18,47 @@ use crate::values::order::Strings;
 use std::fmt;
 use std::sync::Arc;
 
-/// An accumulator: `{name: expression}` in a group.
+/// An accumulator: `{name: argument}` in a group.
 pub struct AccumulatorOperator {
     /// such as `$sum`
     pub name: &'static str,
-    /// false if its argument is `{}`: it counts documents, whatever they are
-    pub takes_expression: bool,
+    /// what its argument looks like
+    pub argument: Argument,
     /// true if the result depends on the order of the documents
     pub depends_on_order: bool,
     /// true if the state does not grow with the number of documents
     pub is_small: bool,
-    begin: fn() -> Box<dyn State>,
-    read: fn(Value, Strings<'_>) -> Result<Box<dyn State>>,
+    begin: fn(&Parameters) -> Box<dyn State>,
+}
+
+/// What an accumulator's argument looks like, and what it is given of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Argument {
+    /// an expression: its value
+    Expression,
+    /// `{}`: anything counts
+    Nothing,
+    /// `{input: expression, n: count}`: the value of `input`
+    Several,
+    /// `{sortBy: specification, output: expression}`: an array of the sort key, as binary data, and the value of `output`
+    Sorted,
+    /// as `Sorted`, with `n: count`
+    SeveralSorted,
+    /// `{input: expression, method: name}`: the value of `input`
+    Median,
+    /// as `Median`, with `p: parts`
+    Percentiles,
+}
+
+/// The parts of an argument that are the same for all documents of a group.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    /// how many values are kept, where the argument has `n`
+    pub count: usize,
+    /// the parts that percentiles are taken at, each from 0 to 1
+    pub parts: Vec<f64>,
+    /// what a percentile between two values is
+    pub method: Method,
 }
 
 impl fmt::Debug for AccumulatorOperator {
@@ -37,16 +68,14 @@ impl fmt::Debug for AccumulatorOperator {
 }
 
 impl AccumulatorOperator {
-    /// A small one whose result does not depend on the order of documents.
+    /// A small one of an expression's values, whose result does not depend on the order of documents.
     const fn new<A: Accumulator<'static> + fmt::Debug + Default + 'static>(name: &'static str) -> Self {
-        Self {
-            name,
-            takes_expression: true,
-            depends_on_order: false,
-            is_small: true,
-            begin: || Box::new(A::default()),
-            read: |state, strings| Ok(Box::new(A::from_state(state, strings)?)),
-        }
+        Self::begun(name, Argument::Expression, |_| Box::new(A::default()))
+    }
+
+    /// One that needs parameters, or another argument than an expression.
+    const fn begun(name: &'static str, argument: Argument, begin: fn(&Parameters) -> Box<dyn State>) -> Self {
+        Self { name, argument, depends_on_order: false, is_small: true, begin }
     }
 
     const fn ordered(self) -> Self {
@@ -55,10 +84,6 @@ impl AccumulatorOperator {
 
     const fn growing(self) -> Self {
         Self { is_small: false, ..self }
-    }
-
-    const fn of_documents(self) -> Self {
-        Self { takes_expression: false, ..self }
     }
 }
 
@@ -70,13 +95,29 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::new::<Extreme<'static, true>>("$max"),
     AccumulatorOperator::new::<End<'static, false>>("$first").ordered(),
     AccumulatorOperator::new::<End<'static, true>>("$last").ordered(),
-    AccumulatorOperator::new::<Count>("$count").of_documents(),
+    AccumulatorOperator::begun("$firstN", Argument::Several, |p| Box::new(Ends::first(p.count))).ordered(),
+    AccumulatorOperator::begun("$lastN", Argument::Several, |p| Box::new(Ends::last(p.count))).ordered(),
+    AccumulatorOperator::begun("$minN", Argument::Several, |p| Box::new(Ranked::least(p.count))),
+    AccumulatorOperator::begun("$maxN", Argument::Several, |p| Box::new(Ranked::greatest(p.count))),
+    AccumulatorOperator::begun("$top", Argument::Sorted, |_| Box::new(Ranked::top(1).single())),
+    AccumulatorOperator::begun("$topN", Argument::SeveralSorted, |p| Box::new(Ranked::top(p.count))),
+    AccumulatorOperator::begun("$bottom", Argument::Sorted, |_| Box::new(Ranked::bottom(1).single())),
+    AccumulatorOperator::begun("$bottomN", Argument::SeveralSorted, |p| Box::new(Ranked::bottom(p.count))),
+    AccumulatorOperator::begun("$count", Argument::Nothing, |_| Box::new(Count::default())),
     AccumulatorOperator::new::<List>("$push").ordered().growing(),
     AccumulatorOperator::new::<Set>("$addToSet").growing(),
     AccumulatorOperator::new::<Merged>("$mergeObjects").ordered().growing(),
     AccumulatorOperator::new::<Deviation<0>>("$stdDevPop"),
     AccumulatorOperator::new::<Deviation<1>>("$stdDevSamp"),
+    AccumulatorOperator::begun("$median", Argument::Median, |p| Box::new(Percentiles::median(p.method))).growing(),
+    AccumulatorOperator::begun("$percentile", Argument::Percentiles, |p| {
+        Box::new(Percentiles::at(p.method, p.parts.clone()))
+    })
+    .growing(),
 ];
+
+/// MongoDB's accumulators that are not understood.
+const NOT_SUPPORTED: &[&str] = &["$accumulator", "$concatArrays", "$setUnion"];
 
 /// An accumulator of any kind.
 trait State: fmt::Debug {
@@ -84,6 +125,7 @@ trait State: fmt::Debug {
     fn merge(&mut self, later: Value, strings: Strings<'_>) -> Result<()>;
     fn finish(self: Box<Self>) -> Value;
     fn state(&self) -> Value;
+    fn size(&self) -> usize;
 }
 
 impl<A: Accumulator<'static> + fmt::Debug + 'static> State for A {
@@ -102,6 +144,10 @@ impl<A: Accumulator<'static> + fmt::Debug + 'static> State for A {
     fn state(&self) -> Value {
         Accumulator::state(self)
     }
+
+    fn size(&self) -> usize {
+        size_of::<Self>() + Accumulator::bytes(self)
+    }
 }
 
 /// An accumulator's state over the values of a group that it has been given.
@@ -114,22 +160,12 @@ pub struct Accumulation {
 
 impl Accumulation {
     /// Begins without values, under a collation.
-    ///
-    /// # Errors
-    /// `Location15952` for a name that is no accumulator's.
-    pub fn begin(name: &str, collator: Option<Arc<Collator>>) -> Result<Self> {
-        let operator = find(name)?;
-        Ok(Self { operator, state: (operator.begin)(), collator })
-    }
-
-    /// Reads what [`to_bytes`](Self::to_bytes) of this accumulator wrote.
-    ///
-    /// # Errors
-    /// `BadValue` for what it cannot have written; `Location15952`.
-    pub fn from_bytes(name: &str, collator: Option<Arc<Collator>>, bytes: &[u8]) -> Result<Self> {
-        let operator = find(name)?;
-        let state = (operator.read)(read(bytes)?, collator.as_deref())?;
-        Ok(Self { operator, state, collator })
+    pub fn begin(
+        operator: &'static AccumulatorOperator,
+        parameters: &Parameters,
+        collator: Option<Arc<Collator>>,
+    ) -> Self {
+        Self { operator, state: (operator.begin)(parameters), collator }
     }
 
     /// The table's row.
@@ -153,18 +189,26 @@ impl Accumulation {
         self.add_operand(Operand::Given(value))
     }
 
-    fn add_operand(&mut self, value: Operand<'_>) -> Result<()> {
+    pub(crate) fn add_operand(&mut self, value: Operand<'_>) -> Result<()> {
         let _evaluation = Evaluation::begin();
         self.state.add(value, self.collator.as_deref())
     }
 
-    /// Adds what the state of a later part of the group's documents has, as [`to_bytes`](Self::to_bytes) wrote it.
+    /// Adds what the state of a later part of the group's documents has, as [`state`](Self::state) wrote it.
     ///
     /// # Errors
-    /// As [`add`](Self::add), and [`from_bytes`](Self::from_bytes).
-    pub fn merge(&mut self, later: &[u8]) -> Result<()> {
+    /// As [`add`](Self::add); `BadValue` for what [`state`](Self::state) of this accumulator cannot have written.
+    pub fn merge_state(&mut self, later: Value) -> Result<()> {
         let _evaluation = Evaluation::begin();
-        self.state.merge(read(later)?, self.collator.as_deref())
+        self.state.merge(later, self.collator.as_deref())
+    }
+
+    /// As [`merge_state`](Self::merge_state), of what [`to_bytes`](Self::to_bytes) wrote.
+    ///
+    /// # Errors
+    /// As [`merge_state`](Self::merge_state).
+    pub fn merge(&mut self, later: &[u8]) -> Result<()> {
+        self.merge_state(read(later)?)
     }
 
     /// The result.
@@ -172,22 +216,35 @@ impl Accumulation {
         self.state.finish()
     }
 
-    /// The state: jsonb, without the accumulator's name and collation.
+    /// The memory that the state takes, in bytes, about.
+    pub fn size(&self) -> usize {
+        self.state.size()
+    }
+
+    /// The state as a value, without the accumulator's name, parameters and collation.
+    pub fn state(&self) -> Value {
+        self.state.state()
+    }
+
+    /// The state as jsonb.
     ///
     /// # Errors
     /// `BSONObjectTooLarge` beyond what jsonb can hold.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
-        write::answer(&Part::Array(vec![Part::Owned(self.state.state())]))
+        write::answer(&Part::Array(vec![Part::Owned(self.state())]))
     }
 }
 
 /// The accumulator of that name.
 ///
 /// # Errors
-/// `Location15952`.
-fn find(name: &str) -> Result<&'static AccumulatorOperator> {
+/// `Location15952` for a name that is no accumulator's; `NotImplemented` for one of MongoDB's that is not understood.
+pub fn find(name: &str) -> Result<&'static AccumulatorOperator> {
     let found = ACCUMULATORS.iter().find(|operator| operator.name == name);
-    found.ok_or_else(|| error!(15952, "unknown group operator '{name}'"))
+    found.ok_or_else(|| match NOT_SUPPORTED.contains(&name) {
+        true => error!(Kind::NotImplemented, "the accumulator {name} is not supported"),
+        false => error!(15952, "unknown group operator '{name}'"),
+    })
 }
 
 fn read(bytes: &[u8]) -> Result<Value> {

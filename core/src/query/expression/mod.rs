@@ -39,7 +39,7 @@ use crate::error::Result;
 use crate::query::environment::Environment;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
-use crate::values::document::raw::RawObject;
+use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::path;
 use node::{Node, Scope, Variable};
@@ -48,6 +48,9 @@ use std::collections::BTreeSet;
 
 pub(crate) use operators::operator_names;
 pub(crate) use parse::check_variable_name;
+
+/// The variable that paths start at.
+const CURRENT: &str = "CURRENT";
 
 /// A parsed expression.
 #[derive(Debug)]
@@ -64,6 +67,38 @@ impl Expression {
     pub fn parse(json: &Json, environment: &Environment) -> Result<Expression> {
         let _evaluation = Evaluation::begin();
         Ok(Expression { root: parse::expression(json, environment, operators::find)? })
+    }
+
+    /// As [`parse`](Self::parse), of an expression whose paths start at a part of the document, `$$CURRENT`.
+    ///
+    /// # Errors
+    /// Those of [`parse`](Self::parse).
+    pub(crate) fn parse_of_parts(json: &Json, environment: &Environment) -> Result<Expression> {
+        let _evaluation = Evaluation::begin();
+        Ok(Expression { root: parse::expression_with(&[CURRENT], json, environment, operators::find)? })
+    }
+
+    /// The value for a part of a document, of what [`parse_of_parts`](Self::parse_of_parts) has parsed.
+    ///
+    /// # Errors
+    /// Those of its operators.
+    pub(crate) fn evaluate_part(
+        &self,
+        part: RawObject<'_>,
+        document: RawObject<'_>,
+        collator: Option<&Collator>,
+    ) -> Result<Option<Value>> {
+        let _evaluation = Evaluation::begin();
+        let part = Operand::Stored(RawValue::Object(part));
+        Scope::new(document, collator).with(part, |scope| Ok(self.root.evaluate(scope)?.into_option()))
+    }
+
+    /// The paths whose whole values the value holds in places of their own: the path that it is, or those of the document that it
+    /// makes. Documents with equal values of it have equal values there.
+    pub(crate) fn whole_paths(&self) -> BTreeSet<&str> {
+        let mut paths = BTreeSet::new();
+        self.root.whole_paths(&mut paths);
+        paths
     }
 
     /// True for the name of an operator of MongoDB's, such as `$add`.

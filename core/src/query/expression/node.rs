@@ -150,6 +150,17 @@ impl Node {
         }
     }
 
+    /// Collects the paths of the document whose whole values it holds in places of their own.
+    pub(super) fn whole_paths<'n>(&'n self, paths: &mut BTreeSet<&'n str>) {
+        match self {
+            Node::Path(Variable::Root, path) => {
+                paths.insert(path);
+            }
+            Node::Object(fields) => fields.iter().for_each(|(_, node)| node.whole_paths(paths)),
+            _ => {}
+        }
+    }
+
     /// The value in a scope.
     pub(super) fn evaluate<'s>(&'s self, scope: &Scope<'s>) -> Result<Operand<'s>> {
         budget::step();

@@ -167,7 +167,18 @@ pub(super) type Operators = fn(&str) -> Result<&'static Operator>;
 
 /// Parses a whole expression.
 pub(super) fn expression(json: &Json, environment: &Environment, operators: Operators) -> Result<Node> {
-    Parser { environment, operators, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 }.node(json)
+    expression_with(&[], json, environment, operators)
+}
+
+/// Parses a whole expression, with variables that its evaluation binds around it.
+pub(super) fn expression_with(
+    names: &[&str],
+    json: &Json,
+    environment: &Environment,
+    operators: Operators,
+) -> Result<Node> {
+    let mut parser = Parser { environment, operators, bound: Vec::new(), places: HashMap::new(), lazy: 0, level: 0 };
+    parser.node_with(names, json)
 }
 
 /// The variables that are in sight while parsing.

@@ -1,18 +1,43 @@
 //! Stages of pipelines: what becomes of documents, one after the other.
 //!
 //! * [`fields`] says which fields a stage looks at and which it changes.
-//! * [`operation`] is what a stage does with a document.
-//! * [`table`] lists the stages with their parsers and properties. A new stage is a row there, and its operation.
-//! * [`pipeline`] runs stages, and divides them between shards and the one that merges.
+//! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds.
+//! * [`operation`] is what a stage is: its row, its argument, what it does.
+//! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`], [`derived`], [`documents`] and
+//!   [`facet`] are the stages.
+//! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
+//! * [`rearrange`] moves stages so that there is less to do; [`division`] divides them between shards and the place where the
+//!   shards' documents come together. Both follow from the table's properties.
+//! * [`pipeline`] puts all of it together.
 
 mod fields;
+mod stream;
 
 mod operation;
 
+mod accumulating;
+mod bounded;
+mod derived;
+mod documents;
+mod facet;
+mod granularity;
+mod single;
+mod sort;
+mod unwind;
+
+mod bucket_auto;
+mod group;
+
 mod table;
+
+mod division;
+mod rearrange;
 
 mod pipeline;
 
+pub use division::Find;
 pub use fields::{Fields, Written};
-pub use pipeline::{Division, Pipeline, Run};
-pub use table::{Merge, STAGES, StageOperator};
+pub use operation::{Merge, Stage, StageOperator};
+pub use pipeline::{Division, Pipeline};
+pub use stream::{Given, InMemory, Input, Memory, Sorter, Stream};
+pub use table::STAGES;

@@ -1,167 +1,193 @@
-//! What a stage does with a document.
+//! What a stage is: its row in the table, its argument, and what it does.
 
-use super::fields::{Fields, Written};
-use crate::error::{Kind, Result, bail, ensure, error};
+use super::fields::Fields;
+use super::stream::{Input, Memory};
+use crate::error::{Kind, Result, error};
 use crate::query::environment::Environment;
-use crate::query::expression::Expression;
-use crate::query::filter::Filter;
-use crate::query::projection::Projection;
-use crate::values::collation::Collator;
-use crate::values::document::ext_json;
+use crate::query::sort::Sort;
 use crate::values::document::raw::RawObject;
-use crate::values::document::value::Value;
-use crate::values::document::write::{self, Part};
-use serde_json::Value as Json;
-use std::collections::BTreeSet;
+use serde_json::{Map, Value as Json};
+use std::borrow::Cow;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
 
-/// A parsed stage.
-#[derive(Debug)]
-pub(super) enum Operation {
-    /// fields chosen, computed, taken away
-    Project(Box<Projection>),
-    /// another document
-    Replace(Box<Expression>),
-    /// documents chosen
-    Match(Box<Filter>),
-    /// the first documents
-    Limit(u64),
-    /// all but the first documents
-    Skip(u64),
+/// A stage: `{name: argument}`.
+pub struct StageOperator {
+    /// such as `$match`
+    pub name: &'static str,
+    pub(super) parse: Parse,
+    /// true if an update's pipeline may have it
+    pub in_updates: bool,
+    /// true if a pipeline within a stage may have it
+    pub in_facets: bool,
+    /// false for a stage that only pipelines divided over shards have: no client may ask for it
+    pub for_clients: bool,
+    /// true if it makes the documents itself: it comes first, and reads no collection
+    pub begins: bool,
+    /// true if it makes exactly one document of each
+    pub one_to_one: bool,
+    /// true if what it makes of documents comes in the order of these
+    pub keeps_order: bool,
+    /// true if what it makes of a document depends on other documents
+    pub remembers: bool,
+    /// how its results at several shards become that of one
+    pub merge: Merge,
 }
 
-/// What becomes of a document.
-pub(super) enum Outcome {
-    /// the next stage gets the document unchanged
-    Kept,
-    /// the next stage gets this document instead
-    Made(Vec<u8>),
-    /// the next stage does not get the document
-    Dropped,
-    /// the next stage gets neither this document nor any later one
-    Ended,
+/// How a stage is divided over shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Merge {
+    /// each shard's results, together
+    Union,
+    /// the same stage once more, over the shards' results
+    Again,
+    /// each shard's results, in an order that they are in already; with the limit that follows
+    Ordered,
+    /// the shards' partial states of each group, merged
+    States,
+    /// it cannot be divided: it runs where all documents come together
+    Undivided,
 }
 
-impl Operation {
-    /// What becomes of a document; `seen` is how many came before it.
-    ///
-    /// # Errors
-    /// Those of expressions; `Location40228` if the stage makes something else than a document.
-    pub(super) fn apply(&self, document: RawObject<'_>, seen: u64, collator: Option<&Collator>) -> Result<Outcome> {
-        Ok(match self {
-            Operation::Project(projection) => Outcome::Made(projection.apply(document)?),
-            Operation::Replace(expression) => Outcome::Made(replaced(expression, document, collator)?),
-            Operation::Match(filter) => {
-                if filter.evaluate(document)? {
-                    Outcome::Kept
-                } else {
-                    Outcome::Dropped
-                }
-            }
-            Operation::Limit(most) => {
-                if seen < *most {
-                    Outcome::Kept
-                } else {
-                    Outcome::Ended
-                }
-            }
-            Operation::Skip(first) => {
-                if seen < *first {
-                    Outcome::Dropped
-                } else {
-                    Outcome::Kept
-                }
-            }
-        })
+impl fmt::Debug for StageOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+/// Parses the argument of a stage.
+pub(super) type Parse = fn(&Parser<'_>, &Json) -> Result<Parsed>;
+
+/// What the argument of a stage comes to.
+pub(super) enum Parsed {
+    /// the stage
+    One(Arc<dyn Operation>),
+    /// the stages that it stands for
+    Many(Vec<Json>),
+}
+
+/// What parsers of arguments know.
+pub(super) struct Parser<'p> {
+    /// the stage's name
+    pub name: &'static str,
+    pub environment: &'p Environment,
+    /// parses a pipeline within a stage
+    pub nested: fn(&[Json], &Environment) -> Result<Vec<Stage>>,
+}
+
+impl Parser<'_> {
+    /// The parsed stage.
+    pub fn one(operation: impl Operation + 'static) -> Result<Parsed> {
+        Ok(Parsed::One(Arc::new(operation)))
     }
 
-    /// Which fields it reads and writes.
-    pub(super) fn fields(&self) -> Fields {
-        match self {
-            Operation::Project(projection) => {
-                let (paths, all_but) = projection.fields_written();
-                let written = if all_but { Written::AllBut(paths) } else { Written::Only(paths) };
-                Fields { read: projection.fields_read(), written }
-            }
-            Operation::Replace(expression) => {
-                Fields { read: expression.fields_read(), written: Written::AllBut(BTreeSet::new()) }
-            }
-            Operation::Match(filter) => Fields { read: filter.fields_read(), written: Written::default() },
-            Operation::Limit(_) | Operation::Skip(_) => {
-                Fields { read: Some(BTreeSet::new()), written: Written::default() }
-            }
+    /// The fields of an argument that must be an object of known names; the codes are those for what is none, and for an unknown
+    /// name.
+    pub fn named<'j>(
+        &self,
+        argument: &'j Json,
+        known: &[&str],
+        codes: [impl Into<Kind>; 2],
+    ) -> Result<&'j Map<String, Json>> {
+        let [wrong_type, unknown] = codes;
+        let name = self.name;
+        let Json::Object(fields) = argument else {
+            return Err(error!(wrong_type, "the argument of {name} must be an object, but found: {argument}"));
+        };
+        match fields.keys().find(|field| !known.contains(&field.as_str())) {
+            Some(field) => Err(error!(unknown, "Unrecognized option to {name}: {field}")),
+            None => Ok(fields),
         }
     }
 }
 
-fn replaced(expression: &Expression, document: RawObject<'_>, collator: Option<&Collator>) -> Result<Vec<u8>> {
-    let root = expression.operand(document, collator)?;
-    if !root.is_object() {
-        bail!(
-            40228,
-            "'newRoot' expression must evaluate to an object, but resulting value was: {}. Type of resulting value: '{}'",
-            root.shown(),
-            root.type_name()
-        );
+/// A stage of a pipeline.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    pub(super) operator: &'static StageOperator,
+    pub(super) argument: Json,
+    pub(super) operation: Arc<dyn Operation>,
+}
+
+impl Stage {
+    /// The stage as it was written: `{name: argument}`.
+    pub fn to_json(&self) -> Json {
+        Json::Object([(self.operator.name.to_owned(), self.argument.clone())].into_iter().collect())
     }
-    write::document(&root.into_part().unwrap_or(Part::Object(Vec::new())))
-}
 
-/// Parses the argument of a stage of this name.
-pub(super) type Parse = fn(name: &str, argument: &Json, environment: &Environment) -> Result<Operation>;
-
-pub(super) fn add(name: &str, json: &Json, environment: &Environment) -> Result<Operation> {
-    Ok(Operation::Project(Box::new(Projection::parse_add(json, name, environment)?)))
-}
-
-pub(super) fn unset(_: &str, json: &Json, _: &Environment) -> Result<Operation> {
-    Ok(Operation::Project(Box::new(Projection::parse_unset(json)?)))
-}
-
-pub(super) fn project(_: &str, json: &Json, environment: &Environment) -> Result<Operation> {
-    ensure!(json.is_object(), 15969, "$project specification must be an object");
-    Ok(Operation::Project(Box::new(Projection::parse_stage(json, environment)?)))
-}
-
-pub(super) fn replace_with(_: &str, json: &Json, environment: &Environment) -> Result<Operation> {
-    Ok(Operation::Replace(Box::new(Expression::parse(json, environment)?)))
-}
-
-pub(super) fn replace_root(name: &str, json: &Json, environment: &Environment) -> Result<Operation> {
-    let Json::Object(fields) = json else {
-        bail!(40229, "expected an object as specification for $replaceRoot stage, got {json}")
-    };
-    if let Some(unknown) = fields.keys().find(|name| *name != "newRoot") {
-        bail!(Kind::UnknownOption, "BSON field '$replaceRoot.{unknown}' is an unknown field.");
+    /// The table's row.
+    pub fn operator(&self) -> &'static StageOperator {
+        self.operator
     }
-    let Some(root) = fields.get("newRoot") else {
-        bail!(40414, "BSON field '$replaceRoot.newRoot' is missing but a required field")
-    };
-    replace_with(name, root, environment)
-}
 
-pub(super) fn matching(_: &str, json: &Json, environment: &Environment) -> Result<Operation> {
-    ensure!(json.is_object(), 15959, "the match filter must be an expression in an object");
-    Ok(Operation::Match(Box::new(Filter::parse_in(json, environment)?)))
-}
-
-pub(super) fn limit(name: &str, json: &Json, _: &Environment) -> Result<Operation> {
-    match count(name, json, Kind::Location(5107201))? {
-        0 => bail!(15958, "the limit must be positive"),
-        most => Ok(Operation::Limit(most)),
+    /// Which fields it reads and writes.
+    pub fn fields(&self) -> Fields {
+        self.operation.fields()
     }
 }
 
-pub(super) fn skip(name: &str, json: &Json, _: &Environment) -> Result<Operation> {
-    Ok(Operation::Skip(count(name, json, Kind::Location(5107200))?))
+/// What stages that run are given.
+#[derive(Clone)]
+pub(super) struct Context {
+    pub memory: Rc<dyn Memory>,
+    /// how many documents the stages after this one read at most
+    pub most: Option<u64>,
 }
 
-/// A number of documents, not below 0.
-fn count(name: &str, json: &Json, kind: Kind) -> Result<u64> {
-    let number = match ext_json::from_json(json)? {
-        Value::Number(number) => number.as_i64(),
-        _ => None,
-    };
-    number.and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
-        error!(kind, "invalid argument to {name} stage: Expected a non-negative number in: {name}: {json}")
-    })
+/// What becomes of one document.
+pub(super) enum Outcome<'d> {
+    /// this document
+    One(Cow<'d, [u8]>),
+    /// no document
+    Dropped,
+}
+
+/// What a stage does.
+pub(super) trait Operation: fmt::Debug + Send + Sync {
+    /// Which fields it reads and writes.
+    fn fields(&self) -> Fields;
+
+    /// Begins to run over documents.
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>>;
+
+    /// What becomes of one document. Only of stages that updates may have.
+    fn apply<'d>(&self, document: RawObject<'d>) -> Result<Outcome<'d>> {
+        Ok(Outcome::One(Cow::Borrowed(document.bytes())))
+    }
+
+    /// What there is to know for those who rearrange stages.
+    fn shape(&self) -> Shape<'_> {
+        Shape::Other
+    }
+}
+
+/// Stages that can be rearranged, or divided.
+#[derive(Debug)]
+pub(super) enum Shape<'o> {
+    Match,
+    Limit(u64),
+    Skip(u64),
+    Sort(&'o Sort),
+    Group(&'o dyn Grouping),
+    Other,
+}
+
+/// What there is to know about a stage that groups.
+pub(super) trait Grouping: fmt::Debug {
+    /// True if documents of one group have equal values at each of these paths.
+    fn is_within(&self, paths: &[&str]) -> bool;
+}
+
+/// Runs stages over documents.
+pub(super) fn run<'s>(stages: &[Stage], mut input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
+    for (position, stage) in stages.iter().enumerate() {
+        let most = match stages.get(position + 1).map(|next| next.operation.shape()) {
+            Some(Shape::Limit(most)) => Some(most),
+            _ => None,
+        };
+        let context = Context { memory: Rc::clone(memory), most };
+        input = Arc::clone(&stage.operation).begin(input, &context)?;
+    }
+    Ok(input)
 }

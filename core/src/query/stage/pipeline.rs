@@ -1,41 +1,58 @@
-//! Stages one after the other, run over documents or divided over shards.
+//! Pipelines: stages one after the other, parsed, rearranged, run over documents or divided over shards.
 
-use super::fields::Fields;
-use super::operation::{Operation, Outcome};
-use super::table::{self, Merge, StageOperator};
+use super::division::{self, Find};
+use super::operation::{Outcome, Parsed, Parser, Stage, run};
+use super::rearrange;
+use super::stream::{Input, Memory};
+use super::table::{self, Asker};
 use crate::budget::Evaluation;
-use crate::error::Result;
+use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
-use crate::values::collation::Collator;
+use crate::query::sort::Sort;
 use crate::values::document::raw::{self, RawObject};
 use serde_json::Value as Json;
 use std::borrow::Cow;
-use std::sync::Arc;
+use std::rc::Rc;
 
 /// A parsed pipeline.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Pipeline {
-    stages: Vec<(&'static StageOperator, Operation)>,
-    collator: Option<Arc<Collator>>,
+    stages: Vec<Stage>,
+    environment: Environment,
 }
 
-/// Which stages run where.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The most stages of a pipeline: MongoDB's limit.
+const MAX_STAGES: usize = 1000;
+
+/// A pipeline that is divided over shards.
+#[derive(Debug)]
 pub struct Division {
-    /// so many, from the first, run at each shard
-    pub at_shards: usize,
-    /// those from this one on run over the shards' results, in their order
-    pub merging_from: usize,
+    /// what runs at each shard
+    pub at_shards: Pipeline,
+    /// the order that each shard's documents are in, and that is to be kept where they come together; None if that does not
+    /// matter
+    pub order: Option<Sort>,
+    /// what runs where they come together
+    pub merging: Pipeline,
 }
 
 impl Pipeline {
-    /// Parses the stages of a pipeline.
+    /// Parses the stages of an aggregation.
     ///
     /// # Errors
     /// `TypeMismatch` and `Location40323` for what is no stage, `Location40324` for an unknown one, `NotImplemented` for one
-    /// that is not understood; those of filters, projections and expressions.
+    /// that is not understood, `Location40602` for one that must be the first, `FailedToParse` for more than 1,000 stages; those of
+    /// stages, filters, projections, accumulators and expressions.
     pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
-        Self::parse_for(stages, environment, false)
+        Self::parse_for(stages, environment, Asker::Client)
+    }
+
+    /// As [`parse`](Self::parse), of stages that a [`Division`] has made.
+    ///
+    /// # Errors
+    /// Those of [`parse`](Self::parse).
+    pub fn parse_divided(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
+        Self::parse_for(stages, environment, Asker::Division)
     }
 
     /// As [`parse`](Self::parse), of an update's stages, each of which makes one document of one.
@@ -43,84 +60,116 @@ impl Pipeline {
     /// # Errors
     /// Those of [`parse`](Self::parse); `InvalidOptions` for a stage that an update may not have.
     pub(crate) fn parse_update(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
-        Self::parse_for(stages, environment, true)
+        Self::parse_for(stages, environment, Asker::Update)
     }
 
-    fn parse_for(stages: &[Json], environment: &Environment, in_update: bool) -> Result<Pipeline> {
+    fn parse_for(stages: &[Json], environment: &Environment, asker: Asker) -> Result<Pipeline> {
         let _evaluation = Evaluation::begin();
-        let parse = |json| {
-            let (stage, argument) = table::find(json, in_update)?;
-            Ok((stage, (stage.parse)(stage.name, argument, environment)?))
-        };
-        let stages = stages.iter().map(parse).collect::<Result<_>>()?;
-        Ok(Pipeline { stages, collator: environment.collator().cloned() })
+        ensure!(
+            stages.len() <= MAX_STAGES,
+            Kind::FailedToParse,
+            "Pipeline length must be no longer than {MAX_STAGES} stages"
+        );
+        let mut parsed = Vec::with_capacity(stages.len());
+        parse_into(stages, environment, asker, &mut parsed)?;
+        if let Some(stage) = parsed.iter().skip(1).find(|stage| stage.operator.begins) {
+            bail!(40602, "{} is only valid as the first stage in a pipeline", stage.operator.name);
+        }
+        Ok(Pipeline { stages: parsed, environment: environment.clone() })
     }
 
-    /// Its stages, with the fields that each reads and writes.
-    pub fn stages(&self) -> impl Iterator<Item = (&'static StageOperator, Fields)> + '_ {
-        self.stages.iter().map(|(stage, operation)| (*stage, operation.fields()))
+    /// Its stages.
+    pub fn stages(&self) -> &[Stage] {
+        &self.stages
     }
 
-    /// How it is divided over shards whose documents come together in the order that they have there.
-    pub fn division(&self) -> Division {
-        let divided = self.stages.iter().take_while(|(stage, _)| stage.merge == Merge::Union).count();
-        // A stage that runs again ends what runs at shards.
-        let again = self.stages.get(divided).is_some_and(|(stage, _)| stage.merge == Merge::Again);
-        Division { at_shards: divided + usize::from(again), merging_from: divided }
+    /// Its stages as [`parse_divided`](Self::parse_divided) reads them.
+    pub fn to_json(&self) -> Json {
+        self.stages.iter().map(Stage::to_json).collect()
     }
 
-    /// Begins to run some of the stages, from the first document.
-    pub fn run(&self, stages: std::ops::Range<usize>) -> Run<'_> {
-        let stages = self.stages.get(stages).unwrap_or_default();
-        let remembering = stages.iter().filter(|(stage, _)| stage.remembers).count();
-        Run { stages, collator: self.collator.as_deref(), seen: vec![0; remembering], has_ended: false }
+    /// True if it makes its documents itself, and reads no collection.
+    pub fn begins(&self) -> bool {
+        self.stages.first().is_some_and(|stage| stage.operator.begins)
     }
 
-    /// As [`run`](Self::run), of all stages.
-    pub fn run_all(&self) -> Run<'_> {
-        self.run(0..self.stages.len())
-    }
-}
-
-/// Stages that documents go through.
-#[derive(Debug)]
-pub struct Run<'p> {
-    stages: &'p [(&'static StageOperator, Operation)],
-    collator: Option<&'p Collator>,
-    /// how many documents each stage that remembers has been given
-    seen: Vec<u64>,
-    has_ended: bool,
-}
-
-impl Run<'_> {
-    /// True if no document goes on any more.
-    pub fn has_ended(&self) -> bool {
-        self.has_ended
+    fn of(&self, stages: Vec<Stage>) -> Pipeline {
+        Pipeline { stages, environment: self.environment.clone() }
     }
 
-    /// What becomes of the next document, in jsonb; None if it does not go on.
+    /// Parses a stage of its own once more, or one that stands for it.
+    fn parse_stage(&self, json: &Json) -> Result<Stage> {
+        let mut parsed = Vec::with_capacity(1);
+        parse_into(std::slice::from_ref(json), &self.environment, Asker::Division, &mut parsed)?;
+        match parsed.pop() {
+            Some(stage) if parsed.is_empty() => Ok(stage),
+            _ => bail!(Kind::InternalError, "a stage stands for several"),
+        }
+    }
+
+    /// The same result with less work: see [`rearrange`].
+    ///
+    /// # Errors
+    /// None that parsing has not had.
+    pub fn rearranged(&self) -> Result<Pipeline> {
+        Ok(self.of(rearrange::rearranged(self.stages.clone(), &|json| self.parse_stage(json))?))
+    }
+
+    /// The beginning that a find answers, and the rest.
+    pub fn find(&self) -> (Find, Pipeline) {
+        let needed = |stages: &[Stage]| rearrange::needed(stages).map(|fields| fields.into_iter().collect());
+        let (find, count) = division::find(&self.stages, needed);
+        (find, self.of(self.stages.get(count..).unwrap_or_default().to_vec()))
+    }
+
+    /// Divides it over shards whose documents come in no order. `shard_key` has the paths of the shard key, if documents of equal
+    /// keys are on one shard.
+    ///
+    /// # Errors
+    /// None that parsing has not had.
+    pub fn divided(&self, shard_key: Option<&[&str]>) -> Result<Division> {
+        let divided = division::divided(&self.stages, shard_key, &|json| self.parse_stage(json))?;
+        Ok(Division { at_shards: self.of(divided.at_shards), order: divided.order, merging: self.of(divided.merging) })
+    }
+
+    /// Runs it over documents.
+    ///
+    /// # Errors
+    /// Those of the memory.
+    pub fn run<'s>(&self, input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
+        run(&self.stages, input, memory)
+    }
+
+    /// What an update's pipeline makes of a document.
     ///
     /// # Errors
     /// Those of expressions; `Location40228` if a stage makes something else than a document.
-    pub fn next<'d>(&mut self, document: RawObject<'d>) -> Result<Option<Cow<'d, [u8]>>> {
+    pub(crate) fn updated<'d>(&self, document: RawObject<'d>) -> Result<Cow<'d, [u8]>> {
         let mut made: Option<Vec<u8>> = None;
-        let mut counts = self.seen.iter_mut();
-        for (stage, operation) in self.stages {
+        for stage in &self.stages {
             let now = made.as_deref().and_then(raw::document).unwrap_or(document);
-            let seen = match if stage.remembers { counts.next() } else { None } {
-                None => 0,
-                Some(count) => std::mem::replace(count, *count + 1),
-            };
-            match operation.apply(now, seen, self.collator)? {
-                Outcome::Kept => {}
-                Outcome::Made(bytes) => made = Some(bytes),
-                Outcome::Dropped => return Ok(None),
-                Outcome::Ended => {
-                    self.has_ended = true;
-                    return Ok(None);
-                }
+            if let Outcome::One(Cow::Owned(bytes)) = stage.operation.apply(now)? {
+                made = Some(bytes);
             }
         }
-        Ok(Some(made.map_or(Cow::Borrowed(document.bytes()), Cow::Owned)))
+        Ok(made.map_or(Cow::Borrowed(document.bytes()), Cow::Owned))
     }
+}
+
+/// The stages of a pipeline within a stage.
+fn nested(stages: &[Json], environment: &Environment) -> Result<Vec<Stage>> {
+    let mut parsed = Vec::with_capacity(stages.len());
+    parse_into(stages, environment, Asker::Client, &mut parsed)?;
+    Ok(parsed)
+}
+
+fn parse_into(stages: &[Json], environment: &Environment, asker: Asker, parsed: &mut Vec<Stage>) -> Result<()> {
+    for json in stages {
+        let (operator, argument) = table::find(json, asker)?;
+        match (operator.parse)(&Parser { name: operator.name, environment, nested }, argument)? {
+            Parsed::One(operation) => parsed.push(Stage { operator, argument: argument.clone(), operation }),
+            Parsed::Many(stages) => parse_into(&stages, environment, asker, parsed)?,
+        }
+    }
+    Ok(())
 }

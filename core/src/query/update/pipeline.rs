@@ -9,9 +9,9 @@ use std::borrow::Cow;
 /// The new document's jsonb; `_id` is the document's where the pipeline lost it.
 ///
 /// # Errors
-/// Those of [`Run::next`](crate::query::stage::Run::next); `DollarPrefixedFieldName` for a field that cannot be stored.
+/// Those of [`Pipeline::updated`]; `DollarPrefixedFieldName` for a field that cannot be stored.
 pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<u8>> {
-    let bytes = pipeline.run_all().next(document)?.unwrap_or_else(|| Cow::Borrowed(document.bytes()));
+    let bytes = pipeline.updated(document)?;
     let made = raw::document(&bytes).unwrap_or(document);
     check_names(made)?;
     match (document.get("_id"), made.get("_id")) {

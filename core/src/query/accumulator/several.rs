@@ -1,0 +1,286 @@
+//! Accumulators that keep a number of values: the first or the last, or those that come first in an order.
+
+use super::state::{Accumulator, Parts, damaged, grow, size_of_value};
+use crate::error::Result;
+use crate::query::operand::Operand;
+use crate::values::collation::Collator;
+use crate::values::document::value::Value;
+use crate::values::key::encode::{encode_value, encode_value_under};
+use crate::values::order::Strings;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// The first values, or the last; a missing one is null.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    count: usize,
+    last: bool,
+    values: VecDeque<Value>,
+    bytes: usize,
+}
+
+impl Ends {
+    /// The first `count` values.
+    pub(super) fn first(count: usize) -> Self {
+        Self { count, last: false, values: VecDeque::new(), bytes: 0 }
+    }
+
+    /// The last `count` values.
+    pub(super) fn last(count: usize) -> Self {
+        Self { last: true, ..Self::first(count) }
+    }
+
+    fn put(&mut self, value: Value) -> Result<()> {
+        if self.values.len() >= self.count {
+            if !self.last {
+                return Ok(());
+            }
+            if let Some(value) = self.values.pop_front() {
+                self.bytes -= size_of_value(&value);
+            }
+        }
+        grow(&mut self.bytes, &value, if self.last { "$lastN" } else { "$firstN" })?;
+        self.values.push_back(value);
+        Ok(())
+    }
+}
+
+impl<'a> Accumulator<'a> for Ends {
+    fn wants(&self, _: &Operand<'_>, _: Strings<'_>) -> bool {
+        self.last || self.values.len() < self.count
+    }
+
+    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+        self.put(value.into_value())
+    }
+
+    fn merge(&mut self, later: Self, _: Strings<'_>) -> Result<()> {
+        later.values.into_iter().try_for_each(|value| self.put(value))
+    }
+
+    fn finish(self) -> Operand<'a> {
+        Operand::array(self.values.into())
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn state(&self) -> Value {
+        Value::Array(self.values.iter().cloned().collect())
+    }
+
+    fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
+        let Value::Array(values) = state else { return Err(damaged()) };
+        Ok(Self { values: values.into(), ..Self::first(usize::MAX) })
+    }
+}
+
+/// Which values come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    /// small values
+    Least,
+    /// large values
+    Greatest,
+    /// small sort keys; of equal ones the earliest
+    Top,
+    /// large sort keys; of equal ones the latest. The result is in the order of the keys.
+    Bottom,
+}
+
+/// The values that come first in an order. Values are ranked by themselves, where null and missing do not count, or by a sort key
+/// beside each.
+#[derive(Debug)]
+pub(crate) struct Ranked {
+    count: usize,
+    order: Order,
+    single: bool,
+    /// the worst on top
+    rows: BinaryHeap<Row>,
+    /// how many values have been put
+    seen: u64,
+    bytes: usize,
+}
+
+/// A value with its rank: the smaller key is better, and of equal ones the smaller tie.
+#[derive(Debug)]
+struct Row {
+    key: Vec<u8>,
+    tie: i128,
+    value: Value,
+}
+
+impl PartialEq for Row {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Row {}
+
+impl PartialOrd for Row {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Row {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key.cmp(&other.key).then(self.tie.cmp(&other.tie))
+    }
+}
+
+impl Ranked {
+    fn new(count: usize, order: Order) -> Self {
+        Self { count, order, single: false, rows: BinaryHeap::new(), seen: 0, bytes: 0 }
+    }
+
+    pub(super) fn least(count: usize) -> Self {
+        Self::new(count, Order::Least)
+    }
+
+    pub(super) fn greatest(count: usize) -> Self {
+        Self::new(count, Order::Greatest)
+    }
+
+    pub(super) fn top(count: usize) -> Self {
+        Self::new(count, Order::Top)
+    }
+
+    pub(super) fn bottom(count: usize) -> Self {
+        Self::new(count, Order::Bottom)
+    }
+
+    /// The same, whose result is the best value, not an array.
+    pub(super) fn single(self) -> Self {
+        Self { single: true, ..self }
+    }
+
+    fn has_sort_keys(&self) -> bool {
+        matches!(self.order, Order::Top | Order::Bottom)
+    }
+
+    /// The bytes by which a value is ranked, before they are inverted.
+    fn encoded(&self, value: &Value, strings: Option<&Collator>) -> Vec<u8> {
+        let mut key = Vec::new();
+        match strings {
+            None => encode_value(value, &mut key),
+            Some(collator) => encode_value_under(value, collator, &mut key),
+        }
+        key
+    }
+
+    /// Puts a value whose key is not inverted yet.
+    fn put(&mut self, mut key: Vec<u8>, value: Value) -> Result<()> {
+        let mut tie = i128::from(self.seen);
+        self.seen += 1;
+        // Encodings are prefix-free: inverting their bytes inverts their order.
+        if matches!(self.order, Order::Greatest | Order::Bottom) {
+            key.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+        if self.order == Order::Bottom {
+            tie = -tie;
+        }
+        let row = Row { key, tie, value };
+        if self.rows.len() >= self.count {
+            match self.rows.peek() {
+                Some(worst) if row < *worst => {}
+                _ => return Ok(()),
+            }
+            if let Some(worst) = self.rows.pop() {
+                self.bytes -= size_of_value(&worst.value) + size_of::<Row>() + worst.key.len();
+            }
+        }
+        let name = self.name();
+        self.bytes += size_of::<Row>() + row.key.len();
+        grow(&mut self.bytes, &row.value, name)?;
+        self.rows.push(row);
+        Ok(())
+    }
+
+    fn name(&self) -> &'static str {
+        match self.order {
+            Order::Least => "$minN",
+            Order::Greatest => "$maxN",
+            Order::Top => "$topN",
+            Order::Bottom => "$bottomN",
+        }
+    }
+
+    /// As [`put`](Self::put), of a pair of a sort key and a value.
+    fn put_pair(&mut self, pair: Value) -> Result<()> {
+        let Value::Array(pair) = pair else { return Err(damaged()) };
+        match <[Value; 2]>::try_from(pair) {
+            Ok([Value::Binary(_, key), value]) => self.put(key, value),
+            _ => Err(damaged()),
+        }
+    }
+}
+
+impl<'a> Accumulator<'a> for Ranked {
+    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
+        self.has_sort_keys() || !value.is_nullish()
+    }
+
+    fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()> {
+        let value = value.into_value();
+        if self.has_sort_keys() {
+            return self.put_pair(value);
+        }
+        let key = self.encoded(&value, strings);
+        self.put(key, value)
+    }
+
+    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
+        // What was read has kept the values in the order of their ties alone.
+        let mut rows = later.rows.into_vec();
+        rows.sort_by_key(|row| row.tie);
+        for row in rows {
+            if self.has_sort_keys() {
+                self.put_pair(row.value)?;
+            } else {
+                let key = self.encoded(&row.value, strings);
+                self.put(key, row.value)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Operand<'a> {
+        let (single, bottom) = (self.single, self.order == Order::Bottom);
+        let mut values: Vec<Value> = self.rows.into_sorted_vec().into_iter().map(|row| row.value).collect();
+        if bottom {
+            values.reverse();
+        }
+        match single {
+            true => values.pop().map_or(Operand::NULL, Operand::Made),
+            false => Operand::array(values),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn state(&self) -> Value {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        rows.sort_by_key(|row| row.tie.abs());
+        let inverted = self.order == Order::Bottom;
+        let key = |row: &Row| row.key.iter().map(|byte| if inverted { !*byte } else { *byte }).collect();
+        let shown = |row: &Row| match self.has_sort_keys() {
+            true => Value::Array(vec![Value::Binary(0, key(row)), row.value.clone()]),
+            false => row.value.clone(),
+        };
+        Value::Array(rows.into_iter().map(shown).collect())
+    }
+
+    /// The rows are still to be ranked: only their order counts.
+    fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
+        Parts::of(&state)?;
+        let Value::Array(values) = state else { return Err(damaged()) };
+        let row = |(tie, value)| Row { key: Vec::new(), tie: tie as i128, value };
+        let rows: BinaryHeap<Row> = values.into_iter().enumerate().map(row).collect();
+        Ok(Self { rows, ..Self::least(usize::MAX) })
+    }
+}

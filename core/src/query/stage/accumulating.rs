@@ -1,0 +1,193 @@
+//! An accumulator with its argument: `{"$sum": "$price"}`, as a field of a group has it.
+
+use crate::error::{Kind, Result, bail, ensure, error};
+use crate::query::accumulator::{self, Accumulation, AccumulatorOperator, Argument, Method, Parameters, wanted_parts};
+use crate::query::environment::Environment;
+use crate::query::expression::Expression;
+use crate::query::operand::Operand;
+use crate::query::sort::Sort;
+use crate::values::collation::Collator;
+use crate::values::document::raw::{self, RawObject};
+use crate::values::document::value::Value;
+use crate::values::document::write;
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A parsed accumulator.
+#[derive(Debug)]
+pub(super) struct Accumulating {
+    operator: &'static AccumulatorOperator,
+    input: Input,
+    /// the number of values, where the argument has one; it may read the group's `_id`
+    count: Option<Expression>,
+    parameters: Parameters,
+    collator: Option<Arc<Collator>>,
+}
+
+/// What the accumulator is given of a document.
+#[derive(Debug)]
+enum Input {
+    Nothing,
+    Value(Expression),
+    Sorted(Sort, Expression),
+}
+
+impl Accumulating {
+    /// Parses `{"$sum": "$price"}`, the accumulator of the field `field`.
+    pub fn parse(field: &str, json: &Json, environment: &Environment) -> Result<Accumulating> {
+        let Json::Object(fields) = json else { bail!(40234, "The field '{field}' must be an accumulator object") };
+        let (Some((name, argument)), 1) = (fields.iter().next(), fields.len()) else {
+            bail!(40238, "The field '{field}' must specify one accumulator")
+        };
+        ensure!(name.starts_with('$'), 40234, "The field '{field}' must be an accumulator object");
+        let operator = accumulator::find(name)?;
+        let mut parser = Arguments { name, environment, fields: None };
+        let mut parameters = Parameters::default();
+        let mut count = None;
+        let input = match operator.argument {
+            Argument::Expression => {
+                ensure!(!argument.is_array(), 40237, "The {name} accumulator is a unary operator");
+                Input::Value(Expression::parse(argument, environment)?)
+            }
+            Argument::Nothing => {
+                let empty = argument.as_object().is_some_and(Map::is_empty);
+                ensure!(empty, Kind::TypeMismatch, "{name} takes no arguments, i.e. {name}:{{}}");
+                Input::Nothing
+            }
+            Argument::Several => {
+                parser.read(argument, &["input", "n"], [5787801, 5787901])?;
+                count = Some(parser.expression("n", 5787906)?);
+                Input::Value(parser.expression("input", 5787907)?)
+            }
+            Argument::Sorted => {
+                parser.read(argument, &["sortBy", "output"], [5788001, 5788002])?;
+                parser.sorted()?
+            }
+            Argument::SeveralSorted => {
+                parser.read(argument, &["n", "sortBy", "output"], [5788001, 5788002])?;
+                count = Some(parser.expression("n", 5788003)?);
+                parser.sorted()?
+            }
+            Argument::Median => {
+                parser.read(argument, &["input", "method"], [7436100, Kind::UnknownOption.code()])?;
+                parameters.method = parser.method()?;
+                Input::Value(parser.expression("input", 40414)?)
+            }
+            Argument::Percentiles => {
+                parser.read(argument, &["input", "method", "p"], [7429703, Kind::UnknownOption.code()])?;
+                parameters.method = parser.method()?;
+                let parts = parser.expression("p", 40414)?.constant();
+                let parts = parts.ok_or_else(|| error!(7750300, "The $percentile 'p' field must be a constant"))?;
+                parameters.parts = wanted_parts(Operand::Made(parts))?;
+                Input::Value(parser.expression("input", 40414)?)
+            }
+        };
+        let accumulating =
+            Accumulating { operator, input, count, parameters, collator: environment.collator().cloned() };
+        // A constant count that is none is an error whatever the documents.
+        if accumulating.count.as_ref().is_some_and(|count| count.constant().is_some()) {
+            accumulating.parameters_of(&Value::Null)?;
+        }
+        Ok(accumulating)
+    }
+
+    /// The paths that it is given values of; None for the whole document.
+    pub fn fields_read(&self) -> Option<BTreeSet<String>> {
+        match &self.input {
+            Input::Nothing => Some(BTreeSet::new()),
+            Input::Value(expression) => expression.fields_read(),
+            Input::Sorted(sort, expression) => {
+                let mut paths = expression.fields_read()?;
+                paths.extend(sort.fields.iter().map(|(path, _)| path.clone()));
+                Some(paths)
+            }
+        }
+    }
+
+    /// Begins for a group of this `_id`.
+    pub fn begin(&self, id: &Value) -> Result<Accumulation> {
+        let collator = self.collator.clone();
+        Ok(match self.count {
+            None => Accumulation::begin(self.operator, &self.parameters, collator),
+            Some(_) => Accumulation::begin(self.operator, &self.parameters_of(id)?, collator),
+        })
+    }
+
+    fn parameters_of(&self, id: &Value) -> Result<Parameters> {
+        let Some(count) = &self.count else { return Ok(self.parameters.clone()) };
+        let count = match count.constant() {
+            Some(count) => count,
+            None => {
+                let group = write::value(&Value::Object(vec![("_id".to_owned(), id.clone())]))?;
+                let group = raw::document(&group);
+                let value = group.map(|group| count.evaluate(group, self.collator.as_deref())).transpose()?;
+                value.flatten().unwrap_or(Value::Null)
+            }
+        };
+        let Value::Number(number) = &count else {
+            bail!(5787902, "Value for 'n' must be of integral type, but found {}", Operand::Given(&count).shown())
+        };
+        let Some(number) = number.as_i64() else {
+            bail!(5787903, "Value for 'n' must be of integral type, but found {}", Operand::Given(&count).shown())
+        };
+        ensure!(number > 0, 5787908, "'n' must be greater than 0, found {number}");
+        Ok(Parameters { count: usize::try_from(number).unwrap_or(usize::MAX), ..self.parameters.clone() })
+    }
+
+    /// Adds what the accumulator wants of a document.
+    pub fn add(&self, document: RawObject<'_>, state: &mut Accumulation) -> Result<()> {
+        let collator = self.collator.as_deref();
+        match &self.input {
+            Input::Nothing => state.add_operand(Operand::NULL),
+            Input::Value(expression) => state.add_operand(expression.operand(document, collator)?),
+            Input::Sorted(sort, expression) => {
+                let key = Value::Binary(0, sort.key_of(document));
+                let output = expression.operand(document, collator)?.into_value();
+                state.add_operand(Operand::array(vec![key, output]))
+            }
+        }
+    }
+}
+
+/// The arguments of an accumulator that have names.
+struct Arguments<'j> {
+    name: &'j str,
+    environment: &'j Environment,
+    fields: Option<&'j Map<String, Json>>,
+}
+
+impl<'j> Arguments<'j> {
+    /// The codes are those for what is no object, and for an unknown name.
+    fn read(&mut self, argument: &'j Json, known: &[&str], codes: [i32; 2]) -> Result<()> {
+        let name = self.name;
+        let Json::Object(fields) = argument else {
+            bail!(codes[0], "specification must be an object; found {name}: {argument}")
+        };
+        if let Some(unknown) = fields.keys().find(|field| !known.contains(&field.as_str())) {
+            bail!(codes[1], "Unknown argument to {name} '{unknown}'");
+        }
+        self.fields = Some(fields);
+        Ok(())
+    }
+
+    fn field(&self, field: &str, missing: i32) -> Result<&'j Json> {
+        let found = self.fields.and_then(|fields| fields.get(field));
+        found.ok_or_else(|| error!(missing, "Missing value for '{field}' of {}", self.name))
+    }
+
+    fn expression(&self, field: &str, missing: i32) -> Result<Expression> {
+        Expression::parse(self.field(field, missing)?, self.environment)
+    }
+
+    fn method(&self) -> Result<Method> {
+        Method::parse(self.field("method", 40414)?.as_str())
+    }
+
+    fn sorted(&self) -> Result<Input> {
+        let output = self.expression("output", 5788004)?;
+        let sort = self.field("sortBy", 5788005)?;
+        ensure!(sort.is_object(), 5788604, "expected 'sortBy' to be an object in the arguments to {}", self.name);
+        Ok(Input::Sorted(Sort::parse_in(sort, self.environment)?, output))
+    }
+}

@@ -1,0 +1,108 @@
+//! Stages that count documents: the first ones, all but the first ones.
+
+use super::fields::Fields;
+use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::stream::{Input, Stream};
+use crate::error::{Kind, Result, bail, error};
+use crate::values::document::ext_json;
+use crate::values::document::value::Value;
+use serde_json::Value as Json;
+use std::sync::Arc;
+
+/// `$limit`
+#[derive(Debug)]
+struct Limit(u64);
+
+impl Operation for Limit {
+    fn fields(&self) -> Fields {
+        Fields::kept([])
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(Limited { input, left: self.0 }))
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Limit(self.0)
+    }
+}
+
+struct Limited<'s> {
+    input: Input<'s>,
+    left: u64,
+}
+
+impl Stream for Limited<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        if self.left == 0 {
+            return Ok(false);
+        }
+        self.left -= 1;
+        self.input.advance()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.input.bytes()
+    }
+}
+
+/// `$skip`
+#[derive(Debug)]
+struct Skip(u64);
+
+impl Operation for Skip {
+    fn fields(&self) -> Fields {
+        Fields::kept([])
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(Skipped { input, left: self.0 }))
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Skip(self.0)
+    }
+}
+
+struct Skipped<'s> {
+    input: Input<'s>,
+    left: u64,
+}
+
+impl Stream for Skipped<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        while self.left > 0 {
+            self.left -= 1;
+            if !self.input.advance()? {
+                return Ok(false);
+            }
+        }
+        self.input.advance()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.input.bytes()
+    }
+}
+
+pub(super) fn limit(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    match count(parser.name, json, Kind::Location(5107201))? {
+        0 => bail!(15958, "the limit must be positive"),
+        most => Parser::one(Limit(most)),
+    }
+}
+
+pub(super) fn skip(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    Parser::one(Skip(count(parser.name, json, Kind::Location(5107200))?))
+}
+
+/// A number of documents, not below 0.
+fn count(name: &str, json: &Json, kind: Kind) -> Result<u64> {
+    let number = match ext_json::from_json(json)? {
+        Value::Number(number) => number.as_i64(),
+        _ => None,
+    };
+    number.and_then(|number| u64::try_from(number).ok()).ok_or_else(|| {
+        error!(kind, "invalid argument to {name} stage: Expected a non-negative number in: {name}: {json}")
+    })
+}

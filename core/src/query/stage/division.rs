@@ -1,0 +1,97 @@
+//! Divides stages between shards and the place where the shards' documents come together.
+
+use super::fields::Written;
+use super::operation::{Merge, Shape, Stage};
+use super::rearrange::ParseStage;
+use super::table::{MERGED_GROUP, PARTIAL_GROUP};
+use crate::error::Result;
+use crate::query::sort::Sort;
+use serde_json::{Value as Json, json};
+
+/// Which stages run where.
+#[derive(Debug)]
+pub(super) struct Divided {
+    pub at_shards: Vec<Stage>,
+    pub order: Option<Sort>,
+    pub merging: Vec<Stage>,
+}
+
+/// Divides stages over shards. `shard_key` has the paths of a key by which documents are on one shard if they agree in it, and no
+/// document has arrays there; None if there is no such key.
+///
+/// # Errors
+/// Those of parsing a stage, which has been parsed before.
+pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: ParseStage<'_>) -> Result<Divided> {
+    let mut key = shard_key.filter(|key| !key.is_empty());
+    let mut at_shards = Vec::new();
+    for (position, stage) in stages.iter().enumerate() {
+        let (this, rest) = (|| vec![stage.clone()], &stages[position + 1..]);
+        let renamed =
+            |name: &str| parse(&Json::Object([(name.to_owned(), stage.argument.clone())].into_iter().collect()));
+        let (last, order, merging) = match (stage.operator.merge, stage.operation.shape()) {
+            (Merge::Union, _) => {
+                key = key.filter(|paths| keeps(&stage.operation.fields().written, paths));
+                at_shards.push(stage.clone());
+                continue;
+            }
+            (Merge::States, Shape::Group(group)) if key.is_some_and(|paths| group.is_within(paths)) => {
+                // No other shard has documents of the same group. Its key has other names from here on.
+                key = None;
+                at_shards.push(stage.clone());
+                continue;
+            }
+            (Merge::Again, _) => (this(), None, this()),
+            (Merge::Ordered, Shape::Sort(sort)) => {
+                let limit = rest.first().filter(|next| matches!(next.operation.shape(), Shape::Limit(_)));
+                (this().into_iter().chain(limit.cloned()).collect(), Some(sort.clone()), Vec::new())
+            }
+            (Merge::States, _) => (vec![renamed(PARTIAL_GROUP)?], None, vec![renamed(MERGED_GROUP)?]),
+            (Merge::Undivided | Merge::Ordered, _) => (Vec::new(), None, this()),
+        };
+        at_shards.extend(last);
+        return Ok(Divided { at_shards, order, merging: merging.into_iter().chain(rest.iter().cloned()).collect() });
+    }
+    Ok(Divided { at_shards, order: None, merging: Vec::new() })
+}
+
+/// True if the fields of a key stay as they are.
+fn keeps(written: &Written, paths: &[&str]) -> bool {
+    paths.iter().all(|path| written.keeps(path))
+}
+
+/// The beginning of a pipeline that a find answers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Find {
+    /// the filter; `{}` for all
+    pub filter: Json,
+    /// the order of documents
+    pub sort: Option<Json>,
+    /// how many documents to skip
+    pub skip: u64,
+    /// how many documents to return then
+    pub limit: Option<u64>,
+    /// the fields at the top that the stages behind it read; None for all
+    pub fields: Option<Vec<String>>,
+}
+
+/// How many stages at the beginning a find answers, and how. `needed` are the fields that stages read.
+pub(super) fn find(stages: &[Stage], needed: impl Fn(&[Stage]) -> Option<Vec<String>>) -> (Find, usize) {
+    let mut find = Find { filter: json!({}), ..Find::default() };
+    let mut count = 0;
+    for stage in stages {
+        let begins = find.limit.is_none() && find.skip == 0;
+        match stage.operation.shape() {
+            Shape::Match if begins && count == 0 => find.filter = stage.argument.clone(),
+            Shape::Sort(_) if begins && find.sort.is_none() => find.sort = Some(stage.argument.clone()),
+            Shape::Limit(most) if begins => find.limit = Some(most),
+            Shape::Skip(skip) if find.skip == 0 && find.limit.is_none_or(|most| most > skip) => {
+                find.skip = skip;
+                find.limit = find.limit.map(|most| most - skip);
+            }
+            _ => break,
+        }
+        count += 1;
+    }
+    find.fields = needed(&stages[count..]);
+    (find, count)
+}

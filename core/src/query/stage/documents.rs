@@ -1,0 +1,35 @@
+//! `$documents`: the documents of the argument, in place of a collection's.
+
+use super::fields::Fields;
+use super::operation::{Context, Operation, Parsed, Parser};
+use super::stream::{Given, Input};
+use crate::error::{Result, bail, ensure};
+use crate::query::expression::Expression;
+use crate::values::document::value::Value;
+use crate::values::document::write;
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// `$documents`
+#[derive(Debug)]
+struct Documents(Vec<Vec<u8>>);
+
+impl Operation for Documents {
+    fn fields(&self) -> Fields {
+        Fields::replaced(Some(BTreeSet::new()))
+    }
+
+    fn begin<'s>(self: Arc<Self>, _: Input<'s>, _: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(Given::new(self.0.clone())))
+    }
+}
+
+pub(super) fn documents(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let Some(Value::Array(documents)) = Expression::parse(json, parser.environment)?.constant() else {
+        bail!(5858203, "$documents must be an array of documents, computed without a collection")
+    };
+    let objects = documents.iter().all(|document| matches!(document, Value::Object(_)));
+    ensure!(objects, 5858203, "each element of $documents must be a document");
+    Parser::one(Documents(documents.iter().map(write::value).collect::<Result<_>>()?))
+}

@@ -1,0 +1,125 @@
+//! `$facet`: several pipelines over the same documents, whose results are arrays of one document.
+//!
+//! The documents are kept in a sorter, under their positions, and each pipeline reads them from there.
+
+use super::fields::Fields;
+use super::operation::{Context, Operation, Parsed, Parser, Stage, run};
+use super::stream::{Input, Sorter, Stream};
+use crate::budget;
+use crate::error::{Kind, Result, bail, ensure};
+use crate::values::document::MAX_DOCUMENT_BYTES;
+use crate::values::document::raw;
+use crate::values::document::write::{self, Part};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// `$facet`
+#[derive(Debug)]
+struct Facet(Vec<(String, Vec<Stage>)>);
+
+impl Operation for Facet {
+    fn fields(&self) -> Fields {
+        Fields::replaced(None)
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(Faceting { input: Some(input), facet: self, context: context.clone(), result: Vec::new() }))
+    }
+}
+
+struct Faceting<'s> {
+    /// None after the result
+    input: Option<Input<'s>>,
+    facet: Arc<Facet>,
+    context: Context,
+    result: Vec<u8>,
+}
+
+impl Stream for Faceting<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        let Some(mut input) = self.input.take() else { return Ok(false) };
+        let mut sorter = self.context.memory.sorter(None)?;
+        let mut position: u64 = 0;
+        while input.advance()? {
+            budget::step();
+            sorter.add(&position.to_be_bytes(), input.bytes())?;
+            position += 1;
+        }
+        drop(input);
+        let sorter = Rc::new(RefCell::new(sorter));
+        let mut size = 0;
+        let mut facets = Vec::with_capacity(self.facet.0.len());
+        for (name, stages) in &self.facet.0 {
+            sorter.borrow_mut().sort()?;
+            let again: Input<'_> = Box::new(Again { sorter: Rc::clone(&sorter), current: Vec::new() });
+            let mut results = run(stages, again, &self.context.memory)?;
+            let mut documents = Vec::new();
+            while results.advance()? {
+                size += results.bytes().len();
+                ensure!(
+                    size <= MAX_DOCUMENT_BYTES,
+                    Kind::BSONObjectTooLarge,
+                    "the results of $facet are larger than {MAX_DOCUMENT_BYTES} bytes"
+                );
+                documents.push(results.bytes().to_vec());
+            }
+            facets.push((name, documents));
+        }
+        let fields = facets.iter().map(|(name, documents)| (Cow::Borrowed(name.as_str()), array(documents)));
+        self.result = write::document(&Part::Object(fields.collect()))?;
+        Ok(true)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.result
+    }
+}
+
+fn array(documents: &[Vec<u8>]) -> Part<'_> {
+    Part::Array(documents.iter().map(|document| Part::Raw(raw::root(document))).collect())
+}
+
+/// The documents once more.
+struct Again {
+    sorter: Rc<RefCell<Box<dyn Sorter>>>,
+    current: Vec<u8>,
+}
+
+impl Stream for Again {
+    fn advance(&mut self) -> Result<bool> {
+        let mut sorter = self.sorter.borrow_mut();
+        let more = sorter.advance()?;
+        self.current.clear();
+        self.current.extend(sorter.value());
+        Ok(more)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.current
+    }
+}
+
+pub(super) fn facet(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let fields = match json {
+        Json::Object(fields) if !fields.is_empty() => fields,
+        _ => bail!(40169, "the $facet specification must be a non-empty object, but found: {json}"),
+    };
+    let mut facets = Vec::with_capacity(fields.len());
+    for (name, pipeline) in fields {
+        ensure!(!name.is_empty(), 40352, "FieldPath cannot be constructed with empty string");
+        ensure!(!name.starts_with('$'), 16410, "FieldPath field names may not start with '$'");
+        ensure!(!name.contains('.'), 16412, "FieldPath field names may not contain '.'");
+        let Json::Array(stages) = pipeline else {
+            bail!(40170, "arguments to $facet must be arrays, {name} is: {pipeline}")
+        };
+        let stages = (parser.nested)(stages, parser.environment)?;
+        if let Some(stage) = stages.iter().find(|stage| !stage.operator.in_facets) {
+            bail!(40600, "{} is not allowed to be used within a $facet stage", stage.operator.name);
+        }
+        facets.push((name.clone(), stages));
+    }
+    Parser::one(Facet(facets))
+}

@@ -1,0 +1,335 @@
+//! `$group`: one document of all that have equal keys.
+//!
+//! Groups are kept in a hash table. When it outgrows the stage's memory, the states of all groups go into a sorter, by key, and
+//! the table begins anew; at the end the states of each group are merged in the order in which they were written. So memory is
+//! bounded by the table, and by the state of one group, which accumulators bound.
+//!
+//! Divided over shards, the same stage runs twice. At a shard it makes documents of partial states, `{k: key, s: [state, …]}`, and
+//! when memory is short it simply returns those it has. Where these come together, it merges them.
+
+use super::accumulating::Accumulating;
+use super::fields::Fields;
+use super::operation::{Context, Grouping, Operation, Parsed, Parser, Shape};
+use super::stream::{Input, Sorter, Stream, document};
+use crate::budget;
+use crate::error::{Error, Kind, Result, bail, ensure, error};
+use crate::query::accumulator::{Accumulation, size_of_value};
+use crate::query::expression::Expression;
+use crate::values::collation::Collator;
+use crate::values::document::raw::{self, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write::{self, Part};
+use crate::values::key::encode::{encode_value, encode_value_under};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+/// `$group`
+#[derive(Debug)]
+struct Group {
+    id: Expression,
+    fields: Vec<(String, Accumulating)>,
+    collator: Option<Arc<Collator>>,
+    /// true if it reads partial states
+    merges: bool,
+    /// true if it makes partial states
+    partial: bool,
+}
+
+/// The names in a document of partial states.
+const KEY: &str = "k";
+const STATES: &str = "s";
+
+impl Operation for Group {
+    fn fields(&self) -> Fields {
+        if self.merges {
+            return Fields::replaced(Some(BTreeSet::from([KEY.to_owned(), STATES.to_owned()])));
+        }
+        let read = self.fields.iter().try_fold(self.id.fields_read(), |read, (_, field)| {
+            let (mut read, more) = (read?, field.fields_read()?);
+            read.extend(more);
+            Some(Some(read))
+        });
+        Fields::replaced(read.flatten())
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(GroupingStream {
+            input: Some(input),
+            group: self,
+            context: context.clone(),
+            table: Table::default(),
+            sorter: None,
+            flushed: 0,
+            results: Vec::new().into_iter(),
+            merged: None,
+            current: Vec::new(),
+        }))
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Group(self)
+    }
+}
+
+impl Grouping for Group {
+    fn is_within(&self, paths: &[&str]) -> bool {
+        let whole = self.id.whole_paths();
+        self.collator.is_none() && paths.iter().all(|path| whole.contains(path))
+    }
+}
+
+/// A group that is being read.
+#[derive(Debug)]
+struct Member {
+    id: Value,
+    states: Vec<Accumulation>,
+}
+
+/// About what a group takes beside its key and its states.
+const GROUP_BYTES: usize = 128;
+
+impl Group {
+    fn begin_group(&self, id: Value) -> Result<Member> {
+        let states = self.fields.iter().map(|(_, field)| field.begin(&id)).collect::<Result<_>>()?;
+        Ok(Member { id, states })
+    }
+
+    /// The key of a document's group.
+    fn id_of(&self, document: RawObject<'_>) -> Result<Value> {
+        if self.merges {
+            return Ok(document.get(KEY).map_or(Value::Null, Value::from_raw));
+        }
+        Ok(self.id.operand(document, self.collator.as_deref())?.into_value())
+    }
+
+    fn key_of(&self, id: &Value) -> Vec<u8> {
+        let mut key = Vec::new();
+        match &self.collator {
+            None => encode_value(id, &mut key),
+            Some(collator) => encode_value_under(id, collator, &mut key),
+        }
+        key
+    }
+
+    fn add(&self, document: RawObject<'_>, member: &mut Member) -> Result<()> {
+        if self.merges {
+            return merge(document, member);
+        }
+        let fields = self.fields.iter().zip(&mut member.states);
+        fields.into_iter().try_for_each(|((_, field), state)| field.add(document, state))
+    }
+
+    /// What the stage makes of a group.
+    fn result(&self, member: Member) -> Result<Vec<u8>> {
+        if self.partial {
+            return written(&member);
+        }
+        let values = self.fields.iter().zip(member.states);
+        let values = values.map(|((name, _), state)| (Cow::Borrowed(name.as_str()), Part::Owned(state.finish())));
+        let id = std::iter::once((Cow::Borrowed("_id"), Part::Owned(member.id)));
+        write::document(&Part::Object(id.chain(values).collect()))
+    }
+}
+
+/// A group's partial states as a document.
+fn written(member: &Member) -> Result<Vec<u8>> {
+    let states = member.states.iter().map(|state| Part::Owned(state.state())).collect();
+    write::answer(&Part::Object(vec![
+        (Cow::Borrowed(KEY), Part::Owned(member.id.clone())),
+        (Cow::Borrowed(STATES), Part::Array(states)),
+    ]))
+}
+
+/// Merges the partial states of a document.
+fn merge(document: RawObject<'_>, member: &mut Member) -> Result<()> {
+    let damaged = || -> Error { error!(Kind::BadValue, "this document holds no states of a group") };
+    let Some(RawValue::Array(states)) = document.get(STATES) else { return Err(damaged()) };
+    ensure!(states.len() == member.states.len(), Kind::BadValue, "this document holds no states of this group");
+    let states = states.iter().zip(&mut member.states);
+    states.into_iter().try_for_each(|(later, state)| state.merge_state(Value::from_raw(later)))
+}
+
+/// The groups in memory.
+#[derive(Debug, Default)]
+struct Table {
+    positions: HashMap<Vec<u8>, usize>,
+    members: Vec<Member>,
+    bytes: usize,
+}
+
+impl Table {
+    fn add(&mut self, group: &Group, document: RawObject<'_>) -> Result<()> {
+        let id = group.id_of(document)?;
+        let key = group.key_of(&id);
+        let position = match self.positions.get(&key) {
+            Some(position) => *position,
+            None => {
+                self.bytes += GROUP_BYTES + key.len() + size_of_value(&id);
+                let member = group.begin_group(id)?;
+                self.bytes += member.size();
+                self.members.push(member);
+                self.positions.insert(key, self.members.len() - 1);
+                self.members.len() - 1
+            }
+        };
+        let Some(member) = self.members.get_mut(position) else { return Ok(()) };
+        let before = member.size();
+        group.add(document, member)?;
+        self.bytes = self.bytes + member.size() - before;
+        Ok(())
+    }
+
+    /// Takes all groups out, in the order in which they came.
+    fn take(&mut self) -> Vec<Member> {
+        let table = std::mem::take(self);
+        table.members
+    }
+}
+
+impl Member {
+    fn size(&self) -> usize {
+        self.states.iter().map(Accumulation::size).sum()
+    }
+}
+
+struct GroupingStream<'s> {
+    /// None after its last document
+    input: Option<Input<'s>>,
+    group: Arc<Group>,
+    context: Context,
+    table: Table,
+    /// the states of groups that memory did not hold
+    sorter: Option<Box<dyn Sorter>>,
+    /// how many times the table has been emptied
+    flushed: u64,
+    /// groups to be returned
+    results: std::vec::IntoIter<Member>,
+    /// the group that is being merged of what was sorted, with its key
+    merged: Option<(Vec<u8>, Member)>,
+    current: Vec<u8>,
+}
+
+impl GroupingStream<'_> {
+    /// Reads until there are groups to return; false if there never will be.
+    fn read(&mut self) -> Result<bool> {
+        let Some(mut input) = self.input.take() else { return Ok(false) };
+        while input.advance()? {
+            budget::step();
+            self.table.add(&self.group, document(&input)?)?;
+            if self.table.bytes > self.context.memory.stage_bytes() {
+                if self.group.partial {
+                    self.results = self.table.take().into_iter();
+                    self.input = Some(input);
+                    return Ok(true);
+                }
+                self.flush()?;
+            }
+        }
+        if self.sorter.is_some() {
+            self.flush()?;
+            if let Some(sorter) = &mut self.sorter {
+                sorter.sort()?;
+            }
+        } else {
+            self.results = self.table.take().into_iter();
+        }
+        Ok(true)
+    }
+
+    /// Puts all groups into the sorter: by key, then by when they were put there.
+    fn flush(&mut self) -> Result<()> {
+        if self.sorter.is_none() {
+            self.sorter = Some(self.context.memory.sorter(None)?);
+        }
+        let Some(sorter) = &mut self.sorter else { return Ok(()) };
+        for member in self.table.take() {
+            let mut key = self.group.key_of(&member.id);
+            key.extend(self.flushed.to_be_bytes());
+            sorter.add(&key, &written(&member)?)?;
+        }
+        self.flushed += 1;
+        Ok(())
+    }
+
+    /// The next group of what was sorted.
+    fn next_merged(&mut self) -> Result<Option<Member>> {
+        let Some(sorter) = &mut self.sorter else { return Ok(None) };
+        loop {
+            if !sorter.advance()? {
+                self.sorter = None;
+                return Ok(self.merged.take().map(|(_, member)| member));
+            }
+            let Some(document) = raw::document(sorter.value()) else {
+                bail!(Kind::InternalError, "a row that was sorted is damaged")
+            };
+            let key = sorter.key().split_last_chunk::<8>().map_or(&[][..], |(key, _)| key);
+            if let Some((current, member)) = &mut self.merged
+                && current == key
+            {
+                merge(document, member)?;
+                continue;
+            }
+            let mut member = self.group.begin_group(document.get(KEY).map_or(Value::Null, Value::from_raw))?;
+            merge(document, &mut member)?;
+            if let Some((_, done)) = self.merged.replace((key.to_vec(), member)) {
+                return Ok(Some(done));
+            }
+        }
+    }
+}
+
+impl Stream for GroupingStream<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            let next = match self.results.next() {
+                Some(member) => Some(member),
+                None if self.input.is_none() => self.next_merged()?,
+                None => None,
+            };
+            if let Some(member) = next {
+                self.current = self.group.result(member)?;
+                return Ok(true);
+            }
+            if !self.read()? {
+                return Ok(false);
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.current
+    }
+}
+
+pub(super) fn group(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    parse(parser, json, false, false)
+}
+
+/// The part of a `$group` that runs at a shard.
+pub(super) fn partial(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    parse(parser, json, false, true)
+}
+
+/// The part of a `$group` that runs over the partial states of shards.
+pub(super) fn merged(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    parse(parser, json, true, false)
+}
+
+fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Result<Parsed> {
+    let Json::Object(specification) = json else { bail!(15947, "a group's fields must be specified in an object") };
+    let mut id = None;
+    let mut fields = Vec::new();
+    for (name, value) in specification {
+        if name == "_id" {
+            id = Some(Expression::parse(value, parser.environment)?);
+            continue;
+        }
+        ensure!(!name.contains('.'), 40235, "The field name '{name}' cannot contain '.'");
+        ensure!(!name.starts_with('$'), 40236, "The field name '{name}' cannot be an operator name");
+        fields.push((name.clone(), Accumulating::parse(name, value, parser.environment)?));
+    }
+    let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
+    Parser::one(Group { id, fields, collator: parser.environment.collator().cloned(), merges, partial })
+}

@@ -1,0 +1,144 @@
+//! Rearranges stages so that as few documents as possible go as short a way as possible, without changing the result.
+//!
+//! * A `$match` moves ahead of stages that do not write what it reads; one that reads several fields is cut up for that.
+//! * Limits move ahead of what makes one document of each, and `$skip` then `$limit` becomes `$limit` then `$skip`.
+//! * Adjacent filters, limits and skips become one.
+//!
+//! Errors of expressions may come up, or not, for documents that another order would have dropped first, or not.
+
+use super::fields::Written;
+use super::operation::{Shape, Stage};
+use crate::error::Result;
+use crate::values::path;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+/// Parses a stage.
+pub(super) type ParseStage<'p> = &'p dyn Fn(&Json) -> Result<Stage>;
+
+/// Rearranges stages.
+///
+/// # Errors
+/// Those of parsing a stage, which has been parsed before.
+pub(super) fn rearranged(mut stages: Vec<Stage>, parse: ParseStage<'_>) -> Result<Vec<Stage>> {
+    stages.retain(|stage| !is_match(stage) || stage.argument.as_object().is_none_or(|filter| !filter.is_empty()));
+    let mut position = 0;
+    while let [first, second, ..] = &stages[position.min(stages.len())..] {
+        match replacement(first, second, parse)? {
+            // What comes before may go together with what is there now.
+            Some(others) => {
+                stages.splice(position..position + 2, others);
+                position = position.saturating_sub(1);
+            }
+            None => position += 1,
+        }
+    }
+    Ok(stages)
+}
+
+fn is_match(stage: &Stage) -> bool {
+    matches!(stage.operation.shape(), Shape::Match)
+}
+
+/// What two adjacent stages become; None if they stay.
+fn replacement(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option<Vec<Stage>>> {
+    let limit = |most: u64| parse(&json!({"$limit": most}));
+    let skip = |count: u64| parse(&json!({"$skip": count}));
+    Ok(match (first.operation.shape(), second.operation.shape()) {
+        (Shape::Match, Shape::Match) => {
+            Some(vec![parse(&json!({"$match": {"$and": [first.argument, second.argument]}}))?])
+        }
+        (_, Shape::Match) if !first.operator.remembers && !first.operator.begins => ahead(first, second, parse)?,
+        (Shape::Limit(one), Shape::Limit(other)) => Some(vec![limit(one.min(other))?]),
+        (Shape::Skip(one), Shape::Skip(other)) => match one.checked_add(other).filter(|sum| is_count(*sum)) {
+            Some(sum) => Some(vec![skip(sum)?]),
+            None => None,
+        },
+        (Shape::Skip(count), Shape::Limit(most)) => match most.checked_add(count).filter(|sum| is_count(*sum)) {
+            Some(sum) => Some(vec![limit(sum)?, first.clone()]),
+            None => None,
+        },
+        (_, Shape::Limit(_) | Shape::Skip(_)) if first.operator.one_to_one && first.operator.keeps_order => {
+            Some(vec![second.clone(), first.clone()])
+        }
+        _ => None,
+    })
+}
+
+/// True for what the stages `$limit` and `$skip` take.
+fn is_count(count: u64) -> bool {
+    i64::try_from(count).is_ok()
+}
+
+/// Moves as much of a `$match` as possible ahead of a stage.
+fn ahead(first: &Stage, filter: &Stage, parse: ParseStage<'_>) -> Result<Option<Vec<Stage>>> {
+    let written = first.operation.fields().written;
+    let mut parts = Vec::new();
+    conditions(&filter.argument, &mut parts);
+    let (mut moving, mut staying) = (Vec::new(), Vec::new());
+    for part in parts {
+        let parsed = parse(&json!({"$match": part}))?;
+        let moves = !is_random(&part) && stays(&parsed, &written);
+        if moves { moving.push(part) } else { staying.push(part) }
+    }
+    if moving.is_empty() {
+        return Ok(None);
+    }
+    let mut stages = vec![parse(&json!({"$match": joined(moving)}))?, first.clone()];
+    if !staying.is_empty() {
+        stages.push(parse(&json!({"$match": joined(staying)}))?);
+    }
+    Ok(Some(stages))
+}
+
+/// True if a filter reads only what is not written.
+fn stays(filter: &Stage, written: &Written) -> bool {
+    filter.operation.fields().read.is_some_and(|paths| paths.iter().all(|path| written.keeps(path)))
+}
+
+/// The conditions that a filter is the conjunction of.
+fn conditions(filter: &Json, parts: &mut Vec<Json>) {
+    for (name, condition) in filter.as_object().into_iter().flatten() {
+        match condition {
+            Json::Array(filters) if name == "$and" => filters.iter().for_each(|filter| conditions(filter, parts)),
+            condition => parts.push(json!({name: condition})),
+        }
+    }
+}
+
+fn joined(mut parts: Vec<Json>) -> Json {
+    if parts.len() == 1 { parts.remove(0) } else { json!({"$and": parts}) }
+}
+
+/// True if a filter chooses at random, so that it matters how many documents it sees.
+fn is_random(filter: &Json) -> bool {
+    match filter {
+        Json::Object(fields) => fields.iter().any(|(name, inner)| name == "$sampleRate" || is_random(inner)),
+        Json::Array(items) => items.iter().any(is_random),
+        _ => false,
+    }
+}
+
+/// The fields at the top of a document that stages read, so that others need not be there; None for all of them.
+pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
+    let mut needed = None;
+    for stage in stages.iter().rev() {
+        let fields = stage.operation.fields();
+        let before: Option<BTreeSet<String>> = match (fields.written, needed) {
+            (Written::AllBut(kept), None) => Some(kept),
+            (Written::AllBut(kept), Some(after)) => {
+                let after: BTreeSet<String> = after;
+                Some(kept.into_iter().filter(|path| after.contains(path::split(path).0)).collect())
+            }
+            (Written::Only(_), None) => None,
+            // A field that is written whole need not be there before.
+            (Written::Only(paths), Some(after)) => {
+                Some(after.into_iter().filter(|name| !paths.contains(name)).collect())
+            }
+        };
+        needed = before
+            .zip(fields.read)
+            .map(|(before, read)| before.iter().chain(&read).map(|path| path::split(path).0.to_owned()).collect());
+    }
+    needed
+}

@@ -1,0 +1,211 @@
+//! Stages that make at most one document of each, by itself.
+
+use super::fields::{Fields, Written};
+use super::operation::{Context, Operation, Outcome, Parsed, Parser, Shape};
+use super::stream::{Input, Stream, document};
+use crate::budget;
+use crate::error::{Kind, Result, bail, ensure};
+use crate::query::expression::Expression;
+use crate::query::filter::Filter;
+use crate::query::projection::Projection;
+use crate::values::collation::Collator;
+use crate::values::document::raw::{RawArray, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write::{self, Part};
+use crate::values::path;
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A parsed stage, with how strings compare.
+#[derive(Debug)]
+struct Single {
+    kind: Kinds,
+    collator: Option<Arc<Collator>>,
+}
+
+#[derive(Debug)]
+enum Kinds {
+    /// fields chosen, computed, taken away
+    Project(Projection),
+    /// another document
+    Replace(Expression),
+    /// documents chosen
+    Match(Filter),
+    /// parts of documents chosen
+    Redact(Expression),
+}
+
+impl Operation for Single {
+    fn fields(&self) -> Fields {
+        match &self.kind {
+            Kinds::Project(projection) => {
+                let (paths, all_but) = projection.fields_written();
+                let written = if all_but { Written::AllBut(paths) } else { Written::Only(paths) };
+                Fields { read: projection.fields_read(), written }
+            }
+            Kinds::Replace(expression) => Fields::replaced(expression.fields_read()),
+            Kinds::Match(filter) => Fields { read: filter.fields_read(), written: Written::default() },
+            Kinds::Redact(_) => Fields::replaced(None),
+        }
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(Singles { input, stage: self, made: None }))
+    }
+
+    fn apply<'d>(&self, document: RawObject<'d>) -> Result<Outcome<'d>> {
+        let collator = self.collator.as_deref();
+        Ok(match &self.kind {
+            Kinds::Project(projection) => Outcome::One(Cow::Owned(projection.apply(document)?)),
+            Kinds::Replace(expression) => Outcome::One(Cow::Owned(replaced(expression, document, collator)?)),
+            Kinds::Match(filter) => match filter.evaluate(document)? {
+                true => Outcome::One(Cow::Borrowed(document.bytes())),
+                false => Outcome::Dropped,
+            },
+            Kinds::Redact(expression) => match (Redaction { expression, document, collator }).redacted(document)? {
+                Some(part) => Outcome::One(Cow::Owned(write::document(&part)?)),
+                None => Outcome::Dropped,
+            },
+        })
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        if matches!(self.kind, Kinds::Match(_)) { Shape::Match } else { Shape::Other }
+    }
+}
+
+struct Singles<'s> {
+    input: Input<'s>,
+    stage: Arc<Single>,
+    /// None if the document is the input's
+    made: Option<Vec<u8>>,
+}
+
+impl Stream for Singles<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        while self.input.advance()? {
+            budget::step();
+            match self.stage.apply(document(&self.input)?)? {
+                Outcome::Dropped => continue,
+                Outcome::One(Cow::Borrowed(_)) => self.made = None,
+                Outcome::One(Cow::Owned(bytes)) => self.made = Some(bytes),
+            }
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.made.as_deref().unwrap_or_else(|| self.input.bytes())
+    }
+}
+
+fn replaced(expression: &Expression, document: RawObject<'_>, collator: Option<&Collator>) -> Result<Vec<u8>> {
+    let root = expression.operand(document, collator)?;
+    if !root.is_object() {
+        bail!(
+            40228,
+            "'newRoot' expression must evaluate to an object, but resulting value was: {}. Type of resulting value: '{}'",
+            root.shown(),
+            root.type_name()
+        );
+    }
+    write::document(&root.into_part().unwrap_or(Part::Object(Vec::new())))
+}
+
+/// What the expression of `$redact` says of a part of a document, by the names of the variables that it may answer.
+const DECISIONS: [(&str, &str); 3] = [("KEEP", "keep"), ("PRUNE", "prune"), ("DESCEND", "descend")];
+
+/// A document that is being redacted.
+struct Redaction<'d> {
+    expression: &'d Expression,
+    document: RawObject<'d>,
+    collator: Option<&'d Collator>,
+}
+
+impl<'d> Redaction<'d> {
+    /// What is left of a document, or of one inside it; None for nothing.
+    fn redacted(&self, part: RawObject<'d>) -> Result<Option<Part<'d>>> {
+        budget::step();
+        let decision = self.expression.evaluate_part(part, self.document, self.collator)?;
+        let decision = match &decision {
+            Some(Value::String(text)) => DECISIONS.iter().position(|(_, decision)| decision == text),
+            _ => None,
+        };
+        match decision {
+            Some(0) => Ok(Some(Part::Raw(RawValue::Object(part)))),
+            Some(1) => Ok(None),
+            Some(_) => {
+                let mut fields = Vec::with_capacity(part.len());
+                for (name, value) in part.iter() {
+                    fields.extend(self.inside(value)?.map(|part| (Cow::Borrowed(name), part)));
+                }
+                Ok(Some(Part::Object(fields)))
+            }
+            None => bail!(17053, "$redact must evaluate to $$KEEP, $$PRUNE or $$DESCEND"),
+        }
+    }
+
+    fn inside(&self, value: RawValue<'d>) -> Result<Option<Part<'d>>> {
+        match value {
+            RawValue::Array(array) => self.elements(array).map(Some),
+            value => match path::embedded(value) {
+                Some(object) => self.redacted(object),
+                None => Ok(Some(Part::Raw(value))),
+            },
+        }
+    }
+
+    fn elements(&self, array: RawArray<'d>) -> Result<Part<'d>> {
+        let mut items = Vec::with_capacity(array.len());
+        for element in array.iter() {
+            items.extend(self.inside(element)?);
+        }
+        Ok(Part::Array(items))
+    }
+}
+
+fn single(parser: &Parser<'_>, kind: Kinds) -> Result<Parsed> {
+    Parser::one(Single { kind, collator: parser.environment.collator().cloned() })
+}
+
+pub(super) fn add(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    single(parser, Kinds::Project(Projection::parse_add(json, parser.name, parser.environment)?))
+}
+
+pub(super) fn unset(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    single(parser, Kinds::Project(Projection::parse_unset(json)?))
+}
+
+pub(super) fn project(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    ensure!(json.is_object(), 15969, "$project specification must be an object");
+    single(parser, Kinds::Project(Projection::parse_stage(json, parser.environment)?))
+}
+
+pub(super) fn replace_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    single(parser, Kinds::Replace(Expression::parse(json, parser.environment)?))
+}
+
+pub(super) fn replace_root(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let Json::Object(fields) = json else {
+        bail!(40229, "expected an object as specification for $replaceRoot stage, got {json}")
+    };
+    if let Some(unknown) = fields.keys().find(|name| *name != "newRoot") {
+        bail!(Kind::UnknownOption, "BSON field '$replaceRoot.{unknown}' is an unknown field.");
+    }
+    let Some(root) = fields.get("newRoot") else {
+        bail!(40414, "BSON field '$replaceRoot.newRoot' is missing but a required field")
+    };
+    replace_with(parser, root)
+}
+
+pub(super) fn matching(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    ensure!(json.is_object(), 15959, "the match filter must be an expression in an object");
+    single(parser, Kinds::Match(Filter::parse_in(json, parser.environment)?))
+}
+
+pub(super) fn redact(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let decisions = DECISIONS.map(|(name, value)| (name.to_owned(), Value::String(value.to_owned())));
+    single(parser, Kinds::Redact(Expression::parse_of_parts(json, &parser.environment.with(decisions))?))
+}

@@ -1,0 +1,96 @@
+//! Stages that bring documents into an order: that of a specification, or a random one.
+
+use super::fields::Fields;
+use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::stream::{Input, Sorter, Stream, document};
+use crate::budget;
+use crate::error::{Result, bail, ensure, error};
+use crate::query::sort::Sort;
+use crate::values::document::ext_json;
+use crate::values::document::raw::RawObject;
+use crate::values::document::value::Value;
+use serde_json::Value as Json;
+use std::sync::Arc;
+
+/// `$sort`
+#[derive(Debug)]
+struct Ordered(Sort);
+
+impl Operation for Ordered {
+    fn fields(&self) -> Fields {
+        Fields::kept(self.0.fields.iter().map(|(path, _)| path.clone()))
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+        let sorter = context.memory.sorter(context.most)?;
+        let key = move |document: RawObject<'_>| self.0.key_of(document);
+        Ok(Box::new(Sorting { input: Some(input), key: Box::new(key), sorter }))
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Sort(&self.0)
+    }
+}
+
+/// `$sample`
+#[derive(Debug)]
+struct Sample(u64);
+
+impl Operation for Sample {
+    fn fields(&self) -> Fields {
+        Fields::kept([])
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+        let sorter = context.memory.sorter(Some(self.0))?;
+        let key = |_: RawObject<'_>| fastrand::u64(..).to_be_bytes().to_vec();
+        Ok(Box::new(Sorting { input: Some(input), key: Box::new(key), sorter }))
+    }
+}
+
+type KeyOf<'s> = Box<dyn Fn(RawObject<'_>) -> Vec<u8> + 's>;
+
+struct Sorting<'s> {
+    /// what is still to be sorted
+    input: Option<Input<'s>>,
+    key: KeyOf<'s>,
+    sorter: Box<dyn Sorter>,
+}
+
+impl Stream for Sorting<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        if let Some(mut input) = self.input.take() {
+            while input.advance()? {
+                budget::step();
+                let key = (self.key)(document(&input)?);
+                self.sorter.add(&key, input.bytes())?;
+            }
+            self.sorter.sort()?;
+        }
+        self.sorter.advance()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.sorter.value()
+    }
+}
+
+pub(super) fn sort(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    ensure!(json.is_object(), 15973, "the $sort key specification must be an object");
+    let sort = Sort::parse_in(json, parser.environment)?;
+    ensure!(!sort.fields.is_empty(), 15976, "$sort stage must have at least one sort key");
+    Parser::one(Ordered(sort))
+}
+
+pub(super) fn sample(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let fields = parser.named(json, &["size"], [28745, 28748])?;
+    let Some(size) = fields.get("size") else { bail!(28749, "$sample stage must specify a size") };
+    let Value::Number(size) = ext_json::from_json(size)? else {
+        bail!(28746, "size argument to $sample must be a number")
+    };
+    let size = crate::query::operand::truncated(&size).and_then(|size| u64::try_from(size).ok());
+    match size.ok_or_else(|| error!(28747, "size argument to $sample must not be negative"))? {
+        0 => bail!(28747, "size argument to $sample must be positive"),
+        size => Parser::one(Sample(size)),
+    }
+}

@@ -1,0 +1,167 @@
+//! Documents one after the other, and where a stage puts more of them than its memory holds.
+//!
+//! Streams are pulled: a stage asks the one before it for the next document only when it needs one, so nothing is read that no
+//! stage asks for, and a stage that makes many documents of one makes them one by one. A document is lent, not copied, until the
+//! stream moves on.
+
+use crate::budget;
+use crate::error::{Kind, Result, error};
+use crate::values::document::raw::{self, RawObject};
+use std::collections::BinaryHeap;
+
+/// Documents one after the other.
+pub trait Stream {
+    /// Moves on to the next document; false if there is none. It is not called again after that, nor after an error.
+    ///
+    /// # Errors
+    /// Those of the source and of the stages.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// The document's jsonb, after [`advance`](Self::advance) has returned true.
+    fn bytes(&self) -> &[u8];
+}
+
+/// What a stage reads.
+pub type Input<'s> = Box<dyn Stream + 's>;
+
+/// The document that a stream is at.
+pub(super) fn document<'s>(stream: &'s Input<'_>) -> Result<RawObject<'s>> {
+    raw::document(stream.bytes()).ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))
+}
+
+/// Documents that are there.
+#[derive(Debug)]
+pub struct Given<I: Iterator<Item = Vec<u8>>> {
+    documents: I,
+    current: Vec<u8>,
+}
+
+impl<I: Iterator<Item = Vec<u8>>> Given<I> {
+    /// Streams jsonb documents.
+    pub fn new(documents: impl IntoIterator<Item = Vec<u8>, IntoIter = I>) -> Self {
+        Self { documents: documents.into_iter(), current: Vec::new() }
+    }
+}
+
+impl<I: Iterator<Item = Vec<u8>>> Stream for Given<I> {
+    fn advance(&mut self) -> Result<bool> {
+        let next = self.documents.next();
+        let more = next.is_some();
+        self.current = next.unwrap_or_default();
+        Ok(more)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.current
+    }
+}
+
+/// What stages that remember keep documents in.
+pub trait Memory {
+    /// How many bytes a stage may hold outside of sorters, about.
+    fn stage_bytes(&self) -> usize;
+
+    /// A sorter that returns the first `most` rows, or all.
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn sorter(&self, most: Option<u64>) -> Result<Box<dyn Sorter>>;
+}
+
+/// Rows that come back in the order of their keys, as bytes; rows of equal keys in any order. It bounds its own memory.
+pub trait Sorter {
+    /// Adds a row; not after [`sort`](Self::sort).
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Sorts, and stands before the first row; called again, it goes back there.
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn sort(&mut self) -> Result<()>;
+
+    /// Moves on to the next row; false if there is none.
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// The row's key.
+    fn key(&self) -> &[u8];
+
+    /// The row's value.
+    fn value(&self) -> &[u8];
+}
+
+/// Keeps all in the process's memory.
+#[derive(Clone, Copy, Debug)]
+pub struct InMemory {
+    /// how many bytes a stage may hold outside of sorters, about
+    pub stage_bytes: usize,
+}
+
+impl Memory for InMemory {
+    fn stage_bytes(&self) -> usize {
+        self.stage_bytes
+    }
+
+    fn sorter(&self, most: Option<u64>) -> Result<Box<dyn Sorter>> {
+        Ok(Box::new(Sorted { most: most.and_then(|most| usize::try_from(most).ok()), ..Sorted::default() }))
+    }
+}
+
+/// A row: ordered by its key, then by when it was added.
+type Row = (Vec<u8>, usize, Vec<u8>);
+
+/// A sorter in memory. Rows of equal keys come in the order in which they were added.
+#[derive(Debug, Default)]
+struct Sorted {
+    most: Option<usize>,
+    /// the last row on top, while rows are added
+    added: BinaryHeap<Row>,
+    count: usize,
+    rows: Vec<Row>,
+    /// the row behind the current one
+    next: usize,
+}
+
+impl Sorted {
+    fn row(&self) -> Option<&Row> {
+        self.rows.get(self.next.checked_sub(1)?)
+    }
+}
+
+impl Sorter for Sorted {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        budget::step();
+        self.added.push((key.to_vec(), self.count, value.to_vec()));
+        self.count += 1;
+        if self.most.is_some_and(|most| self.added.len() > most) {
+            self.added.pop();
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) -> Result<()> {
+        if !self.added.is_empty() {
+            self.rows = std::mem::take(&mut self.added).into_sorted_vec();
+        }
+        self.next = 0;
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        self.next += 1;
+        Ok(self.row().is_some())
+    }
+
+    fn key(&self) -> &[u8] {
+        self.row().map_or(&[], |(key, ..)| key)
+    }
+
+    fn value(&self) -> &[u8] {
+        self.row().map_or(&[], |(.., value)| value)
+    }
+}

@@ -1,0 +1,196 @@
+//! `$unwind`: a document for each element of an array.
+
+use super::fields::{Fields, Written};
+use super::operation::{Context, Operation, Parsed, Parser};
+use super::stream::{Input, Stream, document};
+use crate::budget;
+use crate::error::{Result, bail, ensure, error};
+use crate::values::document::number::Number;
+use crate::values::document::raw::{self, RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::document::write::{self, Part};
+use crate::values::order::Class;
+use crate::values::path;
+use serde_json::Value as Json;
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// `$unwind`
+#[derive(Debug)]
+struct Unwind {
+    path: String,
+    /// where the element's position goes
+    index: Option<String>,
+    /// true if a document without elements is kept
+    preserves: bool,
+}
+
+impl Operation for Unwind {
+    fn fields(&self) -> Fields {
+        let mut fields = Fields::kept([self.path.clone()]);
+        fields.written = Written::Only(std::iter::once(self.path.clone()).chain(self.index.clone()).collect());
+        fields
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(Unwinding { input, stage: self, next: None, made: None }))
+    }
+}
+
+struct Unwinding<'s> {
+    input: Input<'s>,
+    stage: Arc<Unwind>,
+    /// the next element of the input's document
+    next: Option<usize>,
+    /// None if the document is the input's
+    made: Option<Vec<u8>>,
+}
+
+impl Unwinding<'_> {
+    /// The document of the next element; false if there is none.
+    fn next_element(&mut self) -> Result<bool> {
+        let Some(position) = self.next else { return Ok(false) };
+        let document = document(&self.input)?;
+        let element = match value_at(document, &self.stage.path) {
+            Some(RawValue::Array(array)) => array.get(position),
+            _ => None,
+        };
+        let Some(element) = element else {
+            self.next = None;
+            return Ok(false);
+        };
+        let made = write::document(&with(document, &self.stage.path, Some(Part::Raw(element))))?;
+        let position_value = Value::Number(Number::Int(position as i64));
+        self.made = Some(self.indexed(Cow::Owned(made), position_value)?.into_owned());
+        self.next = Some(position + 1);
+        Ok(true)
+    }
+
+    /// The document with the element's position, where that is wanted.
+    fn indexed<'d>(&self, bytes: Cow<'d, [u8]>, position: Value) -> Result<Cow<'d, [u8]>> {
+        match (&self.stage.index, raw::document(&bytes)) {
+            (Some(path), Some(document)) => {
+                Ok(Cow::Owned(write::document(&with(document, path, Some(Part::Owned(position))))?))
+            }
+            _ => Ok(bytes),
+        }
+    }
+
+    /// The document as it is, without the field if that is an array.
+    fn whole(&self, without: bool) -> Result<Option<Vec<u8>>> {
+        let document = document(&self.input)?;
+        let bytes = match without {
+            true => Cow::Owned(write::document(&with(document, &self.stage.path, None))?),
+            false => Cow::Borrowed(document.bytes()),
+        };
+        Ok(match self.indexed(bytes, Value::Null)? {
+            Cow::Owned(bytes) => Some(bytes),
+            Cow::Borrowed(_) => None,
+        })
+    }
+}
+
+impl Stream for Unwinding<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            budget::step();
+            if self.next_element()? {
+                return Ok(true);
+            }
+            if !self.input.advance()? {
+                return Ok(false);
+            }
+            let (has_value, is_empty) = match value_at(document(&self.input)?, &self.stage.path) {
+                Some(RawValue::Array(array)) if array.is_empty() => (false, true),
+                Some(RawValue::Array(_)) => {
+                    self.next = Some(0);
+                    continue;
+                }
+                value => (value.is_some_and(|value| Class::of_raw(value) != Class::Null), false),
+            };
+            if has_value || self.stage.preserves {
+                self.made = self.whole(is_empty)?;
+                return Ok(true);
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.made.as_deref().unwrap_or_else(|| self.input.bytes())
+    }
+}
+
+/// The value at a path that leads through embedded documents alone.
+fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawValue<'d>> {
+    let (head, rest) = path::split(path);
+    let value = document.get(head)?;
+    match rest {
+        None => Some(value),
+        Some(rest) => value_at(path::embedded(value)?, rest),
+    }
+}
+
+/// The document with another value at a path, or without one. What is no document on the way is replaced by one.
+fn with<'d>(document: RawObject<'d>, path: &'d str, value: Option<Part<'d>>) -> Part<'d> {
+    let (head, rest) = path::split(path);
+    let found = document.find(head);
+    let part = match (rest, found) {
+        (None, _) => value,
+        (Some(rest), Some((_, inner))) if path::embedded(inner).is_some() => {
+            path::embedded(inner).map(|inner| with(inner, rest, value))
+        }
+        (Some(rest), _) => value.map(|value| nested(rest, value)),
+    };
+    match (part, found) {
+        (Some(part), Some((position, _))) => Part::Edited(document, vec![(position, part)]),
+        (part, _) => {
+            let others = document.iter().filter(|(name, _)| *name != head);
+            let others = others.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value)));
+            Part::Object(others.chain(part.map(|part| (Cow::Borrowed(head), part))).collect())
+        }
+    }
+}
+
+/// A value in a document for each name of a path.
+fn nested<'d>(path: &'d str, value: Part<'d>) -> Part<'d> {
+    path.rsplit('.').fold(value, |inner, name| Part::Object(vec![(Cow::Borrowed(name), inner)]))
+}
+
+pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let (mut index, mut preserves) = (None, false);
+    let path = match json {
+        Json::String(_) => Some(json),
+        Json::Object(_) => {
+            let fields =
+                parser.named(json, &["path", "includeArrayIndex", "preserveNullAndEmptyArrays"], [15981, 28811])?;
+            if let Some(name) = fields.get("includeArrayIndex") {
+                let name = name.as_str().filter(|name| !name.is_empty());
+                let name = name.ok_or_else(|| {
+                    error!(28810, "expected a non-empty string for the includeArrayIndex option to $unwind stage")
+                })?;
+                ensure!(
+                    !name.starts_with('$'),
+                    28822,
+                    "includeArrayIndex option to $unwind stage should not be prefixed with a '$': {name}"
+                );
+                path::check_field_path(name)?;
+                index = Some(name.to_owned());
+            }
+            if let Some(flag) = fields.get("preserveNullAndEmptyArrays") {
+                let Json::Bool(flag) = flag else {
+                    bail!(28808, "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage")
+                };
+                preserves = *flag;
+            }
+            fields.get("path")
+        }
+        _ => bail!(15981, "expected either a string or an object as specification for $unwind stage, got {json}"),
+    };
+    let Some(path) = path else { bail!(28812, "no path specified to $unwind stage") };
+    let Json::String(path) = path else { bail!(28808, "expected a string as the path for $unwind stage, got {path}") };
+    let Some(path) = path.strip_prefix('$') else {
+        bail!(28818, "path option to $unwind stage should be prefixed with a '$': {path}")
+    };
+    path::check_field_path(path)?;
+    Parser::one(Unwind { path: path.to_owned(), index, preserves })
+}

@@ -1,0 +1,296 @@
+//! Stages and accumulators: what they make of documents, and what they refuse.
+
+mod common;
+
+use common::pipelines::aggregate;
+use docshard_core::error::Kind;
+use serde_json::{Value as Json, json};
+
+fn check(cases: &[(Json, Json)], documents: &Json) {
+    for (stages, expected) in cases {
+        let found = aggregate(stages, documents).unwrap_or_else(|error| panic!("{stages}: {error:?}"));
+        assert_eq!(Json::from(found), *expected, "{stages}");
+    }
+}
+
+#[test]
+fn unwind() {
+    let documents = json!([
+        {"_id": 1, "a": [1, [2], {"x": 3}], "o": {"p": ["y", "z"], "q": 0}},
+        {"_id": 2, "a": []},
+        {"_id": 3, "a": null, "o": {"p": 5}},
+        {"_id": 4, "a": "s", "o": [{"p": [1]}]},
+        {"_id": 5, "o": 7},
+    ]);
+    check(
+        &[
+            (
+                json!([{"$unwind": "$a"}, {"$unset": "o"}]),
+                json!([{"_id": 1, "a": 1}, {"_id": 1, "a": [2]}, {"_id": 1, "a": {"x": 3}}, {"_id": 4, "a": "s"}]),
+            ),
+            (
+                json!([{"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": true, "includeArrayIndex": "at"}}, {"$match": {"_id": {"$gt": 1}}}, {"$unset": "o"}]),
+                json!([{"_id": 2, "at": null}, {"_id": 3, "a": null, "at": null}, {"_id": 4, "a": "s", "at": null}, {"_id": 5, "at": null}]),
+            ),
+            (
+                json!([{"$unwind": {"path": "$o.p", "includeArrayIndex": "o.at"}}, {"$unset": "a"}]),
+                json!([
+                    {"_id": 1, "o": {"p": "y", "q": 0, "at": 0}},
+                    {"_id": 1, "o": {"p": "z", "q": 0, "at": 1}},
+                    {"_id": 3, "o": {"p": 5, "at": null}},
+                ]),
+            ),
+            (
+                json!([{"$match": {"_id": 5}}, {"$unwind": {"path": "$o.p", "preserveNullAndEmptyArrays": true, "includeArrayIndex": "o.at"}}]),
+                json!([{"_id": 5, "o": {"at": null}}]),
+            ),
+        ],
+        &documents,
+    );
+}
+
+#[test]
+fn groups() {
+    let documents = json!([
+        {"_id": 1, "k": 1, "v": 3, "o": {"a": 1}},
+        {"_id": 2, "k": 1.0, "v": 5, "o": {"b": 2}},
+        {"_id": 3, "k": null, "v": 7},
+        {"_id": 4, "v": 1, "o": {"a": 4}},
+        {"_id": 5, "k": "x", "v": "none"},
+    ]);
+    check(
+        &[
+            (
+                json!([{"$group": {"_id": "$k", "sum": {"$sum": "$v"}, "ids": {"$push": "$_id"}, "n": {"$count": {}}}}]),
+                json!([
+                    {"_id": 1, "sum": 8, "ids": [1, 2], "n": 2},
+                    {"_id": null, "sum": 8, "ids": [3, 4], "n": 2},
+                    {"_id": "x", "sum": 0, "ids": [5], "n": 1},
+                ]),
+            ),
+            // A missing field is not there in a key of several, and is another than null.
+            (
+                json!([{"$group": {"_id": {"k": "$k"}, "n": {"$sum": 1}}}, {"$match": {"n": 1}}]),
+                json!([{"_id": {"k": null}, "n": 1}, {"_id": {}, "n": 1}, {"_id": {"k": "x"}, "n": 1}]),
+            ),
+            (
+                json!([{"$group": {"_id": null, "o": {"$mergeObjects": "$o"}, "first": {"$first": "$k"}, "last": {"$last": "$o"}}}]),
+                json!([{"_id": null, "o": {"a": 4, "b": 2}, "first": 1, "last": null}]),
+            ),
+            (
+                json!([{"$group": {"_id": null, "t": {"$top": {"sortBy": {"k": -1, "v": 1}, "output": ["$_id", "$v"]}}, "b": {"$bottom": {"sortBy": {"v": 1}, "output": "$nothing"}}}}]),
+                json!([{"_id": null, "t": [5, "none"], "b": null}]),
+            ),
+            (
+                json!([{"$group": {"_id": null, "t": {"$topN": {"sortBy": {"v": -1}, "output": "$_id", "n": 2}}, "b": {"$bottomN": {"sortBy": {"v": -1}, "output": "$_id", "n": 2}}}}]),
+                json!([{"_id": null, "t": [5, 3], "b": [1, 4]}]),
+            ),
+            // How many values are kept may depend on the group.
+            (
+                json!([{"$group": {"_id": "$k", "v": {"$firstN": {"input": "$v", "n": {"$cond": [{"$eq": ["$_id", 1]}, 1, 5]}}}}}]),
+                json!([{"_id": 1, "v": [3]}, {"_id": null, "v": [7, 1]}, {"_id": "x", "v": ["none"]}]),
+            ),
+            (
+                json!([{"$group": {"_id": null, "p": {"$percentile": {"input": "$v", "p": [0, 0.5, 1], "method": "continuous"}}}}]),
+                json!([{"_id": null, "p": [1.0, 4.0, 7.0]}]),
+            ),
+            (json!([{"$match": {"_id": 9}}, {"$group": {"_id": null}}]), json!([])),
+            (json!([{"$count": "n"}]), json!([{"n": 5}])),
+            (json!([{"$match": {"_id": 9}}, {"$count": "n"}]), json!([])),
+            (json!([{"$sortByCount": {"$type": "$k"}}, {"$limit": 1}]), json!([{"_id": "int", "count": 1}])),
+        ],
+        &documents,
+    );
+}
+
+#[test]
+fn buckets() {
+    let documents = json!([{"_id": 1, "v": 5}, {"_id": 2, "v": 1}, {"_id": 3, "v": 9}, {"_id": 4}, {"_id": 5, "v": 1}]);
+    check(
+        &[
+            (
+                json!([{"$bucket": {"groupBy": "$v", "boundaries": [0, 5, {"$add": [8, 2]}], "default": "other"}}]),
+                json!([{"_id": 0, "count": 2}, {"_id": 5, "count": 2}, {"_id": "other", "count": 1}]),
+            ),
+            (
+                json!([{"$bucketAuto": {"groupBy": "$v", "buckets": 2, "output": {"ids": {"$push": "$_id"}}}}]),
+                json!([{"_id": {"min": null, "max": 5}, "ids": [4, 2, 5]}, {"_id": {"min": 5, "max": 9}, "ids": [1, 3]}]),
+            ),
+            (
+                json!([{"$match": {"v": {"$exists": true}}}, {"$bucketAuto": {"groupBy": "$v", "buckets": 4, "granularity": "1-2-5"}}]),
+                json!([
+                    {"_id": {"min": 0.5, "max": 2.0}, "count": 2},
+                    {"_id": {"min": 2.0, "max": 10.0}, "count": 2},
+                ]),
+            ),
+            (json!([{"$match": {"_id": 9}}, {"$bucketAuto": {"groupBy": "$v", "buckets": 4}}]), json!([])),
+        ],
+        &documents,
+    );
+    let error = aggregate(&json!([{"$bucket": {"groupBy": "$v", "boundaries": [0, 5]}}]), &documents).unwrap_err();
+    assert_eq!(error.kind, Kind::Location(40066));
+}
+
+#[test]
+fn redaction_facets_and_documents() {
+    let documents = json!([
+        {"_id": 1, "level": 1, "in": {"level": 5, "x": 1}, "list": [{"level": 1, "y": {"level": 2}}, {"level": 5}, 7, [{"level": 5}, 8]]},
+        {"_id": 2, "level": 5},
+    ]);
+    check(
+        &[
+            (
+                json!([{"$redact": {"$cond": [{"$lte": ["$level", 2]}, "$$DESCEND", "$$PRUNE"]}}]),
+                json!([{"_id": 1, "level": 1, "list": [{"level": 1, "y": {"level": 2}}, 7, [8]]}]),
+            ),
+            (
+                json!([{"$redact": {"$cond": [{"$eq": ["$$ROOT._id", "$level"]}, "$$KEEP", "$$PRUNE"]}}, {"$project": {"level": 1}}]),
+                json!([{"_id": 1, "level": 1}]),
+            ),
+            (
+                json!([{"$facet": {"n": [{"$count": "n"}], "first": [{"$sort": {"level": -1}}, {"$limit": 1}, {"$project": {"level": 1}}], "none": [{"$match": {"_id": 3}}]}}]),
+                json!([{"n": [{"n": 2}], "none": [], "first": [{"_id": 2, "level": 5}]}]),
+            ),
+            (
+                json!([{"$documents": [{"a": {"$add": [1, 1]}}, {"a": 1}]}, {"$sort": {"a": 1}}]),
+                json!([{"a": 1}, {"a": 2}]),
+            ),
+        ],
+        &documents,
+    );
+    let sampled = aggregate(&json!([{"$sample": {"size": 5}}]), &documents).unwrap();
+    assert_eq!(sampled.len(), 2);
+    assert_eq!(aggregate(&json!([{"$sample": {"size": 1}}]), &documents).unwrap().len(), 1);
+    let error = aggregate(&json!([{"$redact": "$level"}]), &documents).unwrap_err();
+    assert_eq!(error.kind, Kind::Location(17053));
+}
+
+/// A limit ends the reading of an array.
+#[test]
+fn an_unwound_array_is_read_element_by_element() {
+    let documents = json!([{"_id": 1, "a": (0..100_000).collect::<Vec<_>>()}]);
+    let found = aggregate(&json!([{"$unwind": "$a"}, {"$limit": 2}]), &documents).unwrap();
+    assert_eq!(Json::from(found), json!([{"_id": 1, "a": 0}, {"_id": 1, "a": 1}]));
+}
+
+#[test]
+fn what_is_made_is_no_larger_than_a_document() {
+    let documents = json!((0..3).map(|id| json!({"_id": id, "s": "x".repeat(6 << 20)})).collect::<Vec<_>>());
+    let error = aggregate(&json!([{"$group": {"_id": null, "all": {"$push": "$s"}}}]), &documents).unwrap_err();
+    assert_eq!(error.kind, Kind::BSONObjectTooLarge);
+    let error = aggregate(&json!([{"$facet": {"all": []}}]), &documents).unwrap_err();
+    assert_eq!(error.kind, Kind::BSONObjectTooLarge);
+}
+
+#[test]
+fn malformed_stages_are_refused() {
+    let group = |accumulator: Json| json!({"$group": {"_id": 1, "x": accumulator}});
+    let bucket = |more: Json| {
+        let mut bucket = json!({"groupBy": "$a", "boundaries": [1, 2]});
+        bucket.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({"$bucket": bucket})
+    };
+    for (stage, code) in [
+        (json!({"$match": 1}), 15959),
+        (json!({"$limit": 0}), 15958),
+        (json!({"$limit": "x"}), 5107201),
+        (json!({"$skip": -1}), 5107200),
+        (json!({"$nope": 1}), 40324),
+        (json!({"$_partialGroup": {"_id": 1}}), 40324),
+        (json!({"$lookup": {}}), 238),
+        (json!({"$setWindowFields": {}}), 238),
+        (json!({}), 40323),
+        (json!({"$limit": 1, "$skip": 1}), 40323),
+        (json!(1), 14),
+        (json!({"$unwind": 1}), 15981),
+        (json!({"$unwind": "a"}), 28818),
+        (json!({"$unwind": {"path": 1}}), 28808),
+        (json!({"$unwind": {}}), 28812),
+        (json!({"$unwind": {"path": "$a", "x": 1}}), 28811),
+        (json!({"$unwind": {"path": "$a", "includeArrayIndex": "$i"}}), 28822),
+        (json!({"$unwind": {"path": "$a", "includeArrayIndex": 1}}), 28810),
+        (json!({"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": 1}}), 28808),
+        (json!({"$sort": 1}), 15973),
+        (json!({"$sort": {}}), 15976),
+        (json!({"$sort": {"a": 2}}), 15975),
+        (json!({"$sample": 1}), 28745),
+        (json!({"$sample": {"size": "x"}}), 28746),
+        (json!({"$sample": {"size": -1}}), 28747),
+        (json!({"$sample": {"x": 1}}), 28748),
+        (json!({"$sample": {}}), 28749),
+        (json!({"$group": 1}), 15947),
+        (json!({"$group": {}}), 15955),
+        (json!({"$group": {"_id": 1, "a.b": {"$sum": 1}}}), 40235),
+        (json!({"$group": {"_id": 1, "$a": {"$sum": 1}}}), 40236),
+        (group(json!(1)), 40234),
+        (group(json!({"a": 1})), 40234),
+        (group(json!({"$sum": 1, "$avg": 1})), 40238),
+        (group(json!({"$sum": ["$a"]})), 40237),
+        (group(json!({"$sun": 1})), 15952),
+        (group(json!({"$accumulator": {}})), 238),
+        (group(json!({"$count": 1})), 14),
+        (group(json!({"$firstN": 1})), 5787801),
+        (group(json!({"$firstN": {"input": 1, "n": 1, "x": 1}})), 5787901),
+        (group(json!({"$lastN": {"input": 1}})), 5787906),
+        (group(json!({"$minN": {"n": 1}})), 5787907),
+        (group(json!({"$maxN": {"input": 1, "n": "x"}})), 5787902),
+        (group(json!({"$maxN": {"input": 1, "n": 1.5}})), 5787903),
+        (group(json!({"$maxN": {"input": 1, "n": 0}})), 5787908),
+        (group(json!({"$top": 1})), 5788001),
+        (group(json!({"$top": {"sortBy": {"a": 1}, "output": 1, "n": 1}})), 5788002),
+        (group(json!({"$topN": {"sortBy": {"a": 1}, "output": 1}})), 5788003),
+        (group(json!({"$bottom": {"sortBy": {"a": 1}}})), 5788004),
+        (group(json!({"$bottom": {"output": 1}})), 5788005),
+        (group(json!({"$bottomN": {"output": 1, "n": 1, "sortBy": 1}})), 5788604),
+        (group(json!({"$median": {"input": 1}})), 40414),
+        (group(json!({"$median": {"input": 1, "method": "x"}})), 2),
+        (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": [2]}})), 7750301),
+        (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": "$p"}})), 7750300),
+        (json!({"$count": 1}), 40156),
+        (json!({"$count": ""}), 40156),
+        (json!({"$count": "$a"}), 40158),
+        (json!({"$count": "a.b"}), 40160),
+        (json!({"$sortByCount": {"a": 1}}), 40147),
+        (json!({"$sortByCount": "a"}), 40148),
+        (json!({"$sortByCount": 1}), 40149),
+        (json!({"$bucket": 1}), 40201),
+        (json!({"$bucket": {"groupBy": "$a"}}), 40198),
+        (bucket(json!({"groupBy": 1})), 40202),
+        (bucket(json!({"boundaries": 1})), 40200),
+        (bucket(json!({"boundaries": [1, "$a"]})), 40191),
+        (bucket(json!({"boundaries": [1]})), 40192),
+        (bucket(json!({"boundaries": [1, "x"]})), 40193),
+        (bucket(json!({"boundaries": [1, 1]})), 40194),
+        (bucket(json!({"default": "$a"})), 40195),
+        (bucket(json!({"default": 1.5})), 40199),
+        (bucket(json!({"output": 1})), 40196),
+        (bucket(json!({"x": 1})), 40197),
+        (json!({"$bucketAuto": 1}), 40240),
+        (json!({"$bucketAuto": {"groupBy": "$a"}}), 40246),
+        (json!({"$bucketAuto": {"groupBy": "a", "buckets": 1}}), 40239),
+        (json!({"$bucketAuto": {"groupBy": "$a", "buckets": "x"}}), 40241),
+        (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1.5}}), 40242),
+        (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 0}}), 40243),
+        (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1, "output": 1}}), 40244),
+        (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1, "x": 1}}), 40245),
+        (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1, "granularity": "R6"}}), 40257),
+        (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1, "granularity": 1}}), 40261),
+        (json!({"$facet": {}}), 40169),
+        (json!({"$facet": {"a": 1}}), 40170),
+        (json!({"$facet": {"a": [{"$facet": {"b": []}}]}}), 40600),
+        (json!({"$facet": {"a": [{"$nope": 1}]}}), 40324),
+        (json!({"$facet": {"a.b": []}}), 16412),
+        (json!({"$documents": 1}), 5858203),
+        (json!({"$documents": [1]}), 5858203),
+    ] {
+        let error = aggregate(&json!([stage]), &json!([])).unwrap_err();
+        assert_eq!(error.kind.code(), code, "{stage}: {}", error.message);
+    }
+    let second = json!([{"$limit": 1}, {"$documents": []}]);
+    assert_eq!(aggregate(&second, &json!([])).unwrap_err().kind, Kind::Location(40602));
+    let not_numbers = [(json!("x"), 40258), (json!({"$numberDouble": "NaN"}), 40259), (json!(-1), 40260)];
+    for (value, code) in not_numbers {
+        let stages = json!([{"$bucketAuto": {"groupBy": "$v", "buckets": 1, "granularity": "R5"}}]);
+        assert_eq!(aggregate(&stages, &json!([{"v": value}])).unwrap_err().kind.code(), code);
+    }
+}

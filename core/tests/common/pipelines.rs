@@ -1,0 +1,71 @@
+//! Pipelines over documents in memory.
+
+use docshard_core::error::Result;
+use docshard_core::query::environment::Environment;
+use docshard_core::query::stage::{Division, Given, InMemory, Memory, Pipeline};
+use serde_json::{Value as Json, json};
+use std::rc::Rc;
+
+/// Memory for so many bytes of groups.
+pub fn memory(stage_bytes: usize) -> Rc<dyn Memory> {
+    Rc::new(InMemory { stage_bytes })
+}
+
+pub fn parse(stages: &[Json]) -> Pipeline {
+    Pipeline::parse(stages, &Environment::default()).unwrap_or_else(|error| panic!("{stages:?}: {error:?}"))
+}
+
+/// What a pipeline makes of documents, in jsonb.
+pub fn run_in(pipeline: &Pipeline, documents: &[Vec<u8>], memory: &Rc<dyn Memory>) -> Result<Vec<Vec<u8>>> {
+    let mut stream = pipeline.run(Box::new(Given::new(documents.to_vec())), memory)?;
+    let mut results = Vec::new();
+    while stream.advance()? {
+        docshard_core::values::document::raw::validate(stream.bytes())?;
+        results.push(stream.bytes().to_vec());
+    }
+    Ok(results)
+}
+
+pub fn run(pipeline: &Pipeline, documents: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    run_in(pipeline, documents, &memory(1 << 20))
+}
+
+/// What a pipeline makes of documents.
+pub fn aggregate(stages: &Json, documents: &Json) -> Result<Vec<Json>> {
+    let documents: Vec<_> = documents.as_array().unwrap().iter().map(super::bytes).collect();
+    let pipeline = Pipeline::parse(stages.as_array().unwrap(), &Environment::default())?;
+    Ok(run(&pipeline, &documents)?.iter().map(|bytes| super::read(bytes)).collect())
+}
+
+/// What the parts of a divided pipeline make of the documents of shards. Both parts are written and parsed, as on their way.
+pub fn run_divided(division: &Division, shards: &[&[Vec<u8>]], memory: &Rc<dyn Memory>) -> Result<Vec<Vec<u8>>> {
+    let again = |pipeline: &Pipeline| {
+        let stages = pipeline.to_json();
+        Pipeline::parse_divided(stages.as_array().unwrap(), &Environment::default()).unwrap()
+    };
+    let (at_shards, merging) = (again(&division.at_shards), again(&division.merging));
+    let mut of_shards = Vec::new();
+    for documents in shards {
+        of_shards.extend(run_in(&at_shards, documents, memory)?);
+    }
+    if let Some(order) = &division.order {
+        of_shards.sort_by_key(|bytes| order.key_of(super::document(bytes)));
+    }
+    run_in(&merging, &of_shards, memory)
+}
+
+/// Runs a find over documents as a shard does.
+pub fn run_find(find: &docshard_core::query::stage::Find, documents: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    let mut stages = vec![json!({"$match": find.filter})];
+    stages.extend(find.sort.as_ref().map(|sort| json!({"$sort": sort})));
+    stages.push(json!({"$skip": find.skip}));
+    stages.extend(find.limit.map(|limit| json!({"$limit": limit})));
+    if let Some(fields) = &find.fields {
+        let mut names: serde_json::Map<_, _> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
+        if !fields.iter().any(|name| name == "_id") {
+            names.insert("_id".to_owned(), json!(0));
+        }
+        stages.push(json!({"$project": names}));
+    }
+    run(&parse(&stages), documents)
+}

@@ -1,0 +1,111 @@
+//! Pipelines by example: the cases of aggregations and expressions that need no server, run over documents in memory, as they are,
+//! and rearranged and divided over three parts of the documents, with memory for no more than a few groups.
+//!
+//! `tests/conformance/pipelines.txt` lists which cases are not expected to pass, and why. The tables are left in
+//! `target/conformance-pipelines.txt`. `CONFORMANCE=part-of-an-id` runs only some cases.
+
+use docshard_core::error::{Error, Result};
+use docshard_core::query::environment::Environment;
+use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
+use docshard_core::values::document::value::Value as Document;
+use docshard_core::values::document::{ext_json, raw, write};
+use docshard_tests::conformance::{
+    Answer, Case, Excuses, Failure, Kind, Outcome, Report, Way, cases_file, list_file, load, verdict,
+};
+use serde_json::{Map, Value};
+use std::rc::Rc;
+
+/// The least share of applicable cases that must pass.
+const AIM: f64 = 0.97;
+
+#[test]
+fn pipelines_conform() {
+    let Some(path) = cases_file("documents.jsonl") else { return };
+    let only = std::env::var("CONFORMANCE").ok();
+    let mut cases = load(&path);
+    cases.retain(|case| matches!(case.kind, Kind::Aggregate | Kind::Expr));
+    assert!(cases.len() > 1000, "only {} cases", cases.len());
+    let excuses = Excuses::load(&list_file("pipelines.txt"));
+    for id in excuses.ids() {
+        assert!(cases.iter().any(|case| case.id == id), "{id} is excused, but there is no such case");
+    }
+    if let Some(part) = &only {
+        cases.retain(|case| case.id.contains(part.as_str()));
+    }
+    let mut report = Report::default();
+    for case in &cases {
+        let outcomes: Vec<(Way, Outcome)> = vec![
+            (Way::Local, verdict(case, &answer(run(case)))),
+            (Way::Hashed, verdict(case, &answer(run_divided(case)))),
+        ];
+        report.add_all((&case.id, case.kind.name(), &case.operators), &excuses, outcomes);
+    }
+    report.conclude("pipelines", if only.is_some() { 0.0 } else { AIM });
+}
+
+fn answer(found: Result<Vec<Vec<u8>>>) -> std::result::Result<Answer, Failure> {
+    let failure = |error: Error| Failure { code: Some(error.kind.code().into()), message: error.message };
+    let shown = |bytes: &Vec<u8>| ext_json::to_json(&Document::from_raw(raw::root(bytes)));
+    found.map(|documents| Answer::Documents(documents.iter().map(shown).collect())).map_err(failure)
+}
+
+/// What a case's command asks for.
+struct Command {
+    pipeline: Pipeline,
+    environment: Environment,
+    documents: Vec<Vec<u8>>,
+}
+
+fn command(case: &Case) -> Result<Command> {
+    let fields: &Map<String, Value> = &case.command;
+    // A day in November 2023.
+    let now = Some(1_700_000_000_000);
+    let json = Environment::to_json(fields.get("collation"), fields.get("let"), now);
+    let environment = Environment::parse(&json.unwrap_or_default())?;
+    let stages = fields["pipeline"].as_array().cloned().unwrap_or_default();
+    let documents = case.documents.iter().map(|document| write::value(&ext_json::from_json(document)?));
+    Ok(Command {
+        pipeline: Pipeline::parse(&stages, &environment)?,
+        environment,
+        documents: documents.collect::<Result<_>>()?,
+    })
+}
+
+fn results(pipeline: &Pipeline, documents: Vec<Vec<u8>>, memory: usize) -> Result<Vec<Vec<u8>>> {
+    let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: memory });
+    let mut stream = pipeline.run(Box::new(Given::new(documents)), &memory)?;
+    let mut results = Vec::new();
+    while stream.advance()? {
+        raw::validate(stream.bytes())?;
+        results.push(stream.bytes().to_vec());
+    }
+    Ok(results)
+}
+
+fn run(case: &Case) -> Result<Vec<Vec<u8>>> {
+    let Command { pipeline, documents, .. } = command(case)?;
+    results(&pipeline, documents, 1 << 20)
+}
+
+/// Memory for about two groups.
+const LITTLE: usize = 500;
+
+fn run_divided(case: &Case) -> Result<Vec<Vec<u8>>> {
+    let Command { pipeline, environment, documents } = command(case)?;
+    let division = pipeline.rearranged()?.divided(None)?;
+    let again = |pipeline: &Pipeline| {
+        Pipeline::parse_divided(pipeline.to_json().as_array().expect("stages are a list"), &environment)
+    };
+    let (at_shards, merging) = (again(&division.at_shards)?, again(&division.merging)?);
+    if at_shards.begins() {
+        return results(&at_shards, Vec::new(), LITTLE);
+    }
+    let mut of_shards = Vec::new();
+    for part in documents.chunks(documents.len().div_ceil(3).max(1)) {
+        of_shards.extend(results(&at_shards, part.to_vec(), LITTLE)?);
+    }
+    if let Some(order) = &division.order {
+        of_shards.sort_by_key(|bytes| raw::document(bytes).map(|document| order.key_of(document)));
+    }
+    results(&merging, of_shards, LITTLE)
+}
