@@ -30,8 +30,9 @@ mod group;
 
 mod table;
 
-mod division;
 mod rearrange;
+
+mod division;
 
 mod pipeline;
 
