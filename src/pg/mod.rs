@@ -14,3 +14,4 @@ pub mod server;
 pub mod spi;
 pub mod transaction;
 mod utility;
+pub mod version;

@@ -1,7 +1,8 @@
 //! Restricts SERIALIZABLE transactions to the documents of one node, as PostgreSQL detects conflicts only within one server.
 
 use crate::pg::error::{Error, Result};
-use crate::pg::transaction::{epoch, snapshot};
+use crate::pg::transaction::snapshot;
+use crate::pg::version::local_transaction;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::cell::Cell;
@@ -26,7 +27,7 @@ pub fn touch(node: Node) -> Result<()> {
     if !snapshot::is_serializable() {
         return Ok(());
     }
-    let transaction = epoch::local_id();
+    let transaction = local_transaction();
     match NODE.get().filter(|(of, _)| *of == transaction) {
         Some((_, before)) if before != node => Err(Error::new(
             Kind::NotImplemented,

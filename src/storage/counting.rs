@@ -1,6 +1,7 @@
 //! Counts all visible rows of a table without the executor, which takes two thirds of the time of this frequent query.
 
 use crate::pg::transaction::snapshot;
+use crate::pg::version::index_beginscan;
 use crate::storage::open_readable;
 use pgrx::pg_sys;
 use std::ffi::c_int;
@@ -73,7 +74,7 @@ unsafe fn by_index(rel: pg_sys::Relation, index: pg_sys::Oid, slot: *mut pg_sys:
     // SAFETY: promised by the caller; as in `by_table`.
     unsafe {
         let index = pg_sys::index_open(index, pg_sys::AccessShareLock as c_int);
-        let scan = pg_sys::index_beginscan(rel, index, pg_sys::GetActiveSnapshot(), 0, 0);
+        let scan = index_beginscan(rel, index, pg_sys::GetActiveSnapshot(), 0);
         // Keeps the index page pinned, so that VACUUM cannot remove an entry before the visibility map is read.
         (*scan).xs_want_itup = true;
         pg_sys::index_rescan(scan, null_mut(), 0, null_mut(), 0);

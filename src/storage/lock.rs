@@ -5,6 +5,7 @@
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::pg::version::holds_lock;
 use pgrx::pg_sys;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +103,7 @@ pub fn keep_relation(relation: pg_sys::Oid) {
 pub fn is_held(tag: Tag, mode: Mode) -> bool {
     let locktag = tag.locktag();
     // SAFETY: a well-formed tag; looks at this process's own locks.
-    unsafe { pg_sys::LockHeldByMe(&locktag, lockmode(mode)) }
+    unsafe { holds_lock(&locktag, lockmode(mode)) }
 }
 
 /// Takes the lock if no wait is needed; returns whether it did.
@@ -138,10 +139,7 @@ pub fn release_for_session(tag: Tag, mode: Mode) {
 pub fn is_free(tag: Tag) -> bool {
     let locktag = tag.locktag();
     // SAFETY: PostgreSQL would grant a lock again that this process holds.
-    if unsafe {
-        pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Exclusive))
-            || pg_sys::LockHeldByMe(&locktag, lockmode(Mode::Shared))
-    } {
+    if unsafe { holds_lock(&locktag, lockmode(Mode::Exclusive)) || holds_lock(&locktag, lockmode(Mode::Shared)) } {
         return false;
     }
     let free = try_acquire_for_session(tag, Mode::Exclusive);

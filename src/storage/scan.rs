@@ -1,6 +1,7 @@
 //! Reads and writes rows of docshard's tables without SPI, on hot paths and inside triggers.
 
 use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
+use crate::pg::version::index_beginscan;
 use crate::storage::open_readable;
 use pgrx::pg_sys;
 
@@ -274,7 +275,7 @@ fn scan_by_keys(
         let rel = if as_user { open_readable(relation)? } else { pg_sys::table_open(relation, lock) };
         let index_rel = pg_sys::index_open(index, pg_sys::AccessShareLock as i32);
         let slot = pg_sys::table_slot_create(rel, std::ptr::null_mut());
-        let scan = pg_sys::index_beginscan(rel, index_rel, pg_sys::GetActiveSnapshot(), keys.len() as i32, 0);
+        let scan = index_beginscan(rel, index_rel, pg_sys::GetActiveSnapshot(), keys.len());
         pg_sys::index_rescan(scan, keys.as_mut_ptr(), keys.len() as i32, std::ptr::null_mut(), 0);
         let mut goes_on = true;
         while goes_on && pg_sys::index_getnext_slot(scan, direction, slot) {

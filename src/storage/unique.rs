@@ -10,6 +10,7 @@
 
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use crate::pg::error::Error;
+use crate::pg::version;
 use docshard_core::error::Kind;
 use docshard_core::query::index::unique::unpack;
 use pgrx::{PgBox, pg_guard, pg_sys};
@@ -57,7 +58,7 @@ pub extern "C-unwind" fn docshard_unique_handler(_fcinfo: pg_sys::FunctionCallIn
         amvalidate: Some(validate),
         amadjustmembers: None,
         ambuildphasename: None,
-        ..*b_tree()
+        ..version::unordered(*b_tree())
     };
     // SAFETY: a node like the b-tree's own, in the present memory context.
     let node = unsafe { PgBox::<pg_sys::IndexAmRoutine>::alloc_node(pg_sys::NodeTag::T_IndexAmRoutine) };
@@ -250,9 +251,9 @@ unsafe fn begin(index: pg_sys::Relation) {
 unsafe fn needs_wal(rel: pg_sys::Relation) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
-        let new = (*rel).rd_createSubid != 0 || (*rel).rd_firstRelfilenodeSubid != 0;
         let kept = pg_sys::wal_level >= pg_sys::WalLevel::WAL_LEVEL_REPLICA as c_int;
-        (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT && (kept || !new)
+        (*(*rel).rd_rel).relpersistence as u8 == pg_sys::RELPERSISTENCE_PERMANENT
+            && (kept || !version::has_new_file(rel))
     }
 }
 

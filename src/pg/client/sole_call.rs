@@ -4,6 +4,7 @@
 //! initial blocks of PostgreSQL's memory contexts and the client's encoding is the database's. So the call's writes at another
 //! server may be committed there before the call returns, which saves a round trip.
 
+use crate::pg::version::has_unread_input;
 use pgrx::{PgList, pg_sys};
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -12,9 +13,8 @@ thread_local! {
     static IS_SOLE: Cell<bool> = const { Cell::new(false) };
 }
 
-// SAFETY: PostgreSQL's own signatures (libpq.h).
+// SAFETY: PostgreSQL's own signature (libpq.h).
 unsafe extern "C-unwind" {
-    fn pq_buffer_has_data() -> bool;
     fn pq_peekbyte() -> c_int;
 }
 
@@ -86,7 +86,7 @@ unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
         }
         // A query message has a transaction of its own. Messages of the extended protocol share one up to a Sync, which usually
         // arrives with them.
-        !portal.visible || (pq_buffer_has_data() && pq_peekbyte() == c_int::from(b'S'))
+        !portal.visible || (has_unread_input() && pq_peekbyte() == c_int::from(b'S'))
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::pg::client::sole_call;
 use crate::pg::datum::jsonb;
+use crate::pg::version::attributes;
 use docshard_core::values::document::print;
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::cell::Cell;
@@ -77,8 +78,8 @@ unsafe fn receiver(call: pg_sys::FunctionCallInfo) -> Option<*mut pg_sys::DestRe
 /// # Safety
 /// The pointer is a description of rows, or null.
 unsafe fn is_one_jsonb(rows: pg_sys::TupleDesc) -> bool {
-    // SAFETY: promised by the caller; there are as many attributes as is said.
-    unsafe { !rows.is_null() && (*rows).natts == 1 && (*(*rows).attrs.as_ptr()).atttypid == pg_sys::JSONBOID }
+    // SAFETY: promised by the caller.
+    !rows.is_null() && matches!(unsafe { attributes(rows) }, [column] if column.atttypid == pg_sys::JSONBOID)
 }
 
 /// True if a scan's rows are the unchanged results of the function.

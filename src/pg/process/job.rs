@@ -9,6 +9,7 @@
 
 use crate::pg::error::{DuplicateKey, Error, Result};
 use crate::pg::server::sleep_ms;
+use crate::pg::version::handle_signal;
 use crate::pg::{process, security::search_path, security::user, transaction};
 use docshard_core::error::Kind;
 use docshard_core::values::document::ext_json;
@@ -365,8 +366,8 @@ pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
     // SAFETY: called once, by PostgreSQL, in a new worker: signals are blocked until the handlers are set. SIGTERM raises an ERROR at
     // the next wait and does not end the process, so that the job can clean up.
     let segment = unsafe {
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(on_signal));
-        pg_sys::pqsignal(pg_sys::SIGINT as i32, Some(on_signal));
+        handle_signal(pg_sys::SIGTERM, on_signal);
+        handle_signal(pg_sys::SIGINT, on_signal);
         pg_sys::BackgroundWorkerUnblockSignals();
         let segment = pg_sys::dsm_attach(argument.value() as pg_sys::dsm_handle);
         if segment.is_null() {

@@ -8,6 +8,7 @@ pub mod timeout;
 
 use crate::pg::error::Result;
 use crate::pg::object::catalog;
+use crate::pg::version::handle_signal;
 use crate::pg::{security::search_path, transaction};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
@@ -126,8 +127,8 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
     let database = pg_sys::Oid::from(argument.value() as u32);
     // SAFETY: at a worker's start, as PostgreSQL's documentation requires. `die` takes effect at the next check for interrupts.
     unsafe {
-        pg_sys::pqsignal(pg_sys::SIGTERM as i32, Some(die));
-        pg_sys::pqsignal(pg_sys::SIGHUP as i32, Some(SignalHandlerForConfigReload));
+        handle_signal(pg_sys::SIGTERM, die);
+        handle_signal(pg_sys::SIGHUP, SignalHandlerForConfigReload);
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
     }

@@ -7,6 +7,7 @@
 use super::user::Restore;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::pg::version;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::ffi::CString;
@@ -29,7 +30,7 @@ impl Executable {
         // SAFETY: the names outlive the look-up, which checks the schema's privileges; rows of the system cache are read before they
         // are released. ERRORs pass through frames of C alone.
         unsafe {
-            let names = pg_sys::stringToQualifiedNameList(path.as_ptr());
+            let names = version::qualified_name(path.as_ptr());
             let mut found = pg_sys::FuncnameGetCandidates(names, -1, std::ptr::null_mut(), false, false, false, true);
             while let Some(candidate) = found.as_ref() {
                 let cache = pg_sys::SysCacheIdentifier::PROCOID as i32;
@@ -46,7 +47,7 @@ impl Executable {
                 pg_sys::ReleaseSysCache(row);
                 if is_ours {
                     let user = pg_sys::GetUserId();
-                    let answer = pg_sys::pg_proc_aclcheck(candidate.oid, user, pg_sys::ACL_EXECUTE);
+                    let answer = version::may_execute(candidate.oid, user);
                     if answer != pg_sys::AclResult::ACLCHECK_OK {
                         pg_sys::aclcheck_error(answer, pg_sys::ObjectType::OBJECT_FUNCTION, c_name.as_ptr());
                     }

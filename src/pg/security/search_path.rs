@@ -5,6 +5,7 @@
 //! of workers and jobs, and of sessions at shards are parsed with [`PATH`]. Relations must be qualified ([`check`]).
 
 use crate::pg::error::{Error, Result};
+use crate::pg::version::walk_raw_expressions;
 use docshard_core::error::Kind;
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, c_int, c_void};
@@ -51,15 +52,6 @@ impl Drop for Pinned {
     }
 }
 
-// SAFETY: PostgreSQL's own signature (nodeFuncs.h).
-unsafe extern "C-unwind" {
-    fn raw_expression_tree_walker(
-        node: *mut pg_sys::Node,
-        visit: unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut c_void) -> bool,
-        found: *mut c_void,
-    ) -> bool;
-}
-
 /// Unqualified names of a statement.
 #[derive(Default)]
 struct Unqualified {
@@ -92,7 +84,7 @@ unsafe extern "C-unwind" fn visit(node: *mut pg_sys::Node, found: *mut c_void) -
             }
             _ => {}
         }
-        raw_expression_tree_walker(node, visit, found)
+        walk_raw_expressions(node, visit, found)
     }
 }
 
@@ -114,7 +106,7 @@ pub fn check(sql: &CStr) -> Result<()> {
             );
             if has_walker {
                 let all = (&raw mut found).cast();
-                pg_sys::ffi::pg_guard_ffi_boundary(|| raw_expression_tree_walker(statement, visit, all));
+                pg_sys::ffi::pg_guard_ffi_boundary(|| walk_raw_expressions(statement, visit, all));
             }
         }
     }

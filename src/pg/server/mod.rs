@@ -4,6 +4,7 @@ pub mod wal;
 
 pub use crate::pg::transaction::subtransaction::in_transaction_block;
 
+use crate::pg::version::local_transaction;
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString};
 
@@ -115,6 +116,6 @@ pub fn transaction_id() -> u32 {
 
 /// Identifies the client's current statement within this process: by its transaction and its start.
 pub fn present_statement() -> (u32, i64) {
-    // SAFETY: reads backend-local state; MyProc is set in every process that runs statements.
-    unsafe { ((*pg_sys::MyProc).lxid, pg_sys::GetCurrentStatementStartTimestamp()) }
+    // SAFETY: reads backend-local state.
+    (local_transaction(), unsafe { pg_sys::GetCurrentStatementStartTimestamp() })
 }

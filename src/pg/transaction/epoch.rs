@@ -1,5 +1,6 @@
 //! Validity of facts about a transaction: they hold until the transaction, or a part of it, is rolled back.
 
+use crate::pg::version::local_transaction;
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -32,11 +33,5 @@ pub fn now() -> Epoch {
         // SAFETY: a permanent callback of this process, registered once; it only counts.
         unsafe { pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut()) };
     }
-    Epoch { transaction: local_id(), rolled_back: ROLLED_BACK.get() }
-}
-
-/// Returns the transaction's number in this process.
-pub fn local_id() -> u32 {
-    // SAFETY: this process's own entry, which is there as long as the process.
-    unsafe { (*pg_sys::MyProc).lxid }
+    Epoch { transaction: local_transaction(), rolled_back: ROLLED_BACK.get() }
 }

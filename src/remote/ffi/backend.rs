@@ -1,5 +1,6 @@
 //! The PostgreSQL server: waiting, interrupts, temporary files, catalog lookups, transaction and cache callbacks.
 
+use crate::pg::version;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PgList, pg_guard};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -43,9 +44,9 @@ impl Drop for WaitSet {
 
 impl WaitSet {
     pub fn new(sockets: usize) -> Self {
-        // SAFETY: main thread; CreateWaitEventSet raises rather than return null, TopMemoryContext outlives the set.
+        // SAFETY: main thread; PostgreSQL raises rather than return null.
         unsafe {
-            let set = pg_sys::CreateWaitEventSet(pg_sys::TopMemoryContext, sockets as c_int + 2);
+            let set = version::wait_event_set(sockets as c_int + 2);
             let set = Self { set: NonNull::new_unchecked(set), sockets: Vec::with_capacity(sockets) };
             let raw = set.set.as_ptr();
             pg_sys::AddWaitEventToSet(raw, pg_sys::WL_LATCH_SET, -1, pg_sys::MyLatch, null_mut());

@@ -12,6 +12,7 @@
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction::epoch::{self, Epoch};
+use crate::pg::version::local_transaction;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::storage::own_table;
 use crate::storage::scan::{self, Look, Value, by_int4};
@@ -115,12 +116,12 @@ pub(super) fn changed<'a>(collection: i32, keys: impl IntoIterator<Item = (&'a [
 
 /// Stops capturing this transaction's writes.
 pub fn bypass() {
-    BYPASS.set(Some(epoch::local_id()));
+    BYPASS.set(Some(local_transaction()));
 }
 
 /// True if changes of the collection by this transaction may have to be logged.
 pub(super) fn is_captured(collection: i32) -> Result<bool> {
-    if BYPASS.get() == Some(epoch::local_id()) {
+    if BYPASS.get() == Some(local_transaction()) {
         return Ok(false);
     }
     let cached = CAPTURES.with_borrow_mut(|all| all.refresh().get(collection).map(|captures| !captures.is_empty()));

@@ -7,6 +7,7 @@ use super::row::{DOC, Purpose, fill};
 use super::writer::Writer;
 use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
 use crate::pg::error::{Error, Result};
+use crate::pg::version;
 use crate::storage::scan::{Bound, has_block, scan_keys};
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
@@ -110,7 +111,7 @@ impl Writer {
             let mut keys = scan_keys(&wanted);
             let snapshot = pg_sys::GetActiveSnapshot();
             let count = wanted.len() as c_int;
-            let scan = pg_sys::index_beginscan(self.rel, index, snapshot, count, 0);
+            let scan = version::index_beginscan(self.rel, index, snapshot, wanted.len());
             pg_sys::index_rescan(scan, keys.as_mut_ptr(), count, null_mut(), 0);
             let seen = self.slot();
             let mut done = None;
@@ -231,23 +232,11 @@ impl Writer {
                         pg_sys::ExecConstraints(self.info, new, self.estate);
                     }
                     let unmentioned = self.unmentioned(found, new, doc);
-                    let mut lock = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
-                    let mut indexes = false;
-                    let result = pg_sys::table_tuple_update(
-                        self.rel,
-                        &mut place,
-                        new,
-                        command,
-                        snapshot,
-                        null_mut(),
-                        true,
-                        &mut failure,
-                        &mut lock,
-                        &mut indexes,
-                    );
+                    let (result, entries) =
+                        version::table_tuple_update(self.rel, &mut place, new, command, snapshot, &mut failure);
                     drop(unmentioned);
-                    if result == pg_sys::TM_Result::TM_Ok && indexes && (*self.info).ri_NumIndices > 0 {
-                        pg_sys::ExecInsertIndexTuples(self.info, new, self.estate, true, false, null_mut(), null_mut());
+                    if result == pg_sys::TM_Result::TM_Ok && (*self.info).ri_NumIndices > 0 {
+                        version::exec_insert_index_tuples(self.info, new, self.estate, true, entries);
                         self.reset_row();
                     }
                     pg_sys::ExecClearTuple(new);
@@ -313,7 +302,7 @@ impl Writer {
         // values, which stay as long as the slot.
         unsafe {
             let mut recheck: pg_sys::EPQState = std::mem::zeroed();
-            pg_sys::EvalPlanQualInit(&mut recheck, self.estate, null_mut(), null_mut(), -1);
+            version::eval_plan_qual_init(&mut recheck, self.estate);
             match change {
                 Change::Nothing => {}
                 Change::Delete => {

@@ -8,12 +8,14 @@
 //! It is safe because all versions in a HOT chain then have equal entries in every index. An index that is being built, or is
 //! not valid, prevents it. CREATE INDEX CONCURRENTLY waits for transactions that opened the table before they knew the index, as
 //! the table's lock is held to the end of the transaction. If the relation's description was rebuilt during the comparison,
-//! there may be a new index, and PostgreSQL decides. `tests/tests/heap_only_updates.rs` checks this with amcheck.
+//! there may be a new index, and PostgreSQL decides. From PostgreSQL 16 on, a summarizing index (BRIN) prevents no heap-only update;
+//! it is compared like the others. `tests/tests/heap_only_updates.rs` checks this with amcheck.
 
 use super::changing::Found;
 use super::index::{Held, Index};
 use super::row::{DOC, fill};
 use super::writer::Writer;
+use crate::pg::version;
 use pgrx::pg_sys;
 use std::ffi::c_int;
 
@@ -34,17 +36,20 @@ pub(super) struct Unmentioned {
 }
 
 impl Unmentioned {
+    /// None if the set is gone: the relation's description was rebuilt since [`is_mentioned`].
+    ///
     /// # Safety
     /// The table stays open and locked while this lives, and is updated only to rows for which the invariant holds.
-    unsafe fn new(rel: pg_sys::Relation) -> Self {
-        // SAFETY: promised by the caller; the relation has its set, as `is_mentioned` has requested it. The replacement is allocated like
-        // the original, as PostgreSQL may free it with the relation's description.
+    unsafe fn new(rel: pg_sys::Relation) -> Option<Self> {
+        // SAFETY: promised by the caller. The replacement is allocated like the original, as PostgreSQL may free it with the relation's
+        // description.
         unsafe {
+            let kept = version::indexed_columns(rel)?;
             let context = pg_sys::MemoryContextSwitchTo(pg_sys::CacheMemoryContext);
-            let columns = pg_sys::bms_del_member(pg_sys::bms_copy((*rel).rd_indexattr), MEMBER);
+            let columns = pg_sys::bms_del_member(pg_sys::bms_copy(*kept), MEMBER);
             pg_sys::MemoryContextSwitchTo(context);
-            let before = std::mem::replace(&mut (*rel).rd_indexattr, columns);
-            Self { rel, columns, before }
+            let before = std::mem::replace(kept, columns);
+            Some(Self { rel, columns, before })
         }
     }
 }
@@ -54,11 +59,12 @@ impl Drop for Unmentioned {
         // SAFETY: the table is open, also while an ERROR unwinds. A rebuild of its description has freed the replacement; then there is
         // nothing to restore.
         unsafe {
-            if (*self.rel).rd_indexattr == self.columns {
-                (*self.rel).rd_indexattr = self.before;
-                pg_sys::bms_free(self.columns);
-            } else {
-                pg_sys::bms_free(self.before);
+            match version::indexed_columns(self.rel) {
+                Some(kept) if *kept == self.columns => {
+                    *kept = self.before;
+                    pg_sys::bms_free(self.columns);
+                }
+                _ => pg_sys::bms_free(self.before),
             }
         }
     }
@@ -71,11 +77,10 @@ impl Drop for Unmentioned {
 unsafe fn is_mentioned(rel: pg_sys::Relation) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
-        if (*rel).rd_indexattr.is_null() {
-            let all = pg_sys::IndexAttrBitmapKind::INDEX_ATTR_BITMAP_ALL;
-            pg_sys::bms_free(pg_sys::RelationGetIndexAttrBitmap(rel, all));
+        if version::indexed_columns(rel).is_none() {
+            version::compute_indexed_columns(rel);
         }
-        pg_sys::bms_is_member(MEMBER, (*rel).rd_indexattr)
+        version::indexed_columns(rel).is_some_and(|columns| pg_sys::bms_is_member(MEMBER, *columns))
     }
 }
 
@@ -93,7 +98,10 @@ impl Writer {
     ) -> Option<Unmentioned> {
         let new = Held { slot: new, doc };
         // SAFETY: promised by the caller; the table is open and locked as long as the writer.
-        unsafe { (is_mentioned(self.rel) && self.keeps_keys(old, new)).then(|| Unmentioned::new(self.rel)) }
+        unsafe {
+            // Functions of indexes may have handled invalidations, which rebuild the description.
+            if is_mentioned(self.rel) && self.keeps_keys(old, new) { Unmentioned::new(self.rel) } else { None }
+        }
     }
 
     /// True if both rows have the same entries in all indexes.
@@ -115,8 +123,7 @@ impl Writer {
             pg_sys::ExecClearTuple(slot);
             pg_sys::MemoryContextSwitchTo(former);
             self.reset_row();
-            // Functions of indexes may have handled invalidations, which rebuild the description.
-            keeps && !(*self.rel).rd_indexattr.is_null()
+            keeps
         }
     }
 

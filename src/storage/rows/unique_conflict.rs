@@ -4,6 +4,7 @@ use super::changing::Found;
 use super::index::Held;
 use super::row::{Row, store};
 use super::writer::Writer;
+use crate::pg::version::index_beginscan;
 use crate::storage::scan::{Bound, scan_keys};
 use crate::storage::unique;
 use pgrx::pg_sys;
@@ -66,7 +67,7 @@ impl Writer {
                 let mut dirty =
                     pg_sys::SnapshotData { snapshot_type: pg_sys::SnapshotType::SNAPSHOT_DIRTY, ..Default::default() };
                 let mut scan_key = scan_keys(&[Bound::Is(key)]);
-                let scan = pg_sys::index_beginscan(self.rel, index, &mut dirty, 1, 0);
+                let scan = index_beginscan(self.rel, index, &mut dirty, 1);
                 pg_sys::index_rescan(scan, scan_key.as_mut_ptr(), 1, null_mut(), 0);
                 while !met && pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
                     let other = Found::in_slot(slot);

@@ -8,6 +8,7 @@ use super::trigger;
 use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::permission;
+use crate::pg::version;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_int};
@@ -56,12 +57,11 @@ impl Writer {
             (*entry).relid = table;
             (*entry).relkind = (*(*rel).rd_rel).relkind;
             (*entry).rellockmode = pg_sys::RowExclusiveLock as c_int;
-            if purpose == Purpose::Update {
-                // Indexes over other columns see that their keys have not changed.
-                let column = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
-                (*entry).updatedCols = pg_sys::bms_add_member(null_mut(), column);
-            }
-            pg_sys::ExecInitRangeTable(estate, pg_sys::lappend(null_mut(), entry.cast()));
+            // Indexes over other columns see that their keys have not changed.
+            let column = DOC as c_int + 1 - pg_sys::FirstLowInvalidHeapAttributeNumber;
+            let is_update = purpose == Purpose::Update;
+            let updated = if is_update { pg_sys::bms_make_singleton(column) } else { null_mut() };
+            version::init_range_table(estate, entry, updated);
             (*estate).es_output_cid = pg_sys::GetCurrentCommandId(true);
             (*estate).es_snapshot = pg_sys::GetActiveSnapshot();
             let info: *mut pg_sys::ResultRelInfo = pg_sys::palloc0(size_of::<pg_sys::ResultRelInfo>()).cast();
@@ -174,15 +174,8 @@ impl Writer {
                 let placed: Vec<_> = slots.iter().zip(rows).map(held).collect();
                 if self.fires || !self.insert_by_index(&placed) {
                     for slot in &slots {
-                        let recheck = pg_sys::ExecInsertIndexTuples(
-                            self.info,
-                            *slot,
-                            self.estate,
-                            false,
-                            false,
-                            null_mut(),
-                            null_mut(),
-                        );
+                        let all = version::NewEntries::All;
+                        let recheck = version::exec_insert_index_tuples(self.info, *slot, self.estate, false, all);
                         if self.fires {
                             pg_sys::ExecARInsertTriggers(self.estate, self.info, *slot, recheck, null_mut());
                         }
@@ -300,10 +293,7 @@ impl Entry {
             std::ptr::copy_nonoverlapping(found.as_ptr(), values, count);
             std::ptr::copy_nonoverlapping(absent.as_ptr(), nulls, count);
             let mut keys = [(std::ptr::NonNull::<u8>::dangling().as_ptr().cast_const(), 0); 2];
-            let columns = std::slice::from_raw_parts(
-                (*(*index.rel).rd_att).attrs.as_ptr(),
-                (*(*index.rel).rd_att).natts as usize,
-            );
+            let columns = version::attributes((*index.rel).rd_att);
             for (at, key) in keys.iter_mut().enumerate().take(columns.len()) {
                 if columns[at].atttypid == pg_sys::BYTEAOID && !*nulls.add(at) {
                     let value = detoasted_bytes(*values.add(at));

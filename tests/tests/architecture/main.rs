@@ -81,6 +81,26 @@ fn unsafe_stands_at_the_edge_only() {
     violations.check();
 }
 
+/// One file has the differences between versions of PostgreSQL.
+#[test]
+fn one_file_asks_for_the_version_of_postgresql() {
+    let mut violations = Violations::default();
+    let mut asked = 0;
+    for source in Source::read_all("src") {
+        let own = source.path.ends_with("src/pg/version.rs");
+        let is_feature =
+            |text: &str| text.strip_prefix("pg").is_some_and(|version| version.bytes().all(|b| b.is_ascii_digit()));
+        for literal in source.strings.iter().filter(|literal| is_feature(&literal.text)) {
+            if !own {
+                violations.add(&source, literal.line, &format!("`{}` outside src/pg/version.rs", literal.text));
+            }
+            asked += usize::from(own);
+        }
+    }
+    assert!(asked > 0, "src/pg/version.rs asks for no version");
+    violations.check();
+}
+
 /// The PostgreSQL edge is generic: what knows collections, chunks or shards stands above it.
 #[test]
 fn the_edge_does_not_know_what_is_sharded() {

@@ -1,0 +1,317 @@
+//! The differences between PostgreSQL 15, 17 and 18 that this crate meets. No other file asks for the version.
+//!
+//! Most functions are named like PostgreSQL's and have their safety conditions; arguments that are the same in every call are left out.
+
+use pgrx::pg_sys;
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+// Not in pgrx's bindings; called with a guard where an ERROR is possible.
+unsafe extern "C-unwind" {
+    #[cfg(feature = "pg15")]
+    fn pq_buffer_has_data() -> bool;
+    #[cfg(not(feature = "pg15"))]
+    fn pq_buffer_remaining_data() -> isize;
+    #[cfg_attr(not(feature = "pg15"), link_name = "raw_expression_tree_walker_impl")]
+    fn raw_expression_tree_walker(node: *mut pg_sys::Node, visit: Visit, context: *mut c_void) -> bool;
+}
+
+/// The transaction's number in this process.
+pub fn local_transaction() -> u32 {
+    // SAFETY: this process's own entry, which is there as long as the process.
+    let own = unsafe { &*pg_sys::MyProc };
+    cfg_select! {
+        feature = "pg15" => own.lxid,
+        _ => own.vxid.lxid,
+    }
+}
+
+/// True if the client has sent more than the present message.
+pub(in crate::pg) fn has_unread_input() -> bool {
+    // SAFETY: reads a variable of this process.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pq_buffer_has_data(),
+            _ => pq_buffer_remaining_data() > 0,
+        }
+    }
+}
+
+pub(in crate::pg) type Visit = unsafe extern "C-unwind" fn(*mut pg_sys::Node, *mut c_void) -> bool;
+
+/// # Safety
+/// A statement's node, as the parser has made it; what `visit` is given as context is as it expects.
+pub(in crate::pg) unsafe fn walk_raw_expressions(node: *mut pg_sys::Node, visit: Visit, context: *mut c_void) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { raw_expression_tree_walker(node, visit, context) }
+}
+
+/// # Safety
+/// In a process that PostgreSQL has started; the handler is one for signals.
+pub(in crate::pg) unsafe fn handle_signal(signal: u32, handler: unsafe extern "C-unwind" fn(c_int)) {
+    let signal = signal as c_int;
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg18" => pg_sys::pqsignal_be(signal, Some(handler)),
+            _ => {
+                pg_sys::pqsignal(signal, Some(handler));
+            }
+        }
+    }
+}
+
+/// # Safety
+/// The name ends with a zero byte.
+pub(in crate::pg) unsafe fn qualified_name(name: *const std::ffi::c_char) -> *mut pg_sys::List {
+    // SAFETY: promised by the caller. Without a context for errors they are raised.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::stringToQualifiedNameList(name),
+            _ => pg_sys::stringToQualifiedNameList(name, null_mut()),
+        }
+    }
+}
+
+/// Whether the user may execute the function.
+///
+/// # Safety
+/// In a transaction.
+pub(in crate::pg) unsafe fn may_execute(function: pg_sys::Oid, user: pg_sys::Oid) -> pg_sys::AclResult::Type {
+    let wanted = pg_sys::AclMode::from(pg_sys::ACL_EXECUTE);
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::pg_proc_aclcheck(function, user, wanted),
+            _ => pg_sys::object_aclcheck(pg_sys::ProcedureRelationId, function, user, wanted),
+        }
+    }
+}
+
+/// The columns that a description has.
+///
+/// # Safety
+/// The description lives as long as what is returned.
+pub unsafe fn attributes<'a>(rows: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_pg_attribute] {
+    // SAFETY: promised by the caller; PostgreSQL 18 has a compact form of all columns before them.
+    unsafe {
+        let count = (*rows).natts as usize;
+        let first = cfg_select! {
+            feature = "pg18" => (*rows).compact_attrs.as_ptr().add(count).cast(),
+            _ => (*rows).attrs.as_ptr(),
+        };
+        std::slice::from_raw_parts(first, count)
+    }
+}
+
+/// A set for so many events, which lives until it is freed.
+///
+/// # Safety
+/// In a backend's main thread.
+pub unsafe fn wait_event_set(events: c_int) -> *mut pg_sys::WaitEventSet {
+    // SAFETY: promised by the caller. Without a resource owner, a set is allocated in TopMemoryContext.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::CreateWaitEventSet(pg_sys::TopMemoryContext, events),
+            _ => pg_sys::CreateWaitEventSet(null_mut(), events),
+        }
+    }
+}
+
+/// True if this process has the lock, in this mode.
+///
+/// # Safety
+/// A well-formed tag.
+pub unsafe fn holds_lock(tag: &pg_sys::LOCKTAG, mode: pg_sys::LOCKMODE) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::LockHeldByMe(tag, mode),
+            _ => pg_sys::LockHeldByMe(tag, mode, false),
+        }
+    }
+}
+
+/// # Safety
+/// As PostgreSQL's function of this name.
+pub unsafe fn index_beginscan(
+    table: pg_sys::Relation,
+    index: pg_sys::Relation,
+    snapshot: pg_sys::Snapshot,
+    keys: usize,
+) -> pg_sys::IndexScanDesc {
+    let keys = keys as c_int;
+    // SAFETY: promised by the caller. Nothing is counted for EXPLAIN.
+    unsafe {
+        cfg_select! {
+            feature = "pg18" => pg_sys::index_beginscan(table, index, snapshot, null_mut(), keys, 0),
+            _ => pg_sys::index_beginscan(table, index, snapshot, keys, 0),
+        }
+    }
+}
+
+/// The properties that an index access method has in addition if it is like another one, and reads no keys in order.
+pub fn unordered(like: pg_sys::IndexAmRoutine) -> pg_sys::IndexAmRoutine {
+    cfg_select! {
+        feature = "pg18" => pg_sys::IndexAmRoutine {
+            amconsistentequality: false,
+            amconsistentordering: false,
+            amtranslatestrategy: None,
+            amtranslatecmptype: None,
+            ..like
+        },
+        _ => like,
+    }
+}
+
+/// True if the relation's file was created by the present transaction.
+///
+/// # Safety
+/// The relation is open.
+pub unsafe fn has_new_file(rel: pg_sys::Relation) -> bool {
+    // SAFETY: promised by the caller.
+    let rel = unsafe { &*rel };
+    let first = cfg_select! {
+        feature = "pg15" => rel.rd_firstRelfilenodeSubid,
+        _ => rel.rd_firstRelfilelocatorSubid,
+    };
+    rel.rd_createSubid != 0 || first != 0
+}
+
+/// Where a relation keeps its set of columns that indexes mention, which decides whether an update is heap-only. None: it has not been
+/// computed, or was invalidated. From PostgreSQL 16 on, columns that only summarizing indexes (BRIN) mention are not in it.
+///
+/// # Safety
+/// The relation is open.
+pub unsafe fn indexed_columns<'a>(rel: pg_sys::Relation) -> Option<&'a mut *mut pg_sys::Bitmapset> {
+    // SAFETY: promised by the caller.
+    let rel = unsafe { &mut *rel };
+    cfg_select! {
+        feature = "pg15" => (!rel.rd_indexattr.is_null()).then_some(&mut rel.rd_indexattr),
+        _ => rel.rd_attrsvalid.then_some(&mut rel.rd_hotblockingattr),
+    }
+}
+
+/// Computes [`indexed_columns`].
+///
+/// # Safety
+/// The relation is open.
+pub unsafe fn compute_indexed_columns(rel: pg_sys::Relation) {
+    use pg_sys::IndexAttrBitmapKind as Kind;
+    let kind = cfg_select! {
+        feature = "pg15" => Kind::INDEX_ATTR_BITMAP_ALL,
+        _ => Kind::INDEX_ATTR_BITMAP_HOT_BLOCKING,
+    };
+    // SAFETY: promised by the caller.
+    unsafe { pg_sys::bms_free(pg_sys::RelationGetIndexAttrBitmap(rel, kind)) };
+}
+
+/// Gives the executor its only table, with the columns that the statement updates.
+///
+/// # Safety
+/// Called once for a new executor's state, in its memory context; the entry and the set are of it.
+pub unsafe fn init_range_table(
+    estate: *mut pg_sys::EState,
+    entry: *mut pg_sys::RangeTblEntry,
+    updated: *mut pg_sys::Bitmapset,
+) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let entries = pg_sys::lappend(null_mut(), entry.cast());
+        cfg_select! {
+            feature = "pg15" => {
+                (*entry).updatedCols = updated;
+                pg_sys::ExecInitRangeTable(estate, entries);
+            }
+            _ => {
+                let mut permissions = null_mut();
+                (*pg_sys::addRTEPermissionInfo(&mut permissions, entry)).updatedCols = updated;
+                cfg_select! {
+                    feature = "pg18" => {
+                        let unpruned = pg_sys::bms_make_singleton(1);
+                        pg_sys::ExecInitRangeTable(estate, entries, permissions, unpruned);
+                    }
+                    _ => pg_sys::ExecInitRangeTable(estate, entries, permissions),
+                }
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As PostgreSQL's function of this name.
+pub unsafe fn eval_plan_qual_init(state: &mut pg_sys::EPQState, estate: *mut pg_sys::EState) {
+    // SAFETY: promised by the caller; without a plan.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::EvalPlanQualInit(state, estate, null_mut(), null_mut(), -1),
+            _ => pg_sys::EvalPlanQualInit(state, estate, null_mut(), null_mut(), -1, null_mut()),
+        }
+    }
+}
+
+/// The indexes that need an entry for a new row version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NewEntries {
+    None,
+    /// The update is heap-only, and changed a column of a summarizing index (BRIN).
+    #[cfg(not(feature = "pg15"))]
+    Summarizing,
+    All,
+}
+
+/// Waits for other transactions, and keeps the key of the row.
+///
+/// # Safety
+/// As PostgreSQL's function of this name.
+pub unsafe fn table_tuple_update(
+    rel: pg_sys::Relation,
+    old: &mut pg_sys::ItemPointerData,
+    new: *mut pg_sys::TupleTableSlot,
+    command: pg_sys::CommandId,
+    snapshot: pg_sys::Snapshot,
+    failure: &mut pg_sys::TM_FailureData,
+) -> (pg_sys::TM_Result::Type, NewEntries) {
+    let mut lock = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
+    let mut indexes = Default::default();
+    // SAFETY: promised by the caller.
+    let result = unsafe {
+        pg_sys::table_tuple_update(rel, old, new, command, snapshot, null_mut(), true, failure, &mut lock, &mut indexes)
+    };
+    let entries = cfg_select! {
+        feature = "pg15" => if indexes { NewEntries::All } else { NewEntries::None },
+        _ => match indexes {
+            pg_sys::TU_UpdateIndexes::TU_None => NewEntries::None,
+            pg_sys::TU_UpdateIndexes::TU_Summarizing => NewEntries::Summarizing,
+            _ => NewEntries::All,
+        },
+    };
+    (result, entries)
+}
+
+/// Inserts index entries for the row in the slot; returns the indexes to be checked again at the end of the statement.
+///
+/// # Safety
+/// As PostgreSQL's function of this name.
+pub unsafe fn exec_insert_index_tuples(
+    info: *mut pg_sys::ResultRelInfo,
+    slot: *mut pg_sys::TupleTableSlot,
+    estate: *mut pg_sys::EState,
+    is_update: bool,
+    entries: NewEntries,
+) -> *mut pg_sys::List {
+    if entries == NewEntries::None {
+        return null_mut();
+    }
+    let none = null_mut();
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::ExecInsertIndexTuples(info, slot, estate, is_update, false, none, null_mut()),
+            _ => {
+                let summarizing = entries == NewEntries::Summarizing;
+                pg_sys::ExecInsertIndexTuples(info, slot, estate, is_update, false, none, null_mut(), summarizing)
+            }
+        }
+    }
+}
