@@ -104,7 +104,7 @@ pub unsafe fn attributes<'a>(rows: pg_sys::TupleDesc) -> &'a [pg_sys::FormData_p
     }
 }
 
-/// A set for so many events, which lives until it is freed.
+/// A set of this many events, which lives until it is freed.
 ///
 /// # Safety
 /// In a backend's main thread.
