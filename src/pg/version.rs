@@ -260,33 +260,23 @@ pub enum NewEntries {
     All,
 }
 
-/// Waits for other transactions, and keeps the key of the row.
-///
-/// # Safety
-/// As PostgreSQL's function of this name.
-pub unsafe fn table_tuple_update(
-    rel: pg_sys::Relation,
-    old: &mut pg_sys::ItemPointerData,
-    new: *mut pg_sys::TupleTableSlot,
-    command: pg_sys::CommandId,
-    snapshot: pg_sys::Snapshot,
-    failure: &mut pg_sys::TM_FailureData,
-) -> (pg_sys::TM_Result::Type, NewEntries) {
-    let mut lock = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
-    let mut indexes = Default::default();
-    // SAFETY: promised by the caller.
-    let result = unsafe {
-        pg_sys::table_tuple_update(rel, old, new, command, snapshot, null_mut(), true, failure, &mut lock, &mut indexes)
-    };
-    let entries = cfg_select! {
-        feature = "pg15" => if indexes { NewEntries::All } else { NewEntries::None },
-        _ => match indexes {
-            pg_sys::TU_UpdateIndexes::TU_None => NewEntries::None,
-            pg_sys::TU_UpdateIndexes::TU_Summarizing => NewEntries::Summarizing,
-            _ => NewEntries::All,
-        },
-    };
-    (result, entries)
+/// What PostgreSQL says about the indexes after an update.
+pub type UpdatedIndexes = cfg_select! {
+    feature = "pg15" => { bool }
+    _ => { pg_sys::TU_UpdateIndexes::Type }
+};
+
+impl NewEntries {
+    pub fn after(indexes: UpdatedIndexes) -> Self {
+        cfg_select! {
+            feature = "pg15" => if indexes { Self::All } else { Self::None },
+            _ => match indexes {
+                pg_sys::TU_UpdateIndexes::TU_None => Self::None,
+                pg_sys::TU_UpdateIndexes::TU_Summarizing => Self::Summarizing,
+                _ => Self::All,
+            },
+        }
+    }
 }
 
 /// Inserts index entries for the row in the slot; returns the indexes to be checked again at the end of the statement.

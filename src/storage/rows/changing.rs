@@ -232,8 +232,21 @@ impl Writer {
                         pg_sys::ExecConstraints(self.info, new, self.estate);
                     }
                     let unmentioned = self.unmentioned(found, new, doc);
-                    let (result, entries) =
-                        version::table_tuple_update(self.rel, &mut place, new, command, snapshot, &mut failure);
+                    let mut lock = pg_sys::LockTupleMode::LockTupleNoKeyExclusive;
+                    let mut indexes = version::UpdatedIndexes::default();
+                    let result = pg_sys::table_tuple_update(
+                        self.rel,
+                        &mut place,
+                        new,
+                        command,
+                        snapshot,
+                        null_mut(),
+                        true,
+                        &mut failure,
+                        &mut lock,
+                        &mut indexes,
+                    );
+                    let entries = version::NewEntries::after(indexes);
                     drop(unmentioned);
                     if result == pg_sys::TM_Result::TM_Ok && (*self.info).ri_NumIndices > 0 {
                         version::exec_insert_index_tuples(self.info, new, self.estate, true, entries);
