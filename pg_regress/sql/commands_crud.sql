@@ -32,7 +32,7 @@ SELECT run('{"delete": "c", "deletes": [{"q": {"_id": 1}, "limit": 1}, {"q": {"s
 SELECT run('{"delete": "c", "deletes": [{"q": {}, "limit": 2}, {"q": {}, "limit": 0}], "ordered": false}');
 SELECT run('{"count": "c"}');
 
--- distinct: the values that a field has, those of arrays one by one.
+-- distinct: return the distinct values of a field, those of arrays one by one.
 SELECT run('{"insert": "d", "documents": [{"_id": 1, "a": [1, "x"]}, {"_id": 2, "a": 1.0}, {"_id": 3, "a": {"b": 1}}]}');
 SELECT run('{"distinct": "d", "key": "a"}'), run('{"distinct": "d", "key": "a", "query": {"_id": 2}}'), run('{"distinct": "d"}');
 

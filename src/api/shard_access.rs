@@ -12,7 +12,7 @@ use pgrx::prelude::*;
 /// The options of a server and their values.
 fn pairs(options: Vec<String>, values: Vec<String>) -> Result<Vec<(String, String)>> {
     if options.len() != values.len() {
-        return Err(Error::new(Kind::BadValue, "a server needs as many values as options"));
+        return Err(Error::new(Kind::BadValue, "a server's options and values must have the same length"));
     }
     Ok(options.into_iter().zip(values).collect())
 }

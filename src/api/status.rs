@@ -76,7 +76,7 @@ fn shard_health(
     let health = run(|| {
         check_router()?;
         let limit = u64::try_from(timeout_ms).ok().filter(|ms| (1..=60_000).contains(ms)).ok_or_else(|| {
-            Error::new(Kind::BadValue, format!("timeout_ms is a number from 1 to 60000, not {timeout_ms}"))
+            Error::new(Kind::BadValue, format!("timeout_ms must be from 1 to 60000, not {timeout_ms}"))
         })?;
         status::health::of_shards(Duration::from_millis(limit))
     });

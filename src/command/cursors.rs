@@ -121,7 +121,7 @@ pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
     }
     if cursor.owner != server::current_user().to_u32() {
         put_back(cursor);
-        return Err(Error::new(Kind::Unauthorized, format!("cursor id {id} was not created by the present role")));
+        return Err(Error::new(Kind::Unauthorized, format!("cursor id {id} was not created by the current role")));
     }
     let documents = cursor.take(limit.unwrap_or(usize::MAX)).map_err(|error| gone(id, error))?;
     if cursor.is_at_end().map_err(|error| gone(id, error))? {
@@ -148,8 +148,8 @@ pub fn kill(id: i64, namespace: &str) -> Result<bool> {
 
 fn not_found(id: i64) -> Error {
     Error::new(Kind::CursorNotFound, format!("cursor id {id} not found")).with_hint(
-        "A cursor lives in the session that opened it, and is gone when its transaction was rolled back, when it was not \
-         used for ten minutes, or when a connection pooler gave the session to somebody else.",
+        "A cursor exists only in the session that opened it, which a connection pooler may change. It is closed when \
+         its transaction is rolled back, or when it has not been used for ten minutes.",
     )
 }
 
@@ -196,7 +196,7 @@ impl Cursor {
             let wanted = (count - self.pending.len()).min(room);
             let Some(rows) = cursor::fetch(portal, wanted)? else {
                 self.portal = None;
-                return Err(Error::new(Kind::CursorNotFound, "the cursor's portal is gone"));
+                return Err(Error::new(Kind::CursorNotFound, "the cursor's portal was closed"));
             };
             let is_last = rows.len() < wanted;
             for row in rows {

@@ -34,7 +34,7 @@ fn count_limit(json: &Json) -> Result<u64> {
     let number = number(json).ok_or_else(|| Error::new(Kind::BadValue, "limit value is not a valid number"))?;
     match number.as_i64() {
         None => Err(Error::new(Kind::FailedToParse, format!("Expected an integer, but found: limit: {json}"))),
-        Some(i64::MIN) => Err(Error::new(Kind::BadValue, "the limit of a count cannot be the smallest of integers")),
+        Some(i64::MIN) => Err(Error::new(Kind::BadValue, "the limit of a count cannot be the smallest 64-bit integer")),
         Some(n) => Ok(n.unsigned_abs()),
     }
 }

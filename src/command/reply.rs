@@ -36,7 +36,7 @@ impl Node {
     fn part(&self) -> Result<Part<'_>> {
         let stored = |bytes: &'_ [u8]| raw::document(bytes).map(|_| ());
         let document = |bytes| -> Result<Part<'_>> {
-            stored(bytes).ok_or_else(|| Error::new(Kind::InternalError, "what was found is no document"))?;
+            stored(bytes).ok_or_else(|| Error::new(Kind::InternalError, "the result is not a document"))?;
             Ok(raw::document(bytes).map_or(Part::Owned(Value::Null), Part::Stored))
         };
         Ok(match self {

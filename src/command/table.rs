@@ -98,11 +98,11 @@ commands! {
         => [] find::kill_cursors, "kill a list of cursor ids";
     "count" reads of_collection(String) COUNT_COMMAND => [COUNT] documents::count, "count documents";
     "distinct" reads of_collection(String) DISTINCT_COMMAND
-        => [DISTINCT] documents::distinct, "the values that a field has";
+        => [DISTINCT] documents::distinct, "return the distinct values of a field";
     "findAndModify" | "findandmodify" writes of_collection(String) FIND_AND_MODIFY_COMMAND
-        => [FIND_AND_MODIFY; FIND_AND_MODIFY_CONFLICTS] documents::find_and_modify, "change or delete one document, and answer with it";
+        => [FIND_AND_MODIFY; FIND_AND_MODIFY_CONFLICTS] documents::find_and_modify, "change or delete one document, and return it";
     "explain" reads command(Object) &[&[may("verbosity", Type::String)]]
-        => [EXPLAIN] find::explain, "show which shards a command would ask, and why";
+        => [EXPLAIN] find::explain, "show which shards a command would use, and why";
     // Collections, indexes, databases.
     "create" writes of_collection(String) CREATE_COMMAND
         => [CREATE_COLLECTION; CREATE_CONFLICTS] collections::create, "create a collection";
@@ -118,15 +118,15 @@ commands! {
         => [] collections::list_collections, "list the collections of a database";
     "listDatabases" reads admin(Any) &[LISTING, CURSOR] => [] collections::list_databases, "list databases";
     "collStats" | "collstats" reads of_collection(String) &[&[SCALE, may("verbose", Type::Bool)]]
-        => [] collections::coll_stats, "how large a collection is";
+        => [] collections::coll_stats, "report the size of a collection";
     "dbStats" | "dbstats" reads command(Any) &[&[SCALE, may("freeStorage", Type::Integer)]]
-        => [] collections::db_stats, "how large a database is";
+        => [] collections::db_stats, "report the size of a database";
     // The server.
     "ping" reads command(Any) NONE => [] |_| Ok(Reply::ok()), "do nothing";
-    "hello" | "isMaster" | "ismaster" reads command(Any) &[HELLO] => [] information::hello, "what this server is";
-    "buildInfo" | "buildinfo" reads command(Any) NONE => [] information::build_info, "which version this is";
+    "hello" | "isMaster" | "ismaster" reads command(Any) &[HELLO] => [] information::hello, "describe this server";
+    "buildInfo" | "buildinfo" reads command(Any) NONE => [] information::build_info, "report the version";
     "getLastError" | "getlasterror" reads command(Any) &[LAST_ERROR]
-        => [] information::get_last_error, "how the last command of this session ended";
+        => [] information::get_last_error, "report the result of this session's last command";
     "listCommands" reads command(Any) NONE => [] information::list_commands, "list the commands";
     // Shards.
     "addShard" | "addshard" writes admin(String) ADD_SHARD_OPTIONS
@@ -156,7 +156,7 @@ commands! {
         "merge the chunks between two bounds";
     "clearJumboFlag" writes admin(String) &[ONLY_FIND]
         => [CLEAR_JUMBO_FLAG] |it| it.answer(&CLEAR_JUMBO_FLAG, || chunks::clear_jumbo_flag(it.target_text(), it.source("find"))),
-        "let the balancer try again to split a chunk";
+        "let the balancer split a jumbo chunk again";
     "movePrimary" | "moveprimary" writes admin(String) &[TO]
         => [MOVE_PRIMARY] |it| it.answer(&MOVE_PRIMARY, || shards::move_primary(it.target_text(), it.text("to"))),
         "move a database";
@@ -171,13 +171,13 @@ commands! {
         => [UPDATE_ZONE_KEY_RANGE] cluster::update_zone_key_range, "give a range of keys to a zone";
     // The balancer.
     "balancerStart" writes admin(Any) NONE
-        => [START_BALANCER] |it| it.answer(&START_BALANCER, balancer::start), "let the balancer work";
+        => [START_BALANCER] |it| it.answer(&START_BALANCER, balancer::start), "switch the balancer on";
     "balancerStop" writes admin(Any) NONE => [STOP_BALANCER] cluster::balancer_stop, "stop the balancer";
     "balancerStatus" reads admin(Any) NONE
-        => [BALANCER_STATUS] |it| it.answer(&BALANCER_STATUS, balancer::status), "what the balancer does";
+        => [BALANCER_STATUS] |it| it.answer(&BALANCER_STATUS, balancer::status), "report the balancer's state";
     "balancerCollectionStatus" reads admin(String) NONE
         => [BALANCER_COLLECTION_STATUS] |it| it.answer(&BALANCER_COLLECTION_STATUS, || balancer::collection_status(it.target_text())),
-        "whether a collection is where the balancer wants it";
+        "report whether a collection is balanced";
     "configureCollectionBalancing" writes admin(String) BALANCING_OPTIONS
         => [CONFIGURE_COLLECTION_BALANCING] |it| it.answer(&CONFIGURE_COLLECTION_BALANCING, || balancer::configure(it.target_text(), &it.fields)),
         "set how a collection is balanced";

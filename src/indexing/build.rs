@@ -35,7 +35,11 @@ pub(super) fn build(namespace: &str, keys: &str, options: &IndexOptions<'_>, loc
             clear::clear(draft.id, draft.collection)
         });
         if let Err(error) = cleared {
-            pgrx::log!("docshard: what is left of the index {} of {namespace}: {}", draft.name, error.message);
+            pgrx::log!(
+                "docshard: could not remove the remains of the index {} of {namespace}: {}",
+                draft.name,
+                error.message
+            );
         }
         draft.translate(cause)
     });
@@ -104,7 +108,7 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     transaction::run(|| {
         change::lock(&draft.namespace)?;
         if !index_builds::delete(draft.id)? {
-            let message = format!("the build of the index {} was cleared away by somebody else", draft.name);
+            let message = format!("the build of the index {} was removed by another process", draft.name);
             return Err(Error::new(Kind::Interrupted, message));
         }
         indexes::enter(draft, options)?;

@@ -45,7 +45,7 @@ fn clear_dead(builds: &[Build]) {
             continue;
         }
         if let Err(error) = clear(id, collection) {
-            pgrx::log!("docshard: what is left of index {id}: {}", error.message);
+            pgrx::log!("docshard: could not remove the remains of index {id}: {}", error.message);
         }
         lock::release_for_session(Tag::Builder(id), Mode::Exclusive);
     }

@@ -154,8 +154,8 @@ fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
             // A router that this one has replaced prepared it, and may have decided the move: all objects of this move are kept.
             if REPORTED.with_borrow_mut(|reported| reported.insert(gid.to_owned())) {
                 pgrx::log!(
-                    "docshard: prepared transaction {gid} at shard \"{}\" is of a move by a router that this one has \
-                     replaced; an administrator has to end it",
+                    "docshard: prepared transaction {gid} at shard \"{}\" belongs to a move of a router that this one \
+                     has replaced; an administrator must end it",
                     shard.name
                 );
             }

@@ -38,7 +38,7 @@ pub fn run(request: &MoveRequest) -> Result<MoveResult> {
     let parts = pieces::split(request, pieces)?.unwrap_or_else(|| vec![request.clone()]);
     let run = |part: &MoveRequest| match run_once(part, false)? {
         Ended::Decided(result) => Ok(result),
-        Ended::TooLarge { .. } => Err(Error::new(Kind::InternalError, "a chunk that cannot be split was to be split")),
+        Ended::TooLarge { .. } => Err(Error::new(Kind::InternalError, "a chunk should be split but cannot be")),
     };
     MoveResult::of_all(&parts, "parts of the chunk", run).map(|(sum, _)| sum)
 }

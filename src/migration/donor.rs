@@ -129,7 +129,7 @@ impl Attempt {
             Kind::LockTimeout,
             format!("gave up waiting for transactions that write to the collection on shard \"{shard}\": {whom}"),
         )
-        .with_hint("Let them end, or raise the setting move_wait_ms, and move the chunk again.")
+        .with_hint("Wait until they have ended, or raise the setting move_wait_ms, and move the chunk again.")
     }
 
     /// Deletes copied rows of the log. It deletes exactly these, as rows with lower numbers may have been committed since. False
@@ -216,7 +216,7 @@ impl Attempt {
                 Kind::OperationFailed,
                 format!("shard \"{}\" does not capture the range any more; nothing was changed", donor.name),
             )
-            .with_hint("Does another router work on this cluster's shards?"));
+            .with_hint("Another router may work on this cluster's shards."));
         }
         let sql = "DELETE FROM docshard_data.capture_log WHERE migration_id = $1";
         donor.query(sql, &[Param::Int8(record.id)]).map(drop)
@@ -259,5 +259,5 @@ fn version_differs(shard: &Remote, record: &Record, version: i64) -> Error {
         Kind::OperationFailed,
         format!("shard \"{}\" is not at version {version} of {}, as the catalog says", shard.name, record.namespace),
     )
-    .with_hint("Was the shard, or the router, restored from a backup?")
+    .with_hint("The shard or the router may have been restored from a backup.")
 }

@@ -33,7 +33,8 @@ pub fn announce(name: &str) -> Result<Json> {
     check_lost(&shard)?;
     let databases = databases::of_primary(shard.id)?;
     Ok(json!({
-        "msg": "all documents on this shard would be lost: call it again with the token, within ten minutes",
+        "msg": "all documents on this shard would be lost; to confirm, call the function again with the token within \
+         ten minutes",
         "state": "lost", "shard": name, "lost": lost::loss(shard.id)?, "dbsToMove": databases,
         "token": lost::give_token(&shard)?, "ok": 1,
     }))

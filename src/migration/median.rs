@@ -19,6 +19,6 @@ pub fn median(collection: i32, pattern: &KeyPattern, chunk: &Chunk) -> Result<Ve
             Kind::OperationFailed,
             "Unable to find median in chunk: it holds fewer than two different values of the shard key",
         )
-        .with_hint("A shard key with more values can be split; this chunk cannot.")
+        .with_hint("This chunk cannot be split; with more different shard keys it could be.")
     })
 }

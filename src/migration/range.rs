@@ -63,7 +63,7 @@ fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
         (None, Some(max)) => (start_below(&collection, max)?, max.clone()),
         (None, None) => {
             return Err(Error::new(Kind::BadValue, "a range needs min, max, or both")
-                .with_hint("Both {\"$minKey\": 1} and {\"$maxKey\": 1} are bounds, too."));
+                .with_hint("{\"$minKey\": 1} and {\"$maxKey\": 1} are also allowed as bounds."));
         }
     };
     if min >= max {

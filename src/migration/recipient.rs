@@ -94,8 +94,10 @@ impl Attempt {
         );
         reached.map(drop).map_err(|mut error| {
             error.message = format!("the recipient cannot read from the donor: {}", error.message);
-            let hint =
-                format!("The foreign server {server} on the recipient must lead to the donor, which must let it in.");
+            let hint = format!(
+                "The foreign server {server} on the recipient must lead to the donor, and the donor must \
+                     accept its login."
+            );
             error.with_hint(hint)
         })
     }
@@ -121,7 +123,7 @@ impl Attempt {
     /// S: waits until the part is pulled.
     pub(super) fn finish_pull(&mut self) -> Result<Pulled> {
         let rows = self.puller.finish()?;
-        let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "a count without an answer"))?;
+        let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the recipient returned no count"))?;
         Ok(Pulled { documents: row.i64(0).unwrap_or(0), bytes: row.i64(1).unwrap_or(0) })
     }
 
@@ -143,7 +145,7 @@ impl Attempt {
             Kind::OperationFailed,
             format!("shard \"{}\" already holds documents in a range that it does not own", recipient.name),
         )
-        .with_hint(format!("Somebody wrote to {target} directly.")))
+        .with_hint(format!("A client may have written to {target} directly.")))
     }
 
     /// R: loads a batch; returns how many documents were loaded. Batches come from different snapshots, so two of their

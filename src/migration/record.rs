@@ -94,6 +94,9 @@ pub fn note_error(id: i64, error: &Error) -> Result<()> {
 
 /// The error of a move that was aborted.
 pub(super) fn interrupted() -> Error {
-    Error::new(Kind::Interrupted, "the move was aborted on request")
-        .with_hint("By docshard.abort_migration(), by docshard.stop_balancer() that had waited for it long enough, or by a change of the collection's indexes or chunks that had waited for the balancer for a second.")
+    Error::new(Kind::Interrupted, "the move was aborted on request").with_hint(
+        "The request came from docshard.abort_migration(), from docshard.stop_balancer() after its \
+             timeout, or from a change of the collection's indexes or chunks that had waited for the balancer for a \
+             second.",
+    )
 }

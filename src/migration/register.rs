@@ -88,7 +88,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
     if recipient.query(sql, &[Param::Text(server)])?.is_empty() {
         return Err(illegal(
             format!("shard \"{}\" has no foreign server \"{server}\" to pull from", recipient.name),
-            "docshard.add_shard of either shard, called again, makes it.",
+            "Call docshard.add_shard() again for one of the two shards to create it.",
         ));
     }
     check_relations(recipient, &needed, &request.namespace)?;
@@ -146,7 +146,7 @@ fn check_relations(recipient: &mut Remote, needed: &[(String, String)], namespac
         false => (Kind::IndexNotFound, format!("the index {index} of {namespace} (docshard_data.{relation})")),
     };
     Err(Error::new(kind, format!("shard \"{}\" lacks {what}", recipient.name)).with_hint(
-        "Somebody dropped it there, or the shard was restored from an old backup. Drop the index with \
+        "It was dropped there, or the shard was restored from an old backup. Drop the index with \
          docshard.drop_index() and create it again.",
     ))
 }
@@ -160,7 +160,7 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
         &[],
     )?;
     let name = &shard.name;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "a shard's version without an answer"))?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "a shard did not report its version"))?;
     let version = row.text(0);
     if !version.is_some_and(handshake::works_with) {
         let (theirs, ours) = (version.map(|version| format!(" {version}")), env!("CARGO_PKG_VERSION"));
@@ -173,7 +173,7 @@ fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
     if row.bool(2) == Some(true) {
         return Err(illegal(
             format!("the session on shard \"{name}\" reached a standby"),
-            "Let the server option target_session_attrs be read-write.",
+            "Set the server option target_session_attrs to read-write.",
         ));
     }
     if row.i32(1).unwrap_or(0) == 0 {
@@ -204,7 +204,7 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
             }
             Ok(None) if Instant::now() >= deadline => {
                 let message = format!("indexes or chunks of {} are being changed", request.namespace);
-                return Err(conflict(message, "Move the chunk again when that is over."));
+                return Err(conflict(message, "Move the chunk again when that has ended."));
             }
             Ok(None) => transaction::guarded(|| {
                 sleep_ms(50);

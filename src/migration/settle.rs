@@ -71,7 +71,7 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
         fault::point("recover.step")?;
         match next_action(record.state, parts.0, parts.1) {
             Action::Abort => transaction::run(|| {
-                let vanished = Error::new(Kind::OperationFailed, "the process that moved the chunk vanished");
+                let vanished = Error::new(Kind::OperationFailed, "the process that moved the chunk ended unexpectedly");
                 record::note_error(id, &vanished)?;
                 record::advance(id, State::Running, State::Aborted)
             })
@@ -110,7 +110,7 @@ fn lost(record: &Record, donor: Part) -> Error {
         Kind::InternalError,
         format!("what the {side} prepared for migration {} is neither there nor committed", record.id),
     )
-    .with_hint("Was the prepared transaction rolled back by hand, or the shard restored from a backup?")
+    .with_hint("The prepared transaction may have been rolled back by hand, or the shard restored from a backup.")
 }
 
 /// Changes the map, in one transaction: chunk, placements of both shards, changelog, *moved*.

@@ -50,7 +50,7 @@ impl Remote {
                             shard.name
                         ),
                     )
-                    .with_hint("docshard.add_shard makes it when the first other shard is added.")
+                    .with_hint("docshard.add_shard() creates it when the first other shard is added.")
                 };
                 (LOCAL_SERVER, foreign_server_oid(LOCAL_SERVER).ok_or_else(missing)?)
             }

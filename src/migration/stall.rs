@@ -21,8 +21,8 @@ static MAX_WRITE_STALL: GucSetting<i32> = GucSetting::<i32>::new(500);
 pub fn init() {
     GucRegistry::define_int_guc(
         c"docshard.max_write_stall",
-        c"How long the move of a chunk may keep those waiting who write to it.",
-        c"A hand-over that takes longer is given up and tried again. Zero is no limit.",
+        c"Sets how long the move of a chunk may block writes to the chunk.",
+        c"A hand-over that takes longer is rolled back and tried again. 0 means no limit.",
         &MAX_WRITE_STALL,
         0,
         i32::MAX,

@@ -23,7 +23,7 @@ pub fn stop(timeout_ms: i64) -> Result<Json> {
     check_may_change()?;
     let stopped = control::stop(Duration::from_millis(u64::try_from(timeout_ms).unwrap_or(0)))?;
     if !stopped.quiet {
-        pgrx::warning!("the balancer is off, but after {timeout_ms} ms something is still under way");
+        pgrx::warning!("the balancer is off, but after {timeout_ms} ms a step is still running");
     }
     let mut answer = json!({"stopped": stopped.quiet});
     if stopped.aborted > 0 {
@@ -100,7 +100,7 @@ pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
             None | Some(0) => None,
             Some(mb @ 1..=1024) => i32::try_from(mb).ok(),
             Some(other) => {
-                let message = format!("chunkSize is from 1 to 1024 MiB, not {other}");
+                let message = format!("chunkSize must be from 1 to 1024 MiB, not {other}");
                 return Err(Error::new(Kind::InvalidOptions, message));
             }
         };

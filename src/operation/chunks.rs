@@ -204,7 +204,7 @@ fn refuse_in_block() -> Result<()> {
             Kind::OperationNotSupportedInTransaction,
             "a chunk cannot be moved inside a transaction block",
         )
-        .with_hint("Call it by itself: a move commits in steps of its own."));
+        .with_hint("Call it outside a transaction block: a move commits transactions of its own."));
     }
     Ok(())
 }
@@ -233,7 +233,7 @@ pub fn abort_migrations_of(ns: &str) -> Result<Json> {
     check(ns)?;
     match migration::undecided(cache::get(ns)?.id)?[..] {
         [] => Err(Error::new(Kind::NoMatchingDocument, format!("no chunk of {ns} is being moved"))
-            .with_hint("The view docshard.migrations shows the moves under way, and those that ended.")),
+            .with_hint("The view docshard.migrations shows the running and the ended moves.")),
         [migration] => end_move(migration),
         ref several => {
             let ended = several.iter().map(|id| end_one(*id)).collect::<Result<Vec<_>>>()?;
@@ -255,14 +255,14 @@ fn end_one(migration: i64) -> Result<Map<String, Json>> {
         Map::from_iter([("migration".to_owned(), migration.into()), ("aborted".to_owned(), ended.now.into())]);
     let note = match (ended.now, ended.moved) {
         (true, _) => None,
-        (false, true) => Some("the move was decided already: the chunk is at its new shard"),
+        (false, true) => Some("the move was already decided: the chunk is on its new shard"),
         (false, false) => Some("the move had ended without moving the chunk"),
     };
     if let Some(note) = note {
         answer.insert("note".to_owned(), note.into());
     }
     if ended.unfinished {
-        pgrx::warning!("what the move left on its shards is cleaned up when they can be reached");
+        pgrx::warning!("the shards of the move are cleaned up when they can be reached");
     }
     Ok(answer)
 }

@@ -18,6 +18,6 @@ pub fn check_collection(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     let limit = options.integer("limit")?.unwrap_or(LIMIT);
     match usize::try_from(limit) {
         Ok(limit @ 0..=10_000) => router::inspect::collection(ns, limit),
-        _ => Err(Error::new(Kind::BadValue, format!("limit is a number from 0 to 10000, not {limit}"))),
+        _ => Err(Error::new(Kind::BadValue, format!("limit must be from 0 to 10000, not {limit}"))),
     }
 }

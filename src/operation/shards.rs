@@ -13,15 +13,13 @@ use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
 
 pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
-    let max_size_mb = match options.integer("maxSize")? {
-        None | Some(0) => None,
-        Some(n) => Some(
-            i32::try_from(n)
-                .ok()
-                .filter(|n| *n > 0)
-                .ok_or_else(|| Error::new(Kind::BadValue, format!("maxSize is a positive number of MiB, not {n}")))?,
-        ),
-    };
+    let max_size_mb =
+        match options.integer("maxSize")? {
+            None | Some(0) => None,
+            Some(n) => Some(i32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
+                Error::new(Kind::BadValue, format!("maxSize must be a positive number of MiB, not {n}"))
+            })?),
+        };
     let text = |name| options.text(name).map(str::to_owned);
     let options = AddOptions { name: text("name"), max_size_mb, user: text("user"), password: text("password") };
     let name = add::add(conn, &options)?;

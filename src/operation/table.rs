@@ -194,7 +194,7 @@ pub const CREATE_CONFLICTS: &[Conflict] = &[
     Conflict::All(
         &[False("autoIndexId")],
         Kind::InvalidOptions,
-        "the _id index cannot be left out: 'autoIndexId' cannot be false",
+        "'autoIndexId' cannot be false: a collection always has the _id index",
     ),
 ];
 const NOT_CAPPED: &str = "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
@@ -327,7 +327,7 @@ operations! {
     REMOVE_SHARD = "remove_shard" &[&[may("lost", Bool), may("token", String)]] => unless &[Conflict::All(
         &[Given("token"), False("lost")],
         Kind::BadValue,
-        "a token confirms that a shard is lost: it goes with \"lost\": true",
+        "the option \"token\" requires \"lost\": true",
     )];
     ENABLE_SHARDING = "enable_sharding" &[];
     DROP_DATABASE = "drop_database" &[];

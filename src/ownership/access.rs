@@ -134,8 +134,8 @@ fn refuse_powerful(role: &str) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    Err(refuse(format!("the role \"{role}\" of this server may do more than use documents"))
-        .with_hint("Use a role of another name, that is no superuser and not member of a powerful group."))
+    Err(refuse(format!("the role \"{role}\" of this server has more rights than a service role may have"))
+        .with_hint("Use another role, which is no superuser and no member of a privileged role."))
 }
 
 fn required_service_role() -> Result<String> {
@@ -151,7 +151,7 @@ fn required_service_role() -> Result<String> {
 /// `Unauthorized` for a caller that is no superuser; `IllegalOperation` for a role that has too many rights.
 pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
     if !server::is_superuser() {
-        return Err(Error::new(Kind::Unauthorized, "only a superuser may let a router work on this database"));
+        return Err(Error::new(Kind::Unauthorized, "only a superuser may allow a router to use this database"));
     }
     let (name, before) = (quote_ident(role), service_role()?);
     if has_role(role)? {

@@ -40,7 +40,7 @@ impl Expected<'_> {
     /// [`normalise::check_stored`].
     fn check(&self, skey: &[u8], id: &[u8], doc: Option<&[u8]>) -> Result<()> {
         if skey < self.lo || self.hi.is_some_and(|hi| skey >= hi) {
-            return Err(refused("a key outside of the range that is moved", id));
+            return Err(refused("a key outside of the moved range", id));
         }
         let Some(doc) = doc else { return Ok(()) };
         normalise::check_stored(doc)?;
@@ -48,7 +48,7 @@ impl Expected<'_> {
         let mut of_document = Vec::with_capacity(id.len());
         encode(&doc.get("_id").map_or(Element::Null, Element::of), &mut of_document);
         if of_document != id {
-            return Err(refused("another _id than its key says", id));
+            return Err(refused("an _id that differs from its key", id));
         }
         if self.key.key_of(doc).is_ok_and(|key| key == skey) { Ok(()) } else { Err(refused("another shard key", id)) }
     }

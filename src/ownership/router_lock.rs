@@ -28,5 +28,5 @@ pub fn hold(silence_ms: i64) -> Result<Option<String>> {
             spi::query("SELECT pg_catalog.pg_terminate_backend($1)", &[Param::Int4(pid)])?;
         }
     }
-    Ok(Some(holder.unwrap_or_else(|| "a session that is gone by now".to_owned())))
+    Ok(Some(holder.unwrap_or_else(|| "a session that has ended".to_owned())))
 }

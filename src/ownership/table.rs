@@ -153,7 +153,9 @@ fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
         Kind::NamespaceExists,
         format!("this shard has a table {} already, of another collection", name(collection)),
     )
-    .with_hint("Was the router restored from an older backup? The same statement again takes another number."))
+    .with_hint(
+        "The router was probably restored from an older backup. Run the statement again: it then uses another number.",
+    ))
 }
 
 /// Creates or drops the index on `id`.

@@ -94,7 +94,7 @@ mod imp {
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
                 unreachable!("SIGKILL cannot be caught")
             }
-            other => Err(Error::new(Kind::InternalError, format!("fault point {name}: unknown order {other:?}"))),
+            other => Err(Error::new(Kind::InternalError, format!("fault point {name}: unknown action {other:?}"))),
         }
     }
 

@@ -38,8 +38,8 @@ pub struct Change {
 pub(super) fn init_gucs() {
     GucRegistry::define_int_guc(
         c"docshard.shard_timeout",
-        c"How long a shard may say nothing while it is waited for, before it is asked over another connection.",
-        c"If it does not answer there either, the statement ends with an error. 0 waits for ever.",
+        c"Sets how long to wait for a silent shard before it is probed over another connection.",
+        c"If the probe fails, too, the statement ends with an error. 0 means no limit.",
         &SHARD_TIMEOUT,
         0,
         i32::MAX,
@@ -82,7 +82,7 @@ pub(super) fn check(shard: &str) -> Result<()> {
 
 pub(super) fn note_silence(shard: &str, why: &str) {
     if IS_WORKER.get() && RESTING.with_borrow_mut(|resting| resting.hung(shard, why, Instant::now())) {
-        pgrx::log!("docshard worker: shard \"{shard}\" does not answer, and is left alone for a while: {why}");
+        pgrx::log!("docshard worker: shard \"{shard}\" does not answer and is skipped for a while: {why}");
         changed(shard, Some(why));
     }
 }

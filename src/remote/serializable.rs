@@ -33,7 +33,7 @@ pub fn touch(node: Node) -> Result<()> {
             Kind::NotImplemented,
             "a SERIALIZABLE transaction cannot read or write documents of more than one shard",
         )
-        .with_hint("Use REPEATABLE READ, or have what the transaction needs on one shard.")),
+        .with_hint("Use REPEATABLE READ, or keep the documents of such a transaction on one shard.")),
         Some(_) => Ok(()),
         None => {
             NODE.set(Some((transaction, node)));

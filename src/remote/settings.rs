@@ -27,16 +27,19 @@ pub static ON_LOST_WRITES: GucSetting<OnLostWrites> = GucSetting::<OnLostWrites>
 pub fn init_gucs() {
     GucRegistry::define_enum_guc(
         c"docshard.multi_shard_commit",
-        c"How a transaction commits that wrote on several shards of which one allows no prepared transactions.",
-        c"two_phase refuses it; one_by_one commits one shard after the other, so a crash can leave it half done.",
+        c"Sets how a transaction that wrote on several shards commits if one of them allows no prepared transactions.",
+        c"two_phase raises an error; one_by_one commits one shard after the other, so a crash can leave the \
+             transaction partly committed.",
         &MULTI_SHARD_COMMIT,
         GucContext::Userset,
         GucFlags::default(),
     );
     GucRegistry::define_enum_guc(
         c"docshard.on_lost_writes",
-        c"What happens when a shard was promoted without all acknowledged writes, as after a failover to an asynchronous standby.",
-        c"report uses it and names the time range that may be lost; refuse refuses it until docshard.accept_shard().",
+        c"Sets what happens after a shard was promoted without all acknowledged writes, as in a failover to an \
+             asynchronous standby.",
+        c"report uses the shard and reports the time range of writes that may be lost; refuse rejects the shard until \
+             docshard.accept_shard() is called.",
         &ON_LOST_WRITES,
         GucContext::Sighup,
         GucFlags::default(),

@@ -196,7 +196,7 @@ impl Stream {
 
     fn advance(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
         if self.epoch != pool.epoch {
-            return Err(Error::new(Kind::NoSuchTransaction, "the transaction that read from the shard is over"));
+            return Err(Error::new(Kind::NoSuchTransaction, "the transaction that read from the shard has ended"));
         }
         let mut progress = self.progress.borrow_mut();
         match &mut progress.phase {

@@ -135,7 +135,8 @@ fn committed() {
     });
     if !late.is_empty() {
         pgrx::warning!(
-            "the transaction is committed, but shard \"{}\" could not be told yet: its writes there become visible later",
+            "the transaction is committed, but shard \"{}\" could not be reached yet: its writes there become visible \
+             later",
             late.join("\", \"")
         );
     }
@@ -291,8 +292,8 @@ impl Pool {
     fn commit_one_by_one(&mut self) -> Result<()> {
         if MULTI_SHARD_COMMIT.get() != MultiShardCommit::OneByOne {
             return Err(self.cannot_prepare("commit on several shards").with_hint(
-                "Set max_prepared_transactions above 0 there, or docshard.multi_shard_commit to one_by_one here, which \
-                 can leave a transaction half done.",
+                "Set max_prepared_transactions above 0 there, or docshard.multi_shard_commit to one_by_one here, \
+                 which can leave a transaction partly committed.",
             ));
         }
         let _hold = HoldCancel::new();

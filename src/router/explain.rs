@@ -307,7 +307,7 @@ fn reason(collection: &Collection, keys: &KeyRanges, targets: usize) -> String {
     match targets {
         0 => "no document can match the filter".to_owned(),
         _ if keys.is_all() => "the filter does not constrain the shard key: every shard with a chunk".to_owned(),
-        _ => "the filter constrains the shard key: the shards whose chunks meet its bounds".to_owned(),
+        _ => "the filter constrains the shard key: the shards whose chunks overlap its bounds".to_owned(),
     }
 }
 

@@ -63,7 +63,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         };
         if started.elapsed() > PATIENCE || known.as_deref().map_or(Ok(false), is_lost)? {
             return Err(Error::new(Kind::StaleShardVersion, format!("{namespace}: {}", error.message)).with_hint(
-                "A shard does not agree with the catalog. Was it, or the router, restored from a backup? \
+                "A shard and the catalog disagree. One of them may have been restored from a backup. \
                  See docshard.status() and the unfinished rows of docshard.migrations.",
             ));
         }

@@ -46,7 +46,7 @@ fn report(collection: &Collection, most: usize) -> Result<Json> {
         let answer = stream.next_row()?;
         let answer = answer.as_ref().and_then(|row| row.get(0)).unwrap_or_default();
         let answer: Json = serde_json::from_slice(answer)
-            .map_err(|_| Error::new(Kind::OperationFailed, format!("shard \"{shard}\" gave no report")))?;
+            .map_err(|_| Error::new(Kind::OperationFailed, format!("shard \"{shard}\" returned no report")))?;
         while stream.next_row()?.is_some() {}
         let number = |name: &str| answer[name].as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);
         documents += number("documents");

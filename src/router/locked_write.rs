@@ -164,7 +164,9 @@ fn finish(
     };
     let (before, after) = (bytes(BEFORE)?, bytes(AFTER)?);
     if row.i64(MOVES) != 0 {
-        let after = after.as_deref().ok_or_else(|| Error::new(Kind::InternalError, "a document to move was lost"))?;
+        let after = after
+            .as_deref()
+            .ok_or_else(|| Error::new(Kind::InternalError, "the shard did not return the document to be relocated"))?;
         let key = |column| row.get(column).unwrap_or_default().to_vec();
         relocate(collection, destination, key(SKEY), key(ID), after)?;
     }
@@ -191,6 +193,9 @@ fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u
     let statement = Statement { sql, params };
     match writing::write_locked(collection, old, &statement)?.affected {
         1 => Ok(()),
-        n => Err(Error::new(Kind::InternalError, format!("{n} documents were deleted where one was to be moved"))),
+        n => Err(Error::new(
+            Kind::InternalError,
+            format!("{n} documents were deleted under the old shard key instead of one"),
+        )),
     }
 }

@@ -66,7 +66,7 @@ impl RowStream {
     /// Reads the documents packed into a row's first column.
     pub fn packed(row: &ShardRow) -> Result<Self> {
         let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
-            .ok_or_else(|| Error::new(Kind::InternalError, "documents arrived cut off"))?;
+            .ok_or_else(|| Error::new(Kind::InternalError, "malformed packed documents: truncated"))?;
         Ok(RowStream::Packed(Rc::new(Packed { documents, is_foreign: row.is_foreign() }), 0))
     }
 

@@ -169,7 +169,7 @@ fn wait(
 
 /// Makes a process that is part of a deadlock fail. Returns when it has failed, or no longer waits there.
 fn end(pid: i32, waits: &[Wait]) -> Result<()> {
-    pgrx::log!("docshard: process {pid} is to end a deadlock over shards: {}", describe(waits)?);
+    pgrx::log!("docshard: process {pid} was chosen to end a deadlock over several nodes: {}", describe(waits)?);
     if !lock::try_acquire_for_session(Tag::Victim(pid), Mode::Exclusive) {
         return Ok(());
     }

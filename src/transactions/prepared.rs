@@ -55,12 +55,10 @@ fn after(transaction: u32, ended: Ended) {
     };
     match ended {
         Ended::Committed => {
-            pgrx::warning!("the transaction is committed, but {late}: what it wrote there is seen once it has been");
+            pgrx::warning!("the transaction is committed, but {late}: its writes there become visible later");
         }
         Ended::RolledBack => {
-            pgrx::warning!(
-                "the transaction is rolled back, but {late}: what it wrote there stays locked until it has been"
-            );
+            pgrx::warning!("the transaction is rolled back, but {late}: its rows there stay locked until then");
         }
     }
 }

@@ -100,8 +100,8 @@ fn resolve(shard: &Shard) -> Result<u64> {
 fn log_other(shard: &Shard, gid: &str) {
     if LOGGED.with_borrow_mut(|logged| logged.insert((shard.id, gid.to_owned()))) {
         pgrx::log!(
-            "docshard: prepared transaction {gid} at shard \"{}\" is of a router that this one has replaced; whether it was to \
-             be committed is not known here, so an administrator has to end it",
+            "docshard: prepared transaction {gid} at shard \"{}\" belongs to a router that this one has replaced; its \
+             outcome is not known here, so an administrator must end it",
             shard.name
         );
     }

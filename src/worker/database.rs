@@ -39,7 +39,7 @@ type Duty = (&'static str, fn() -> Result<()>);
 const DUTIES: [Duty; 5] = [
     ("", || transactions::resolve_all().map(drop)),
     ("", || migration::sweep().map(drop)),
-    ("dropping what was dropped meanwhile: ", pending_drops::finish),
+    ("completing drops on shards that can be reached again: ", pending_drops::finish),
     ("changing passwords: ", rotation::finish),
     ("", || indexing::sweep().map(drop)),
 ];

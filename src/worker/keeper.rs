@@ -55,8 +55,8 @@ static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 pub(super) fn init() {
     GucRegistry::define_int_guc(
         c"docshard.router_lock_timeout",
-        c"How long another router may hold a shard's lock before this one takes itself for a copy.",
-        c"A holder that has been silent for two thirds of it is gone.",
+        c"Sets how long another router may hold a shard's lock before this one concludes that it is a copy.",
+        c"A holder that has been silent for two thirds of this time is considered dead.",
         &PATIENCE,
         3_000,
         3_600_000,
@@ -162,7 +162,7 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<End>> {
             pgrx::log!("docshard keeper: the lock on shard \"{}\" is held by {holder}", kept.name);
         }
         if let Some(holder) = kept.claim.note(began.elapsed(), answer, patience()) {
-            let reason = format!("another one holds the router's lock on shard \"{}\": {holder}", kept.name);
+            let reason = format!("another router holds the lock on shard \"{}\": {holder}", kept.name);
             return Ok(Some(End::Copy(reason, router.epoch)));
         }
         kept.is_kept = hold(Tag::Kept(shard), kept.is_kept, kept.claim.is_held());

@@ -56,7 +56,7 @@ impl Beat {
             Ok(None) => return,
             Ok(Some(refused)) => refused,
             Err(error) if hung::is_known(&error) => String::new(),
-            Err(error) => format!("counting at shard \"{}\": {}", shard.name, error.message),
+            Err(error) => format!("advancing the counter of shard \"{}\": {}", shard.name, error.message),
         };
         (self.session, self.advancing) = (None, None);
         if !message.is_empty() && self.logged.as_ref() != Some(&message) {

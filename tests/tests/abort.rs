@@ -110,7 +110,7 @@ fn abort_migration_ends_a_move_at_any_step() {
     let id: i64 = cluster.router.value("SELECT max(id) FROM docshard.migrations");
     let answer: Value = cluster.router.value(&format!("SELECT docshard.abort_migration({id})"));
     assert_eq!(answer["aborted"], false, "{answer}");
-    assert!(answer["note"].as_str().is_some_and(|note| note.contains("at its new shard")), "{answer}");
+    assert!(answer["note"].as_str().is_some_and(|note| note.contains("on its new shard")), "{answer}");
 }
 
 #[test]
@@ -131,7 +131,7 @@ fn a_move_that_is_decided_is_completed_by_abort_migration() {
     map.batch_execute("ROLLBACK").unwrap();
     let answer = aborting.join().expect("no panic");
     assert_eq!(answer["aborted"], false, "{answer}");
-    assert!(answer["note"].as_str().is_some_and(|note| note.contains("decided already")), "{answer}");
+    assert!(answer["note"].as_str().is_some_and(|note| note.contains("already decided")), "{answer}");
     moving.join().expect("no panic").expect("the move went through");
     assert_eq!(owner(&cluster.router, 0), "shard1");
     check(&cluster, "after the decision");

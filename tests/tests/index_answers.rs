@@ -148,7 +148,7 @@ fn obeys(client: &mut Client, what: &str, filter: &Value, hint: &Value) -> bool 
             true
         }
         Err(error) => {
-            let reasons = ["which the filter does not demand", "cannot serve the filter"];
+            let reasons = ["which the filter does not require", "cannot be used for the filter"];
             let refused =
                 error.as_db_error().is_some_and(|e| reasons.iter().any(|reason| e.message().contains(reason)));
             assert!(refused, "{what}: {filter}, hint {hint}: {error:?}");

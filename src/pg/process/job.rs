@@ -205,7 +205,7 @@ pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
 fn answer_of(segment: &Segment, title: &str) -> Result<Value> {
     let Some(answer) = segment.answer() else {
         return Err(Error::new(Kind::OperationFailed, format!("the background worker \"{title}\" ended unexpectedly"))
-            .with_hint("The server's log tells why."));
+            .with_hint("The server's log has the reason."));
     };
     let answer: Value = serde_json::from_slice(&answer)
         .map_err(|e| Error::new(Kind::InternalError, format!("a background worker's answer: {e}")))?;

@@ -115,7 +115,7 @@ pub fn set_password(role: &str, verifier: &str) -> Result<()> {
     // PostgreSQL would store any other text as the password itself.
     // SAFETY: reads the text.
     if unsafe { pg_sys::get_password_type(text.as_ptr()) } != pg_sys::PasswordType::PASSWORD_TYPE_SCRAM_SHA_256 {
-        return Err(Error::new(Kind::BadValue, "this is no SCRAM-SHA-256 verifier of a password"));
+        return Err(Error::new(Kind::BadValue, "the value is not a SCRAM-SHA-256 verifier of a password"));
     }
     // SAFETY: complete nodes of the kinds that the function takes; inside a transaction.
     unsafe {

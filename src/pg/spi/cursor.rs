@@ -44,7 +44,7 @@ pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
     // SAFETY: reads backend-local state.
     if unsafe { pg_sys::InSecurityRestrictedOperation() } {
         return Err(Error::new(Kind::Unauthorized, "cannot open a cursor within security-restricted operation")
-            .with_hint("A find with a limit that one batch holds needs no cursor."));
+            .with_hint("Use a find whose limit fits into one batch: it needs no cursor."));
     }
     let options = pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL;
     open_portal(Some(&c_name(name)?), sql, params, options, false).map(drop)

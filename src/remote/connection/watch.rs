@@ -52,5 +52,5 @@ fn deadlock() -> Error {
     let error =
         Error::new(Kind::WriteConflict, "deadlock detected: transactions wait for each other at several shards");
     Error { sqlstate: *b"40P01", ..error }
-        .with_hint("Run the transaction again. The router's log tells who waited for whom.")
+        .with_hint("Run the transaction again. The router's log shows which transactions waited for each other.")
 }

@@ -25,8 +25,8 @@ static NOTABLESCAN: GucSetting<bool> = GucSetting::<bool>::new(false);
 pub fn init() {
     GucRegistry::define_bool_guc(
         c"docshard.notablescan",
-        c"Refuses statements that would have to look at every document of a collection.",
-        c"A filter must give a condition for an index; an empty filter is not refused.",
+        c"Raises an error for statements that would read every document of a collection.",
+        c"The filter must have a condition that an index can answer; an empty filter is allowed.",
         &NOTABLESCAN,
         GucContext::Userset,
         GucFlags::default(),
@@ -96,14 +96,14 @@ impl<'a> IndexRestriction<'a> {
         let Some(index) = index else { return Ok(Self::KeyIndexes) };
         if let Some(partial) = lacking(index, &query.filter) {
             let message = format!(
-                "error processing query: the index {} holds only documents that match {partial}, which the filter does not \
-                 demand",
+                "error processing query: the index {} contains only documents that match {partial}, which the filter \
+                 does not require",
                 index.name
             );
             return Err(Error::new(Kind::NoQueryExecutionPlans, message));
         }
         if !index.keys.has_tree() && index.keys.wanted(&query.filter).is_all() {
-            return Err(no_plan(&format!("the wildcard index {} cannot serve the filter", index.name)));
+            return Err(no_plan(&format!("the wildcard index {} cannot be used for the filter", index.name)));
         }
         Ok(Self::Index(index))
     }
@@ -178,5 +178,5 @@ fn no_plan(message: &str) -> Error {
 
 pub fn refuse_scan(collection: &Collection) -> Error {
     no_plan(&format!("No indexed plans available for {}, and running with 'notablescan'", collection.namespace))
-        .with_hint("Create an index on a field of the filter, or set docshard.notablescan off.")
+        .with_hint("Create an index on a field of the filter, or set docshard.notablescan to off.")
 }

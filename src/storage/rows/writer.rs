@@ -340,7 +340,7 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
         if (*(*rel).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION || (*(*rel).rd_att).natts as usize != DOC + 1 {
             return Err(Error::new(
                 Kind::InternalError,
-                "a collection's table has other columns than docshard gave it",
+                "a collection's table does not have the columns that docshard created",
             ));
         }
         Ok(())
