@@ -1,12 +1,12 @@
-# What the benchmarks have in common: sourced by each, which is named by its first argument, after .ci/lib.sh.
+# Common functions of the benchmarks. Each benchmark sources this after .ci/lib.sh; the first argument is its name.
 # shellcheck shell=bash disable=SC2154
 
 here=$top/bench
 export PATH=$pg_bindir:$PATH PGCONNECT_TIMEOUT=10 PGOPTIONS='-c client_min_messages=warning'
 
-# A folder for this run's files. However it ends, whatever it has started is ended, and the folder removed; then `clean_up` is
-# called, which the benchmark defines before it starts servers. So what goes wrong in the middle of a pipe or of a measurement
-# leaves none behind.
+# A folder for this run's files. At the end, also after an error, all processes that the run has started are ended, the folder is
+# removed, and `clean_up` is called, which the benchmark defines before it starts servers. So an error in a pipe or in a measurement
+# leaves no server running.
 clean_up() { :; }
 work=$(mktemp -d "/tmp/docshard-$1.XXXXXX")
 finish() {
@@ -22,7 +22,7 @@ trap finish EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# positive NUMBERS…: ends the benchmark if one is not.
+# positive NUMBERS…: ends the benchmark if one of them is not positive.
 positive() {
   local number
   for number in "$@"; do
@@ -30,7 +30,7 @@ positive() {
   done
 }
 
-# Tells how far it is.
+# Shows the progress.
 say() { printf '%s  %s\n' "$(date +%T)" "$*" >&2; }
 
 # sql URL PSQL-OPTIONS…

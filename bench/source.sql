@@ -1,8 +1,8 @@
--- The documents that are loaded, and the keys that are asked for; both in the database that clients connect to. Needs
+-- The documents to load and the keys to search for, both in the database that clients connect to. Needs
 -- docs/demo/generate.sql, and the psql variables docs (how many documents) and batch (how many of them are loaded at once).
 CREATE SCHEMA bench;
 
--- Drivers make the _id at the client, so it is part of the document.
+-- Drivers generate the _id, so it is part of the document.
 CREATE UNLOGGED TABLE bench.batches (n int PRIMARY KEY, docs jsonb[] NOT NULL);
 ALTER TABLE bench.batches ALTER docs SET STORAGE EXTERNAL;
 INSERT INTO bench.batches
@@ -11,8 +11,8 @@ FROM generate_series(0, :docs / :batch - 1) AS b,
   demo.messages(b * (:batch / 4), (b + 1) * (:batch / 4) - 1) WITH ORDINALITY AS m (message, i)
 GROUP BY b;
 
--- What a call is about, in the forms that contenders want it, ten calls a row: fetching a row then is no part of what is
--- measured that matters. Random documents; no two runs of a script need the same ones.
+-- The arguments of calls in the contenders' formats, for ten calls in each row, so that fetching rows hardly affects the
+-- measurement. The documents are random; runs of a script need not use the same ones.
 CREATE UNLOGGED TABLE bench.picks (n int PRIMARY KEY, recipient text[], sent text[], author text[], doc text[],
   by_key text[], by_recipient text[], by_author text[]);
 INSERT INTO bench.picks

@@ -1,3 +1,3 @@
--- jsonb's own bytes, which nothing converts or checks: of no use but to see what is left without that.
+-- Casts between jsonb and its bytes, without conversion or check. They only serve to measure the cost of those.
 CREATE CAST (jsonb AS bytea) WITHOUT FUNCTION;
 CREATE CAST (bytea AS jsonb) WITHOUT FUNCTION;

@@ -1,10 +1,10 @@
 /*
- * The least that a router inside PostgreSQL costs: what `setup` compiles and loads into the router's database.
+* The smallest possible router inside PostgreSQL: `setup` compiles it and loads it into the router's database.
  *
  * A backend keeps one libpq connection for each shard, with a wait-event set and with the statements that it has prepared
  * there. A call hashes the recipient, sends one prepared statement in binary form, waits so that a cancel is served, and
- * hands on what comes back. Documents travel as the bytes of jsonb, unchecked. There is no chunk map, no check of who owns
- * what, no filter to read, and nothing ties a shard's transaction to the router's: that is what a real router adds.
+ * returns the answer. Documents travel as the bytes of jsonb, unchecked. There is no chunk map, no ownership check and no
+ * filter, and a shard's transaction is independent of the router's: a real router adds all of that.
  */
 #include "postgres.h"
 
@@ -40,7 +40,7 @@ typedef enum Statement
 	STATEMENTS
 } Statement;
 
-/* The casts between jsonb and bytea are `setup`'s: they change nothing but the type. */
+/* `setup` creates the casts between jsonb and bytea: they change only the type. */
 static const char *const texts[STATEMENTS] = {
 	[POINT_FIND] = "SELECT doc::bytea FROM inbox WHERE recipient = $1::text AND sent = $2::text LIMIT 1",
 	[INBOX_VIEW] = "SELECT doc::bytea FROM inbox WHERE recipient = $1::text ORDER BY sent DESC LIMIT 20",
@@ -57,7 +57,7 @@ static const char *const texts[STATEMENTS] = {
 #define MOST_SHARDS 64
 #define MOST_PARAMETERS 4
 
-/* How many documents a list has at most: the limit of INBOX_VIEW and SCATTER. */
+/* The largest number of documents in a result: the limit of INBOX_VIEW and SCATTER. */
 #define LIMIT 20
 
 typedef struct Shard
@@ -72,7 +72,7 @@ typedef struct Shard
 static Shard shards[MOST_SHARDS];
 static int	shard_count = 0;
 
-/* Closes what waits for an answer: the only thing to do with it after an ERROR. */
+/* Closes connections that wait for an answer: after an ERROR they cannot be used. */
 static void
 abandon(void)
 {
@@ -140,12 +140,12 @@ shard_of(text *recipient)
 	return &shards[hash % shards_known()];
 }
 
-/* Once a backend and shard, and the only waiting that serves no cancel. */
+/* Connects, once for each backend and shard. This is the only wait that serves no cancel. */
 static void
 open_connection(Shard *shard)
 {
 	const char *const keywords[] = {"dbname", "options", NULL};
-	/* As docshard's connections: one plan for all parameters, and no parallel workers where shards share processors. */
+	/* Like docshard's connections: one plan for all parameters, and no parallel workers if shards share processors. */
 	const char *const values[] = {
 		shard->url, "-c plan_cache_mode=force_generic_plan -c max_parallel_workers_per_gather=0", NULL
 	};
@@ -195,7 +195,7 @@ send_statement(Shard *shard, Statement statement, int count, bytea *const *param
 		fail(shard, NULL);
 }
 
-/* Waits for the answer, which the caller clears. */
+/* Waits for the answer and returns it. The caller clears it. */
 static PGresult *
 receive(Shard *shard)
 {
@@ -292,7 +292,7 @@ clear_lists(void *arg)
 		PQclear(lists->results[i]);
 }
 
-/* Is the row that comes next of the one list before that of the other? `sent` has the same number of characters always. */
+/* True if the next row of one list precedes that of the other. `sent` always has the same length. */
 static bool
 comes_before(Lists *lists, int one, int other)
 {
@@ -300,7 +300,7 @@ comes_before(Lists *lists, int one, int other)
 				  PQgetvalue(lists->results[other], lists->next[other], 1)) > 0;
 }
 
-/* The documents that shards from `first` to `last` have for a statement with one parameter. */
+/* Returns the documents of the shards `first` to `last` for a statement with one parameter. */
 static Datum
 documents(FunctionCallInfo fcinfo, Statement statement, int first, int last)
 {
@@ -392,7 +392,7 @@ count_liked(PG_FUNCTION_ARGS)
 	PG_RETURN_INT64(count_by(FILTER_COUNT));
 }
 
-/* How many rows a statement at one shard, a transaction there, has written. */
+/* Runs a statement at one shard, as a transaction there; returns how many rows it has written. */
 static Datum
 write_at(Shard *shard, Statement statement, int count, bytea *const *parameters)
 {
@@ -436,7 +436,7 @@ shard_number(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(shard_of(PG_GETARG_TEXT_PP(0)) - shards);
 }
 
-/* load(shard int4, docs bytea[]) RETURNS int4: begins to; `loaded` waits. */
+/* load(shard int4, docs bytea[]) RETURNS int4: starts to load documents; `loaded` waits. */
 PG_FUNCTION_INFO_V1(load);
 Datum
 load(PG_FUNCTION_ARGS)
@@ -450,7 +450,7 @@ load(PG_FUNCTION_ARGS)
 	PG_RETURN_INT32(shard);
 }
 
-/* loaded(shards int4[]) RETURNS int8: waits for all that `load` has begun. */
+/* loaded(shards int4[]) RETURNS int8: waits until all started loads have ended. */
 PG_FUNCTION_INFO_V1(loaded);
 Datum
 loaded(PG_FUNCTION_ARGS)
