@@ -1,4 +1,4 @@
-# What there is to do with docshard; the work is in .ci/ and docs/demo/. Needs Debian 12 or newer, or PostgreSQL 15, 17 or 18
+# The targets of docshard; the scripts are in .ci/ and docs/demo/. Needs Debian 12 or newer, or PostgreSQL 15, 17 or 18
 # with its server headers. PG=18 chooses a version; PG_BINDIR=… or PG_CONFIG=… names an installation.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help

@@ -1,11 +1,11 @@
-# Clean Debians in folders, to test what this machine's own release has not. Sourced by root, after lib.sh.
+# Clean Debians in folders, for tests that this machine's own release cannot run. Sourced by root, after lib.sh.
 # shellcheck shell=bash disable=SC2034
 
 chroots=${CACHE:-$top/.chroots}
 mkdir -p "$chroots"
 chroots=$(cd "$chroots" && pwd)
 
-# This machine's own release. Debian's sid calls itself by the name of the next release: then SUITE names it.
+# This machine's own release. Debian's sid reports the name of the next release; set SUITE there.
 own_suite=${SUITE:-$(. /etc/os-release && echo "${VERSION_CODENAME:-}")}
 
 # Makes FOLDER a minimal Debian of the release SUITE, unless it exists: make_debian SUITE FOLDER
@@ -17,9 +17,9 @@ make_debian() {
   command -v debootstrap >/dev/null || apt-get install -y -q debootstrap
   rm -rf "$folder.new"
   debootstrap --variant=minbase "$suite" "$folder.new" "$mirror"
-  # The lists of a mirror that is a copy may have expired.
+  # The package lists of a mirror's copy may have expired.
   echo 'Acquire::Check-Valid-Until "false";' > "$folder.new/etc/apt/apt.conf.d/90docshard"
-  # Packages start no services here, and make no cluster on port 5432.
+  # Packages must not start services, nor create a cluster on port 5432.
   printf '#!/bin/sh\nexit 101\n' > "$folder.new/usr/sbin/policy-rc.d"
   chmod +x "$folder.new/usr/sbin/policy-rc.d"
   mkdir -p "$folder.new/etc/postgresql-common"

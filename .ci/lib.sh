@@ -1,4 +1,4 @@
-# Shared by the scripts of this folder and of docs/demo: where things are, and how PostgreSQL's programs are run.
+# Shared by the scripts of this folder and of docs/demo: paths, and functions that run PostgreSQL's programs.
 # Source it; it defines names and functions, and chooses the version of PostgreSQL.
 # shellcheck shell=bash disable=SC2034
 
@@ -8,11 +8,11 @@ pg_supported=(18 17 15)
 cargo_pgrx_version=0.18.1
 rust_minimum=1.95
 
-# cargo-pgrx keeps its configuration in the project, so that a user's ~/.pgrx is never touched; and a cargo-pgrx of the
-# right version may have been put beside it. Cargo looks for subcommands in the order of PATH if its own folder is in it.
+# cargo-pgrx has its configuration in the project, so that a user's ~/.pgrx is never changed. A cargo-pgrx of the required
+# version may be installed there. Cargo searches for subcommands in the order of PATH if its own folder is in it.
 export PGRX_HOME=$top/.pgrx
 export PATH=$top/.pgrx/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
-# pgrx-tests panics without it, and containers often lack it.
+# pgrx-tests panics without USER, and containers often lack it.
 USER=${USER:-$(id -un)}
 export USER
 
@@ -64,7 +64,7 @@ choose_pg() {
   if [ -n "$pg_major" ] && ! supported "$pg_major"; then
     die "docshard does not support PostgreSQL $pg_major, only ${pg_supported[*]}"
   fi
-  # What .ci/package builds for this version.
+  # The files that .ci/package builds for this version.
   package_dir=$top/target/package/$pg_major
 }
 
@@ -86,8 +86,8 @@ as_pg() {
   fi
 }
 
-# Makes FOLDER and prints where to keep what servers must reach. That is FOLDER itself, except for root in a place that
-# the user postgres cannot enter (such as a clone in /root): then a folder of our own in /var/tmp, to which FOLDER/var
+# Creates FOLDER and prints the folder for files that servers must reach. That is FOLDER itself, unless root runs this in a place
+# that the user postgres cannot enter (such as a clone in /root): then it is a new folder in /var/tmp, to which FOLDER/var
 # points.
 server_folder() {
   local folder=$1 other
@@ -99,8 +99,8 @@ server_folder() {
   fi
   other=/var/tmp/docshard-$(id -u)-$(cksum <<<"$folder" | cut -d' ' -f1)
   mkdir -p "$other"
-  # Anybody may create names in /var/tmp: take the folder only if it is ours, and not a link to something else.
-  if [ ! -O "$other" ] || [ -L "$other" ]; then die "$other belongs to somebody else: remove it"; fi
+  # Any user may create files in /var/tmp: use the folder only if it belongs to this user and is no link.
+  if [ ! -O "$other" ] || [ -L "$other" ]; then die "$other belongs to another user: remove it"; fi
   chmod 755 "$other"
   ln -sfn "$other" "$folder/var"
   echo "$other"
@@ -119,8 +119,8 @@ postmaster_pid() {
   is_postmaster "$pid" "$data" && echo "$pid"
 }
 
-# A new folder for the tests' servers, which make thousands of files each: in memory, if there is plenty, as that takes a
-# fraction of the time.
+# Creates a folder for the tests' servers, which create thousands of files each. It is in memory if there is enough of it, which
+# is much faster.
 servers_folder() {
   local room memory folder parent=/tmp
   room=$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)
@@ -132,13 +132,13 @@ servers_folder() {
   echo "$folder"
 }
 
-# The lints, which see the code of all tests: lint [CARGO-OPTION…]
+# Runs the lints over all code, including tests: lint [CARGO-OPTION…]
 lint() {
   cargo clippy "$@" --workspace --all-targets --no-default-features \
     --features "docshard/pg$pg_major,docshard/pg_test,docshard/fault_points,docshard-tests/fault_points" -- -D warnings
 }
 
-# Keeps how many seconds a part of the tests took, for `make test-parts`: took PART SECONDS
+# Stores how many seconds a part of the tests took, for `make test-parts`: took PART SECONDS
 took() {
   mkdir -p "$top/target/test-times"
   echo "$2" > "$top/target/test-times/$1"
