@@ -1,7 +1,7 @@
 //! Chunk maps and targeting, held against looking at every chunk and every document.
 
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap};
-use docshard_core::cluster::targeting::{exact_key, key_ranges, key_tells_all};
+use docshard_core::cluster::targeting::{exact_key, key_decides, key_ranges};
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
@@ -160,7 +160,7 @@ proptest! {
             let bytes = write::value(&ext_json::from_json(&document).unwrap()).unwrap();
             let raw = raw::document(&bytes).unwrap();
             let key = pattern.key_of(raw).unwrap();
-            if exact.as_ref() == Some(&key) && key_tells_all(&pattern, &parsed, false) {
+            if exact.as_ref() == Some(&key) && key_decides(&pattern, &parsed, false) {
                 prop_assert!(parsed.matches(raw), "{} does not match {}", document, filter);
             }
             if parsed.matches(raw) {
@@ -277,7 +277,7 @@ fn a_document_that_holds_the_key_gives_it() {
 }
 
 #[test]
-fn a_key_tells_all_of_equalities() {
+fn a_key_decides_of_equalities() {
     for (case, told) in [
         (json!({"pattern": {"a": 1, "b.c": 1}, "filter": {"a": 1, "b.c": "x"}}), true),
         (json!({"pattern": {"a": 1, "b": 1}, "filter": {"$and": [{"a": {"$eq": true}}, {"b": null}]}}), true),
@@ -290,10 +290,10 @@ fn a_key_tells_all_of_equalities() {
         (json!({"pattern": {"a": 1}, "filter": {"a": 1, "$expr": {"$eq": ["$b", 1]}}}), false),
     ] {
         let (pattern, filter) = parsed(case.clone());
-        assert_eq!(key_tells_all(&pattern, &filter, true), told, "{case}");
+        assert_eq!(key_decides(&pattern, &filter, true), told, "{case}");
     }
     let (pattern, filter) = parsed(json!({"pattern": {"a": 1}, "filter": {"a": 1, "_id": {"$gt": 5}}}));
-    assert!(!key_tells_all(&pattern, &filter, false));
+    assert!(!key_decides(&pattern, &filter, false));
 }
 
 #[test]
@@ -331,7 +331,7 @@ fn what_a_key_tells_matches() {
         for stored in &values {
             let bytes = write::value(&ext_json::from_json(&json!({"a": stored})).unwrap()).unwrap();
             let document = raw::document(&bytes).unwrap();
-            if key_tells_all(&pattern, &filter, false) && exact == pattern.key_of(document).ok() {
+            if key_decides(&pattern, &filter, false) && exact == pattern.key_of(document).ok() {
                 told += 1;
                 assert!(filter.matches(document), "{stored} does not match {wanted}");
             }

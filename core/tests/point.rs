@@ -4,7 +4,7 @@ mod common;
 
 use common::{any_value, object, scalar};
 use docshard_core::cluster::targeting::point::{Point, of_text};
-use docshard_core::cluster::targeting::{exact_key, key_tells_all};
+use docshard_core::cluster::targeting::{exact_key, key_decides};
 use docshard_core::query::filter::Filter;
 use docshard_core::values::key::KeyPattern;
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn analysed(pattern: &KeyPattern, filter: &Filter) -> Option<Point> {
         true => id.as_ref().map(|_| Vec::new()),
         false => exact_key(pattern, filter),
     };
-    skey.filter(|_| key_tells_all(pattern, filter, id.is_some())).map(|skey| Point { skey, id })
+    skey.filter(|_| key_decides(pattern, filter, id.is_some())).map(|skey| Point { skey, id })
 }
 
 fn value() -> impl Strategy<Value = Json> {

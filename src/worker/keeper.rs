@@ -109,7 +109,7 @@ pub(super) fn run(database: Oid) {
             Ok(Some(End::Copy(reason, epoch))) => return become_copy(&reason, epoch),
             Err(error) => log_once(&mut logged, &error.message),
         }
-        let free = !shards.values().any(|kept| kept.claim.is_in_the_way());
+        let free = !shards.values().any(|kept| kept.claim.blocks_router());
         is_free = hold(FREE, is_free, free);
         let is_new = |kept: &Kept| kept.session.is_none() && kept.due.is_none();
         process::sleep(if shards.values().any(is_new) { Duration::from_millis(1) } else { BEAT });
@@ -158,7 +158,7 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<End>> {
         if kept.claim.is_held() && answer != Answer::Held {
             pgrx::log!("docshard keeper: the lock on shard \"{}\" is lost", kept.name);
         }
-        if let (Answer::Taken(holder), false) = (&answer, kept.claim.is_in_the_way()) {
+        if let (Answer::Taken(holder), false) = (&answer, kept.claim.blocks_router()) {
             pgrx::log!("docshard keeper: the lock on shard \"{}\" is held by {holder}", kept.name);
         }
         if let Some(holder) = kept.claim.note(began.elapsed(), answer, patience()) {

@@ -3,7 +3,7 @@
 //! INVARIANT: the chunks cover every key: the first starts at the pattern's lowest bound, each ends where the next
 //! starts, the last has no upper end. A map that breaks it cannot be made.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 use crate::values::key::{KeyRange, KeyRanges};
 use std::cmp::Ordering;
 
@@ -21,7 +21,7 @@ pub struct Chunk {
     pub shard: ShardId,
 }
 
-/// A target of a statement: a shard, and the parts of the wanted ranges that it owns.
+/// A target of a statement: a shard, and the ranges that touch its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// the shard
@@ -112,7 +112,7 @@ impl ChunkMap {
         self.chunk(self.position(key))
     }
 
-    /// Who owns a key.
+    /// The owner of a key.
     pub fn owner(&self, key: &[u8]) -> ShardId {
         self.owner_at(self.position(key))
     }
@@ -131,7 +131,7 @@ impl ChunkMap {
         &self.bounds[start..self.ends[at] as usize]
     }
 
-    /// How many chunks have a lower bound of which this holds: as with `slice::partition_point`, those come first.
+    /// The number of chunks whose lower bounds satisfy the predicate; as for `slice::partition_point`, these come first.
     fn count_while(&self, holds: impl Fn(&[u8]) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());
         while low < high {
@@ -173,32 +173,26 @@ impl ChunkMap {
         {
             return vec![Target { shard: self.owner_at(at), ranges: ranges.clone(), chunks: 1 }];
         }
-        let spans: Vec<(usize, usize)> = ranges.as_slice().iter().map(|range| self.span(range)).collect();
-        let touched: usize = spans.iter().map(|(start, end)| end - start).sum();
-        let mut tally = Tally::new(touched, self.owners.len());
+        let mut touched = vec![Touched::default(); self.owners.len()];
         let mut counted = 0;
-        for (number, (range, &(start, end))) in ranges.as_slice().iter().zip(&spans).enumerate() {
-            for (chunk, &owner) in self.owner_of.iter().enumerate().take(end).skip(start) {
-                let entry = tally.of(owner as usize);
+        for (number, range) in ranges.as_slice().iter().enumerate() {
+            let (start, end) = self.span(range);
+            for chunk in start..end {
+                let owner = &mut touched[self.owner_of[chunk] as usize];
                 // Ranges come in order, so only the last chunk of one can be touched again by the next.
-                if chunk >= counted {
-                    entry.chunks += 1;
-                }
-                if entry.last_range != Some(number) {
-                    entry.last_range = Some(number);
-                    entry.ranges.push(range.clone());
+                owner.chunks += usize::from(chunk >= counted);
+                if owner.last_range.replace(number) != Some(number) {
+                    owner.ranges.push(range.clone());
                 }
             }
             counted = counted.max(end);
         }
-        let mut entries = tally.entries;
-        entries.sort_unstable_by_key(|entry| entry.owner);
-        entries
-            .into_iter()
-            .map(|entry| Target {
-                shard: self.owners[entry.owner].0,
-                ranges: KeyRanges::new(entry.ranges),
-                chunks: entry.chunks,
+        let owners = self.owners.iter().zip(touched).filter(|(_, touched)| touched.chunks > 0);
+        owners
+            .map(|(&(shard, _), Touched { ranges, chunks, .. })| Target {
+                shard,
+                ranges: KeyRanges::new(ranges),
+                chunks,
             })
             .collect()
     }
@@ -209,7 +203,16 @@ impl ChunkMap {
     }
 }
 
-/// A map under way.
+/// What ranges touch of one owner's chunks.
+#[derive(Clone, Default)]
+struct Touched {
+    ranges: Vec<KeyRange>,
+    /// the number of the last of them
+    last_range: Option<usize>,
+    chunks: usize,
+}
+
+/// A map that is being built.
 #[derive(Default)]
 struct Builder {
     bounds: Vec<u8>,
@@ -300,45 +303,5 @@ impl Builder {
 }
 
 fn flaw(what: &str) -> Error {
-    Error::new(Kind::InternalError, format!("The chunk map has {what}"))
-}
-
-/// What is known of one touched owner.
-struct Entry {
-    owner: usize,
-    ranges: Vec<KeyRange>,
-    last_range: Option<usize>,
-    chunks: usize,
-}
-
-/// The touched owners: few are searched for, many are looked up in a table.
-struct Tally {
-    entries: Vec<Entry>,
-    table: Vec<usize>,
-}
-
-impl Tally {
-    /// Up to this many touched chunks a table of all owners costs more than searching.
-    const FEW: usize = 16;
-
-    fn new(touched: usize, owners: usize) -> Self {
-        let table = if touched > Self::FEW { vec![usize::MAX; owners] } else { Vec::new() };
-        Self { entries: Vec::new(), table }
-    }
-
-    fn of(&mut self, owner: usize) -> &mut Entry {
-        let known = match self.table.get(owner) {
-            Some(&position) => (position != usize::MAX).then_some(position),
-            None => self.entries.iter().position(|entry| entry.owner == owner),
-        };
-        let position = known.unwrap_or_else(|| {
-            self.entries.push(Entry { owner, ranges: Vec::new(), last_range: None, chunks: 0 });
-            let position = self.entries.len() - 1;
-            if let Some(slot) = self.table.get_mut(owner) {
-                *slot = position;
-            }
-            position
-        });
-        &mut self.entries[position]
-    }
+    error!(Kind::InternalError, "The chunk map has {what}")
 }

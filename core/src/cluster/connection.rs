@@ -1,28 +1,28 @@
-//! The state of a router's cached connection to a shard: what the shard's transaction is, what is unanswered, and whether the
+//! The state of a router's cached connection to a shard: the shard's transaction, unanswered statements, and whether the
 //! connection can be used. Pure, so that every transition is tested without a server.
 //!
 //! ```text
-//! None ──► Implicit ──► Open ──► None           a pipeline without end becomes a block, or is being committed
+//! None ──► Implicit ──► Open ──► None           an open pipeline becomes a block, or commits
 //!   │          └──────► RolledBack ──► None     an error ends it
 //!   └────────────────► Open ──► None            BEGIN, savepoints
 //! ```
 //!
 //! # Invariants
 //! - The depth is what the shard has confirmed: 0 outside a transaction, 1 in it, n + 1 with n savepoints.
-//! - Who has written is at a depth above 0.
-//! - A broken connection is never used again, and awaits nothing; its transaction stays, so that a commit sees it.
+//! - A transaction that has written has a depth above 0.
+//! - A broken connection is never used again and awaits no answer; its transaction stays, so that a commit fails.
 
 /// The shard's transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Transaction {
     None,
-    /// what was sent since the last synchronisation point of a pipeline, which stays open; no block
+    /// the statements since the last synchronisation point of an open pipeline, outside a transaction block
     Implicit {
-        /// the shard has answered something
+        /// the shard has answered a statement
         confirmed: bool,
         wrote: bool,
     },
-    /// a block; or an implicit transaction whose end was sent
+    /// a transaction block, or an implicit transaction whose synchronisation point was sent
     Open {
         depth: i32,
         wrote: bool,
@@ -32,16 +32,16 @@ enum Transaction {
     /// an error has rolled an implicit transaction back
     RolledBack {
         depth: i32,
-        /// it had written before: the local one must not commit
+        /// it had written before, so the local transaction must not commit
         void: bool,
     },
 }
 
-/// What is under way, beside the answers to a batch.
+/// What the connection is in the middle of, apart from awaiting answers to a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
     None,
-    /// the batch in flight may get further statements; its end has not been sent
+    /// the batch in flight may get further statements; its synchronisation point has not been sent
     Feeding,
     /// a text command is unanswered
     Text,
@@ -90,12 +90,12 @@ impl ConnectionState {
         }
     }
 
-    /// True if the transaction is a pipeline without end.
+    /// True if the transaction is an open pipeline.
     pub const fn is_implicit(&self) -> bool {
         matches!(self.transaction, Transaction::Implicit { .. })
     }
 
-    /// True if what had been written was rolled back by an error.
+    /// True if an error has rolled writes back.
     pub const fn is_void(&self) -> bool {
         matches!(self.transaction, Transaction::RolledBack { void: true, .. })
     }
@@ -110,7 +110,7 @@ impl ConnectionState {
         self.activity == Activity::Text
     }
 
-    /// True if something is unanswered, or has yet to be sent; `awaited`: answers to a batch are.
+    /// True if a statement is unanswered or a synchronisation point is due; `awaited`: answers to a batch are due.
     pub fn is_busy(&self, awaited: bool) -> bool {
         !self.is_broken() && (awaited || matches!(self.activity, Activity::Text | Activity::SyncDue))
     }
@@ -120,17 +120,17 @@ impl ConnectionState {
         self.link == Link::Refused
     }
 
-    /// True if it is never to be used again.
+    /// True if the connection must not be used again.
     pub fn is_broken(&self) -> bool {
         self.link == Link::Broken
     }
 
-    /// True if it is to be closed as soon as no transaction needs it.
+    /// True if the connection is to be closed as soon as no transaction needs it.
     pub fn is_to_be_closed(&self) -> bool {
         matches!(self.link, Link::Doomed | Link::Broken)
     }
 
-    /// It is to be closed as soon as no transaction needs it.
+    /// Marks the connection to be closed as soon as no transaction needs it.
     pub fn doom(&mut self) {
         self.link = self.link.max(Link::Doomed);
     }
@@ -140,33 +140,33 @@ impl ConnectionState {
         self.link = self.link.max(Link::Refused);
     }
 
-    /// It is never used again; what was unanswered stays so.
+    /// Marks the connection as broken. The activity stays.
     pub fn set_broken(&mut self) {
         self.link = Link::Broken;
     }
 
-    /// It is unusable, and nothing more comes. The transaction stays.
+    /// The connection is lost: no more answers arrive. The transaction stays.
     pub fn break_down(&mut self) {
         self.link = Link::Broken;
         self.activity = Activity::None;
         self.end_pipeline();
     }
 
-    /// A batch is sent that is an implicit transaction, or a part of one.
+    /// A batch is sent outside a transaction block.
     pub fn begin_implicit(&mut self) {
         if !self.is_implicit() {
             self.transaction = Transaction::Implicit { confirmed: false, wrote: false };
         }
     }
 
-    /// Makes a block of an implicit transaction; false if there is none. `BEGIN` is sent for it.
+    /// Turns an implicit transaction into a block, for which `BEGIN` is sent; false if there is none.
     pub fn make_block(&mut self) -> bool {
         let Transaction::Implicit { wrote, .. } = self.transaction else { return false };
         self.transaction = Transaction::Open { depth: 1, wrote, release_from: None };
         true
     }
 
-    /// The synchronisation point of an implicit transaction is sent, which ends it.
+    /// The synchronisation point is sent, which ends an implicit transaction.
     pub fn end_pipeline(&mut self) {
         if let Transaction::Implicit { confirmed, wrote } = self.transaction {
             self.transaction = match confirmed {
@@ -176,7 +176,7 @@ impl ConnectionState {
         }
     }
 
-    /// An error rolls an implicit transaction back, if there is one: tells that. `fresh`: nothing had been written before.
+    /// An error rolls an implicit transaction back; false if there is none. `fresh`: the transaction had not written before.
     pub fn roll_back_implicit(&mut self, fresh: bool) -> bool {
         if !self.is_implicit() {
             return false;
@@ -188,12 +188,12 @@ impl ConnectionState {
         true
     }
 
-    /// The synchronisation point has yet to be sent.
+    /// The synchronisation point is due.
     pub fn set_sync_due(&mut self) {
         self.activity = Activity::SyncDue;
     }
 
-    /// True if the synchronisation point has yet to be sent; it is now.
+    /// True if the synchronisation point was due; the caller sends it.
     pub fn take_sync_due(&mut self) -> bool {
         self.take(Activity::SyncDue)
     }
@@ -230,7 +230,7 @@ impl ConnectionState {
         }
     }
 
-    /// The savepoint from which on they are released with what is sent now.
+    /// The first savepoint to be released with the next statement.
     pub fn take_release(&mut self) -> Option<i32> {
         match &mut self.transaction {
             Transaction::Open { release_from, .. } => release_from.take(),
@@ -243,14 +243,14 @@ impl ConnectionState {
         self.release_from().is_some()
     }
 
-    /// The savepoint of this level belongs to a committed subtransaction.
+    /// The savepoint of this level belongs to a committed subtransaction, and is released later.
     pub fn outlived(&mut self, level: i32) {
         if let Transaction::Open { release_from, .. } = &mut self.transaction {
             *release_from = Some(release_from.map_or(level, |from| from.min(level)));
         }
     }
 
-    /// The subtransaction of this level has committed. The next statement that is sent releases its savepoint first.
+    /// The subtransaction of this level has committed. The next statement releases its savepoint first.
     pub fn commit_sub(&mut self, level: i32) {
         if self.depth() >= level {
             self.outlived(level);
@@ -258,7 +258,7 @@ impl ConnectionState {
         }
     }
 
-    /// The subtransaction of this level is rolled back: savepoints in it go with it.
+    /// The subtransaction of this level is rolled back, and with it the savepoints inside.
     pub fn abort_sub(&mut self, level: i32) {
         if let Transaction::Open { release_from, .. } = &mut self.transaction {
             *release_from = release_from.filter(|from| *from < level);
@@ -276,12 +276,12 @@ impl ConnectionState {
         }
     }
 
-    /// Statements follow that belong to the batch.
+    /// More statements of the batch follow.
     pub fn begin_feed(&mut self) {
         self.activity = Activity::Feeding;
     }
 
-    /// No statement follows; false if none was expected.
+    /// The batch is complete; false if no more statements were expected.
     pub fn end_feed(&mut self) -> bool {
         self.take(Activity::Feeding)
     }
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_connection_goes_on_to_the_end_of_its_batch() {
+    fn a_refused_connection_breaks_at_the_end_of_its_batch() {
         let mut state = ConnectionState::NEW;
         state.doom();
         assert!(state.is_to_be_closed());

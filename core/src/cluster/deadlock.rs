@@ -1,37 +1,38 @@
-//! Deadlocks over several nodes: circles of processes that wait for each other, of which no node sees all. PostgreSQL finds
-//! those that lie on one node.
+//! Deadlocks over several nodes: cycles of processes that wait for each other, which no single node sees completely. PostgreSQL
+//! itself resolves those within one node.
 
 use crate::cluster::chunk_map::ShardId;
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A process that holds locks, or waits for one. All that a router's process does at shards is done by itself.
+/// A process that holds locks, or waits for one. A router's backend and its sessions at shards count as one process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
-    /// the shard that it is at, if it is no process of the router's
+    /// the shard where it runs; None for a backend of the router and its sessions at shards
     pub shard: Option<ShardId>,
-    /// its number there
+    /// its process ID there
     pub pid: i32,
 }
 
-/// One waits for another.
+/// An edge of the wait-for graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wait {
-    /// who waits
+    /// the process that waits
     pub waiter: Process,
-    /// for whom
+    /// the process that it waits for
     pub blocker: Process,
-    /// the shard where that is; None: at the router
+    /// the shard of the lock; None: the router
     pub at: Option<ShardId>,
-    /// since when, in microseconds by the clock there. A process that goes on and waits again does so since another time: who
-    /// is twice seen to wait since then has not gone on in between.
+    /// the start of the wait, in microseconds by the clock there. Two observations with the same start are of one uninterrupted
+    /// wait.
     pub since: i64,
 }
 
-/// The waits of each deadlock over several nodes. Of one that lies on a single node that node will tell.
+/// The waits of each deadlock over several nodes. One within a single node is left to that node's PostgreSQL.
 ///
-/// RULE: waits that were all there at one moment. Nobody in a deadlock goes on by itself, as each waits for another one in it.
+/// RULE: `waits` all existed at one moment. A deadlock among them never resolves by itself, since each of its processes waits for
+/// another one in it.
 pub fn deadlocks(waits: &BTreeSet<Wait>) -> Vec<Vec<Wait>> {
     let graph: DiGraphMap<Process, ()> = waits.iter().map(|wait| (wait.waiter, wait.blocker)).collect();
     tarjan_scc(&graph)
@@ -41,15 +42,15 @@ pub fn deadlocks(waits: &BTreeSet<Wait>) -> Vec<Vec<Wait>> {
             let within = |wait: &&Wait| members.contains(&wait.waiter) && members.contains(&wait.blocker);
             waits.iter().filter(within).copied().collect::<Vec<_>>()
         })
-        .filter(|circle| circle.first().is_some_and(|first| circle.iter().any(|wait| wait.at != first.at)))
+        .filter(|cycle| cycle.first().is_some_and(|first| cycle.iter().any(|wait| wait.at != first.at)))
         .collect()
 }
 
-/// Whose transaction is to end so that a deadlock does: of the router's processes in it the one that began last. `begun` says
-/// when those did whose transactions are known.
+/// The process whose transaction is to be cancelled to resolve a deadlock: the router's backend in it that began last. `begun` has
+/// the start of each known transaction.
 ///
-/// One that waits at the router, too, cannot be told. If all do, either each does for another one in the deadlock, and then
-/// some are a circle there, which PostgreSQL finds; or somebody does for one who will go on.
+/// A backend that also waits at the router cannot be cancelled remotely, so it is never the victim. If all wait there, either they
+/// form a cycle within the router, which PostgreSQL resolves, or one of them waits for a process outside the deadlock, which ends.
 pub fn victim(deadlock: &[Wait], waits: &BTreeSet<Wait>, begun: &BTreeMap<i32, i64>) -> Option<i32> {
     let is_here = |process| waits.iter().any(|wait| wait.waiter == process && wait.at.is_none());
     deadlock
@@ -66,7 +67,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn process(number: i32) -> Process {
-        // Above 9, someone who is at a shard only.
+        // Numbers above 9 are processes of shards.
         if number < 10 {
             Process { shard: None, pid: number }
         } else {
@@ -85,14 +86,14 @@ mod tests {
     }
 
     #[test]
-    fn circles_over_nodes_are_deadlocks() {
-        let circle = waits(&[(1, 2, Some(1)), (2, 1, Some(2))]);
+    fn cycles_over_nodes_are_deadlocks() {
+        let cycle = waits(&[(1, 2, Some(1)), (2, 1, Some(2))]);
         let others = waits(&[(3, 1, Some(1)), (1, 4, Some(2)), (5, 6, None)]);
-        assert_eq!(deadlocks(&circle), vec![circle.iter().copied().collect::<Vec<_>>()]);
+        assert_eq!(deadlocks(&cycle), vec![cycle.iter().copied().collect::<Vec<_>>()]);
         assert_eq!(deadlocks(&others), Vec::<Vec<Wait>>::new());
-        let all = circle.union(&others).copied().collect();
-        assert_eq!(deadlocks(&all), deadlocks(&circle));
-        // On one node; with the router as the other; by way of somebody whom only a shard knows; two at once.
+        let all = cycle.union(&others).copied().collect();
+        assert_eq!(deadlocks(&all), deadlocks(&cycle));
+        // On one node; with the router as the other; through a process that only a shard knows; two at once.
         assert_eq!(deadlocks(&waits(&[(1, 2, Some(1)), (2, 1, Some(1))])).len(), 0);
         assert_eq!(deadlocks(&waits(&[(1, 2, Some(1)), (2, 1, None)])).len(), 1);
         assert_eq!(deadlocks(&waits(&[(1, 10, Some(1)), (10, 2, Some(1)), (2, 1, Some(2))])).len(), 1);
@@ -100,19 +101,19 @@ mod tests {
     }
 
     #[test]
-    fn who_began_last_is_the_victim() {
+    fn the_process_that_began_last_is_the_victim() {
         let begun = BTreeMap::from([(1, 100), (2, 300), (3, 200)]);
         let all = waits(&[(1, 2, Some(1)), (2, 3, None), (3, 1, Some(2)), (4, 1, Some(1))]);
-        let circle = &deadlocks(&all)[0];
-        assert_eq!(victim(circle, &all, &begun), Some(3), "2 waits at the router, and cannot be told");
+        let cycle = &deadlocks(&all)[0];
+        assert_eq!(victim(cycle, &all, &begun), Some(3), "2 waits at the router, and cannot be cancelled");
         let all = waits(&[(1, 2, Some(1)), (2, 3, Some(2)), (3, 1, Some(2)), (3, 5, None)]);
-        assert_eq!(victim(&deadlocks(&all)[0], &all, &begun), Some(2), "so does 3, though for somebody else");
-        assert_eq!(victim(circle, &all, &BTreeMap::new()), None);
+        assert_eq!(victim(&deadlocks(&all)[0], &all, &begun), Some(2), "so does 3, though for a process outside");
+        assert_eq!(victim(cycle, &all, &BTreeMap::new()), None);
     }
 
     proptest! {
-        /// Without the victims nothing is left of any deadlock that is not PostgreSQL's to end, if they are taken away one after
-        /// the other; and none is found where everybody waits only for those that are before him.
+        /// Removing one victim after the other leaves only deadlocks that PostgreSQL resolves. Where each process waits only for
+        /// processes with lower numbers, none is found.
         #[test]
         fn victims_end_deadlocks(all in prop::collection::btree_set((0..10, 0..10, prop::option::of(1..4)), 0..40)) {
             let mut left = waits(&all.iter().copied().filter(|(a, b, _)| a != b).collect::<Vec<_>>());

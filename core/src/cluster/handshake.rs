@@ -1,39 +1,32 @@
-//! What a router says first on every connection to a shard, and what the shard answers: pure, so that a test can step it.
+//! The handshake at the start of every connection from a router to a shard. Pure, so that a test can step it.
 //!
-//! The router says which cluster and shard it means, who it is, and how far it knows the shard to have come. The shard
-//! compares that with what it has recorded, and refuses a difference. The router's statements come behind in the same
-//! pipeline, so they are skipped then.
+//! The router sends the cluster and shard that it expects, its own identity, and the shard's position that the catalog has
+//! recorded. The shard compares these with its own record and refuses a mismatch. The router's statements follow in the same
+//! pipeline, so a refusal makes the shard skip them.
 //!
-//! How far a shard has come is a [`Position`]: its timeline, which each promotion raises, and a counter that the router's
-//! worker advances. An old copy of a shard is behind in one of them.
+//! A [`Position`] is the shard's timeline, which each promotion raises, and a counter that the router's worker advances. An old
+//! copy of a shard is behind in one of them.
 //!
-//! INVARIANT: the worker commits a counter at the shard before it notes it in the catalog. So a shard is never behind the
-//! catalog unless it has lost commits, and never more than [`Position::IN_FLIGHT`] ahead of it unless the catalog has.
+//! INVARIANT: the worker commits a counter at the shard before it records it in the catalog. So a shard is never behind the
+//! catalog unless it has lost commits, and never more than [`Position::IN_FLIGHT`] ahead unless the catalog has lost commits.
 
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result, bail, error};
 use std::fmt;
 use std::str::FromStr;
 
-/// The oldest version of what routers and shards say to each other that this code speaks.
+/// The oldest version of the protocol between routers and shards that this code speaks.
 pub const OLDEST_PROTOCOL: i32 = 1;
-/// The newest version.
+/// The newest version of that protocol.
 pub const NEWEST_PROTOCOL: i32 = 1;
 
-/// The oldest release whose SQL objects a router may call at a shard. Which of them it calls, the protocol's version says.
+/// The oldest release whose SQL objects a router may call at a shard. The protocol version decides which of them it calls.
 const OLDEST_RELEASE: [u32; 3] = [0, 2, 0];
 
 /// True if a router of this release works with a shard whose extension has that version.
 pub fn works_with(version: &str) -> bool {
-    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
-    let [Some(Some(major)), Some(Some(minor)), Some(Some(patch)), None] = std::array::from_fn(|_| numbers.next())
-    else {
-        return false;
-    };
-    [major, minor, patch] >= OLDEST_RELEASE
+    let numbers: Option<Vec<u32>> = version.split('.').map(|number| number.parse().ok()).collect();
+    numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= OLDEST_RELEASE[..])
 }
-
-/// A result whose error is the refusal.
-type Result<T> = std::result::Result<T, Error>;
 
 /// Which shard of which cluster. The router's own database has no entry of its own, and is the shard [`LOCAL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +51,7 @@ impl fmt::Display for Member {
 }
 
 impl Member {
-    /// Compares a server that was reached with the one that was meant.
+    /// Compares the server that was reached with the expected one.
     ///
     /// # Errors
     /// `HostUnreachable`, naming both.
@@ -66,27 +59,28 @@ impl Member {
         if self == found {
             return Ok(());
         }
-        Err(Error::new(Kind::HostUnreachable, format!("expected {self}, but the server that was reached is {found}"))
-            .with_hint(format!(
+        Err(error!(Kind::HostUnreachable, "expected {self}, but the server that was reached is {found}").with_hint(
+            format!(
                 "Look where the foreign server docshard_{} leads: ALTER SERVER … OPTIONS (SET host '…', SET port '…').",
                 self.shard
-            )))
+            ),
+        ))
     }
 }
 
-/// How far a shard has come.
+/// The progress of a shard's history.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Position {
-    /// of WAL insertion
+    /// the timeline of WAL insertion
     pub timeline: i64,
     /// advanced by the router's worker
     pub counter: i64,
 }
 
-/// How a shard that was reached compares with what the catalog has recorded of it.
+/// How a shard's position compares with the one in the catalog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// it has all that the catalog knows of
+    /// it has everything that the catalog has recorded
     Current,
     /// it was promoted, and lacks commits that its predecessor had acknowledged
     LostWrites,
@@ -99,10 +93,10 @@ pub enum Progress {
 }
 
 impl Position {
-    /// How far a shard may be ahead of the catalog: the worker has advanced it, and not noted it yet.
+    /// How far a shard may be ahead of the catalog: the worker has advanced the counter, and not recorded it yet.
     pub const IN_FLIGHT: i64 = 1;
 
-    /// Compares a shard's position with this one, which the catalog has of it.
+    /// Compares a shard's position with this one, which the catalog has recorded.
     #[must_use]
     pub fn progress_of(self, found: Position) -> Progress {
         if found.timeline < self.timeline {
@@ -125,42 +119,42 @@ impl fmt::Display for Position {
     }
 }
 
-/// What a router says.
+/// The router's part of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
-    /// the shard that it means
+    /// the shard that it expects
     pub to: Member,
     /// the router's identity: system identifier / database OID
     pub router: String,
     /// the router's number: each one that takes a cluster over has a higher one
     pub epoch: i64,
-    /// how far the catalog knows the shard to have come; None: not compared
+    /// the shard's position in the catalog; None: not compared
     pub known: Option<Position>,
     /// a promoted shard that lacks commits is refused
     pub refuse_lost_writes: bool,
     /// the oldest protocol version that it speaks
     pub oldest: i32,
-    /// the newest
+    /// the newest protocol version that it speaks
     pub newest: i32,
 }
 
-/// What a shard has recorded of itself.
+/// A shard's record of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// which shard it is
     pub member: Member,
     /// the highest epoch of a router that has advanced its counter
     pub epoch: i64,
-    /// how far it has come
+    /// its position
     pub position: Position,
 }
 
 impl Node {
-    /// The shard's answer to a router, whose statements write or only read: the protocol version to be spoken.
+    /// Returns the protocol version for a connection on which the router writes, or only reads.
     ///
     /// # Errors
-    /// `HostUnreachable` for another shard, a router that was replaced, no common protocol version, and a shard that is not
-    /// as far as the catalog knows.
+    /// `HostUnreachable` for another shard, a router that was replaced, no common protocol version, and a shard that is behind
+    /// the catalog.
     pub fn answer(&self, hello: &Hello, writes: bool) -> Result<i32> {
         hello.to.require(&self.member)?;
         if hello.epoch < self.epoch {
@@ -184,7 +178,7 @@ impl Node {
         Ok(newest)
     }
 
-    /// Compares the shard's position with that which the catalog knows.
+    /// Compares the shard's position with the one in the catalog.
     ///
     /// # Errors
     /// `HostUnreachable` for a shard that is behind; `NotWritablePrimary` for writes where the catalog is.
@@ -209,12 +203,10 @@ impl Node {
                  it was promoted without all acknowledged writes"
             ))
             .with_hint(format!("docshard.on_lost_writes is refuse. {accept}"))),
-            Progress::CatalogIsOld if writes => Err(Error::new(
+            Progress::CatalogIsOld if writes => Err(error!(
                 Kind::NotWritablePrimary,
-                format!(
-                    "{member} is at {position}, but this router knows of {known} only: its catalog is an older copy, \
-                     and takes no writes"
-                ),
+                "{member} is at {position}, but this router knows of {known} only: its catalog is an older copy, \
+                 and takes no writes"
             )
             .with_hint(
                 "Was the router restored from a backup? Restore a later one, or call docshard.accept_shard() for each shard.",
@@ -224,10 +216,10 @@ impl Node {
     }
 }
 
-/// What a shard answers, as the router understands it.
+/// The shard's part of the handshake, as the router reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Welcome {
-    /// where the shard is
+    /// the shard's position
     pub position: Position,
     /// it is a standby
     pub recovery: bool,
@@ -236,7 +228,7 @@ pub struct Welcome {
 }
 
 impl Hello {
-    /// Compares what a shard answers with what was said; true if the shard is not behind or ahead in any way.
+    /// Checks a shard's answer; true if the shard is neither behind nor ahead.
     ///
     /// # Errors
     /// `HostUnreachable` for an answer that should have been a refusal.
@@ -245,7 +237,7 @@ impl Hello {
         let refused_by_us = matches!(progress, Progress::Deposed | Progress::OldCopy)
             || (progress == Progress::LostWrites && self.refuse_lost_writes);
         if welcome.recovery || refused_by_us || !(self.oldest..=self.newest).contains(&welcome.protocol) {
-            return Err(refused(format!("{} answers what does not fit: {welcome:?}", self.to)));
+            bail!(Kind::HostUnreachable, "{} answered the handshake with an invalid reply: {welcome:?}", self.to);
         }
         Ok(progress == Progress::Current)
     }
@@ -255,12 +247,12 @@ fn refused(message: String) -> Error {
     Error::new(Kind::HostUnreachable, message)
 }
 
-/// What a shard tells another one, which is about to pull documents from it; as text, for a foreign table has it.
+/// The identity and position of a shard from which another one pulls documents. A foreign table returns it as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Donor {
     /// which shard it is
     pub member: Member,
-    /// how far it has come, or is known to have come
+    /// its position, own or recorded
     pub position: Position,
 }
 
@@ -283,13 +275,13 @@ impl FromStr for Donor {
                 member: Member { cluster, shard: shard.to_owned() },
                 position: Position { timeline, counter },
             }),
-            _ => Err(Error::new(Kind::BadValue, "a shard says of itself what cannot be understood")),
+            _ => bail!(Kind::BadValue, "a shard's identity is malformed: {text}"),
         }
     }
 }
 
 impl Donor {
-    /// Compares the shard that was reached with this one, which was meant.
+    /// Compares the shard that was reached with this one, which was expected.
     ///
     /// # Errors
     /// `HostUnreachable`, naming both.

@@ -1,7 +1,7 @@
-//! Merging of streams that are sorted already: which stream's row is next.
+//! Merges sorted streams.
 //!
-//! A stream is whatever has rows in order. Its next row waits here under the row's key; whoever takes it hands in the one
-//! behind it. So one row a stream is all that is held.
+//! The heap holds the next row of each stream. A caller that takes a row adds the stream's following one, so at most one row of
+//! each stream is in memory.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -26,12 +26,12 @@ impl<K: Ord, T> Heads<K, T> {
         Self { waiting: BinaryHeap::new(), descending }
     }
 
-    /// Hands in the next row of a stream, of which none waits.
+    /// Adds the next row of a stream that has none in the heap.
     pub fn push(&mut self, stream: usize, key: K, row: T) {
         self.waiting.push(Reverse(Head { key, row, stream, descending: self.descending }));
     }
 
-    /// Takes the row that is next of all, and tells which stream it is of.
+    /// Removes the first of all rows, and returns it with its stream.
     pub fn pop(&mut self) -> Option<(usize, T)> {
         self.waiting.pop().map(|Reverse(head)| (head.stream, head.row))
     }

@@ -1,17 +1,17 @@
-//! The states of a chunk's move, and what is to be done next: pure, so that a test can crash it at every step.
+//! The states of a chunk's migration and the next action in each. Pure, so that a test can crash it at every step.
 //!
-//! The catalog's row holds the state. It is the only decision: what the shards hold is made to follow it.
+//! The state is stored in the catalog's row. The row alone decides: the shards are made to follow it.
 //!
 //! ```text
 //! running ──► committed ──► moved ──► done
 //!    └──────► aborted ──────────────► done
 //! ```
 //!
-//! * *running*: the donor owns the range, and takes writes to it until the hand-over, in which they wait. Whoever finds
-//!   such a row without its coordinator aborts it.
-//! * *committed*: both shards have prepared; nothing can stop the move any more, and anybody may complete it.
-//! * *moved*: the map says so; what is left is cleaning.
-//! * *aborted*: the donor keeps the range; both shards roll back, and are cleaned.
+//! * *running*: the donor owns the range and accepts writes to it, which block only during the hand-over. A process that finds
+//!   such a row without its coordinator aborts the migration.
+//! * *committed*: both shards have prepared. The migration can no longer be aborted, and any process may complete it.
+//! * *moved*: the chunk map names the recipient; only the clean-up remains.
+//! * *aborted*: the donor keeps the range; both shards roll back and are cleaned up.
 //!
 //! INVARIANT: a shard's prepared transaction is committed only in *committed*, and rolled back only in *aborted*. The
 //! donor commits before the recipient, so at no moment both own the range.
@@ -23,27 +23,22 @@ fn by_name<T: Copy>(table: &[(T, &str)], name: &str) -> Option<T> {
     table.iter().find(|(_, n)| *n == name).map(|(value, _)| *value)
 }
 
-/// Finds the name of a value in a table of names.
-fn name_of<T: PartialEq>(table: &[(T, &'static str)], value: &T) -> &'static str {
-    table.iter().find(|(of, _)| of == value).map_or("", |(_, name)| name)
-}
-
-/// Where a move stands.
+/// The state of a migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// the donor owns the range
     Running,
     /// decided: the recipient will own the range
     Committed,
-    /// the recipient owns the range in the map too
+    /// the recipient owns the range in the chunk map, too
     Moved,
     /// decided: the donor keeps the range
     Aborted,
-    /// nothing is left to do
+    /// completed and cleaned up
     Done,
 }
 
-/// Every step that a state may take.
+/// The allowed transitions.
 const TRANSITIONS: &[(State, State)] = &[
     (State::Running, State::Committed),
     (State::Running, State::Aborted),
@@ -74,7 +69,7 @@ impl State {
 
     /// Its name in the catalog.
     pub fn name(self) -> &'static str {
-        name_of(NAMES, &self)
+        NAMES.iter().find(|(state, _)| *state == self).map_or("", |(_, name)| name)
     }
 }
 
@@ -84,10 +79,10 @@ impl fmt::Display for State {
     }
 }
 
-/// What was decided about a move; it stays when the move is *done*.
+/// The decision about a migration; it stays when the migration is *done*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// nothing yet
+    /// not decided yet
     Running,
     /// the recipient owns the range, or will
     Committed,
@@ -106,7 +101,7 @@ impl Outcome {
     }
 }
 
-/// What a shard's part of the hand-over is, as the shard itself tells.
+/// The state of a shard's transaction in the hand-over, as the shard reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// no prepared transaction, and the shard is at an older version than the move's
@@ -117,26 +112,26 @@ pub enum Part {
     Committed,
 }
 
-/// What brings an attempt without a coordinator to its end.
+/// An action towards the end of a migration without a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// compare-and-set to *aborted*
     Abort,
-    /// commit what the donor has prepared
+    /// commit the donor's prepared transaction
     CommitDonor,
-    /// commit what the recipient has prepared
+    /// commit the recipient's prepared transaction
     CommitRecipient,
-    /// change the map, and set to *moved*
+    /// change the chunk map, and set to *moved*
     Flip,
-    /// on both shards end the sessions, roll back what is prepared, drop what is left; then set to *done*
+    /// on both shards end the sessions, roll back prepared transactions and drop leftovers; then set to *done*
     Clean,
-    /// somebody took a prepared transaction away: nothing that a program could mend
+    /// a prepared transaction is gone, which no program can repair
     Lost,
-    /// it is over
+    /// the migration is over
     Nothing,
 }
 
-/// The next step to the end of an attempt that nobody works on. What the shards hold matters only in *committed*.
+/// The next action towards the end of a migration without a coordinator. The shards' parts matter only in *committed*.
 pub fn next_action(state: State, donor: Part, recipient: Part) -> Action {
     match (state, donor, recipient) {
         (State::Running, ..) => Action::Abort,

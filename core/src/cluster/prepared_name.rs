@@ -1,16 +1,16 @@
-//! The names of a router's prepared transactions at shards, which tell whose they are.
+//! The names of a router's prepared transactions at shards, which identify the router.
 //!
 //! `docshard_<cluster><transaction>_e<epoch>_<process>_<transaction>_<counter>_<server>`: cluster and transaction in hexadecimal, 16
-//! and 8 digits. The epoch is the router's: another router of the cluster has another one, and decides nothing about it. Names
-//! without an epoch are of the cluster's first router, before names had one.
+//! and 8 digits. The epoch is the router's: a router with another epoch must not commit or roll back the transaction. Names
+//! without an epoch come from the cluster's first router, before names had one.
 
-/// What the names of all transactions begin with that routers prepare at shards.
+/// The prefix of the names of all transactions that routers prepare at shards.
 pub const PREFIX: &str = "docshard_";
 
 /// The epoch of a cluster's first router.
 pub const FIRST_EPOCH: i64 = 1;
 
-/// A router, as names tell it.
+/// The router that a name identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Coordinator {
     /// the cluster's number
@@ -19,12 +19,12 @@ pub struct Coordinator {
     pub epoch: i64,
 }
 
-/// Whose a prepared transaction is.
+/// The owner of a prepared transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// the router's own, with the number of its local transaction
+    /// this router, with the number of its local transaction
     Own(u32),
-    /// another router's of the same cluster
+    /// another router of the same cluster
     Other,
 }
 
@@ -35,13 +35,13 @@ impl Coordinator {
         format!("{}{transaction:08x}_e{}", self.cluster_digits(), self.epoch)
     }
 
-    /// What the names of one local transaction begin with.
+    /// The prefix of the names of one local transaction.
     #[must_use]
     pub fn prefix(&self, transaction: u32) -> String {
         format!("{PREFIX}{}_", self.token(transaction))
     }
 
-    /// What the names of all routers of the cluster begin with.
+    /// The prefix of the names of all routers of the cluster.
     #[must_use]
     pub fn cluster_prefix(&self) -> String {
         format!("{PREFIX}{}", self.cluster_digits())
@@ -51,7 +51,7 @@ impl Coordinator {
         format!("{:016x}", self.cluster)
     }
 
-    /// Whose a transaction of that name is; None if the name is none of this cluster's.
+    /// The owner of the transaction of that name; None if the name belongs to no router of this cluster.
     #[must_use]
     pub fn origin(&self, name: &str) -> Option<Origin> {
         let rest = name.strip_prefix(&self.cluster_prefix())?;

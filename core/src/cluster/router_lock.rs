@@ -1,38 +1,38 @@
-//! Telling a router from a copy of its server's files, which has the same identity.
+//! Tells a router from a copy of its server's files, which has the same identity.
 //!
-//! The router holds a lock on every shard, in a session of its own that it lets hear of itself. Who finds a lock taken asks again
-//! and again: a holder that has been silent for long is gone, and its lock is taken from it; one that is not is the router, so
-//! who asks is a copy, once it has asked for long enough.
+//! The router holds a lock on every shard, in a session that it keeps alive by messages. A database that finds a lock taken
+//! retries. A holder that is silent for too long is gone, and loses the lock. If the holder is alive until the patience ends, it
+//! is the router, and the retrying database is a copy.
 //!
-//! INVARIANT: [`SILENCE`] of the patience passes before a lock is taken from its holder, and all of it before a router takes itself
-//! for a copy. So a router that comes back, here or elsewhere, outlasts the session that its end has left at a shard.
+//! INVARIANT: a holder loses its lock after [`SILENCE`] of the patience, and a database concludes that it is a copy only after all
+//! of it. So a restarted router outlasts the session that its crash left behind at a shard.
 
 use std::time::Duration;
 
-/// The part of the patience after which a silent holder is gone.
+/// The fraction of the patience after which a silent holder loses the lock.
 pub const SILENCE: f64 = 2.0 / 3.0;
 
-/// What a shard answers to who asks for its lock.
+/// A shard's answer to a request for its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// the lock is held by who asks
+    /// the requester holds the lock
     Held,
-    /// another one holds it: who that is
+    /// another session, described here, holds the lock
     Taken(String),
-    /// there is no answer
+    /// the shard did not answer
     Unreachable,
 }
 
-/// What a router knows of its lock on one shard.
+/// A router's claim to the lock of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
-    /// since when another one has held the lock at each look, on the clock of who asks
+    /// since when every request has found the lock taken, on the requester's clock
     taken_since: Option<Duration>,
     last: Option<Answer>,
 }
 
 impl Claim {
-    /// Notes an answer, at a time of whatever clock. The holder's name if the lock has been taken for longer than `patience`.
+    /// Records an answer at a time of any monotonic clock. Returns the holder if the lock has been taken for `patience`.
     pub fn note(&mut self, now: Duration, answer: Answer, patience: Duration) -> Option<&str> {
         self.taken_since = match &answer {
             Answer::Taken(_) => Some(self.taken_since.unwrap_or(now)),
@@ -51,10 +51,10 @@ impl Claim {
         self.last == Some(Answer::Held)
     }
 
-    /// True if this shard is in the way of what the router does with others: nothing is known of it yet, or another one has the
+    /// True if this shard keeps the router from working with other shards: it has not answered yet, or another session has the
     /// lock.
     #[must_use]
-    pub fn is_in_the_way(&self) -> bool {
+    pub fn blocks_router(&self) -> bool {
         matches!(self.last, None | Some(Answer::Taken(_)))
     }
 }
@@ -76,10 +76,10 @@ mod tests {
     #[test]
     fn a_lock_that_stays_taken_makes_a_copy() {
         let mut claim = Claim::default();
-        assert!(claim.is_in_the_way());
+        assert!(claim.blocks_router());
         for second in 100..130 {
             assert_eq!(claim.note(at(second), taken(), PATIENCE), None, "{second}");
-            assert!(claim.is_in_the_way() && !claim.is_held());
+            assert!(claim.blocks_router() && !claim.is_held());
         }
         assert_eq!(claim.note(at(130), taken(), PATIENCE), Some("process 7"));
     }
@@ -89,7 +89,7 @@ mod tests {
         let mut claim = Claim::default();
         assert_eq!(claim.note(at(0), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(21), Answer::Held, PATIENCE), None);
-        assert!(claim.is_held() && !claim.is_in_the_way());
+        assert!(claim.is_held() && !claim.blocks_router());
         assert_eq!(claim.note(at(40), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(69), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(70), taken(), PATIENCE), Some("process 7"));
@@ -100,7 +100,7 @@ mod tests {
         let mut claim = Claim::default();
         assert_eq!(claim.note(at(0), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(29), Answer::Unreachable, PATIENCE), None);
-        assert!(!claim.is_in_the_way() && !claim.is_held());
+        assert!(!claim.blocks_router() && !claim.is_held());
         assert_eq!(claim.note(at(31), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(60), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(61), taken(), PATIENCE), Some("process 7"));

@@ -1,31 +1,31 @@
-//! Shards that say nothing: when one is asked whether it still answers, and how long one that did not is left alone.
+//! Shards that do not answer: when to probe one, and how long to leave it alone afterwards.
 //!
-//! The clock is the caller's, so that both can be tested without waiting.
+//! The caller passes the time, so that both can be tested without waiting.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// How long a wait for a shard has gone without a sign of it.
+/// The time since the last sign of life of a shard that is waited for.
 #[derive(Debug, Default)]
 pub struct Silence {
     since: Option<Instant>,
 }
 
 impl Silence {
-    /// Something arrived, or was sent, or the shard answered elsewhere: silence begins with the next wait.
+    /// Data arrived or was sent, or the shard answered elsewhere: silence begins again with the next wait.
     pub fn end(&mut self) {
         self.since = None;
     }
 
-    /// When the shard is to be asked, `period` after the first wait that brought nothing; a wait begins, or goes on, at `now`.
+    /// When to probe the shard: `period` after the start of the first wait without an answer. A wait starts or continues at `now`.
     pub fn due(&mut self, now: Instant, period: Duration) -> Instant {
         *self.since.get_or_insert(now) + period
     }
 }
 
-/// How long a shard rests after it has not answered once; twice as long after each further time.
+/// How long a shard is left alone after the first failed probe; the time doubles with each further one.
 const SHORTEST_REST: Duration = Duration::from_secs(5);
-/// The longest rest.
+/// The longest time that a shard is left alone.
 const LONGEST_REST: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
@@ -35,14 +35,14 @@ struct Rest {
     why: String,
 }
 
-/// Shards that do not answer, by name. Each is left alone for a while, so that the others are served meanwhile.
+/// Shards that do not answer, by name. Statements for them fail at once for a while, so that other shards are not held up.
 #[derive(Debug, Default)]
 pub struct Resting {
     shards: BTreeMap<String, Rest>,
 }
 
 impl Resting {
-    /// The shard did not answer. True if it had done so until now.
+    /// Records that the shard did not answer. True if it had answered until now.
     pub fn hung(&mut self, shard: &str, why: &str, now: Instant) -> bool {
         let new = !self.shards.contains_key(shard);
         let first = || Rest { until: now, length: SHORTEST_REST / 2, why: String::new() };
@@ -53,22 +53,22 @@ impl Resting {
         new
     }
 
-    /// The shard answered. True if it had not done so.
+    /// Records that the shard answered. True if it had not answered before.
     pub fn answered(&mut self, shard: &str) -> bool {
         self.shards.remove(shard).is_some()
     }
 
-    /// Why the shard is left alone at this time; None if it may be asked.
+    /// The reason why the shard is left alone at this time; None if it may be used.
     pub fn refused(&self, shard: &str, now: Instant) -> Option<&str> {
         self.shards.get(shard).filter(|rest| now < rest.until).map(|rest| rest.why.as_str())
     }
 
-    /// True if the shard has not answered when it was asked last.
+    /// True if the shard did not answer the last probe.
     pub fn is_silent(&self, shard: &str) -> bool {
         self.shards.contains_key(shard)
     }
 
-    /// The shards that have not answered when they were asked last, and why that is thought.
+    /// The shards that did not answer the last probe, each with the reason.
     pub fn all(&self) -> impl Iterator<Item = (&str, &str)> {
         self.shards.iter().map(|(shard, rest)| (shard.as_str(), rest.why.as_str()))
     }

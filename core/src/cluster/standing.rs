@@ -1,13 +1,13 @@
-//! Whether a database may act as the router of its cluster, or is a copy of the database that does.
+//! Whether a database may act as the router of its cluster, or is a copy of the router.
 //!
-//! A router is a database of a server: the server's system identifier and the database's OID. Renaming the database and
-//! promoting its standby change neither. A restored dump has another identity than the one that its catalog names. A copy of
-//! the server's files has the same one, and is found by [`crate::cluster::router_lock`].
+//! A router is identified by its server's system identifier and its database's OID. Renaming the database and promoting its
+//! standby change neither. A restored dump has another identity than the one in its catalog. A copy of the server's files has
+//! the same identity, and is detected by [`crate::cluster::router_lock`].
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Which database of which server.
+/// A database of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// the server's system identifier
@@ -31,28 +31,28 @@ impl FromStr for Identity {
     }
 }
 
-/// What a catalog says of its router.
+/// The router that a catalog names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registration {
     /// the router's identity; empty until the first other shard is added
     pub router: Option<String>,
-    /// why this database has found itself to be a copy
+    /// the reason why this database is known to be a copy
     pub copy: Option<String>,
     /// the cluster has shards in other databases
     pub has_shards: bool,
 }
 
-/// What a database with a catalog is.
+/// The role of a database with a catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// the router of its cluster
     Router,
-    /// a copy of it, and why that is known
+    /// a copy of the router, and the reason why that is known
     Copy(String),
 }
 
 impl Registration {
-    /// What the database is that has this catalog. Without other shards there is nobody whom two routers could confuse.
+    /// The role of the database with this catalog. Without other shards it is always a router: two of them share nothing.
     #[must_use]
     pub fn standing(&self, here: Identity) -> Standing {
         match (&self.router, &self.copy) {
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_without_other_shards_is_nobodys_copy() {
+    fn a_database_without_other_shards_is_a_router() {
         let alone = Registration { has_shards: false, ..registration(Some("1/1"), Some("once")) };
         assert_eq!(alone.standing(HERE), Standing::Router);
     }

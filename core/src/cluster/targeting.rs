@@ -1,10 +1,10 @@
-//! From a filter to the keys, and so to the shards, that can hold matching documents.
+//! Finds the shard keys, and so the shards, of the documents that can match a filter.
 //!
-//! RULE: targeting may over-select, never under-select. What the analysis does not know widens to everything.
+//! RULE: targeting may over-select, never under-select. A condition that the analysis does not understand allows every key.
 //!
-//! Field by field in the pattern's order, as long as the filter leaves single values to every field before: the values
-//! are appended to the prefixes found so far. The first field with a range ends the analysis, since beyond it the keys
-//! of one value and the next interleave. So do a hashed field with anything but single values, and too many ranges.
+//! The pattern's fields are taken in order. While the filter allows only single values of a field, each of them is appended to
+//! the prefixes found so far. The first field with a range ends the analysis, since beyond it the keys of one value and the
+//! next interleave. So do a hashed field with a range, and too many ranges.
 
 pub mod point;
 
@@ -21,15 +21,15 @@ pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
     compound_ranges(pattern, |path| filter.ranges_within(path))
 }
 
-/// Some(key) if the filter gives every field of the shard key by equality: the statement concerns that key alone. None
-/// for an unsharded collection, whose key says nothing.
+/// The only shard key that a matching document can have: the filter gives every field of it by equality. None for an unsharded
+/// collection, where all documents have the same key.
 pub fn exact_key(pattern: &KeyPattern, filter: &Filter) -> Option<Vec<u8>> {
     key_ranges(pattern, filter).as_point().map(<[u8]>::to_vec)
 }
 
-/// True if every document with the one shard key that the filter gives, [`exact_key`], matches it: it need not be looked at. If the
-/// filter gives one `_id`, too, that is of every document with both.
-pub fn key_tells_all(pattern: &KeyPattern, filter: &Filter, gives_id: bool) -> bool {
+/// True if the filter matches every document with its [`exact_key`], so documents need not be read to evaluate it. With `gives_id`
+/// the filter gives one `_id` by equality, too, and matches every document with both.
+pub fn key_decides(pattern: &KeyPattern, filter: &Filter, gives_id: bool) -> bool {
     let ranged = pattern.fields.iter().filter(|(_, kind)| *kind == FieldKind::Ranged).map(|(path, _)| path.as_str());
     let paths: Vec<&str> = ranged.chain(gives_id.then_some("_id")).collect();
     filter.is_ranges_of(&paths)
@@ -54,10 +54,13 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
         let points: Option<Vec<&[u8]>> = ranges.as_slice().iter().map(KeyRange::as_point).collect();
         match (kind, points) {
             (_, Some(points)) if fits => {
-                prefixes = prefixes
-                    .iter()
-                    .flat_map(|prefix| points.iter().map(|point| appended(prefix, point, *kind)))
-                    .collect();
+                let extended = |prefix: &Vec<u8>, point| {
+                    let mut key = prefix.clone();
+                    append(&mut key, point, *kind);
+                    key
+                };
+                let all = prefixes.iter().flat_map(|prefix| points.iter().map(move |point| extended(prefix, point)));
+                prefixes = all.collect();
             }
             (FieldKind::Ranged, _) => {
                 let hull = ranges.hull().map(|hull| KeyRanges::new(vec![hull])).unwrap_or_default();
@@ -77,13 +80,6 @@ fn compound_ranges(pattern: &KeyPattern, ranges_of: impl Fn(&str) -> KeyRanges) 
         return prefixes.pop().map_or_else(KeyRanges::none, KeyRanges::point);
     }
     KeyRanges::new(prefixes.iter().map(|key| KeyRange::point(key)).collect())
-}
-
-fn appended(prefix: &[u8], value: &[u8], kind: FieldKind) -> Vec<u8> {
-    let mut key = Vec::with_capacity(prefix.len() + value.len());
-    key.extend_from_slice(prefix);
-    append(&mut key, value, kind);
-    key
 }
 
 fn append(key: &mut Vec<u8>, value: &[u8], kind: FieldKind) {

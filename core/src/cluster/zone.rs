@@ -3,7 +3,7 @@
 //! INVARIANT: ranges do not overlap. Keys outside all ranges may live anywhere.
 
 use crate::cluster::chunk_map::{Chunk, ShardId};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::values::key::KeyPattern;
 
 /// A range of keys that belongs to a zone.
@@ -37,14 +37,10 @@ impl ZoneMap {
     /// `BadValue` for an empty range, `RangeOverlapConflict`.
     pub fn new(mut ranges: Vec<ZoneRange>) -> Result<Self> {
         ranges.sort_by(|a, b| a.min.cmp(&b.min));
-        if ranges.iter().any(|range| range.min >= range.max) {
-            return Err(Error::new(Kind::BadValue, "a zone's range ends before it starts"));
-        }
-        if let Some(pair) = ranges.windows(2).find(|pair| pair[0].max > pair[1].min) {
-            return Err(Error::new(
-                Kind::RangeOverlapConflict,
-                format!("ranges of the zones '{}' and '{}' overlap", pair[0].zone, pair[1].zone),
-            ));
+        let in_order = ranges.iter().all(|range| range.min < range.max);
+        ensure!(in_order, Kind::BadValue, "a zone's range ends before it starts");
+        if let Some([a, b]) = ranges.array_windows().find(|[a, b]| a.max > b.min) {
+            bail!(Kind::RangeOverlapConflict, "ranges of the zones '{}' and '{}' overlap", a.zone, b.zone);
         }
         Ok(Self(ranges))
     }

@@ -7,7 +7,7 @@ use crate::values::document::element::Element;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write;
-use crate::values::key::encode::{encode, encode_under};
+use crate::values::key::encode::encode_under;
 use crate::values::path;
 use std::sync::Arc;
 
@@ -39,10 +39,7 @@ impl Distinct {
             .into_iter()
             .map(|value| {
                 let mut key = Vec::new();
-                match &self.collator {
-                    Some(collator) => encode_under(&Element::of(value), collator, &mut key),
-                    None => encode(&Element::of(value), &mut key),
-                }
+                encode_under(&Element::of(value), self.collator.as_deref(), &mut key);
                 Ok((key, write::value(&Value::from_raw(value))?))
             })
             .collect()

@@ -1,4 +1,4 @@
-//! A value that an expression computes with: read in place where it is stored, owned where it was made.
+//! A value in an expression: borrowed from the document, from the expression, or computed.
 
 use crate::budget;
 use crate::values::document::element::Element;
@@ -10,9 +10,10 @@ use crate::values::document::write::Part;
 use crate::values::order::{self, Class};
 use crate::values::path;
 use crate::values::view::View;
+use bigdecimal::ToPrimitive;
 use std::cmp::Ordering;
 
-/// A value, or the absence of one, which expressions tell from null.
+/// A value, or a missing one, which expressions distinguish from null.
 #[derive(Clone, Debug)]
 pub(crate) enum Operand<'a> {
     /// no value: a field that is not there, `$$REMOVE`
@@ -28,10 +29,10 @@ pub(crate) enum Operand<'a> {
 /// The longest text of a value in a message, in bytes.
 const MAX_SHOWN: usize = 200;
 
-/// As much of a value as fits a message, so that a large one is not copied for it; `room` is in bytes, about.
-fn begin_of(value: &Value, room: &mut usize) -> Value {
+/// The beginning of a value that fits into a message, so that large values are not copied; `room` is approximate, in bytes.
+fn beginning_of(value: &Value, room: &mut usize) -> Value {
     let mut begins = |text: &str| {
-        let end = (0..=text.len().min(*room)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        let end = text.floor_char_boundary(*room);
         *room -= end;
         text[..end].to_owned()
     };
@@ -49,7 +50,7 @@ fn begin_of(value: &Value, room: &mut usize) -> Value {
             for item in items {
                 let Some(left) = room.checked_sub(1) else { break };
                 *room = left;
-                shown.push(begin_of(item, room));
+                shown.push(beginning_of(item, room));
             }
             Value::Array(shown)
         }
@@ -58,7 +59,7 @@ fn begin_of(value: &Value, room: &mut usize) -> Value {
             for (name, value) in fields {
                 let Some(left) = room.checked_sub(name.len() + 1) else { break };
                 *room = left;
-                shown.push((name.clone(), begin_of(value, room)));
+                shown.push((name.clone(), beginning_of(value, room)));
             }
             Value::Object(shown)
         }
@@ -66,8 +67,8 @@ fn begin_of(value: &Value, room: &mut usize) -> Value {
     }
 }
 
-/// Before so many elements are listed as operands.
-fn take_in(count: usize) {
+/// Counts steps and memory before `count` elements are turned into operands.
+fn charge(count: usize) {
     budget::room_for(count * size_of::<Operand<'_>>());
     budget::steps(1 + count / 16);
 }
@@ -103,7 +104,7 @@ impl<'a> Operand<'a> {
         Operand::Made(Value::Array(items))
     }
 
-    /// The owned value that is behind a reference, if it is owned at all.
+    /// The value if it is not stored.
     fn owned(&self) -> Option<&Value> {
         match self {
             Operand::Given(value) => Some(value),
@@ -122,6 +123,16 @@ impl<'a> Operand<'a> {
         }
     }
 
+    /// What the function finds in a view of the value.
+    fn find<R>(&self, find: impl FnOnce(View<'_>) -> Option<R>) -> Option<R> {
+        self.with_view(find).flatten()
+    }
+
+    /// The value; None if it is null, undefined or missing.
+    pub(crate) fn non_null(self) -> Option<Operand<'a>> {
+        (!self.is_nullish()).then_some(self)
+    }
+
     pub(crate) fn is_missing(&self) -> bool {
         matches!(self, Operand::Missing)
     }
@@ -131,8 +142,7 @@ impl<'a> Operand<'a> {
         match self {
             Operand::Missing => true,
             Operand::Stored(raw) => Class::of_raw(*raw) == Class::Null,
-            Operand::Given(value) => matches!(value, Value::Null | Value::Undefined),
-            Operand::Made(value) => matches!(value, Value::Null | Value::Undefined),
+            _ => matches!(self.owned(), Some(Value::Null | Value::Undefined)),
         }
     }
 
@@ -149,11 +159,10 @@ impl<'a> Operand<'a> {
     /// The value as messages show it.
     pub(crate) fn shown(&self) -> String {
         let mut room = 2 * MAX_SHOWN;
-        let value = match self {
-            Operand::Missing => return "MISSING".to_owned(),
-            Operand::Stored(raw) => begin_of(&Value::from_raw(*raw), &mut room),
-            Operand::Given(value) => begin_of(value, &mut room),
-            Operand::Made(value) => begin_of(value, &mut room),
+        let value = match (self, self.owned()) {
+            (Operand::Stored(raw), _) => beginning_of(&Value::from_raw(*raw), &mut room),
+            (_, Some(value)) => beginning_of(value, &mut room),
+            (_, None) => return "MISSING".to_owned(),
         };
         let mut text = match &value {
             Value::Number(Number::Decimal(decimal)) => decimal.to_string(),
@@ -161,8 +170,7 @@ impl<'a> Operand<'a> {
             value => ext_json::to_json(value).to_string(),
         };
         if text.len() > MAX_SHOWN {
-            let end = (0..=MAX_SHOWN).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-            text.truncate(end);
+            text.truncate(text.floor_char_boundary(MAX_SHOWN));
             text.push('…');
         }
         text
@@ -188,19 +196,14 @@ impl<'a> Operand<'a> {
     pub(crate) fn is_number(&self) -> bool {
         match self {
             Operand::Stored(RawValue::Number(_)) => true,
-            _ => self.with_view(|view| matches!(view, View::Number(_))).unwrap_or(false),
+            _ => self.with_view(|view| matches!(view, View::Number(_))) == Some(true),
         }
     }
 
     pub(crate) fn number(&self) -> Option<Number> {
         match self {
             Operand::Stored(RawValue::Number(number)) => Some(number.to_number()),
-            _ => self
-                .with_view(|view| match view {
-                    View::Number(number) => Some(number.clone()),
-                    _ => None,
-                })
-                .flatten(),
+            _ => self.find(|view| if let View::Number(number) = view { Some(number.clone()) } else { None }),
         }
     }
 
@@ -224,19 +227,11 @@ impl<'a> Operand<'a> {
     }
 
     pub(crate) fn date(&self) -> Option<i64> {
-        self.with_view(|view| match view {
-            View::Date(millis) => Some(millis),
-            _ => None,
-        })
-        .flatten()
+        self.find(|view| if let View::Date(millis) = view { Some(millis) } else { None })
     }
 
     pub(crate) fn as_bool(&self) -> Option<bool> {
-        self.with_view(|view| match view {
-            View::Bool(value) => Some(value),
-            _ => None,
-        })
-        .flatten()
+        self.find(|view| if let View::Bool(value) = view { Some(value) } else { None })
     }
 
     /// True for an array.
@@ -265,15 +260,15 @@ impl<'a> Operand<'a> {
     pub(crate) fn into_items(self) -> Option<Vec<Operand<'a>>> {
         match self {
             Operand::Stored(RawValue::Array(array)) => {
-                take_in(array.len());
+                charge(array.len());
                 Some(array.iter().map(Operand::Stored).collect())
             }
             Operand::Given(Value::Array(items)) => {
-                take_in(items.len());
+                charge(items.len());
                 Some(items.iter().map(Operand::Given).collect())
             }
             Operand::Made(Value::Array(items)) => {
-                take_in(items.len());
+                charge(items.len());
                 Some(items.into_iter().map(Operand::Made).collect())
             }
             _ => None,
@@ -298,11 +293,11 @@ impl<'a> Operand<'a> {
         match self {
             Operand::Stored(raw) => {
                 let object = path::embedded(raw)?;
-                take_in(2 * object.len());
+                charge(2 * object.len());
                 Some(object.iter().map(|(name, value)| (name.to_owned(), Operand::Stored(value))).collect())
             }
             Operand::Given(Value::Object(fields)) => {
-                take_in(2 * fields.len());
+                charge(2 * fields.len());
                 Some(fields.iter().map(|(name, value)| (name.clone(), Operand::Given(value))).collect())
             }
             Operand::Made(Value::Object(fields)) => {
@@ -380,10 +375,8 @@ impl<'a> Operand<'a> {
     fn rank(&self) -> Option<u8> {
         let undefined = match self {
             Operand::Missing => true,
-            Operand::Stored(RawValue::Object(_)) => self.type_name() == "undefined",
-            Operand::Given(value) => matches!(value, Value::Undefined),
-            Operand::Made(value) => matches!(value, Value::Undefined),
-            Operand::Stored(_) => false,
+            Operand::Stored(raw) => matches!(raw, RawValue::Object(_)) && self.type_name() == "undefined",
+            _ => matches!(self.owned(), Some(Value::Undefined)),
         };
         undefined.then_some(Class::MinKey as u8 + 1)
     }
@@ -415,9 +408,7 @@ pub(crate) fn truncated(number: &Number) -> Option<i64> {
     match number {
         Number::Int(value) => Some(*value),
         Number::Double(value) => Number::Double(value.trunc()).as_i64(),
-        Number::Decimal(Decimal::Finite(value)) => {
-            number.as_i64().or_else(|| i64::try_from(value.with_scale(0).as_bigint_and_scale().0.as_ref()).ok())
-        }
+        Number::Decimal(Decimal::Finite(value)) => value.to_i64(),
         Number::Decimal(_) => None,
     }
 }

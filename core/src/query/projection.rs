@@ -425,13 +425,13 @@ impl Slice {
             )
         };
         match &argument {
-            Value::Number(count) => match clamped(count) {
+            Value::Number(count) => match count.to_i64_truncated() {
                 count if count < 0 => Ok(Slice { skip: count, limit: usize::MAX }),
                 count => Ok(Slice { skip: 0, limit: usize::try_from(count).unwrap_or(usize::MAX) }),
             },
             Value::Array(arguments) => match arguments.as_slice() {
-                [Value::Number(skip), Value::Number(limit)] => match usize::try_from(clamped(limit)) {
-                    Ok(limit) if limit > 0 => Ok(Slice { skip: clamped(skip), limit }),
+                [Value::Number(skip), Value::Number(limit)] => match usize::try_from(limit.to_i64_truncated()) {
+                    Ok(limit) if limit > 0 => Ok(Slice { skip: skip.to_i64_truncated(), limit }),
                     _ => bail!(
                         28724,
                         "The second argument to $slice must be a positive number: the limit in [skip, limit]"
@@ -448,11 +448,6 @@ impl Slice {
         let distance = usize::try_from(self.skip.unsigned_abs()).unwrap_or(usize::MAX);
         (if self.skip < 0 { length.saturating_sub(distance) } else { distance }, self.limit)
     }
-}
-
-/// The integer towards zero; NaN is 0, and what is too large the largest.
-fn clamped(number: &Number) -> i64 {
-    number.as_i64().unwrap_or_else(|| number.to_f64() as i64)
 }
 
 struct Parser<'p> {

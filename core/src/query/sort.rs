@@ -11,7 +11,7 @@ use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
-use crate::values::key::encode::{encode, encode_under, encode_value};
+use crate::values::key::encode::{encode_under, encode_value};
 use crate::values::path;
 use serde_json::Value as Json;
 use std::sync::Arc;
@@ -121,10 +121,7 @@ impl Field<'_> {
         match candidate {
             Candidate::Missing => encode_value(&Value::Null, self.key),
             Candidate::EmptyArray => self.key.push(EMPTY_ARRAY),
-            Candidate::Value(value) => match self.collator {
-                None => encode(&Element::of(value), self.key),
-                Some(collator) => encode_under(&Element::of(value), collator, self.key),
-            },
+            Candidate::Value(value) => encode_under(&Element::of(value), self.collator, self.key),
         }
         let Some(end) = self.end else {
             self.end = Some(self.key.len());

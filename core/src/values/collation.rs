@@ -1,14 +1,13 @@
-//! Collations: how strings compare where bytes are not what is meant.
+//! Collations: comparison of strings by the rules of a language.
 //!
-//! A collation is ICU's, by locale and options; `{"locale": "simple"}` is none at all. Its sort keys stand in for
-//! strings wherever keys are compared as bytes, so that a sort under a collation is merged like any other.
+//! A collation is ICU's, given by locale and options; `{"locale": "simple"}` is the comparison of bytes. Where keys are compared
+//! as bytes, a string's sort key takes the string's place, so a sort under a collation is merged like any other.
 //!
 //! INVARIANT: a condition on strings narrows a search by stored keys only if both have the same collation. Shard keys,
 //! `_id` and most indexes have none: their strings are in the order of bytes.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::ext_json;
-use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use icu_collator::options::{AlternateHandling, CaseLevel, CollatorOptions, MaxVariable, Strength};
 use icu_collator::preferences::{CollationCaseFirst, CollationNumericOrdering};
@@ -31,7 +30,7 @@ impl fmt::Debug for Collator {
     }
 }
 
-/// Two are one if every option is, given or by default.
+/// Two collations are equal if all options are, whether given or by default.
 impl PartialEq for Collator {
     fn eq(&self, other: &Self) -> bool {
         self.definition == other.definition
@@ -46,48 +45,28 @@ const LOCALES: &str = "af am ar as az be bg bn bo bs bs_Cyrl ca chr cs cy da de 
     lkt ln lo lt lv mk ml mn mr ms mt my nb ne nl nn om or pa pl ps pt ro ru se si sk sl smn sq sr sr_Latn sv \
     sw ta te th to tr ug uk ur vi wae yi yo zh zh_Hant zu";
 
-/// ICU's names of collations, and their BCP 47 ones where these differ.
-const VARIANTS: &[(&str, &str)] = &[
-    ("phonebook", "phonebk"),
-    ("traditional", "trad"),
-    ("dictionary", "dict"),
-    ("gb2312han", "gb2312"),
-    ("standard", "standard"),
-    ("search", "search"),
-    ("eor", "eor"),
-    ("compat", "compat"),
-    ("pinyin", "pinyin"),
-    ("stroke", "stroke"),
-    ("unihan", "unihan"),
-    ("zhuyin", "zhuyin"),
-    ("searchjl", "searchjl"),
-    ("phonetic", "phonetic"),
-    ("reformed", "reformed"),
-];
+/// The variants of a locale's collation, by their BCP 47 names.
+const VARIANTS: &str =
+    "compat dict eor gb2312 phonebk phonetic pinyin reformed search searchjl standard stroke trad unihan zhuyin";
+
+/// ICU's names of variants where they differ from the BCP 47 ones.
+const ICU_VARIANTS: &[(&str, &str)] =
+    &[("phonebook", "phonebk"), ("traditional", "trad"), ("dictionary", "dict"), ("gb2312han", "gb2312")];
 
 /// MongoDB's version of ICU's collations, the only one that a collation may ask for.
 const VERSION: &str = "57.1";
 
-const FIELDS: &[&str] = &[
-    "locale",
-    "strength",
-    "caseLevel",
-    "caseFirst",
-    "numericOrdering",
-    "alternate",
-    "maxVariable",
-    "normalization",
-    "backwards",
-    "version",
-];
+/// The options that a collation may have.
+const OPTIONS: &str =
+    "locale strength caseLevel caseFirst numericOrdering alternate maxVariable normalization backwards version";
 
 impl Collator {
     /// Parses `{"locale": "en", "strength": 2}`; None for `{"locale": "simple"}` and for `{}`.
     ///
     /// # Errors
     /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `Location51024` for a
-    /// strength out of range, `BadValue` for a locale or another option that is none and for options that say nothing at
-    /// that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
+    /// strength out of range, `BadValue` for an unknown locale or an invalid value of another option, and for an option without
+    /// effect at that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
     /// `backwards` where the locale does not imply it.
     pub fn parse(json: &Json) -> Result<Option<Collator>> {
         let Json::Object(fields) = json else {
@@ -96,15 +75,11 @@ impl Collator {
         if fields.is_empty() {
             return Ok(None);
         }
-        if let Some(unknown) = fields.keys().find(|name| !FIELDS.contains(&name.as_str())) {
-            return Err(Error::new(
-                Kind::UnknownOption,
-                format!("BSON field 'collation.{unknown}' is an unknown field."),
-            ));
+        if let Some(unknown) = fields.keys().find(|name| !OPTIONS.split(' ').any(|option| option == *name)) {
+            bail!(Kind::UnknownOption, "BSON field 'collation.{unknown}' is an unknown field.");
         }
         let Some(locale) = string(fields, "locale")? else {
-            let message = "BSON field 'collation.locale' is missing but a required field";
-            return Err(Error::new(Kind::Location(40414), message));
+            bail!(40414, "BSON field 'collation.locale' is missing but a required field")
         };
         let (options, strength) = options(fields)?;
         let first = string(fields, "caseFirst")?;
@@ -121,34 +96,30 @@ impl Collator {
         let backwards = boolean(fields, "backwards")? == Some(true);
         let version = string(fields, "version")?;
         if locale == "simple" {
-            if fields.len() == 1 {
-                return Ok(None);
-            }
-            let message = format!("If locale is \"simple\", no other fields may be specified in: {json}");
-            return Err(Error::new(Kind::FailedToParse, message));
+            let alone = fields.len() == 1;
+            ensure!(alone, Kind::FailedToParse, "If locale is \"simple\", no other fields may be specified in: {json}");
+            return Ok(None);
         }
         if let Some(version) = version.filter(|version| *version != VERSION) {
-            let message = format!("Requested collation version {version} but the only available one is {VERSION}");
-            return Err(Error::new(Kind::IncompatibleCollationVersion, message));
+            bail!(
+                Kind::IncompatibleCollationVersion,
+                "Requested collation version {version} but the only available one is {VERSION}"
+            );
         }
         let has_case = strength > 2 || options.case_level == Some(CaseLevel::On);
         if first.is_some_and(|first| first != "off") && !has_case {
-            let message = "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2";
-            return Err(Error::new(Kind::BadValue, message));
+            bail!(Kind::BadValue, "'caseFirst' is invalid unless 'caseLevel' is on or 'strength' is greater than 2");
         }
         // A definition of fr_CA says `backwards` by itself.
         if backwards && locale != "fr_CA" {
-            return Err(if strength == 1 {
-                Error::new(Kind::BadValue, "'backwards' is invalid with 'strength' of 1")
-            } else {
-                Error::new(Kind::NotImplemented, "the collation option backwards is not supported")
-            });
+            ensure!(strength != 1, Kind::BadValue, "'backwards' is invalid with 'strength' of 1");
+            bail!(Kind::NotImplemented, "the collation option backwards is not supported");
         }
         let mut preferences = CollatorPreferences::from(&parse_locale(locale)?);
         preferences.case_first = case_first;
         preferences.numeric_ordering = Some(numeric_ordering);
         let icu = CollatorBorrowed::try_new(preferences, options)
-            .map_err(|error| Error::new(Kind::BadValue, format!("the collation cannot be made: {error}")))?;
+            .map_err(|error| error!(Kind::BadValue, "the collation cannot be made: {error}"))?;
         let definition = json!({
             "locale": locale,
             "caseLevel": options.case_level == Some(CaseLevel::On),
@@ -180,12 +151,11 @@ impl Collator {
 }
 
 fn parse_locale(name: &str) -> Result<Locale> {
-    let unknown = || Error::new(Kind::BadValue, format!("Field 'locale' is invalid in: {{ locale: \"{name}\" }}"));
-    let (base, variant) = match name.split_once("@collation=") {
-        Some((base, variant)) => (base, Some(variant)),
-        None => (name, None),
-    };
-    if !LOCALES.split(' ').any(|locale| locale == base) {
+    let unknown = || error!(Kind::BadValue, "Field 'locale' is invalid in: {{ locale: \"{name}\" }}");
+    let is_in = |names: &str, name: &str| names.split(' ').any(|known| known == name);
+    let (base, variant) = name.split_once("@collation=").unzip();
+    let base = base.unwrap_or(name);
+    if !is_in(LOCALES, base) {
         return Err(unknown());
     }
     let mut tag = match base {
@@ -193,9 +163,11 @@ fn parse_locale(name: &str) -> Result<Locale> {
         base => base.replace('_', "-"),
     };
     if let Some(variant) = variant {
-        let (_, short) =
-            VARIANTS.iter().find(|(long, short)| *long == variant || *short == variant).ok_or_else(unknown)?;
-        tag += &format!("-u-co-{short}");
+        let variant = ICU_VARIANTS.iter().find(|(icu, _)| *icu == variant).map_or(variant, |(_, name)| name);
+        if !is_in(VARIANTS, variant) {
+            return Err(unknown());
+        }
+        tag += &format!("-u-co-{variant}");
     }
     tag.parse().map_err(|_| unknown())
 }
@@ -206,7 +178,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
     let strength = match fields.get("strength") {
         None | Some(Json::Null) => 3,
         Some(json) => match ext_json::from_json(json)? {
-            Value::Number(number) => number.as_i64().unwrap_or_else(|| Number::to_f64(&number) as i64),
+            Value::Number(number) => number.to_i64_truncated(),
             _ => return Err(mismatch("collation.strength", json, "number")),
         },
     };
@@ -218,8 +190,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
         5 => Strength::Identical,
         other => {
             let bound = if other < 1 { ">= 1" } else { "<= 5" };
-            let message = format!("BSON field 'strength' value must be {bound}, actual value '{other}'");
-            return Err(Error::new(Kind::Location(51024), message));
+            bail!(51024, "BSON field 'strength' value must be {bound}, actual value '{other}'")
         }
     });
     options.case_level = Some(if boolean(fields, "caseLevel")? == Some(true) { CaseLevel::On } else { CaseLevel::Off });
@@ -254,14 +225,11 @@ fn boolean(fields: &Map<String, Json>, name: &str) -> Result<Option<bool>> {
 
 fn mismatch(name: &str, found: &Json, wanted: &str) -> Error {
     let found = ext_json::from_json(found).map_or("object", |value| value.type_name());
-    Error::new(Kind::TypeMismatch, format!("BSON field '{name}' is the wrong type '{found}', expected type '{wanted}'"))
+    error!(Kind::TypeMismatch, "BSON field '{name}' is the wrong type '{found}', expected type '{wanted}'")
 }
 
 fn invalid(name: &str, value: &str) -> Error {
-    Error::new(
-        Kind::BadValue,
-        format!("Enumeration value '{value}' for field 'collation.{name}' is not a valid value."),
-    )
+    error!(Kind::BadValue, "Enumeration value '{value}' for field 'collation.{name}' is not a valid value.")
 }
 
 #[cfg(test)]

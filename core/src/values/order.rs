@@ -89,25 +89,12 @@ fn compare_fields(a: Fields<'_>, b: Fields<'_>, levels: usize, strings: Strings<
     }
     a.with_sorted(|a| {
         b.with_sorted(|b| {
-            loop {
-                budget::step();
-                match (a.next(), b.next()) {
-                    (None, None) => return Ordering::Equal,
-                    (None, Some(_)) => return Ordering::Less,
-                    (Some(_), None) => return Ordering::Greater,
-                    (Some((name_a, a)), Some((name_b, b))) => {
-                        let order = with_views(&a, &b, |a, b| {
-                            a.class()
-                                .cmp(&b.class())
-                                .then_with(|| name_a.cmp(name_b))
-                                .then_with(|| compare(a, b, levels - 1, strings))
-                        });
-                        if order != Ordering::Equal {
-                            return order;
-                        }
-                    }
-                }
-            }
+            compare_sequences(a, b, |(name_a, a), (name_b, b)| {
+                with_views(a, b, |a, b| {
+                    let by_class_and_name = (a.class(), name_a).cmp(&(b.class(), name_b));
+                    by_class_and_name.then_with(|| compare(a, b, levels - 1, strings))
+                })
+            })
         })
     })
 }
@@ -116,19 +103,24 @@ fn compare_items(a: Items<'_>, b: Items<'_>, levels: usize, strings: Strings<'_>
     if levels == 0 {
         return Ordering::Equal;
     }
-    let (mut a, mut b) = (a.iter(), b.iter());
+    compare_sequences(&mut a.iter(), &mut b.iter(), |a, b| with_views(a, b, |a, b| compare(a, b, levels - 1, strings)))
+}
+
+/// The order of the first pair that differs; of two that agree as far as the shorter goes, the shorter is less.
+fn compare_sequences<A, B>(
+    a: &mut dyn Iterator<Item = A>,
+    b: &mut dyn Iterator<Item = B>,
+    compare: impl Fn(&A, &B) -> Ordering,
+) -> Ordering {
     loop {
         budget::step();
-        match (a.next(), b.next()) {
-            (None, None) => return Ordering::Equal,
-            (None, Some(_)) => return Ordering::Less,
-            (Some(_), None) => return Ordering::Greater,
-            (Some(a), Some(b)) => {
-                let order = with_views(&a, &b, |a, b| compare(a, b, levels - 1, strings));
-                if order != Ordering::Equal {
-                    return order;
-                }
-            }
+        let (a, b) = match (a.next(), b.next()) {
+            (Some(a), Some(b)) => (a, b),
+            (a, b) => return a.is_some().cmp(&b.is_some()),
+        };
+        let order = compare(&a, &b);
+        if order.is_ne() {
+            return order;
         }
     }
 }

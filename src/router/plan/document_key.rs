@@ -31,7 +31,7 @@ impl DocumentKey {
         } else {
             search.keys.as_point()?
         };
-        let is_exact = targeting::key_tells_all(&collection.key, &query.filter, id.is_some());
+        let is_exact = targeting::key_decides(&collection.key, &query.filter, id.is_some());
         if !is_exact && id.is_none() && beside_keys(search).is_some() {
             return None;
         }

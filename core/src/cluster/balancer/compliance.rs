@@ -1,4 +1,4 @@
-//! Whether a collection is where it should be.
+//! Whether a collection's chunks are where the policy wants them.
 
 use super::moves::moves;
 use super::state::{Cluster, Collection, Reason};
@@ -7,14 +7,14 @@ use super::targets::{Class, Shards, classes};
 /// Why a collection does not comply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compliance {
-    /// chunks are on a shard where they must not stay, or are uneven
+    /// chunks are on a shard that they must leave, or are uneven
     Violated(Reason),
-    /// nothing is to be done
+    /// no chunk has to move
     Compliant,
 }
 
-/// Whether a collection, by position, is where it should be; the gravest reason if not. It counts also if its balancing
-/// is off.
+/// Whether a collection, by position, complies; the gravest reason if not. A collection whose balancing is off is judged as if
+/// it were on.
 pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
     let shards = Shards::of(cluster);
     let classes = classes(&shards, collection);
@@ -30,7 +30,7 @@ pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
         let most = |part: &dyn Fn(usize) -> u64| class.homes.iter().map(|&shard| part(shard)).max().unwrap_or(0);
         most(&|shard| class.excess(shard)) + most(&|shard| class.lack(shard)) > class.threshold
     };
-    // What no move can mend is no violation.
+    // Unevenness that no move can reduce is no violation.
     let can_move = |collection: &Collection| {
         let mut one = Cluster { shards: cluster.shards.clone(), collections: vec![collection.clone()] };
         one.collections[0].balance = true;

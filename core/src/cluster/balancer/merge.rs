@@ -1,18 +1,17 @@
-//! Which chunks became too small to be chunks of their own.
+//! Merges chunks that have become too small.
 //!
-//! Tiny is what has at most an eighth of the split size *and* of the collection's average chunk: where all chunks are
-//! small alike, as in a collection that was given many before it had documents, none is. Neighbours that are tiny become
-//! one while the whole stays well below the split size, so that it is not cut again. Every shard keeps two chunks, and a
-//! collection that is small altogether is left as it is.
+//! A chunk is tiny if it has at most an eighth of the split size *and* of the collection's average chunk. So if all chunks are
+//! equally small, as after splitting an empty collection, none is tiny. Tiny neighbours are merged while the result stays well
+//! below the split size, so that it is not split again. Every shard keeps two chunks, and small collections are left alone.
 
 use super::split::{MAX_DOCUMENTS, split_size};
 use super::state::{Chunk, Cluster, MIN_SPLIT_SIZE, Merge, homes};
 use std::collections::HashMap;
 
-/// Chunks of a collection that each shard keeps.
+/// The number of chunks of a collection that each shard keeps.
 const KEPT: u64 = 2;
 
-/// Every run of neighbours to become one.
+/// All runs of neighbours to be merged.
 pub(super) fn merges(cluster: &Cluster) -> Vec<Merge> {
     let homes = homes(cluster);
     let mut merges = Vec::new();

@@ -1,11 +1,11 @@
 //! The balancer's policy: from a cluster's state to the next splits, merges and moves. Pure; the worker around it
 //! measures and executes.
 //!
-//! The unit is a chunk's weight: its bytes, plus a little for being a chunk, so that empty chunks spread too. The chunks
-//! of a collection that lie in one zone, and those that lie in none, each form a *class*: they may live on the zone's
-//! shards, or anywhere. Every class has a *target* on each shard ([`targets`]), so that the collection's weight is as
-//! even as zones and sizes allow; without zones that is its weight divided by the shards that can hold it. Targets
-//! depend on what there is, not on where it is: moves leave them as they are.
+//! The unit is a chunk's weight: its bytes plus a constant, so that empty chunks spread, too. The chunks of a collection in one
+//! zone, and those in no zone, each form a *class*: they may live on the zone's shards, or anywhere. Every class has a *target*
+//! on each shard ([`targets`]), so that the collection's weight is as even as zones and sizes allow; without zones that is its
+//! weight divided by the number of shards that can hold it. Targets depend on the chunks, not on where they are, so moves do not
+//! change them.
 //!
 //! Splits ([`split`]): a chunk that straddles the bounds of zones is cut there, also a jumbo one. A chunk above the split
 //! size is cut into equal parts. The split size is the collection's chunk size, and smaller while the collection is
@@ -14,8 +14,8 @@
 //! Moves ([`moves`]), one a shard at a time, so all moves of one plan are disjoint:
 //!
 //! 1. *Zones*: a chunk on a shard outside its zone goes to the zone's shard that lacks most, jumbo ones too.
-//! 2. *Draining* shards give away any chunk, jumbo ones too, to the shard that lacks most. Neighbours that are tiny go along,
-//!    here and into zones, as far as that shard lacks them.
+//! 2. *Draining* shards give away any chunk, jumbo ones too, to the shard that lacks most. Tiny neighbours move along, here and
+//!    into zones, as far as that shard lacks them.
 //! 3. *Evenness*: a shard above the target gives to one below it while excess and lack together are more than a
 //!    threshold: three times the chunk size, as in MongoDB, or an eighth of the target where that is less. The chunk that
 //!    goes is the largest that overshoots on neither side, else the smallest that is at most half of both together.
@@ -26,10 +26,9 @@
 //! * No move to a draining shard, to a full one, out of the chunk's zone, or from a shard to itself; no shard takes part
 //!   in two moves of a plan.
 //! * A move of evenness never makes the recipient's excess larger than the donor's; so the sum of squares of the
-//!   distances from the targets falls with each, and with sizes that stand still the plan runs dry: nothing goes to and
-//!   fro.
-//! * What is pinned (moved in this convergence already) moves again only into its zone or off a draining shard.
-//! * What is merged is not split again.
+//!   distances from the targets falls with each, and while sizes do not change, the balancer stops after finitely many moves.
+//! * A pinned chunk (one that moved in this convergence already) moves again only into its zone or off a draining shard.
+//! * A merged chunk is not split again.
 
 mod state;
 mod targets;
@@ -49,7 +48,7 @@ pub use state::{Chunk, Cluster, Collection, Cut, Merge, Move, Plan, Reason, Shar
 pub use targets::{Spread, spread};
 pub use window::{Window, time_of_day};
 
-/// The next steps. As long as there are splits, nothing is moved; as long as there is one of both, nothing is merged.
+/// The next steps. Chunks move only if there is nothing to split, and merge only if there is nothing to split or move.
 pub fn plan(cluster: &Cluster) -> Plan {
     let splits = split::splits(cluster);
     let moves = if splits.is_empty() { moves::moves(cluster) } else { Vec::new() };

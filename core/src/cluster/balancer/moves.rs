@@ -1,18 +1,18 @@
-//! Which chunks go where.
+//! Chooses the chunks that move, and their recipients.
 
 use super::state::{Chunk, Cluster, Move, Reason, weight};
 use super::targets::{Class, Shards, classes};
 use std::cmp::Reverse;
 use std::ops::Range;
 
-/// Recipients that are tried for a donor: who cannot take anything from the fullest donors may still take from a later
-/// one, but looking far costs.
+/// Largest number of recipients that are tried for a donor. A recipient that can take nothing from the fullest donors may still
+/// take from a later one, but trying all is slow.
 const TRIED_RECIPIENTS: usize = 8;
-/// Chunks that are tried for a shard that must give: all of one size, mostly, and who has no room for the largest ones
-/// may have for a small one.
+/// Largest number of chunks that are tried for a shard that must give some away. Most are of one size, and a recipient without
+/// room for the largest may have room for a smaller one.
 const TRIED_CHUNKS: usize = 4;
 
-/// Chunks of at most so many bytes move together with their neighbours.
+/// Largest size of a chunk that moves together with its neighbours, in bytes.
 const TINY: u64 = 64 << 10;
 /// Largest total size of neighbouring chunks that move in one migration, in bytes.
 const TOGETHER_BYTES: u64 = 1 << 20;
@@ -20,15 +20,15 @@ const TOGETHER_BYTES: u64 = 1 << 20;
 /// them all.
 const TOGETHER_CHUNKS: usize = 1000;
 
-/// What this plan has given the shards to do.
+/// The moves planned so far, and the shards that take part in them.
 struct Round<'a> {
     shards: Shards<'a>,
-    /// takes part in a move of this plan, or cannot in any
+    /// the shard takes part in a planned move, or is unavailable
     busy: Vec<bool>,
     moves: Vec<Move>,
 }
 
-/// A disjoint set of moves.
+/// Plans moves of which no two share a shard.
 pub(super) fn moves(cluster: &Cluster) -> Vec<Move> {
     let shards = Shards::of(cluster);
     let busy = cluster.shards.iter().map(|shard| shard.unavailable).collect();
@@ -43,7 +43,7 @@ pub(super) fn moves(cluster: &Cluster) -> Vec<Move> {
     for class in &classes {
         round.expel(class, Reason::Draining, |round, shard| round.shards.cluster.shards[shard].draining);
     }
-    // The most uneven class first: a shard serves one move only.
+    // The most uneven class first, since a shard takes part in one move only.
     classes.retain(balanced);
     classes
         .sort_by_cached_key(|class| Reverse(class.homes.iter().map(|&shard| class.excess(shard)).max().unwrap_or(0)));
@@ -98,7 +98,7 @@ impl Round<'_> {
         start..end
     }
 
-    /// A chunk of each shard that must give, to the home that lacks most.
+    /// Moves a chunk off each shard that must give some away, to the home that lacks most.
     fn expel(&mut self, class: &Class, reason: Reason, must_give: impl Fn(&Self, usize) -> bool) {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
         let can_move = |chunk: &u32| !chunks[*chunk as usize].resting;
@@ -120,7 +120,7 @@ impl Round<'_> {
             let here: Vec<u32> = class.chunks(from).iter().copied().filter(can_move).collect();
             let Some(&largest) = here.iter().max_by_key(|chunk| (bytes(chunk), Reverse(**chunk))) else { continue };
             let found = best(bytes(&largest)).map(|to| (largest, to)).or_else(|| {
-                // Too large for everybody: those that fit into the largest room left.
+                // The largest chunk fits nowhere: try those that fit into the largest room.
                 let room = free().map(|home| self.shards.room(home).unwrap_or(u64::MAX)).max()?;
                 let mut fitting: Vec<u32> = here.iter().copied().filter(|chunk| bytes(chunk) <= room).collect();
                 fitting.sort_unstable_by_key(|chunk| (Reverse(bytes(chunk)), *chunk));
@@ -156,7 +156,7 @@ impl Round<'_> {
         }
     }
 
-    /// The chunk that best closes the gap.
+    /// The chunk whose move best closes the gap.
     fn best(&self, class: &Class, from: usize, to: usize, excess: u64, lack: u64) -> Option<u32> {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
         let half = (excess + lack) / 2;

@@ -1,14 +1,13 @@
-//! Which chunks are too big, or lie in several zones.
+//! Splits chunks that are too large, or lie in several zones.
 
 use super::state::{Cluster, Collection, Cut, MAX_PARTS, MIN_SPLIT_SIZE, Split, YOUNG_CHUNKS, homes};
 use crate::cluster::chunk_map::ShardId;
 use std::collections::HashSet;
 
-/// A chunk of more documents is split whatever its bytes: a hand-over stalls writers for as long as it takes to delete
-/// them.
+/// A chunk with more documents is split even if it has few bytes: a hand-over blocks writers while the documents are deleted.
 pub(super) const MAX_DOCUMENTS: u64 = 250_000;
 
-/// Every chunk to be cut; not those of shards that cannot take part now, for which nothing else may have to wait.
+/// All chunks to be split, except those of unavailable shards, so that other work does not wait for these.
 pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
     let homes = homes(cluster);
     let unavailable: HashSet<ShardId> =
@@ -27,9 +26,9 @@ pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
             if state.jumbo || state.documents < 2 || (state.bytes <= limit && state.documents <= MAX_DOCUMENTS) {
                 continue;
             }
-            // Parts of two thirds of the limit: room to grow before the next cut.
+            // Parts of two thirds of the limit can grow before the next split.
             let parts = (state.bytes * 3).div_ceil(limit * 2).max((state.documents * 3).div_ceil(MAX_DOCUMENTS * 2));
-            // The first cut of a whole collection gives every shard as many parts.
+            // The first split of a collection makes equally many parts for every shard.
             let parts = if collection.chunks.len() == 1 { parts.next_multiple_of(homes.max(1)) } else { parts };
             let into = parts.clamp(2, MAX_PARTS.min(state.documents)) as usize;
             splits.push(Split { collection: position, chunk, cut: Cut::Parts(into) });
@@ -38,7 +37,7 @@ pub(super) fn splits(cluster: &Cluster) -> Vec<Split> {
     splits
 }
 
-/// Above how many bytes a chunk of the collection is cut: the chunk size, or less while the collection is young.
+/// The size in bytes above which a chunk is split: the chunk size, or less while the collection is young.
 pub(super) fn split_size(collection: &Collection, homes: u64) -> u64 {
     if homes < 2 || !collection.balance {
         return collection.chunk_size;

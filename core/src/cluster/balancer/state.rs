@@ -1,15 +1,15 @@
-//! What the policy looks at, and what it answers.
+//! The policy's input and output.
 
 use crate::cluster::chunk_map::ShardId;
 use std::ops::Range;
 
-/// What a chunk weighs beyond its bytes.
+/// The weight of a chunk beyond its bytes.
 pub(super) const CHUNK_WEIGHT: u64 = 1024;
-/// Young collections are split as if each shard should get that many chunks.
+/// A young collection is split as if each shard should get this many chunks.
 pub(super) const YOUNG_CHUNKS: u64 = 4;
 /// The smallest split size, in bytes.
 pub(super) const MIN_SPLIT_SIZE: u64 = 1 << 20;
-/// A chunk is split into at most that many parts at once.
+/// Largest number of parts into which a chunk is split at once.
 pub(super) const MAX_PARTS: u64 = 256;
 
 /// A zone, by a number that the caller gives it.
@@ -22,7 +22,7 @@ pub struct Shard {
     pub id: ShardId,
     /// it is being emptied: it gives, and takes nothing
     pub draining: bool,
-    /// how many bytes it may hold
+    /// the most bytes that it may hold
     pub max_bytes: Option<u64>,
     /// it cannot take part now: unreachable, its moves failed lately, or it takes part in one already
     pub unavailable: bool,
@@ -47,14 +47,14 @@ pub struct Chunk {
     pub jumbo: bool,
     /// it was moved lately, and moves only into its zone or off a draining shard
     pub pinned: bool,
-    /// a move of it was given up lately: it stays where it is for now
+    /// a move of it failed lately, so it stays on its shard for now
     pub resting: bool,
 }
 
 /// A sharded collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collection {
-    /// chunks above this many bytes are split
+    /// chunks with more bytes are split
     pub chunk_size: u64,
     /// false: only draining moves its chunks
     pub balance: bool,
@@ -71,16 +71,16 @@ pub struct Cluster {
     pub collections: Vec<Collection>,
 }
 
-/// Where a chunk is to be cut.
+/// Where to split a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// into so many equal parts, at least 2
+    /// into this number of equal parts, at least 2
     Parts(usize),
-    /// at every bound of a zone inside
+    /// at every zone bound inside
     Zones,
 }
 
-/// A chunk to be cut.
+/// A chunk to be split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
     /// its collection, by position
@@ -112,7 +112,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// A word for logs.
+    /// The reason's name in logs.
     pub const fn name(self) -> &'static str {
         match self {
             Reason::Zone => "zone",
@@ -140,11 +140,11 @@ pub struct Move {
 /// What to do next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// chunks to be cut, before anything is moved
+    /// chunks to be split, before any move
     pub splits: Vec<Split>,
-    /// moves that do not meet at any shard
+    /// moves of which no two share a shard
     pub moves: Vec<Move>,
-    /// chunks to be merged, when nothing is to be cut or moved
+    /// chunks to be merged, if there is nothing to split or move
     pub merges: Vec<Merge>,
 }
 

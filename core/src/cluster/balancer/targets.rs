@@ -1,14 +1,13 @@
-//! How much of each class of a collection each shard should hold.
+//! The targets: how much of each class of a collection each shard should hold.
 //!
-//! Classes are poured one after the other, those with the fewest homes first, each up to one level over what earlier
-//! ones put there: with zones that are apart or nested in each other, as they mostly are, that is the most even
-//! distribution there is.
+//! Classes are distributed one after the other, those with the fewest homes first. Each fills its homes up to one common level
+//! above the weight of earlier classes. If zones are disjoint or nested, as most are, no distribution is more even.
 
 use super::state::{Cluster, ZoneId, weight};
 use crate::cluster::chunk_map::ShardId;
 use std::collections::{HashMap, HashSet};
 
-/// Shards by number and by zone, and how full they are.
+/// The shards by number and by zone, with their use.
 pub(super) struct Shards<'a> {
     pub(super) cluster: &'a Cluster,
     position: HashMap<ShardId, usize>,
@@ -36,13 +35,12 @@ impl<'a> Shards<'a> {
         zone.is_none_or(|zone| self.zones.contains(&(shard, zone)))
     }
 
-    /// How many bytes more the shard may take; None if it has no limit.
+    /// The bytes that the shard may still take; None if it has no limit.
     pub(super) fn room(&self, shard: usize) -> Option<u64> {
         self.cluster.shards[shard].max_bytes.map(|max| max.saturating_sub(self.used[shard]))
     }
 
-    /// True if the shard may take that many bytes more; one with more than it may have takes nothing, not even an empty
-    /// chunk.
+    /// True if the shard may take this many more bytes; one above its limit takes nothing, not even an empty chunk.
     pub(super) fn has_room(&self, shard: usize, bytes: u64) -> bool {
         self.cluster.shards[shard].max_bytes.is_none_or(|max| self.used[shard].saturating_add(bytes) <= max)
     }
@@ -60,9 +58,9 @@ pub(super) struct Class {
     pub(super) has: Vec<u64>,
     /// weight that each should have; nothing outside the homes
     pub(super) target: Vec<u64>,
-    /// shards that may take chunks of it
+    /// shards that may take its chunks
     pub(super) homes: Vec<usize>,
-    /// up to what difference shards count as even
+    /// the largest difference at which shards count as even
     pub(super) threshold: u64,
 }
 
@@ -81,7 +79,7 @@ impl Class {
         self.target[shard].saturating_sub(self.has[shard])
     }
 
-    /// How much of it must move at least for every shard to have its target.
+    /// The least weight that must move for every shard to have its target.
     pub(super) fn astray(&self) -> u64 {
         (0..self.has.len()).map(|shard| self.lack(shard)).sum()
     }
@@ -94,7 +92,7 @@ pub(super) fn classes(shards: &Shards<'_>, position: usize) -> Vec<Class> {
     let mut found: HashMap<Option<ZoneId>, usize> = HashMap::new();
     let mut classes: Vec<Class> = Vec::new();
     let mut totals: Vec<u64> = Vec::new();
-    // First count, then sort in: a chunk of a shard that is not known is in no class.
+    // Count first, then sort into classes. A chunk of an unknown shard is in no class.
     for chunk in &collection.chunks {
         let Some(&shard) = shards.position.get(&chunk.shard) else { continue };
         let class = *found.entry(chunk.zone).or_insert_with(|| {
@@ -133,23 +131,23 @@ pub(super) fn classes(shards: &Shards<'_>, position: usize) -> Vec<Class> {
     order.sort_by_key(|&i| (classes[i].homes.len(), classes[i].zone));
     let mut below = vec![0; count];
     for i in order {
-        let level = pour(shards, &mut classes[i], totals[i], &mut below);
+        let level = fill(shards, &mut classes[i], totals[i], &mut below);
         classes[i].threshold = (3 * collection.chunk_size).min(level / 8);
     }
     classes
 }
 
-/// Sets a class's targets: all homes are filled up to one level, which is the answer, over what is there already.
-fn pour(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -> u64 {
+/// Sets a class's targets: fills all homes up to one level, above the weight already there (`below`), and returns the level.
+fn fill(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -> u64 {
     let homes = std::mem::take(&mut class.homes);
     let limit = |shard: usize| shards.room(shard).map_or(u64::MAX, |room| class.has[shard].saturating_add(room));
     let limits: Vec<u64> = homes.iter().map(|&shard| limit(shard)).collect();
     let share = |level: u64, i: usize| level.saturating_sub(below[homes[i]]).min(limits[i]);
     let held = |level: u64| (0..homes.len()).map(|i| share(level, i)).fold(0, u64::saturating_add);
-    // Sought: the highest level that does not take more than there is.
+    // A binary search for the highest level that needs no more than the total.
     let most = homes.iter().map(|&shard| below[shard]).max().unwrap_or(0).saturating_add(total);
     let mut low = total / (homes.len() as u64).max(1);
-    // Mostly that is the level already: no limits, nothing below.
+    // Without limits and earlier classes that is the level already.
     let mut high = if held(low + 1) > total { low + 1 } else { most + 1 };
     while low + 1 < high {
         let middle = low + (high - low) / 2;
@@ -167,7 +165,7 @@ fn pour(shards: &Shards<'_>, class: &mut Class, total: u64, below: &mut [u64]) -
 /// How far a cluster is from its targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
-    /// bytes (and chunks' own weight) that must move at least for every shard to have its target
+    /// the least weight that must move for every shard to have its target
     pub astray: u64,
     /// the largest excess and lack together, in any class, beyond the threshold
     pub beyond: u64,

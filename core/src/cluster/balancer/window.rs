@@ -1,11 +1,11 @@
-//! When the balancer may work: from one time of day to another, also over midnight.
+//! The balancer's window: the part of each day in which it may work, possibly across midnight.
 
 /// A part of each day, in minutes since midnight: from `start` up to but not including `stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// the first minute inside
     pub start: u16,
-    /// the first minute behind
+    /// the first minute after
     pub stop: u16,
 }
 
@@ -20,7 +20,7 @@ impl Window {
     }
 }
 
-/// The minute of the day that a text such as `07:30` names.
+/// Parses a time such as `07:30` into the minute of the day.
 pub fn time_of_day(text: &str) -> Option<u16> {
     let (hours, minutes) = text.split_once(':')?;
     let number = |digits: &str, below: u16| {

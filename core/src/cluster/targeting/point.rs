@@ -1,8 +1,9 @@
-//! Filters that are nothing but a key, such as `{"recipient": "ann", "sent": {"$date": …}}`, read in one go into the key's
-//! bytes: what most finds of a busy application are.
+//! Fast path for filters that are nothing but a key, such as `{"recipient": "ann", "sent": {"$date": …}}`: the filter's text is
+//! deserialized directly into the key's bytes, without a parsed filter. Most finds of a busy application have such filters.
 //!
 //! RULE: a [`Point`] is what the analysis of the parsed filter would find: the one shard key and the one `_id` that matching
-//! documents have, and every document with them matches. Whatever is not plain to see is left to that analysis.
+//! documents have, and every document with them matches. Every filter that is not obviously of this form is left to that
+//! analysis.
 
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
@@ -14,7 +15,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use std::fmt::Formatter;
 use std::ops::Range;
 
-/// All that a filter says.
+/// The key that a filter names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// the shard key; empty for an unsharded collection
@@ -23,7 +24,7 @@ pub struct Point {
     pub id: Option<Vec<u8>>,
 }
 
-/// The point that a filter's text names; None if it is not seen to name one.
+/// The point that a filter's text names; None if the filter has another form.
 pub fn of_text(pattern: &KeyPattern, filter: &str) -> Option<Point> {
     let mut json = serde_json::Deserializer::from_str(filter);
     let point = json.deserialize_map(Fields(pattern)).ok()?;
@@ -34,25 +35,19 @@ pub fn of_text(pattern: &KeyPattern, filter: &str) -> Option<Point> {
 /// The filter: each of its fields is one of the pattern's, or `_id`, and equal to a value.
 struct Fields<'p>(&'p KeyPattern);
 
-/// Which of them a name is.
-struct Name<'p>(&'p KeyPattern);
-
 /// A value that equals nothing but itself, encoded at the end of the bytes.
 struct Scalar<'o>(&'o mut Vec<u8>);
 
-/// The name of an extended type of which there is a plain form in text.
-struct Type;
+/// A string that a function reads; None refuses it.
+struct Text<F>(F);
 
-/// Extended types.
+/// Extended types that have a plain form in text.
 enum Extended {
     Date,
     ObjectId,
 }
 
-/// The text of one of these.
-struct Text<'o>(Extended, &'o mut Vec<u8>);
-
-/// What nobody is told: every error leads to another way of reading the filter.
+/// The error for every filter of another form. No user sees it: the filter is parsed as usual then.
 fn refused<E: Error>() -> E {
     E::custom("not a key alone")
 }
@@ -69,7 +64,11 @@ impl<'de> Visitor<'de> for Fields<'_> {
         let mut bytes = Vec::with_capacity(128);
         // By the number of the field; behind the last, `_id` where it is none of them.
         let mut found: Vec<Option<Range<usize>>> = vec![None; pattern.len() + 1];
-        while let Some(number) = map.next_key_seed(Name(self.0))? {
+        let number_of = |name: &str| {
+            let own = pattern.iter().position(|(path, _)| path == name);
+            own.or_else(|| (name == ID).then_some(pattern.len()))
+        };
+        while let Some(number) = map.next_key_seed(Text(number_of))? {
             let start = bytes.len();
             map.next_value_seed(Scalar(&mut bytes))?;
             if found[number].replace(start..bytes.len()).is_some() {
@@ -83,7 +82,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
         for (number, (_, kind)) in pattern.iter().enumerate() {
             match (part(number), kind) {
                 (Some(part), FieldKind::Ranged) => super::append(&mut skey, part, *kind),
-                // Others may have the same hash, but not the same `_id`.
+                // Several values may have the same hash, so this is exact only if the hashed field is `_id` itself.
                 (Some(part), FieldKind::Hashed) if own_id == Some(number) => super::append(&mut skey, part, *kind),
                 _ => return Err(refused()),
             }
@@ -98,25 +97,23 @@ impl<'de> Visitor<'de> for Fields<'_> {
 
 const ID: &str = "_id";
 
-impl<'de> DeserializeSeed<'de> for Name<'_> {
-    type Value = usize;
+impl<'de, T, F: FnOnce(&str) -> Option<T>> DeserializeSeed<'de> for Text<F> {
+    type Value = T;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<usize, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<T, D::Error> {
         deserializer.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Name<'_> {
-    type Value = usize;
+impl<T, F: FnOnce(&str) -> Option<T>> Visitor<'_> for Text<F> {
+    type Value = T;
 
     fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a field of a key")
+        f.write_str("a string")
     }
 
-    fn visit_str<E: Error>(self, name: &str) -> Result<usize, E> {
-        let fields = &self.0.fields;
-        let own = fields.iter().position(|(path, _)| path == name);
-        own.or_else(|| (name == ID).then_some(fields.len())).ok_or_else(refused)
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        (self.0)(text).ok_or_else(refused)
     }
 }
 
@@ -159,57 +156,17 @@ impl<'de> Visitor<'de> for Scalar<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
-        let kind = map.next_key_seed(Type)?.ok_or_else(refused)?;
-        map.next_value_seed(Text(kind, self.0))?;
-        if map.next_key_seed(Type)?.is_some() { Err(refused()) } else { Ok(()) }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Type {
-    type Value = Extended;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Extended, D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Type {
-    type Value = Extended;
-
-    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a type")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<Extended, E> {
-        match name {
-            "$date" => Ok(Extended::Date),
-            "$oid" => Ok(Extended::ObjectId),
-            _ => Err(refused()),
-        }
-    }
-}
-
-impl<'de> DeserializeSeed<'de> for Text<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_str(self)
-    }
-}
-
-impl Visitor<'_> for Text<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
-        f.write_str("a value's text")
-    }
-
-    fn visit_str<E: Error>(self, value: &str) -> Result<(), E> {
-        let Text(kind, bytes) = self;
-        let element = match kind {
-            Extended::Date => text::parse_date(value).map(Element::Date),
-            Extended::ObjectId => text::parse_object_id(value).map(Element::ObjectId),
+        let name = |name: &str| match name {
+            "$date" => Some(Extended::Date),
+            "$oid" => Some(Extended::ObjectId),
+            _ => None,
         };
-        Scalar(bytes).is(&element.ok_or_else(refused)?)
+        let element = match map.next_key_seed(Text(name))?.ok_or_else(refused)? {
+            Extended::Date => map.next_value_seed(Text(|text: &str| text::parse_date(text).map(Element::Date)))?,
+            Extended::ObjectId => {
+                map.next_value_seed(Text(|text: &str| text::parse_object_id(text).map(Element::ObjectId)))?
+            }
+        };
+        if map.next_key_seed(Text(name))?.is_some() { Err(refused()) } else { self.is(&element) }
     }
 }

@@ -7,7 +7,7 @@ use crate::query::fields::Fields;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::value::Value;
-use crate::values::key::encode::{encode_value, encode_value_under};
+use crate::values::key::encode::encode_value_under;
 use crate::values::order::Strings;
 use std::collections::HashSet;
 
@@ -71,10 +71,7 @@ impl Set {
     /// Adds a value unless it is there.
     fn put(&mut self, value: Value, strings: Option<&Collator>) -> Result<()> {
         let mut key = Vec::new();
-        match strings {
-            None => encode_value(&value, &mut key),
-            Some(collator) => encode_value_under(&value, collator, &mut key),
-        }
+        encode_value_under(&value, strings, &mut key);
         let length = key.len();
         if self.keys.insert(key) {
             self.list.bytes += size_of::<Vec<u8>>() + length;

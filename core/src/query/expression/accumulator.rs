@@ -1,4 +1,4 @@
-//! Accumulators over the arguments of an expression, or over the elements of the array that is its only one.
+//! Accumulators as expressions: over the arguments, or over the elements of an array if it is the only argument.
 
 use super::node::Call;
 use super::parse::Operator;

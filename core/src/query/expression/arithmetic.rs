@@ -58,7 +58,7 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
     }
 }
 
-/// A date and a number of milliseconds, rounded.
+/// A date plus or minus a number of milliseconds, which is rounded.
 fn shifted(millis: i64, by: &Number, combine: fn(i64, i64) -> Option<i64>) -> Result<i64> {
     let by = match by {
         Number::Int(by) => Some(*by),
@@ -105,10 +105,7 @@ fn negated(number: &Number) -> Number {
 fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut product = Number::Int(1);
     for operand in call.arguments() {
-        let operand = operand?;
-        if operand.is_nullish() {
-            return Ok(Operand::NULL);
-        }
+        let Some(operand) = operand?.non_null() else { return Ok(Operand::NULL) };
         let number = call.number(&operand, "its arguments", 28765)?;
         product = match (&product, &number) {
             (Number::Int(a), Number::Int(b)) => match a.checked_mul(*b) {
@@ -167,7 +164,7 @@ fn absolute(number: &Number) -> Result<Number> {
     })
 }
 
-/// The number with so many decimals, in its type; negative ones round in front of the point.
+/// The number rounded to `places` decimals, in its type; with negative places it is rounded before the point.
 fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
     match number {
         Number::Int(value) if places >= 0 => Number::Int(*value),
@@ -181,7 +178,7 @@ fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
             (0, RoundingMode::Floor) => value.floor(),
             (0, RoundingMode::Down) => value.trunc(),
             (0, RoundingMode::HalfEven) => value.round_ties_even(),
-            // Rounded as the decimal that the double prints as.
+            // A double is rounded as the decimal that it prints as.
             _ => match format!("{value:e}").parse::<BigDecimal>() {
                 Ok(exact) if exact.fractional_digit_count() <= places => *value,
                 Ok(exact) => exact.with_scale_round(places, mode).to_f64().unwrap_or(*value),
@@ -198,15 +195,11 @@ fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
 }
 
 fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
-    let operand = call.argument(0)?;
-    if operand.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(operand) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let number = call.number(&operand, "its first argument", 51081)?;
-    let places = if call.is_given(1) { call.argument(1)? } else { Operand::int(0) };
-    if places.is_nullish() {
+    let Some(places) = if call.is_given(1) { call.argument(1)? } else { Operand::int(0) }.non_null() else {
         return Ok(Operand::NULL);
-    }
+    };
     let places = places.int64().ok_or_else(|| call.wrong_type(&places, "its precision", "an integer", 51082))?;
     ensure!((-20..=100).contains(&places), 51083, "{} requires its precision to be in [-20, 100]: {places}", call.name);
     let result = rounded(&number, places, mode);

@@ -1,4 +1,4 @@
-//! Arrays.
+//! Operators on arrays.
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, list, named, required};
@@ -14,7 +14,7 @@ use crate::values::path;
 use serde_json::Value as Json;
 use std::cmp::Ordering;
 
-/// The most numbers that `$range` makes: as many as MongoDB lets one stage have, at eight bytes a number.
+/// The most numbers that `$range` returns: MongoDB's memory limit of a stage, 100 MB, in values of 16 bytes.
 const MAX_RANGE: i64 = 100 * 1024 * 1024 / 16;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -80,10 +80,7 @@ fn end<'s>(call: &Call<'s>, array: Operand<'s>, last: bool) -> Result<Operand<'s
 fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut all = Vec::new();
     for array in call.arguments() {
-        let array = array?;
-        if array.is_nullish() {
-            return Ok(Operand::NULL);
-        }
+        let Some(array) = array?.non_null() else { return Ok(Operand::NULL) };
         let items = call.items(array, "its arguments", 28664)?;
         budget::room_for(items.len() * size_of::<Value>());
         all.extend(items.into_iter().map(Operand::into_value));
@@ -91,7 +88,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::array(all))
 }
 
-/// The bounds of a search: arguments 2 and 3, not negative; the whole length where they are not given.
+/// The bounds of a search: arguments 2 and 3, not negative; by default the whole length.
 pub(super) fn search_bounds(call: &Call<'_>) -> Result<(usize, usize)> {
     let bound = |index: usize, which: &str| -> Result<Option<usize>> {
         if !call.is_given(index) {
@@ -109,10 +106,7 @@ pub(super) fn search_bounds(call: &Call<'_>) -> Result<(usize, usize)> {
 }
 
 fn index_of(call: &Call<'_>) -> Result<Operand<'static>> {
-    let array = call.argument(0)?;
-    if array.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(array) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let items = call.items(array, "its first argument", 40090)?;
     let wanted = call.argument(1)?;
     let (from, to) = search_bounds(call)?;
@@ -142,10 +136,7 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
     let length = length.ok_or_else(|| call.wrong_type(&array, "its first argument", "an array", 28724))? as i64;
     let first = call.int32(&first, "its second argument", [28725, 28726])?;
     let (from, to) = if call.is_given(2) {
-        let count = call.argument(2)?;
-        if count.is_nullish() {
-            return Ok(Operand::NULL);
-        }
+        let Some(count) = call.argument(2)?.non_null() else { return Ok(Operand::NULL) };
         let count = call.int32(&count, "its third argument", [28727, 28728])?;
         ensure!(count > 0, 28729, "Third argument to $slice must be positive: {count}");
         let from = if first < 0 { (length + first).max(0) } else { first.min(length) };
@@ -159,7 +150,7 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(of_items(items.skip(from as usize).take((to - from) as usize)))
 }
 
-/// `useLongestLength` as a constant, then the inputs and the defaults, each an array.
+/// Parses `useLongestLength` into a constant, and the inputs and the defaults into arrays.
 fn parse_zip(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let is_known = |name: &str| ["inputs", "defaults", "useLongestLength"].contains(&name);
     let fields = named(operator, argument, is_known, [34460, 34464])?;
@@ -192,10 +183,7 @@ fn parse_zip(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
 
 fn zip(call: &Call<'_>) -> Result<Operand<'static>> {
     let longest = call.argument(0)?.is_true();
-    let all = call.argument(1)?;
-    if all.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(all) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
     let mut inputs = Vec::new();
     for input in call.items(all, "'inputs'", 34468)? {
         if input.is_nullish() {
@@ -264,7 +252,7 @@ fn from_object(call: &Call<'_>, object: Operand<'_>) -> Result<Operand<'static>>
     Ok(Operand::array(object.into_fields().unwrap_or_default().into_iter().map(pair).collect()))
 }
 
-/// The input, then the order: for each field its path and direction; an empty path for whole elements.
+/// Parses the input and the order: for each field a path and a direction. An empty path stands for the whole element.
 fn parse_sort(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let fields = named(operator, argument, |name| ["input", "sortBy"].contains(&name), [2942500, 2942501])?;
     let input = field(operator, fields, "input", 2942502)?;
@@ -288,10 +276,7 @@ fn parse_sort(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Resul
 }
 
 fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
-    let input = call.argument(0)?;
-    if input.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let items = call.items(input, "'input'", 2942504)?;
     let mut order = Vec::new();
     for index in (1..call.len()).step_by(2) {
@@ -332,7 +317,7 @@ fn n_arguments<'s>(call: &Call<'s>) -> Result<(usize, Vec<Operand<'s>>)> {
     Ok((usize::try_from(count).unwrap_or(MAX_DOCUMENT_BYTES), items))
 }
 
-/// The first elements in the order; null and missing don't count.
+/// Returns the first elements in the order, without null and missing ones.
 fn extremes(call: &Call<'_>, order: fn(Ordering) -> Ordering) -> Result<Operand<'static>> {
     let (count, mut items) = n_arguments(call)?;
     items.retain(|item| !item.is_nullish());

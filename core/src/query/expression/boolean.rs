@@ -1,4 +1,4 @@
-//! Comparison, logic, and choices between expressions.
+//! Operators of comparison and logic, and conditional operators.
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, check_count, field, list, named, type_name};
@@ -36,7 +36,7 @@ fn compared(call: &Call<'_>, accepts: fn(Ordering) -> bool) -> Result<Operand<'s
     Ok(Operand::bool(accepts(order(call)?)))
 }
 
-/// Stops at the first argument whose truth decides.
+/// Evaluates arguments up to the first whose truth equals `by`.
 fn decided(call: &Call<'_>, by: bool) -> Result<Operand<'static>> {
     for argument in call.arguments() {
         if argument?.is_true() == by {
@@ -90,7 +90,7 @@ fn parse_if_null(parser: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Ve
     items.iter().map(|item| parser.lazy_node(item)).collect()
 }
 
-/// Case and result one after the other, then the default.
+/// Parses the branches into pairs of condition and result, followed by the default.
 fn parse_switch(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let fields = named(operator, argument, |name| ["branches", "default"].contains(&name), [40060, 40067])?;
     let branches = match fields.get("branches") {

@@ -1,4 +1,4 @@
-//! Types: which one a value has, and conversions between them.
+//! Operators on types: `$type`, and conversions between types.
 
 use super::date_format::parse_date;
 use super::node::Call;
@@ -12,11 +12,12 @@ use crate::values::key::hashed_index;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use jiff::tz::TimeZone;
+use uuid::Uuid;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$type", 1, |call| Ok(Operand::string(call.argument(0)?.type_name()))),
     Operator::exactly("$toHashedIndexKey", 1, |call| {
-        // What is missing has the key of null.
+        // A missing value has the key of null.
         Ok(Operand::int(hashed_index::hash(&call.argument(0)?.into_option().unwrap_or(Value::Null))))
     }),
     Operator::exactly("$isNumber", 1, |call| Ok(Operand::bool(call.argument(0)?.number().is_some()))),
@@ -44,11 +45,11 @@ const CONVERT_PARAMETERS: &[Parameter] = &[
     optional("byteOrder"),
 ];
 
-/// What a value is converted to.
+/// The type that a value is converted to.
 struct Target {
     name: &'static str,
     subtype: u8,
-    /// how binary data is written as a string
+    /// the encoding of binary data as a string
     format: Option<String>,
 }
 
@@ -71,7 +72,7 @@ fn convert<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     }
 }
 
-/// The type that `to` names; None if it is null.
+/// The type in the argument `to`; None if it is null.
 fn target(call: &Call<'_>) -> Result<Option<Target>> {
     let to = call.argument(1)?;
     if to.is_nullish() {
@@ -192,7 +193,7 @@ pub(super) fn text_of(value: &Value) -> String {
     }
 }
 
-/// The shortest text that reads back as the double, with an exponent where C would write one.
+/// The shortest text that reads back as the double, with an exponent for the same numbers as in C.
 fn double_text(value: f64) -> String {
     if !value.is_finite() {
         let name = if value.is_nan() { "NaN" } else { "Infinity" };
@@ -207,24 +208,19 @@ fn double_text(value: f64) -> String {
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
 }
 
-fn uuid_text(bytes: &[u8]) -> Option<String> {
-    let hex = text::hex(bytes);
-    (hex.len() == 32).then(|| format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
-}
-
 fn string(value: &Value, target: &Target) -> Result<String> {
     Ok(match value {
         Value::String(text) | Value::Symbol(text) => text.clone(),
         Value::Bool(value) => value.to_string(),
         Value::Number(_) | Value::Date(_) => text_of(value),
-        Value::ObjectId(id) => text::hex(id),
+        Value::ObjectId(id) => hex::encode(id),
         Value::Binary(subtype, bytes) => {
             let written = match target.format.as_deref() {
                 Some("base64") => Some(STANDARD.encode(bytes)),
                 Some("base64url") => Some(URL_SAFE_NO_PAD.encode(bytes)),
-                Some("hex") => Some(text::hex(bytes).to_uppercase()),
+                Some("hex") => Some(hex::encode_upper(bytes)),
                 Some("utf8") => String::from_utf8(bytes.clone()).ok(),
-                Some("uuid" | "auto") if *subtype == 4 => uuid_text(bytes),
+                Some("uuid" | "auto") if *subtype == 4 => Uuid::from_slice(bytes).ok().map(|uuid| uuid.to_string()),
                 Some("auto") => Some(STANDARD.encode(bytes)),
                 None => return Err(unsupported(value, target)),
                 Some(_) => None,
@@ -243,7 +239,7 @@ fn binary(value: &Value, target: &Target) -> Result<Value> {
             let bytes = match target.format.as_deref() {
                 Some("base64" | "auto") if !uuid => STANDARD.decode(text).ok(),
                 Some("base64url") if !uuid => URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok(),
-                Some("hex") if !uuid => hex_bytes(text),
+                Some("hex") if !uuid => hex::decode(text).ok(),
                 Some("utf8") if !uuid => Some(text.as_bytes().to_vec()),
                 Some("uuid" | "auto") if uuid => text::parse_uuid(text).map(|bytes| bytes.to_vec()),
                 None => return Err(unsupported(value, target)),
@@ -253,12 +249,6 @@ fn binary(value: &Value, target: &Target) -> Result<Value> {
         }
         _ => Err(unsupported(value, target)),
     }
-}
-
-fn hex_bytes(text: &str) -> Option<Vec<u8>> {
-    let digits: Option<Vec<u8>> = text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
-    Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
 fn date(value: &Value, target: &Target) -> Result<i64> {

@@ -1,4 +1,4 @@
-//! Dates: their parts, in the calendar and by ISO weeks.
+//! Operators on the parts of dates, in the calendar and by ISO weeks.
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, named, optional, required};
@@ -60,7 +60,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::unary("$tsIncrement", |call, value| Ok(Operand::int(timestamp(call, value, 5687302)?.1.into()))),
 ];
 
-/// The time zone of a name such as `Europe/Berlin`, or of an offset such as `+02:00`, `+0200`, `+02`.
+/// Parses a time zone: a name such as `Europe/Berlin`, or an offset such as `+02:00`, `+0200`, `+02`.
 pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
     if ["UTC", "GMT", "Z"].contains(&name) {
         return Ok(TimeZone::UTC);
@@ -83,7 +83,7 @@ pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
     TimeZone::get(name).map_err(|_| unknown())
 }
 
-/// The time zone that an argument names; UTC if it is not given, None if it is null.
+/// The time zone in an argument; UTC if it is not given, None if it is null.
 pub(super) fn zone(call: &Call<'_>, index: usize, code: i32) -> Result<Option<TimeZone>> {
     if !call.is_given(index) {
         return Ok(Some(TimeZone::UTC));
@@ -111,7 +111,7 @@ pub(super) fn coerced(operand: &Operand<'_>) -> Result<i64> {
     millis_of(operand).ok_or_else(|| error!(16006, "can't convert from BSON type {} to Date", operand.type_name()))
 }
 
-/// The instant; only years from -9999 to 9999 have calendar dates here.
+/// The instant of a date; only years from -9999 to 9999 have calendar dates.
 pub(super) fn instant(millis: i64) -> Result<Timestamp> {
     Timestamp::from_millisecond(millis).map_err(|_| out_of_range())
 }
@@ -120,28 +120,28 @@ pub(super) fn out_of_range() -> Error {
     error!(Kind::Overflow, "the date is out of range")
 }
 
-/// Date and time on the clocks of a zone.
+/// The local date and time in a zone.
 pub(super) fn local(millis: i64, zone: &TimeZone) -> Result<DateTime> {
     Ok(zone.to_datetime(instant(millis)?))
 }
 
-/// The instant when clocks of a zone show this; in a gap they show what follows it.
+/// The instant of a local date and time in a zone; a time in a gap counts as the one after the gap.
 pub(super) fn millis_at(local: DateTime, zone: &TimeZone) -> Result<i64> {
     zone.to_timestamp(local).map(|timestamp| timestamp.as_millisecond()).map_err(|_| out_of_range())
 }
 
-/// How far a zone's clocks are ahead at an instant, in milliseconds.
+/// The offset of a zone from UTC at an instant, in milliseconds.
 pub(super) fn offset_millis(millis: i64, zone: &TimeZone) -> Result<i64> {
     Ok(i64::from(zone.to_offset(instant(millis)?).seconds()) * 1000)
 }
 
-/// Weeks begin on Sunday; days before the first are in week 0.
+/// The week of the year. Weeks begin on Sunday; days before the first Sunday are in week 0.
 pub(super) fn week(local: DateTime) -> i64 {
     let day = i64::from(local.date().day_of_year()) - 1;
     (day + 7 - i64::from(local.weekday().to_sunday_zero_offset())) / 7
 }
 
-/// The date, then the time zone.
+/// Parses the date and the time zone.
 fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let (date, zone) = match argument {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
@@ -200,7 +200,7 @@ fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::Made(Value::Object(fields.collect())))
 }
 
-/// The parts of a date, the time zone apart: name, default, and true if it must fit into 16 bits.
+/// The arguments of `$dateFromParts`: name, default, and true if the value must fit into 16 bits.
 const PARTS: [(&str, i64, bool); 11] = [
     ("year", 1970, false),
     ("month", 1, true),
@@ -215,7 +215,7 @@ const PARTS: [(&str, i64, bool); 11] = [
     ("isoDayOfWeek", 1, true),
 ];
 
-/// The parts of a date in these arguments; None if one is null.
+/// The parts of a date in the arguments at these positions; None if one is null.
 fn parts<const N: usize>(call: &Call<'_>, indexes: [usize; N]) -> Result<Option<[i64; N]>> {
     let mut parts = [0; N];
     for (part, index) in parts.iter_mut().zip(indexes) {
@@ -260,7 +260,7 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
         let month = Date::new(year, 1, 1).and_then(|first| first.checked_add(Span::new().months(week_or_month - 1)));
         month.and_then(|first| first.checked_add(Span::new().days(day - 1))).map_err(overflow)?
     };
-    // What is too much for hours, minutes and seconds goes on to the next day.
+    // Hours, minutes and seconds out of range carry over into other days.
     let time = i128::from((hour * 60 + minute) * 60_000) + i128::from(second) * 1000 + i128::from(millisecond);
     let start = i128::from(millis_at(day.at(0, 0, 0, 0), &TimeZone::UTC)?);
     let shown = i64::try_from(start + time).map_err(|_| out_of_range())?;

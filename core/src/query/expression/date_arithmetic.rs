@@ -1,6 +1,6 @@
-//! Dates shifted, compared and cut by units of time.
+//! Operators that shift, compare and truncate dates by units of time.
 //!
-//! Days and longer units go by the clocks of a time zone; hours and shorter ones by time that passes.
+//! Days and longer units follow the local time of a zone; hours and shorter ones count elapsed time.
 
 use super::date::{self, local, millis_at, millis_of, offset_millis};
 use super::node::Call;
@@ -75,7 +75,7 @@ const UNITS: &[(&str, Unit)] = &[
 ];
 
 impl Unit {
-    /// Milliseconds of a unit that always has as many.
+    /// The length of a unit of fixed length, in milliseconds.
     fn millis(self) -> i64 {
         match self {
             Unit::Hour => 3_600_000,
@@ -86,7 +86,7 @@ impl Unit {
     }
 }
 
-/// The unit that an argument names; None if it is null.
+/// The unit in an argument; None if it is null.
 fn unit(call: &Call<'_>, index: usize, code: i32) -> Result<Option<Unit>> {
     let name = call.argument(index)?;
     if name.is_nullish() {
@@ -97,7 +97,7 @@ fn unit(call: &Call<'_>, index: usize, code: i32) -> Result<Option<Unit>> {
     unit.map(Some).ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
 }
 
-/// The day that weeks begin with, which counts for weeks alone; None if it is null.
+/// The first day of the week in an argument, which only the unit week uses; None if it is null.
 fn start_of_week(call: &Call<'_>, index: usize, unit: Unit) -> Result<Option<Weekday>> {
     if unit != Unit::Week || !call.is_given(index) {
         return Ok(Some(Weekday::Sunday));
@@ -169,7 +169,7 @@ fn day_number(date: Date) -> i64 {
     date.since((SpanUnit::Day, start)).map_or(0, |span| i64::from(span.get_days()))
 }
 
-/// The number of the week that a day is in.
+/// The number of the week of a day.
 fn week_number(day: i64, start: Weekday) -> i64 {
     // 1970-01-01 was a Thursday.
     let shift = i64::from(Weekday::Thursday.since(start));
@@ -193,7 +193,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     };
     let (start, end) = (millis(&start, "'startDate'")?, millis(&end, "'endDate'")?);
     let passed = |unit: Unit| -> Result<i64> {
-        // Hours are counted where the clocks' hours begin.
+        // Hours begin where local hours begin.
         let offset = if unit == Unit::Hour { offset_millis(start, &zone)? } else { 0 };
         let number = |millis: i64| (i128::from(millis) + i128::from(offset)).div_euclid(i128::from(unit.millis()));
         i64::try_from(number(end) - number(start)).map_err(|_| error!(5166308, "$dateDiff overflowed"))

@@ -1,4 +1,4 @@
-//! Dates as text, and text as dates.
+//! Operators that convert dates to strings and back.
 
 use super::date::{self, local, millis_at, offset_millis, week};
 use super::node::Call;
@@ -27,21 +27,6 @@ pub(super) const OPERATORS: &[Operator] = &[
         ),
         from_string,
     ),
-];
-
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
 ];
 
 /// The date in UTC, as ISO 8601 writes it, with milliseconds.
@@ -107,8 +92,8 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
             'U' => write!(text, "{:02}", week(shown)),
             'V' => write!(text, "{:02}", iso_week.week()),
             'G' => write!(text, "{:04}", year(iso_week.year())?),
-            'B' => write!(text, "{}", MONTHS[(shown.month() - 1) as usize]),
-            'b' => write!(text, "{}", &MONTHS[(shown.month() - 1) as usize][..3]),
+            'B' => write!(text, "{}", shown.strftime("%B")),
+            'b' => write!(text, "{}", shown.strftime("%b")),
             'z' | 'Z' => {
                 let minutes = offset_millis(millis, zone)? / 60_000;
                 if specifier == 'Z' {
@@ -143,7 +128,7 @@ fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     }
 }
 
-/// The forms that a text without a given format is tried in, in turn, before what it says of its zone.
+/// The formats that are tried, in this order, if none is given. The time zone follows.
 const FORMS: &[&str] = &[
     "%Y-%m-%dT%H:%M:%S%.f",
     "%Y-%m-%dT%H:%M.%S%.f",
@@ -176,7 +161,7 @@ const FORMS: &[&str] = &[
     "%Y-%m",
 ];
 
-/// Reads a date in one of the usual forms; the zone counts where the text names none.
+/// Parses a date in one of [`FORMS`]; `zone` applies if the text names none.
 pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
     let plain = without_ordinals(text.trim());
     let trimmed = plain.as_str();
@@ -209,7 +194,7 @@ pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Resul
     bail!(Kind::ConversionFailure, "Error parsing date string '{text}'")
 }
 
-/// The text with `4th` and its like as bare numbers, and half days such as `11am` apart from theirs.
+/// Removes the suffixes of ordinals such as `4th`, and separates `am` and `pm` from the hour.
 fn without_ordinals(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -229,7 +214,7 @@ fn without_ordinals(text: &str) -> String {
     plain
 }
 
-/// Abbreviations of zones that are no names of zones, in hours from UTC.
+/// Abbreviations that are no names of time zones, with their offsets from UTC in hours.
 const ABBREVIATIONS: &[(&str, i8)] = &[
     ("BST", 1),
     ("CET", 1),
@@ -247,7 +232,7 @@ const ABBREVIATIONS: &[(&str, i8)] = &[
     ("PDT", -7),
 ];
 
-/// The zone of a military letter: `A` to `M` east of UTC without `J`, `N` to `Y` west of it.
+/// The offset of a military time zone: `A` to `M` without `J` lie east of UTC, `N` to `Y` west.
 fn military(letter: char) -> Option<i8> {
     match letter.to_ascii_uppercase() {
         letter @ 'A'..='I' => Some(letter as i8 - 'A' as i8 + 1),
@@ -257,7 +242,7 @@ fn military(letter: char) -> Option<i8> {
     }
 }
 
-/// A zone behind a date: `Z`, an offset, `GMT+02:00`, or an abbreviation; names of places are for the argument.
+/// Parses the time zone after a date: `Z`, an offset, `GMT+02:00`, or an abbreviation, but no name of a place.
 fn zone_suffix(text: &str) -> Option<TimeZone> {
     let offset = text.strip_prefix("GMT").or_else(|| text.strip_prefix("UTC")).filter(|rest| !rest.is_empty());
     let name = offset.unwrap_or(text);
@@ -273,7 +258,7 @@ fn zone_suffix(text: &str) -> Option<TimeZone> {
     }
 }
 
-/// What a format has read so far.
+/// The parts of a date that a format has read.
 #[derive(Default)]
 struct Read {
     year: Option<i64>,
@@ -290,7 +275,7 @@ struct Read {
     zone: Option<TimeZone>,
 }
 
-/// Reads a date by a format.
+/// Parses a date by a format.
 fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
     let error = |why: &str| error!(Kind::ConversionFailure, "Error parsing date string '{text}'; {why}");
     let mut read = Read::default();
@@ -317,7 +302,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
             'H' => read.hour = number(2)?,
             'M' => read.minute = number(2)?,
             'S' => read.second = number(2)?,
-            // A fraction of a second: 5 is half of one.
+            // The digits are a fraction of a second: 5 is half a second.
             'L' => {
                 let value = number(3)?;
                 read.millisecond = value * [100, 10, 1][(before.len() - rest.len()).clamp(1, 3) - 1];
@@ -330,13 +315,11 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
                 number(2)?;
             }
             'b' | 'B' => {
-                let found = MONTHS.iter().position(|month| {
-                    let name = if specifier == 'b' { &month[..3] } else { month };
-                    rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name))
-                });
-                let month = found.ok_or_else(|| error("A month could not be found"))?;
-                rest = &rest[if specifier == 'b' { 3 } else { MONTHS[month].len() }..];
-                read.month = Some(month as i64 + 1);
+                let form = if specifier == 'b' { "%b" } else { "%B" };
+                let found = BrokenDownTime::parse_prefix(form, rest);
+                let (month, used) = found.map_err(|_| error("A month could not be found"))?;
+                rest = &rest[used..];
+                read.month = month.month().map(i64::from);
             }
             'z' | 'Z' => {
                 if zone_given {
@@ -379,13 +362,13 @@ impl Read {
     fn date(&self) -> Option<Date> {
         let small = |value: i64| i8::try_from(value).ok();
         if let Some(year) = self.iso_year {
-            // Natural and ISO dates do not mix.
+            // Parts of calendar dates and of ISO weeks cannot be combined.
             if self.year.or(self.month).or(self.day).or(self.day_of_year).is_some() {
                 return None;
             }
             let day = Weekday::from_monday_one_offset(small(self.iso_day.unwrap_or(1))?).ok()?;
             let first = ISOWeekDate::new(i16::try_from(year).ok()?, 1, day).ok()?.date();
-            // A week too many is in the next year.
+            // A week beyond the last one lies in the next year.
             return first.checked_add(jiff::Span::new().weeks(self.iso_week.unwrap_or(1) - 1)).ok();
         }
         let year = i16::try_from(self.year?).ok()?;

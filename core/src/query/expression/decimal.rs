@@ -1,14 +1,14 @@
-//! Functions that have no exact result, over decimals: they are computed with more binary digits than a decimal128 has decimal
-//! ones, and rounded.
+//! Functions on decimals without an exact result. They are computed with more binary digits than a decimal128 needs, and rounded.
 
-use crate::values::document::number::{Decimal, Number};
+use crate::values::document::number::{Decimal, Number, shortest};
 use astro_float_num::{BigFloat, Consts, Radix, RoundingMode};
-use bigdecimal::{BigDecimal, ToPrimitive, Zero};
+use bigdecimal::{BigDecimal, Signed, ToPrimitive, Zero};
+use std::num::NonZeroU64;
 
-/// A function over binary numbers of any precision: the argument, digits, rounding, constants.
+/// A function of a binary number: the argument, the precision in bits, the rounding, the cache of constants.
 pub(super) type DecimalFunction = fn(&BigFloat, usize, RoundingMode, &mut Consts) -> BigFloat;
 
-/// Binary digits: 34 decimal ones take 113.
+/// The precision in bits; 34 decimal digits need 113.
 pub(super) const PRECISION: usize = 192;
 pub(super) const ROUNDING: RoundingMode = RoundingMode::ToEven;
 
@@ -32,21 +32,11 @@ pub(super) fn decimal(value: &BigFloat, cc: &mut Consts) -> Decimal {
         return Decimal::Infinity { negative: value.is_inf_neg() };
     }
     let text = value.format(Radix::Dec, ROUNDING, cc).unwrap_or_default();
-    text.parse::<BigDecimal>().map_or(Decimal::NaN, |value| Decimal::rounded(rounded_whole(value)))
+    let (Ok(value), Some(digits)) = (text.parse::<BigDecimal>(), NonZeroU64::new(34)) else { return Decimal::NaN };
+    Decimal::rounded(shortest(value.with_precision_round(digits, bigdecimal::RoundingMode::HalfEven)))
 }
 
-/// What differs from a value of a decimal128 by less than a decimal128 tells is that value.
-fn rounded_whole(value: BigDecimal) -> BigDecimal {
-    let Some(digits) = std::num::NonZeroU64::new(34) else { return value };
-    let rounded = value.with_precision_round(digits, bigdecimal::RoundingMode::HalfEven).normalized();
-    if rounded.fractional_digit_count() < 0 && rounded.digits() as i64 - rounded.fractional_digit_count() <= 34 {
-        rounded.with_scale(0)
-    } else {
-        rounded
-    }
-}
-
-/// A function's value for a decimal; what is not finite goes by the double's.
+/// Evaluates a function of a decimal; for NaN and the infinities the function of doubles.
 pub(super) fn decimal_function(value: &Decimal, double: fn(f64) -> f64, function: DecimalFunction) -> Decimal {
     let Decimal::Finite(finite) = value else { return Decimal::of_f64(double(value.to_f64())) };
     let exponent = finite.digits() as i64 - finite.fractional_digit_count();
@@ -70,9 +60,9 @@ pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
         Some(0) => return Number::Int(1).to_decimal(),
         Some(_) if base.is_zero() => return Number::Int(0).to_decimal(),
         // An odd power of a negative number is negative.
-        Some(power) if base.as_bigint_and_scale().0.sign() == bigdecimal::num_bigint::Sign::Minus => {
-            let magnitude =
-                binary(&-(**base).clone(), &mut cc).pow(&binary(exponent, &mut cc), PRECISION, ROUNDING, &mut cc);
+        Some(power) if base.is_negative() => {
+            let (magnitude, exponent) = (binary(&base.abs(), &mut cc), binary(exponent, &mut cc));
+            let magnitude = magnitude.pow(&exponent, PRECISION, ROUNDING, &mut cc);
             if power % 2 == 0 { magnitude } else { magnitude.neg() }
         }
         _ => {
@@ -83,7 +73,7 @@ pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
     decimal(&result, &mut cc)
 }
 
-/// A function that yields a double, or a decimal for a decimal.
+/// Evaluates a function of a number: as a decimal for a decimal, as a double for any other.
 pub(super) fn continued(number: &Number, double: fn(f64) -> f64, decimal: DecimalFunction) -> Number {
     match number {
         Number::Decimal(value) => Number::Decimal(decimal_function(value, double, decimal)),

@@ -1,11 +1,11 @@
 //! Expressions: parsed once into a tree, evaluated on jsonb's bytes.
 //!
-//! * [`parse`] turns JSON into a tree; unknown operators, wrong numbers of arguments and wrong names fail there, and
-//!   what does not depend on the document is computed there.
+//! * [`parse`] parses JSON into a tree. It raises errors for unknown operators, numbers and names of arguments, and evaluates
+//!   what does not depend on the document.
 //! * [`node`] is the tree, its evaluation, and the scope with the variables.
 //! * [`operators`] joins the tables of operators; each table stands beside its functions, by subject.
 //!
-//! Nothing here knows what an expression is for: `$expr`, projections and updates share it.
+//! `$expr`, projections and updates share this module, which does not know them.
 
 mod node;
 
@@ -59,11 +59,11 @@ pub struct Expression {
 }
 
 impl Expression {
-    /// Parses one, such as `{"$add": ["$price", "$tax"]}`.
+    /// Parses an expression, such as `{"$add": ["$price", "$tax"]}`.
     ///
     /// # Errors
-    /// MongoDB's, for an unknown operator, a wrong number of arguments, a path or a variable that is none; and for what
-    /// fails whatever the document.
+    /// MongoDB's errors for an unknown operator, a wrong number of arguments, an invalid path or variable, and for a constant
+    /// part whose evaluation fails.
     pub fn parse(json: &Json, environment: &Environment) -> Result<Expression> {
         let _evaluation = Evaluation::begin();
         Ok(Expression { root: parse::expression(json, environment, operators::find)? })
@@ -101,12 +101,12 @@ impl Expression {
         paths
     }
 
-    /// True for the name of an operator of MongoDB's, such as `$add`.
+    /// True for the name of one of MongoDB's operators, such as `$add`.
     pub(crate) fn is_known(name: &str) -> bool {
         operators::is_known(name)
     }
 
-    /// The value, if it depends on nothing. Missing is null.
+    /// The value of a constant expression; null if it is missing.
     pub fn constant(&self) -> Option<Value> {
         match &self.root {
             Node::Constant(value) => Some(value.clone()),
@@ -115,7 +115,7 @@ impl Expression {
         }
     }
 
-    /// The value for a document; None if it has none.
+    /// The value for a document; None if it is missing.
     ///
     /// # Errors
     /// Those of its operators.
@@ -123,7 +123,7 @@ impl Expression {
         Ok(self.operand(document, collator)?.into_option())
     }
 
-    /// As [`evaluate`](Self::evaluate), in place.
+    /// As [`evaluate`](Self::evaluate), without copying stored values.
     pub(crate) fn operand<'s>(
         &'s self,
         document: RawObject<'s>,
@@ -133,14 +133,14 @@ impl Expression {
         self.root.evaluate(&Scope::new(document, collator))
     }
 
-    /// The paths of the document that the value is made of; None for all of it.
+    /// The paths of the document that the evaluation reads; None for the whole document.
     pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
         let mut paths = BTreeSet::new();
         self.root.read(&mut paths).then_some(paths)
     }
 
-    /// Every equality of a field's path with a constant that must hold for the expression to be true: its own, or
-    /// those of the `$and` that it is. The value is never null, undefined, or an array.
+    /// The equalities of a path with a constant that hold whenever the expression is true: the expression itself, or those in
+    /// its `$and`. The value is never null, undefined or an array.
     pub(crate) fn required_equalities(&self) -> Vec<(&str, &Value)> {
         let mut found = Vec::new();
         required(&self.root, &mut found);
@@ -156,7 +156,7 @@ fn required<'n>(node: &'n Node, found: &mut Vec<(&'n str, &'n Value)>) {
         | ("$eq", [Node::Constant(value), Node::Path(Variable::Root, path)])
             if !path.is_empty() && !matches!(value, Value::Null | Value::Undefined | Value::Array(_)) =>
         {
-            // Through arrays a path gives an array here, which equals no such value; so does a filter's.
+            // A path through arrays gives an array, which equals no such value, neither here nor in a filter.
             debug_assert!(path::check_field_path(path).is_ok());
             found.push((path, value));
         }

@@ -1,6 +1,6 @@
-//! An expression as a tree, and its evaluation.
+//! The tree of an expression and its evaluation.
 //!
-//! INVARIANT: a variable's place counts the scopes between its use and its binding, so evaluation never looks up a name.
+//! INVARIANT: a variable is stored as the number of scopes between its use and its binding, so evaluation never looks up a name.
 
 use crate::budget;
 use crate::error::{Error, Result, error};
@@ -20,7 +20,7 @@ pub(super) enum Node {
     Constant(Value),
     /// a parameter that is not given
     Absent,
-    /// what is at a path of a variable; the whole of it if the path is empty
+    /// the value at a path of a variable; the whole variable if the path is empty
     Path(Variable, String),
     /// a document of computed fields
     Object(Vec<(String, Node)>),
@@ -30,14 +30,14 @@ pub(super) enum Node {
     Call(&'static Function, Vec<Node>),
 }
 
-/// Where a variable's value comes from.
+/// The source of a variable's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variable {
-    /// the document: `$$ROOT`, and `$$CURRENT` unless it is bound anew
+    /// the document: `$$ROOT`, and `$$CURRENT` unless it is bound
     Root,
-    /// nothing: `$$REMOVE`
+    /// `$$REMOVE`, which is missing
     Remove,
-    /// bound so many scopes further out
+    /// the binding this number of scopes further out
     Bound(usize),
 }
 
@@ -49,7 +49,7 @@ pub(super) struct Function {
     pub form: Form,
 }
 
-/// How an operator is evaluated. All forms but `Call` give null if an argument is null or missing.
+/// How an operator is evaluated. All forms but `Call` return null if an argument is null or missing.
 pub(super) enum Form {
     /// The function evaluates the arguments that it needs.
     Call(for<'s> fn(&Call<'s>) -> Result<Operand<'s>>),
@@ -86,7 +86,7 @@ impl fmt::Debug for Function {
     }
 }
 
-/// What an expression is evaluated in.
+/// The context of an evaluation.
 #[derive(Clone, Copy)]
 pub(crate) struct Scope<'s> {
     /// the document
@@ -96,7 +96,7 @@ pub(crate) struct Scope<'s> {
     frame: Option<&'s Frame<'s>>,
 }
 
-/// Variables' values, the innermost last, and the scope around.
+/// The values of variables that are bound together, the innermost last, and the scope around them.
 struct Frame<'s> {
     values: Vec<Operand<'s>>,
     outer: Option<&'s Frame<'s>>,
@@ -107,12 +107,12 @@ impl<'s> Scope<'s> {
         Scope { root, collator, frame: None }
     }
 
-    /// Calls back in a scope with one variable more.
+    /// Calls back in a scope with one more variable.
     pub(super) fn with<R>(&self, value: Operand<'_>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
         self.with_all(vec![value], inside)
     }
 
-    /// Calls back in a scope with several variables more, the last the innermost.
+    /// Calls back in a scope with several more variables, the last of which is the innermost.
     pub(super) fn with_all<R>(&self, values: Vec<Operand<'_>>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
         let frame = Frame { values, outer: self.frame };
         inside(&Scope { root: self.root, collator: self.collator, frame: Some(&frame) })
@@ -137,7 +137,7 @@ impl<'s> Scope<'s> {
 }
 
 impl Node {
-    /// Collects the paths of the document that it looks at; false if that is all of it.
+    /// Collects the paths of the document that the evaluation reads; false if it reads the whole document.
     pub(super) fn read(&self, paths: &mut BTreeSet<String>) -> bool {
         match self {
             Node::Path(Variable::Root, path) => {
@@ -188,7 +188,7 @@ impl Node {
     }
 }
 
-/// An operator being evaluated: its arguments, each computed when asked for.
+/// An operator's call. Each argument is evaluated when it is requested.
 pub(super) struct Call<'s> {
     pub name: &'static str,
     arguments: &'s [Node],
@@ -232,11 +232,12 @@ impl<'s> Call<'s> {
         self.compare(&Operand::Given(a), &Operand::Given(b))
     }
 
-    /// The error for a value of a wrong type; `which` says in a message which argument it is.
+    /// The error for a value of a wrong type; `which` names the argument.
     pub fn wrong_type(&self, value: &Operand<'_>, which: &str, wanted: &str, code: i32) -> Error {
         error!(code, "{} requires {which} to be {wanted}, found: {}", self.name, value.type_name())
     }
 
+    /// The elements of an argument that must be an array.
     pub fn items<'o>(&self, array: Operand<'o>, which: &str, code: i32) -> Result<Vec<Operand<'o>>> {
         if array.is_array() {
             Ok(array.into_items().unwrap_or_default())
@@ -245,15 +246,17 @@ impl<'s> Call<'s> {
         }
     }
 
+    /// The text of an argument that must be a string.
     pub fn text<'o>(&self, string: &'o Operand<'_>, which: &str, code: i32) -> Result<&'o str> {
         string.text().ok_or_else(|| self.wrong_type(string, which, "a string", code))
     }
 
+    /// The number of an argument that must be one.
     pub fn number(&self, value: &Operand<'_>, which: &str, code: i32) -> Result<Number> {
         value.number().ok_or_else(|| self.wrong_type(value, which, "a number", code))
     }
 
-    /// An integer of 32 bits, in any type of number; the codes are those for no number and for any other number.
+    /// The 32-bit integer of an argument, in any type of number; the codes are those for another type and another number.
     pub fn int32(&self, value: &Operand<'_>, which: &str, codes: [i32; 2]) -> Result<i64> {
         self.number(value, which, codes[0])?;
         value.int32().ok_or_else(|| {

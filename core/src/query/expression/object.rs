@@ -1,4 +1,4 @@
-//! Documents.
+//! Operators on documents.
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, named};
@@ -18,7 +18,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// A field's name: a text, or an expression such as `{"$literal": text}`.
+/// Parses a field's name: a string, or an expression such as `{"$literal": name}`.
 fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<Node> {
     if let Json::String(name) = json
         && name.starts_with('$')
@@ -33,7 +33,7 @@ fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<No
     }
 }
 
-/// The name, then the document.
+/// Parses the name and the document.
 fn parse_get(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let current = Json::from("$$CURRENT");
     let (name, input) = match argument {
@@ -56,7 +56,7 @@ fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     Ok(input.into_field(name))
 }
 
-/// The name, the document, the value.
+/// Parses the name, the document and the value.
 fn parse_set(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let names: &[&str] = if operator == "$setField" { &["field", "input", "value"] } else { &["field", "input"] };
     let fields = named(operator, argument, |name| names.contains(&name), [4161100, 4161101])?;
@@ -75,10 +75,7 @@ fn parse_set(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
 fn set(call: &Call<'_>) -> Result<Operand<'static>> {
     let name = call.argument(0)?;
     let name = name.text().unwrap_or_default().to_owned();
-    let input = call.argument(1)?;
-    if input.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(input) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
     if !input.is_object() {
         return Err(call.wrong_type(&input, "'input'", "a document", 4161105));
     }
@@ -94,7 +91,7 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::Made(Value::Object(fields)))
 }
 
-/// Bytes of a value in BSON. Source: the specification at bsonspec.org.
+/// The size of a value in BSON, in bytes. Source: the specification at bsonspec.org.
 fn value_size(value: &Value) -> usize {
     let string = |text: &str| 4 + text.len() + 1;
     let document = |fields: &[(String, Value)]| {

@@ -1,4 +1,4 @@
-//! The operators of expressions, the tables of all subjects together.
+//! Joins the tables of expression operators.
 
 use super::parse::Operator;
 use super::{
@@ -32,13 +32,13 @@ pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().flat_map(|table| table.iter()).map(|operator| operator.function.name)
 }
 
-/// MongoDB's operators that are not understood.
+/// MongoDB's operators that are not supported.
 const NOT_SUPPORTED: &[&str] = &["$meta", "$encStrStartsWith"];
 
-/// The operator of that name.
+/// Finds an operator by its name.
 ///
 /// # Errors
-/// `InvalidPipelineOperator` for a name that is none, `NotImplemented` for an operator of MongoDB's that is not understood.
+/// `InvalidPipelineOperator` for an unknown name, `NotImplemented` for one of MongoDB's operators that is not supported.
 pub(super) fn find(name: &str) -> Result<&'static Operator> {
     known(name).ok_or_else(|| unknown(name))
 }
@@ -47,22 +47,22 @@ fn known(name: &str) -> Option<&'static Operator> {
     TABLES.iter().flat_map(|table| table.iter()).find(|operator| operator.function.name == name)
 }
 
-/// True for an operator of MongoDB's, understood or not.
+/// True for one of MongoDB's operators, supported or not.
 pub(super) fn is_known(name: &str) -> bool {
     NOT_SUPPORTED.contains(&name) || SCRIPTED.contains(&name) || known(name).is_some()
 }
 
-/// MongoDB's operators that run JavaScript at the server.
+/// MongoDB's operators that run JavaScript on the server.
 const SCRIPTED: &[&str] = &["$function", "$accumulator"];
 
-/// The error for a name that is no operator's.
+/// The error for a name without an operator.
 fn unknown(name: &str) -> Error {
     if SCRIPTED.contains(&name) {
-        let message = format!("{name} is not supported: there is no server-side JavaScript");
-        return Error::new(Kind::NotImplemented, message).with_hint("Write it with other operators.");
+        return error!(Kind::NotImplemented, "{name} is not supported: there is no server-side JavaScript")
+            .with_hint("Write it with other operators.");
     }
     if NOT_SUPPORTED.contains(&name) {
-        return Error::new(Kind::NotImplemented, format!("the expression {name} is not supported"));
+        return error!(Kind::NotImplemented, "the expression {name} is not supported");
     }
     error!(Kind::InvalidPipelineOperator, "Unrecognized expression '{name}'")
 }

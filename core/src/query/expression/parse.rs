@@ -1,6 +1,6 @@
-//! From JSON to an expression's tree; how an operator takes its arguments.
+//! Parses JSON into an expression's tree, and describes how operators take their arguments.
 //!
-//! The parser is given the operators, as these parse their own arguments with it.
+//! The parser receives the table of operators as a parameter, since operators parse their own arguments with the parser.
 
 use super::node::{Call, Form, Function, Node, Scope, Variable};
 use crate::error::{Kind, Result, bail, ensure, error};
@@ -20,55 +20,63 @@ const MAX_LEVELS: usize = 100;
 
 /// An operator: `{name: arguments}`.
 pub(super) struct Operator {
+    /// The name and the evaluation.
     pub function: Function,
+    /// The form of the arguments.
     pub arguments: Arguments,
 }
 
 /// How an operator takes its arguments.
 pub(super) enum Arguments {
-    /// An array, with the least and the greatest number of arguments. A single argument needs no array.
+    /// An array of arguments, with their minimum and maximum number. A single argument may stand without an array.
     Positional(usize, usize),
-    /// An object, with MongoDB's codes for what is none and for an unknown name.
+    /// An object of named arguments, with MongoDB's error codes for another type and for an unknown name.
     Named(&'static [Parameter], [i32; 2]),
-    /// The operator, given its name, parses its argument itself.
+    /// A function that parses the operator's argument; its second parameter is the operator's name.
     Special(fn(&mut Parser<'_>, &str, &Json) -> Result<Vec<Node>>),
 }
 
-/// An argument that has a name.
+/// A named argument.
 pub(super) struct Parameter {
     name: &'static str,
-    /// MongoDB's code for its absence; None if it is optional.
+    /// MongoDB's error code if the argument is missing; None if it is optional.
     missing: Option<i32>,
     reading: Reading,
 }
 
+/// How a named argument is parsed.
 enum Reading {
+    /// As an expression.
     Always,
-    /// It is not always evaluated, so an error of a constant one is none of the expression's.
+    /// As an expression that is not always evaluated: an error in a constant one is raised only when it is evaluated.
     Lazy,
-    /// It is no expression: another parameter's `Within` reads it.
+    /// Not at all: the `Within` of another parameter reads it.
     Literal,
-    /// The variables that are bound in it, given all arguments.
+    /// As an expression with further variables, whose names the function finds in the operator's arguments.
     Within(fn(&Map<String, Json>) -> Result<Vec<&str>>),
 }
 
+/// A required parameter, with MongoDB's error code if it is missing.
 pub(super) const fn required(name: &'static str, missing: i32) -> Parameter {
     Parameter { name, missing: Some(missing), reading: Reading::Always }
 }
 
+/// An optional parameter.
 pub(super) const fn optional(name: &'static str) -> Parameter {
     Parameter { name, missing: None, reading: Reading::Always }
 }
 
+/// An optional parameter that is not always evaluated.
 pub(super) const fn lazy(name: &'static str) -> Parameter {
     Parameter { name, missing: None, reading: Reading::Lazy }
 }
 
+/// An optional parameter that is no expression.
 pub(super) const fn literal(name: &'static str) -> Parameter {
     Parameter { name, missing: None, reading: Reading::Literal }
 }
 
-/// A required parameter in which variables are bound.
+/// A required parameter with further variables.
 pub(super) const fn within(
     name: &'static str,
     missing: i32,
@@ -77,7 +85,7 @@ pub(super) const fn within(
     Parameter { name, missing: Some(missing), reading: Reading::Within(variables) }
 }
 
-/// The fields of an operator's argument, which must be an object with known names; the codes are as those of
+/// Returns the fields of an operator's argument, which must be an object with known names. The codes are those of
 /// [`Arguments::Named`].
 pub(super) fn named<'j>(
     operator: &str,
@@ -94,6 +102,7 @@ pub(super) fn named<'j>(
     }
 }
 
+/// Returns a required field of an operator's argument.
 pub(super) fn field<'j>(operator: &str, fields: &'j Map<String, Json>, name: &str, missing: i32) -> Result<&'j Json> {
     fields.get(name).ok_or_else(|| error!(missing, "Missing '{name}' parameter to {operator}"))
 }
@@ -103,7 +112,7 @@ pub(super) fn type_name(json: &Json) -> &'static str {
     ext_json::from_json(json).map_or("object", |value| value.type_name())
 }
 
-/// The arguments in an array, or the only one.
+/// Returns the elements of an array, or the argument itself as the only one.
 pub(super) fn list(argument: &Json) -> &[Json] {
     if let Json::Array(items) = argument { items } else { std::slice::from_ref(argument) }
 }
@@ -113,6 +122,7 @@ impl Operator {
         Operator { function: Function { name, pure: true, form }, arguments }
     }
 
+    /// An operator whose function evaluates the arguments that it needs.
     pub const fn new(
         name: &'static str,
         arguments: Arguments,
@@ -135,7 +145,7 @@ impl Operator {
         Operator::new(name, Arguments::Positional(0, usize::MAX), evaluate)
     }
 
-    /// An operator of one argument; null of null.
+    /// An operator of one argument, which returns null for null.
     pub const fn unary(
         name: &'static str,
         evaluate: for<'s> fn(&Call<'s>, Operand<'s>) -> Result<Operand<'s>>,
@@ -143,7 +153,7 @@ impl Operator {
         Operator::of(name, Arguments::Positional(1, 1), Form::Unary(evaluate))
     }
 
-    /// An operator of two arguments; null if one of them is.
+    /// An operator of two arguments, which returns null if one of them is null.
     pub const fn binary(
         name: &'static str,
         evaluate: for<'s> fn(&Call<'s>, Operand<'s>, Operand<'s>) -> Result<Operand<'s>>,
@@ -151,18 +161,18 @@ impl Operator {
         Operator::of(name, Arguments::Positional(2, 2), Form::Binary(evaluate))
     }
 
-    /// An operator of one number; null of null.
+    /// An operator of one number, which returns null for null.
     pub const fn numeric(name: &'static str, evaluate: fn(&Call<'_>, &Number) -> Result<Number>) -> Operator {
         Operator::of(name, Arguments::Positional(1, 1), Form::Numeric(evaluate))
     }
 
-    /// The same operator, which binds variables while it evaluates, or is not the same every time.
+    /// Marks an operator whose result does not depend on its arguments alone: it binds variables, or is random.
     pub const fn impure(self) -> Operator {
         Operator { function: Function { pure: false, ..self.function }, ..self }
     }
 }
 
-/// Finds an operator by its name.
+/// The function that finds an operator by its name.
 pub(super) type Operators = fn(&str) -> Result<&'static Operator>;
 
 /// Parses a whole expression.
@@ -181,16 +191,17 @@ pub(super) fn expression_with(
     parser.node_with(names, json)
 }
 
-/// The variables that are in sight while parsing.
+/// The state of the parser.
 pub(super) struct Parser<'p> {
     pub environment: &'p Environment,
     operators: Operators,
-    /// names of bound variables, the innermost last
+    /// the names of bound variables, the innermost last
     bound: Vec<String>,
-    /// where each name is bound, the innermost last
+    /// for each name its positions in `bound`, the innermost last
     places: HashMap<String, Vec<usize>>,
-    /// above 0 where an error that is the same for every document may never come up
+    /// above 0 inside an argument that may never be evaluated: errors in constants are not raised there
     lazy: usize,
+    /// the current nesting of expressions
     level: usize,
 }
 
@@ -212,7 +223,7 @@ impl Parser<'_> {
         Ok(node)
     }
 
-    /// Parses what need not be evaluated, though it is constant.
+    /// Parses an expression that is not always evaluated.
     pub fn lazy_node(&mut self, json: &Json) -> Result<Node> {
         self.lazy += 1;
         let node = self.node(json);
@@ -220,7 +231,7 @@ impl Parser<'_> {
         node
     }
 
-    /// Parses with further variables in sight.
+    /// Parses an expression with further variables.
     pub fn node_with(&mut self, names: &[&str], json: &Json) -> Result<Node> {
         let outer = self.bound.len();
         for name in names {
@@ -246,7 +257,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `$$CURRENT`: the document, unless it is bound anew.
+    /// `$$CURRENT`: the document, unless the variable is bound.
     fn current(&self) -> Variable {
         self.bound_variable("CURRENT").unwrap_or(Variable::Root)
     }
@@ -326,7 +337,7 @@ impl Parser<'_> {
             Arguments::Special(parse) => parse(self, name, argument)?,
             Arguments::Positional(least, most) => {
                 let nodes: Result<_> = list(argument).iter().map(|item| self.node(item)).collect();
-                // The number of arguments counts before what is wrong with one of them.
+                // A wrong number of arguments takes precedence over an error in one of them.
                 check_count(name, list(argument).len(), *least, *most)?;
                 nodes?
             }
@@ -351,7 +362,7 @@ impl Parser<'_> {
         }
     }
 
-    /// What is the same for every document is computed once.
+    /// Makes a call, and evaluates it at once if its result is the same for every document.
     fn fold(&mut self, function: &'static Function, nodes: Vec<Node>) -> Result<Node> {
         let constant = |node: &Node| matches!(node, Node::Constant(_) | Node::Absent | Node::Path(Variable::Remove, _));
         if !function.pure || !nodes.iter().all(constant) {
@@ -370,7 +381,7 @@ impl Parser<'_> {
     }
 }
 
-/// The values of nodes if all are constant; else the nodes.
+/// Returns the values of the nodes if all are constant, otherwise the nodes.
 fn constants(nodes: Vec<Node>) -> std::result::Result<Vec<Value>, Vec<Node>> {
     if !nodes.iter().all(|node| matches!(node, Node::Constant(_))) {
         return Err(nodes);

@@ -23,12 +23,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// The method that is asked for.
+/// The requested method.
 fn method(call: &Call<'_>) -> Result<Method> {
     Method::parse(call.argument(1)?.text())
 }
 
-/// The numbers of the input, sorted; what is no number does not count, nor does NaN.
+/// The numbers of the input, sorted, without NaN; other values are ignored.
 fn numbers(call: &Call<'_>) -> Result<Vec<f64>> {
     let input = call.argument(0)?;
     let items = if input.is_array() { input.into_items().unwrap_or_default() } else { vec![input] };

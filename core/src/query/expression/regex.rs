@@ -1,4 +1,4 @@
-//! Regular expressions in strings.
+//! Operators that search strings by regular expressions.
 
 use super::node::Call;
 use super::parse::{Arguments, Operator, optional, required};
@@ -25,7 +25,7 @@ const ARGUMENTS: Arguments =
     Arguments::Named(&[required("input", 31022), required("regex", 31023), optional("options")], [51103, 31024]);
 
 thread_local! {
-    /// The pattern compiled last: mostly it is the same for every document.
+    /// The last compiled pattern with its source and options: usually all documents have the same.
     static LAST: RefCell<Option<(String, String, Pattern)>> = const { RefCell::new(None) };
 }
 
@@ -65,7 +65,7 @@ fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<V
     })
 }
 
-/// The matches: text, position in code points, captures.
+/// The matches, each with text, position in code points and captures.
 fn matches(pattern: &Pattern, text: &str, most: usize) -> Result<Vec<Value>> {
     let (mut position, mut counted) = (0, 0);
     pattern

@@ -1,4 +1,4 @@
-//! Arrays as sets: order and repetition do not count.
+//! Operators on arrays as sets, which ignore order and duplicates.
 
 use super::node::Call;
 use super::parse::Operator;
@@ -57,10 +57,7 @@ fn equals(call: &Call<'_>) -> Result<Operand<'static>> {
 fn intersection(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut common: Option<Vec<Value>> = None;
     for argument in call.arguments() {
-        let argument = argument?;
-        if argument.is_nullish() {
-            return Ok(Operand::NULL);
-        }
+        let Some(argument) = argument?.non_null() else { return Ok(Operand::NULL) };
         let set = set_of(call, call.items(argument, "its arguments", 17047)?);
         match &mut common {
             None => common = Some(set),
@@ -73,22 +70,19 @@ fn intersection(call: &Call<'_>) -> Result<Operand<'static>> {
 fn union(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut all = Vec::new();
     for argument in call.arguments() {
-        let argument = argument?;
-        if argument.is_nullish() {
-            return Ok(Operand::NULL);
-        }
+        let Some(argument) = argument?.non_null() else { return Ok(Operand::NULL) };
         all.extend(call.items(argument, "its arguments", 17043)?);
     }
     Ok(Operand::array(set_of(call, all)))
 }
 
-/// Keeps the order of the first array.
+/// Returns the elements of the first array that are not in the second, in their order.
 fn difference(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     let items = call.items(left, "its first argument", 17048)?;
     let excluded = set_of(call, call.items(right, "its second argument", 17049)?);
     let mut kept: Vec<(usize, Value)> = items.into_iter().map(Operand::into_value).enumerate().collect();
     kept.retain(|(_, value)| !contains(call, &excluded, value));
-    // Of equal ones the first stays.
+    // The first of equal elements stays.
     kept.sort_by(|(_, a), (_, b)| call.compare_values(a, b));
     kept.dedup_by(|(_, b), (_, a)| call.compare_values(a, b).is_eq());
     kept.sort_unstable_by_key(|(position, _)| *position);

@@ -1,4 +1,4 @@
-//! Strings.
+//! Operators on strings.
 
 use super::array::search_bounds;
 use super::convert;
@@ -49,13 +49,13 @@ const REPLACE_ARGUMENTS: Arguments = Arguments::Named(
     [51751, 51750],
 );
 
-/// What `$trim` takes away where no characters are given. Source: MongoDB's manual, `$trim`.
+/// The characters that `$trim` removes by default. Source: MongoDB's manual, `$trim`.
 const WHITESPACE: &[char] = &[
     '\u{0000}', ' ', '\t', '\n', '\u{000B}', '\u{000C}', '\r', '\u{00A0}', '\u{1680}', '\u{2000}', '\u{2001}',
     '\u{2002}', '\u{2003}', '\u{2004}', '\u{2005}', '\u{2006}', '\u{2007}', '\u{2008}', '\u{2009}', '\u{200A}',
 ];
 
-/// The text of a value that older operators take for a string; null and missing are the empty one.
+/// The text of a value as older operators convert it; null and missing are the empty string.
 fn coerced(operand: &Operand<'_>) -> Result<String> {
     if operand.is_nullish() {
         return Ok(String::new());
@@ -73,10 +73,7 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
 fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut all = String::new();
     for operand in call.arguments() {
-        let operand = operand?;
-        if operand.is_nullish() {
-            return Ok(Operand::NULL);
-        }
+        let Some(operand) = operand?.non_null() else { return Ok(Operand::NULL) };
         let text = call.text(&operand, "its arguments", 16702)?;
         budget::room_for(text.len());
         budget::bytes(text.len());
@@ -88,8 +85,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
 fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
     let text = coerced(&call.argument(0)?)?;
     let whole = |position: usize, which: &str, code: i32| {
-        let number = call.number(&call.argument(position)?, which, code)?;
-        Ok(number.as_i64().unwrap_or_else(|| number.to_f64() as i64))
+        Ok(call.number(&call.argument(position)?, which, code)?.to_i64_truncated())
     };
     let start: i64 = whole(1, "its start", 16034)?;
     let length: i64 = whole(2, "its length", 16035)?;
@@ -129,17 +125,11 @@ fn split(call: &Call<'_>, text: Operand<'_>, separator: Operand<'_>) -> Result<O
 }
 
 fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
-    let input = call.argument(0)?;
-    if input.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let mut text = call.text(&input, "'input'", 50699)?;
     let mut characters = WHITESPACE.to_vec();
     if call.is_given(1) {
-        let given = call.argument(1)?;
-        if given.is_nullish() {
-            return Ok(Operand::NULL);
-        }
+        let Some(given) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
         characters = call.text(&given, "'chars'", 50700)?.chars().collect();
     }
     characters.sort_unstable();
@@ -154,7 +144,7 @@ fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {
     Ok(Operand::string(text))
 }
 
-/// Both strings of a search; None if the first is null.
+/// The two strings of a search; None if the first is null.
 fn search_texts<'s>(call: &Call<'s>, codes: [i32; 2]) -> Result<Option<(Operand<'s>, Operand<'s>)>> {
     let text = call.argument(0)?;
     if text.is_nullish() {

@@ -1,4 +1,4 @@
-//! Trigonometry.
+//! Trigonometric operators.
 
 use super::arithmetic::numbers;
 use super::decimal::{DecimalFunction, PRECISION, ROUNDING, binary, consts, continued, decimal, pi};
@@ -51,7 +51,7 @@ fn finite_only(call: &Call<'_>, number: &Number, double: fn(f64) -> f64, decimal
     }
 }
 
-/// A function from -1 to 1.
+/// A function that is defined from -1 to 1.
 fn within_1(call: &Call<'_>, number: &Number, double: fn(f64) -> f64, decimal: DecimalFunction) -> Result<Number> {
     let is_below = number::compare(number, &Number::Int(-1)).is_lt();
     if (is_below || number::compare(number, &Number::Int(1)).is_gt()) && !number.is_nan() {

@@ -1,4 +1,4 @@
-//! Operators that bind variables, and the random number.
+//! Operators that bind variables, and `$rand`.
 
 use super::node::{Call, Node};
 use super::parse::{
@@ -43,10 +43,10 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$rand", Arguments::Special(parse_rand), |_| Ok(Operand::double(fastrand::f64()))).impure(),
 ];
 
-/// The variable of an element that is given no other name.
+/// The default name of the variable of an element.
 const ELEMENT: &str = "this";
 
-/// The variable's name that `as` gives.
+/// The name of the variable of an element: `as`, or the default.
 fn element_name(fields: &Map<String, Json>) -> Result<Vec<&str>> {
     match fields.get("as") {
         None => Ok(vec![ELEMENT]),
@@ -55,7 +55,7 @@ fn element_name(fields: &Map<String, Json>) -> Result<Vec<&str>> {
     }
 }
 
-/// The variables' values, then the expression.
+/// Parses the variables' values and the expression.
 fn parse_let(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let fields = named(operator, argument, |name| ["vars", "in"].contains(&name), [16874, 16875])?;
     let variables = field(operator, fields, "vars", 16876)?;
@@ -78,20 +78,14 @@ fn evaluate_let<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let input = call.argument(0)?;
-    if input.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let items = call.items(input, "'input'", 16883)?.into_iter();
     let mapped = items.map(|item| call.scope.with(item, |scope| Ok(call.argument_in(2, scope)?.into_value())));
     Ok(Operand::array(mapped.collect::<Result<_>>()?))
 }
 
 fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let input = call.argument(0)?;
-    if input.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let limit = call.argument(3)?;
     let limit = if limit.is_nullish() {
         usize::MAX
@@ -113,10 +107,7 @@ fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let input = call.argument(0)?;
-    if input.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let mut value = call.argument(1)?;
     for item in call.items(input, "'input'", 40080)? {
         let next =

@@ -7,25 +7,25 @@ use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
 use bigdecimal::RoundingMode;
 
-/// Which bits must be how.
+/// A condition on bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Bits {
     /// ascending, each once
     positions: Vec<u32>,
-    /// what the bits must be
+    /// true if the bits must be set, false if clear
     set: bool,
-    /// true if all must be so, false if one suffices
+    /// true for all bits, false for at least one
     all: bool,
 }
 
-/// The bit of an integer that tells its sign; every bit beyond is equal to it.
+/// The sign bit of an integer; all further bits are equal to it.
 const SIGN: u32 = 63;
 
 impl Bits {
     /// Reads a mask (a number or a binary value) or a list of positions.
     ///
     /// # Errors
-    /// `FailedToParse` for a mask or position that is no integer or negative, and for anything else.
+    /// `FailedToParse` for a mask or position that is negative or not an integer, and for another type.
     pub fn parse(name: &str, path: &str, argument: &Value, all: bool, set: bool) -> Result<Bits> {
         let mut positions = match argument {
             Value::Array(positions) => positions.iter().map(position).collect::<Result<Vec<_>>>()?,
@@ -48,8 +48,8 @@ impl Bits {
         Ok(Bits { positions, set, all })
     }
 
-    /// True if the value is an integer, a decimal (which is rounded; NaN and the infinities count as the least
-    /// integer, as in MongoDB) or binary, and its bits are as they must be.
+    /// True if the bits of an integer, a decimal or a binary value satisfy the condition. A decimal is rounded; NaN and the
+    /// infinities count as the least integer, as in MongoDB.
     pub fn accept(&self, raw: RawValue<'_>) -> bool {
         match Element::of(raw) {
             Element::Number(number) => {

@@ -1,10 +1,9 @@
-//! What a filter says about a field: the encoded values it allows, and the equalities it demands.
+//! Analyses a filter for one field: the encoded values that it allows, and the equalities that it demands.
 //!
-//! Stored keys have a collation of their own, or none: `stored` is theirs. Of a condition with another one, strings say
-//! only that they are strings.
+//! Stored keys have a collation of their own, `stored`, or none. A condition on strings under another collation allows all strings.
 //!
-//! RULE: ranges may hold more than what matches, never less, for documents without arrays on the field's path. What is
-//! not understood allows everything.
+//! RULE: for documents without arrays on the field's path, the ranges hold at least all values of matching documents. A condition
+//! that the analysis does not understand allows everything.
 
 use super::node::{Node, Range, Test};
 use super::side::Side;
@@ -13,23 +12,23 @@ use crate::query::sort::EMPTY_ARRAY;
 use crate::values::collation::Collator;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
-use crate::values::key::encode::{encode_value, encode_value_under, prefix_successor};
+use crate::values::key::encode::{encode_value_under, prefix_successor};
 use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::order::Class;
 
 impl Node {
-    /// The encodings that the field can have in a matching document.
+    /// The encodings of the field's value in matching documents.
     pub fn ranges_of(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
         self.narrowed(path, stored, false).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), also where a field above is given as a whole document: `{"a": {"b": 1}}` says of
-    /// `a.b` that it is 1.
+    /// As [`ranges_of`](Self::ranges_of), also from an equality of a whole document that contains the field: `{"a": {"b": 1}}`
+    /// implies that `a.b` is 1.
     pub fn ranges_within(&self, path: &str) -> KeyRanges {
         self.narrowed(path, None, true).unwrap_or_else(KeyRanges::all)
     }
 
-    /// As [`ranges_of`](Self::ranges_of); None for everything, which most nodes say of most fields.
+    /// As [`ranges_of`](Self::ranges_of); None for everything, the most frequent result.
     fn narrowed(&self, path: &str, stored: Stored<'_>, within: bool) -> Option<KeyRanges> {
         match self {
             Node::And(nodes) => {
@@ -49,8 +48,8 @@ impl Node {
         }
     }
 
-    /// The encodings of which a matching document has one, where arrays may be on the path. What several conditions demand
-    /// may be met by several elements, so the narrowest stands alone.
+    /// Encodings of which every matching document has at least one, where arrays may be on the path. Different elements may satisfy
+    /// different conditions, so ranges are not intersected: the narrowest is used.
     pub fn ranges_of_one(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
         self.narrowed_to_one(path, stored).unwrap_or_else(KeyRanges::all)
     }
@@ -67,7 +66,7 @@ impl Node {
         }
     }
 
-    /// What is left to a field of documents that this does not match; None for everything.
+    /// The encodings of the field in documents that do not match; None for everything.
     fn ranges_without(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
         match self {
             Node::Leaf(leaf, Test::Exists) if leaf == path => Some(point(&Value::Null, stored)),
@@ -75,7 +74,7 @@ impl Node {
         }
     }
 
-    /// Visits the leaves that every matching document passes, in the order they were written.
+    /// Visits the leaves that every matching document satisfies, in the filter's order.
     pub fn required<'a>(&'a self, visit: &mut impl FnMut(&'a str, &'a Test)) {
         match self {
             Node::And(nodes) => nodes.iter().for_each(|node| node.required(visit)),
@@ -89,8 +88,8 @@ impl Node {
         }
     }
 
-    /// True if every document without arrays on these paths matches that has values in [`ranges_of`](Self::ranges_of) each of
-    /// them, which are more than one range only if all are points. Other paths are not asked for.
+    /// True if the node matches all documents without arrays on these paths whose values lie in [`ranges_of`](Self::ranges_of)
+    /// them, and has no conditions on other paths. The ranges of a path are one range, or points.
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
         match self {
             Node::And(nodes) => nodes.iter().all(|node| node.is_ranges_of(paths)),
@@ -99,7 +98,7 @@ impl Node {
         }
     }
 
-    /// True if the answer depends on values at such paths alone.
+    /// True if the result depends only on values at accepted paths.
     pub fn looks_only_at(&self, accepts: &impl Fn(&str) -> bool) -> bool {
         match self {
             Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(|node| node.looks_only_at(accepts)),
@@ -124,7 +123,7 @@ impl Node {
     }
 }
 
-/// What lies in one of several; None, in what is given and as the answer, for everything.
+/// The union of ranges; None, as an operand and as the result, stands for everything.
 fn union(mut parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges> {
     parts.try_fold(KeyRanges::none(), |ranges, part| Some(ranges.union(&part?)))
 }
@@ -132,12 +131,12 @@ fn union(mut parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges
 /// The collation of stored keys; None for the order of bytes.
 type Stored<'c> = Option<&'c Collator>;
 
-/// What the ranges are those of.
+/// The values that ranges are for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
-    /// the only value that the path leads to
+    /// the only value at the path
     Value,
-    /// one of those that it leads to: elements of arrays, also of the one at its end
+    /// at least one of the values at the path: elements of arrays, also of an array at its end
     Element,
 }
 
@@ -149,7 +148,7 @@ impl Test {
         }
     }
 
-    /// The encodings of the values at a path in the documents that pass; None for everything.
+    /// The encodings of the values at a path inside documents that pass; None for everything.
     fn ranges_below(&self, path: &str) -> Option<KeyRanges> {
         let (test, collation) = match self {
             Test::Collated(test, collator) => (test.as_ref(), Some(&**collator)),
@@ -173,7 +172,7 @@ impl Test {
         union(values.iter().map(of_part))
     }
 
-    /// True if what passes, of values that are no arrays, is what has an encoding in [`ranges`](Self::ranges).
+    /// True if exactly the values in [`ranges`](Self::ranges) pass, apart from arrays.
     fn is_ranges(&self) -> bool {
         let scalar = |value: &Value| Class::of(value) != Class::Array;
         match self {
@@ -185,7 +184,7 @@ impl Test {
         }
     }
 
-    /// The encodings of which an array that passes has one among its elements; those of a single value that passes.
+    /// Encodings of which every array that passes has one among its elements, and of every other value that passes.
     fn ranges_of_one(&self, stored: Stored<'_>) -> KeyRanges {
         match self {
             Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Element),
@@ -193,7 +192,7 @@ impl Test {
         }
     }
 
-    /// The encodings that pass the test, which compares strings under `collation`.
+    /// The encodings of values that pass the test, which compares strings under `collation`.
     fn ranges_under(&self, collation: Stored<'_>, stored: Stored<'_>, found: Found) -> KeyRanges {
         let alike = collation == stored;
         let of_value = |value: &Value| match Class::of(value) {
@@ -217,7 +216,7 @@ impl Test {
                 let parts = parts.chain(set.patterns.iter().map(matched_by));
                 KeyRanges::new(parts.flat_map(|part| part.as_slice().to_vec()).collect())
             }
-            // An array as a whole lies between MinKey and MaxKey.
+            // An array itself lies between MinKey and MaxKey.
             Test::Range(range) if found == Found::Element && range.class.is_none() => KeyRanges::all(),
             // All tests are of the same element.
             Test::ElementValue(node) if found == Found::Element => node.ranges_of("", stored),
@@ -284,7 +283,7 @@ fn whole(class: Class) -> KeyRanges {
     KeyRanges::new(vec![KeyRange { lo: vec![class as u8], hi: prefix_successor(&[class as u8]) }])
 }
 
-/// What equality to an array demands of an element: to be its first, or to be that array.
+/// The encodings of one element of an array that equals `value`, or contains it: its first element, or `value` itself.
 fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
     let first = match value {
         Value::Array(items) => items.first().map_or_else(|| vec![EMPTY_ARRAY], |first| encoded(first, stored)),
@@ -293,7 +292,7 @@ fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
     point(value, stored).union(&KeyRanges::new(vec![KeyRange::point(&first)]))
 }
 
-/// How much ranges hold, roughly: nothing, single keys and how many, ranges, everything.
+/// A rank of ranges by width: nothing, single keys, ranges, everything; then by their number.
 fn width(ranges: &KeyRanges) -> (u8, usize) {
     let slice = ranges.as_slice();
     match slice {
@@ -304,15 +303,12 @@ fn width(ranges: &KeyRanges) -> (u8, usize) {
     }
 }
 
-/// Bytes that most encodings have at most.
+/// An initial capacity that suffices for most encodings, in bytes.
 const USUAL_LENGTH: usize = 32;
 
 fn encoded(value: &Value, stored: Stored<'_>) -> Vec<u8> {
     let mut key = Vec::with_capacity(USUAL_LENGTH);
-    match stored {
-        None => encode_value(value, &mut key),
-        Some(collator) => encode_value_under(value, collator, &mut key),
-    }
+    encode_value_under(value, stored, &mut key);
     key
 }
 

@@ -1,12 +1,12 @@
-//! Whether every document that one filter matches is matched by another, and what the filter of a partial index may say.
+//! Decides whether one filter implies another, and checks the filters of partial indexes.
 //!
-//! RULE: an implication may be missed, never invented: who searches an index that holds some documents only would lose
-//! the others. Leaves are compared test by test: a leaf says yes if one value that its path reaches passes, so a test that
-//! implies another does so with arrays on the path, too.
+//! RULE: an implication may be missed, never invented, since a search of a partial index would miss documents. Leaves are compared
+//! test by test: a leaf matches if one value at its path passes, so if one test implies another, it does so with arrays on the
+//! path, too.
 
 use super::node::{Node, Range, Test};
 use super::{Filter, parse};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, error};
 use crate::values::document::value::Value;
 use crate::values::order::{Class, compare_values, compare_views};
 use crate::values::view::View;
@@ -17,8 +17,8 @@ impl Filter {
         implies(&self.root, &other.root)
     }
 
-    /// Checks that the filter may say which documents a partial index holds: equalities, ranges, `$in`, `$exists: true` and
-    /// `$type`, joined by `$and` and `$or`.
+    /// Checks that the filter is allowed for a partial index: equalities, ranges, `$in`, `$exists: true` and `$type`, joined by
+    /// `$and` and `$or`.
     ///
     /// # Errors
     /// `CannotCreateIndex`; `QueryFeatureNotAllowed` for `$expr`.
@@ -55,7 +55,7 @@ fn check_partial(node: &Node) -> Result<()> {
         Node::Schema(_) => "$jsonSchema",
         Node::Sample(_) => "$sampleRate",
     };
-    Err(Error::new(Kind::CannotCreateIndex, format!("Expression not supported in partial index: {what}"))
+    Err(error!(Kind::CannotCreateIndex, "Expression not supported in partial index: {what}")
         .with_hint("It takes equalities, $gt, $gte, $lt, $lte, $in, {$exists: true}, $type, $and and $or."))
 }
 
@@ -63,12 +63,12 @@ fn implies(node: &Node, wanted: &Node) -> bool {
     match (node, wanted) {
         (_, Node::And(all)) => all.iter().all(|one| implies(node, one)),
         (Node::Or(any), _) => any.iter().all(|one| implies(one, wanted)),
-        // What demands one of several may be demanded by a part of the conjunction, or follow from one of them.
+        // An `$or` may follow from a part of the conjunction, or one of its branches may follow.
         (Node::And(parts), _) if parts.iter().any(|part| implies(part, wanted)) => true,
         (_, Node::Or(any)) => any.iter().any(|one| implies(node, one)),
         (Node::Leaf(path, test), Node::Leaf(other, wanted)) => path == other && test_implies(test, wanted),
         (Node::Not(inner), Node::Leaf(path, Test::Exists)) => match &**inner {
-            // Behind a dot an array may have nothing at the path, and so nothing that equals null.
+            // After a dot, an array may have no value at the path, and so none that equals null.
             Node::Leaf(other, Test::Null) => path == other && !path.contains('.'),
             _ => false,
         },
@@ -76,8 +76,8 @@ fn implies(node: &Node, wanted: &Node) -> bool {
     }
 }
 
-/// True only if every value (or a missing one) that passes one test passes the other. The other is given every value that
-/// the one is given: arrays are, whether or not their elements are.
+/// True only if every value, or a missing one, that passes `test` passes `wanted`. Both tests see the same values: an array itself
+/// in any case, whether or not they see its elements.
 fn test_implies(test: &Test, wanted: &Test) -> bool {
     match (test, wanted) {
         (Test::Never, _) => true,

@@ -1,4 +1,4 @@
-//! Matching a filter against jsonb's bytes. Nothing here allocates for documents without extended values.
+//! Matches a filter against jsonb's bytes. No function allocates for documents without extended values.
 
 use super::node::{Node, Range, Set, Test};
 use crate::budget;
@@ -14,7 +14,7 @@ impl Node {
     /// True if the document matches.
     ///
     /// # Errors
-    /// Those of expressions, which stand at the top only.
+    /// Those of expressions, which occur only at the top level.
     pub fn matches(&self, document: Base<'_>) -> Result<bool> {
         match self {
             Node::And(nodes) => {
@@ -44,7 +44,7 @@ impl Node {
         }
     }
 
-    /// True if the value matches, as if every path led to it: an array gives its elements too if `elements`.
+    /// True if the value matches as the value of every path. With `elements`, one of an array's elements may match instead.
     pub fn matches_value(&self, value: RawValue<'_>, elements: bool) -> bool {
         match self {
             Node::And(nodes) => nodes.iter().all(|node| node.matches_value(value, elements)),
@@ -58,7 +58,7 @@ impl Node {
         }
     }
 
-    /// True if an array's element matches as a document; what is neither document nor array never does.
+    /// True if an array's element matches as a document. An array counts as a document, other values never match.
     fn matches_element(&self, element: RawValue<'_>) -> bool {
         match element {
             RawValue::Array(array) => self.matches(Base::Array(array)).unwrap_or(false),
@@ -111,7 +111,7 @@ impl Test {
         }
     }
 
-    /// True if an array's element is what `$elemMatch` looks for.
+    /// True if an array's element matches the condition of `$elemMatch`.
     pub fn matches_element(&self, element: RawValue<'_>) -> bool {
         match self {
             Test::ElementDocument(node) => node.matches_element(element),
@@ -142,7 +142,7 @@ impl Set {
             || self.contains_beside_values(found)
     }
 
-    /// True if null or a pattern makes the value, or a missing one, belong.
+    /// True if the value, or a missing one, equals null in the set or matches a pattern.
     fn contains_beside_values(&self, found: Option<RawValue<'_>>) -> bool {
         let Some(raw) = found else { return self.null };
         self.null && Class::of_raw(raw) == Class::Null || self.patterns.iter().any(|pattern| pattern.accepts(raw))
@@ -152,7 +152,7 @@ impl Set {
 impl Range {
     fn contains(&self, found: Option<RawValue<'_>>) -> bool {
         match self.class {
-            // Missing counts as null against MinKey and MaxKey, and has no class otherwise.
+            // Compared with MinKey and MaxKey a missing value counts as null; otherwise it has no class.
             None => self.side.accepts(compare_raw(found.unwrap_or(RawValue::Null), &self.bound)),
             Some(class) => found.is_some_and(|raw| {
                 Class::of_raw(raw) == class

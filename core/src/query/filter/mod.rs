@@ -1,11 +1,11 @@
-//! Filters: parsed once, matched against jsonb's bytes, analysed for the keys they allow.
+//! Filters: parsed once, matched against jsonb's bytes, and analysed for the keys that they allow.
 //!
-//! * [`parse`] turns JSON into a tree; its tables of operators are the list of what is understood.
+//! * [`parse`] parses JSON into a tree; its tables list the supported operators.
 //! * [`node`] is the tree.
 //! * [`matching`] evaluates it on a document.
-//! * [`position`] says which array element made it match.
-//! * [`bounds`] says which values of a field can match.
-//! * [`implication`] says whether one filter's matches are all another's, and what a partial index may ask for.
+//! * [`position`] finds the array element by which a document matches.
+//! * [`bounds`] finds the values of a field that can match.
+//! * [`implication`] decides whether one filter implies another, and checks the filters of partial indexes.
 //! * [`side`], [`types`], [`modulo`] and [`bits`] are single operators: argument and test.
 //! * [`schema`] is `$jsonSchema`.
 
@@ -26,7 +26,7 @@ mod position;
 mod implication;
 
 use crate::budget::Evaluation;
-use crate::error::{Error, Kind, Result, error};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::regex;
@@ -52,8 +52,8 @@ impl Filter {
     /// Parses a filter such as `{"from": "ann", "likes": {"$gt": 5}}`.
     ///
     /// # Errors
-    /// `BadValue` for an unknown operator or a wrong argument, with MongoDB's codes; `NotImplemented` for an operator
-    /// of MongoDB's that is not understood yet.
+    /// `BadValue` for an unknown operator or a wrong argument, with MongoDB's codes; `NotImplemented` for one of MongoDB's
+    /// operators that is not supported yet.
     pub fn parse(json: &serde_json::Value) -> Result<Filter> {
         Filter::parse_in(json, &Environment::default())
     }
@@ -67,7 +67,7 @@ impl Filter {
         Ok(Filter { root: parse::filter(json, environment)?, has_expression: parse::has_expression(json) })
     }
 
-    /// Reads a filter on its way to a shard, in the environment it was given.
+    /// Reads a filter that a router has sent, with its environment.
     ///
     /// # Errors
     /// Those of [`Filter::parse_in`] and [`Environment::parse`].
@@ -76,7 +76,7 @@ impl Filter {
         Filter::parse_in(inner, &environment)
     }
 
-    /// Parses a condition on an array's elements that are documents, in a environment: `$expr` and its like are not allowed.
+    /// Parses a condition on an array's elements, which are documents. Operators such as `$expr` are not allowed.
     pub(crate) fn of_elements(json: &serde_json::Value, environment: &Environment) -> Result<Filter> {
         Ok(Filter { root: parse::element_filter(json, environment)?, has_expression: false })
     }
@@ -86,7 +86,7 @@ impl Filter {
         matches!(&self.root, Node::And(nodes) if nodes.is_empty())
     }
 
-    /// True if the document matches. One that fails does not: [`evaluate`](Self::evaluate) tells why.
+    /// True if the document matches, false also for an error, which [`evaluate`](Self::evaluate) returns.
     pub fn matches(&self, document: RawObject<'_>) -> bool {
         self.evaluate(document).unwrap_or(false)
     }
@@ -94,34 +94,34 @@ impl Filter {
     /// True if the document matches.
     ///
     /// # Errors
-    /// Those of the expressions in `$expr`; `Location51156` for a regular expression that steps back too often.
+    /// Those of the expressions in `$expr`; `Location51156` for a regular expression that backtracks too often.
     #[inline]
     pub fn evaluate(&self, document: RawObject<'_>) -> Result<bool> {
         regex::watched(|| self.root.matches(Base::Object(document)))?
     }
 
-    /// The encodings of one field's value (a field that holds no array anywhere on its path) that a matching document
-    /// can have; everything where the analysis does not know better. A missing field is the encoding of null.
+    /// The encodings of a field's value in matching documents, for a field without an array anywhere on its path. A condition that
+    /// the analysis does not understand allows everything. A missing field has the encoding of null.
     pub fn ranges_of(&self, path: &str) -> KeyRanges {
         self.root.ranges_of(path, None)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), also where a field above is given as a whole document.
+    /// As [`ranges_of`](Self::ranges_of), also from an equality of a whole document that contains the field.
     pub fn ranges_within(&self, path: &str) -> KeyRanges {
         self.root.ranges_within(path)
     }
 
-    /// As [`ranges_of`](Self::ranges_of), where stored strings are in the order of a collation.
+    /// As [`ranges_of`](Self::ranges_of), for stored keys under a collation.
     pub fn ranges_under(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
         self.root.ranges_of(path, stored)
     }
 
-    /// True if the answer depends on values at such paths alone.
+    /// True if the result depends only on values at accepted paths.
     pub fn looks_only_at(&self, accepts: impl Fn(&str) -> bool) -> bool {
         self.root.looks_only_at(&accepts)
     }
 
-    /// The paths that the answer depends on; None if these are not known.
+    /// The paths that the result depends on; None if they are unknown.
     pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
         let paths = RefCell::new(BTreeSet::new());
         let collect = |path: &str| {
@@ -131,17 +131,18 @@ impl Filter {
         self.looks_only_at(collect).then(|| paths.into_inner())
     }
 
-    /// True if both documents have the same bytes wherever the answer may depend on them, which so is the same.
+    /// True if both documents have the same bytes in all fields that the result depends on, so the result is the same.
     pub fn sees_same(&self, one: RawObject<'_>, other: RawObject<'_>) -> bool {
         self.looks_only_at(|path| one.has_same(other, path::split(path).0))
     }
 
-    /// True if [`ranges_of`](Self::ranges_of) these paths is all that the filter says of documents without arrays there.
+    /// True if the filter matches all documents without arrays at these paths whose values lie in
+    /// [`ranges_of`](Self::ranges_of) them.
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
         self.root.is_ranges_of(paths)
     }
 
-    /// All of it.
+    /// The whole filter as a part.
     pub fn part(&self) -> Part<'_> {
         Part { root: &self.root }
     }
@@ -159,15 +160,15 @@ impl Filter {
         paths
     }
 
-    /// True if it says nothing of other paths than these.
+    /// True if the filter has no conditions on other paths.
     pub fn is_about(&self, paths: &[&str]) -> bool {
         let mut about = true;
         self.root.leaf_paths(&mut |path| about &= paths.contains(&path));
         about
     }
 
-    /// The value that a field must equal, demanded at the top level or inside `$and`; None if there is no such demand,
-    /// or several that differ. A string that is compared by a collation is no such value.
+    /// The value that a field must equal, by a condition at the top level or inside `$and`; None without such a condition, or with
+    /// several that differ. A string under a collation does not count, since it equals several values.
     pub fn equality_of(&self, path: &str) -> Option<Value> {
         let mut values = Vec::new();
         self.root.required(&mut |field, test| {
@@ -180,7 +181,7 @@ impl Filter {
         values.all(|value| value == first).then_some(first)
     }
 
-    /// Refuses a filter that no upsert can have: what `$expr` demands of a new document's fields cannot be told.
+    /// Refuses a filter that an upsert cannot have: `$expr` does not determine the fields of a new document.
     ///
     /// # Errors
     /// `QueryFeatureNotAllowed`.
@@ -197,19 +198,16 @@ impl Filter {
         let mut paths: Vec<&str> = equalities.iter().map(|(path, _)| *path).collect();
         paths.sort_unstable_by(|a, b| a.split('.').cmp(b.split('.')));
         for pair in paths.windows(2) {
-            let message = if pair[0] == pair[1] {
-                format!("cannot infer query fields to set, path '{}' is matched twice", pair[0])
-            } else if path::is_below(pair[1], pair[0]) {
-                format!("cannot infer query fields to set, both paths '{}' and '{}' are matched", pair[0], pair[1])
-            } else {
-                continue;
-            };
-            return Err(Error::new(Kind::NotSingleValueField, message));
+            let what = "cannot infer query fields to set";
+            ensure!(pair[0] != pair[1], Kind::NotSingleValueField, "{what}, path '{}' is matched twice", pair[0]);
+            if path::is_below(pair[1], pair[0]) {
+                bail!(Kind::NotSingleValueField, "{what}, both paths '{}' and '{}' are matched", pair[0], pair[1]);
+            }
         }
         Ok(equalities.into_iter().map(|(path, value)| (path.to_owned(), value)).collect())
     }
 
-    /// Every equality that a matching document satisfies.
+    /// All equalities that every matching document satisfies.
     pub(crate) fn equalities(&self) -> Vec<(&str, Value)> {
         let mut equalities = Vec::new();
         self.root.required(&mut |path, test| {
@@ -221,7 +219,7 @@ impl Filter {
     }
 }
 
-/// A filter, one of those that an `$or` joins, or what `$elemMatch` demands of an element, taken as a document.
+/// A whole filter, a branch of an `$or`, or the condition of `$elemMatch` on an element as a document.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     root: &'a Node,
@@ -233,27 +231,28 @@ impl<'a> Part<'a> {
         self.root.ranges_of(path, stored)
     }
 
-    /// As [`ranges_under`](Self::ranges_under), for documents with arrays on the path: one of the values that it leads to lies
-    /// inside. Those are the elements of an array at its end, and `EMPTY_ARRAY` of an empty one; and null if there is none.
+    /// As [`ranges_under`](Self::ranges_under), for documents with arrays on the path: at least one of the values at the path lies
+    /// in the ranges. These values are the elements of an array at its end, `EMPTY_ARRAY` for an empty one, and null if there is
+    /// no value.
     pub(crate) fn ranges_of_one(self, path: &str, stored: Option<&Collator>) -> KeyRanges {
         self.root.ranges_of_one(path, stored)
     }
 
-    /// True if a matching document has an array at the path, or several there.
+    /// True if every matching document has an array at the path.
     pub(crate) fn demands_array(self, path: &str) -> bool {
         let mut demanded = false;
         self.root.required(&mut |leaf, test| demanded |= leaf == path && test.accepts_only_arrays());
         demanded
     }
 
-    /// True if a matching document has a value at the path.
+    /// True if every matching document has a value at the path.
     pub(crate) fn demands_existence(self, path: &str) -> bool {
         let mut demanded = false;
         self.root.required(&mut |leaf, test| demanded |= leaf == path && matches!(test, Test::Exists));
         demanded
     }
 
-    /// The path of every test, each once.
+    /// The paths of all tests, each once.
     pub(crate) fn paths(self) -> Vec<&'a str> {
         let mut paths = Vec::new();
         self.root.leaf_paths(&mut |path| paths.push(path));
@@ -262,7 +261,7 @@ impl<'a> Part<'a> {
         paths
     }
 
-    /// The conditions that an element of the array at a path must match as a document, for every matching document.
+    /// The conditions on array elements that every matching document satisfies, with the paths of the arrays.
     pub(crate) fn element_parts(self) -> Vec<(&'a str, Part<'a>)> {
         let mut parts = Vec::new();
         self.root.required(&mut |path, test| {
@@ -273,7 +272,7 @@ impl<'a> Part<'a> {
         parts
     }
 
-    /// The filters that each `$or` joins that every matching document passes.
+    /// The branches of each `$or` that every matching document satisfies.
     pub fn alternatives(self) -> Vec<Vec<Part<'a>>> {
         match self.root {
             Node::And(nodes) => nodes.iter().flat_map(|root| Part { root }.alternatives()).collect(),
@@ -283,8 +282,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// A condition on single values rather than on a document's fields: operators such as `{"$gt": 5}`, or a regular
-/// expression.
+/// A condition on single values instead of a document's fields: operators such as `{"$gt": 5}`, or a regular expression.
 #[derive(Debug)]
 pub(crate) struct Condition {
     root: Node,
@@ -296,21 +294,21 @@ impl Condition {
         parse::is_condition(json)
     }
 
-    /// Parses what [`is_one`](Self::is_one) is true for, in a environment.
+    /// Parses a condition, for which [`is_one`](Self::is_one) is true.
     pub(crate) fn parse(json: &serde_json::Value, environment: &Environment) -> Result<Condition> {
         Ok(Condition { root: parse::condition(json, environment)? })
     }
 
-    /// True if the value passes, or an element of the array that it is.
+    /// True if the value matches, or one of its elements if it is an array.
     ///
     /// # Errors
-    /// `Location51156` for a regular expression that steps back too often.
+    /// `Location51156` for a regular expression that backtracks too often.
     pub(crate) fn accepts(&self, value: RawValue<'_>) -> Result<bool> {
         regex::watched(|| self.root.matches_value(value, true))
     }
 }
 
-/// A condition on an array's elements, as `$elemMatch` takes it.
+/// The condition of `$elemMatch` on an array's elements.
 #[derive(Debug)]
 pub(crate) struct ElementCondition {
     test: Test,
@@ -328,13 +326,13 @@ impl ElementCondition {
     /// The first element that matches.
     ///
     /// # Errors
-    /// `Location51156` for a regular expression that steps back too often.
+    /// `Location51156` for a regular expression that backtracks too often.
     pub(crate) fn first_in<'a>(&self, array: RawArray<'a>) -> Result<Option<RawValue<'a>>> {
         regex::watched(|| array.iter().find(|element| self.test.matches_element(*element)))
     }
 }
 
-/// A condition on an array's elements, which it calls by an identifier: `{"x.grade": {"$gt": 5}}`.
+/// A condition on an array's elements, with an identifier for the element: `{"x.grade": {"$gt": 5}}`.
 #[derive(Debug)]
 pub(crate) struct ArrayFilter {
     identifier: String,
@@ -342,33 +340,28 @@ pub(crate) struct ArrayFilter {
 }
 
 impl ArrayFilter {
-    /// Parses one, in a environment.
+    /// Parses an array filter.
     ///
     /// # Errors
-    /// `FailedToParse` if it names no field, or several, or by no identifier; those of [`Filter::parse`].
+    /// `FailedToParse` without an identifier or with several, `BadValue` for an invalid one; those of [`Filter::parse`].
     pub(crate) fn parse(json: &serde_json::Value, environment: &Environment) -> Result<ArrayFilter> {
-        let error = |message: String| Err(Error::new(Kind::FailedToParse, message));
         let root = parse::element_filter(json, environment)?;
         let mut identifiers: Vec<&str> = Vec::new();
         root.leaf_paths(&mut |path| identifiers.push(path::split(path).0));
-        let Some(identifier) = identifiers.first().map(|identifier| (*identifier).to_owned()) else {
-            return error("Cannot use an expression without a top-level field name in arrayFilters".to_owned());
+        let Some(&identifier) = identifiers.first() else {
+            bail!(Kind::FailedToParse, "Cannot use an expression without a top-level field name in arrayFilters")
         };
         if let Some(other) = identifiers.iter().find(|other| **other != identifier) {
-            return error(format!("Expected a single top-level field name, found '{identifier}' and '{other}'"));
+            bail!(Kind::FailedToParse, "Expected a single top-level field name, found '{identifier}' and '{other}'");
         }
-        let mut characters = identifier.chars();
-        if !characters.next().is_some_and(|first| first.is_ascii_lowercase())
-            || !characters.all(|character| character.is_ascii_alphanumeric())
-        {
-            let message = "The top-level field name must be an alphanumeric string beginning with a lowercase letter";
-            let error = error!(Kind::BadValue, "{message}, found '{identifier}'");
-            return Err(error);
-        }
-        Ok(ArrayFilter { identifier, root })
+        let is_valid = identifier.starts_with(|first: char| first.is_ascii_lowercase())
+            && identifier.chars().all(|character| character.is_ascii_alphanumeric());
+        let message = "The top-level field name must be an alphanumeric string beginning with a lowercase letter";
+        ensure!(is_valid, Kind::BadValue, "{message}, found '{identifier}'");
+        Ok(ArrayFilter { identifier: identifier.to_owned(), root })
     }
 
-    /// What `$[identifier]` calls it by.
+    /// The identifier, which `$[identifier]` in a path refers to.
     pub(crate) fn identifier(&self) -> &str {
         &self.identifier
     }
@@ -376,7 +369,7 @@ impl ArrayFilter {
     /// True if the element matches.
     ///
     /// # Errors
-    /// `Location51156` for a regular expression that steps back too often.
+    /// `Location51156` for a regular expression that backtracks too often.
     pub(crate) fn matches(&self, element: RawValue<'_>) -> Result<bool> {
         regex::watched(|| self.root.matches(Base::Field(&self.identifier, element)))?
     }

@@ -30,7 +30,7 @@ impl Modulo {
         Ok(Modulo { divisor, remainder })
     }
 
-    /// True if the value is a number within 64 bits that leaves the remainder.
+    /// True for a number within 64 bits whose integral part has the remainder.
     pub fn accepts(self, raw: RawValue<'_>) -> bool {
         match Element::of(raw) {
             Element::Number(number) => {

@@ -1,7 +1,7 @@
-//! A filter as a tree, ready to be matched and analysed.
+//! The tree of a filter.
 //!
-//! INVARIANT: a leaf says yes if *one* value that its path reaches passes its test. What must hold over the whole path
-//! (`$ne`, `$nin`, `$not`, `{$exists: false}`) is a [`Node::Not`] around a leaf.
+//! INVARIANT: a leaf matches if *one* value at its path passes its test. Conditions on all values at a path (`$ne`, `$nin`, `$not`,
+//! `{$exists: false}`) are a [`Node::Not`] around a leaf.
 
 use super::bits::Bits;
 use super::modulo::Modulo;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A part of a filter.
 #[derive(Debug)]
 pub(super) enum Node {
-    /// all must match; empty: every document does
+    /// all must match; an empty one matches every document
     And(Vec<Node>),
     /// one must match
     Or(Vec<Node>),
@@ -31,7 +31,7 @@ pub(super) enum Node {
     Expression(Expression, Option<Arc<Collator>>),
     /// `$jsonSchema`
     Schema(Schema),
-    /// `$sampleRate`: by chance, so often
+    /// `$sampleRate`: matches at random, with this probability
     Sample(f64),
 }
 

@@ -1,7 +1,7 @@
-//! From JSON to a filter's tree.
+//! Parses JSON into a filter's tree.
 //!
-//! The operators are tables: a name and the function that parses its argument. What MongoDB knows and this engine does
-//! not yet is listed too, so that it gets an error of its own.
+//! The operators are tables: a name and the function that parses its argument. MongoDB's operators that are not supported yet
+//! are listed, too, so that they get an error of their own.
 
 use super::bits::Bits;
 use super::modulo::Modulo;
@@ -24,18 +24,18 @@ use serde_json::{Map, Value as Json};
 /// An operator on a field: `{path: {name: argument}}`.
 type FieldOperator = (&'static str, fn(field: Field<'_>, argument: &Json) -> Result<Node>);
 
-/// Where an operator on a field stands.
+/// The surroundings of an operator on a field.
 #[derive(Clone, Copy)]
 struct Field<'a> {
     path: &'a str,
     /// The operator's name.
     name: &'a str,
-    /// The operator and those beside it.
+    /// All operators on the field, this one included.
     operators: &'a Map<String, Json>,
     context: Context<'a>,
 }
 
-/// Where a part of a filter stands.
+/// The surroundings of a part of a filter.
 #[derive(Clone, Copy)]
 struct Context<'a> {
     depth: usize,
@@ -46,10 +46,10 @@ struct Context<'a> {
 /// What a part of a filter is a condition on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// the whole document, where `$expr` and its like may stand
+    /// the whole document; operators such as `$expr` are allowed
     Document,
-    /// what an update or an array filter looks for, which takes no `$expr`
-    Sought,
+    /// an element that an update or an array filter chooses; `$expr` is not allowed
+    Chosen,
     /// an array's element
     Element,
 }
@@ -59,12 +59,12 @@ impl<'a> Context<'a> {
         Context { depth: 0, place: Place::Document, environment }
     }
 
-    /// The same, one level of logic deeper.
+    /// The context inside a logical operator.
     fn deeper(self) -> Context<'a> {
         Context { depth: self.depth + 1, ..self }
     }
 
-    /// Inside an array's element.
+    /// The context of a condition on an array's element.
     fn inside(self) -> Context<'a> {
         Context { depth: self.depth + 1, place: Place::Element, ..self }
     }
@@ -87,7 +87,7 @@ const FIELD_OPERATORS: &[FieldOperator] = &[
     ("$mod", |field, argument| Ok(leaf(field.path, Test::Modulo(Modulo::parse(&ext_json::from_json(argument)?)?)))),
     ("$regex", regex),
     ("$options", |field, _| {
-        // The options themselves are read with the pattern.
+        // `$regex` reads the options.
         ensure!(field.operators.contains_key("$regex"), Kind::BadValue, "$options needs a $regex");
         Ok(Node::And(Vec::new()))
     }),
@@ -101,13 +101,13 @@ const FIELD_OPERATORS: &[FieldOperator] = &[
     ("$comment", |_, _| Ok(Node::And(Vec::new()))),
 ];
 
-/// MongoDB's operators on a field that are not understood yet.
+/// MongoDB's operators on a field that are not supported yet.
 const FIELD_OPERATORS_TO_COME: &[&str] = &["$geoIntersects", "$geoWithin", "$near", "$nearSphere", "$within"];
 
-/// An operator that stands where a path could: `{name: argument}`.
+/// An operator in the place of a path: `{name: argument}`.
 struct TopLevelOperator {
     name: &'static str,
-    /// An argument of `$pull` with this operator is a filter of documents.
+    /// True if an argument of `$pull` with this operator is a filter of documents.
     of_documents: bool,
     parse: fn(name: &str, argument: &Json, context: Context<'_>) -> Result<Node>,
 }
@@ -153,13 +153,13 @@ pub(crate) fn is_of_documents(name: &str) -> bool {
     TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && operator.of_documents)
 }
 
-/// MongoDB's operators at the top level that are not understood yet.
+/// MongoDB's operators in the place of a path that are not supported yet.
 const TOP_LEVEL_OPERATORS_TO_COME: &[&str] = &["$text"];
 
 /// The deepest nesting of `$and`, `$or`, `$nor` and `$not`: MongoDB's limit.
 const MAX_FILTER_DEPTH: usize = 100;
 
-/// The deepest JSON that is looked at: every logical operator takes two levels, an object and an array.
+/// The deepest JSON that is parsed: every logical operator takes two levels, an object and an array.
 const MAX_JSON_DEPTH: usize = MAX_DEPTH + 2 * MAX_FILTER_DEPTH;
 
 /// Parses a whole filter.
@@ -171,7 +171,7 @@ pub(super) fn filter(json: &Json, environment: &Environment) -> Result<Node> {
 /// Parses a condition on an array's elements, a document of paths.
 pub(super) fn element_filter(json: &Json, environment: &Environment) -> Result<Node> {
     check_depth(json)?;
-    document(json, Context { place: Place::Sought, ..Context::new(environment) })
+    document(json, Context { place: Place::Chosen, ..Context::new(environment) })
 }
 
 /// True for operators, such as `{"$gt": 5}`, and regular expressions.
@@ -181,7 +181,7 @@ pub(super) fn is_condition(json: &Json) -> Result<bool> {
     Ok(as_operators(json).is_some() || regex() && matches!(ext_json::from_json(json)?, Value::Regex(..)))
 }
 
-/// Parses what [`is_condition`] is true for; its leaves' paths are empty.
+/// Parses a condition on single values ([`is_condition`]); the paths of its leaves are empty.
 pub(super) fn condition(json: &Json, environment: &Environment) -> Result<Node> {
     field("", json, Context::new(environment))
 }
@@ -243,7 +243,7 @@ fn field(path: &str, argument: &Json, context: Context<'_>) -> Result<Node> {
     equality_or_regex(path, ext_json::from_json(argument)?, context.environment)
 }
 
-/// A value that stands alone: a regular expression is searched for.
+/// A value without an operator: equality, or a search for a regular expression.
 fn equality_or_regex(path: &str, value: Value, environment: &Environment) -> Result<Node> {
     match value {
         Value::Regex(pattern, options) => Ok(leaf(path, Test::Regex(Pattern::new(&pattern, &options)?))),
@@ -347,20 +347,16 @@ fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
         None => own,
         Some(Json::String(options)) if own.is_empty() => options.clone(),
         Some(Json::String(_)) => {
-            let options_first = field
-                .operators
-                .keys()
-                .find(|name| matches!(name.as_str(), "$regex" | "$options"))
-                .is_some_and(|name| name == "$options");
-            let kind = if options_first { Kind::Location(51075) } else { Kind::Location(51074) };
-            bail!(kind, "options set in both $regex and $options");
+            let mut names = field.operators.keys().filter(|name| ["$regex", "$options"].contains(&name.as_str()));
+            let code = if names.next().is_some_and(|first| first == "$options") { 51075 } else { 51074 };
+            bail!(code, "options set in both $regex and $options");
         }
         Some(_) => bail!(Kind::BadValue, "$options has to be a string"),
     };
     Ok(leaf(field.path, Test::Regex(Pattern::new(&pattern, &options)?)))
 }
 
-/// `{"$regex": …, "$options": …}` in a list: how older Extended JSON writes a regular expression.
+/// `{"$regex": …, "$options": …}` in a list: a regular expression in older Extended JSON.
 fn legacy_regex(json: &Json) -> Result<Option<Pattern>> {
     let Json::Object(fields) = json else { return Ok(None) };
     match (fields.len(), fields.get("$regex"), fields.get("$options")) {
@@ -397,11 +393,11 @@ fn all(field: Field<'_>, argument: &Json) -> Result<Node> {
         ensure!(as_operators(json).is_none(), Kind::BadValue, "no $ expressions in $all");
         equality_or_regex(field.path, ext_json::from_json(json)?, field.context.environment)
     });
-    // Without an element nothing matches.
+    // An empty list matches nothing.
     if elements.is_empty() { Ok(Node::Or(Vec::new())) } else { Ok(Node::And(nodes.collect::<Result<_>>()?)) }
 }
 
-/// Parses what `$elemMatch` takes.
+/// Parses the argument of `$elemMatch`.
 pub(super) fn element_condition(json: &Json, environment: &Environment) -> Result<Test> {
     check_depth(json)?;
     element_test(json, Context::new(environment))
@@ -446,7 +442,7 @@ fn sample_rate(name: &str, argument: &Json, context: Context<'_>) -> Result<Node
 fn check_at_top(name: &str, context: Context<'_>) -> Result<()> {
     match context.place {
         Place::Document => Ok(()),
-        Place::Sought => Err(not_allowed(name)),
+        Place::Chosen => Err(not_allowed(name)),
         Place::Element => bail!(Kind::BadValue, "{name} can only be applied to the top-level document"),
     }
 }
@@ -455,7 +451,7 @@ pub(super) fn not_allowed(name: &str) -> Error {
     error!(Kind::QueryFeatureNotAllowed, "{name} is not allowed in this context")
 }
 
-/// True if a filter that has been parsed has an `$expr`, also one that came to a constant.
+/// True if a valid filter has an `$expr`, even one that is constant.
 pub(super) fn has_expression(json: &Json) -> bool {
     json.as_object().is_some_and(|fields| {
         fields.iter().any(|(name, argument)| match (name.as_str(), argument) {
@@ -481,7 +477,7 @@ fn not(node: Node) -> Node {
     Node::Not(Box::new(node))
 }
 
-/// Adds to a conjunction, which stays flat.
+/// Adds a node to a conjunction, and keeps it flat.
 fn push(conjunction: &mut Vec<Node>, node: Node) {
     match node {
         Node::And(nodes) => conjunction.extend(nodes),
@@ -518,7 +514,8 @@ fn check_depth(json: &Json) -> Result<()> {
 }
 
 fn defined(value: &Value) -> Result<()> {
-    if matches!(value, Value::Undefined) { bail!(Kind::BadValue, "cannot compare to undefined") } else { Ok(()) }
+    ensure!(!matches!(value, Value::Undefined), Kind::BadValue, "cannot compare to undefined");
+    Ok(())
 }
 
 fn json_type(json: &Json) -> &'static str {

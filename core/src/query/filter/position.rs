@@ -1,7 +1,7 @@
-//! Which element of an array made a document match: what `$` in an update or a projection stands for.
+//! Finds the array element by which a document matches, to which `$` in an update or a projection refers.
 //!
-//! The outermost array on the way to the value counts; of several conditions the first that finds one in an array decides
-//! (MongoDB leaves that undefined), of alternatives the first that matches; a negation finds nothing.
+//! The element belongs to the outermost array on the path. Of several conditions, the first that finds an element decides (MongoDB
+//! leaves that undefined); of alternatives the first that matches; a negation finds none.
 
 use super::Filter;
 use super::node::{Node, Test};
@@ -9,14 +9,14 @@ use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::path::{self, AtEnd, Base};
 
 impl Filter {
-    /// The position of the array element by which the document matches; None if it does not match, or by no element.
+    /// The position of the array element by which the document matches; None if it does not match, or not by an element.
     pub fn position(&self, document: RawObject<'_>) -> Option<usize> {
         self.root.position(Base::Object(document)).flatten()
     }
 }
 
 impl Node {
-    /// None: no match. Some(None): a match, but by no element of an array.
+    /// None: no match. Some(None): a match, but not by an element of an array.
     fn position(&self, document: Base<'_>) -> Option<Option<usize>> {
         match self {
             Node::And(nodes) => {
@@ -35,7 +35,7 @@ impl Node {
     }
 }
 
-/// The field of alternatives that all are equalities of one field: they count as its `$in`, as in MongoDB.
+/// The field of alternatives that all are equalities of it: they count as `$in`, as in MongoDB.
 fn values_of_one_field(nodes: &[Node]) -> Option<(&str, AtEnd)> {
     let (path, test) = nodes.first().and_then(equality)?;
     let same = |node: &Node| equality(node).is_some_and(|(other, _)| other == path);

@@ -1,6 +1,6 @@
-//! `$jsonSchema`: JSON Schema, draft 4, as MongoDB has it: with `bsonType`, without references and formats.
+//! `$jsonSchema`: MongoDB's dialect of JSON Schema, draft 4, with `bsonType` and without references and formats.
 //!
-//! A keyword that speaks of one type lets values of every other type pass.
+//! A keyword for one type accepts all values of other types.
 
 use super::side::Side;
 use super::types::Types;
@@ -24,7 +24,7 @@ pub(super) struct Schema {
     rules: Vec<Rule>,
 }
 
-/// What one keyword, or a few that belong together, demand.
+/// The rule of one keyword, or of several that belong together.
 #[derive(Debug)]
 enum Rule {
     Types(Types),
@@ -40,7 +40,7 @@ enum Rule {
     /// Binary data that a client has encrypted.
     Encrypted,
     Count(RangeInclusive<usize>),
-    /// Schemas of the first elements, one each, and of the others.
+    /// A schema for each of the first elements, and for the others.
     Items(Vec<Schema>, Additional),
     Unique,
     Fields(RangeInclusive<usize>),
@@ -58,7 +58,7 @@ struct Properties {
     others: Additional,
 }
 
-/// What is allowed beyond what is named.
+/// What is allowed for elements and fields without a schema of their own.
 #[derive(Debug)]
 enum Additional {
     Anything,
@@ -72,17 +72,10 @@ enum Dependency {
     Schema(Schema),
 }
 
-/// The JSON types that draft 4 names, and MongoDB's aliases of them.
-const JSON_TYPES: &[(&str, &str)] = &[
-    ("array", "array"),
-    ("boolean", "bool"),
-    ("null", "null"),
-    ("number", "number"),
-    ("object", "object"),
-    ("string", "string"),
-];
+/// The types of JSON Schema. MongoDB's aliases are the same but for `boolean`.
+const JSON_TYPES: [&str; 6] = ["array", "boolean", "null", "number", "object", "string"];
 
-/// A keyword, and the rule that it makes, if any. Keywords that belong together are read together.
+/// A keyword, and the function that parses its rule, if it has one. One of several keywords that belong together parses all.
 type Keyword = (&'static str, fn(&Keywords<'_>, &'static str) -> Result<Option<Rule>>);
 
 const KEYWORDS: &[Keyword] = &[
@@ -182,14 +175,14 @@ const KEYWORDS: &[Keyword] = &[
 /// Keywords of draft 4 that MongoDB does not have.
 const NOT_SUPPORTED: &[&str] = &["$ref", "$schema", "default", "definitions", "format", "id", "keyId"];
 
-/// What `encrypt` says of the client's encryption, which the server does not look into.
+/// The fields of `encrypt`, which only clients use.
 const ENCRYPT: &[&str] = &["algorithm", "bsonType", "keyId"];
-/// What `encryptMetadata` says of it.
+/// The fields of `encryptMetadata`.
 const ENCRYPT_METADATA: &[&str] = &["algorithm", "keyId"];
 /// The subtype of binary data that a client has encrypted.
 const ENCRYPTED: u8 = 6;
 
-/// The keyword's document, which may have no other fields than these.
+/// Checks that the keyword's document has no unknown fields.
 fn check_encryption(keywords: &Keywords<'_>, keyword: &str, known: &[&str]) -> Result<()> {
     match keywords.object(keyword)?.keys().find(|name| !known.contains(&name.as_str())) {
         Some(name) => bail!(Kind::UnknownOption, "BSON field '{keyword}.{name}' is an unknown field."),
@@ -205,9 +198,7 @@ fn names_of(keyword: &str, names: &[Json]) -> Result<Vec<String>> {
     let mut found: Vec<String> = Vec::with_capacity(names.len());
     let mut known = HashSet::new();
     for name in names {
-        let Json::String(name) = name else {
-            return Err(mismatch(keyword, "an array of strings"));
-        };
+        let Json::String(name) = name else { return Err(mismatch(keyword, "an array of strings")) };
         if !known.insert(name) {
             bail!(Kind::FailedToParse, "$jsonSchema keyword '{keyword}' array cannot contain duplicate values");
         }
@@ -310,10 +301,13 @@ impl<'j> Keywords<'j> {
 
     fn check_beside(&self, keyword: &str, other: &str) -> Result<()> {
         self.is_set(keyword)?;
-        if self.fields.contains_key(other) {
-            return Ok(());
-        }
-        bail!(Kind::FailedToParse, "$jsonSchema keyword '{other}' must be a present if {keyword} is present")
+        let is_given = self.fields.contains_key(other);
+        ensure!(
+            is_given,
+            Kind::FailedToParse,
+            "$jsonSchema keyword '{other}' must be a present if {keyword} is present"
+        );
+        Ok(())
     }
 
     fn schemas(&self, keyword: &str) -> Result<Vec<Schema>> {
@@ -332,15 +326,9 @@ impl<'j> Keywords<'j> {
         let mut aliases = Vec::with_capacity(names.len());
         for name in names_of(keyword, names)? {
             ensure!(name != "integer", Kind::FailedToParse, "$jsonSchema type 'integer' is not currently supported.");
-            let alias = if json_types {
-                match JSON_TYPES.iter().find(|(known, _)| *known == name) {
-                    Some((_, alias)) => (*alias).to_owned(),
-                    None => bail!(Kind::BadValue, "Unknown type name alias: {name}"),
-                }
-            } else {
-                name
-            };
-            aliases.push(Value::String(alias));
+            let is_known = !json_types || JSON_TYPES.contains(&name.as_str());
+            ensure!(is_known, Kind::BadValue, "Unknown type name alias: {name}");
+            aliases.push(Value::String(if json_types && name == "boolean" { "bool".to_owned() } else { name }));
         }
         if aliases.is_empty() {
             bail!(Kind::FailedToParse, "$jsonSchema keyword '{keyword}' must name at least one type");
@@ -357,12 +345,10 @@ impl<'j> Keywords<'j> {
         }
     }
 
-    /// The three keywords about fields are one rule, made by the first of them.
+    /// The three keywords for fields make one rule, which the first of them parses.
     fn properties(&self, keyword: &'static str) -> Result<Option<Rule>> {
-        let first = ["properties", "patternProperties", "additionalProperties"]
-            .into_iter()
-            .find(|name| self.fields.contains_key(*name));
-        if first != Some(keyword) {
+        let mut three = ["properties", "patternProperties", "additionalProperties"].into_iter();
+        if three.find(|name| self.fields.contains_key(*name)) != Some(keyword) {
             return Ok(None);
         }
         let (mut named, mut patterns) = (Vec::new(), Vec::new());

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-/// An ordering operator: which values pass it.
+/// An ordering operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     /// `$lt`
@@ -16,7 +16,7 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// True if a value that compares so to the bound passes.
+    /// True if a value passes that compares to the bound with this result.
     pub fn accepts(self, ordering: Ordering) -> bool {
         match self {
             Side::Less => ordering.is_lt(),

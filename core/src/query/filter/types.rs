@@ -1,4 +1,4 @@
-//! `$type`: MongoDB's types by number and alias, and the test of a stored value.
+//! `$type`: parses MongoDB's types by number and alias, and tests stored values.
 
 use crate::error::{Error, Kind, Result, bail};
 use crate::values::document::element::Element;
@@ -6,7 +6,7 @@ use crate::values::document::number::Number;
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::{TYPES, Value};
 
-/// The alias of every type of number.
+/// The alias for all types of numbers.
 const ANY_NUMBER: &str = "number";
 
 /// A set of types.
@@ -14,11 +14,10 @@ const ANY_NUMBER: &str = "number";
 pub(super) struct Types(u32);
 
 impl Types {
-    /// One type or several: numbers and aliases.
+    /// Parses one type or several, each a number or an alias.
     ///
     /// # Errors
-    /// `BadValue` for a type that is none, `TypeMismatch` for what is neither number nor string, `FailedToParse` for
-    /// an empty list.
+    /// `BadValue` for an unknown type, `TypeMismatch` for neither number nor string, `FailedToParse` for an empty list.
     pub fn parse(path: &str, argument: &Value) -> Result<Types> {
         match argument {
             Value::Array(types) if types.is_empty() => {
@@ -61,7 +60,7 @@ impl Types {
         TYPES.iter().position(|(known, _)| *known == alias).map(|position| Types(1 << position))
     }
 
-    /// True if each of the types is among the others.
+    /// True if all types are in the other set.
     pub fn is_subset_of(self, others: Types) -> bool {
         self.0 & !others.0 == 0
     }

@@ -12,7 +12,7 @@ use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
-use crate::values::key::encode::{encode_value, encode_value_under};
+use crate::values::key::encode::encode_value_under;
 use serde_json::Value as Json;
 
 /// One end of a range: a value for each field.
@@ -59,7 +59,12 @@ impl Bounds {
                  wildcard index.",
             ));
         }
-        let encoded = |corner: &Corner| corner.iter().map(|(_, value)| keys.encoded_value(value)).collect();
+        let encoded = |(_, value): &(String, Value)| {
+            let mut key = Vec::new();
+            encode_value_under(value, keys.collation.as_deref(), &mut key);
+            key
+        };
+        let encoded = |corner: &Corner| corner.iter().map(encoded).collect();
         let span = Span { min: self.min.as_ref().map(encoded), max: self.max.as_ref().map(encoded) };
         let (lo, hi) = span.ends(keys);
         if lo >= hi {
@@ -112,15 +117,6 @@ impl Span {
 }
 
 impl IndexKeys {
-    fn encoded_value(&self, value: &Value) -> Vec<u8> {
-        let mut key = Vec::new();
-        match &self.collation {
-            None => encode_value(value, &mut key),
-            Some(collator) => encode_value_under(value, collator, &mut key),
-        }
-        key
-    }
-
     /// A whole key, such that the bytes are in the index's order: descending fields are inverted.
     pub(super) fn ordered<'v>(&self, values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
         let mut key = Vec::new();

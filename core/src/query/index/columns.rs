@@ -7,7 +7,7 @@ use crate::values::document::element::Element;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write;
-use crate::values::key::encode::{decode, encode, encode_hash, encode_under, hash_encoded};
+use crate::values::key::encode::{decode, encode_hash, encode_under, hash_encoded};
 use crate::values::path;
 
 /// Stands in every column of the b-tree for a document whose keys are entries: above every key.
@@ -74,10 +74,7 @@ impl IndexKeys {
 
     pub(super) fn encoded(&self, value: RawValue<'_>) -> Vec<u8> {
         let mut key = Vec::new();
-        match &self.collation {
-            None => encode(&Element::of(value), &mut key),
-            Some(collator) => encode_under(&Element::of(value), collator, &mut key),
-        }
+        encode_under(&Element::of(value), self.collation.as_deref(), &mut key);
         key
     }
 

@@ -63,31 +63,42 @@ impl<'a> Element<'a> {
             RawValue::Object(object) => extended(object).unwrap_or(Element::Object(object)),
         }
     }
-
-    /// MongoDB's alias of the type, as `$type` and messages use it: "double", "string", "object" …
-    pub fn type_name(&self) -> &'static str {
-        match self {
-            Element::MinKey => "minKey",
-            Element::Undefined => "undefined",
-            Element::Null => "null",
-            Element::Number(number) => number.type_name(),
-            Element::String(_) => "string",
-            Element::Object(_) => "object",
-            Element::Array(_) => "array",
-            Element::Binary(..) => "binData",
-            Element::ObjectId(_) => "objectId",
-            Element::Bool(_) => "bool",
-            Element::Date(_) => "date",
-            Element::Timestamp(..) => "timestamp",
-            Element::Regex(..) => "regex",
-            Element::DbPointer(..) => "dbPointer",
-            Element::Code(_) => "javascript",
-            Element::CodeWithScope(..) => "javascriptWithScope",
-            Element::Symbol(_) => "symbol",
-            Element::MaxKey => "maxKey",
-        }
-    }
 }
+
+/// Gives an enum with a variant for each type the method `type_name`.
+macro_rules! impl_type_name {
+    ($of:ty) => {
+        impl $of {
+            /// MongoDB's alias of the type, as `$type` and messages use it: "double", "string", "object" …
+            pub fn type_name(&self) -> &'static str {
+                match self {
+                    Self::MinKey => "minKey",
+                    Self::Undefined => "undefined",
+                    Self::Null => "null",
+                    Self::Number(number) => number.type_name(),
+                    Self::String(_) => "string",
+                    Self::Object(_) => "object",
+                    Self::Array(_) => "array",
+                    Self::Binary(..) => "binData",
+                    Self::ObjectId(_) => "objectId",
+                    Self::Bool(_) => "bool",
+                    Self::Date(_) => "date",
+                    Self::Timestamp(..) => "timestamp",
+                    Self::Regex(..) => "regex",
+                    Self::DbPointer(..) => "dbPointer",
+                    Self::Code(_) => "javascript",
+                    Self::CodeWithScope(..) => "javascriptWithScope",
+                    Self::Symbol(_) => "symbol",
+                    Self::MaxKey => "maxKey",
+                }
+            }
+        }
+    };
+}
+
+pub(super) use impl_type_name;
+
+impl_type_name!(Element<'_>);
 
 /// None if the object is no extended type in its stored form.
 fn extended(object: RawObject<'_>) -> Option<Element<'_>> {
@@ -171,11 +182,7 @@ fn stored_object_id(value: &str) -> Option<[u8; 12]> {
 
 /// A long in the form that it is printed in.
 fn canonical_long(value: &str) -> Option<i64> {
-    let digits = value.strip_prefix('-').unwrap_or(value);
-    if digits.starts_with(['0', '+']) && value != "0" {
-        return None;
-    }
-    value.parse().ok()
+    value.parse().ok().filter(|long: &i64| long.to_string() == value)
 }
 
 /// The doubles that JSON has no number for.

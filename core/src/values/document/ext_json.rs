@@ -67,7 +67,7 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
     let two = |first: &str, one: Value, second: &str, other: Value| {
         Value::Object(vec![(first.to_owned(), one), (second.to_owned(), other)])
     };
-    let object_id = |id: &[u8; 12]| object("$oid", Value::String(text::hex(id)));
+    let object_id = |id: &[u8; 12]| object("$oid", Value::String(hex::encode(id)));
     Some(match value {
         Value::Null
         | Value::Number(Number::Int(_))
@@ -90,7 +90,7 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
         Value::Undefined => object("$undefined", Value::Bool(true)),
         Value::Binary(subtype, bytes) => {
             let data = Value::String(STANDARD.encode(bytes));
-            object("$binary", two("base64", data, "subType", Value::String(text::hex(&[*subtype]))))
+            object("$binary", two("base64", data, "subType", Value::String(hex::encode([*subtype]))))
         }
         Value::ObjectId(id) => object_id(id),
         Value::Date(millis) => object(

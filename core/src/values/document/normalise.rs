@@ -9,7 +9,7 @@ use super::raw::{RawObject, RawValue};
 use super::value::Value;
 use super::write::{self, Part, too_deep};
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, raw};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use std::borrow::Cow;
 
 /// A document ready to be stored.
@@ -55,7 +55,7 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
 pub fn check_stored(bytes: &[u8]) -> Result<()> {
     check_size(bytes)?;
     let document =
-        raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
+        raw::document(bytes).ok_or_else(|| error!(Kind::TypeMismatch, "a document must be a JSON object"))?;
     if root_fields(document)?.is_some() {
         return Err(not_stored());
     }
@@ -78,16 +78,15 @@ pub fn check_edited(document: RawObject<'_>, positions: impl Iterator<Item = usi
 }
 
 fn not_stored() -> Error {
-    Error::new(Kind::BadValue, "The document is not in the form that is stored")
+    error!(Kind::BadValue, "The document is not in the form that is stored")
         .with_hint("Insert it with docshard's functions, which bring Extended JSON into its relaxed form.")
 }
 
 fn check_size(bytes: &[u8]) -> Result<()> {
-    if bytes.len() <= MAX_DOCUMENT_BYTES {
-        return Ok(());
-    }
-    let message = format!("The document is {} bytes large, more than {MAX_DOCUMENT_BYTES}", bytes.len());
-    Err(Error::new(Kind::BSONObjectTooLarge, message))
+    let size = bytes.len();
+    let fits = size <= MAX_DOCUMENT_BYTES;
+    ensure!(fits, Kind::BSONObjectTooLarge, "The document is {size} bytes large, more than {MAX_DOCUMENT_BYTES}");
+    Ok(())
 }
 
 /// Checks the `_id` of a document that an update makes. MongoDB has another code for it than for an inserted one.
@@ -101,7 +100,7 @@ pub fn check_id(id: RawValue<'_>) -> Result<()> {
         Element::Undefined => "undefined",
         _ => return Ok(()),
     };
-    Err(Error::new(Kind::InvalidIdField, format!("The '_id' value cannot be of type {kind}")))
+    bail!(Kind::InvalidIdField, "The '_id' value cannot be of type {kind}")
 }
 
 type Fields<'a> = Vec<(Cow<'a, str>, Part<'a>)>;
@@ -119,7 +118,7 @@ fn root_fields(document: RawObject<'_>) -> Result<Option<Fields<'_>>> {
 }
 
 fn dollar_prefixed(name: &str) -> Error {
-    Error::new(Kind::DollarPrefixedFieldName, format!("The field name '{name}' may not start with '$'"))
+    error!(Kind::DollarPrefixedFieldName, "The field name '{name}' may not start with '$'")
 }
 
 /// `depth` counts the documents and arrays around the object, itself included.
@@ -147,7 +146,7 @@ fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> 
         RawValue::Number(number) => {
             let double = number.to_f64();
             if !double.is_finite() {
-                return Err(Error::new(Kind::BadValue, "A number is larger than a double holds")
+                return Err(error!(Kind::BadValue, "A number is larger than a double holds")
                     .with_hint("Write it as a decimal: {\"$numberDecimal\": \"…\"}."));
             }
             Ok(Some(Part::Owned(Value::Number(Number::Double(double)))))
@@ -196,7 +195,8 @@ fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Resu
     if depth >= MAX_DEPTH {
         return Err(too_deep());
     }
-    match ext_json::from_json(&plain_json(RawValue::Object(object), 0)?)? {
+    let json = ext_json::to_json(&Value::from_raw(RawValue::Object(object)));
+    match ext_json::from_json(&json)? {
         Value::Object(_) => Err(dollar_prefixed(name)),
         value => Ok(Some(Part::Owned(value))),
     }
@@ -206,27 +206,4 @@ fn is_reference(object: RawObject<'_>) -> bool {
     matches!(object.get("$ref"), Some(RawValue::String(_)))
         && object.get("$id").is_some()
         && object.iter().all(|(name, _)| !name.starts_with('$') || REFERENCE_FIELDS.contains(&name))
-}
-
-/// Raw JSON as it is, for the reader of Extended JSON.
-fn plain_json(value: RawValue<'_>, depth: usize) -> Result<serde_json::Value> {
-    use serde_json::Value as Json;
-    if depth > MAX_DEPTH {
-        return Err(too_deep());
-    }
-    Ok(match value {
-        RawValue::Null => Json::Null,
-        RawValue::Bool(value) => Json::Bool(value),
-        RawValue::Number(number) => ext_json::to_json(&Value::Number(number.to_number())),
-        RawValue::String(value) => Json::String(value.to_owned()),
-        RawValue::Array(array) => {
-            Json::Array(array.iter().map(|item| plain_json(item, depth + 1)).collect::<Result<_>>()?)
-        }
-        RawValue::Object(object) => Json::Object(
-            object
-                .iter()
-                .map(|(name, value)| Ok((name.to_owned(), plain_json(value, depth + 1)?)))
-                .collect::<Result<_>>()?,
-        ),
-    })
 }

@@ -1,9 +1,9 @@
 //! int, long, double and decimal: comparison by value, arithmetic with MongoDB's promotions.
 //!
-//! Comparison is exact: a double counts as the binary fraction that it is, not as the decimals it prints. Everything
-//! that needs more than a double is brought into one form, `Scientific`: a sign, digits and an exponent.
+//! Comparison is exact: a double counts as the binary fraction that it is, not as the decimals that it prints. What a
+//! comparison of doubles cannot decide is compared as `BigDecimal`.
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result, error};
 use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive, Zero, num_bigint::BigInt};
 use std::cmp::Ordering;
 use std::fmt;
@@ -44,93 +44,6 @@ const DECIMAL_MIN_EXPONENT: i64 = -6176;
 const DECIMAL_MAX_EXPONENT: i64 = 6111;
 /// Digits that MongoDB keeps of a double that becomes a decimal.
 const DOUBLE_TO_DECIMAL_DIGITS: usize = 15;
-/// Digits behind the first that print any double exactly.
-const EXACT_DOUBLE_DIGITS: usize = 766;
-
-/// A finite number as `0.d1d2d3… * 10^exponent`, without leading or trailing zero digits; zero has no digits.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Scientific {
-    pub(crate) negative: bool,
-    pub(crate) exponent: i64,
-    /// each 0 to 9
-    pub(crate) digits: Vec<u8>,
-}
-
-impl Scientific {
-    /// From ASCII digits, the last of which counts `10^last_exponent`.
-    fn new(negative: bool, ascii: &[u8], last_exponent: i64) -> Self {
-        let first = ascii.iter().position(|&digit| digit != b'0').unwrap_or(ascii.len());
-        let end = ascii.iter().rposition(|&digit| digit != b'0').map_or(first, |last| last + 1);
-        let digits: Vec<u8> = ascii[first..end].iter().map(|digit| digit - b'0').collect();
-        if digits.is_empty() {
-            return Self { negative: false, exponent: 0, digits };
-        }
-        Self { negative, exponent: last_exponent + (ascii.len() - first) as i64, digits }
-    }
-
-    pub(crate) fn of_i64(value: i64) -> Self {
-        Self::new(value < 0, value.unsigned_abs().to_string().as_bytes(), 0)
-    }
-
-    fn of_decimal(value: &BigDecimal) -> Self {
-        let (integer, exponent) = value.as_bigint_and_scale();
-        let text = integer.to_string();
-        let (negative, digits) = match text.strip_prefix('-') {
-            Some(digits) => (true, digits),
-            None => (false, text.as_str()),
-        };
-        Self::new(negative, digits.as_bytes(), exponent.saturating_neg())
-    }
-
-    /// The exact value of a finite double.
-    fn of_f64(value: f64) -> Self {
-        let text = format!("{:.*e}", EXACT_DOUBLE_DIGITS, value.abs());
-        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let ascii: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).collect();
-        let exponent: i64 = exponent.parse().unwrap_or(0);
-        Self::new(value < 0.0, &ascii, exponent + 1 - ascii.len() as i64)
-    }
-
-    fn to_decimal(&self) -> BigDecimal {
-        let coefficient = self.digits.iter().fold(BigInt::zero(), |sum, &digit| sum * 10 + digit);
-        let coefficient = if self.negative { -coefficient } else { coefficient };
-        BigDecimal::new(coefficient, self.digits.len() as i64 - self.exponent)
-    }
-
-    /// The number it stands for: a long where that is exact, else a decimal.
-    pub(crate) fn to_number(&self) -> Number {
-        let decimal = self.to_decimal();
-        if (0..=19).contains(&self.exponent)
-            && self.exponent >= self.digits.len() as i64
-            && let Ok(integer) = decimal.to_plain_string().parse()
-        {
-            return Number::Int(integer);
-        }
-        Number::Decimal(Decimal::Finite(Box::new(decimal)))
-    }
-}
-
-impl PartialOrd for Scientific {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scientific {
-    fn cmp(&self, other: &Self) -> Ordering {
-        let sign = |number: &Self| match (number.digits.is_empty(), number.negative) {
-            (true, _) => 0,
-            (false, true) => -1,
-            (false, false) => 1,
-        };
-        let magnitude = || self.exponent.cmp(&other.exponent).then_with(|| self.digits.cmp(&other.digits));
-        match (sign(self), sign(other)) {
-            (1, 1) => magnitude(),
-            (-1, -1) => magnitude().reverse(),
-            (a, b) => a.cmp(&b),
-        }
-    }
-}
 
 impl Decimal {
     /// Reads a decimal128 as Extended JSON writes it.
@@ -139,17 +52,9 @@ impl Decimal {
     /// `FailedToParse` for what is no number, or holds more digits or a larger exponent than a decimal128.
     pub fn parse(text: &str) -> Result<Decimal> {
         parse_decimal(text).ok_or_else(|| {
-            Error::new(Kind::FailedToParse, format!("Failed to parse string as decimal128: {text:?}"))
+            error!(Kind::FailedToParse, "Failed to parse string as decimal128: {text:?}")
                 .with_hint("A decimal128 has at most 34 significant digits and an exponent from -6176 to 6111.")
         })
-    }
-
-    /// The value in one form for every finite number; None for NaN and the infinities.
-    pub(crate) fn scientific(&self) -> Option<Scientific> {
-        match self {
-            Decimal::Finite(value) => Some(Scientific::of_decimal(value)),
-            _ => None,
-        }
     }
 
     /// How many of a finite value's digits stand behind the point; negative for zeros in front of it that are not written.
@@ -189,9 +94,7 @@ impl Decimal {
     /// Rounds a result to what a decimal128 holds, half to even; too large becomes an infinity.
     pub(crate) fn rounded(value: BigDecimal) -> Decimal {
         let value = match NonZeroU64::new(DECIMAL_DIGITS as u64) {
-            Some(precision) if value.digits() > precision.get() => {
-                value.with_precision_round(precision, RoundingMode::HalfEven)
-            }
+            Some(most) if value.digits() > most.get() => value.with_precision_round(most, RoundingMode::HalfEven),
             _ => value,
         };
         let value = if value.fractional_digit_count() > -DECIMAL_MIN_EXPONENT {
@@ -200,15 +103,14 @@ impl Decimal {
             value
         };
         let (coefficient, scale) = value.as_bigint_and_scale();
-        let negative = *coefficient < BigInt::zero();
+        let negative = coefficient.is_negative();
         fit(coefficient.into_owned(), scale.saturating_neg()).unwrap_or(Decimal::Infinity { negative })
     }
 }
 
 /// A decimal128's value from a coefficient of at most 34 digits and an exponent, moved into range where that is exact.
 fn fit(coefficient: BigInt, exponent: i64) -> Option<Decimal> {
-    let zero = coefficient.is_zero();
-    let (coefficient, exponent) = if zero {
+    let (coefficient, exponent) = if coefficient.is_zero() {
         (coefficient, exponent.clamp(DECIMAL_MIN_EXPONENT, DECIMAL_MAX_EXPONENT))
     } else if exponent > DECIMAL_MAX_EXPONENT {
         let shift = usize::try_from(exponent - DECIMAL_MAX_EXPONENT).ok().filter(|shift| *shift < DECIMAL_DIGITS)?;
@@ -285,7 +187,7 @@ impl fmt::Display for Decimal {
         };
         let (coefficient, scale) = value.as_bigint_and_scale();
         let digits = coefficient.magnitude().to_string();
-        if *coefficient < BigInt::zero() {
+        if coefficient.is_negative() {
             f.write_str("-")?;
         }
         let exponent = scale.saturating_neg();
@@ -335,13 +237,11 @@ impl Number {
 
     /// The value without its fraction, as near as 64 bits come to it; 0 for NaN. MongoDB reads numbers of documents so.
     pub fn to_i64_truncated(&self) -> i64 {
-        match self {
-            Number::Decimal(Decimal::Finite(value)) => {
-                let whole = value.with_scale_round(0, RoundingMode::Down).to_i64();
-                whole.unwrap_or_else(|| self.to_f64() as i64)
-            }
-            _ => self.as_i64().unwrap_or_else(|| self.to_f64() as i64),
-        }
+        let exact = match self {
+            Number::Decimal(Decimal::Finite(value)) => value.to_i64(),
+            _ => self.as_i64(),
+        };
+        exact.unwrap_or_else(|| self.to_f64() as i64)
     }
 
     /// The value as a 64-bit integer, if it is one, in any of the types.
@@ -352,10 +252,8 @@ impl Number {
                 let fits = value.fract() == 0.0 && (-TWO_POW_63..TWO_POW_63).contains(value);
                 fits.then_some(*value as i64)
             }
-            Number::Decimal(value) => match value.scientific()?.to_number() {
-                Number::Int(integer) => Some(integer),
-                _ => None,
-            },
+            Number::Decimal(Decimal::Finite(value)) => value.to_i64().filter(|_| value.is_integer()),
+            Number::Decimal(_) => None,
         }
     }
 
@@ -385,17 +283,18 @@ impl Number {
         }
     }
 
-    /// The very value as a decimal128 with so many digits behind the point; None if it is not finite.
+    /// The exact value as a decimal128 with `scale` digits behind the point; None if it is not finite.
     pub(crate) fn to_decimal_of_scale(&self, scale: i16) -> Option<Decimal> {
-        let exact = self.scientific()?.to_decimal();
-        Some(Decimal::Finite(Box::new(exact.with_scale(i64::from(scale)))))
+        Some(Decimal::Finite(Box::new(self.exact()?.with_scale(i64::from(scale)))))
     }
 
-    fn scientific(&self) -> Option<Scientific> {
+    /// The exact value; None for NaN and the infinities.
+    pub(crate) fn exact(&self) -> Option<BigDecimal> {
         match self {
-            Number::Int(value) => Some(Scientific::of_i64(*value)),
-            Number::Double(value) => value.is_finite().then(|| Scientific::of_f64(*value)),
-            Number::Decimal(value) => value.scientific(),
+            Number::Int(value) => Some(BigDecimal::from(*value)),
+            Number::Double(value) => BigDecimal::try_from(*value).ok(),
+            Number::Decimal(Decimal::Finite(value)) => Some((**value).clone()),
+            Number::Decimal(_) => None,
         }
     }
 
@@ -412,15 +311,13 @@ impl Number {
                 let beyond = back.unsigned_abs() > value.unsigned_abs();
                 (if beyond { toward_zero(nearest) } else { nearest }, back == value)
             }
-            Number::Decimal(value) => {
-                let Some(exact) = value.scientific() else { return (nearest, true) };
-                if nearest.is_infinite() {
-                    return (f64::MAX.copysign(nearest), false);
-                }
-                let order = Scientific::of_f64(nearest).cmp(&exact);
-                let beyond = if exact.negative { order == Ordering::Less } else { order == Ordering::Greater };
-                (if beyond { toward_zero(nearest) } else { nearest }, order == Ordering::Equal)
+            Number::Decimal(Decimal::Finite(exact)) => {
+                let Ok(decimal) = BigDecimal::try_from(nearest) else { return (f64::MAX.copysign(nearest), false) };
+                let order = decimal.cmp(exact);
+                let beyond = if exact.is_negative() { order.is_lt() } else { order.is_gt() };
+                (if beyond { toward_zero(nearest) } else { nearest }, order.is_eq())
             }
+            Number::Decimal(_) => (nearest, true),
         }
     }
 }
@@ -450,7 +347,7 @@ fn compare_exact(a: &Number, b: &Number, nearest: f64) -> Ordering {
     match (a, b) {
         (Number::Int(a), Number::Double(b)) => i128::from(*a).cmp(&(*b as i128)),
         (Number::Double(a), Number::Int(b)) => (*a as i128).cmp(&i128::from(*b)),
-        _ => match (a.scientific(), b.scientific()) {
+        _ => match (a.exact(), b.exact()) {
             (Some(a), Some(b)) => a.cmp(&b),
             (None, None) => Ordering::Equal,
             // An infinity beside a decimal beyond every double.
@@ -475,13 +372,9 @@ fn combine(
 ) -> Result<Number> {
     match (a, b) {
         (Number::Int(a), Number::Int(b)) => integers(*a, *b).map(Number::Int).ok_or_else(|| {
-            Error::new(
-                Kind::BadValue,
-                format!(
-                    "Failed to apply $inc operations to current value: {a} and {b} combine to more than 64 bits hold"
-                ),
-            )
-            .with_hint("Use a double or a decimal, such as {\"$numberDecimal\": \"1\"}.")
+            let message = "Failed to apply $inc operations to current value";
+            error!(Kind::BadValue, "{message}: {a} and {b} combine to more than 64 bits hold")
+                .with_hint("Use a double or a decimal, such as {\"$numberDecimal\": \"1\"}.")
         }),
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
             Ok(Number::Decimal(match (a.to_decimal(), b.to_decimal()) {
@@ -497,9 +390,7 @@ fn combine(
 /// NaN, an infinity, or for a finite value -1, 0 or 1.
 fn sign_or_special(value: &Decimal) -> f64 {
     match value {
-        Decimal::Finite(value) if value.is_zero() => 0.0,
-        Decimal::Finite(value) if **value < BigDecimal::zero() => -1.0,
-        Decimal::Finite(_) => 1.0,
+        Decimal::Finite(value) => value.signum().to_f64().unwrap_or(0.0),
         special => special.to_f64(),
     }
 }
@@ -563,23 +454,9 @@ mod tests {
 
     #[test]
     fn decimals_print_as_they_were_written() {
-        for text in [
-            "0",
-            "1",
-            "-1",
-            "1.50",
-            "0.001",
-            "0.000001",
-            "1E-7",
-            "1.2E+3",
-            "1E-6176",
-            "0E-6176",
-            "0E+6111",
-            "Infinity",
-            "-Infinity",
-            "NaN",
-            "1234567890123456789012345678901234",
-        ] {
+        let texts = "0 1 -1 1.50 0.001 0.000001 1E-7 1.2E+3 1E-6176 0E-6176 0E+6111 Infinity -Infinity NaN \
+                     1234567890123456789012345678901234";
+        for text in texts.split(' ') {
             assert_eq!(Decimal::parse(text).unwrap().to_string(), text);
         }
         assert_eq!(Decimal::parse("1E6144").unwrap().to_string(), "1.000000000000000000000000000000000E+6144");
@@ -589,18 +466,8 @@ mod tests {
 
     #[test]
     fn what_no_decimal_holds_is_refused() {
-        for text in [
-            "",
-            "-",
-            ".",
-            "1e",
-            "1.2.3",
-            "x",
-            "12345678901234567890123456789012345",
-            "1E6145",
-            "1E-6177",
-            "1E9999999999999999999999",
-        ] {
+        let digits = "12345678901234567890123456789012345";
+        for text in ["", "-", ".", "1e", "1.2.3", "x", digits, "1E6145", "1E-6177", "1E9999999999999999999"] {
             assert!(Decimal::parse(text).is_err(), "{text}");
         }
     }

@@ -7,7 +7,6 @@
 
 use super::number::Number;
 use super::raw::{RawNumeric, varlena_header};
-use std::io::Write;
 
 const SIGN_MASK: u16 = 0xC000;
 const NEGATIVE: u16 = 0x4000;
@@ -26,9 +25,6 @@ const SHORT_WEIGHTS: std::ops::RangeInclusive<i32> = -64..=63;
 
 /// Decimal digits in one digit of base 10000.
 const DIGIT_WIDTH: i32 = 4;
-
-/// More digits of base 10000 than a double's rounding can depend on, were it not for a last "is there more".
-const ROUNDING_DIGITS: usize = 200;
 
 const EXACT_POWERS: [f64; 23] = [
     1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20,
@@ -99,11 +95,6 @@ impl RawNumeric<'_> {
     /// How many decimals PostgreSQL prints; 0 for NaN and the infinities.
     pub fn scale(&self) -> u32 {
         self.parts().map_or(0, |parts| parts.scale)
-    }
-
-    /// True if the value is an integer, however many zeros it prints behind the point.
-    pub fn is_integral(&self) -> bool {
-        self.parts().is_some_and(|parts| parts.digits.len() as i32 <= parts.weight + 1 || parts.digits.is_empty())
     }
 
     /// The value, if it is an integer of 64 bits, however many zeros it prints behind the point.
@@ -246,25 +237,11 @@ fn double_magnitude(parts: &Parts<'_>) -> f64 {
             return if exponent < 0 { integer as f64 / power } else { integer as f64 * power };
         }
     }
-    let mut buffer = [0u8; ROUNDING_DIGITS * 4 + 16];
-    let capacity = buffer.len();
-    let mut rest = &mut buffer[..];
-    let used = count.min(ROUNDING_DIGITS);
-    let mut written = Ok(());
-    for index in 0..used {
-        written = written.and_then(|()| write!(rest, "{:04}", parts.digit(index)));
-    }
-    let mut exponent = (parts.weight + 1 - used as i32) * DIGIT_WIDTH;
-    if count > used {
-        written = written.and_then(|()| write!(rest, "1"));
-        exponent -= 1;
-    }
-    written = written.and_then(|()| write!(rest, "e{exponent}"));
-    let length = capacity - rest.len();
-    match written {
-        Ok(()) => std::str::from_utf8(&buffer[..length]).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN),
-        Err(_) => f64::NAN,
-    }
+    // Rust's parser rounds any number of digits correctly.
+    let mut text = Vec::with_capacity(4 * count + 8);
+    (0..count).for_each(|index| text.extend_from_slice(&four(parts.digit(index))));
+    text.extend_from_slice(format!("e{exponent}").as_bytes());
+    std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
 }
 
 /// Appends the numeric of an integer, varlena header included.
@@ -284,26 +261,13 @@ pub(super) fn push_i64(value: i64, out: &mut Vec<u8>) {
 /// Appends the numeric of a finite double, varlena header included: its shortest form, with at least one decimal.
 /// numeric has no negative zero, nor any other value that is not finite: those are written as zero.
 pub(super) fn push_f64(value: f64, out: &mut Vec<u8>) {
-    let mut buffer = [0u8; 32];
-    let capacity = buffer.len();
-    let mut rest = &mut buffer[..];
     let finite = if value.is_finite() { value.abs() } else { 0.0 };
-    let written = write!(rest, "{finite:e}").is_ok();
-    let length = if written { capacity - rest.len() } else { 0 };
-    let text = std::str::from_utf8(&buffer[..length]).unwrap_or_default();
+    let text = format!("{finite:e}");
     let (mantissa, exponent) = text.split_once('e').unwrap_or(("0", "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    let mut digits = [0u8; 20];
-    let mut count = 0;
-    for digit in mantissa.bytes().filter(u8::is_ascii_digit) {
-        if let Some(slot) = digits.get_mut(count) {
-            *slot = digit - b'0';
-            count += 1;
-        }
-    }
-    let scale = (count as i32 - 1 - exponent).max(1) as u32;
-    let digits = if finite == 0.0 { &[][..] } else { &digits[..count] };
-    push_decimal(value < 0.0, digits, exponent, scale, out);
+    let digits: Vec<u8> = mantissa.bytes().filter(u8::is_ascii_digit).map(|digit| digit - b'0').collect();
+    let scale = (digits.len() as i32 - 1 - exponent).max(1) as u32;
+    push_decimal(value < 0.0, &digits, exponent, scale, out);
 }
 
 /// Appends `digits[0].digits[1]… * 10^exponent`, at most 20 digits, the first not zero.

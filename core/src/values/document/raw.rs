@@ -8,7 +8,7 @@
 //! INVARIANT: on bytes that PostgreSQL wrote, or that [`validate`] accepted, nothing here fails; on any other bytes
 //! nothing here panics or reads outside the slice (a damaged value reads as null or as absent).
 
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, error};
 use std::cmp::Ordering;
 
 /// Count of children in a container's header.
@@ -26,7 +26,7 @@ pub(super) const ENTRY_LENGTH_MASK: u32 = 0x0FFF_FFFF;
 pub(super) const ENTRY_TYPE_MASK: u32 = 0x7000_0000;
 /// The `JEntry` holds an end offset, not a length.
 pub(super) const ENTRY_HAS_OFFSET: u32 = 0x8000_0000;
-/// Every how many children an offset is stored.
+/// The entry of every 32nd child holds an offset.
 pub(super) const OFFSET_STRIDE: usize = 32;
 
 pub(super) const ENTRY_STRING: u32 = 0x0000_0000;
@@ -351,7 +351,8 @@ pub fn document(bytes: &[u8]) -> Option<RawObject<'_>> {
     }
 }
 
-/// What says which fields an object has: its header with the entries of its keys, and the names; of nothing but an object.
+/// An object's header with the entries of its keys, and its names: two objects with the same of both have the same fields.
+/// None for anything but an object.
 pub(super) fn fields(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let RawValue::Object(object) = container(bytes) else { return None };
     let children = object.children();
@@ -370,14 +371,16 @@ pub fn validate(bytes: &[u8]) -> Result<()> {
 }
 
 fn damaged(what: &str) -> Error {
-    Error::new(Kind::BadValue, format!("these bytes are no jsonb value: {what}"))
+    error!(Kind::BadValue, "these bytes are no jsonb value: {what}")
+}
+
+fn refuse(is_damaged: bool, what: &str) -> Result<()> {
+    if is_damaged { Err(damaged(what)) } else { Ok(()) }
 }
 
 /// INVARIANT: `bytes` starts on an alignment boundary of the root and is all that the container may occupy.
 fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
-    if depth >= super::MAX_RECURSION {
-        return Err(damaged("nested too deeply"));
-    }
+    refuse(depth >= super::MAX_RECURSION, "nested too deeply")?;
     let header = bytes.first_chunk::<4>().ok_or_else(|| damaged("a container's header is cut off"))?;
     let header = u32::from_ne_bytes(*header);
     let count = (header & COUNT_MASK) as usize;
@@ -388,46 +391,35 @@ fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
         _ => return Err(damaged("a container's flags are wrong")),
     };
     let children = Children::of(bytes, per_count);
-    if children.entries.len() != count * per_count {
-        return Err(damaged("a container's entries are cut off"));
-    }
+    refuse(children.entries.len() != count * per_count, "a container's entries are cut off")?;
 
     let mut start = 0;
     let mut last_key: Option<&[u8]> = None;
     for index in 0..children.entries.len() {
         let entry = children.entry(index);
-        if (entry & ENTRY_HAS_OFFSET != 0) != index.is_multiple_of(OFFSET_STRIDE) {
-            return Err(damaged("an offset is missing or misplaced"));
-        }
+        refuse(
+            (entry & ENTRY_HAS_OFFSET != 0) != index.is_multiple_of(OFFSET_STRIDE),
+            "an offset is missing or misplaced",
+        )?;
         let end = children.end(index, start);
         let child = children.data.get(start..end).ok_or_else(|| damaged("a child is cut off"))?;
         let is_key = per_count == 2 && index < count;
-        if is_key && entry & ENTRY_TYPE_MASK != ENTRY_STRING {
-            return Err(damaged("a key is no string"));
-        }
+        refuse(is_key && entry & ENTRY_TYPE_MASK != ENTRY_STRING, "a key is no string")?;
         match entry & ENTRY_TYPE_MASK {
             ENTRY_STRING => {
-                if !is_text(child) {
-                    return Err(damaged("a string is not UTF-8"));
-                }
+                refuse(!is_text(child), "a string is not UTF-8")?;
                 if is_key {
-                    if last_key.is_some_and(|last| compare_keys(last, child) != Ordering::Less) {
-                        return Err(damaged("keys are not in order"));
-                    }
+                    let in_order = last_key.is_none_or(|last| compare_keys(last, child).is_lt());
+                    refuse(!in_order, "keys are not in order")?;
                     last_key = Some(child);
                 }
             }
-            ENTRY_FALSE | ENTRY_TRUE | ENTRY_NULL => {
-                if !child.is_empty() {
-                    return Err(damaged("a constant has a length"));
-                }
-            }
+            ENTRY_FALSE | ENTRY_TRUE | ENTRY_NULL => refuse(!child.is_empty(), "a constant has a length")?,
             ENTRY_NUMERIC => {
                 let body = aligned_child(child, start)?;
                 let size = body.first_chunk::<4>().and_then(|header| varlena_size(*header));
-                if size != Some(body.len()) || !RawNumeric(&body[4..]).is_canonical() {
-                    return Err(damaged("a number is malformed"));
-                }
+                let is_whole = size == Some(body.len());
+                refuse(!is_whole || !RawNumeric(&body[4..]).is_canonical(), "a number is malformed")?;
             }
             ENTRY_CONTAINER if header & FLAG_SCALAR == 0 => {
                 validate_container(aligned_child(child, start)?, false, depth + 1)?;
@@ -439,12 +431,12 @@ fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
     if start == children.data.len() { Ok(()) } else { Err(damaged("bytes are left over")) }
 }
 
-/// True for UTF-8 without a zero byte, as PostgreSQL's text is. Most strings are short and ASCII, which eight bytes at a time
-/// tell.
+/// True for UTF-8 without a zero byte, as PostgreSQL's text is. Most strings are short and ASCII, so eight bytes at a time are
+/// tested for that first.
 fn is_text(bytes: &[u8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
-    // Without a zero byte nothing is borrowed, and no byte's highest bit comes into being.
+    // The subtraction borrows, and so sets a byte's highest bit, only where a byte is zero.
     let is_ascii = |word: &[u8; 8]| {
         let word = u64::from_ne_bytes(*word);
         (word | word.wrapping_sub(ONES)) & TOPS == 0

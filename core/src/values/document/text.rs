@@ -2,6 +2,8 @@
 
 use jiff::SignedDuration;
 use jiff::civil::{DateTime, date};
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 
 /// Dates count from here, in UTC.
 const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
@@ -9,37 +11,23 @@ const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 /// The length of a date without its zone up to its nanoseconds.
 const LONGEST: usize = "1970-01-01T00:00:00.000000000".len();
 
-/// Twenty-four hexadecimal digits.
+/// Parses 24 hexadecimal digits.
 pub(crate) fn parse_object_id(text: &str) -> Option<[u8; 12]> {
     let mut id = [0; 12];
-    parse_hex(text.as_bytes(), &mut id).then_some(id)
+    hex::decode_to_slice(text, &mut id).ok()?;
+    Some(id)
 }
 
-/// Lower-case hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |nibble: u8| char::from(DIGITS[usize::from(nibble & 0xF)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
-}
-
-/// A UUID in its form of 8-4-4-4-12 hexadecimal digits.
+/// Parses a UUID in its form of 8-4-4-4-12 hexadecimal digits.
 pub(crate) fn parse_uuid(text: &str) -> Option<[u8; 16]> {
-    let bytes = text.as_bytes();
-    if bytes.len() != 36 || [8, 13, 18, 23].iter().any(|&at| bytes.get(at) != Some(&b'-')) {
-        return None;
-    }
-    let digits: Vec<u8> = bytes.iter().copied().filter(|&byte| byte != b'-').collect();
-    let mut uuid = [0; 16];
-    parse_hex(&digits, &mut uuid).then_some(uuid)
+    // Of the forms that the library takes, only this one has this length.
+    Uuid::try_parse(text).ok().filter(|_| text.len() == Hyphenated::LENGTH).map(Uuid::into_bytes)
 }
 
-/// One or two hexadecimal digits: a binary's subtype.
+/// Parses a binary's subtype: one or two hexadecimal digits.
 pub(super) fn parse_subtype(text: &str) -> Option<u8> {
-    match text.as_bytes() {
-        [low] => nibble(*low),
-        [high, low] => Some(nibble(*high)? << 4 | nibble(*low)?),
-        _ => None,
-    }
+    let is_hex = text.len() <= 2 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    u8::from_str_radix(text, 16).ok().filter(|_| is_hex)
 }
 
 /// True if there is no upper-case hexadecimal digit: the form that is stored.
@@ -47,31 +35,10 @@ pub(super) fn is_lower_hex(text: &str) -> bool {
     !text.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
-fn nibble(digit: u8) -> Option<u8> {
-    match digit {
-        b'0'..=b'9' => Some(digit - b'0'),
-        b'a'..=b'f' => Some(digit - b'a' + 10),
-        b'A'..=b'F' => Some(digit - b'A' + 10),
-        _ => None,
-    }
-}
-
-fn parse_hex(digits: &[u8], out: &mut [u8]) -> bool {
-    let (pairs, rest) = digits.as_chunks::<2>();
-    if !rest.is_empty() || pairs.len() != out.len() {
-        return false;
-    }
-    for (byte, [high, low]) in out.iter_mut().zip(pairs) {
-        let (Some(high), Some(low)) = (nibble(*high), nibble(*low)) else { return false };
-        *byte = high << 4 | low;
-    }
-    true
-}
-
 /// Milliseconds since 1970 of `YYYY-MM-DDTHH:MM[:SS[.fff…]]` with `Z`, `+HH:MM`, `+HHMM` or `+HH`. Digits behind the
 /// milliseconds are cut.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
-    // Most are written so, too.
+    // Most dates that clients send are in the stored form, too.
     if let Some(millis) = parse_stored_date(text) {
         return Some(millis);
     }
@@ -96,7 +63,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     Some(since_epoch.as_secs() * 1000 + i64::from(since_epoch.subsec_nanos().div_euclid(1_000_000)))
 }
 
-/// Of `Z`, `+HH:MM`, `+HHMM` or `+HH`.
+/// Parses `Z`, `+HH:MM`, `+HHMM` or `+HH`.
 fn offset_minutes(zone: &str) -> Option<i64> {
     let (sign, digits) = match zone.as_bytes() {
         b"Z" => return Some(0),
@@ -121,8 +88,8 @@ pub(crate) fn format_date(millis: i64) -> Option<String> {
     })
 }
 
-/// As [`parse_date`], of exactly the texts that [`format_date`] writes. Every look at a stored date comes here, so the digits
-/// are read where they must stand; what they mean, and whether there is such a day, the library says.
+/// As [`parse_date`], for exactly the texts that [`format_date`] writes. It runs whenever a stored date is read, so it takes the
+/// digits from fixed positions; the library checks that the date exists.
 pub(super) fn parse_stored_date(text: &str) -> Option<i64> {
     let (clock, rest) = text.as_bytes().split_at_checked("1970-01-01T00:00:00".len())?;
     let millis = match rest {
@@ -234,7 +201,6 @@ mod tests {
 
     #[test]
     fn hexadecimal() {
-        assert_eq!(hex(&[0, 0x7f, 0xff]), "007fff");
         assert_eq!(parse_subtype("0"), Some(0));
         assert_eq!(parse_subtype("fF"), Some(255));
         assert_eq!(parse_subtype("fff"), None);

@@ -1,6 +1,6 @@
 //! An owned value of a document.
 
-use super::element::Element;
+use super::element::{Element, impl_type_name};
 use super::number::Number;
 use super::raw::{RawObject, RawValue};
 use crate::budget;
@@ -60,6 +60,8 @@ pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'s
     TYPES.iter().find(same).map(|(alias, _)| *alias)
 }
 
+impl_type_name!(Value);
+
 impl Value {
     /// An owned copy of what was read.
     pub fn from_raw(raw: RawValue<'_>) -> Value {
@@ -68,29 +70,6 @@ impl Value {
     /// An owned copy of an element. What nests deeper than any document is null.
     pub fn from_element(element: &Element<'_>) -> Value {
         copy(element, super::MAX_RECURSION)
-    }
-    /// MongoDB's alias of the type.
-    pub fn type_name(&self) -> &'static str {
-        match self {
-            Value::MinKey => "minKey",
-            Value::Undefined => "undefined",
-            Value::Null => "null",
-            Value::Number(number) => number.type_name(),
-            Value::String(_) => "string",
-            Value::Object(_) => "object",
-            Value::Array(_) => "array",
-            Value::Binary(..) => "binData",
-            Value::ObjectId(_) => "objectId",
-            Value::Bool(_) => "bool",
-            Value::Date(_) => "date",
-            Value::Timestamp(..) => "timestamp",
-            Value::Regex(..) => "regex",
-            Value::DbPointer(..) => "dbPointer",
-            Value::Code(_) => "javascript",
-            Value::CodeWithScope(..) => "javascriptWithScope",
-            Value::Symbol(_) => "symbol",
-            Value::MaxKey => "maxKey",
-        }
     }
     /// True for a string, and for what contains one: a collation may make it equal to others.
     pub fn has_strings(&self) -> bool {

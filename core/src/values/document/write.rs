@@ -13,7 +13,7 @@ use super::raw::{
 };
 use super::value::Value;
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 
 /// A value to be written: copied from another document's bytes, or owned.
 #[derive(Clone, Debug)]
@@ -26,10 +26,10 @@ pub enum Part<'a> {
     Object(Vec<(std::borrow::Cow<'a, str>, Part<'a>)>),
     /// an array made of parts
     Array(Vec<Part<'a>>),
-    /// a whole document, as it is stored: copied without another look at its depth
+    /// a whole document, as it is stored: copied without checking its depth again
     Stored(RawObject<'a>),
-    /// a stored object with other values for some of its fields, by their positions, in order; it stays as deep in its
-    /// document as it was, so what is not changed is copied without another look
+    /// a stored object with other values for some of its fields, by their positions, in order; its depth in the document does
+    /// not change, so that of unchanged values is not checked again
     Edited(RawObject<'a>, Vec<(usize, Part<'a>)>),
 }
 
@@ -41,7 +41,7 @@ pub fn document(part: &Part<'_>) -> Result<Vec<u8>> {
     root(Node::Part(part))
 }
 
-/// Writes an answer that holds documents beside other things: it may be larger than a document, and nest deeper.
+/// Writes a value that contains documents, such as a reply: it may be larger than a document and nest deeper.
 ///
 /// # Errors
 /// `BSONObjectTooLarge` beyond what jsonb can hold, `BadValue`.
@@ -81,7 +81,8 @@ fn root(node: Node<'_>) -> Result<Vec<u8>> {
     } else {
         write(node, 0, &mut out)?;
     }
-    check_size(&out)?;
+    let fits = out.len() <= MAX_DOCUMENT_BYTES;
+    ensure!(fits, Kind::BSONObjectTooLarge, "The document is larger than {MAX_DOCUMENT_BYTES} bytes");
     Ok(out)
 }
 
@@ -97,8 +98,7 @@ fn is_scalar(node: Node<'_>) -> bool {
     }
 }
 
-/// Appends a node; returns its entry, with the length that it takes, padding included. `depth` counts the documents
-/// and arrays around it.
+/// Appends a node and returns its entry, with its length including padding. `depth` counts the documents and arrays around it.
 fn write(node: Node<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     match node {
         Node::Part(Part::Raw(raw)) => write_raw(*raw, depth, out),
@@ -118,8 +118,8 @@ fn write(node: Node<'_>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     }
 }
 
-/// Names are copied as they lie; so are values, together, as long as they lie in relation to the alignment as before:
-/// behind a change of another length only strings may have to be copied one by one, up to the next padded value.
+/// Copies the names at once. Values between two changes are copied at once, too, if their distance to the alignment is the same
+/// as before; otherwise one by one, until padding restores it.
 fn write_edited(object: RawObject<'_>, edits: &[(usize, Part<'_>)], depth: usize, out: &mut Vec<u8>) -> Result<u32> {
     let children = object.children();
     let count = children.entries.len() / 2;
@@ -160,13 +160,9 @@ fn write_edited(object: RawObject<'_>, edits: &[(usize, Part<'_>)], depth: usize
         for index in index..count + next {
             read = children.end(index, read);
             if index.is_multiple_of(OFFSET_STRIDE) {
-                // Here the entry holds where the child ends.
+                // Such an entry holds the offset of the child's end, which has moved.
                 let kind = children.entry(index) & ENTRY_TYPE_MASK;
-                let at = entries + 4 * index;
-                if let Some(slot) = out.get_mut(at..at + 4) {
-                    let end = base + (read - from) as u32;
-                    slot.copy_from_slice(&(kind | ENTRY_HAS_OFFSET | end).to_ne_bytes());
-                }
+                put_entry(out, entries, index, kind | ENTRY_HAS_OFFSET | (base + (read - from) as u32));
             }
         }
         out.extend(children.bytes(from, read));
@@ -216,17 +212,16 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
             entry(ENTRY_NUMERIC, start, out)?
         }
         Value::String(value) => write_string(value, out)?,
-        Value::Object(fields) => write_object(owned_fields(fields), deeper(depth)?, out)?,
+        Value::Object(fields) => {
+            let fields = fields.iter().map(|(name, value)| (name.as_str(), Node::Value(value))).collect();
+            write_object(fields, deeper(depth)?, out)?
+        }
         Value::Array(items) => write_array(items.iter().map(Node::Value), deeper(depth)?, out)?,
         extended => match ext_json::relaxed(extended) {
             Some(form) => write_value(&form, depth.saturating_sub(EXTENDED_LEVELS), out)?,
             None => ENTRY_NULL,
         },
     })
-}
-
-fn owned_fields(fields: &[(String, Value)]) -> Vec<(&str, Node<'_>)> {
-    fields.iter().map(|(name, value)| (name.as_str(), Node::Value(value))).collect()
 }
 
 fn write_object(mut fields: Vec<(&str, Node<'_>)>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
@@ -263,7 +258,7 @@ fn write_array<'a>(items: impl ExactSizeIterator<Item = Node<'a>>, depth: usize,
 
 fn write_string(value: &str, out: &mut Vec<u8>) -> Result<u32> {
     if value.as_bytes().contains(&0) {
-        return Err(Error::new(Kind::BadValue, "A string or field name holds \\u0000, which jsonb cannot store"));
+        bail!(Kind::BadValue, "A string or field name holds \\u0000, which jsonb cannot store");
     }
     let start = out.len();
     out.extend(value.as_bytes());
@@ -290,7 +285,7 @@ fn begin_container(out: &mut Vec<u8>, flags: u32, count: usize) -> usize {
     entries
 }
 
-/// Fills in an entry; every so many children it holds where the child ends, not its length.
+/// Fills in an entry with the child's length; every 32nd with the offset of the child's end instead.
 fn set_entry(out: &mut [u8], entries: usize, index: usize, entry: u32, total: &mut u32) {
     *total += entry & ENTRY_LENGTH_MASK;
     let entry = if index.is_multiple_of(OFFSET_STRIDE) {
@@ -298,6 +293,10 @@ fn set_entry(out: &mut [u8], entries: usize, index: usize, entry: u32, total: &m
     } else {
         entry
     };
+    put_entry(out, entries, index, entry);
+}
+
+fn put_entry(out: &mut [u8], entries: usize, index: usize, entry: u32) {
     let at = entries + 4 * index;
     if let Some(slot) = out.get_mut(at..at + 4) {
         slot.copy_from_slice(&entry.to_ne_bytes());
@@ -306,17 +305,9 @@ fn set_entry(out: &mut [u8], entries: usize, index: usize, entry: u32, total: &m
 
 /// The entry of a child that was just written from `start` on.
 fn entry(kind: u32, start: usize, out: &[u8]) -> Result<u32> {
-    if out.len() > MAX_JSONB_BYTES {
-        return Err(Error::new(Kind::BSONObjectTooLarge, format!("more than {MAX_JSONB_BYTES} bytes in one value")));
-    }
+    let fits = out.len() <= MAX_JSONB_BYTES;
+    ensure!(fits, Kind::BSONObjectTooLarge, "more than {MAX_JSONB_BYTES} bytes in one value");
     Ok(kind | (out.len() - start) as u32)
-}
-
-fn check_size(out: &[u8]) -> Result<()> {
-    if out.len() <= MAX_DOCUMENT_BYTES {
-        return Ok(());
-    }
-    Err(Error::new(Kind::BSONObjectTooLarge, format!("The document is larger than {MAX_DOCUMENT_BYTES} bytes")))
 }
 
 fn deeper(depth: usize) -> Result<usize> {
@@ -325,7 +316,7 @@ fn deeper(depth: usize) -> Result<usize> {
 
 /// The error of a document that nests too deeply.
 pub(super) fn too_deep() -> Error {
-    Error::new(Kind::DocumentTooDeep, format!("The document is nested more than {MAX_DEPTH} levels deep"))
+    error!(Kind::DocumentTooDeep, "The document is nested more than {MAX_DEPTH} levels deep")
 }
 
 /// True if documents and arrays nest more than `levels` deep; the form of an extended type is no nesting.

@@ -16,13 +16,14 @@
 //! A hash, as a field of a key, has a class of its own between numbers and strings: `HASH`.
 
 use crate::error::{Error, Kind, Result};
-use crate::values::collation::Collator;
 use crate::values::document::MAX_RECURSION;
 use crate::values::document::element::Element;
-use crate::values::document::number::{Number, Scientific};
+use crate::values::document::number::{Decimal, Number};
 use crate::values::document::value::Value;
 use crate::values::order::{Class, Strings};
 use crate::values::view::{Child, Fields, Items, View};
+use bigdecimal::num_bigint::BigInt;
+use bigdecimal::{BigDecimal, Signed};
 use xxhash_rust::xxh64::xxh64;
 
 /// The longest `skey` plus `id`, in bytes, that a b-tree page of PostgreSQL surely holds.
@@ -46,27 +47,23 @@ const SIGN_BIT: u64 = 1 << 63;
 
 /// Appends the encoding of a value.
 pub fn encode(element: &Element<'_>, out: &mut Vec<u8>) {
-    encode_view(&View::of_element(element), MAX_RECURSION, out);
+    encode_with(&View::of_element(element), MAX_RECURSION, None, out);
 }
 
 /// Appends the encoding of an owned value.
 pub fn encode_value(value: &Value, out: &mut Vec<u8>) {
-    encode_view(&View::of_value(value), MAX_RECURSION, out);
+    encode_with(&View::of_value(value), MAX_RECURSION, None, out);
 }
 
-/// Appends the encoding of a value whose strings are in the order of a collation: their sort keys stand for them.
-/// It cannot be decoded. Only indexes with that collation store it.
-pub(crate) fn encode_under(element: &Element<'_>, collator: &Collator, out: &mut Vec<u8>) {
-    encode_with(&View::of_element(element), MAX_RECURSION, Some(collator), out);
+/// As [`encode`]. Under a collation, the sort keys of strings take their places: this encoding cannot be decoded, and only
+/// indexes with that collation store it.
+pub(crate) fn encode_under(element: &Element<'_>, strings: Strings<'_>, out: &mut Vec<u8>) {
+    encode_with(&View::of_element(element), MAX_RECURSION, strings, out);
 }
 
 /// As [`encode_under`], of an owned value.
-pub(crate) fn encode_value_under(value: &Value, collator: &Collator, out: &mut Vec<u8>) {
-    encode_with(&View::of_value(value), MAX_RECURSION, Some(collator), out);
-}
-
-fn encode_view(view: &View<'_>, levels: usize, out: &mut Vec<u8>) {
-    encode_with(view, levels, None, out);
+pub(crate) fn encode_value_under(value: &Value, strings: Strings<'_>, out: &mut Vec<u8>) {
+    encode_with(&View::of_value(value), MAX_RECURSION, strings, out);
 }
 
 fn encode_with(view: &View<'_>, levels: usize, strings: Strings<'_>, out: &mut Vec<u8>) {
@@ -182,39 +179,31 @@ fn double_of_image(image: u64) -> f64 {
 }
 
 fn encode_number(number: &Number, out: &mut Vec<u8>) {
-    let (double, exact) = number.truncated();
+    let (double, is_exact) = number.truncated();
     out.extend(double_image(double));
-    if exact {
-        out.push(EXACT);
-        return;
-    }
-    match number {
-        Number::Int(value) => encode_digits(&Scientific::of_i64(*value), out),
-        Number::Decimal(decimal) => match decimal.scientific() {
-            Some(value) => encode_digits(&value, out),
-            None => out.push(EXACT),
-        },
-        Number::Double(_) => out.push(EXACT),
+    // The exact value is looked at only where it is needed: most numbers are doubles.
+    match if is_exact { None } else { number.exact() } {
+        Some(value) => encode_digits(&value, out),
+        None => out.push(EXACT),
     }
 }
 
-/// Exponent and digits of a value that no double is; two digits a byte.
-fn encode_digits(value: &Scientific, out: &mut Vec<u8>) {
+/// Appends exponent and digits of a value that no double equals, two digits a byte. The value is
+/// `0.d1d2d3… * 10^exponent`, without zeros at the end.
+fn encode_digits(value: &BigDecimal, out: &mut Vec<u8>) {
     let start = out.len();
     out.push(BEYOND);
-    let exponent = (value.exponent + EXPONENT_BIAS).clamp(0, i64::from(u16::MAX)) as u16;
+    let (integer, scale) = value.normalized().into_bigint_and_scale();
+    let digits = integer.magnitude().to_string();
+    let exponent = (digits.len() as i64 - scale + EXPONENT_BIAS).clamp(0, i64::from(u16::MAX)) as u16;
     out.extend(exponent.to_be_bytes());
-    for pair in value.digits.chunks(2) {
-        out.push(pair[0] * 10 + pair.get(1).copied().unwrap_or(0) + 1);
+    for pair in digits.as_bytes().chunks(2) {
+        out.push((pair[0] - b'0') * 10 + pair.get(1).map_or(0, |digit| digit - b'0') + 1);
     }
     out.push(END);
-    if value.negative {
-        for byte in out.iter_mut().skip(start) {
-            *byte = !*byte;
-        }
-        if let Some(marker) = out.get_mut(start) {
-            *marker = BELOW;
-        }
+    if value.is_negative() {
+        out[start..].iter_mut().for_each(|byte| *byte = !*byte);
+        out[start] = BELOW;
     }
 }
 
@@ -350,27 +339,24 @@ impl<'a> Decoder<'_, 'a> {
         let flip = if negative { 0xFF } else { 0 };
         let exponent: [u8; 2] = self.array()?;
         let exponent = i64::from(u16::from_be_bytes(exponent.map(|byte| byte ^ flip))) - EXPONENT_BIAS;
-        let mut digits = Vec::new();
+        let (mut digits, mut count) = (BigInt::ZERO, 0);
         loop {
             match self.byte()? ^ flip {
                 END => break,
-                pair @ 1..=100 => digits.extend([(pair - 1) / 10, (pair - 1) % 10]),
+                pair @ 1..=100 => digits = digits * 100 + (pair - 1),
                 _ => return None,
             }
+            count += 2;
         }
-        while digits.last() == Some(&0) {
-            digits.pop();
-        }
-        Some(Scientific { negative, exponent, digits }.to_number())
+        let decimal = BigDecimal::new(if negative { -digits } else { digits }, count - exponent).normalized();
+        let number = Number::Decimal(Decimal::Finite(Box::new(decimal)));
+        Some(number.as_i64().map_or(number, Number::Int))
     }
 }
 
 /// Integers within a double's precision read as int or long: most are.
 fn integer_or_double(value: f64) -> Number {
-    match Number::Double(value).as_i64() {
-        Some(integer) => Number::Int(integer),
-        None => Number::Double(value),
-    }
+    Number::Double(value).as_i64().map_or(Number::Double(value), Number::Int)
 }
 
 /// The 64-bit hash of a value for hashed sharding: xxHash (seed 0) of its encoding, as a signed integer.

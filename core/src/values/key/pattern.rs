@@ -4,12 +4,13 @@
 //! its hash. A bound is a key too, of values that need not occur in any document, such as MinKey.
 
 use super::encode::{MAX_KEY_BYTES, decode, encode, encode_hash, encode_value, hash};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
-use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
+use crate::values::path::{is_below, resolve};
 use serde_json::{Map, Value as Json};
 
 /// The most fields that a pattern may have: MongoDB's limit for an index.
@@ -39,28 +40,31 @@ impl KeyPattern {
     /// `TypeMismatch`, `BadValue`, as MongoDB answers `shardCollection`.
     pub fn parse(json: &Json) -> Result<KeyPattern> {
         let Json::Object(members) = json else {
-            return Err(Error::new(Kind::TypeMismatch, format!("A shard key pattern must be an object, not {json}")));
+            bail!(Kind::TypeMismatch, "A shard key pattern must be an object, not {json}")
         };
-        if members.is_empty() {
-            return Err(bad("The shard key pattern cannot be empty"));
-        }
-        if members.len() > MAX_FIELDS {
-            return Err(bad(format!("A shard key pattern has at most {MAX_FIELDS} fields, not {}", members.len())));
-        }
+        let count = members.len();
+        ensure!(count > 0, Kind::BadValue, "The shard key pattern cannot be empty");
+        ensure!(
+            count <= MAX_FIELDS,
+            Kind::BadValue,
+            "A shard key pattern has at most {MAX_FIELDS} fields, not {count}"
+        );
         let mut fields: Vec<(String, FieldKind)> = Vec::with_capacity(members.len());
         for (path, kind) in members {
             check_path(path)?;
             let kind = parse_kind(path, kind)?;
             for (other, other_kind) in &fields {
-                if contains_path(other, path) || contains_path(path, other) {
-                    return Err(bad(format!(
+                if other == path || is_below(other, path) || is_below(path, other) {
+                    bail!(
+                        Kind::BadValue,
                         "The shard key pattern has both '{other}' and '{path}', of which one contains the other"
-                    )));
+                    );
                 }
                 if kind == FieldKind::Hashed && *other_kind == FieldKind::Hashed {
-                    return Err(bad(format!(
+                    bail!(
+                        Kind::BadValue,
                         "A maximum of one index field is allowed to be hashed, but both '{other}' and '{path}' are"
-                    )));
+                    );
                 }
             }
             fields.push((path.clone(), kind));
@@ -104,10 +108,8 @@ impl KeyPattern {
     pub fn key_of(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         for (path, kind) in &self.fields {
-            let element = match find(document, path)? {
-                Some(raw) => Element::of(raw),
-                None => Element::Null,
-            };
+            // An array on the way to the field is the value found, and is refused like one at the end.
+            let element = resolve(document, path).map_or(Element::Null, Element::of);
             if matches!(element, Element::Array(_) | Element::Regex(..) | Element::Undefined) {
                 return Err(not_a_key(path, element.type_name()));
             }
@@ -117,11 +119,9 @@ impl KeyPattern {
             }
         }
         if key.len() > MAX_KEY_BYTES {
-            return Err(Error::new(
-                Kind::KeyTooLong,
-                format!("The shard key takes {} bytes, more than {MAX_KEY_BYTES}", key.len()),
-            )
-            .with_hint("Shard by shorter values, or by their hash."));
+            let length = key.len();
+            return Err(error!(Kind::KeyTooLong, "The shard key takes {length} bytes, more than {MAX_KEY_BYTES}")
+                .with_hint("Shard by shorter values, or by their hash."));
         }
         Ok(key)
     }
@@ -133,11 +133,9 @@ impl KeyPattern {
     /// `BadValue` if the fields are no prefix of the pattern, or if a hashed field's bound is no integer;
     /// `TypeMismatch` for what is no object; `KeyTooLong`; as [`ext_json::from_json`].
     pub fn bound_from_json(&self, json: &Json) -> Result<Vec<u8>> {
-        let Json::Object(members) = json else {
-            return Err(Error::new(Kind::TypeMismatch, format!("A bound must be an object, not {json}")));
-        };
+        let Json::Object(members) = json else { bail!(Kind::TypeMismatch, "A bound must be an object, not {json}") };
         if !self.is_unsharded() && members.is_empty() {
-            return Err(bad(format!("The bound names no field of the shard key {}", self.to_json())));
+            bail!(Kind::BadValue, "The bound names no field of the shard key {}", self.to_json());
         }
         let mut members = members.iter();
         let mut bound = Vec::new();
@@ -150,29 +148,26 @@ impl KeyPattern {
             match (kind, &value) {
                 (FieldKind::Hashed, Value::Number(Number::Int(hash))) => encode_hash(*hash, &mut bound),
                 (FieldKind::Ranged, Value::Array(_) | Value::Regex(..) | Value::Undefined) => {
-                    return Err(bad(format!("The bound of '{path}' cannot be of type {}", value.type_name())));
+                    bail!(Kind::BadValue, "The bound of '{path}' cannot be of type {}", value.type_name());
                 }
                 (FieldKind::Ranged, _) | (_, Value::MinKey | Value::MaxKey) => encode_value(&value, &mut bound),
-                (FieldKind::Hashed, _) => {
-                    return Err(bad(format!(
-                        "The bound of the hashed field '{path}' must be a 64-bit integer, MinKey or MaxKey, not {}",
-                        value.type_name()
-                    )));
-                }
+                (FieldKind::Hashed, _) => bail!(
+                    Kind::BadValue,
+                    "The bound of the hashed field '{path}' must be a 64-bit integer, MinKey or MaxKey, not {}",
+                    value.type_name()
+                ),
             }
         }
         if let Some((name, _)) = members.next() {
             return Err(self.not_in_pattern(name));
         }
-        if bound.len() > MAX_KEY_BYTES {
-            let message = format!("The bound takes {} bytes, more than {MAX_KEY_BYTES}", bound.len());
-            return Err(Error::new(Kind::KeyTooLong, message));
-        }
+        let length = bound.len();
+        ensure!(length <= MAX_KEY_BYTES, Kind::KeyTooLong, "The bound takes {length} bytes, more than {MAX_KEY_BYTES}");
         Ok(bound)
     }
 
     fn not_in_pattern(&self, name: &str) -> Error {
-        bad(format!("The bound's field '{name}' is not where the shard key {} has it", self.to_json()))
+        error!(Kind::BadValue, "The bound's field '{name}' is not where the shard key {} has it", self.to_json())
             .with_hint("A bound has the shard key's fields, in its order, perhaps without the last ones.")
     }
 
@@ -181,16 +176,8 @@ impl KeyPattern {
         let mut rest = bound;
         let mut members = Map::new();
         for (path, _) in &self.fields {
-            let value = match decode(rest) {
-                Ok((value, behind)) => {
-                    rest = behind;
-                    value
-                }
-                Err(_) => {
-                    rest = &[];
-                    Value::MinKey
-                }
-            };
+            let (value, behind) = decode(rest).unwrap_or((Value::MinKey, &[]));
+            rest = behind;
             members.insert(path.clone(), ext_json::to_json(&value));
         }
         Json::Object(members)
@@ -242,21 +229,16 @@ impl KeyPattern {
             values.push(value);
             rest = behind;
         }
-        if rest.is_empty() { Ok(values) } else { Err(bad("The key has more fields than the shard key pattern")) }
+        ensure!(rest.is_empty(), Kind::BadValue, "The key has more fields than the shard key pattern");
+        Ok(values)
     }
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(Kind::BadValue, message)
 }
 
 fn check_path(path: &str) -> Result<()> {
     for name in path.split('.') {
-        if name.is_empty() {
-            return Err(bad(format!("The shard key's path '{path}' has an empty field name")));
-        }
+        ensure!(!name.is_empty(), Kind::BadValue, "The shard key's path '{path}' has an empty field name");
         if name.starts_with('$') {
-            return Err(bad(format!("The shard key's path '{path}' has a field name that starts with '$'")));
+            bail!(Kind::BadValue, "The shard key's path '{path}' has a field name that starts with '$'");
         }
     }
     Ok(())
@@ -265,38 +247,16 @@ fn check_path(path: &str) -> Result<()> {
 fn parse_kind(path: &str, json: &Json) -> Result<FieldKind> {
     match ext_json::from_json(json)? {
         Value::String(kind) if kind == "hashed" => Ok(FieldKind::Hashed),
-        Value::String(kind) => Err(bad(format!(
+        Value::String(kind) => bail!(
+            Kind::BadValue,
             "The shard key's field '{path}' cannot be of the kind \"{kind}\": only 1 and \"hashed\" are"
-        ))),
+        ),
         Value::Number(number) if number.as_i64() == Some(1) => Ok(FieldKind::Ranged),
         Value::Number(number) if number.to_f64() < 0.0 => {
-            Err(bad(format!("The shard key's field '{path}' cannot be descending: only ascending (1) is allowed")))
+            bail!(Kind::BadValue, "The shard key's field '{path}' cannot be descending: only ascending (1) is allowed")
         }
-        _ => Err(bad(format!("The shard key's field '{path}' must be 1 or \"hashed\", not {json}"))),
+        _ => bail!(Kind::BadValue, "The shard key's field '{path}' must be 1 or \"hashed\", not {json}"),
     }
-}
-
-/// True if a path leads to or through a field of the other.
-fn contains_path(outer: &str, inner: &str) -> bool {
-    inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-}
-
-/// Follows a dotted path through objects; None if a field is missing.
-fn find<'a>(document: RawObject<'a>, path: &str) -> Result<Option<RawValue<'a>>> {
-    let mut object = document;
-    let mut names = path.split('.').peekable();
-    while let Some(name) = names.next() {
-        let value = object.get(name);
-        if names.peek().is_none() {
-            return Ok(value);
-        }
-        match value {
-            Some(RawValue::Object(inner)) => object = inner,
-            Some(RawValue::Array(_)) => return Err(not_a_key(path, "array")),
-            _ => return Ok(None),
-        }
-    }
-    Ok(None)
 }
 
 fn not_a_key(path: &str, kind: &str) -> Error {
@@ -305,8 +265,8 @@ fn not_a_key(path: &str, kind: &str) -> Error {
         "regex" => ("a", "regular expressions"),
         _ => ("an", "undefined"),
     };
-    Error::new(
+    error!(
         Kind::ShardKeyNotFound,
-        format!("Shard key values cannot be {plural}, but the document has {article} {kind} at '{path}'"),
+        "Shard key values cannot be {plural}, but the document has {article} {kind} at '{path}'"
     )
 }
