@@ -1,44 +1,43 @@
-//! Bounds of what a client's expression, filter or update may take: time and memory.
+//! Bounds the time and memory that a client's expression, filter or update may take.
 //!
-//! Loops over a client's values count their steps. After at most [`INTERVAL`] of them the process is asked whether it is to
-//! go on, by a [hook](Hooks) that does not return if not: it unwinds. So nothing here has to be told, and no caller has
-//! to pass it on.
+//! Loops over a client's values count steps. After at most [`INTERVAL`] steps a [hook](Hooks) checks for an interrupt, and unwinds
+//! if there is one. So no error has to be passed through the callers.
 //!
-//! Memory is what the process holds, as its allocator counts it: what is freed does not count. While an [`Evaluation`]
-//! lives, no more than the limit may be added. Each step looks, and whatever is about to take much at once asks first.
+//! Memory is what the process holds, as counted by its allocator. While an [`Evaluation`] lives, the process may allocate up to the
+//! limit in addition. Every step checks that, and large allocations are checked in advance.
 //!
-//! INVARIANT: between two looks no more is allocated than was there, or than was asked for.
+//! INVARIANT: between two checks no more is allocated than the process held before, or than was checked in advance.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// The most steps between two questions.
+/// The largest number of steps between two checks for an interrupt.
 pub const INTERVAL: usize = 1_000;
 
-/// So many bytes that are copied or compared count as a step.
+/// The number of bytes that are copied or compared in one step.
 const BYTES_A_STEP: usize = 256;
 
-/// What the process does. Without hooks there are no bounds.
+/// Callbacks into the process. Without them there are no bounds.
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {
-    /// unwinds if the statement is to end
+    /// unwinds if the statement was cancelled
     pub interrupt: fn(),
-    /// how many bytes an evaluation may take
+    /// returns the limit of an evaluation's memory, in bytes
     pub limit: fn() -> usize,
-    /// unwinds, with the limit
+    /// unwinds with an error that names the limit
     pub exceeded: fn(usize),
 }
 
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
-/// Steps that are left before the next question.
+/// Steps before the next check for an interrupt.
 static LEFT: AtomicUsize = AtomicUsize::new(INTERVAL);
 
-/// Bytes that the process holds. A backend has one thread, so reading and writing them apart is right; where there are several,
-/// as in tests, the count is about right.
+/// Bytes that the process holds. Loads and stores are separate, which is exact in a backend with its single thread, and an
+/// approximation with several threads, as in tests.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
-/// The most bytes that it may hold now.
+/// The most bytes that the process may hold now.
 static CEILING: AtomicUsize = AtomicUsize::new(usize::MAX);
 
 /// Sets the hooks, once in a process.
@@ -46,19 +45,19 @@ pub fn install(hooks: Hooks) {
     let _ = HOOKS.set(hooks);
 }
 
-/// For the process's allocator: so many bytes more are held.
+/// Counts allocated bytes; the process's allocator calls it.
 #[inline]
 pub fn allocated(bytes: usize) {
     HELD.store(HELD.load(Relaxed).wrapping_add(bytes), Relaxed);
 }
 
-/// For the process's allocator: so many bytes fewer are held.
+/// Counts freed bytes; the process's allocator calls it.
 #[inline]
 pub fn freed(bytes: usize) {
     HELD.store(HELD.load(Relaxed).wrapping_sub(bytes), Relaxed);
 }
 
-/// An evaluation, for as long as it lives: what is held then is bounded. One within another belongs to that.
+/// Bounds the process's memory while it lives. A nested evaluation shares the bound of the outer one.
 #[derive(Debug)]
 pub(crate) struct Evaluation {
     outer: usize,
@@ -104,13 +103,13 @@ pub(crate) fn steps(count: usize) {
     }
 }
 
-/// Counts the steps that it takes to go through so many bytes.
+/// Counts the steps for processing this number of bytes.
 #[inline]
 pub(crate) fn bytes(count: usize) {
     steps(1 + count / BYTES_A_STEP);
 }
 
-/// Asks for so many bytes, which are about to be allocated.
+/// Checks the limit before an allocation of this size.
 #[inline]
 pub(crate) fn room_for(bytes: usize) {
     if HELD.load(Relaxed).saturating_add(bytes) > CEILING.load(Relaxed) {
@@ -124,7 +123,7 @@ pub(crate) fn held() -> usize {
     HELD.load(Relaxed)
 }
 
-/// What is kept from one evaluation to the next may not be more than one of them may take.
+/// Checks that caches that outlive evaluations do not exceed the limit of one.
 #[cold]
 pub(crate) fn check_kept(bytes: usize) {
     if HOOKS.get().is_some_and(|hooks| bytes > (hooks.limit)()) {
@@ -132,7 +131,7 @@ pub(crate) fn check_kept(bytes: usize) {
     }
 }
 
-/// Runs what copies values, and counts the steps of what it has allocated.
+/// Runs a function that copies values, and counts steps for the bytes that it allocates.
 #[inline]
 pub(crate) fn copying<T>(copy: impl FnOnce() -> T) -> T {
     let before = HELD.load(Relaxed);

@@ -1,19 +1,19 @@
-//! Every error a user can meet: one table from kind to MongoDB's code and name and PostgreSQL's SQLSTATE.
+//! Errors: one table maps each kind to MongoDB's code and name and PostgreSQL's SQLSTATE.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// The result of everything in this crate that can fail.
+/// The result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// An error with MongoDB's meaning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Error {
-    /// What went wrong, as MongoDB classifies it.
+    /// The class of the error, as in MongoDB.
     pub kind: Kind,
-    /// What the user reads first.
+    /// The message.
     pub message: String,
-    /// What the user can do about it, where that is not obvious.
+    /// A suggestion how to fix the problem, where that is not obvious.
     pub hint: Option<String>,
 }
 
@@ -48,7 +48,7 @@ macro_rules! ensure {
 
 pub(crate) use {bail, ensure, error};
 
-/// A text that may quote what somebody has sent: neither PostgreSQL's messages nor jsonb can hold a zero byte.
+/// Escapes zero bytes, which a text that quotes a client's input may have: PostgreSQL's messages and jsonb cannot hold them.
 fn shown(text: String) -> String {
     if text.contains('\0') { text.replace('\0', "\\u0000") } else { text }
 }
@@ -63,7 +63,7 @@ impl std::error::Error for Error {}
 
 macro_rules! kinds {
     ($($kind:ident = $code:literal, $sqlstate:literal;)*) => {
-        /// What went wrong, as MongoDB classifies it; each kind has MongoDB's number and a fitting SQLSTATE.
+        /// The class of an error: one of MongoDB's codes, with an SQLSTATE that fits.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Kind {
             /// One of MongoDB's codes that have no name of their own: `Location(40324)` is called `Location40324`.
@@ -97,7 +97,7 @@ macro_rules! kinds {
             /// PostgreSQL's SQLSTATE, five characters.
             pub const fn sqlstate(self) -> &'static str {
                 match self {
-                    // A pattern whose search steps back too often.
+                    // A regular expression that backtracks too often.
                     Kind::Location(51156) => "54001",
                     // Definitions of indexes.
                     Kind::Location(16764 | 31303 | 7246201 | 7246204) => "42P17",

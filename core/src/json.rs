@@ -1,23 +1,23 @@
-//! JSON text as values: in the order of its keys, and within bounds. PostgreSQL takes texts of up to a gigabyte.
+//! Parses JSON text, with keys in their order, within bounds of time and memory. PostgreSQL accepts texts of up to a gigabyte.
 
 use crate::budget::{self, Evaluation};
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// So many times as much as an evaluation may take: a list of operations is longer than each of them.
+/// The memory limit of parsing, as a multiple of an evaluation's: a list of operations is longer than each of them.
 const TIMES: usize = 8;
 
-/// Parses JSON text. Can be ended at each value, and takes no more memory than [`TIMES`] times what an evaluation may.
+/// Parses JSON text. Every value is a step, and memory is limited to [`TIMES`] times an evaluation's.
 ///
 /// # Errors
-/// What is wrong with the text, and where.
+/// A syntax error, with its position.
 pub fn parse(text: &str) -> serde_json::Result<Value> {
     let _evaluation = Evaluation::begin_large(TIMES);
     serde_json::from_str(text).map(|Counted(value)| value)
 }
 
-/// A value, counted as a step.
+/// A value whose parsing counts as a step.
 struct Counted(Value);
 
 impl<'de> Deserialize<'de> for Counted {
@@ -88,7 +88,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn it_is_what_the_library_reads() {
+    fn it_reads_what_the_library_reads() {
         let depth = "[".repeat(127) + &"]".repeat(127);
         for text in [
             "null",

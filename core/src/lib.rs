@@ -1,7 +1,7 @@
-//! The pure heart of docshard: what a document, a key, a chunk and a query mean.
+//! The core of docshard: documents, keys, chunks and the query language.
 //!
-//! Nothing here knows PostgreSQL's server, a connection or a catalog table; everything can be unit-tested,
-//! property-tested and benchmarked without one. Imports go one way, in the order of the modules below and of those in each folder.
+//! No module depends on PostgreSQL's server, connections or catalog tables, so all can be unit-tested, property-tested and
+//! benchmarked without them. Imports go one way, in the order of the modules below and of those in each folder.
 #![forbid(unsafe_code)]
 
 pub mod budget;

@@ -1,4 +1,4 @@
-//! The values of a field, for counting each once: arrays along the path and at its end give their elements.
+//! The distinct values of a field. Arrays on the path and at its end yield their elements.
 
 use crate::error::Result;
 use crate::query::environment::Environment;
@@ -11,7 +11,7 @@ use crate::values::key::encode::encode_under;
 use crate::values::path;
 use std::sync::Arc;
 
-/// A field whose values are wanted.
+/// A field whose distinct values are requested.
 #[derive(Debug)]
 pub struct Distinct {
     path: String,
@@ -19,19 +19,19 @@ pub struct Distinct {
 }
 
 impl Distinct {
-    /// Checks the field's dotted path. Under the environment's collation strings are equal that it calls so.
+    /// Checks the field's dotted path. Strings are compared under the environment's collation.
     ///
     /// # Errors
-    /// Those of field paths: an empty one, empty components, components that start with `$`.
+    /// Those of field paths: an empty path, empty components, components that start with `$`.
     pub fn parse(path: &str, environment: &Environment) -> Result<Distinct> {
         path::check_field_path(path)?;
         Ok(Distinct { path: path.to_owned(), collator: environment.collator().cloned() })
     }
 
-    /// The document's values: the encoding by which equal ones are known, and jsonb. A missing field has none.
+    /// The document's values, each as an encoding that equal values share, and as jsonb. A missing field has none.
     ///
     /// # Errors
-    /// `BSONObjectTooLarge`, which no value of a stored document is.
+    /// `BSONObjectTooLarge`, which does not occur for stored documents.
     pub fn values(&self, document: RawObject<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut found = Vec::new();
         collect(document, &self.path, &mut found);
@@ -53,7 +53,8 @@ fn collect<'a>(document: RawObject<'a>, path: &str, found: &mut Vec<RawValue<'a>
     }
 }
 
-/// Goes on from a value. A position names an element of an array; any other name is looked for in each of its documents.
+/// Follows the rest of a path from a value. In an array a position names an element; any other name is searched in each of its
+/// documents.
 fn enter<'a>(value: RawValue<'a>, rest: Option<&str>, found: &mut Vec<RawValue<'a>>) {
     match (value, rest) {
         (RawValue::Array(array), None) => found.extend(array.iter()),

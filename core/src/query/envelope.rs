@@ -1,4 +1,5 @@
-//! The JSON form of an [`Environment`], and of what travels in one to a shard: `{"$setting": …, "$of": …}`.
+//! The JSON form of an [`Environment`], and of a filter, projection or sort that is sent to a shard with one:
+//! `{"$setting": …, "$of": …}`.
 
 use super::environment::Environment;
 use super::expression::{Expression, check_variable_name};
@@ -18,8 +19,8 @@ const INNER: &str = "$of";
 /// The filter that chose the documents, beside a projection that needs it.
 pub(crate) const FILTER: &str = "$filter";
 
-/// A filter, a projection or a sort with its environment, as JSON text; `filter` is the text of the filter that a positional
-/// projection needs. Without either it is the text itself.
+/// Wraps the text of a filter, projection or sort with its environment, and for a positional projection with the text of the
+/// filter. Without either, the text stays as it is.
 pub fn wrap(inner: &str, environment: Option<&Json>, filter: Option<&str>) -> String {
     if environment.is_none() && filter.is_none() {
         return inner.to_owned();
@@ -29,7 +30,7 @@ pub fn wrap(inner: &str, environment: Option<&Json>, filter: Option<&str>) -> St
     format!("{{\"{ENVIRONMENT}\":{environment},\"{INNER}\":{inner}{filter}}}")
 }
 
-/// Takes apart what [`wrap`] wrote.
+/// Unwraps JSON that [`wrap`] wrote.
 ///
 /// # Errors
 /// Those of [`Environment::parse`].
@@ -48,8 +49,7 @@ impl Environment {
     /// Parses `{"collation": …, "let": {name: value, …}, "now": milliseconds since 1970}`, each optional.
     ///
     /// # Errors
-    /// Those of [`Collator::parse`] and of expressions, which may not read fields here; `TypeMismatch`, `BadValue` for
-    /// an unknown name.
+    /// Those of [`Collator::parse`] and of expressions, which must be constant; `TypeMismatch`, `BadValue` for an unknown name.
     pub fn parse(json: &Json) -> Result<Environment> {
         let Json::Object(fields) = json else { bail!(Kind::TypeMismatch, "a statement's setting must be an object") };
         if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW].contains(&name.as_str())) {
@@ -81,7 +81,7 @@ impl Environment {
         Ok(environment)
     }
 
-    /// The JSON that [`Environment::parse`] reads, or None if it says nothing.
+    /// The JSON that [`Environment::parse`] reads; None for an empty environment.
     pub fn to_json(collation: Option<&Json>, variables: Option<&Json>, now: Option<i64>) -> Option<Json> {
         let mut fields = Map::new();
         fields.extend(collation.map(|json| (COLLATION.to_owned(), json.clone())));

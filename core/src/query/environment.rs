@@ -1,11 +1,11 @@
-//! What a statement says once for all its parts: how strings compare, what variables hold, what time it is.
+//! The environment of a statement: its collation, its variables and its time.
 
 use crate::values::collation::Collator;
 use crate::values::document::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The collation, the variables of `let` and the time, which filters, projections, sorts and updates share.
+/// The collation, the variables of `let` and the time, shared by a statement's filters, projections, sorts and updates.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     pub(super) collator: Option<Arc<Collator>>,
@@ -20,7 +20,7 @@ impl Environment {
         self.collator.as_ref()
     }
 
-    /// The time, in milliseconds since 1970, where the statement knows it.
+    /// The statement's time, in milliseconds since 1970, if it is given.
     pub(crate) fn now(&self) -> Option<i64> {
         self.now
     }

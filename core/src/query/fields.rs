@@ -1,10 +1,10 @@
-//! A document that is being made, field by field.
+//! Builds a document field by field.
 
 use crate::budget;
 use crate::values::document::value::Value;
 use std::collections::HashMap;
 
-/// A document that is being made.
+/// A document that is being built.
 #[derive(Debug, Default)]
 pub(crate) struct Fields {
     fields: Vec<(String, Value)>,

@@ -1,5 +1,5 @@
-//! The query language over one document: expressions, accumulators, filters, projections, sorts, stages, updates, index keys. It does not know
-//! that shards exist.
+//! The query language over one document: expressions, accumulators, filters, projections, sorts, stages, updates, index keys. No
+//! module knows of shards.
 
 pub(crate) mod direction;
 pub mod environment;

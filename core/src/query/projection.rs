@@ -1,11 +1,10 @@
-//! Projections: which fields of a document are returned.
+//! Projections: the fields of a document that are returned.
 //!
-//! A projection either includes or excludes; `_id` alone may go against the rest, and is included unless it is
-//! excluded. Paths go through arrays, at any depth of nesting: each embedded document in one is projected, and where
-//! fields are included, what is no document is left out.
+//! A projection either includes or excludes fields. Only `_id` may differ from the rest; it is included unless it is excluded. Paths
+//! lead through arrays at any depth: each embedded document is projected, and an inclusion drops other elements.
 //!
-//! `$slice`, `$elemMatch` and a positional path choose elements of an array; other fields are kept beside a `$slice`
-//! alone, and left out beside the others alone. Expressions and literals make fields, beside included ones.
+//! `$slice`, `$elemMatch` and a positional path choose elements of an array. A projection of `$slice` alone keeps the other fields;
+//! one of the others alone drops them. Expressions and literals add fields to the included ones.
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
@@ -32,7 +31,7 @@ pub struct Projection {
     mode: Mode,
     fields: Tree,
     collator: Option<Arc<Collator>>,
-    /// what chose the documents, where a path stands for the element by which they match
+    /// the filter of the documents, if a path refers to the element by which they match
     filter: Option<Filter>,
     positional: bool,
 }
@@ -41,16 +40,16 @@ pub struct Projection {
 enum Mode {
     Include,
     Exclude,
-    /// what is there is kept, computed fields are put over it
+    /// existing fields are kept, computed fields are added or replace them
     Add,
 }
 
-/// Whose language a specification is in.
+/// The dialect of a specification.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Dialect {
-    /// a find's
+    /// of a find
     Find,
-    /// the stage `$project`'s
+    /// of the stage `$project`
     Stage,
 }
 
@@ -67,16 +66,16 @@ enum Node {
     Element(ElementCondition),
     /// the element by which the document matches
     Positional,
-    /// the value that an expression has
+    /// the value of an expression
     Computed(Box<Expression>),
 }
 
-/// A stretch of an array.
+/// A range of an array's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slice {
-    /// elements to skip, from the end if negative
+    /// elements to skip; negative ones count from the end
     skip: i64,
-    /// elements to keep at most
+    /// the most elements to keep
     limit: usize,
 }
 
@@ -88,8 +87,7 @@ impl Projection {
     /// `Location31249` and `Location31250` for a path that collides with another, `Location51270` for `{"a": {}}`,
     /// `Location28724` for `$slice`, `Location31274` and `Location31275` for `$elemMatch`, `Location31276` for a second
     /// positional path, `Location31255` and `Location31256` for one beside `$elemMatch`, `Location31271`,
-    /// `Location31308`, `Location31394` and `Location31395` for one that is out of place, `Location31310` for a literal
-    /// beside exclusions, `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
+    /// `Location31308`, `Location31394` and `Location31395` for a misplaced one, `Location31310` for a literal beside exclusions, `Location31325` for an unknown operator, those of field paths, of filters and of expressions, `NotImplemented` for `$meta`.
     pub fn parse(json: &Json) -> Result<Projection> {
         Projection::parse_in(json, &Environment::default())
     }
@@ -102,7 +100,7 @@ impl Projection {
         Projection::parse_as(json, environment, Dialect::Find)
     }
 
-    /// Reads a projection on its way to a shard, in the environment it was given.
+    /// Reads a projection that a router has sent, with its environment.
     ///
     /// # Errors
     /// Those of [`Projection::parse`] and [`Environment::parse`].
@@ -143,7 +141,7 @@ impl Projection {
         Ok(Projection { mode: Mode::Add, fields: parser.fields, collator, filter: None, positional: false })
     }
 
-    /// Parses the argument of the stage `$unset`: a path, or several.
+    /// Parses the argument of the stage `$unset`: one or more paths.
     pub(crate) fn parse_unset(json: &Json) -> Result<Projection> {
         let paths = match json {
             Json::String(_) => std::slice::from_ref(json),
@@ -164,29 +162,29 @@ impl Projection {
         Ok(Projection { mode: Mode::Exclude, fields, collator: None, filter: None, positional: false })
     }
 
-    /// True if it returns documents whole.
+    /// True if it returns documents unchanged.
     pub fn is_identity(&self) -> bool {
         self.mode == Mode::Exclude && self.fields.is_empty()
     }
 
-    /// True if it must be told the filter before it can be applied: a path of its ends with `$`.
+    /// True if it needs the filter of the documents: a path ends with `$`.
     pub fn is_positional(&self) -> bool {
         self.positional
     }
 
-    /// The paths that it includes, if that is all that it does.
+    /// The included paths, if it does nothing else.
     pub fn included(&self) -> Option<Vec<String>> {
         let mut paths = Vec::new();
         (self.mode == Mode::Include && leaves(&self.fields, "", &mut paths)).then_some(paths)
     }
 
-    /// The paths that computed fields are made of; None for the whole document.
+    /// The paths that computed fields read; None for the whole document.
     pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
         let mut paths = BTreeSet::new();
         is_read(&self.fields, &mut paths).then_some(paths)
     }
 
-    /// The paths whose values may change; or, with true, those whose values stay.
+    /// The paths whose values may change; with true, the paths whose values do not change.
     pub(crate) fn fields_written(&self) -> (BTreeSet<String>, bool) {
         let includes = self.mode == Mode::Include;
         let mut paths = BTreeSet::new();
@@ -201,8 +199,8 @@ impl Projection {
     /// The projected document's jsonb.
     ///
     /// # Errors
-    /// Those of expressions; `Location51246` if a positional path finds no element; `BSONObjectTooLarge` and
-    /// `DocumentTooDeep` for what expressions make.
+    /// Those of expressions; `Location51246` if a positional path finds no element; `BSONObjectTooLarge` and `DocumentTooDeep` for
+    /// the values of expressions.
     pub fn apply(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
         let position = self.filter.as_ref().and_then(|filter| filter.position(document));
         let context = Context { root: document, collator: self.collator.as_deref(), position };
@@ -224,7 +222,7 @@ fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
     }
 }
 
-/// Collects the paths that computed fields are made of; false if that is the whole document.
+/// Collects the paths that computed fields read; false if they read the whole document.
 fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
     tree.values().all(|node| match node {
         Node::Branch(fields) => is_read(fields, paths),
@@ -236,7 +234,7 @@ fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
     })
 }
 
-/// Adds the paths of a tree; false if something but leaves is at their ends.
+/// Collects the paths of a tree; false if any of them does not end in a leaf.
 fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
     tree.iter().all(|(name, node)| match node {
         Node::Leaf => {
@@ -248,7 +246,7 @@ fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
     })
 }
 
-/// How a walk got where it is: `$slice` does not look into arrays in arrays.
+/// The surroundings of a value in a walk: `$slice` does not apply to arrays in arrays.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Within {
     Documents,
@@ -262,7 +260,7 @@ impl Within {
     }
 }
 
-/// What a walk has to know about the whole document.
+/// The context of a walk.
 struct Context<'a> {
     root: RawObject<'a>,
     collator: Option<&'a Collator>,
@@ -333,7 +331,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// The document with computed fields put over its own; one whose expression has no value goes away.
+    /// The document with computed fields, which replace its own; a field whose expression is missing is removed.
     fn put(&self, object: Option<RawObject<'a>>, fields: &'a Tree) -> Result<Part<'a>> {
         let mut all = Vec::new();
         for (name, value) in object.into_iter().flat_map(|object| object.iter()) {
@@ -368,7 +366,7 @@ impl<'a> Context<'a> {
         }
     }
 
-    /// What is kept of a value at a path's end; None leaves the field out.
+    /// The part of a value at the end of a path that is kept; None drops the field.
     fn chosen(&self, node: &Node, value: RawValue<'a>, within: Within) -> Result<Option<Part<'a>>> {
         Ok(match (node, value) {
             (Node::Slice(slice), RawValue::Array(array)) if within != Within::NestedArray => {
@@ -379,7 +377,7 @@ impl<'a> Context<'a> {
                 condition.first_in(array)?.map(|element| Part::Array(vec![Part::Raw(element)]))
             }
             (Node::Element(_), _) => None,
-            // Of arrays in arrays the outermost counts.
+            // Only the outermost of nested arrays is positional.
             (Node::Positional, RawValue::Array(array)) if within == Within::Documents => {
                 Some(Part::Array(vec![Part::Raw(self.matched(array)?)]))
             }
@@ -387,7 +385,7 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The element that stands where the document matched.
+    /// The element at the position by which the document matched.
     fn matched(&self, array: RawArray<'a>) -> Result<RawValue<'a>> {
         self.position
             .and_then(|position| array.get(position))
@@ -414,7 +412,7 @@ fn computes(fields: &Tree) -> bool {
 }
 
 impl Slice {
-    /// Parses `count` (the last ones if negative) or `[skip, limit]`.
+    /// Parses a count, which is negative for the last elements, or `[skip, limit]`.
     fn parse(argument: &Json) -> Result<Slice> {
         let argument = ext_json::from_json(argument)?;
         let misfit = |count: usize| {
@@ -443,7 +441,7 @@ impl Slice {
         }
     }
 
-    /// How many elements to skip of so many, and how many to keep then.
+    /// The numbers of elements to skip and to keep in an array of this length.
     fn of(self, length: usize) -> (usize, usize) {
         let distance = usize::try_from(self.skip.unsigned_abs()).unwrap_or(usize::MAX);
         (if self.skip < 0 { length.saturating_sub(distance) } else { distance }, self.limit)
@@ -455,9 +453,9 @@ struct Parser<'p> {
     dialect: Dialect,
     /// set by the first field other than `_id`
     mode: Option<Mode>,
-    /// what is said about `_id` itself
+    /// the mode of `_id`
     id: Option<Mode>,
-    /// what the operators ask for if nothing else decides
+    /// the operators' mode, if nothing else decides
     fallback: Option<Mode>,
     positional: bool,
     /// true if there is an `$elemMatch`
@@ -522,7 +520,7 @@ impl<'p> Parser<'p> {
         self.add(&path, Node::Leaf)
     }
 
-    /// Every other field must go the same way.
+    /// Checks that all fields have the same mode.
     fn decide(&mut self, mode: Mode, path: &str) -> Result<()> {
         if *self.mode.get_or_insert(mode) == mode {
             return Ok(());
@@ -551,7 +549,7 @@ impl<'p> Parser<'p> {
         self.add(path, Node::Computed(Box::new(expression)))
     }
 
-    /// A field of `$addFields`: documents that are no expressions are looked into.
+    /// Adds a field of `$addFields`; documents that are not expressions are parsed field by field.
     fn added(&mut self, path: String, value: &Json) -> Result<()> {
         path::check_field_path(&path)?;
         match value {
@@ -600,9 +598,7 @@ impl<'p> Parser<'p> {
             _ => bail!(31308, "positional projection cannot be used with a literal, at {array}"),
         };
         ensure!(included, 31395, "positional projection cannot be used with exclusion, at {array}");
-        if self.element {
-            return Err(Error::new(Kind::Location(31256), POSITION_AND_ELEMENT));
-        }
+        ensure!(!self.element, 31256, "{POSITION_AND_ELEMENT}");
         if std::mem::replace(&mut self.positional, true) {
             bail!(31276, "Cannot specify more than one positional projection per query.");
         }
@@ -619,9 +615,7 @@ impl<'p> Parser<'p> {
             }
             (1, _, Some(argument @ Json::Object(_))) => {
                 ensure!(!path.contains('.'), 31275, "Cannot use $elemMatch projection on a nested field");
-                if self.positional {
-                    return Err(Error::new(Kind::Location(31255), POSITION_AND_ELEMENT));
-                }
+                ensure!(!self.positional, 31255, "{POSITION_AND_ELEMENT}");
                 self.element = true;
                 self.fallback.get_or_insert(Mode::Include);
                 self.add(path, Node::Element(ElementCondition::parse(argument, self.environment)?))
@@ -678,13 +672,13 @@ fn misplaced_position() -> Error {
     error!(31394, "Positional projection may only be used at the end of a path, and once in it, for example: a.b.$")
 }
 
-/// The name of an operator that stands alone and is no value of an extended type.
+/// The name of a single operator; None for several fields and for a value of an extended type.
 fn single_operator(fields: &Map<String, Json>) -> Option<&str> {
     let name = fields.keys().next().filter(|name| fields.len() == 1 && name.starts_with('$'))?;
     is_plain(fields).then_some(name.as_str())
 }
 
-/// True for an object that is not a value of an extended type, well-formed or not.
+/// True for an object without the name of an extended type.
 fn is_plain(fields: &Map<String, Json>) -> bool {
     matches!(ext_json::extended_value(fields), Ok(None))
 }
@@ -694,7 +688,7 @@ fn is_document(fields: &Map<String, Json>) -> bool {
     !fields.keys().any(|name| name.starts_with('$'))
 }
 
-/// True for `$elemMatch`, and for a `$slice` of numbers; with other arguments it is an expression.
+/// True for `$elemMatch`, and for `$slice` with numbers; `$slice` with other arguments is an expression.
 fn is_find_operator(fields: &Map<String, Json>) -> bool {
     let number = |json: &Json| matches!(ext_json::from_json(json), Ok(Value::Number(_)));
     match fields.get("$slice") {

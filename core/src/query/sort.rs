@@ -1,7 +1,7 @@
-//! Sort specifications, and the key that a document sorts by.
+//! Sort specifications, and the sort keys of documents.
 //!
-//! The key is the concatenation of its fields' encodings, which are prefix-free: the first difference lies inside one
-//! field, where inverting every byte turns the order round.
+//! The key is the concatenation of its fields' encodings, which are prefix-free: the first difference lies inside one field. Inverting
+//! every byte of a field reverses its order.
 
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::direction::is_descending;
@@ -32,17 +32,16 @@ const MAX_FIELDS: usize = 32;
 pub(crate) const EMPTY_ARRAY: u8 = 0x18;
 
 impl Sort {
-    /// Parses `{"sent": -1}`; `{}` keeps documents as they come.
+    /// Parses a specification such as `{"sent": -1}`; `{}` does not sort.
     ///
     /// # Errors
-    /// `Location15974` for a direction that is no number, `Location15975` for one other than 1 and -1, `BadValue` for more
-    /// than 32 fields, those of field paths,
-    /// `NotImplemented` for `{"$meta": …}` and `$natural`.
+    /// `Location15974` for a direction that is not a number, `Location15975` for one other than 1 and -1, `BadValue` for more
+    /// than 32 fields, those of field paths, `NotImplemented` for `{"$meta": …}` and `$natural`.
     pub fn parse(json: &Json) -> Result<Sort> {
         Sort::parse_in(json, &Environment::default())
     }
 
-    /// Reads a sort on its way to a shard, in the environment it was given.
+    /// Reads a sort that a router has sent, with its environment.
     ///
     /// # Errors
     /// Those of [`Sort::parse`] and [`Environment::parse`].
@@ -68,9 +67,8 @@ impl Sort {
         Ok(Sort { fields: fields.collect::<Result<_>>()?, collator: environment.collator().cloned() })
     }
 
-    /// The document's sort key: comparing two bytewise is comparing the documents. Descending fields are inverted
-    /// byte by byte. An array sorts by its least element ascending, by its greatest descending; an empty one below
-    /// null. Missing counts as null.
+    /// The document's sort key: keys compare bytewise as the documents do. Descending fields are inverted byte by byte. An array
+    /// sorts by its least element ascending, by its greatest descending; an empty one below null. Missing counts as null.
     pub fn key_of(&self, document: RawObject<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         for (path, descending) in &self.fields {
@@ -83,8 +81,8 @@ impl Sort {
         key
     }
 
-    /// What the document sorts by in one field, as an index stores it: a descending field is not inverted. Empty if there is
-    /// no such field.
+    /// The part of the sort key for one field, as an index stores it: a descending field is not inverted. Empty if there is no such
+    /// field.
     pub fn field_key_of(&self, document: RawObject<'_>, field: usize) -> Vec<u8> {
         let mut key = Vec::new();
         if let Some((path, descending)) = self.fields.get(field) {
@@ -100,14 +98,14 @@ impl Sort {
     }
 }
 
-/// What a document can sort by in one field.
+/// A value by which a document may sort in one field.
 enum Candidate<'a> {
     Missing,
     EmptyArray,
     Value(RawValue<'a>),
 }
 
-/// The field of a key that is being chosen: `key[start..end]` is the best candidate so far.
+/// The field of a key whose value is being chosen: `key[start..end]` is the best candidate so far.
 struct Field<'k> {
     key: &'k mut Vec<u8>,
     start: usize,
@@ -137,8 +135,8 @@ impl Field<'_> {
     }
 }
 
-/// Calls `offer` with what a path reaches, as MongoDB makes index keys of it: at least once, with the elements of an
-/// array at the end, and with each element of an array on the way, unless a numeric component names one.
+/// Calls `offer` with the values at a path, as MongoDB does for index keys: at least once, with the elements of an array at the end,
+/// and for each element of an array on the path, unless a numeric component names one.
 fn visit<'a>(object: RawObject<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) {
     let (head, rest) = path::split(path);
     match object.get(head) {

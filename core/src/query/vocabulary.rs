@@ -1,4 +1,4 @@
-//! The names that the language's tables have, for documentation, tests and fuzzers: nobody needs to list them again.
+//! The names in the language's tables, for documentation, tests and fuzzers, so that no other list is needed.
 
 use super::accumulator::ACCUMULATORS;
 use super::stage::STAGES;
@@ -6,7 +6,7 @@ use super::{expression, filter, update};
 use crate::values::document::ext_json;
 use std::collections::BTreeSet;
 
-/// What means something within the arguments of others: no table has it.
+/// Names with a meaning inside the arguments of operators, which are in no table.
 const PARTS: &[&str] = &["$each", "$position", "$sort", "$natural", "$meta", "$ref", "$id", "$db", "$scope"];
 
 /// The operators of filters.
@@ -34,7 +34,7 @@ pub fn stages() -> impl Iterator<Item = (&'static str, bool)> {
     STAGES.iter().filter(|stage| stage.for_clients).map(|stage| (stage.name, stage.in_updates))
 }
 
-/// Every name that means something, those of values of extended types and of parts of arguments included; each once.
+/// All names with a meaning, also those of extended types and inside arguments, each once.
 pub fn names() -> BTreeSet<&'static str> {
     let stages = stages().map(|(name, _)| name);
     let operators = filter_operators().chain(update_operators()).chain(expression_operators());

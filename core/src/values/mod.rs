@@ -1,9 +1,8 @@
-//! What documents and keys are: jsonb's bytes, the order of values, the order-preserving encoding of keys.
+//! Documents and keys: jsonb's bytes, the order of values, the order-preserving encoding of keys.
 //!
-//! * [`document`] reads and writes them, [`path`] finds values in them.
-//! * [`collation`] compares strings; [`order`] is the comparison order over all types; [`view`] lets it look at stored and owned
-//!   values alike.
-//! * [`key`] is the encoding whose order as bytes is that order.
+//! * [`document`] reads and writes documents, [`path`] finds values in them.
+//! * [`collation`] compares strings; [`order`] is the order of all types; [`view`] is the common form of stored and owned values.
+//! * [`key`] encodes values into bytes that compare in this order.
 
 pub mod document;
 pub(crate) mod path;

@@ -1,9 +1,8 @@
-//! The comparison order over all types: MinKey < null < numbers < strings < object < array < binary < ObjectId <
-//! boolean < date < timestamp < regex < dbPointer < code < code with scope < MaxKey.
+//! The order of all types: MinKey < null < numbers < strings < object < array < binary < ObjectId < boolean < date < timestamp <
+//! regex < dbPointer < code < code with scope < MaxKey.
 //!
-//! Within objects fields are compared one after the other in jsonb's order, each by class, then name, then value; of
-//! two that agree as far as the shorter goes, the shorter is less. Undefined, null and missing are equal; so are a
-//! symbol and its string.
+//! Fields of objects are compared in jsonb's order, each by class, then name, then value; an object that is a prefix of another is
+//! less. Undefined, null and missing are equal; so are a symbol and its string.
 
 use super::collation::Collator;
 use super::document::element::Element;
@@ -28,7 +27,7 @@ pub(crate) fn compare_elements_with(a: &Element<'_>, b: &Element<'_>, strings: S
     compare(&View::of_element(a), &View::of_element(b), MAX_RECURSION, strings)
 }
 
-/// Compares a stored value with an owned one, without allocating for the stored one where that can be avoided.
+/// Compares a stored value with an owned one, without allocations for strings and numbers.
 #[inline]
 pub fn compare_raw(a: RawValue<'_>, b: &Value) -> Ordering {
     match (a, b) {
@@ -56,7 +55,7 @@ pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>)
     compare_views(&View::of_element(&Element::of(a)), &View::of_value(b), strings)
 }
 
-/// What lies deeper than `levels`, deeper than any document, is taken as equal.
+/// Values nested deeper than `levels`, which is more than in any document, count as equal.
 fn compare(a: &View<'_>, b: &View<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
     match (a, b) {
         (View::Number(a), View::Number(b)) => number::compare(a, b),
@@ -106,7 +105,7 @@ fn compare_items(a: Items<'_>, b: Items<'_>, levels: usize, strings: Strings<'_>
     compare_sequences(&mut a.iter(), &mut b.iter(), |a, b| with_views(a, b, |a, b| compare(a, b, levels - 1, strings)))
 }
 
-/// The order of the first pair that differs; of two that agree as far as the shorter goes, the shorter is less.
+/// Compares sequences lexicographically.
 fn compare_sequences<A, B>(
     a: &mut dyn Iterator<Item = A>,
     b: &mut dyn Iterator<Item = B>,

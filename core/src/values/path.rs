@@ -1,9 +1,9 @@
 //! Dotted paths over documents.
 //!
-//! A path is kept as text and cut at its dots while walking: that costs no allocation, and a document's depth, not the
-//! path's length, bounds every walk.
+//! A path is stored as text and split at its dots during a walk, without allocations. The document's depth bounds every walk, not
+//! the path's length.
 //!
-//! INVARIANT: a walk never looks inside an extended value (`{"$date": …}`); for every walk that is a scalar.
+//! INVARIANT: a walk never enters an extended value (`{"$date": …}`): it counts as a scalar.
 
 use crate::budget;
 use crate::error::{Error, Kind, Result};
@@ -32,7 +32,7 @@ pub(crate) fn array_index(component: &str) -> Option<usize> {
 /// The embedded document that a value is; None for anything else, extended values included.
 pub(crate) fn embedded(value: RawValue<'_>) -> Option<RawObject<'_>> {
     let RawValue::Object(object) = value else { return None };
-    // Every name in an extended value starts with `$`, so the first tells nearly always.
+    // All names in an extended value start with `$`, so the first one decides in nearly all cases.
     let suspicious = object.iter().next().is_some_and(|(name, _)| name.starts_with('$'));
     if suspicious && !matches!(Element::of(value), Element::Object(_)) { None } else { Some(object) }
 }
@@ -42,8 +42,7 @@ pub(crate) fn is_below(path: &str, ancestor: &str) -> bool {
     path.strip_prefix(ancestor).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// The value at a path that leads through embedded documents only; an array that stands in the way is the value.
-/// None if missing.
+/// The value at a path through embedded documents only; an array on the path is returned itself. None if missing.
 pub(crate) fn resolve<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
     let (head, rest) = split(path);
     let value = object.get(head)?;
@@ -53,15 +52,12 @@ pub(crate) fn resolve<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<
     }
 }
 
-/// The value at a path that leads through embedded documents and named positions of arrays. None if missing.
+/// The value at a path through embedded documents and named positions of arrays. None if missing.
 pub(crate) fn at<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
-    path.split('.').try_fold(RawValue::Object(object), |value, name| match value {
-        RawValue::Array(array) => array.get(array_index(name)?),
-        value => embedded(value)?.get(name),
-    })
+    inside(RawValue::Object(object), path)
 }
 
-/// Where a path starts: a document, or an array taken as one whose names are its positions.
+/// The start of a path: a document, or an array, whose positions are its names.
 #[derive(Clone, Copy)]
 pub(crate) enum Base<'a> {
     Object(RawObject<'a>),
@@ -80,19 +76,19 @@ impl<'a> Base<'a> {
     }
 }
 
-/// What an array at the end of a path gives.
+/// The values of an array at the end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AtEnd {
-    /// its elements, and then itself
+    /// its elements, and then the array itself
     Elements,
-    /// itself
+    /// the array itself
     Whole,
 }
 
-/// True if `test` accepts one of the values that a query's path reaches, as MongoDB's `BSONElementIterator` yields
-/// them: arrays on the way are searched (elements that are documents, and the position a numeric component names), an
-/// array at the end gives what `at_end` says. `None` stands for missing. An array in the way that holds nothing the
-/// path could enter yields nothing at all, not even `None`.
+/// True if `test` accepts one of the values at a query's path, as MongoDB's `BSONElementIterator` yields them. In arrays on the path
+/// the elements that are documents are searched, and the position that a numeric component names; an array at the end yields
+/// what `at_end` says. `None` stands for a missing value. An array on the path without such elements yields nothing, not even
+/// `None`.
 pub(crate) fn any<'a>(base: Base<'a>, path: &str, at_end: AtEnd, test: &impl Fn(Option<RawValue<'a>>) -> bool) -> bool {
     let (head, rest) = split(path);
     match (base.get(head), rest) {
@@ -106,8 +102,8 @@ pub(crate) fn any<'a>(base: Base<'a>, path: &str, at_end: AtEnd, test: &impl Fn(
     }
 }
 
-/// As [`any`], and by which element of the outermost array on the way: None if nothing is accepted, Some(None) if what is
-/// accepted lies in no array, or at a position that the path names itself.
+/// As [`any`], but returns the position in the outermost array on the path: None if nothing is accepted, Some(None) if the accepted
+/// value lies in no array, or at a position that the path names.
 pub(crate) fn position<'a>(
     base: Base<'a>,
     path: &str,
@@ -134,18 +130,21 @@ pub(crate) fn position<'a>(
     }
 }
 
-/// The value at a path that leads through embedded documents, and positions of arrays that it names. None if missing.
+/// As [`at`], from any start.
 pub(crate) fn end<'a>(base: Base<'a>, path: &str) -> Option<RawValue<'a>> {
     let (head, rest) = split(path);
     let value = base.get(head)?;
-    match (rest, value) {
-        (None, value) => Some(value),
-        (Some(rest), RawValue::Array(array)) => end(Base::Array(array), rest),
-        (Some(rest), value) => end(Base::Object(embedded(value)?), rest),
-    }
+    rest.map_or(Some(value), |rest| inside(value, rest))
 }
 
-/// An array's elements, each a step.
+fn inside<'a>(value: RawValue<'a>, path: &str) -> Option<RawValue<'a>> {
+    path.split('.').try_fold(value, |value, name| match value {
+        RawValue::Array(array) => array.get(array_index(name)?),
+        value => embedded(value)?.get(name),
+    })
+}
+
+/// An array's elements, each counted as a step.
 fn counted(array: RawArray<'_>) -> impl Iterator<Item = RawValue<'_>> {
     array.iter().inspect(|_| budget::step())
 }
@@ -182,8 +181,8 @@ fn any_in_array<'a>(
 /// Checks a path of a projection or of a sort specification.
 ///
 /// # Errors
-/// MongoDB's for its `FieldPath`: an empty path or component, one that starts with `$`, `Overflow` for more components
-/// than a document is deep.
+/// Those of MongoDB's `FieldPath`: for an empty path or component, a component that starts with `$`, `Overflow` for more components
+/// than a document's greatest depth.
 pub(crate) fn check_field_path(path: &str) -> Result<()> {
     let error = |kind, message: &str| Err(Error::new(kind, message));
     if path.is_empty() {

@@ -1,7 +1,7 @@
-//! One borrowed view over stored and owned values, so that comparison and key encoding are written once for both.
+//! A common, borrowed view of stored and owned values, so that comparison and key encoding are written once for both.
 //!
-//! Values that compare equal look alike here: undefined is null, a symbol is its string, and an owned object's fields
-//! come in the order that jsonb stores them in.
+//! Values that compare equal have the same view: undefined is null, a symbol is its string, and an owned object's fields have
+//! jsonb's order.
 
 use super::document::element::Element;
 use super::document::number::Number;
@@ -42,7 +42,7 @@ pub(crate) enum Items<'a> {
     Owned(&'a [Value]),
 }
 
-/// A child that is yet to be looked at.
+/// A child that is not classified yet.
 pub(crate) enum Child<'a> {
     Stored(RawValue<'a>),
     Owned(&'a Value),
@@ -159,7 +159,7 @@ impl Child<'_> {
     }
 }
 
-/// The class that values are compared within (type bracketing): values of different classes never match a range.
+/// The class of a value (type bracketing): a range matches only values of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 #[allow(missing_docs)]

@@ -1,13 +1,13 @@
 //! `min` and `max` of a find: a range of an index's keys.
 //!
-//! Keys are compared field by field, each in its direction of the index. RULE: a document lies in the range if one of its keys
-//! does, of which an array makes as many as it has elements. Values that are too long for an index are not cut here, so what
-//! the index says ([`wanted_within`](IndexKeys::wanted_within)) only narrows the search, and the document decides
+//! Keys are compared field by field, each in its direction of the index. RULE: a document lies in the range if one of its keys does;
+//! an array yields a key for each element. Values that are too long for an index are not truncated here. So the index
+//! ([`wanted_within`](IndexKeys::wanted_within)) only narrows the search, and the document decides
 //! ([`first_key_within`](IndexKeys::first_key_within)).
 
 use super::columns::APART;
 use super::keys::IndexKeys;
-use crate::error::{Error, Kind, Result, bail};
+use crate::error::{Kind, Result, bail, error};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 /// One end of a range: a value for each field.
 type Corner = Vec<(String, Value)>;
 
-/// `min` and `max` as they are given, one of them at least.
+/// `min` and `max`, of which at least one is given.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     min: Option<Corner>,
@@ -26,10 +26,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Parses `min`, which is included, and `max`, which is not. `{}` is none.
+    /// Parses `min`, which is included, and `max`, which is excluded. `{}` is no bound.
     ///
     /// # Errors
-    /// `TypeMismatch` for what is no object, `Location51176` for different fields, those of values.
+    /// `TypeMismatch` for another type than an object, `Location51176` for different fields, those of values.
     pub fn parse(min: Option<&Json>, max: Option<&Json>) -> Result<Option<Bounds>> {
         let (min, max) = (corner("min", min)?, corner("max", max)?);
         if let (Some(min), Some(max)) = (&min, &max)
@@ -43,8 +43,8 @@ impl Bounds {
     /// The range of an index's keys, where strings compare under `collator`.
     ///
     /// # Errors
-    /// `Location51174` if the fields are not the index's or strings compare otherwise there, and for a hashed or wildcard
-    /// index; `Location51175` if the range is empty.
+    /// `Location51174` if the fields or the collation of strings differ from the index's, and for a hashed or wildcard index;
+    /// `Location51175` if the range is empty.
     pub fn span(&self, keys: &IndexKeys, collator: Option<&Collator>) -> Result<Span> {
         let fits = |corner: &Corner| {
             let paths = corner.iter().map(|(path, _)| path).eq(keys.fields.iter().map(|(path, _)| path));
@@ -53,8 +53,7 @@ impl Bounds {
         };
         let both = [&self.min, &self.max];
         if keys.hashed.is_some() || keys.wildcard.is_some() || !both.into_iter().flatten().all(fits) {
-            let message = "The index chosen is not compatible with min/max";
-            return Err(Error::new(Kind::Location(51174), message).with_hint(
+            return Err(error!(51174, "The index chosen is not compatible with min/max").with_hint(
                 "Give a value for each field of the hinted index, in its order, under its collation. It cannot be a hashed or a \
                  wildcard index.",
             ));
@@ -88,17 +87,17 @@ fn corner(name: &str, json: Option<&Json>) -> Result<Option<Corner>> {
     Ok((!values.is_empty()).then_some(values))
 }
 
-/// True if how a value compares depends on the collation.
+/// True if the comparison of the value depends on the collation.
 fn has_strings(value: &Value) -> bool {
     matches!(value, Value::String(_) | Value::Object(_) | Value::Array(_))
 }
 
-/// A range of an index's keys: for each end the encodings of its fields.
+/// A range of an index's keys, with the encodings of the fields at each end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     /// the first key; None: from the first of the index
     pub min: Option<Vec<Vec<u8>>>,
-    /// the first key behind; None: to the last of the index
+    /// the first key after the range; None: to the last of the index
     pub max: Option<Vec<Vec<u8>>>,
 }
 
@@ -109,7 +108,7 @@ impl Span {
         (self.min.as_ref().map(joined).unwrap_or_default(), self.max.as_ref().map_or_else(|| APART.to_vec(), joined))
     }
 
-    /// How many fields have the same value at both ends.
+    /// The number of leading fields with the same value at both ends.
     pub fn fixed(&self) -> usize {
         let (Some(min), Some(max)) = (&self.min, &self.max) else { return 0 };
         min.iter().zip(max).take_while(|(min, max)| min == max).count()
@@ -117,7 +116,7 @@ impl Span {
 }
 
 impl IndexKeys {
-    /// A whole key, such that the bytes are in the index's order: descending fields are inverted.
+    /// A whole key as bytes in the index's order: descending fields are inverted.
     pub(super) fn ordered<'v>(&self, values: impl Iterator<Item = &'v [u8]>) -> Vec<u8> {
         let mut key = Vec::new();
         for (value, (_, descending)) in values.zip(&self.fields) {
@@ -126,8 +125,8 @@ impl IndexKeys {
         key
     }
 
-    /// The first of the document's keys that is in the range whose ends [`Span::ends`] gives: such that the bytes are in the
-    /// index's order, and its fields. One that the index would refuse has none.
+    /// The first of the document's keys in the range with these ends ([`Span::ends`]), as bytes in the index's order, with its fields.
+    /// None also for a document that the index refuses.
     pub fn first_key_within(&self, document: RawObject<'_>, lo: &[u8], hi: &[u8]) -> Option<(Vec<u8>, Vec<Vec<u8>>)> {
         let keys = self.whole_keys(document).unwrap_or_default().into_iter();
         let ordered = keys.map(|fields| (self.ordered(fields.iter().map(Vec::as_slice)), fields));

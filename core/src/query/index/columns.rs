@@ -1,4 +1,4 @@
-//! What the b-tree of an index stores of a document: the keys of its columns, and what these leave open of the values.
+//! The columns of an index's b-tree: the keys of a document's values, and the type information that keys lack.
 
 use super::keys::IndexKeys;
 use super::types::{self, Codes, MISSING_BELOW, PLAIN, PRESENT_NULL, UNDEFINED};
@@ -10,11 +10,11 @@ use crate::values::document::write;
 use crate::values::key::encode::{decode, encode_hash, encode_under, hash_encoded};
 use crate::values::path;
 
-/// Stands in every column of the b-tree for a document whose keys are entries: above every key.
+/// The value of every column of the b-tree for a document whose keys are entries; above every key.
 pub const APART: &[u8] = &[0xFF];
 
 impl IndexKeys {
-    /// True if the document's keys are entries: there is an array on one of the paths, or a value that is too long.
+    /// True if the document's keys are entries: it has an array on one of the paths, or a value that is too long.
     pub fn is_apart(&self, document: RawObject<'_>) -> bool {
         self.hashed.is_none()
             && self
@@ -23,26 +23,26 @@ impl IndexKeys {
                 .any(|(path, _)| path::resolve(document, path).is_some_and(|value| self.sets_apart(value)))
     }
 
-    /// True if a document with that value at one of the paths stands apart.
+    /// True if the keys of a document with this value at one of the paths are entries.
     pub(super) fn sets_apart(&self, value: RawValue<'_>) -> bool {
         match value {
             // No number is long.
             RawValue::Null | RawValue::Bool(_) | RawValue::Number(_) => false,
             RawValue::Array(_) => true,
-            // No byte of a string makes more than two of its encoding, unless it is that under a collation.
+            // Without a collation, a byte of a string takes at most two bytes of the encoding.
             RawValue::String(text) if self.collation.is_none() && 2 * text.len() + 2 < self.column_limit() => false,
             value => self.stored_bytes(value) >= self.column_limit(),
         }
     }
 
-    /// How much a value takes in the b-tree: its key, and what that leaves open of it.
+    /// The size of a value in the b-tree: its key and its types.
     fn stored_bytes(&self, value: RawValue<'_>) -> usize {
         let mut codes = Vec::new();
         types::of_value(&Element::of(value), &mut codes);
         self.encoded(value).len() + codes.len()
     }
 
-    /// What one column of the b-tree stores of a document.
+    /// The key of a document in one column of the b-tree.
     pub fn key(&self, document: RawObject<'_>, column: usize) -> Vec<u8> {
         if self.is_apart(document) { APART.to_vec() } else { self.value_key(document, column) }
     }
@@ -57,7 +57,7 @@ impl IndexKeys {
         }
     }
 
-    /// Refuses a document that a hashed index does not take.
+    /// Refuses a document that a hashed index cannot hold.
     ///
     /// # Errors
     /// `Location16766` for an array on one of the paths.
@@ -78,7 +78,7 @@ impl IndexKeys {
         key
     }
 
-    /// True if the b-tree alone gives the indexed values, of all documents whose keys are not [`APART`].
+    /// True if the indexed values can be restored from the b-tree alone, for all documents whose keys are not [`APART`].
     pub fn has_types(&self) -> bool {
         self.has_tree() && self.hashed.is_none() && self.collation.is_none()
     }
@@ -104,15 +104,15 @@ impl IndexKeys {
         codes
     }
 
-    /// The document that keys and types were made of, as far as they tell, in jsonb.
+    /// Restores the indexed fields of a document from its keys and types, as jsonb.
     ///
     /// # Errors
-    /// `BadValue` for what is no such keys, also for those of a document that stands apart.
+    /// `BadValue` for other bytes, and for the keys of a document whose keys are entries.
     pub fn restored<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
         let malformed = || error!(Kind::BadValue, "these are not the keys of a document");
         let mut codes = Codes(types);
         let mut fields = Vec::new();
-        let mut told = 0;
+        let mut restored = 0;
         for ((path, _), key) in self.fields.iter().zip(keys) {
             let (mut value, rest) = decode(key)?;
             if !rest.is_empty() {
@@ -126,21 +126,21 @@ impl IndexKeys {
                 _ => {
                     types::retype(&mut value, &mut codes).ok_or_else(malformed)?;
                     types::put(&mut fields, path, usize::MAX, Some(value));
-                    told += 1;
+                    restored += 1;
                     continue;
                 }
             }
             codes.next();
-            told += 1;
+            restored += 1;
         }
-        if told < self.fields.len() {
+        if restored < self.fields.len() {
             return Err(malformed());
         }
         write::value(&Value::Object(fields))
     }
 }
 
-/// What a hashed field stores instead of a value's encoding.
+/// The key of a hashed field: the hash instead of the value's encoding.
 pub(super) fn hash_of(encoding: &[u8]) -> Vec<u8> {
     let mut key = Vec::new();
     encode_hash(hash_encoded(encoding), &mut key);

@@ -1,32 +1,32 @@
-//! Ranges of whole keys, as entries have them: made of what is demanded of one column after the other.
+//! Composes ranges of whole keys of entries from the demands on one column after the other.
 
 use super::keys::IndexKeys;
 use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
 
-/// More ranges of entries than this are widened.
+/// Largest number of ranges of entries; more are widened.
 const MAX_RANGES: usize = 1000;
 
-/// The keys that meet what is demanded so far.
+/// The keys that satisfy the demands so far.
 #[derive(Clone)]
 pub(super) struct Composed {
-    /// what they begin with, while only single values have been demanded
+    /// the beginnings of the keys, while all demands are single values
     starts: Vec<Vec<u8>>,
-    /// since something else was demanded: all that there is to say
+    /// the final ranges, once a demand is not a single value
     ended: Option<KeyRanges>,
-    /// of how many columns something is demanded
+    /// the number of columns with a demand
     pub(super) depth: usize,
-    /// of how many of these, single values
+    /// the number of columns with single values
     pub(super) equal: usize,
 }
 
 impl Composed {
-    /// Nothing is demanded.
+    /// All keys: no demands.
     pub(super) fn of_all() -> Self {
         Self { starts: vec![Vec::new()], ended: None, depth: 0, equal: 0 }
     }
 
-    /// The next column's value lies in the ranges; false if nothing can be demanded of the column after it.
+    /// Demands that the next column's value lies in the ranges; false if no demand on the column after it can be added.
     pub(super) fn demand(&mut self, index: &IndexKeys, of: &KeyRanges) -> bool {
         if self.ended.is_some() || of.is_all() {
             return false;
@@ -57,12 +57,12 @@ impl Composed {
         false
     }
 
-    /// What follows in every key, in front of the next column's value.
+    /// Appends bytes to all keys, before the next column's value.
     pub(super) fn append(&mut self, bytes: &[u8]) {
         self.starts.iter_mut().for_each(|start| start.extend_from_slice(bytes));
     }
 
-    /// The next column's keys begin so.
+    /// Demands that the next column's keys begin with these bytes.
     pub(super) fn starting(&self, bytes: &[u8]) -> Self {
         let mut next = self.clone();
         next.append(bytes);
@@ -70,7 +70,7 @@ impl Composed {
         Self { ended: Some(ranges), depth: self.depth + 1, ..next }
     }
 
-    /// The keys of one or the other.
+    /// The union of the keys.
     pub(super) fn or(&self, other: &Self, index: &IndexKeys) -> Self {
         let (one, two) = (self.ranges(index), other.ranges(index));
         let both = KeyRanges::new([one.as_slice(), two.as_slice()].concat());
@@ -91,12 +91,12 @@ impl Composed {
     }
 }
 
-/// The keys that begin so.
+/// The keys that begin with these bytes.
 fn beginning(start: &[u8]) -> KeyRange {
     KeyRange { lo: start.to_vec(), hi: prefix_successor(start) }
 }
 
-/// The keys that start with the prefix and go on with an encoding in the range.
+/// The keys that consist of the prefix and an encoding in the range, with or without further columns.
 fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
     if let Some(point) = range.as_point() {
         return beginning(&[prefix, point].concat());
@@ -104,7 +104,8 @@ fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
     if index.collation.is_none() {
         return range.under(prefix);
     }
-    // Where a value ends cannot be told; a range that ends right behind one is taken to end behind all that go on from it.
+    // Under a collation the end of a value cannot be found. A range that ends directly after a value is widened to end after all keys
+    // that continue it.
     let end = |hi: &Vec<u8>| match hi.split_last() {
         Some((0, value)) => prefix_successor(&[prefix, value].concat()),
         _ => Some([prefix, hi].concat()),
@@ -112,7 +113,7 @@ fn below(index: &IndexKeys, prefix: &[u8], range: &KeyRange) -> KeyRange {
     KeyRange { lo: [prefix, &range.lo].concat(), hi: range.hi.as_ref().map_or_else(|| prefix_successor(prefix), end) }
 }
 
-/// The range of cut keys that covers the keys of a range.
+/// The range of truncated keys that covers the keys of a range.
 pub(super) fn cut(range: &KeyRange, limit: usize) -> KeyRange {
     if let Some(point) = range.as_point() {
         return KeyRange::point(&point[..point.len().min(limit)]);

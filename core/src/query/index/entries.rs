@@ -1,13 +1,13 @@
-//! The keys that an index has of a document with arrays on its paths: one for each element, as MongoDB makes them.
+//! The entries of a document with arrays on the index's paths: one key for each element, as in MongoDB.
 //!
-//! A key is the concatenation of the columns' encodings, in the index's order, all ascending; where a value is cut, its
-//! key ends. In front is a [`Tag`], which says on which paths the array lies, as all conditions on the others must be met
-//! by the same value. Elements of one array give the columns that lead into it their values together, so an array makes as many
-//! keys as it has elements; two arrays side by side are refused.
+//! A key is the concatenation of the columns' encodings, in the index's order, all ascending; it ends at a truncated value. It
+//! begins with a [`Tag`], which tells the paths of the array, since the same value must satisfy all conditions on the other paths.
+//! An element of an array determines the values of all columns whose paths lead into the array, so an array yields as many keys as
+//! it has elements. Two parallel arrays are refused.
 //!
-//! RULE: for each column, the values over all keys contain every value that a filter's test of that path is given, but that
-//! of an array as a whole, as [`path::any`](crate::values::path::any) walks; a document whose path leads nowhere has null. Columns
-//! that lead through no common array have every combination of their values.
+//! RULE: for each column, the keys contain every value that a filter tests at the path ([`path::any`](crate::values::path::any)),
+//! except an array itself; a document without a value at the path has null. Columns without a common array have all combinations
+//! of their values.
 
 use super::keys::IndexKeys;
 use crate::error::{Error, Kind, Result, error};
@@ -17,12 +17,12 @@ use crate::values::document::value::Value;
 use crate::values::key::encode::encode_value;
 use crate::values::path;
 
-/// How far a column has come on its path.
+/// The progress of a column along its path.
 #[derive(Clone)]
 enum Column<'a> {
-    /// at its end: what is there, encoded
+    /// at the end: the encoded value
     Value(Vec<u8>),
-    /// at an array, with the path that is left
+    /// at an array, with the rest of the path
     Array(RawArray<'a>, Option<&'a str>),
 }
 
@@ -33,7 +33,7 @@ impl<'a> Column<'a> {
         Column::Value(key)
     }
 
-    /// Goes on through embedded documents.
+    /// Follows the path through embedded documents.
     fn walk(index: &IndexKeys, value: RawValue<'a>, rest: Option<&'a str>) -> Self {
         match (value, rest) {
             (RawValue::Array(array), rest) => Column::Array(array, rest),
@@ -49,34 +49,34 @@ impl<'a> Column<'a> {
         object.get(head).map_or_else(Column::null, |value| Column::walk(index, value, rest))
     }
 
-    /// The encoding, once no column is at an array any more.
+    /// The encoding. All arrays are expanded before.
     fn value(&self) -> &[u8] {
-        let Column::Value(value) = self else { unreachable!("no column is at an array any more") };
+        let Column::Value(value) = self else { unreachable!("all arrays are expanded") };
         value
     }
 
-    /// What an element gives the column; None if the path does not go on there.
+    /// The column's state in an element; None if the path does not lead into it.
     fn element(index: &IndexKeys, element: RawValue<'a>, rest: Option<&'a str>) -> Option<Self> {
         match (element, rest) {
             (element, None) => Some(Column::Value(index.encoded(element))),
-            // As a document whose names are positions it lacks the field.
+            // An array counts as a document whose names are positions, so it lacks the field.
             (RawValue::Array(_), Some(_)) => Some(Column::null()),
             (element, Some(rest)) => path::embedded(element).map(|inner| Column::enter(index, inner, rest)),
         }
     }
 }
 
-/// Begins an entry.
+/// The beginning of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tag {
-    /// the document has no array on the index's paths, but a value that is too long
+    /// the document has a value that is too long, and no array on the index's paths
     NoArray,
-    /// it has an array on the paths that begin as this column's does, which is the first of them
+    /// it has an array on the paths that begin with the same name as this column's, which is the first of them
     ArrayAt(usize),
 }
 
 impl Tag {
-    /// Below what stands for the end of all keys.
+    /// The tag as a byte, below [`APART`](super::APART).
     pub(super) fn byte(self) -> u8 {
         match self {
             Tag::NoArray => 0,
@@ -86,7 +86,7 @@ impl Tag {
 }
 
 impl IndexKeys {
-    /// The first column whose path begins so.
+    /// The first column whose path begins with this name.
     pub(super) fn first_with_head(&self, head: &str) -> usize {
         self.fields.iter().position(|(path, _)| path::split(path).0 == head).unwrap_or(0)
     }
@@ -99,7 +99,7 @@ impl IndexKeys {
         }
     }
 
-    /// The document's keys, sorted, each once.
+    /// The document's entries, sorted, each once.
     ///
     /// # Errors
     /// `CannotIndexParallelArrays`.
@@ -120,7 +120,7 @@ impl IndexKeys {
         self.fields.iter().map(|(path, _)| Column::enter(self, document, path)).collect()
     }
 
-    /// The fields of each of the document's keys, whole; of no wildcard index.
+    /// The document's keys, each with its fields' untruncated encodings. The index is not a wildcard index.
     ///
     /// # Errors
     /// `CannotIndexParallelArrays`.
@@ -131,7 +131,7 @@ impl IndexKeys {
         Ok(keys)
     }
 
-    /// Adds what `join` makes of the columns of each key.
+    /// Expands the first array, recursively, and joins the columns of each key.
     fn expand<K>(
         &self,
         columns: Vec<Column<'_>>,
@@ -176,7 +176,7 @@ impl IndexKeys {
                 self.expand(next, join, entries)?;
             }
         }
-        // Positions that paths name.
+        // Paths may also name positions of the array.
         let heads = together.iter().filter_map(|(_, rest)| path::array_index(path::split((*rest)?).0));
         let mut positions: Vec<usize> = heads.collect();
         positions.sort_unstable();
@@ -201,7 +201,7 @@ impl IndexKeys {
         key
     }
 
-    /// Appends a column's encoding to an entry, cut if it is too long; false if it is, and so ends the entry.
+    /// Appends a column's encoding to an entry; false if it is truncated, which ends the entry.
     pub(super) fn push_column(&self, encoding: &[u8], entry: &mut Vec<u8>) -> bool {
         let limit = self.column_limit();
         entry.extend_from_slice(&encoding[..encoding.len().min(limit)]);

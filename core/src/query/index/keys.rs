@@ -1,7 +1,7 @@
-//! The keys of an index: which fields in which direction, hashed or as a wildcard, under which collation.
+//! The keys of an index: its fields, each with a direction, hashed or as a wildcard, and its collation.
 
 use super::wildcard::{MAX_PREFIX, Wildcard};
-use crate::error::{Error, Kind, Result, bail};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;
@@ -13,7 +13,7 @@ use crate::values::key::MAX_KEY_BYTES;
 use crate::values::path;
 use std::sync::Arc;
 
-/// MongoDB's kinds of index that are not here.
+/// MongoDB's kinds of index that are not supported.
 const KINDS: &[&str] = &["text", "2d", "2dsphere", "columnstore"];
 
 /// The most fields of an index, as in PostgreSQL and MongoDB.
@@ -27,15 +27,15 @@ pub(super) type Fields = [(String, bool)];
 pub struct IndexKeys {
     /// dotted path, and true for descending
     pub fields: Vec<(String, bool)>,
-    /// the position of the field of which the hash is stored
+    /// the position of the hashed field
     pub hashed: Option<usize>,
-    /// which paths it has, instead of that of the field that is a wildcard
+    /// the indexed paths, if a field is a wildcard
     pub wildcard: Option<Wildcard>,
-    /// what its strings are ordered by; None for their bytes
+    /// the collation of its strings; None for the order of bytes
     pub collation: Option<Arc<Collator>>,
 }
 
-/// What stands in place of a field's direction for its hash.
+/// The direction of a hashed field.
 const HASHED: &str = "hashed";
 /// The keys of an index, and the projection of a wildcard index, where it has one: see [`IndexKeys::definition`].
 const KEYS: &str = "$keys";
@@ -48,13 +48,10 @@ impl IndexKeys {
     /// `CannotCreateIndex` for an empty or malformed specification, `Location31303` for several hashed fields,
     /// `NotImplemented` for special kinds of index.
     pub fn parse(json: &serde_json::Value) -> Result<IndexKeys> {
-        let refuse = |message: String| Error::new(Kind::CannotCreateIndex, message);
         let serde_json::Value::Object(fields) = json else {
             bail!(Kind::TypeMismatch, "index keys must be an object, such as {{\"from\": 1}}")
         };
-        if fields.is_empty() {
-            return Err(refuse("index keys cannot be empty".to_owned()));
-        }
+        ensure!(!fields.is_empty(), Kind::CannotCreateIndex, "index keys cannot be empty");
         let mut hashed = Vec::new();
         let mut wildcard = None;
         for (at, (path, direction)) in fields.iter().enumerate() {
@@ -63,28 +60,28 @@ impl IndexKeys {
                 serde_json::Value::String(kind) if KINDS.contains(&kind.as_str()) => {
                     bail!(Kind::NotImplemented, "indexes of type \"{kind}\" are not supported yet")
                 }
-                serde_json::Value::String(kind) => return Err(refuse(format!("Unknown index plugin '{kind}'"))),
+                serde_json::Value::String(kind) => bail!(Kind::CannotCreateIndex, "Unknown index plugin '{kind}'"),
                 _ => {}
             }
             wildcard = wildcard.or(Wildcard::of_key(path));
             let named = Wildcard::prefix(path).unwrap_or(Some(path));
             if named.is_some_and(|path| path.is_empty() || path.split('.').any(str::is_empty)) {
-                return Err(refuse("index keys cannot contain an empty field".to_owned()));
+                bail!(Kind::CannotCreateIndex, "index keys cannot contain an empty field");
             }
             if named.is_some_and(|path| path.split('.').any(|part| part.starts_with('$'))) {
-                return Err(refuse(format!(
+                bail!(
+                    Kind::CannotCreateIndex,
                     "index key contains an illegal field name: field '{path}' starts with '$'"
-                )));
+                );
             }
         }
-        if fields.len() > MAX_FIELDS {
-            return Err(refuse(format!("index keys have {} fields, at most {MAX_FIELDS}", fields.len())));
-        }
+        let count = fields.len();
+        ensure!(count <= MAX_FIELDS, Kind::CannotCreateIndex, "index keys have {count} fields, at most {MAX_FIELDS}");
         if fields.keys().filter(|path| Wildcard::prefix(path).is_some()).count() > 1 {
             bail!(7246201, "wildcard indexes have one wildcard field: {json}");
         }
         if wildcard.is_some() && !hashed.is_empty() {
-            return Err(refuse(format!("Index type 'hashed' does not support wildcards: {json}")));
+            bail!(Kind::CannotCreateIndex, "Index type 'hashed' does not support wildcards: {json}");
         }
         if hashed.len() > 1 {
             let found = hashed.len();
@@ -94,23 +91,25 @@ impl IndexKeys {
             Value::String(kind) if kind == HASHED => Ok((path.clone(), false)),
             Value::Number(number) if number.to_f64() > 0.0 => Ok((path.clone(), false)),
             Value::Number(number) if number.to_f64() < 0.0 => Ok((path.clone(), true)),
-            _ => Err(refuse(format!(
+            _ => bail!(
+                Kind::CannotCreateIndex,
                 "bad index key pattern {json}: values in the index key pattern must be numbers above or below 0"
-            ))),
+            ),
         });
         let fields = fields.collect::<Result<_>>()?;
         Ok(IndexKeys { fields, hashed: hashed.first().copied(), wildcard, collation: None })
     }
 
-    /// The same keys with a `wildcardProjection`, which says what paths there are.
+    /// The same keys with a `wildcardProjection`, which chooses the indexed paths.
     ///
     /// # Errors
-    /// Those of [`Wildcard::parse`]; `BadValue` and `FailedToParse` where there can be none; `CannotCreateIndex` where there
-    /// must be one; `Location7246204` if the wildcard has one of the other fields.
+    /// Those of [`Wildcard::parse`]; `BadValue` and `FailedToParse` if the keys do not allow one; `CannotCreateIndex` if they require
+    /// one; `Location7246204` if the wildcard includes one of the other fields.
     pub fn projected(self, projection: Option<&serde_json::Value>) -> Result<IndexKeys> {
         let Some(wildcard) = &self.wildcard else {
             let message = "The field 'wildcardProjection' is only allowed in an 'wildcard' index";
-            return projection.map_or(Ok(self), |_| Err(Error::new(Kind::BadValue, message)));
+            ensure!(projection.is_none(), Kind::BadValue, "{message}");
+            return Ok(self);
         };
         let is_of_all = self.is_over_all_fields();
         let wildcard = match projection {
@@ -137,7 +136,7 @@ impl IndexKeys {
         self.fields.iter().any(|(path, _)| Wildcard::prefix(path) == Some(None))
     }
 
-    /// The fields in front of the wildcard and those behind it; all are in front of none.
+    /// The fields before the wildcard and those after it; without a wildcard, all and none.
     pub(super) fn around_wildcard(&self) -> (&Fields, &Fields) {
         let at = self.fields.iter().position(|(path, _)| Wildcard::prefix(path).is_some());
         at.map_or((&self.fields, &[]), |at| (&self.fields[..at], &self.fields[at + 1..]))
@@ -153,7 +152,7 @@ impl IndexKeys {
         IndexKeys { fields: vec![("_id".to_owned(), false)], hashed: None, wildcard: None, collation: None }
     }
 
-    /// The sort that is the index's order, and its text.
+    /// The sort in the index's order, and its text.
     pub fn order(&self) -> (Sort, String) {
         let directions = self.fields.iter().map(|(path, down)| (path.clone(), if *down { -1 } else { 1 }.into()));
         let text = serde_json::Value::Object(directions.collect()).to_string();
@@ -182,14 +181,14 @@ impl IndexKeys {
         IndexKeys { collation, ..self }
     }
 
-    /// What an index on a shard is made with, as text: the keys, the projection and the collation if there are such.
+    /// The definition of an index on a shard, as text: the keys, with projection and collation.
     pub fn definition(keys: &str, projection: Option<&str>, collation: Option<&Collator>) -> String {
         let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));
         let projected = projection.map(|projection| format!("{{\"{KEYS}\":{keys},\"{PROJECTION}\":{projection}}}"));
         envelope::wrap(projected.as_deref().unwrap_or(keys), environment.as_ref(), None)
     }
 
-    /// Parses what [`definition`](Self::definition) wrote.
+    /// Parses a text that [`definition`](Self::definition) wrote.
     ///
     /// # Errors
     /// As [`IndexKeys::parse`]; those of [`Environment::parse`].
@@ -209,13 +208,13 @@ impl IndexKeys {
         parts.collect::<Vec<_>>().join("_")
     }
 
-    /// Keys of a column are shorter, in bytes.
+    /// The length in bytes that the keys of a column stay below.
     pub(super) fn column_limit(&self) -> usize {
         let path = self.wildcard.as_ref().map_or(0, |_| MAX_PREFIX);
         ((MAX_KEY_BYTES - path) / self.fields.len()).min(1024)
     }
 
-    /// True if both documents have the same bytes wherever the index looks at them: all that it stores of them is the same.
+    /// True if both documents have the same bytes in all fields that the index reads, so that its keys are the same.
     pub fn sees_same(&self, one: RawObject<'_>, other: RawObject<'_>) -> bool {
         let is_same = |path: &str| one.has_same(other, path::split(path).0);
         let (front, behind) = self.around_wildcard();

@@ -1,16 +1,16 @@
-//! What an index stores of a document, and which of its keys a filter can want.
+//! The keys that an index stores for a document, and the keys that a filter searches for.
 //!
-//! An index is two of PostgreSQL's. A b-tree has a column for each field, with the key of its value: that is exact, and in
-//! the order that sorts ask for. But a document with an array anywhere on one of the index's paths, or with a value too
-//! long for a page of a b-tree, stands [`APART`](columns::APART) there, above every key; its keys, one for each element of the array, are
-//! [`entries`] of a second, inverted index, which holds such documents alone. A search looks in both ([`wanted`]), and the
-//! filter, run on what is found, decides. Equal keys can stand for different values (2 and 2.0). The last column of the
-//! b-tree tells them apart ([`types`]), so that a search that needs only indexed values does not read documents.
+//! An index consists of two PostgreSQL indexes. The b-tree has a column for each field with the key of its value, exact and in the
+//! order of sorts. A document with an array on one of the index's paths, or with a value too long for a page of a b-tree, is
+//! stored there as [`APART`](columns::APART), above every key. Its keys, one for each element of the array, are the [`entries`] of
+//! the second, inverted index, which holds only such documents. A search uses both indexes ([`wanted`]), and the filter is evaluated
+//! on the documents found. Equal keys can represent different values (2 and 2.0). The last column of the b-tree distinguishes them
+//! ([`types`]), so that a search for indexed values alone does not read documents.
 //!
-//! A unique index also has a third index, in which each key may occur in one document only: see [`unique`].
+//! A unique index also has a third index, in which each key occurs in at most one document: see [`unique`].
 //!
-//! Two kinds have one half alone. A hashed index has the b-tree: it takes no arrays, and cuts long values. A [`Wildcard`]
-//! index has entries of every document.
+//! Two kinds have only one of the indexes. A hashed index has the b-tree: it refuses arrays, and truncates long values. A [`Wildcard`]
+//! index has entries for all documents.
 
 mod types;
 mod wildcard;

@@ -1,4 +1,4 @@
-//! Which documents a partial or sparse index holds.
+//! The documents that a partial or sparse index holds.
 
 use super::keys::IndexKeys;
 use crate::error::{Kind, Result, bail};
@@ -7,12 +7,12 @@ use crate::query::environment::Environment;
 use crate::query::filter::Filter;
 use crate::values::collation::Collator;
 
-/// Which documents an index holds, where it does not hold all.
+/// The filter of the documents that an index holds.
 #[derive(Debug)]
 pub struct Partial {
-    /// the filter's text with its collation, always the same for the same filter
+    /// the filter's text with its collation, equal for equal filters
     pub text: String,
-    /// the filter's text as users know it
+    /// the filter's text for users
     pub expression: String,
     /// the filter
     pub filter: Filter,
@@ -22,7 +22,7 @@ impl Partial {
     /// Parses a `partialFilterExpression`, which compares strings under the index's collation.
     ///
     /// # Errors
-    /// `TypeMismatch`, `CannotCreateIndex` for what it may not say, and what the filter's parser refuses.
+    /// `TypeMismatch`, `CannotCreateIndex` for an unsupported filter, and those of [`Filter::parse`].
     pub fn parse(json: &serde_json::Value, collation: Option<&Collator>) -> Result<Partial> {
         if !json.is_object() {
             bail!(Kind::TypeMismatch, "The field 'partialFilterExpression' must be an object, not {json}");
@@ -37,7 +37,7 @@ impl Partial {
         Ok(Partial { text: envelope::wrap(&expression, environment.as_ref(), None), expression, filter })
     }
 
-    /// What a sparse index holds: documents that have at least one of its fields.
+    /// The filter of a sparse index: documents with at least one of its fields.
     pub fn sparse(keys: &IndexKeys) -> Partial {
         let exist = |(path, _): &(String, bool)| serde_json::json!({path: {"$exists": true}});
         let json = match keys.fields.as_slice() {

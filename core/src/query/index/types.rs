@@ -1,12 +1,12 @@
-//! What the keys of a b-tree leave open of a document's values, so that keys and this together are the values.
+//! The type information that the keys of a b-tree lack, so that both together determine the values.
 //!
-//! Values that compare equal have one key: 2, 2.0 and decimal 2.00; null and missing. A column behind the keys says which of
-//! them it was, by a code for each leaf of the values that leaves something open, in the order in which their encodings come.
-//! 0 is what is likely: `decode`'s reading of the key, and of a whole field's null that it is missing. Zeros at the end
-//! are left out, so the column is mostly empty.
+//! Values that compare equal have the same key: 2, 2.0 and decimal 2.00; null and missing. A column after the keys distinguishes them
+//! by a code for each ambiguous leaf of the values, in the order of the encodings. Code 0 is the most frequent case: the type that
+//! `decode` returns, and for a whole field with the key of null that it is missing. Trailing zeros are omitted, so the column is
+//! usually empty.
 //!
-//! RULE: for a document that does not stand apart, `IndexKeys::restored` of its keys and `IndexKeys::types` has at, and
-//! below, each of the index's paths what the document has there; and of what is around them the documents that lead there.
+//! RULE: for a document whose keys are not entries, `IndexKeys::restored` of its keys and `IndexKeys::types` equals the document at
+//! and below each of the index's paths, and has the documents that lead there.
 
 use crate::values::document::element::Element;
 use crate::values::document::number::{Decimal, Number};
@@ -14,21 +14,21 @@ use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::path;
 
-/// What the key says.
+/// The type that the key decodes to.
 pub(super) const PLAIN: u8 = 0;
-/// A double, of an integer's key.
+/// A double with the key of an integer.
 const DOUBLE: u8 = 1;
-/// A decimal; two bytes follow, how many of its digits stand behind the point.
+/// A decimal; two bytes follow, the number of its digits after the point.
 const DECIMAL: u8 = 2;
 /// A decimal that is not finite.
 const SPECIAL_DECIMAL: u8 = 3;
-/// A symbol, of a string's key.
+/// A symbol with the key of a string.
 const SYMBOL: u8 = 1;
-/// Null, of a key that whole fields have, too, if they are missing.
+/// Null as a whole field, whose key is also that of a missing field.
 pub(super) const PRESENT_NULL: u8 = 1;
-/// Added to the number of documents that lead to a missing field, if there are any.
+/// Added to the number of existing documents on the path of a missing field, unless it is 0.
 pub(super) const MISSING_BELOW: u8 = 1;
-/// Undefined, of null's key.
+/// Undefined with the key of null.
 pub(super) const UNDEFINED: u8 = u8::MAX;
 
 /// The code of a field that is missing.
@@ -49,7 +49,7 @@ pub(super) fn of_field(element: &Element<'_>, codes: &mut Vec<u8>) {
     }
 }
 
-/// Appends the codes of a value, and of what it contains.
+/// Appends the codes of a value and of the values inside.
 pub(super) fn of_value(element: &Element<'_>, codes: &mut Vec<u8>) {
     match element {
         Element::Null | Element::String(_) | Element::Number(Number::Int(_)) => codes.push(PLAIN),
@@ -82,7 +82,7 @@ pub(super) fn of_value(element: &Element<'_>, codes: &mut Vec<u8>) {
     }
 }
 
-/// Codes that are read; behind their end all are [`PLAIN`].
+/// Reads codes; after their end all are [`PLAIN`].
 pub(super) struct Codes<'a>(pub(super) &'a [u8]);
 
 impl Codes<'_> {
@@ -97,7 +97,7 @@ impl Codes<'_> {
     }
 }
 
-/// Makes of a key's reading the value that it was; None for codes that it cannot have.
+/// Restores the types in a decoded key; None for impossible codes.
 pub(super) fn retype(value: &mut Value, codes: &mut Codes<'_>) -> Option<()> {
     match value {
         Value::Null => match codes.next() {
@@ -133,7 +133,7 @@ fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
     })
 }
 
-/// Puts a value at a path, or as many of the documents that lead there as there are.
+/// Sets a value at a path; for a missing value creates the given number of documents on the path.
 pub(super) fn put(fields: &mut Vec<(String, Value)>, path: &str, documents: usize, value: Option<Value>) {
     let (name, rest) = path::split(path);
     let at = fields.iter().position(|(field, _)| field == name);

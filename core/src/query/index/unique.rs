@@ -1,9 +1,8 @@
-//! The keys that a unique index holds of a document, of which no other document may have one.
+//! The keys of a document in a unique index; no other document may have the same key.
 //!
-//! As those of [`entries`](super::entries) they are the columns' encodings one after the other, one key for each element of an
-//! array; but a document without arrays has its key here, too, and there is no tag in front: a value is taken whether it
-//! stands alone or in an array. All that matters is whether two are equal, so what is too long for a b-tree's page ends with
-//! a hash.
+//! As in [`entries`](super::entries), a key is the concatenation of the columns' encodings, and an array yields a key for each element.
+//! But documents without arrays have a key here, too, and there is no tag, since a value is unique whether it occurs alone or in
+//! an array. Keys are only tested for equality, so a key that is too long for a b-tree's page ends with a hash.
 
 use super::keys::IndexKeys;
 use crate::error::Result;
@@ -13,8 +12,8 @@ use crate::values::document::value::Value;
 use crate::values::key::encode::{decode, split_first};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// How many bytes of a key are held as they are. A longer one is cut here, and its hash follows: so it equals no key that is
-/// held whole.
+/// Largest length of an untruncated key, in bytes. A longer key is truncated to this length, and its hash follows, so it never equals
+/// an untruncated key.
 const WHOLE: usize = 1024;
 
 impl IndexKeys {
@@ -30,8 +29,8 @@ impl IndexKeys {
         Ok(keys)
     }
 
-    /// The values that such a key was made of, one a field; None if it does not tell. Of a string under a collation, its sort
-    /// key in hexadecimal digits is all that there is.
+    /// The values in a key, one for each field; None for a truncated key. A string under a collation is represented by its sort key
+    /// in hexadecimal digits.
     pub fn values_of_unique_key(&self, key: &[u8]) -> Option<Vec<Value>> {
         if key.len() > WHOLE {
             return None;
@@ -47,14 +46,10 @@ impl IndexKeys {
             let value = decode(column).ok().map(|(value, _)| value);
             let collated = self.collation.is_some();
             let read = value.filter(|value| !(collated && value.has_strings()));
-            read.or_else(|| collated.then(|| Value::String(format!("0x{}", hexadecimal(column)))))
+            read.or_else(|| collated.then(|| Value::String(format!("0x{}", hex::encode(column)))))
         });
         values.collect()
     }
-}
-
-fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn shortened(mut key: Vec<u8>) -> Vec<u8> {
@@ -66,18 +61,17 @@ fn shortened(mut key: Vec<u8>) -> Vec<u8> {
     key
 }
 
-/// Several keys as one value: one behind the other, then the length of each, then how many there are. So that values are in the
-/// order of their first keys.
+/// Packs several keys into one value: the keys, the length of each, and their number. Values are in the order of their first keys.
 pub fn pack(keys: &[Vec<u8>]) -> Vec<u8> {
     let mut packed = keys.concat();
     for key in keys {
         packed.extend(u16::try_from(key.len()).expect("shortened").to_be_bytes());
     }
-    packed.extend(u32::try_from(keys.len()).expect("no document has so many values").to_be_bytes());
+    packed.extend(u32::try_from(keys.len()).expect("a document has fewer values").to_be_bytes());
     packed
 }
 
-/// The keys that [`pack`] made one of; None of what it did not make.
+/// Unpacks a value of [`pack`]; None for other bytes.
 pub fn unpack(packed: &[u8]) -> Option<Vec<&[u8]>> {
     let (rest, count) = packed.split_last_chunk()?;
     let lengths = usize::try_from(u32::from_be_bytes(*count)).ok()?.checked_mul(size_of::<u16>())?;
@@ -110,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_is_taken_alone_and_in_arrays() {
+    fn a_value_is_unique_alone_and_in_arrays() {
         let index = json!({"a": 1});
         for (one, other, taken) in [
             (json!({"a": 1}), json!({"a": [2, 1]}), true),
@@ -132,12 +126,12 @@ mod tests {
     }
 
     #[test]
-    fn long_values_are_told_apart_by_their_ends() {
+    fn long_values_differ_by_their_ends() {
         let index = json!({"a": 1});
         let long = |end: &str| json!({"a": "x".repeat(5000) + end});
         assert!(meet(&index, &long("1"), &long("1")));
         assert!(!meet(&index, &long("1"), &long("2")));
-        // What is held of a long one, as a value of its own.
+        // No value equals the truncated key of a long one.
         for length in WHOLE - 40..WHOLE + 40 {
             assert!(!meet(&index, &json!({"a": "x".repeat(length)}), &long("1")), "{length}");
         }

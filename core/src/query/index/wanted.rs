@@ -1,6 +1,6 @@
-//! Which keys of an index a filter can want.
+//! Finds the keys of an index that a search for a filter's documents has to visit.
 //!
-//! RULE: every document that the filter matches has a wanted key, in the b-tree or among the entries.
+//! RULE: every document that the filter matches has such a key, in the b-tree or among the entries.
 
 use super::bounds::Span;
 use super::columns::hash_of;
@@ -12,20 +12,20 @@ use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::path;
 
-/// What a search looks for in an index.
+/// The keys that a search visits in an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
     /// the keys in the b-tree's leading columns: equalities, ended by at most one range. Empty: all
     pub columns: Vec<KeyRanges>,
     /// the keys among the entries
     pub entries: KeyRanges,
-    /// there is no b-tree, all keys are entries: of how many columns single values are wanted, and of how many anything
+    /// set if there is no b-tree: the number of columns with single values, and the number of columns with any condition
     pub inverted: Option<(usize, usize)>,
-    /// several columns together, compared one after the other
+    /// bounds of several columns that are compared as a row
     pub row: Option<Row>,
 }
 
-/// The columns from `first` on lie, as a row, between these, both included; None: no bound.
+/// Bounds of the columns from `first` on, compared as a row, both included; None: no bound.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Row {
     /// the position of the first column
@@ -37,17 +37,17 @@ pub struct Row {
 }
 
 impl Wanted {
-    /// True if the filter says nothing of the index's first field, or that nothing may be left out for.
+    /// True if the search visits all keys: the filter does not narrow the index's first field.
     pub fn is_all(&self) -> bool {
         if self.inverted.is_some() { self.entries.is_all() } else { self.columns.is_empty() }
     }
 
-    /// True if one key alone is wanted of a column of the b-tree.
+    /// True if the search visits a single key of a column of the b-tree.
     pub fn is_fixed(&self, column: usize) -> bool {
         self.columns.get(column).is_some_and(|ranges| ranges.as_point().is_some())
     }
 
-    /// How many leading columns are given by equality, and how many are given at all.
+    /// The number of leading columns with equalities, and the number of columns with any condition.
     pub fn score(&self) -> (usize, usize) {
         let of_columns = || (self.columns.iter().filter(|ranges| ranges.are_points()).count(), self.columns.len());
         self.inverted.unwrap_or_else(of_columns)
@@ -55,17 +55,17 @@ impl Wanted {
 }
 
 impl IndexKeys {
-    /// The keys that a filter wants.
+    /// The keys to visit for a filter.
     pub fn wanted(&self, filter: &Filter) -> Wanted {
         self.wanted_by(filter.part())
     }
 
-    /// The keys that a part of a filter wants.
+    /// The keys to visit for a part of a filter.
     pub fn wanted_by(&self, filter: Part<'_>) -> Wanted {
         self.of_part(filter, &[])
     }
 
-    /// The keys that a filter wants; a wildcard index looks for none of the paths in `given`.
+    /// The keys to visit for a filter; a wildcard index ignores conditions on the paths in `given`.
     pub fn wanted_beside(&self, filter: &Filter, given: &[&str]) -> Wanted {
         self.of_part(filter.part(), given)
     }
@@ -92,8 +92,8 @@ impl IndexKeys {
         Wanted { columns, entries, ..Wanted::default() }
     }
 
-    /// The keys in a range of the index's keys: columns that have one value there, and the next, with those behind it that
-    /// have its direction.
+    /// The keys to visit for a range of the index's keys: the columns with a single value there, and the next one, together with those
+    /// after it that have the same direction.
     pub fn wanted_within(&self, span: &Span) -> Wanted {
         let fixed = span.fixed();
         let one = |column: usize| span.min.iter().flatten().nth(column).map(|key| KeyRange::point(key));
@@ -124,7 +124,7 @@ impl IndexKeys {
         Wanted { entries: KeyRanges::new(tagged.collect()), columns, row, ..Wanted::default() }
     }
 
-    /// What a column stores of values in ranges: of a hashed index hashes, which come in no order, and cut values.
+    /// The keys that a column stores for values in the ranges: a hashed index stores unordered hashes and truncated values.
     fn stored(&self, column: usize, ranges: KeyRanges) -> KeyRanges {
         let Some(hashed) = self.hashed else { return ranges };
         if hashed != column {
@@ -137,7 +137,7 @@ impl IndexKeys {
         })
     }
 
-    /// The keys of a field that a filter wants where no array is on its path. Only an array is equal to an array.
+    /// The keys of a field to visit in documents without an array on its path. Only an array equals an array.
     pub(super) fn without_array(&self, filter: Part<'_>, field: &str) -> KeyRanges {
         if filter.demands_array(field) {
             return KeyRanges::none();
@@ -145,7 +145,7 @@ impl IndexKeys {
         filter.ranges_under(field, self.collation.as_deref())
     }
 
-    /// The entries that a filter wants: each of the fields may lead through the array, or none of them.
+    /// The entries to visit for a filter: each of the fields may lead through the array, or none.
     fn wanted_entries(&self, filter: Part<'_>) -> KeyRanges {
         let mut all =
             vec![self.composed(|field| Some(Demand { of: self.without_array(filter, field), meets_alone: false }))];
@@ -168,11 +168,11 @@ impl IndexKeys {
         KeyRanges::new(tagged.collect())
     }
 
-    /// What is wanted of documents with an array on the paths that begin with `head`.
+    /// The keys to visit in documents with an array on the paths that begin with `head`.
     fn composed_through(&self, head: &str, filter: Part<'_>) -> Composed {
         let demand = |field: &str| Demand { of: self.without_array(filter, field), meets_alone: false };
         let goes_through = |field: &str| path::split(field).0 == head;
-        // What is demanded of several fields may be met by several elements.
+        // Different elements may satisfy conditions on several fields.
         let mut best = self.composed(|field| {
             let one = || Demand { of: filter.ranges_of_one(field, self.collation.as_deref()), meets_alone: true };
             Some(if goes_through(field) { one() } else { demand(field) })
@@ -183,9 +183,9 @@ impl IndexKeys {
                 if !goes_through(field) {
                     return Some(demand(field));
                 }
-                // One element meets all that is demanded of fields below it.
+                // The same element satisfies all conditions below it.
                 let below = field.strip_prefix(prefix)?.strip_prefix('.')?;
-                // To `$elemMatch` alone an element that is an array is a document, whose names are positions.
+                // Only `$elemMatch` takes an element that is an array for a document, whose names are positions.
                 let named = below.split('.').any(|component| path::array_index(component).is_some());
                 let inner = path::split(below).0;
                 if named || seen.contains(&inner) {
@@ -201,7 +201,7 @@ impl IndexKeys {
         best
     }
 
-    /// The keys made of what is demanded of each field, as far as something is.
+    /// Composes keys of the demands on each field, up to the first field without one.
     fn composed<'a>(&'a self, mut demand: impl FnMut(&'a str) -> Option<Demand>) -> Composed {
         let mut composed = Composed::of_all();
         let mut met = false;
@@ -216,14 +216,14 @@ impl IndexKeys {
     }
 }
 
-/// What is demanded of a field.
+/// A demand on a field.
 struct Demand {
     of: KeyRanges,
-    /// whichever element meets it need not meet another such demand
+    /// the element that satisfies it need not satisfy another such demand
     meets_alone: bool,
 }
 
-/// The range behind a tag.
+/// A range of entries with a tag.
 fn tagged(tag: &[u8], range: &KeyRange) -> KeyRange {
     let hi = range.hi.as_ref().map_or_else(|| prefix_successor(tag), |hi| Some([tag, hi].concat()));
     KeyRange { lo: [tag, &range.lo].concat(), hi }

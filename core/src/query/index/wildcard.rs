@@ -1,34 +1,34 @@
-//! Which paths a wildcard index has.
+//! The paths of a wildcard index.
 
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::values::path;
 use serde_json::Value as Json;
 
-/// Longer paths are shortened in keys, in bytes.
+/// Length of a path in bytes above which it is shortened in keys.
 pub(super) const MAX_PATH: usize = 512;
-/// A path with what lies between it and a value is no longer, in bytes.
+/// Largest length of a key before the value, in bytes.
 pub(super) const MAX_PREFIX: usize = MAX_PATH + 2;
 
-/// Ends the key of a wildcard index.
+/// The end of the key of a wildcard index.
 const ALL: &str = "$**";
-/// The field that is left out unless it is asked for.
+/// The field that is excluded unless it is named.
 const ID: &str = "_id";
 
-/// Which paths a wildcard index has.
+/// The paths of a wildcard index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wildcard {
-    /// true: these paths and what lies below them; false: all others
+    /// true: these paths and those below them; false: all others
     inclusive: bool,
     paths: Vec<String>,
 }
 
 impl Wildcard {
-    /// Some if the key of an index is that of a wildcard index: Some(None) for `$**`, Some(Some("a")) for `a.$**`.
+    /// The prefix of a wildcard key: Some(None) for `$**`, Some(Some("a")) for `a.$**`; None for another key.
     pub(super) fn prefix(key: &str) -> Option<Option<&str>> {
         if key == ALL { Some(None) } else { key.strip_suffix(ALL)?.strip_suffix('.').map(Some) }
     }
 
-    /// What an index of such a key has, without a projection.
+    /// The paths of an index with this key, without a projection.
     pub(super) fn of_key(key: &str) -> Option<Wildcard> {
         Some(match Wildcard::prefix(key)? {
             None => Wildcard { inclusive: false, paths: vec![ID.to_owned()] },
@@ -39,8 +39,8 @@ impl Wildcard {
     /// Parses a `wildcardProjection`, such as `{"a": 1, "b.c": 1}` or `{"a": 0}`.
     ///
     /// # Errors
-    /// `TypeMismatch` for no object, `FailedToParse` for `{}`, `Location31253` and `Location31254` for inclusions among
-    /// exclusions and the other way round, `Location51271` for a field that is neither; those of field paths.
+    /// `TypeMismatch` for another type than an object, `FailedToParse` for `{}`, `Location31253` and `Location31254` for a mixture of
+    /// inclusions and exclusions, `Location51271` for a field that is neither; those of field paths.
     pub fn parse(json: &Json) -> Result<Wildcard> {
         let Json::Object(fields) = json else {
             bail!(Kind::TypeMismatch, "The field 'wildcardProjection' must be a non-empty object, but got {json}")
@@ -61,28 +61,28 @@ impl Wildcard {
         if (id == Some(true)) == inclusive {
             paths.push(ID.to_owned());
         }
-        // So that two that say the same are the same.
+        // Equivalent projections become equal.
         paths.sort_unstable();
         paths.dedup();
         Ok(Wildcard { inclusive, paths })
     }
 
-    /// True if what a path leads to has entries.
+    /// True if the values at a path have entries.
     pub(super) fn holds(&self, path: &str) -> bool {
         self.paths.iter().any(|known| known == path || path::is_below(path, known)) == self.inclusive
     }
 
-    /// True if its entries depend on values at, or below, such paths alone.
+    /// True if its entries depend only on values at or below accepted paths.
     pub(super) fn looks_only_at(&self, accepts: impl Fn(&str) -> bool) -> bool {
         self.inclusive && self.paths.iter().all(|path| accepts(path))
     }
 
-    /// True if all that lies below a path has entries, too.
+    /// True if all values at and below a path have entries.
     pub(super) fn holds_all_below(&self, path: &str) -> bool {
         self.holds(path) && (self.inclusive || !self.paths.iter().any(|known| path::is_below(known, path)))
     }
 
-    /// True if something at or below a path may have entries.
+    /// True if values at or below a path may have entries.
     pub(super) fn enters(&self, path: &str) -> bool {
         self.holds(path) || self.inclusive && self.paths.iter().any(|known| path::is_below(known, path))
     }

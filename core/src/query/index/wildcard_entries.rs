@@ -1,15 +1,14 @@
-//! The entries of wildcard indexes: every path of a document, with what it leads to.
+//! The entries of wildcard indexes: all paths of a document with their values.
 //!
-//! All keys are entries. One is the path, a zero byte, a [`Passage`] and the encoding of a value, which is cut if it is too
-//! long; of a path that is too long its beginning and its hash.
+//! All keys are entries: the path, a zero byte, a [`Passage`] and the encoding of a value, which is truncated if it is too long. A
+//! path that is too long is represented by its beginning and its hash.
 //!
-//! In a compound index the encodings of the fields in front of the wildcard come first, and those behind it last; where a
-//! value is cut, its key ends. No array may be on their paths. Every document also has one entry with no path and no value, for
-//! searches that name none.
+//! In a compound index the encodings of the fields before the wildcard come first, and those after it last; a key ends at a truncated
+//! value. No array may be on their paths. Every document also has one entry without path and value, for searches without a path.
 //!
-//! RULE: a document has an entry for each value that a filter's test of one of the index's paths is given, but for an
-//! array as a whole, a document with fields and a missing value: whose test may pass those is not served. Paths name no
-//! positions of arrays, and a test that names one is not served either.
+//! RULE: a document has an entry for every value that a filter tests at one of the index's paths, except an array itself, a document
+//! with fields and a missing value. The index does not serve a test that such values may pass, nor one whose path names a
+//! position of an array.
 
 use super::composed::Composed;
 use super::keys::{Fields, IndexKeys};
@@ -24,22 +23,22 @@ use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::order::Class;
 use crate::values::path;
 
-/// What is left of the beginning of a path that is too long: its hash follows.
+/// The length of the beginning of a path that is too long; its hash follows.
 const SHORTENED: usize = MAX_PATH - size_of::<i64>();
 
-/// What lies between a path and a value.
+/// The kind of the route to a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Passage {
-    /// there is neither: the entry stands for the document
+    /// the entry has no path and no value: it represents the document
     None = 0,
-    /// the path leads through no array: this is its only value
+    /// no array on the path: this is its only value
     Straight = 1,
-    /// it leads through an array, or to one
+    /// an array on the path or at its end
     Array = 2,
 }
 
 impl Wildcard {
-    /// The document's keys, sorted, each once.
+    /// The document's entries, sorted, each once.
     ///
     /// # Errors
     /// `CannotIndexParallelArrays` for an array at a field beside the wildcard.
@@ -61,8 +60,8 @@ impl Wildcard {
         Ok(entries)
     }
 
-    /// The entries that a filter wants: those of the one path that it says most of, of those that are not `given`; of a
-    /// compound index, also those of documents, if the filter says something of its other fields that is not given.
+    /// The entries that a filter searches for: those of the path that it narrows most, apart from the paths in `given`. A compound index
+    /// may also search for the entries of documents, if the filter narrows its other fields, apart from those in `given`.
     pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>, given: &[&str]) -> Composed {
         let stored = index.collation.as_deref();
         let (front, behind) = index.around_wildcard();
@@ -127,7 +126,7 @@ impl Wildcard {
     }
 }
 
-/// How much is said of a path: the first is best.
+/// How much a filter narrows a path, best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Points,
@@ -135,11 +134,11 @@ enum Rank {
     Exists,
 }
 
-/// Goes through all of a document.
+/// A walk through a whole document.
 struct Walk<'w> {
     wildcard: &'w Wildcard,
     index: &'w IndexKeys,
-    /// what lies in front of each path, and behind each value
+    /// the bytes before each path, and after each value
     front: &'w [u8],
     behind: &'w [u8],
     path: String,
@@ -194,10 +193,10 @@ impl Walk<'_> {
     }
 }
 
-/// What the fields beside a wildcard give a key.
+/// The part of a key for the fields beside a wildcard.
 struct Beside {
     key: Vec<u8>,
-    /// a value is cut, and ends the key
+    /// a value is truncated, and ends the key
     is_cut: bool,
 }
 
@@ -216,7 +215,7 @@ impl IndexKeys {
         Ok(beside)
     }
 
-    /// Adds what the filter wants of the fields; true if the next column can add to that.
+    /// Adds the filter's demands on the fields; true if demands on the next column can be added.
     fn beside_wanted(&self, composed: &mut Composed, fields: &Fields, filter: Part<'_>) -> bool {
         fields.iter().all(|(path, _)| composed.demand(self, &self.without_array(filter, path)))
     }
@@ -229,12 +228,12 @@ fn refuse_array(path: &str) -> Error {
     )
 }
 
-/// True if one of the fields is none of the paths that are given.
+/// True if one of the fields is not among the given paths.
 fn says_more(fields: &Fields, given: &[&str]) -> bool {
     fields.iter().any(|(path, _)| !given.contains(&path.as_str()))
 }
 
-/// What the entries of a path begin with.
+/// The beginning of the entries of a path.
 fn prefix(path: &str, passage: Passage) -> Vec<u8> {
     let mut prefix = path.as_bytes().to_vec();
     if path.len() > MAX_PATH {
@@ -245,7 +244,7 @@ fn prefix(path: &str, passage: Passage) -> Vec<u8> {
     prefix
 }
 
-/// True if every value in the ranges has entries: none is missing, and none a document with fields.
+/// True if all values in the ranges have entries: the ranges contain neither missing values nor documents with fields.
 fn has_entries(ranges: &KeyRanges) -> bool {
     let object = [Class::Object as u8];
     let null = encoded(&Value::Null);

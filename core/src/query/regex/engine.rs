@@ -1,17 +1,17 @@
-//! The engine of regular expressions, asked in a way that a search can be ended, or is over within about a second.
+//! Runs the regular expression engine such that a search can be interrupted, or ends within about a second.
 //!
-//! Nobody can stop the engine itself, so what it does at once is bounded by its work: the bytes that it looks at, times the
-//! pattern's states that it may have to compare each with. Where that could be much:
-//! - a pattern without lookaround, backreferences and possessive quantifiers is searched for by [`Stepwise`], and the engine
-//!   only has to find the groups in what was found;
-//! - any other is searched for by the engine step by step, and it looks at the text through [`Watched`] in each step. It steps
-//!   back up to [`BACKTRACK_LIMIT`] times. Between two looks one part of the pattern may be compared with the whole text: so
-//!   the larger a pattern's parts, the shorter a text has to be.
+//! A call of the engine cannot be interrupted, so its work is bounded: the number of bytes times the number of the pattern's states.
+//! If the work could be large:
+//! - [`Stepwise`] searches for a pattern without lookaround, backreferences and possessive quantifiers; the engine only finds the
+//!   groups within the match;
+//! - the engine searches for other patterns by backtracking, up to [`BACKTRACK_LIMIT`] times, and reads the text through
+//!   [`Watched`], which counts steps. Between two reads one part of the pattern may be compared with the whole text, so the larger
+//!   a pattern's parts, the shorter the text must be.
 //!
-//! What cannot be done in these ways is given up.
+//! All other searches are given up.
 //!
-//! What searches have learned of a pattern is kept with it, up to some megabytes. All patterns together may keep as much as an
-//! evaluation may take.
+//! Every pattern keeps caches of some megabytes for later searches. All patterns together may keep as much as an evaluation may
+//! take.
 
 use super::stepwise::{MAX_COMPILED_BYTES, Options, Stepwise};
 use crate::budget;
@@ -19,38 +19,38 @@ use fancy_regex::{Input, Regex, RegexBuilder, RegexInput};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How often a search may step back.
+/// Largest number of backtracking steps of a search.
 const BACKTRACK_LIMIT: usize = 500_000;
 
-/// The most instructions of a pattern, without its parts.
+/// Largest number of instructions of a pattern, without its parts.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
 
-/// With more groups than these a pattern's parts must be smaller: each state has room for all of them.
+/// Number of groups above which a pattern's parts must be smaller: each state stores all groups.
 const MANY_GROUPS: usize = 32;
 
-/// What a compiled pattern takes for each of its states, at least.
+/// Least size of a state of a compiled pattern, in bytes.
 const BYTES_A_STATE: usize = 24;
 
-/// A text of so few bytes is searched by the engine, whatever the pattern.
+/// Largest text that the engine searches for any pattern, in bytes.
 const SHORT_BYTES: usize = 4096;
 
-/// So much work the engine may do at once, if there is another way.
-const MUCH: usize = 1 << 27;
+/// Work above which [`Stepwise`] is preferred to the engine.
+const PREFERRED_WORK: usize = 1 << 27;
 
-/// So much work the engine may do at once: it takes about a second.
-const MOST: usize = 1 << 28;
+/// Most work of a single call of the engine, which takes about a second.
+const MAX_WORK: usize = 1 << 28;
 
-/// The longest text that is searched for a pattern that [`Stepwise`] does not know.
-const LONGEST: usize = 16 << 20;
+/// Largest text that is searched for a pattern that [`Stepwise`] does not support, in bytes.
+const MAX_BYTES: usize = 16 << 20;
 
-/// Each time the engine reads the text, this many bytes count as one step.
+/// The number of bytes that count as a step, each time the engine reads the text.
 const BYTES_A_STEP: usize = 8;
 
-/// A search that stepped back too often, or would have taken too long.
+/// The error for a search that backtracked too often, or would have taken too long.
 #[derive(Debug)]
 pub(super) struct GivenUp;
 
-/// Where a group is; None if it takes no part.
+/// The position of a group; None if it did not match.
 pub(super) type Group = Option<(usize, usize)>;
 
 /// A compiled pattern.
@@ -62,15 +62,15 @@ pub(super) struct Engine {
     regex: Regex,
     /// without the match itself
     groups: usize,
-    /// made for the first long text; None for what only the engine can search for
+    /// compiled for the first long text; None for a pattern that only the engine supports
     stepwise: OnceLock<Option<Stepwise>>,
-    /// likewise, of a text that the engine may search for such a pattern
+    /// the longest text that the engine may search for such a pattern
     longest: OnceLock<usize>,
-    /// in bytes, beyond what it took at first
+    /// size of the pattern's caches, in bytes
     kept: AtomicUsize,
 }
 
-/// What all patterns keep.
+/// Total size of all patterns' caches, in bytes.
 static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 impl Drop for Engine {
@@ -79,7 +79,7 @@ impl Drop for Engine {
     }
 }
 
-/// Notes when it is dropped what a pattern keeps more than before.
+/// When dropped, adds the memory allocated since its creation to a pattern's caches.
 struct Keeping<'e>(&'e Engine, usize);
 
 impl Drop for Keeping<'_> {
@@ -107,11 +107,11 @@ fn compiled(pattern: &str, options: Options, part_bytes: usize) -> fancy_regex::
 impl Engine {
     /// Compiles a pattern in the engine's dialect.
     pub(super) fn new(pattern: String, options: Options) -> fancy_regex::Result<Engine> {
-        // What opens a group, and a few more.
+        // An upper bound: not every parenthesis opens a group.
         let groups = pattern.matches('(').count();
         let part_bytes = MAX_COMPILED_BYTES.min(MAX_COMPILED_BYTES * MANY_GROUPS / (1 + groups));
         let regex = compiled(&pattern, options, part_bytes)?;
-        // Nobody can end this either, but it takes milliseconds.
+        // Compiling cannot be interrupted, but takes only milliseconds.
         budget::steps(budget::INTERVAL);
         let groups = regex.captures_len() - 1;
         Ok(Engine {
@@ -125,7 +125,7 @@ impl Engine {
         })
     }
 
-    /// The pattern, and how it is read.
+    /// The pattern and its options.
     #[cfg(test)]
     pub(super) fn reading(&self) -> (&str, Options) {
         (&self.pattern, self.options)
@@ -136,7 +136,7 @@ impl Engine {
         self.keeping(|| self.has_match(text))
     }
 
-    /// Runs a search, and sees to it that not too much is kept.
+    /// Runs a search, and checks the size of all caches afterwards.
     fn keeping<T>(&self, search: impl FnOnce() -> T) -> T {
         let keeping = Keeping(self, budget::held());
         let found = search();
@@ -152,7 +152,7 @@ impl Engine {
     fn has_match(&self, text: &str) -> Result<bool, GivenUp> {
         if text.len() > SHORT_BYTES {
             match self.stepwise() {
-                Some(stepwise) if stepwise.work(text.len()) > MUCH => {
+                Some(stepwise) if stepwise.work(text.len()) > PREFERRED_WORK => {
                     if let Some(found) = stepwise.is_found_in(text) {
                         return Ok(found);
                     }
@@ -165,7 +165,7 @@ impl Engine {
         self.regex.is_match(&Watched(text)).map_err(|_| GivenUp)
     }
 
-    /// Where the pattern and its groups are found first, from a position on: starts and ends in bytes, the whole match first.
+    /// The first match from a position on, followed by its groups: starts and ends in bytes.
     pub(super) fn captures_in(&self, text: &str, from: usize) -> Result<Option<Vec<Group>>, GivenUp> {
         let mut groups = Vec::with_capacity(1 + self.groups);
         let found = self.keeping(|| self.find_groups(text, from, &mut groups))?;
@@ -176,12 +176,12 @@ impl Engine {
     fn find_groups(&self, text: &str, from: usize, groups: &mut Vec<Group>) -> Result<bool, GivenUp> {
         let watched = Watched(text);
         let mut input = RegexInput::new(&watched).from_pos(from);
-        // A state is copied with its groups.
+        // A state is copied together with its groups.
         let weight = 1 + self.groups / 2;
         let length = (text.len() - from).saturating_mul(weight);
         if length > SHORT_BYTES {
             match self.stepwise() {
-                Some(stepwise) if stepwise.work(length) > MUCH => match stepwise.span(text, from) {
+                Some(stepwise) if stepwise.work(length) > PREFERRED_WORK => match stepwise.span(text, from) {
                     Some(None) => return Ok(false),
                     Some(Some(span)) if self.groups == 0 => {
                         groups.push(Some(span));
@@ -207,16 +207,17 @@ impl Engine {
     }
 
     fn permit(&self, work: usize) -> Result<(), GivenUp> {
-        if work > MOST { Err(GivenUp) } else { Ok(()) }
+        if work > MAX_WORK { Err(GivenUp) } else { Ok(()) }
     }
 
     /// Refuses a text that is too long for this pattern: the engine may match one part of the pattern against the whole text in a
     /// single call, which cannot be interrupted.
     fn permit_length(&self, length: usize) -> Result<(), GivenUp> {
         // A pattern that compiles within this size limit has no part with more states than it allows.
-        let is_small = |length: &usize| compiled(&self.pattern, self.options, MOST / length * BYTES_A_STATE).is_ok();
+        let is_small =
+            |length: &usize| compiled(&self.pattern, self.options, MAX_WORK / length * BYTES_A_STATE).is_ok();
         let longest = self.longest.get_or_init(|| {
-            let lengths = std::iter::successors(Some(LONGEST), |length| Some(length / 4));
+            let lengths = std::iter::successors(Some(MAX_BYTES), |length| Some(length / 4));
             lengths.take_while(|length| *length > SHORT_BYTES).find(is_small).unwrap_or(SHORT_BYTES)
         });
         if length > *longest { Err(GivenUp) } else { Ok(()) }

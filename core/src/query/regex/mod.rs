@@ -1,7 +1,7 @@
-//! Regular expressions in PCRE's syntax, whose searches cannot run away.
+//! Regular expressions in PCRE's syntax, with searches of bounded time and memory.
 //!
-//! * [`pattern`] translates a pattern into the engine's dialect and searches with it.
-//! * [`engine`] bounds what a search may take, [`stepwise`] is the search that can be ended.
+//! * [`pattern`] translates a pattern into the engine's dialect, and searches with it.
+//! * [`engine`] bounds a search's time and memory; [`stepwise`] is a search that can be interrupted.
 
 mod stepwise;
 

@@ -1,8 +1,7 @@
-//! Regular expressions: PCRE's syntax and meaning.
+//! Regular expressions with PCRE's syntax and semantics.
 //!
-//! A pattern is rewritten into the engine's dialect first: PCRE's `\d`, `\w`, `\s` are ASCII, its `$` also matches in
-//! front of a last newline, and in its classes `[`, `&&`, `--` and `~~` mean themselves. Behind each quantifier stands
-//! [`SEPARATOR`]. How it is searched for without running away is in `engine`.
+//! A pattern is translated into the engine's dialect: in PCRE `\d`, `\w`, `\s` are ASCII, `$` also matches before a final newline, and
+//! in classes `[`, `&&`, `--` and `~~` are literals. [`SEPARATOR`] follows each quantifier. `engine` bounds the searches.
 
 use super::engine::{Engine, GivenUp};
 use super::stepwise::Options;
@@ -14,22 +13,22 @@ use crate::values::document::value::Value;
 use std::cell::Cell;
 use std::sync::Arc;
 
-/// So many bytes of a text that is searched count as a step.
+/// The number of bytes of a searched text that count as a step.
 const BYTES_A_STEP: usize = 64;
 
 /// The largest pattern: MongoDB's limit.
 const MAX_PATTERN_BYTES: usize = 32_764;
 
-/// Matches nothing, and is always there. The engine joins repetitions that stand side by side or within each other, and is
-/// wrong about some: to it `a+b*a+` is `a+(b+a+)?`, which is found in "a". It does not look past this.
+/// Matches the empty string. The engine merges adjacent and nested repetitions, and some of them wrongly: it takes `a+b*a+` for
+/// `a+(b+a+)?`, which matches "a". A separator between them prevents that.
 const SEPARATOR: &str = "x{0}";
 
 thread_local! {
-    /// True if a search was given up within [`watched`].
+    /// True if a search inside [`watched`] was given up.
     static GIVEN_UP: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs tests of values, which say only yes or no, and fails if a search of theirs was given up.
+/// Runs tests of values, which cannot return errors, and returns an error if one of their searches was given up.
 ///
 /// # Errors
 /// `Location51156`.
@@ -45,7 +44,7 @@ fn given_up() -> Error {
     error!(51156, "Error occurred while executing regular expression: match limit exceeded")
 }
 
-/// The options that MongoDB knows; `u` has no effect, patterns are always UTF-8.
+/// MongoDB's options; `u` has no effect, since patterns are always UTF-8.
 const OPTIONS: &str = "imsxu";
 
 /// Unicode properties that only PCRE has, as classes.
@@ -66,8 +65,7 @@ impl Pattern {
     /// Compiles.
     ///
     /// # Errors
-    /// `Location51108` for an unknown option, `Location51091` for a pattern that is none, `BadValue` for one that holds
-    /// `\u0000`.
+    /// `Location51108` for an unknown option, `Location51091` for an invalid pattern, `BadValue` for a zero byte.
     pub fn new(source: &str, options: &str) -> Result<Pattern> {
         if source.contains('\0') || options.contains('\0') {
             bail!(Kind::BadValue, "Regular expression cannot contain an embedded null byte");
@@ -100,7 +98,7 @@ impl Pattern {
         })
     }
 
-    /// What every string that the pattern is found in starts with.
+    /// A prefix of all strings that match.
     pub fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -110,7 +108,7 @@ impl Pattern {
         Value::Regex(self.source.clone(), self.options.clone())
     }
 
-    /// True for a string that the pattern is found in, and for the same regular expression.
+    /// True for a string that matches, and for the same regular expression.
     pub fn accepts(&self, raw: RawValue<'_>) -> bool {
         match raw {
             RawValue::String(text) => self.is_found_in(text),
@@ -140,15 +138,15 @@ impl Pattern {
         self.engine.is_found_in(text).map_err(|GivenUp| given_up())
     }
 
-    /// The pattern in the engine's dialect, and how it is read.
+    /// The pattern in the engine's dialect, with its options.
     #[cfg(test)]
     pub(super) fn reading(&self) -> (&str, Options) {
         self.engine.reading()
     }
 
-    /// Where the pattern and its groups are found, one match after the other: starts and ends in bytes, the whole match
-    /// first. A search that is given up ends them with `Location51156`. As in MongoDB an empty match may follow
-    /// another at once, and the end of a text that is not empty is not searched.
+    /// All matches in order, each followed by its groups: starts and ends in bytes. A search that is given up ends with
+    /// `Location51156`. As in MongoDB, an empty match may directly follow another one, and the end of a text that is not empty is not
+    /// searched.
     pub fn captures_in<'t>(&'t self, text: &'t str) -> impl Iterator<Item = Result<Vec<Option<(usize, usize)>>>> + 't {
         let mut next = Some(0);
         std::iter::from_fn(move || {
@@ -165,7 +163,7 @@ impl Pattern {
     }
 }
 
-/// The literal text behind a leading `^` or `\A`; nothing if an alternative could do without it.
+/// The literal text after a leading `^` or `\A`; empty if an alternative may lack it.
 fn literal_prefix(source: &str) -> String {
     let Some(rest) = source.strip_prefix('^').or_else(|| source.strip_prefix("\\A")) else { return String::new() };
     if source.contains(['|', '(']) {
@@ -173,19 +171,19 @@ fn literal_prefix(source: &str) -> String {
     }
     let is_literal = |c: &char| c.is_alphanumeric() || " _-/:@,;=<>!\"'%&~#`".contains(*c);
     let mut prefix: String = rest.chars().take_while(is_literal).collect();
-    // A quantifier belongs to the last character, which may then be missing.
+    // A quantifier applies to the last character, which may be absent in a match.
     if rest[prefix.len()..].starts_with(['?', '*', '{']) {
         prefix.pop();
     }
     prefix
 }
 
-/// The most repetitions that PCRE's quantifiers ask for.
+/// PCRE's largest number of repetitions in a quantifier.
 const MAX_REPETITIONS: u64 = 65_535;
 
-/// The pattern in the engine's dialect, or what PCRE says of its quantifiers, which the engine does not mind.
+/// Translates a pattern into the engine's dialect, or returns PCRE's error for a quantifier that the engine would accept.
 fn translated(source: &str, multi_line: bool, extended: bool) -> std::result::Result<String, &'static str> {
-    // They ask for what is so anyway: patterns and texts are UTF-8.
+    // These verbs have no effect: patterns and texts are always UTF-8.
     let rest = ["(*UTF8)", "(*UTF)"].iter().find_map(|verb| source.strip_prefix(verb)).unwrap_or(source);
     let mut translation = Translation { rest, out: String::with_capacity(source.len() + 16), fault: None };
     translation.pattern(multi_line, extended);
@@ -234,7 +232,7 @@ impl Translation<'_> {
                     let end = self.rest.find(')').map_or(self.rest.len(), |end| end + 1);
                     self.rest = &self.rest[end..];
                 }
-                // What follows is no quantifier.
+                // The characters that follow are not quantifiers.
                 '(' => {
                     if self.rest.starts_with("?P>") {
                         self.refuse_call();
@@ -249,7 +247,7 @@ impl Translation<'_> {
         }
     }
 
-    /// Behind a quantifier: how greedy it is, and the separator, unless yet another one follows.
+    /// Copies what may follow a quantifier, `?` or `+`, and adds the separator unless another quantifier follows.
     fn quantified(&mut self, extended: bool) {
         if let Some(how) = self.rest.chars().next().filter(|how| ['?', '+'].contains(how)) {
             self.out.push(how);
@@ -287,7 +285,7 @@ impl Translation<'_> {
         }
     }
 
-    /// What a group has found: `\\g1`, `\\g{-1}`, `\\k<name>`.
+    /// A backreference: `\\g1`, `\\g{-1}`, `\\k<name>`.
     fn reference(&mut self, letter: char) {
         let within = |open, close| self.rest.strip_prefix(open)?.split_once(close);
         let named =
@@ -307,12 +305,13 @@ impl Translation<'_> {
         }
     }
 
-    /// The engine copies a group for each call, and calls itself for it: pattern and stack could grow without end.
+    /// Refuses a call of a group. The engine copies the group for each call, recursively, so pattern and stack could grow without
+    /// bound.
     fn refuse_call(&mut self) {
         self.fault = self.fault.or(Some("calls of groups are not supported"));
     }
 
-    /// An escape that means the same in both dialects. A letter without meaning stands for itself in PCRE.
+    /// Copies an escape with the same meaning in both dialects. In PCRE a letter without a meaning is a literal.
     fn copy_escape(&mut self, letter: char) {
         if letter == 'p'
             && let Some((property, rest)) = self.rest.strip_prefix('{').and_then(|rest| rest.split_once('}'))
@@ -380,7 +379,7 @@ impl Translation<'_> {
     }
 }
 
-/// The members of a class that a letter stands for, and whether it stands for all others.
+/// The members of the class of an escaped letter, and true if the class is negated.
 fn shorthand(letter: char) -> Option<(&'static str, bool)> {
     let members = match letter.to_ascii_lowercase() {
         'd' => "0-9",
@@ -393,7 +392,7 @@ fn shorthand(letter: char) -> Option<(&'static str, bool)> {
     Some((members, letter.is_ascii_uppercase()))
 }
 
-/// What is wrong with the bounds of a quantifier, which stand in front.
+/// The error in the bounds of a quantifier at the start of the text.
 fn fault_of(rest: &str) -> Option<&'static str> {
     let (bounds, _) = rest.split_once('}')?;
     let number = |digits: &str| digits.parse().unwrap_or(u64::MAX);
@@ -411,7 +410,7 @@ fn fault_of(rest: &str) -> Option<&'static str> {
     }
 }
 
-/// True if what follows a `{` makes it a quantifier.
+/// True if the text after a `{` makes it a quantifier.
 fn is_quantifier(rest: &str) -> bool {
     let Some((inside, _)) = rest.split_once('}') else { return false };
     let (least, most) = inside.split_once(',').unwrap_or((inside, ""));

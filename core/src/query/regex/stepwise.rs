@@ -1,6 +1,6 @@
-//! Searches that can be ended: byte by byte through an automaton that is built as it is needed, by the library that the
-//! engine of regular expressions itself uses. The engine is faster where a text is short, or the pattern small; but in a long text
-//! a large pattern can take it minutes, in which nobody can stop it.
+//! Interruptible searches: byte by byte through an automaton that is built lazily, by the library that the regular expression engine
+//! itself uses. The engine is faster for short texts and small patterns, but a large pattern can take minutes in a long text, and
+//! a call of the engine cannot be interrupted.
 //!
 //! This search finds whether and where a pattern matches, but not its groups. It supports only patterns that need no
 //! backtracking.
@@ -14,16 +14,16 @@ use regex_automata::{Anchored, Input, MatchKind};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// The largest part of a pattern, compiled.
+/// Largest compiled size of a part of a pattern, in bytes.
 pub(super) const MAX_COMPILED_BYTES: usize = 1 << 20;
 
-/// So many states of the pattern that a byte may have to be compared with count as a step more.
+/// The number of the pattern's states that count as an additional step for each byte.
 const STATES_A_STEP: usize = 64;
 
-/// How many bytes the states take that are kept.
+/// Size of the cache of an automaton's states, in bytes.
 const CACHE_BYTES: usize = 2 << 20;
 
-/// How a pattern is read.
+/// The options of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
     pub case_insensitive: bool,
@@ -37,7 +37,7 @@ pub(super) struct Stepwise {
     pattern: String,
     options: Options,
     forward: Automaton,
-    /// what ends where a match ends, read from there; made when it is first needed
+    /// the automaton that searches backwards from the end of a match; built when it is first needed
     backward: OnceLock<Option<Automaton>>,
 }
 
@@ -54,9 +54,9 @@ impl fmt::Debug for Stepwise {
 }
 
 impl Stepwise {
-    /// For a pattern in the engine's dialect; None if it is one that steps back.
+    /// Compiles a pattern in the engine's dialect; None if it needs backtracking.
     pub(super) fn new(pattern: &str, options: Options) -> Option<Stepwise> {
-        // What is possessive to the engine is a repetition of a repetition to the library.
+        // The library reads the engine's possessive quantifiers as nested repetitions.
         if ["++", "*+", "?+", "}+"].iter().any(|possessive| pattern.contains(possessive)) {
             return None;
         }
@@ -69,12 +69,12 @@ impl Stepwise {
         self.forward.states.saturating_mul(bytes)
     }
 
-    /// True if the pattern is found in a text; None if that cannot be told in this way.
+    /// True if the pattern matches a text; None if the automaton cannot decide that.
     pub(super) fn is_found_in(&self, text: &str) -> Option<bool> {
         Some(self.forward.end(text, 0, true)?.is_some())
     }
 
-    /// Where the pattern is found first, from a position on; None if that cannot be told in this way.
+    /// The first match from a position on; None if the automaton cannot decide that.
     pub(super) fn span(&self, text: &str, from: usize) -> Option<Option<(usize, usize)>> {
         let Some(end) = self.forward.end(text, from, false)? else { return Some(None) };
         let backward = self.backward.get_or_init(|| Automaton::new(&self.pattern, self.options, true)).as_ref()?;
@@ -96,7 +96,7 @@ impl Automaton {
             .nfa_size_limit(Some(MAX_COMPILED_BYTES));
         let nfa = NFA::compiler().configure(config).syntax(syntax).build(pattern).ok()?;
         let states = nfa.states().len();
-        // From its end a match is followed to its earliest start.
+        // Backwards from the end of a match, the automaton finds its earliest start.
         let config = DFA::config()
             .match_kind(if backward { MatchKind::All } else { MatchKind::LeftmostFirst })
             .cache_capacity(CACHE_BYTES)
@@ -107,15 +107,15 @@ impl Automaton {
         Some(Automaton { dfa, cache, states })
     }
 
-    /// The state behind a byte. None if the automaton cannot go on.
+    /// The state after a byte; None if the automaton cannot continue.
     fn next(&self, cache: &mut Cache, state: LazyStateID, byte: u8) -> Option<LazyStateID> {
         budget::steps(1 + self.states / STATES_A_STEP);
         self.dfa.next_state(cache, state, byte).ok().filter(|state| !state.is_quit())
     }
 
-    /// Where the first match from a position on ends, or if `any`, where any does; None within if there is none.
+    /// The end of the first match from a position on, or with `any` that of any match; Some(None) without a match.
     fn end(&self, text: &str, from: usize, any: bool) -> Option<Option<usize>> {
-        // A search that was ended has left nothing half done: states are made one by one.
+        // An interrupted search leaves a valid cache, since states are added one by one.
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let input = Input::new(text).range(from..);
         let mut state = self.dfa.start_state_forward(&mut cache, &input).ok()?;
@@ -123,7 +123,7 @@ impl Automaton {
         for (at, byte) in text.bytes().enumerate().skip(from) {
             state = self.next(&mut cache, state, byte)?;
             if state.is_match() {
-                // Known one byte later.
+                // The automaton reports a match one byte late.
                 end = Some(at);
                 if any {
                     return Some(end);
@@ -136,7 +136,7 @@ impl Automaton {
         Some(if is_match { Some(text.len()) } else { end })
     }
 
-    /// Where the match starts that ends there and starts earliest, from a position on.
+    /// The earliest start, from a position on, of a match with this end.
     fn start(&self, text: &str, from: usize, end: usize) -> Option<usize> {
         let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         let input = Input::new(text).range(from..end).anchored(Anchored::Yes);

@@ -1,7 +1,7 @@
-//! An update, parsed, and applied to a document.
+//! A parsed update and its application to a document.
 //!
-//! INVARIANT: an update never changes `_id`, nor the value at a path that is said to be fixed. That is checked on the
-//! result, so no operator can get around it.
+//! INVARIANT: an update never changes `_id`, nor the value at a fixed path. The result is checked for that, whatever the operators
+//! are.
 
 use super::context::Context;
 use super::message::shown;
@@ -9,7 +9,7 @@ use super::parse;
 use super::pipeline;
 use super::tree::Tree;
 use crate::budget::Evaluation;
-use crate::error::{Error, Kind, Result, bail};
+use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::environment::Environment;
 use crate::query::filter::{ArrayFilter, Filter};
 use crate::query::stage::Pipeline;
@@ -36,20 +36,20 @@ pub struct Update {
 pub(super) enum Form {
     /// the new document as jsonb, with or without `_id`
     Replacement(Vec<u8>),
-    /// what happens at which path
+    /// modifiers by path
     Operators(Box<Operators>),
-    /// stages, one after the other
+    /// a pipeline of stages
     Pipeline(Pipeline),
 }
 
 #[derive(Debug)]
 pub(super) struct Operators {
     tree: Tree,
-    /// the conditions that `$[identifier]` names
+    /// the conditions of `$[identifier]`
     array_filters: Vec<ArrayFilter>,
-    /// what chose the documents, where `$` asks for the element by which they match
+    /// the documents' filter, if `$` refers to the element by which they match
     pub(super) filter: Option<Filter>,
-    /// by which values are compared
+    /// the collation by which values are compared
     collator: Option<Arc<Collator>>,
 }
 
@@ -66,7 +66,7 @@ impl Operators {
         }
     }
 
-    /// The changed document, or None if there is nothing to do.
+    /// The changed document; None without a change.
     fn apply<'a>(&'a self, document: RawObject<'a>, inserting: bool, now: Option<i64>) -> Result<Option<Part<'a>>> {
         let context = self.context(document, inserting, now);
         self.tree.check_renames(document, &context)?;
@@ -75,17 +75,17 @@ impl Operators {
 }
 
 impl Update {
-    /// Parses `{"$set": …, "$inc": …}` (an update).
+    /// Parses an update with operators, `{"$set": …, "$inc": …}`.
     ///
     /// # Errors
     /// `FailedToParse` for an unknown operator or a document without operators, `ConflictingUpdateOperators`,
     /// `EmptyFieldName`, `DollarPrefixedFieldName`, `TypeMismatch` for a wrong argument, `NotImplemented` for an
-    /// operator or a positional path that is not understood yet.
+    /// operator or a positional path that is not supported yet.
     pub fn parse(json: &serde_json::Value) -> Result<Update> {
         Update::parse_with_array_filters(json, &[])
     }
 
-    /// As [`Update::parse`], with the conditions that `$[identifier]` in its paths names.
+    /// As [`Update::parse`], with the conditions of `$[identifier]` in its paths.
     ///
     /// # Errors
     /// Those of [`Update::parse`]; `FailedToParse` for an array filter that is malformed, not used, or given twice;
@@ -94,8 +94,8 @@ impl Update {
         Update::parse_in(json, array_filters, &Environment::default())
     }
 
-    /// As [`Update::parse_with_array_filters`], with the variables and the collation of a statement; or the stages of a
-    /// pipeline, an array.
+    /// As [`Update::parse_with_array_filters`], with the variables and the collation of a statement; or a pipeline, an array of
+    /// stages.
     ///
     /// # Errors
     /// Those of [`Update::parse_with_array_filters`]; for a pipeline `FailedToParse` if there are array filters,
@@ -119,12 +119,12 @@ impl Update {
         Ok(Update { form: Form::Operators(Box::new(operators)), now: None })
     }
 
-    /// True if it must be told the time before it can be applied: it has `$currentDate`.
+    /// True if it needs the statement's time: it has `$currentDate`.
     pub fn needs_clock(&self) -> bool {
         matches!(&self.form, Form::Operators(operators) if operators.tree.needs_clock())
     }
 
-    /// True if it must be told the filter before it can be applied: a path of its has `$`.
+    /// True if it needs the documents' filter: one of its paths has `$`.
     pub fn is_positional(&self) -> bool {
         matches!(&self.form, Form::Operators(operators) if operators.tree.is_positional())
     }
@@ -148,8 +148,8 @@ impl Update {
     /// Parses a replacement document.
     ///
     /// # Errors
-    /// `FailedToParse` if it is no document, `DollarPrefixedFieldName` if it holds operators; what makes a document
-    /// impossible to store.
+    /// `FailedToParse` if it is not a document, `DollarPrefixedFieldName` if it has operators; the errors for documents that cannot be
+    /// stored.
     pub fn parse_replacement(json: &serde_json::Value) -> Result<Update> {
         Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None })
     }
@@ -159,11 +159,11 @@ impl Update {
         matches!(self.form, Form::Replacement(_))
     }
 
-    /// The new document's jsonb, which may be stored, or None if nothing changes. `_id` is kept.
+    /// The new document's jsonb, which can be stored; None without a change. `_id` is kept.
     ///
     /// # Errors
-    /// `ImmutableField` if `_id` would change, `InvalidOptions` if one of `fixed` would (dotted paths: the shard key's
-    /// fields, in an update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
+    /// `ImmutableField` if `_id` would change, `InvalidOptions` if one of `fixed` would (dotted paths: the shard key's fields in an
+    /// update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
     /// `BSONObjectTooLarge`, `DocumentTooDeep`; those of [`normalise::check_stored`].
     pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
         let mut edited = None;
@@ -193,7 +193,7 @@ impl Update {
         }
         if fixed.iter().any(|path| self.touches(path)) && moves(document, after, fixed) {
             let message = "Multi-update operations are not allowed when updating the shard key field.";
-            return Err(Error::new(Kind::InvalidOptions, message)
+            return Err(error!(Kind::InvalidOptions, "{message}")
                 .with_hint("Change the shard keys of documents one by one, each by an update of one document."));
         }
         match edited {
@@ -203,11 +203,11 @@ impl Update {
         Ok(Some(bytes))
     }
 
-    /// The document that an upsert inserts when nothing matched; without `_id` if neither filter nor update gives one.
+    /// The document that an upsert inserts if no document matches; without `_id` if neither filter nor update has one.
     ///
     /// # Errors
-    /// As [`Update::apply`]; `NotSingleValueField` if the filter gives a field two values, `NotExactValueField` if it
-    /// gives a replacement only a part of `_id`, `ImmutableField` if filter and update give different `_id`s.
+    /// As [`Update::apply`]; `NotSingleValueField` if the filter has two values of a field, `NotExactValueField` if it has only a part
+    /// of a replacement's `_id`, `ImmutableField` if filter and update have different `_id`s.
     pub fn upsert(&self, filter: &Filter) -> Result<Vec<u8>> {
         match &self.form {
             Form::Replacement(bytes) => {
@@ -252,7 +252,7 @@ pub fn moves(before: RawObject<'_>, after: RawObject<'_>, paths: &[String]) -> b
     paths.iter().any(|path| !same(path::resolve(before, path), path::resolve(after, path)))
 }
 
-/// The replacement with the `_id` of what it replaces.
+/// The replacement with the `_id` of the replaced document.
 fn replace<'a>(replacement: RawObject<'a>, id: Option<RawValue<'a>>) -> Result<Part<'a>> {
     if let (Some(old), Some(new)) = (id, replacement.get("_id"))
         && !same(Some(old), Some(new))
@@ -264,7 +264,7 @@ fn replace<'a>(replacement: RawObject<'a>, id: Option<RawValue<'a>>) -> Result<P
     Ok(Part::Object(fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()))
 }
 
-/// The `_id` that a filter demands.
+/// The `_id` in a filter's equalities.
 fn exact_id(filter: &Filter) -> Result<Option<Value>> {
     let mut id = None;
     for (path, value) in filter.equalities() {
@@ -281,7 +281,7 @@ fn exact_id(filter: &Filter) -> Result<Option<Value>> {
     Ok(id)
 }
 
-/// The fields of a document that this module wrote.
+/// A document that this module wrote.
 fn fields_of(bytes: &[u8]) -> RawObject<'_> {
     raw::document(bytes).expect("an update writes objects")
 }

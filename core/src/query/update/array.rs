@@ -1,4 +1,4 @@
-//! `$push`, `$addToSet`, `$pull` and `$pullAll`: modifiers of whole arrays.
+//! Modifiers of whole arrays: `$push`, `$addToSet`, `$pull` and `$pullAll`.
 
 use super::context::{Context, Outcome};
 use super::message::show;
@@ -18,16 +18,16 @@ use crate::values::view::View;
 use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 
-/// `$push`: elements put at a position, then the array sorted, then cut.
+/// `$push`: inserts elements at a position, then sorts the array, then truncates it.
 #[derive(Debug, Default)]
 pub(super) struct Push {
     /// As jsonb.
     elements: Vec<Vec<u8>>,
     /// From the start, or from the end if negative; None is the end.
     position: Option<i64>,
-    /// Dotted path, or an empty one for elements as a whole, and true for descending.
+    /// Dotted path, or an empty one for whole elements, and true for descending.
     sort: Option<Vec<(String, bool)>>,
-    /// How many elements are kept, the last ones if negative.
+    /// The number of elements to keep; negative for the last ones.
     slice: Option<i64>,
 }
 
@@ -40,14 +40,14 @@ pub(super) struct AddToSet {
     order: Vec<usize>,
 }
 
-/// Which elements `$pull` or `$pullAll` removes.
+/// The elements that `$pull` or `$pullAll` removes.
 #[derive(Debug)]
 pub(super) enum Pull {
-    /// those equal to one of the values, which are in order
+    /// those equal to one of the values, which are sorted
     Equal(Vec<Value>),
-    /// documents that match
+    /// documents that match the filter
     Documents(Filter),
-    /// values that pass
+    /// values that match the condition
     Values(Condition),
 }
 
@@ -105,7 +105,7 @@ fn from_either_end(position: i64, length: usize) -> usize {
     if position < 0 { length.saturating_sub(distance) } else { distance.min(length) }
 }
 
-/// Elements as jsonb, and the clauses of `$each` and beside it.
+/// Elements as jsonb, and `$each` with the clauses beside it.
 type Given<'j> = (Vec<Vec<u8>>, Option<&'j Map<String, Json>>);
 
 /// The elements that an update's argument gives: one, or those of `$each`.
@@ -200,7 +200,7 @@ impl AddToSet {
             bail!(Kind::BadValue, "Found unexpected fields after $each in $addToSet: {}", show(argument));
         }
         let mut order: Vec<usize> = (0..given.len()).collect();
-        // The sort is stable: of equal elements the first stays.
+        // The sort is stable, so the first of equal elements stays.
         order.sort_by(|a, b| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings));
         order.dedup_by(|b, a| compare(raw::root(&given[*a]), raw::root(&given[*b]), strings).is_eq());
         let mut kept = order.clone();
@@ -210,7 +210,7 @@ impl AddToSet {
         Ok(AddToSet { elements, order })
     }
 
-    /// The array with those elements that it lacked.
+    /// The array with the elements that it lacks.
     pub fn apply<'a>(
         &'a self,
         name: &str,

@@ -1,4 +1,4 @@
-//! What the parts of an update know while it is applied, and what they answer.
+//! The context in which an update's parts are applied, and their results.
 
 use super::message::shown;
 use crate::query::filter::ArrayFilter;
@@ -7,21 +7,21 @@ use crate::values::document::write::Part;
 use crate::values::order::Strings;
 use crate::values::path;
 
-/// What a walk has to know about the whole document.
+/// The context of a walk.
 pub(super) struct Context<'a> {
-    /// the document as it was
+    /// the document before the update
     pub document: Option<RawObject<'a>>,
     /// its `_id`, for messages
     pub id: Option<RawValue<'a>>,
-    /// true if an upsert makes it
+    /// true if an upsert inserts the document
     pub inserting: bool,
-    /// the conditions that `$[identifier]` names
+    /// the conditions of `$[identifier]`
     pub array_filters: &'a [ArrayFilter],
-    /// the array element by which the document matched, which `$` names
+    /// the array element by which the document matched, to which `$` refers
     pub position: Option<usize>,
     /// the time, in milliseconds since 1970
     pub now: Option<i64>,
-    /// how strings compare, where values are compared
+    /// the collation by which values are compared
     pub strings: Strings<'a>,
 }
 
@@ -37,14 +37,14 @@ impl<'a> Context<'a> {
     }
 }
 
-/// What becomes of one place of a document.
+/// The change of a single value.
 pub(super) enum Outcome<'a> {
     Keep,
     Remove,
     Write(Part<'a>),
 }
 
-/// The filter of an identifier, of those which are in the order of their identifiers.
+/// Finds the filter of an identifier; the filters are sorted by their identifiers.
 pub(super) fn filter_of<'f>(array_filters: &'f [ArrayFilter], identifier: &str) -> Option<&'f ArrayFilter> {
     let found = array_filters.binary_search_by(|filter| filter.identifier().cmp(identifier)).ok()?;
     array_filters.get(found)

@@ -1,5 +1,5 @@
-//! An update as it travels: its own text and whatever else decides what it does to a document, as one JSON text. A router
-//! writes it, every shard reads it, so that all of them do the same, at one time.
+//! The form in which an update is sent to shards: one JSON text with the update and everything else that its effect depends on. All
+//! shards read the same text, so they apply the same update with the same time.
 
 use super::apply::{Form, Update};
 use crate::error::{Kind, Result, bail};
@@ -7,29 +7,29 @@ use crate::query::environment::Environment;
 use crate::query::filter::Filter;
 use serde_json::{Map, Value as Json};
 
-/// What an update may look like.
+/// The allowed forms of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Style {
     /// operators, or a pipeline
     Operators,
-    /// a document to put in place of another
+    /// a replacement document
     Replacement,
-    /// what it looks like: without operators it is a replacement
+    /// any form: without operators it is a replacement
     Either,
 }
 
-/// An update and what belongs to it.
+/// An update with everything that its effect depends on.
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction<'a> {
     /// the update
     pub update: &'a Json,
     /// its text
     pub text: &'a str,
-    /// what it may be
+    /// its allowed forms
     pub style: Style,
-    /// the conditions that `$[identifier]` names, an array
+    /// the conditions of `$[identifier]`, an array
     pub array_filters: Option<&'a Json>,
-    /// the text of what chose the documents: `$` stands for the element by which they match
+    /// the text of the documents' filter: `$` refers to the element by which they match
     pub filter: &'a str,
     /// the time, in milliseconds since 1970
     pub now: i64,
@@ -37,23 +37,23 @@ pub struct Instruction<'a> {
     pub environment: Option<&'a Json>,
 }
 
-/// An instruction ready to be sent.
+/// An instruction that can be sent.
 #[derive(Debug)]
 pub struct Compiled {
     /// the parsed update
     pub update: Update,
-    /// what [`read`] reads
+    /// the text for [`read`]
     pub text: String,
-    /// true if all this comes of operators alone, which are used again and again, unlike a replacement, a filter or the time
+    /// true if the text depends on the operators alone, which often occur again, unlike a replacement, a filter or the time
     pub is_lasting: bool,
 }
 
 impl Instruction<'_> {
-    /// The parsed update, and the text that [`read`] reads. What a shard has no need of is left out.
+    /// Parses the update, and writes the text for [`read`], without the parts that a shard does not need.
     ///
     /// # Errors
     /// Those of [`Update::parse_with_array_filters`] and [`Update::parse_replacement`]; `FailedToParse` for array filters
-    /// beside a replacement, `TypeMismatch` for array filters that are none.
+    /// beside a replacement, `TypeMismatch` for invalid array filters.
     pub fn compile(&self) -> Result<Compiled> {
         let json = self.update;
         let filters = match self.array_filters {
@@ -72,7 +72,7 @@ impl Instruction<'_> {
         if replaces && !filters.is_empty() {
             bail!(Kind::FailedToParse, "arrayFilters may not be specified for replacement-style updates");
         }
-        // A pipeline may ask for the time in any place.
+        // Any expression of a pipeline may use the time.
         let mut environment = self.environment.cloned();
         if json.is_array() {
             let fields = environment.get_or_insert_with(|| Json::Object(Map::new()));
@@ -111,7 +111,7 @@ impl Instruction<'_> {
     }
 }
 
-/// Reads what [`Instruction::compile`] wrote.
+/// Reads the text that [`Instruction::compile`] wrote.
 ///
 /// # Errors
 /// Those of [`Instruction::compile`].

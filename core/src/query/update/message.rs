@@ -1,16 +1,16 @@
-//! How elements of documents are shown in messages: as MongoDB's log does, names without quotes.
+//! Formats elements of documents for messages, as MongoDB's log does: names without quotes.
 
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
 
-/// A stored value.
+/// Formats a stored value.
 pub(super) fn shown(value: RawValue<'_>) -> String {
     show(&ext_json::to_json(&Value::from_raw(value)))
 }
 
-/// A value as JSON, with names unquoted, and cut where it would fill the screen.
+/// Formats a value as JSON with unquoted names, truncated to 200 characters.
 pub(super) fn show(json: &Json) -> String {
     const LONGEST: usize = 200;
     let mut text = String::new();

@@ -1,13 +1,13 @@
-//! Updates: a replacement, or operators applied to jsonb's bytes.
+//! Updates: a replacement, operators applied to jsonb's bytes, or a pipeline.
 //!
-//! * [`parse`] turns JSON into a tree of modifiers along their paths; its table of operators is the list of what is
-//!   understood. Whatever can be refused without a document is refused there.
+//! * [`parse`] parses JSON into a tree of modifiers along their paths; its table lists the supported operators. It raises all errors
+//!   that do not depend on a document.
 //! * [`pipeline`] is an update by stages.
-//! * [`tree`] is that tree and its one walk over a document: what no path touches is copied as it lies.
-//! * [`modifier`] is what happens at one place, [`array`] what happens to whole arrays; [`context`] is what they know.
-//! * [`apply`] is the update as a whole.
-//! * [`instruction`] is an update on its way to a shard, with the time and whatever else belongs to it.
-//! * [`message`] words what MongoDB says about elements of documents.
+//! * [`tree`] is the tree, and its single walk over a document, which copies everything that no path touches.
+//! * [`modifier`] changes a single value, [`array`] whole arrays; [`context`] is their context.
+//! * [`apply`] is the whole update.
+//! * [`instruction`] is the form in which an update is sent to a shard, with its time and its environment.
+//! * [`message`] formats parts of documents for MongoDB's messages.
 
 mod message;
 mod storable;

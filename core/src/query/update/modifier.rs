@@ -1,4 +1,4 @@
-//! What an update does at one place of a document.
+//! Modifiers: the changes of single values.
 
 use super::array::{AddToSet, Pull, Push};
 use super::context::{Context, Outcome};
@@ -12,7 +12,7 @@ use crate::values::document::write::Part;
 use crate::values::order;
 use std::cmp::Ordering;
 
-/// What happens at one path.
+/// The change at a path.
 #[derive(Debug)]
 pub(super) enum Modifier {
     /// the value, as jsonb
@@ -25,9 +25,9 @@ pub(super) enum Modifier {
     Inc(Number),
     /// multiplied
     Mul(Number),
-    /// the value, if what is there compares otherwise to it, or is missing
+    /// replaced by the value, if the existing value compares to it with this result, or is missing
     Replace(Ordering, Value),
-    /// bits changed, one operation after the other
+    /// bitwise operations, one after the other
     Bit(Vec<(Bitwise, i64)>),
     /// the time of the update, as a date or a timestamp
     CurrentDate { timestamp: bool },
@@ -35,9 +35,9 @@ pub(super) enum Modifier {
     RenameTo(String),
     /// moved from the path
     RenameFrom(String),
-    /// elements appended, the array sorted and cut
+    /// elements inserted, the array sorted and truncated
     Push(Push),
-    /// elements appended that are not there
+    /// elements appended that the array lacks
     AddToSet(AddToSet),
     /// the first element removed, or the last
     Pop(End),
@@ -61,7 +61,7 @@ pub(super) enum End {
 }
 
 impl Modifier {
-    /// True if the modifier wants a place for its value, or at least a way to one.
+    /// True if the modifier creates missing documents on its path.
     pub fn needs_place(&self, context: &Context<'_>) -> bool {
         match self {
             Modifier::Unset | Modifier::RenameTo(_) => false,
@@ -71,7 +71,7 @@ impl Modifier {
         }
     }
 
-    /// What becomes of the value, or of the missing one.
+    /// Changes an existing or missing value.
     pub fn apply<'a>(
         &'a self,
         name: &str,

@@ -1,4 +1,4 @@
-//! From JSON to modifiers.
+//! Parses JSON into modifiers.
 //!
 //! The operators are a table: a name and the function that parses its argument.
 
@@ -19,48 +19,33 @@ use serde_json::{Map, Value as Json};
 use std::cmp::Ordering;
 use std::collections::HashSet;
 
-/// An update operator: `{name: {path: argument, …}}`.
-struct Operator {
-    name: &'static str,
-    parse: fn(path: &str, argument: &Json, environment: &Environment) -> Result<Modifier>,
-}
+/// An update operator, `{name: {path: argument, …}}`: its name, and the function that parses an argument.
+type Operator = (&'static str, fn(path: &str, argument: &Json, environment: &Environment) -> Result<Modifier>);
 
 const OPERATORS: &[Operator] = &[
-    Operator { name: "$set", parse: |_, argument, _| Ok(Modifier::Set(stored(argument)?)) },
-    Operator { name: "$setOnInsert", parse: |_, argument, _| Ok(Modifier::SetOnInsert(stored(argument)?)) },
-    Operator { name: "$unset", parse: |_, _, _| Ok(Modifier::Unset) },
-    Operator { name: "$inc", parse: |path, argument, _| Ok(Modifier::Inc(amount("increment", path, argument)?)) },
-    Operator { name: "$mul", parse: |path, argument, _| Ok(Modifier::Mul(amount("multiply", path, argument)?)) },
-    Operator { name: "$min", parse: |_, argument, _| Ok(Modifier::Replace(Ordering::Greater, storable(argument)?)) },
-    Operator { name: "$max", parse: |_, argument, _| Ok(Modifier::Replace(Ordering::Less, storable(argument)?)) },
-    Operator { name: "$rename", parse: |path, argument, _| rename(path, argument) },
-    Operator { name: "$bit", parse: |_, argument, _| bit(argument) },
-    Operator {
-        name: "$currentDate",
-        parse: |_, argument, _| Ok(Modifier::CurrentDate { timestamp: is_timestamp(argument)? }),
-    },
-    Operator { name: "$push", parse: |_, argument, _| Ok(Modifier::Push(Push::parse(argument)?)) },
-    Operator {
-        name: "$addToSet",
-        parse: |_, argument, environment| Ok(Modifier::AddToSet(AddToSet::parse(argument, environment)?)),
-    },
-    Operator { name: "$pop", parse: |path, argument, _| pop(path, argument) },
-    Operator {
-        name: "$pull",
-        parse: |_, argument, environment| Ok(Modifier::Pull(Pull::parse(argument, environment)?)),
-    },
-    Operator {
-        name: "$pullAll",
-        parse: |_, argument, environment| Ok(Modifier::Pull(Pull::parse_all(argument, environment)?)),
-    },
+    ("$set", |_, argument, _| Ok(Modifier::Set(stored(argument)?))),
+    ("$setOnInsert", |_, argument, _| Ok(Modifier::SetOnInsert(stored(argument)?))),
+    ("$unset", |_, _, _| Ok(Modifier::Unset)),
+    ("$inc", |path, argument, _| Ok(Modifier::Inc(amount("increment", path, argument)?))),
+    ("$mul", |path, argument, _| Ok(Modifier::Mul(amount("multiply", path, argument)?))),
+    ("$min", |_, argument, _| Ok(Modifier::Replace(Ordering::Greater, storable(argument)?))),
+    ("$max", |_, argument, _| Ok(Modifier::Replace(Ordering::Less, storable(argument)?))),
+    ("$rename", |path, argument, _| rename(path, argument)),
+    ("$bit", |_, argument, _| bit(argument)),
+    ("$currentDate", |_, argument, _| Ok(Modifier::CurrentDate { timestamp: is_timestamp(argument)? })),
+    ("$push", |_, argument, _| Ok(Modifier::Push(Push::parse(argument)?))),
+    ("$addToSet", |_, argument, environment| Ok(Modifier::AddToSet(AddToSet::parse(argument, environment)?))),
+    ("$pop", |path, argument, _| pop(path, argument)),
+    ("$pull", |_, argument, environment| Ok(Modifier::Pull(Pull::parse(argument, environment)?))),
+    ("$pullAll", |_, argument, environment| Ok(Modifier::Pull(Pull::parse_all(argument, environment)?))),
 ];
 
 /// The names of all operators.
 pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
-    OPERATORS.iter().map(|operator| operator.name)
+    OPERATORS.iter().map(|(name, _)| *name)
 }
 
-/// Parses the conditions that `$[identifier]` names, in a statement's environment; in the order of their identifiers.
+/// Parses the conditions of `$[identifier]` in a statement's environment, and sorts them by their identifiers.
 pub(super) fn array_filters(filters: &[Json], environment: &Environment) -> Result<Vec<ArrayFilter>> {
     let mut parsed: Vec<ArrayFilter> = Vec::with_capacity(filters.len());
     let mut known = HashSet::new();
@@ -93,13 +78,11 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment:
     let mut tree = Tree::default();
     let mut identifiers: HashSet<&str> = HashSet::new();
     for (name, argument) in operators {
-        let Some(operator) = OPERATORS.iter().find(|operator| operator.name == name) else {
-            return Err(unknown(name));
-        };
+        let Some((_, parse)) = OPERATORS.iter().find(|(known, _)| known == name) else { return Err(unknown(name)) };
         for (path, argument) in modified_fields(name, argument)? {
             check_path(path)?;
             identifiers.extend(check_positional(path, array_filters)?);
-            let modifier = (operator.parse)(path, argument, environment)?;
+            let modifier = parse(path, argument, environment)?;
             if let Modifier::RenameTo(to) = &modifier {
                 tree.add(to, Modifier::RenameFrom(path.clone()))?;
             }
@@ -125,7 +108,7 @@ pub(super) fn replacement(json: &Json) -> Result<Vec<u8>> {
     stored(json)
 }
 
-/// The modifiers that put a filter's equalities into a new document.
+/// The modifiers that set a filter's equalities in a new document.
 pub(super) fn equalities(fields: Vec<(String, Value)>) -> Result<Tree> {
     let mut tree = Tree::default();
     for (path, value) in fields {
@@ -235,7 +218,7 @@ fn pop(path: &str, argument: &Json) -> Result<Modifier> {
     }
 }
 
-/// True if an argument of `$currentDate` asks for a timestamp, false if for a date.
+/// True if an argument of `$currentDate` requests a timestamp, false if a date.
 pub(super) fn is_timestamp(argument: &Json) -> Result<bool> {
     match argument {
         Json::Bool(_) => Ok(false),
@@ -297,7 +280,7 @@ fn check_path(path: &str) -> Result<()> {
     Ok(())
 }
 
-/// The identifiers of `$[identifier]` in a path, each of which must have an array filter.
+/// The identifiers of `$[identifier]` in a path; each must have an array filter.
 fn check_positional<'a>(path: &'a str, array_filters: &[ArrayFilter]) -> Result<Vec<&'a str>> {
     let named = path.split('.').filter_map(|name| name.strip_prefix("$[")?.strip_suffix(']'));
     let identifiers: Vec<&str> = named.filter(|identifier| !identifier.is_empty()).collect();
@@ -313,7 +296,7 @@ mod tests {
 
     #[test]
     fn every_operator_is_listed_once() {
-        let names: Vec<_> = OPERATORS.iter().map(|operator| operator.name).collect();
+        let names: Vec<_> = operator_names().collect();
         for name in &names {
             assert!(name.starts_with('$'));
             assert_eq!(names.iter().filter(|other| *other == name).count(), 1, "{name}");

@@ -1,4 +1,4 @@
-//! Updates by a pipeline: stages that make one document of another.
+//! Updates by a pipeline of stages.
 
 use crate::error::{Kind, Result, bail};
 use crate::query::stage::Pipeline;
@@ -6,7 +6,7 @@ use crate::values::document::raw::{self, RawObject};
 use crate::values::document::write::{self, Part};
 use std::borrow::Cow;
 
-/// The new document's jsonb; `_id` is the document's where the pipeline lost it.
+/// Applies a pipeline, and returns the new document's jsonb. If the pipeline removes `_id`, the document keeps its own.
 ///
 /// # Errors
 /// Those of [`Pipeline::updated`]; `DollarPrefixedFieldName` for a field that cannot be stored.

@@ -1,4 +1,4 @@
-//! Values of updates as they can be stored, and what is refused.
+//! Checks that the values of updates can be stored.
 
 use crate::error::{Error, Kind, Result, error};
 use crate::query::filter::is_shallow;
@@ -12,19 +12,19 @@ pub(super) fn value(json: &Json) -> Result<Value> {
     if is_shallow(json, MAX_DEPTH) { ext_json::from_json(json) } else { Err(too_deep()) }
 }
 
-/// A value as it is stored, in jsonb.
+/// Reads a value that can be stored, as jsonb.
 pub(super) fn stored(json: &Json) -> Result<Vec<u8>> {
     write::value(&storable(json)?)
 }
 
-/// A value that can be stored.
+/// Reads a value that can be stored.
 pub(super) fn storable(json: &Json) -> Result<Value> {
     let value = value(json)?;
     check_names(&value)?;
     Ok(value)
 }
 
-/// Extended values apart, no name starts with `$` but those of a DBRef.
+/// Checks that no name starts with `$`, apart from extended values and DBRefs.
 pub(super) fn check_names(value: &Value) -> Result<()> {
     match value {
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {

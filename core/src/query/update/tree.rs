@@ -1,7 +1,7 @@
-//! Modifiers arranged by path, and their walk over a document.
+//! A tree of modifiers by path, and its walk over a document.
 //!
-//! INVARIANT: no modifier stands at or below another's path: adding one that would is a conflict. So every place in a
-//! document is changed by one modifier at most, and their order does not matter.
+//! INVARIANT: no modifier has a path at or below that of another one: adding such a modifier is a conflict. So at most one modifier
+//! changes a value, and their order does not matter.
 
 use super::context::{Context, Outcome, filter_of};
 use super::message::shown;
@@ -24,35 +24,35 @@ pub(super) struct Tree {
     renames: Vec<(String, String)>,
 }
 
-/// What a path leads through in a document.
-enum Way<'p, 'a> {
+/// The values that a path leads through in a document.
+enum Route<'p, 'a> {
     Documents,
-    /// the first array's name
+    /// an array; the name of the first one
     Array(&'p str),
-    /// what can have no fields, and its name
+    /// a value that cannot have fields, with its name
     Blocked(&'p str, RawValue<'a>),
 }
 
-fn way<'p, 'a>(document: RawObject<'a>, path: &'p str) -> Way<'p, 'a> {
+fn route<'p, 'a>(document: RawObject<'a>, path: &'p str) -> Route<'p, 'a> {
     let (mut value, mut name, mut array) = (RawValue::Object(document), "", None);
     for component in path.split('.') {
         let next = match value {
             RawValue::Array(elements) => match path::array_index(component) {
-                None => return Way::Blocked(name, value),
+                None => return Route::Blocked(name, value),
                 Some(index) => {
                     array.get_or_insert(name);
                     elements.get(index)
                 }
             },
             value => match path::embedded(value) {
-                None => return Way::Blocked(name, value),
+                None => return Route::Blocked(name, value),
                 Some(object) => object.get(component),
             },
         };
         let Some(next) = next else { break };
         (value, name) = (next, component);
     }
-    array.map_or(Way::Documents, Way::Array)
+    array.map_or(Route::Documents, Route::Array)
 }
 
 #[derive(Debug)]
@@ -61,18 +61,18 @@ enum Node {
     Leaf(Modifier),
 }
 
-/// How far beyond its end an array may be written to: MongoDB's limit.
+/// Largest number of nulls that fill an array up to a position: MongoDB's limit.
 const MAX_PADDING: usize = 1_500_000;
 
-/// No array with more elements fits a document: each takes an entry of four bytes.
+/// Largest number of elements of an array that fits into a document: each takes an entry of four bytes.
 const MAX_ELEMENTS: usize = MAX_DOCUMENT_BYTES / 4;
 
 impl Tree {
     /// Adds a modifier.
     ///
     /// # Errors
-    /// `ConflictingUpdateOperators` if there is one already at, above or below the path, or if the path names elements
-    /// by `$[…]` where another names them by position or field.
+    /// `ConflictingUpdateOperators` if the tree has one at, above or below the path, or if the path names elements by `$[…]` and
+    /// another path names them by position or field.
     pub fn add(&mut self, path: &str, modifier: Modifier) -> Result<()> {
         if let Modifier::RenameTo(to) = &modifier {
             self.renames.push((path.to_owned(), to.clone()));
@@ -84,7 +84,7 @@ impl Tree {
             let conflict = |at: &str| {
                 bail!(Kind::ConflictingUpdateOperators, "Updating the path '{path}' would create a conflict at '{at}'")
             };
-            // All that are there are alike.
+            // All existing children are of the same kind.
             if tree.children.keys().next().is_some_and(|other| is_positional(other) != is_positional(name)) {
                 return conflict(&path[..walked.saturating_sub(1)]);
             }
@@ -105,10 +105,10 @@ impl Tree {
         Ok(())
     }
 
-    /// The changed document; None if no modifier has anything to do. Without a document, a new one is made.
+    /// The changed document; None without a change. Without a document, a new one is created.
     ///
     /// # Errors
-    /// Those of [`Update::apply`](super::Update::apply), but `ImmutableField`.
+    /// Those of [`Update::apply`](super::Update::apply) but `ImmutableField`.
     pub fn apply<'a>(&'a self, object: Option<RawObject<'a>>, context: &Context<'a>) -> Result<Option<Part<'a>>> {
         if let Some(positional) = self.children.keys().find(|name| is_positional(name)) {
             match object {
@@ -126,7 +126,7 @@ impl Tree {
         let matched = self.matched(context)?;
         let named = self.children.iter().filter(|(name, _)| *name != POSITIONAL);
         let named = named.map(|(name, node)| (Cow::Borrowed(name.as_str()), node));
-        // The changed fields by their positions, None for one that goes; and those that come.
+        // The changed fields by their positions, with None for removed ones; and the new fields.
         let mut edits = Vec::new();
         let mut added = Vec::new();
         for (name, node) in named.chain(matched.map(|(name, node)| (Cow::Owned(name), node))) {
@@ -161,11 +161,11 @@ impl Tree {
         Ok(Some(Part::Object(parts)))
     }
 
-    /// What happens at `$`, and the name that it stands for.
+    /// The node at `$`, with the position to which `$` refers.
     ///
     /// # Errors
-    /// `BadValue` if the document did not match by an element of an array, `ConflictingUpdateOperators` if something is
-    /// to happen to that element by its position, too.
+    /// `BadValue` if the document did not match by an element of an array, `ConflictingUpdateOperators` if another path names the same
+    /// element by its position.
     fn matched(&self, context: &Context<'_>) -> Result<Option<(String, &Node)>> {
         let Some(node) = self.children.get(POSITIONAL) else { return Ok(None) };
         let Some(position) = context.position else {
@@ -178,7 +178,7 @@ impl Tree {
         Ok(Some((name, node)))
     }
 
-    /// The changed array, which `name` is the name of.
+    /// The changed array of that name; None without a change.
     fn apply_to_array<'a>(
         &'a self,
         name: &str,
@@ -216,7 +216,7 @@ impl Tree {
         Ok(changed.then_some(Part::Array(parts)))
     }
 
-    /// Changes the elements that `$[]` and `$[identifier]` name; returns whether there was anything to do.
+    /// Changes the elements that `$[]` and `$[identifier]` name; true if there was a change.
     fn apply_to_elements<'a>(
         &'a self,
         name: &str,
@@ -238,7 +238,7 @@ impl Tree {
             let outcome = match chosen.as_slice() {
                 [] => continue,
                 [node] => node.apply(&position, Some(element), context)?,
-                nodes if are_apart(nodes) => apply_all(nodes, &position, element, context)?,
+                nodes if are_disjoint(nodes) => apply_all(nodes, &position, element, context)?,
                 _ => bail!(
                     Kind::ConflictingUpdateOperators,
                     "Updating the path '{name}.{position}' would create a conflict at '{position}'"
@@ -254,14 +254,14 @@ impl Tree {
         Ok(changed)
     }
 
-    /// Checks that the value to rename, if there is one, neither lies in an array nor goes into one.
+    /// Checks that a renamed value neither lies in an array nor moves into one.
     ///
     /// # Errors
-    /// `BadValue`, and `PathNotViable` where a scalar stands in the way.
+    /// `BadValue`, and `PathNotViable` for a scalar on a path.
     pub fn check_renames(&self, document: RawObject<'_>, context: &Context<'_>) -> Result<()> {
         for (from, to) in &self.renames {
-            let within = way(document, from);
-            if let Way::Blocked(name, value) = within {
+            let within = route(document, from);
+            if let Route::Blocked(name, value) = within {
                 bail!(
                     Kind::PathNotViable,
                     "cannot use a part of '{from}' to traverse the element {{{name}: {}}}",
@@ -271,8 +271,8 @@ impl Tree {
             if path::at(document, from).is_none() {
                 continue;
             }
-            for (what, path, way) in [("source", from, within), ("destination", to, way(document, to))] {
-                if let Way::Array(name) = way {
+            for (what, path, route) in [("source", from, within), ("destination", to, route(document, to))] {
+                if let Route::Array(name) = route {
                     bail!(
                         Kind::BadValue,
                         "The {what} field cannot be an array element, '{path}' in doc with {} has an array field \
@@ -285,15 +285,15 @@ impl Tree {
         Ok(())
     }
 
-    /// True if no path of one is a path of the other, or lies below it.
-    fn is_apart_from(&self, other: &Tree) -> bool {
+    /// True if no path of one tree is at or below a path of the other.
+    fn is_disjoint(&self, other: &Tree) -> bool {
         let names = |tree: &Tree| tree.children.keys().any(|name| is_positional(name) || name == POSITIONAL);
         if names(self) || names(other) {
             return false;
         }
         self.children.iter().all(|(name, node)| match (node, other.children.get(name)) {
             (_, None) => true,
-            (Node::Branch(tree), Some(Node::Branch(other))) => tree.is_apart_from(other),
+            (Node::Branch(tree), Some(Node::Branch(other))) => tree.is_disjoint(other),
             _ => false,
         })
     }
@@ -323,26 +323,26 @@ impl Tree {
         }
     }
 
-    /// True if the walk could put a value somewhere.
+    /// True if the walk may create missing documents.
     fn creates(&self, context: &Context<'_>) -> bool {
         self.children.values().any(|node| node.creates(context))
     }
 }
 
-/// True if no place is changed by two of the nodes, as far as their paths tell: elements that they name in different ways
-/// may be the same.
-fn are_apart(nodes: &[&Node]) -> bool {
-    let apart = |a: &Node, b: &Node| {
+/// True if no two of the nodes change the same value. The decision is based on paths alone: elements that are named in different ways
+/// count as the same.
+fn are_disjoint(nodes: &[&Node]) -> bool {
+    let disjoint = |a: &Node, b: &Node| {
         budget::step();
         match (a, b) {
-            (Node::Branch(a), Node::Branch(b)) => a.is_apart_from(b),
+            (Node::Branch(a), Node::Branch(b)) => a.is_disjoint(b),
             _ => false,
         }
     };
-    nodes.iter().enumerate().all(|(index, a)| nodes[index + 1..].iter().all(|b| apart(a, b)))
+    nodes.iter().enumerate().all(|(index, a)| nodes[index + 1..].iter().all(|b| disjoint(a, b)))
 }
 
-/// What several nodes that are apart make of one value, one after the other.
+/// Applies several disjoint nodes to one value, one after the other.
 fn apply_all<'a>(nodes: &[&'a Node], name: &str, existing: RawValue<'a>, context: &Context<'a>) -> Result<Outcome<'a>> {
     let mut written: Option<Vec<u8>> = None;
     for node in nodes {
@@ -355,7 +355,7 @@ fn apply_all<'a>(nodes: &[&'a Node], name: &str, existing: RawValue<'a>, context
     Ok(written.map_or(Outcome::Keep, |bytes| Outcome::Write(Part::Owned(Value::from_raw(raw::root(&bytes))))))
 }
 
-/// The component of a path that stands for the element by which the document matched.
+/// The component of a path that refers to the element by which the document matched.
 const POSITIONAL: &str = "$";
 
 /// True for `$[]` and `$[identifier]`.
@@ -363,7 +363,7 @@ fn is_positional(component: &str) -> bool {
     component.starts_with("$[")
 }
 
-/// True if `$[]` or `$[identifier]` means the element.
+/// True if `$[]` or `$[identifier]` refers to the element.
 ///
 /// # Errors
 /// Those of [`ArrayFilter::matches`](crate::query::filter::ArrayFilter::matches).
@@ -375,7 +375,7 @@ fn names(component: &str, element: RawValue<'_>, context: &Context<'_>) -> Resul
     }
 }
 
-/// Fills with null up to and including a position.
+/// Fills an array with nulls up to and including a position.
 fn pad(parts: &mut Vec<Part<'_>>, index: usize, elements: usize) -> Result<()> {
     if index.saturating_sub(elements) > MAX_PADDING {
         bail!(Kind::CannotBackfillArray, "can't backfill more than {MAX_PADDING} elements");
@@ -417,7 +417,7 @@ impl Node {
         Ok(part.map_or(Outcome::Keep, Outcome::Write))
     }
 
-    /// An error if the walk would put a value into a place that cannot hold it.
+    /// Refuses to create a field in a value that cannot have fields.
     fn refuse_to_create(&self, field: &str, name: &str, value: RawValue<'_>, context: &Context<'_>) -> Result<()> {
         if !self.creates(context) {
             return Ok(());

@@ -1,7 +1,7 @@
-//! One value of a document, classified and borrowed: what [`raw`](super::raw) read, with Extended JSON understood.
+//! A value of a stored document, classified and borrowed: [`raw`](super::raw) values with the types of Extended JSON.
 //!
-//! Only the stored form, relaxed Extended JSON as [`ext_json`](super::ext_json) writes it, counts as an extended type;
-//! other forms are made into it before they are stored.
+//! Only the stored form, relaxed Extended JSON as [`ext_json`](super::ext_json) writes it, counts as an extended type. Other forms
+//! are converted before documents are stored.
 
 use super::number::{Decimal, Number};
 use super::raw::{RawArray, RawObject, RawValue};
@@ -51,7 +51,7 @@ pub enum Element<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Classifies a raw value. An object that starts with `$` but is no well-formed extended type stays an object.
+    /// Classifies a raw value. An object with `$` that is not a well-formed extended type stays an object.
     #[inline]
     pub fn of(raw: RawValue<'a>) -> Element<'a> {
         match raw {
@@ -100,7 +100,7 @@ pub(super) use impl_type_name;
 
 impl_type_name!(Element<'_>);
 
-/// None if the object is no extended type in its stored form.
+/// Classifies an object; None if it is not an extended type in its stored form.
 fn extended(object: RawObject<'_>) -> Option<Element<'_>> {
     if !(1..=2).contains(&object.len()) {
         return None;
@@ -180,12 +180,12 @@ fn stored_object_id(value: &str) -> Option<[u8; 12]> {
     text::parse_object_id(value).filter(|_| text::is_lower_hex(value))
 }
 
-/// A long in the form that it is printed in.
+/// Parses a long that is written as it would be printed.
 fn canonical_long(value: &str) -> Option<i64> {
     value.parse().ok().filter(|long: &i64| long.to_string() == value)
 }
 
-/// The doubles that JSON has no number for.
+/// Parses the names of doubles that JSON has no number for.
 pub(super) fn special_double(value: &str) -> Option<f64> {
     match value {
         "NaN" => Some(f64::NAN),

@@ -1,14 +1,14 @@
-//! Extended JSON v2: canonical, relaxed and legacy forms in, relaxed out.
+//! Extended JSON v2: reads canonical, relaxed and legacy forms, writes the relaxed form.
 //!
-//! An object is of an extended type if one of its keys names the type, whatever the order of its keys; then all of it
-//! must be well formed. Any other object is an ordinary one, `$` or not: whoever stores it checks its names.
+//! An object is of an extended type if one of its keys is the name of a type, in any order of keys; then the whole object must be
+//! well formed. All other objects are ordinary ones; their names are checked when they are stored.
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;
 use super::number::{Decimal, Number};
 use super::text;
 use super::value::Value;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result, bail, error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
@@ -21,7 +21,7 @@ pub fn from_json(json: &Json) -> Result<Value> {
     read(json, 0)
 }
 
-/// Names that start a value of an extended type rather than a document.
+/// Names that begin a value of an extended type instead of a document.
 pub(crate) const NAMES: &[&str] = &[
     "$oid",
     "$date",
@@ -41,8 +41,8 @@ pub(crate) const NAMES: &[&str] = &[
     "$maxKey",
 ];
 
-/// Writes a value as relaxed Extended JSON: what is stored and what a client sees. A double with an integral value
-/// keeps its fraction (`5.0`); negative zero, which jsonb lacks, is written as `0.0`.
+/// Writes a value as relaxed Extended JSON, the form that is stored and returned to clients. A double with an integral value keeps
+/// its fraction (`5.0`); negative zero, which jsonb lacks, is written as `0.0`.
 pub fn to_json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
@@ -59,7 +59,7 @@ pub fn to_json(value: &Value) -> Json {
     }
 }
 
-/// A value of an extended type as the ordinary value that stands for it; None for what JSON has itself.
+/// Converts a value of an extended type into an object in relaxed form; None for types that JSON has itself.
 pub(super) fn relaxed(value: &Value) -> Option<Value> {
     let string = |text: &str| Value::String(text.to_owned());
     let integer = |value: u32| Value::Number(Number::Int(i64::from(value)));
@@ -119,7 +119,7 @@ fn sorted(options: &str) -> String {
 
 fn read(json: &Json, depth: usize) -> Result<Value> {
     if depth > super::MAX_RECURSION {
-        return Err(Error::new(Kind::DocumentTooDeep, "The value is nested too deeply"));
+        bail!(Kind::DocumentTooDeep, "The value is nested too deeply");
     }
     Ok(match json {
         Json::Null => Value::Null,
@@ -141,10 +141,10 @@ fn read_fields(fields: &Map<String, Json>, depth: usize) -> Result<Vec<(String, 
     fields.iter().map(|(name, value)| Ok((name.clone(), read(value, depth + 1)?))).collect()
 }
 
-/// How the value behind a type's key is read; None if it is malformed.
+/// Reads the value of a type's key; None if it is malformed.
 type Reader = fn(&Json) -> Option<Value>;
 
-/// The types that one key alone makes.
+/// The types with a single key.
 const TYPES: &[(&str, Reader)] = &[
     ("$oid", |json| object_id(json).map(Value::ObjectId)),
     ("$symbol", |json| Some(Value::Symbol(json.as_str()?.to_owned()))),
@@ -175,10 +175,10 @@ const TYPES: &[(&str, Reader)] = &[
     ("$undefined", |json| (*json == Json::Bool(true)).then_some(Value::Undefined)),
 ];
 
-/// The value of an extended type that an object stands for; None for an ordinary one.
+/// Reads an object of an extended type; None for an ordinary object.
 ///
 /// # Errors
-/// `FailedToParse` if it names a type and is malformed.
+/// `FailedToParse` if it has the name of a type and is malformed.
 pub(crate) fn extended_value(fields: &Map<String, Json>) -> Result<Option<Value>> {
     extended(fields, 0)
 }
@@ -198,7 +198,7 @@ fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
             _ => Err(malformed("$code", fields)),
         };
     }
-    // Legacy regular expressions; the query operator of the same name may hold another kind of value.
+    // Legacy regular expressions; the query operator of the same name may have other values.
     if let Some(Json::String(pattern)) = fields.get("$regex") {
         return match (fields.get("$options"), fields.len()) {
             (None, 1) => Ok(Some(Value::Regex(pattern.clone(), String::new()))),
@@ -224,10 +224,10 @@ fn malformed(name: &str, fields: &Map<String, Json>) -> Error {
         text.truncate(end);
         text.push('…');
     }
-    Error::new(Kind::FailedToParse, format!("Bad {name} value in Extended JSON: {text}"))
+    error!(Kind::FailedToParse, "Bad {name} value in Extended JSON: {text}")
 }
 
-/// The only two values of an object that has just these two keys.
+/// The values of an object with exactly these two keys.
 fn two<'a>(fields: &'a Map<String, Json>, first: &str, second: &str) -> Option<(&'a Json, &'a Json)> {
     if fields.len() != 2 {
         return None;
@@ -235,7 +235,7 @@ fn two<'a>(fields: &'a Map<String, Json>, first: &str, second: &str) -> Option<(
     Some((fields.get(first)?, fields.get(second)?))
 }
 
-/// The only value of an object that has just this key.
+/// The value of an object with exactly this key.
 fn only<'a>(json: &'a Json, key: &str) -> Option<&'a Json> {
     json.as_object().filter(|fields| fields.len() == 1)?.get(key)
 }
@@ -256,7 +256,7 @@ fn double(text: &str) -> Option<f64> {
     if let Some(special) = special_double(text) {
         return Some(special);
     }
-    // Some libraries write the sign of a NaN, which means nothing.
+    // Some libraries write a meaningless sign of NaN.
     if text == "-NaN" {
         return Some(f64::NAN);
     }
@@ -264,7 +264,7 @@ fn double(text: &str) -> Option<f64> {
     if plain { text.parse().ok().filter(|value: &f64| value.is_finite()) } else { None }
 }
 
-/// Canonical and legacy binaries; a legacy subtype may be a number, or have more digits than a byte needs.
+/// Reads canonical and legacy binaries; a legacy subtype may be a number, or a single digit.
 fn binary(data: &Json, subtype: &Json) -> Option<Value> {
     let subtype = match subtype {
         Json::Number(number) => u8::try_from(number.as_u64()?).ok()?,

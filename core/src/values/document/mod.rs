@@ -1,14 +1,13 @@
-//! Documents: jsonb's on-disk bytes read and written directly, Extended JSON, owned values.
+//! Documents: jsonb's on-disk form, Extended JSON, owned values.
 //!
-//! * [`raw`] reads jsonb's on-disk form in place: no allocation, keys by binary search.
-//!   `numeric` reads and builds PostgreSQL's numbers.
-//! * [`element`] classifies what was read: an object such as `{"$oid": …}` is one value of an extended type.
-//! * [`value`] is an owned value; [`ext_json`] turns JSON into it and back.
-//! * [`number`] is arithmetic and comparison over int, long, double and decimal.
-//! * [`write`] produces jsonb's on-disk form.
-//! * [`normalise`] makes what a client sent into what is stored.
-//! * [`print`] is jsonb's text.
-//! * [`packed`] is documents on their way from a shard to the router.
+//! * [`raw`] reads jsonb's on-disk form in place, without allocations; `numeric` reads and writes PostgreSQL's numbers.
+//! * [`element`] classifies values: an object such as `{"$oid": …}` is one value of an extended type.
+//! * [`value`] is an owned value; [`ext_json`] converts it from and to JSON.
+//! * [`number`] is arithmetic and comparison of int, long, double and decimal.
+//! * [`write`] writes jsonb's on-disk form.
+//! * [`normalise`] converts a client's documents into the form that is stored.
+//! * [`print`] writes jsonb as text.
+//! * [`packed`] is the form in which a shard sends documents to the router.
 
 pub mod number;
 pub mod raw;
@@ -33,6 +32,6 @@ pub const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
 /// The deepest nesting of a document: MongoDB's limit.
 pub const MAX_DEPTH: usize = 100;
 
-/// How deep anything here recurses into a value: well beyond [`MAX_DEPTH`], which values of extended types exceed by
-/// their own nesting, and well within any stack.
+/// The deepest recursion into a value: more than [`MAX_DEPTH`], which values of extended types exceed by their own nesting, and
+/// little enough for any stack.
 pub const MAX_RECURSION: usize = 256;

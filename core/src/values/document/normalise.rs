@@ -1,7 +1,7 @@
-//! Makes what a client sent into what is stored: `_id` present, Extended JSON relaxed, names and sizes checked.
+//! Converts a client's document into the form that is stored: adds `_id`, relaxes Extended JSON, checks names and sizes.
 //!
-//! One walk over the raw bytes. It answers None for what needs no change, so that a document in its stored form is
-//! passed on as it came; a change is carried up as [`Part`]s that still point into the input for everything else.
+//! One walk over the raw bytes. It returns None for values that need no change, so a document in its stored form is not copied; a
+//! changed value is returned as [`Part`]s that still borrow everything else from the input.
 
 use super::element::Element;
 use super::number::Number;
@@ -21,7 +21,7 @@ pub struct Stored<'a> {
     pub generated_id: bool,
 }
 
-/// The fields of a reference to another document, the only names with `$` that an ordinary object may have.
+/// The fields of a DBRef, the only names with `$` that an ordinary object may have.
 const REFERENCE_FIELDS: [&str; 3] = ["$ref", "$id", "$db"];
 
 /// Normalises a document that comes from a client; `new_id` is called when `_id` is missing.
@@ -62,8 +62,8 @@ pub fn check_stored(bytes: &[u8]) -> Result<()> {
     document.get("_id").map_or(Ok(()), check_id)
 }
 
-/// As [`check_stored`], of a stored document in which only the values of the fields at these positions were changed, and
-/// not `_id`.
+/// As [`check_stored`], for a stored document in which only the values of the fields at these positions have changed, and not
+/// `_id`.
 ///
 /// # Errors
 /// As [`check_stored`].
@@ -89,7 +89,7 @@ fn check_size(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks the `_id` of a document that an update makes. MongoDB has another code for it than for an inserted one.
+/// Checks the `_id` of an updated document. MongoDB has another code for it than for that of an inserted one.
 ///
 /// # Errors
 /// `InvalidIdField` (array, regex, undefined).
@@ -109,7 +109,7 @@ fn copy_fields(object: RawObject<'_>) -> Fields<'_> {
     object.iter().map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()
 }
 
-/// The document's fields if any must change. At the root even the names of extended types are refused.
+/// The document's fields if any of them must change. At the root even the names of extended types are refused.
 fn root_fields(document: RawObject<'_>) -> Result<Option<Fields<'_>>> {
     if let Some(name) = document.dollar_name() {
         return Err(dollar_prefixed(name));
@@ -121,7 +121,7 @@ fn dollar_prefixed(name: &str) -> Error {
     error!(Kind::DollarPrefixedFieldName, "The field name '{name}' may not start with '$'")
 }
 
-/// `depth` counts the documents and arrays around the object, itself included.
+/// The object's fields if any of them must change. `depth` counts the documents and arrays around the values.
 fn changed_fields(object: RawObject<'_>, depth: usize) -> Result<Option<Fields<'_>>> {
     if depth > MAX_DEPTH {
         return Err(too_deep());
@@ -138,7 +138,7 @@ fn changed_fields(object: RawObject<'_>, depth: usize) -> Result<Option<Fields<'
     Ok(changed)
 }
 
-/// None if the value is stored as it is.
+/// The value in its stored form; None if it needs no change.
 fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> {
     match value {
         RawValue::Null | RawValue::Bool(_) | RawValue::String(_) => Ok(None),
@@ -173,7 +173,7 @@ fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> 
     }
 }
 
-/// An object with a name that starts with `$`: of an extended type, a reference, or refused.
+/// As [`changed_value`], for an object with a name that starts with `$`: an extended type, a DBRef, or an error.
 fn changed_extended<'a>(object: RawObject<'a>, name: &str, depth: usize) -> Result<Option<Part<'a>>> {
     match Element::of(RawValue::Object(object)) {
         Element::Object(_) => {}

@@ -9,8 +9,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU64;
 
-/// A number. jsonb's numeric without a fraction that fits 64 bits is `Int` (int or long by its size); another numeric
-/// is `Double`; NaN and infinities are `Double` too; `{"$numberDecimal": …}` is `Decimal`.
+/// A number. A numeric of jsonb is `Int` if it has no decimals and fits 64 bits (int or long by its size), otherwise `Double`. NaN
+/// and the infinities are `Double`, too; `{"$numberDecimal": …}` is `Decimal`.
 #[derive(Clone, Debug)]
 pub enum Number {
     /// int (fits 32 bits) or long
@@ -42,14 +42,14 @@ const DECIMAL_DIGITS: usize = 34;
 const DECIMAL_MIN_EXPONENT: i64 = -6176;
 /// The greatest exponent of a decimal128's last digit.
 const DECIMAL_MAX_EXPONENT: i64 = 6111;
-/// Digits that MongoDB keeps of a double that becomes a decimal.
+/// The number of digits that MongoDB keeps when it converts a double to a decimal.
 const DOUBLE_TO_DECIMAL_DIGITS: usize = 15;
 
 impl Decimal {
     /// Reads a decimal128 as Extended JSON writes it.
     ///
     /// # Errors
-    /// `FailedToParse` for what is no number, or holds more digits or a larger exponent than a decimal128.
+    /// `FailedToParse` for another text, and for more digits or a larger exponent than a decimal128 has.
     pub fn parse(text: &str) -> Result<Decimal> {
         parse_decimal(text).ok_or_else(|| {
             error!(Kind::FailedToParse, "Failed to parse string as decimal128: {text:?}")
@@ -57,7 +57,7 @@ impl Decimal {
         })
     }
 
-    /// How many of a finite value's digits stand behind the point; negative for zeros in front of it that are not written.
+    /// The number of a finite value's digits after the point; negative if it ends in zeros before the point that are not written.
     pub(crate) fn scale(&self) -> Option<i16> {
         match self {
             Decimal::Finite(value) => i16::try_from(value.fractional_digit_count()).ok(),
@@ -78,7 +78,7 @@ impl Decimal {
         }
     }
 
-    /// As MongoDB converts a double: 15 significant digits.
+    /// Converts a double to 15 significant digits, as MongoDB does.
     pub(crate) fn of_f64(value: f64) -> Decimal {
         if !value.is_finite() {
             return if value.is_nan() { Decimal::NaN } else { Decimal::Infinity { negative: value < 0.0 } };
@@ -91,7 +91,7 @@ impl Decimal {
         })
     }
 
-    /// Rounds a result to what a decimal128 holds, half to even; too large becomes an infinity.
+    /// Rounds a result to a decimal128, half to even; too large a result becomes an infinity.
     pub(crate) fn rounded(value: BigDecimal) -> Decimal {
         let value = match NonZeroU64::new(DECIMAL_DIGITS as u64) {
             Some(most) if value.digits() > most.get() => value.with_precision_round(most, RoundingMode::HalfEven),
@@ -108,7 +108,7 @@ impl Decimal {
     }
 }
 
-/// A decimal128's value from a coefficient of at most 34 digits and an exponent, moved into range where that is exact.
+/// Makes a decimal128 of a coefficient of at most 34 digits and an exponent; moves the exponent into range if that is exact.
 fn fit(coefficient: BigInt, exponent: i64) -> Option<Decimal> {
     let (coefficient, exponent) = if coefficient.is_zero() {
         (coefficient, exponent.clamp(DECIMAL_MIN_EXPONENT, DECIMAL_MAX_EXPONENT))
@@ -166,7 +166,7 @@ fn parse_decimal(text: &str) -> Option<Decimal> {
     fit(BigInt::from(if negative { -coefficient } else { coefficient }), exponent)
 }
 
-/// An exponent's digits; what is beyond any range is cut to a range that is beyond a decimal128's.
+/// Parses an exponent; a larger one than any decimal128 has is clamped to such a value.
 fn parse_exponent(text: &str) -> Option<i64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -176,7 +176,7 @@ fn parse_exponent(text: &str) -> Option<i64> {
     Some(if text.starts_with('-') { -exponent } else { exponent })
 }
 
-/// As IEEE 754's to-scientific-string, which Extended JSON prescribes.
+/// Prints as IEEE 754's to-scientific-string, which Extended JSON prescribes.
 impl fmt::Display for Decimal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = match self {
@@ -235,7 +235,7 @@ impl Number {
         }
     }
 
-    /// The value without its fraction, as near as 64 bits come to it; 0 for NaN. MongoDB reads numbers of documents so.
+    /// The value without its fraction, clamped to 64 bits; 0 for NaN. This is how MongoDB reads the numbers of options.
     pub fn to_i64_truncated(&self) -> i64 {
         let exact = match self {
             Number::Decimal(Decimal::Finite(value)) => value.to_i64(),
@@ -244,7 +244,7 @@ impl Number {
         exact.unwrap_or_else(|| self.to_f64() as i64)
     }
 
-    /// The value as a 64-bit integer, if it is one, in any of the types.
+    /// The value if it is a 64-bit integer, in any of the types.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
             Number::Int(value) => Some(*value),
@@ -298,8 +298,8 @@ impl Number {
         }
     }
 
-    /// The double next to the value on the side of zero, and true if that is the value itself. NaN and the infinities
-    /// are themselves; a finite value beyond every double lies behind the largest.
+    /// The value rounded to a double towards zero, and true if that is exact. NaN and the infinities are exact; a finite value beyond
+    /// all doubles is rounded to the largest one.
     #[inline]
     pub(crate) fn truncated(&self) -> (f64, bool) {
         let nearest = self.to_f64();
@@ -342,7 +342,7 @@ pub fn compare(a: &Number, b: &Number) -> Ordering {
     }
 }
 
-/// Compares what rounds to the same double.
+/// Compares numbers that round to the same double.
 fn compare_exact(a: &Number, b: &Number, nearest: f64) -> Ordering {
     match (a, b) {
         (Number::Int(a), Number::Double(b)) => i128::from(*a).cmp(&(*b as i128)),
@@ -350,7 +350,7 @@ fn compare_exact(a: &Number, b: &Number, nearest: f64) -> Ordering {
         _ => match (a.exact(), b.exact()) {
             (Some(a), Some(b)) => a.cmp(&b),
             (None, None) => Ordering::Equal,
-            // An infinity beside a decimal beyond every double.
+            // An infinity, and a decimal beyond all doubles.
             (None, Some(_)) if nearest > 0.0 => Ordering::Greater,
             (Some(_), None) if nearest > 0.0 => Ordering::Less,
             (None, Some(_)) => Ordering::Less,
@@ -379,7 +379,7 @@ fn combine(
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {
             Ok(Number::Decimal(match (a.to_decimal(), b.to_decimal()) {
                 (Decimal::Finite(a), Decimal::Finite(b)) => Decimal::rounded(decimals(&a, &b)),
-                // IEEE 754 has the same rules for what is not finite in either base.
+                // IEEE 754 has the same rules for NaN and infinities in both bases.
                 (a, b) => Decimal::of_f64(doubles(sign_or_special(&a), sign_or_special(&b))),
             }))
         }
@@ -418,7 +418,7 @@ pub(crate) fn quotient(a: &Number, b: &Number) -> Number {
     })
 }
 
-/// The quotient to more digits than a decimal128 has.
+/// The quotient, with more digits than a decimal128 has.
 fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     let (a_digits, b_digits) = (a.digits() as i64, b.digits() as i64);
     let places = (2 * DECIMAL_DIGITS as i64 + b_digits - a_digits).max(0);
@@ -427,12 +427,12 @@ fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     let power = BigDecimal::new(1.into(), -places).with_scale(0).into_bigint_and_scale().0;
     let scaled = dividend.into_owned() * power;
     let (whole, rest) = (&scaled / &*divisor, &scaled % &*divisor);
-    // A last digit that is not zero stands for what is left, so that rounding sees it.
+    // A remainder is represented by a last digit that is not zero, so that rounding takes it into account.
     let whole = if rest.is_zero() { whole * 10 } else { whole * 10 + scaled.signum() * divisor.signum() };
     BigDecimal::new(whole, dividend_scale - divisor_scale + places + 1)
 }
 
-/// Without zeros behind the last digit, but no exponent above zero.
+/// Removes trailing zeros, but not those before the point.
 pub(crate) fn shortest(value: BigDecimal) -> BigDecimal {
     let value = value.normalized();
     if value.fractional_digit_count() < 0
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_decimal_holds_is_refused() {
+    fn invalid_decimals_are_refused() {
         let digits = "12345678901234567890123456789012345";
         for text in ["", "-", ".", "1e", "1.2.3", "x", digits, "1E6145", "1E-6177", "1E9999999999999999999"] {
             assert!(Decimal::parse(text).is_err(), "{text}");

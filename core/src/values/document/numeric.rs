@@ -1,4 +1,4 @@
-//! PostgreSQL's numeric, on disk: read without allocation, and built exactly as `numeric_in` would.
+//! PostgreSQL's numeric, on disk: read in place, and written exactly as `numeric_in` does.
 //!
 //! The bytes behind the varlena header: a 16-bit header (short form) or two (long form: sign and display scale, then
 //! the weight), then 16-bit digits in base 10000, most significant first, without leading or trailing zero digits.
@@ -23,7 +23,7 @@ const SHORT_WEIGHT_SIGN: u16 = 0x0040;
 const SHORT_WEIGHT_MASK: u16 = 0x003F;
 const SHORT_WEIGHTS: std::ops::RangeInclusive<i32> = -64..=63;
 
-/// Decimal digits in one digit of base 10000.
+/// The number of decimal digits in a digit of base 10000.
 const DIGIT_WIDTH: i32 = 4;
 
 const EXACT_POWERS: [f64; 23] = [
@@ -44,7 +44,7 @@ impl Parts<'_> {
         self.digits.get(index).map_or(0, |bytes| u16::from_ne_bytes(*bytes))
     }
 
-    /// Decimals after the point that are not zero.
+    /// The number of decimals after the point without trailing zeros.
     fn fraction_digits(&self) -> i32 {
         let Some(last) = self.digits.last() else { return 0 };
         let last_weight = self.weight - (self.digits.len() as i32 - 1);
@@ -68,7 +68,7 @@ impl RawNumeric<'_> {
         self.0.first_chunk::<2>().map_or(SPECIAL, |bytes| u16::from_ne_bytes(*bytes))
     }
 
-    /// None for NaN and the infinities, and for what is no numeric.
+    /// None for NaN, the infinities and damaged bytes.
     fn parts(&self) -> Option<Parts<'_>> {
         let header = self.header();
         let (words, _) = self.0.as_chunks::<2>();
@@ -92,17 +92,17 @@ impl RawNumeric<'_> {
         }
     }
 
-    /// How many decimals PostgreSQL prints; 0 for NaN and the infinities.
+    /// The number of decimals that PostgreSQL prints; 0 for NaN and the infinities.
     pub fn scale(&self) -> u32 {
         self.parts().map_or(0, |parts| parts.scale)
     }
 
-    /// The value, if it is an integer of 64 bits, however many zeros it prints behind the point.
+    /// The value if it is a 64-bit integer, with any number of zeros after the point.
     pub fn as_i64(&self) -> Option<i64> {
         self.parts().and_then(|parts| integer(&parts))
     }
 
-    /// The nearest double; what is too large becomes an infinity.
+    /// The nearest double; too large a value becomes an infinity.
     pub fn to_f64(&self) -> f64 {
         let Some(parts) = self.parts() else {
             return match self.header() {
@@ -114,7 +114,7 @@ impl RawNumeric<'_> {
         double(&parts)
     }
 
-    /// The number that the numeric stands for: int or long without decimals within 64 bits, else double.
+    /// Converts to a number: int or long without decimals and within 64 bits, otherwise double.
     #[inline]
     pub fn to_number(&self) -> Number {
         if let Some(parts) = self.parts() {
@@ -128,7 +128,7 @@ impl RawNumeric<'_> {
         Number::Double(self.to_f64())
     }
 
-    /// Appends the text that PostgreSQL prints; None for NaN and the infinities, which jsonb has not.
+    /// Appends the text that PostgreSQL prints; None for NaN and the infinities, which jsonb lacks.
     pub(super) fn print(&self, out: &mut Vec<u8>) -> Option<()> {
         let parts = self.parts()?;
         if parts.negative {
@@ -156,8 +156,7 @@ impl RawNumeric<'_> {
         Some(())
     }
 
-    /// True if a double written from this numeric, or this integer, is stored with the same value: nothing to
-    /// normalise.
+    /// True if the numeric is an integer within 64 bits, or the shortest form of a double, so that it is stored unchanged.
     pub(super) fn is_stored_form(&self) -> bool {
         let Some(parts) = self.parts() else { return false };
         if parts.scale == 0 {
@@ -180,7 +179,7 @@ impl RawNumeric<'_> {
         })
     }
 
-    /// True if PostgreSQL's own functions would have built these bytes for a finite value.
+    /// True if PostgreSQL's functions would write these bytes for a finite value.
     pub(super) fn is_canonical(&self) -> bool {
         if !self.0.len().is_multiple_of(2) {
             return false;
@@ -228,7 +227,7 @@ fn double(parts: &Parts<'_>) -> f64 {
 fn double_magnitude(parts: &Parts<'_>) -> f64 {
     let count = parts.digits.len();
     let exponent = (parts.weight + 1 - count as i32) * DIGIT_WIDTH;
-    // An integer below 2^53 times or divided by an exact power of ten is rounded once, so correctly.
+    // An integer below 2^53, multiplied or divided by an exact power of ten, is rounded only once, and so correctly.
     if count <= 4
         && let Some(&power) = EXACT_POWERS.get(exponent.unsigned_abs() as usize)
     {

@@ -1,21 +1,21 @@
-//! Documents on their way from a shard to the router, in one piece.
+//! The packed form in which a shard sends several documents to the router at once.
 //!
-//! Documents of a collection mostly have the same fields. What says so, the heading of an object and the names, is not written
-//! again for a document that has those of the one before.
+//! Documents of a collection mostly have the same fields, so the heading and the names of an object are written only if they differ
+//! from those of the document before.
 //!
-//! Of each document come, little-endian and 4 bytes each, the length of the key that it is to be merged by and that of what
-//! follows of it, whose highest bit says that heading and names are those of the document before; then these two. jsonb's
-//! form is in [`raw`](super::raw): the heading is the header and the entries of the keys, then come the entries of the values,
-//! the names, and the values.
+//! For each document: two little-endian 32-bit lengths, of the key by which it is merged, and of the document's bytes; then the key
+//! and the bytes. The highest bit of the second length means that heading and names are those of the document before, and left
+//! out. jsonb's form is described in [`raw`](super::raw): the heading is the header with the entries of the keys; the entries of
+//! the values, the names, and the values follow.
 
 use super::raw;
 use std::ops::Range;
 
-/// In a length: the document has the fields of the one before.
+/// The bit in a length for a document with the fields of the one before.
 const SAME_FIELDS: u32 = 1 << 31;
 
-/// Most bytes that keys and documents have together once they are unpacked. Fields that are written once are unpacked for
-/// each document, so a short packed value could otherwise ask for any amount of memory.
+/// The largest total size of unpacked keys and documents. Fields that are written once are unpacked for each document, so without a
+/// limit a short packed value could take any amount of memory.
 pub const MAX_UNPACKED_BYTES: usize = 64 << 20;
 
 /// The fields of an object.
@@ -26,12 +26,12 @@ struct Fields {
 }
 
 impl Fields {
-    /// Where the names are in an object that has this heading.
+    /// The offset of the names in an object with this heading.
     fn names_at(&self) -> usize {
         (2 * self.heading.len()).saturating_sub(4)
     }
 
-    /// The entries of the values, and the values, if the object has these fields.
+    /// The entries of the values and the values themselves, if the object has these fields.
     fn split<'a>(&self, document: &'a [u8]) -> Option<[&'a [u8]; 2]> {
         if self.heading.is_empty() {
             return None;
@@ -41,8 +41,8 @@ impl Fields {
         Some([entries, rest.strip_prefix(self.names.as_slice())?])
     }
 
-    /// Takes over those of a document; of anything but an object none.
-    fn learn(&mut self, document: &[u8]) {
+    /// Remembers a document's fields; none if it is not an object.
+    fn remember(&mut self, document: &[u8]) {
         self.heading.clear();
         self.names.clear();
         if let Some((heading, names)) = raw::fields(document) {
@@ -61,16 +61,16 @@ pub struct Packer {
 }
 
 impl Default for Packer {
-    /// With room for a screen of short documents.
+    /// With a capacity for a screen of short documents.
     fn default() -> Self {
         Self { packed: Vec::with_capacity(8 << 10), fields: Fields::default(), unpacked: 0 }
     }
 }
 
 impl Packer {
-    /// Adds a document, jsonb's form behind the varlena header, and the key that it is to be merged by.
+    /// Adds a document, in jsonb's form after the varlena header, and the key by which it is merged.
     ///
-    /// Both are shorter than 2 GB, as all that PostgreSQL stores.
+    /// Both are shorter than 2 GB, as all values that PostgreSQL stores.
     pub fn put(&mut self, key: &[u8], document: &[u8]) {
         let length = |bytes: usize| u32::try_from(bytes).unwrap_or(u32::MAX) & !SAME_FIELDS;
         self.unpacked = self.unpacked.saturating_add(key.len() + document.len());
@@ -83,29 +83,29 @@ impl Packer {
             self.packed.extend_from_slice(values);
             return;
         }
-        self.fields.learn(document);
+        self.fields.remember(document);
         self.packed.extend_from_slice(&length(document.len()).to_le_bytes());
         self.packed.extend_from_slice(key);
         self.packed.extend_from_slice(document);
     }
 
-    /// All that was put; None if it is more than [`Documents::unpack`] takes.
+    /// The packed documents; None if they exceed the limit of [`Documents::unpack`].
     pub fn into_bytes(self) -> Option<Vec<u8>> {
         (self.unpacked <= MAX_UNPACKED_BYTES).then_some(self.packed)
     }
 }
 
-/// Documents, unpacked.
+/// Unpacked documents.
 #[derive(Debug, Default)]
 pub struct Documents {
     bytes: Vec<u8>,
-    /// of each its key and itself
+    /// for each document the positions of its key and of itself
     places: Vec<[Range<usize>; 2]>,
 }
 
 impl Documents {
-    /// What was packed, or None if it is not whole, or more than [`MAX_UNPACKED_BYTES`]. That each is a well-formed document
-    /// is left to be checked.
+    /// Unpacks documents; None if the bytes are malformed, or exceed [`MAX_UNPACKED_BYTES`]. The documents themselves are not
+    /// validated.
     pub fn unpack(mut packed: &[u8]) -> Option<Self> {
         let room = (packed.len() / 2).saturating_mul(3).min(MAX_UNPACKED_BYTES);
         let mut all = Self { bytes: Vec::with_capacity(room), places: Vec::with_capacity(32) };
@@ -118,7 +118,7 @@ impl Documents {
             packed = rest;
             let key = all.append(&[key])?;
             let document = if length & SAME_FIELDS == 0 {
-                fields.learn(document);
+                fields.remember(document);
                 all.append(&[document])?
             } else {
                 let entries = fields.names_at().checked_sub(fields.heading.len())?;
@@ -140,17 +140,17 @@ impl Documents {
         Some(start..length)
     }
 
-    /// How many there are.
+    /// The number of documents.
     pub fn count(&self) -> usize {
         self.places.len()
     }
 
-    /// The key of one of them.
+    /// The key of a document.
     pub fn key(&self, number: usize) -> Option<&[u8]> {
         self.bytes.get(self.places.get(number)?[0].clone())
     }
 
-    /// One of them.
+    /// A document.
     pub fn document(&self, number: usize) -> Option<&[u8]> {
         self.bytes.get(self.places.get(number)?[1].clone())
     }
@@ -189,13 +189,13 @@ mod tests {
         let of =
             |n: i32| (vec![b'k'; 3], jsonb(&json!({"_id": n, "recipient": format!("somebody {n}"), "sent": [n, {}]})));
         let (one, two) = (packed(&[of(1)]), packed(&[of(1), of(2)]));
-        // A heading of four words, and the names.
+        // The second document lacks a heading of four words, and the names.
         assert_eq!(two.len() - one.len(), one.len() - 16 - "_idrecipientsent".len());
         assert_eq!(unpacked(&two).unwrap(), [of(1), of(2)]);
     }
 
     #[test]
-    fn what_is_cut_off_is_not_unpacked() {
+    fn truncated_bytes_are_not_unpacked() {
         let all = [1, 2, 3].map(|n| (vec![n; 2], jsonb(&json!({"a": n, "b": {"c": "x"}}))));
         let whole = packed(&all);
         let ends: Vec<usize> = (0..=3).map(|count| packed(&all[..count]).len()).collect();
@@ -204,7 +204,7 @@ mod tests {
         }
     }
 
-    /// Few bytes that claim many documents, each with all the fields of the first.
+    /// A few bytes can claim many documents, each with all the fields of the first.
     #[test]
     fn a_short_value_does_not_ask_for_much_memory() {
         let names: serde_json::Map<_, _> = (0..100_000).map(|n| (format!("field {n}"), Json::Null)).collect();
@@ -237,13 +237,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_packed_is_unpacked(all in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5), document()), 0..12)) {
+        fn packed_documents_are_unpacked(all in proptest::collection::vec((proptest::collection::vec(any::<u8>(), 0..5), document()), 0..12)) {
             let all: Vec<(Vec<u8>, Vec<u8>)> = all.into_iter().map(|(key, json)| (key, jsonb(&json))).collect();
             prop_assert_eq!(unpacked(&packed(&all)).unwrap(), all);
         }
 
         #[test]
-        fn anything_may_be_put(all in proptest::collection::vec((any::<[u8; 2]>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..6)) {
+        fn any_bytes_are_packed(all in proptest::collection::vec((any::<[u8; 2]>(), proptest::collection::vec(any::<u8>(), 0..40)), 0..6)) {
             let all: Vec<(Vec<u8>, Vec<u8>)> = all.into_iter().map(|(key, bytes)| (key.to_vec(), bytes)).collect();
             prop_assert_eq!(unpacked(&packed(&all)).unwrap(), all);
         }

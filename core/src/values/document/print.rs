@@ -1,4 +1,4 @@
-//! jsonb as text, byte for byte as PostgreSQL's `jsonb_out` has it, from its on-disk form.
+//! Writes jsonb's on-disk form as text, byte for byte as PostgreSQL's `jsonb_out` does.
 
 use super::MAX_RECURSION;
 use super::raw::{
@@ -6,9 +6,9 @@ use super::raw::{
     ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, RawNumeric, align, varlena_body,
 };
 
-/// Appends a jsonb value as text. The bytes are those behind its varlena header.
+/// Appends a jsonb value as text. The bytes are those after its varlena header.
 ///
-/// None if they are damaged, or nest deeper than anything here looks into; then what was appended is of no use.
+/// None if they are damaged, or nest deeper than [`MAX_RECURSION`]; then the appended text is incomplete.
 pub fn print(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     container(bytes, MAX_RECURSION, out)
 }
@@ -54,7 +54,7 @@ fn container(bytes: &[u8], depth: usize, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Appends a child that starts at `start`, and says where it ends.
+/// Appends a child that starts at `start`, and returns its end.
 fn child(children: &Children<'_>, index: usize, start: usize, depth: usize, out: &mut Vec<u8>) -> Option<usize> {
     let entry = u32::from_ne_bytes(*children.entries.get(index)?);
     let end = children.end(index, start);
@@ -73,8 +73,8 @@ fn child(children: &Children<'_>, index: usize, start: usize, depth: usize, out:
     Some(end)
 }
 
-/// Appends a string in quotes. Most have nothing to escape, which eight bytes at a time tell; what has is left to serde_json,
-/// which escapes as PostgreSQL does.
+/// Appends a string in quotes. Most strings need no escapes, so eight bytes at a time are tested for that first; serde_json, which
+/// escapes as PostgreSQL does, writes the others.
 fn string(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let (words, rest) = text.as_chunks::<8>();
     if words.iter().all(|word| is_plain(*word)) && rest.iter().all(|byte| !matches!(byte, ..b' ' | b'"' | b'\\')) {
@@ -86,12 +86,12 @@ fn string(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     serde_json::to_writer(out, std::str::from_utf8(text).ok()?).ok()
 }
 
-/// True if none of the bytes is escaped.
+/// True if none of the bytes needs an escape.
 fn is_plain(word: [u8; 8]) -> bool {
     const ONES: u64 = u64::from_ne_bytes([1; 8]);
     const TOPS: u64 = u64::from_ne_bytes([0x80; 8]);
     let word = u64::from_ne_bytes(word);
-    // Whether any byte is less than `n`, which is at most 128; which of them it is, borrowing may get wrong.
+    // True if any byte is less than `n`, which is at most 128. The result does not tell which byte it is.
     let any_below = |word: u64, n: u8| word.wrapping_sub(ONES * u64::from(n)) & !word & TOPS != 0;
     let any_is = |byte: u8| any_below(word ^ (ONES * u64::from(byte)), 1);
     !(any_below(word, b' ') || any_is(b'"') || any_is(b'\\'))
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_escaped_is_seen_at_every_place() {
+    fn characters_are_escaped_at_every_position() {
         for at in 0..20 {
             for byte in 0..=0x7Fu8 {
                 let mut text = [b'a'; 20];
@@ -169,7 +169,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_says_the_value(json in value()) {
+        fn the_text_is_the_value(json in value()) {
             let text = printed(&stored(&json)).unwrap();
             prop_assert_eq!(serde_json::from_str::<Json>(&text).unwrap(), json);
         }

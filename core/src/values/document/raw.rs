@@ -5,8 +5,8 @@
 //! offset, the others a length), then the children's bytes, numerics and containers aligned to 4 from the start of the
 //! root. Integers are in the machine's byte order. Source: PostgreSQL's `src/include/utils/jsonb.h`.
 //!
-//! INVARIANT: on bytes that PostgreSQL wrote, or that [`validate`] accepted, nothing here fails; on any other bytes
-//! nothing here panics or reads outside the slice (a damaged value reads as null or as absent).
+//! INVARIANT: on bytes that PostgreSQL wrote, or that [`validate`] accepted, no function fails. On any other bytes none panics or
+//! reads outside the slice; a damaged value reads as null or as absent.
 
 use crate::error::{Error, Kind, Result, error};
 use std::cmp::Ordering;
@@ -36,7 +36,7 @@ pub(super) const ENTRY_TRUE: u32 = 0x3000_0000;
 pub(super) const ENTRY_NULL: u32 = 0x4000_0000;
 pub(super) const ENTRY_CONTAINER: u32 = 0x5000_0000;
 
-/// Up to this many fields a scan over the keys' lengths is faster than a binary search.
+/// Largest number of fields for which a scan over the keys' lengths is faster than a binary search.
 const LINEAR_SEARCH_FIELDS: usize = 32;
 
 /// Any jsonb value, borrowed.
@@ -68,7 +68,7 @@ pub struct RawArray<'a>(pub(super) &'a [u8]);
 #[derive(Clone, Copy, Debug)]
 pub struct RawObject<'a>(pub(super) &'a [u8]);
 
-/// A container taken apart: one entry a child, and the children's bytes.
+/// The parts of a container: one entry for each child, and the children's bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Children<'a> {
     pub(super) entries: &'a [[u8; 4]],
@@ -95,7 +95,7 @@ impl<'a> Children<'a> {
         self.entries.get(index).map_or(ENTRY_NULL, |bytes| u32::from_ne_bytes(*bytes))
     }
 
-    /// Where a child that starts at `start` ends.
+    /// The end of a child that starts at `start`.
     #[inline]
     pub(super) fn end(&self, index: usize, start: usize) -> usize {
         let entry = self.entry(index);
@@ -103,7 +103,7 @@ impl<'a> Children<'a> {
         if entry & ENTRY_HAS_OFFSET != 0 { length } else { start.saturating_add(length) }
     }
 
-    /// Where a child starts: back to the nearest stored offset.
+    /// The start of a child, counted from the nearest stored offset before it.
     #[inline]
     pub(super) fn start(&self, index: usize) -> usize {
         let mut start = 0usize;
@@ -201,7 +201,7 @@ pub(super) fn varlena_header(size: usize) -> [u8; 4] {
     if cfg!(target_endian = "little") { (size << 2).to_ne_bytes() } else { size.to_ne_bytes() }
 }
 
-/// What is behind the four-byte header of a varlena.
+/// The bytes after the four-byte header of a varlena.
 #[inline]
 pub(super) fn varlena_body(bytes: &[u8]) -> Option<&[u8]> {
     let size = varlena_size(*bytes.first_chunk::<4>()?)?;
@@ -244,7 +244,7 @@ impl<'a> RawObject<'a> {
     pub fn has_same(&self, other: RawObject<'_>, key: &str) -> bool {
         self.field_bytes(key) == other.field_bytes(key)
     }
-    /// A value's type and bytes, which do not depend on where it stands.
+    /// A value's type and bytes without padding, which do not depend on its position.
     #[inline]
     fn field_bytes(&self, key: &str) -> Option<(u32, &'a [u8])> {
         let children = Children::of(self.0, 2);
@@ -263,11 +263,11 @@ impl<'a> RawObject<'a> {
         let count = children.entries.len() / 2;
         (position < count).then(|| children.value(count + position, children.start(count + position)))
     }
-    /// The container taken apart: all keys, then all values.
+    /// The parts of the container: all keys, then all values.
     pub(super) fn children(&self) -> Children<'a> {
         Children::of(self.0, 2)
     }
-    /// The first name that starts with `$`; values are not looked at.
+    /// The first name that starts with `$`, at this level only.
     pub fn dollar_name(&self) -> Option<&'a str> {
         let children = Children::of(self.0, 2);
         let mut start = 0;
@@ -343,7 +343,7 @@ fn is_scalar(bytes: &[u8]) -> bool {
     bytes.first_chunk::<4>().is_some_and(|header| u32::from_ne_bytes(*header) & FLAG_SCALAR != 0)
 }
 
-/// The root as a document, or None if it is no object.
+/// The root as a document; None if it is not an object.
 pub fn document(bytes: &[u8]) -> Option<RawObject<'_>> {
     match root(bytes) {
         RawValue::Object(object) => Some(object),
@@ -361,7 +361,7 @@ pub(super) fn fields(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..4 + 4 * count)?, children.bytes(0, end)))
 }
 
-/// Checks bytes from elsewhere: every length, offset, alignment, UTF-8, key order and numeric, in one walk.
+/// Checks untrusted bytes: lengths, offsets, alignment, UTF-8, key order and numerics, in one walk.
 ///
 /// # Errors
 /// `BadValue` for bytes that PostgreSQL would not have written, or that nest deeper than any document; after `Ok`,
@@ -450,7 +450,7 @@ fn is_text(bytes: &[u8]) -> bool {
     ascii || !bytes.contains(&0) && std::str::from_utf8(bytes).is_ok()
 }
 
-/// A child behind its padding, which must be zero.
+/// The child's bytes after its padding, which must be zero.
 fn aligned_child(child: &[u8], start: usize) -> Result<&[u8]> {
     match child.split_at_checked(align(start) - start) {
         Some((padding, body)) if padding.iter().all(|&byte| byte == 0) => Ok(body),

@@ -1,14 +1,14 @@
-//! The textual forms inside Extended JSON: hexadecimal ObjectIds, UUIDs, ISO 8601 dates.
+//! Parses and formats the texts inside Extended JSON: hexadecimal ObjectIds, UUIDs, ISO 8601 dates.
 
 use jiff::SignedDuration;
 use jiff::civil::{DateTime, date};
 use uuid::Uuid;
 use uuid::fmt::Hyphenated;
 
-/// Dates count from here, in UTC.
+/// Dates count from this instant, in UTC.
 const EPOCH: DateTime = date(1970, 1, 1).at(0, 0, 0, 0);
 
-/// The length of a date without its zone up to its nanoseconds.
+/// The length of a date with nanoseconds, without its zone.
 const LONGEST: usize = "1970-01-01T00:00:00.000000000".len();
 
 /// Parses 24 hexadecimal digits.
@@ -44,7 +44,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     }
     let (date, time) = text.split_at_checked(10)?;
     let (clock, zone) = time.split_at(time.find(['Z', '+', '-'])?);
-    // The library takes more: other separators, hours alone, leap seconds, signed years.
+    // The library also accepts other separators, hours alone, leap seconds and signed years.
     let plain = date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         && clock.bytes().enumerate().all(|(at, byte)| match at {
             0 => byte == b'T',
@@ -59,7 +59,7 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     }
     let local: DateTime = text.get(..(date.len() + clock.len()).min(LONGEST))?.parse().ok()?;
     let since_epoch = local.duration_since(EPOCH) - SignedDuration::from_mins(offset_minutes(zone)?);
-    // Towards the past, as the digits are cut.
+    // Digits after the milliseconds are cut, so a time before the epoch is rounded down, too.
     Some(since_epoch.as_secs() * 1000 + i64::from(since_epoch.subsec_nanos().div_euclid(1_000_000)))
 }
 
@@ -78,10 +78,10 @@ fn offset_minutes(zone: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then(|| (hours * 60 + minutes) * if *sign == b'-' { -1 } else { 1 })
 }
 
-/// A date from 1970 to 9999 as it is stored, with milliseconds only if there are any; None outside these years.
+/// Formats a date from 1970 to 9999 as it is stored, with milliseconds unless they are zero; None outside these years.
 pub(crate) fn format_date(millis: i64) -> Option<String> {
     let utc = EPOCH.checked_add(SignedDuration::from_millis(millis)).ok().filter(|_| millis >= 0)?;
-    // The library writes as many digits of the fraction as there are, in which milliseconds have three.
+    // By default the library omits trailing zeros of the fraction.
     Some(match millis % 1000 {
         0 => format!("{utc}Z"),
         _ => format!("{utc:.3}Z"),

@@ -5,7 +5,7 @@ use super::number::Number;
 use super::raw::{RawObject, RawValue};
 use crate::budget;
 
-/// A value in one of MongoDB's types. `Object` keeps the order it was made in; stored documents lose it.
+/// A value in one of MongoDB's types. `Object` keeps the order of its fields, which stored documents lose.
 #[derive(Clone, Debug)]
 #[allow(missing_docs)]
 pub enum Value {
@@ -54,7 +54,7 @@ pub(crate) const TYPES: &[(&str, i64)] = &[
     ("maxKey", 127),
 ];
 
-/// The alias of a type, found by its number or its alias.
+/// Finds the alias of a type by its number or its alias.
 pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'static str> {
     let same = |(known, number): &&(&'static str, i64)| code == Some(*number) || alias == Some(*known);
     TYPES.iter().find(same).map(|(alias, _)| *alias)
@@ -63,15 +63,15 @@ pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'s
 impl_type_name!(Value);
 
 impl Value {
-    /// An owned copy of what was read.
+    /// An owned copy of a stored value.
     pub fn from_raw(raw: RawValue<'_>) -> Value {
         Value::from_element(&Element::of(raw))
     }
-    /// An owned copy of an element. What nests deeper than any document is null.
+    /// An owned copy of an element. Values nested deeper than any document become null.
     pub fn from_element(element: &Element<'_>) -> Value {
         copy(element, super::MAX_RECURSION)
     }
-    /// True for a string, and for what contains one: a collation may make it equal to others.
+    /// True for a string, and for an array or object that contains one: such values may be equal under a collation.
     pub fn has_strings(&self) -> bool {
         match self {
             Value::String(_) | Value::Symbol(_) => true,

@@ -1,15 +1,15 @@
-//! The order-preserving encoding of values: comparing two encodings bytewise is comparing the values.
+//! The order-preserving encoding of values: encodings compare bytewise as their values do.
 //!
-//! Every encoding starts with the byte of its [`Class`](crate::values::order::Class) and is prefix-free, so the
-//! concatenation of several is a compound key that compares field by field. Behind the class:
+//! Every encoding starts with the byte of its [`Class`](crate::values::order::Class) and is prefix-free, so the concatenation of
+//! several is a compound key that compares field by field. After the class follow:
 //!
-//! * number: the eight-byte image of the double next to the value on the side of zero, then `EXACT`, or `BEYOND`
-//!   and the value's decimal digits (for longs beyond 2^53 and decimals), all of the digits inverted and the marker
-//!   `BELOW` for a negative value. So 2, 2.0 and decimal 2.00 are one encoding.
-//! * string, symbol: UTF-8 and a byte 0; within it 0 becomes 1 1, and 1 becomes 1 2.
+//! * number: an eight-byte image of the value rounded to a double towards zero, then `EXACT`; or, for a long beyond 2^53 or a decimal
+//!   that is no double, `BEYOND` and its decimal digits. For a negative value the marker is `BELOW` and the digits are
+//!   inverted. So 2, 2.0 and decimal 2.00 have the same encoding.
+//! * string, symbol: UTF-8 and a byte 0; inside, 0 becomes 1 1, and 1 becomes 1 2.
 //! * object: for each field in jsonb's order its value's class, its name as a string, and the rest of its value's
 //!   encoding; then a byte 0. Array: the elements' encodings and a byte 0. (Classes are above 0.)
-//! * binary: length, subtype, bytes. ObjectId, bool, date, timestamp: as wide as they are, big-endian, the sign of a
+//! * binary: length, subtype, bytes. ObjectId, bool, date, timestamp: big-endian with their own width, the sign of a
 //!   date inverted. Regex: two strings. Pointer: string and ObjectId. Code: string, and the scope as an object.
 //! * MinKey, null, MaxKey: nothing.
 //!
@@ -26,22 +26,22 @@ use bigdecimal::num_bigint::BigInt;
 use bigdecimal::{BigDecimal, Signed};
 use xxhash_rust::xxh64::xxh64;
 
-/// The longest `skey` plus `id`, in bytes, that a b-tree page of PostgreSQL surely holds.
+/// The longest `skey` plus `id`, in bytes, that fits into a b-tree page of PostgreSQL in any case.
 pub const MAX_KEY_BYTES: usize = 2600;
 
 /// First byte of a hash; above MinKey and below MaxKey.
 const HASH: u8 = 0x38;
 /// Ends strings, objects, arrays and digits.
 const END: u8 = 0;
-/// Marks a byte of a string that would be taken for an [`END`].
+/// Escapes a byte of a string that is an [`END`] or an [`ESCAPE`].
 const ESCAPE: u8 = 1;
-/// The value is below the double in front of it.
+/// The value is below the preceding double.
 const BELOW: u8 = 1;
-/// The value is the double in front of it.
+/// The value equals the preceding double.
 const EXACT: u8 = 2;
-/// The value is above the double in front of it.
+/// The value is above the preceding double.
 const BEYOND: u8 = 3;
-/// Added to a decimal exponent, which makes it positive.
+/// Added to a decimal exponent to make it positive.
 const EXPONENT_BIAS: i64 = 1 << 15;
 const SIGN_BIT: u64 = 1 << 63;
 
@@ -71,7 +71,7 @@ fn encode_with(view: &View<'_>, levels: usize, strings: Strings<'_>, out: &mut V
     encode_rest(view, levels, strings, out);
 }
 
-/// What follows the class. What lies deeper than `levels`, deeper than any document, is left out.
+/// Appends the encoding after the class. Values nested deeper than `levels`, which is more than in any document, are omitted.
 fn encode_rest(view: &View<'_>, levels: usize, strings: Strings<'_>, out: &mut Vec<u8>) {
     match view {
         View::MinKey | View::Null | View::MaxKey => {}
@@ -155,12 +155,12 @@ fn encode_items(items: Items<'_>, levels: usize, strings: Strings<'_>, out: &mut
     out.push(END);
 }
 
-/// An integer's bytes in the order of the signed integers.
+/// An integer as bytes that compare as signed integers do.
 fn ordered(value: i64) -> [u8; 8] {
     (value as u64 ^ SIGN_BIT).to_be_bytes()
 }
 
-/// A double's bytes in the order of the doubles; NaN is below all, and -0 is 0.
+/// A double as bytes that compare as doubles do; NaN is below all others, and -0 equals 0.
 fn double_image(value: f64) -> [u8; 8] {
     if value.is_nan() {
         return [0; 8];
@@ -181,7 +181,7 @@ fn double_of_image(image: u64) -> f64 {
 fn encode_number(number: &Number, out: &mut Vec<u8>) {
     let (double, is_exact) = number.truncated();
     out.extend(double_image(double));
-    // The exact value is looked at only where it is needed: most numbers are doubles.
+    // The exact value is computed only if it is needed: most numbers are doubles.
     match if is_exact { None } else { number.exact() } {
         Some(value) => encode_digits(&value, out),
         None => out.push(EXACT),
@@ -207,7 +207,7 @@ fn encode_digits(value: &BigDecimal, out: &mut Vec<u8>) {
     }
 }
 
-/// Reads one value; returns it and the rest. Equal values of different number types decode to one of them.
+/// Decodes one value, and returns it with the rest. Equal numbers of different types decode to the same type.
 ///
 /// # Errors
 /// `BadValue` for bytes that no encoding produces.
@@ -217,8 +217,7 @@ pub fn decode(bytes: &[u8]) -> Result<(Value, &[u8])> {
     value.map(|value| (value, rest)).ok_or_else(|| Error::new(Kind::BadValue, "These bytes are no encoded key"))
 }
 
-/// The first of several encodings, and the rest; None for bytes that no encoding produces. It may be one under a collation,
-/// whose strings cannot be read.
+/// Splits off the first of several encodings, which may have a collation; None for bytes that no encoding produces.
 pub fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut rest = bytes;
     Decoder { rest: &mut rest, lossy: true }.value(MAX_RECURSION)?;
@@ -227,7 +226,7 @@ pub fn split_first(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 
 struct Decoder<'r, 'a> {
     rest: &'r mut &'a [u8],
-    /// strings may be sort keys, of which nothing is read
+    /// strings may be sort keys, and are not decoded
     lossy: bool,
 }
 
@@ -354,7 +353,7 @@ impl<'a> Decoder<'_, 'a> {
     }
 }
 
-/// Integers within a double's precision read as int or long: most are.
+/// The number of an exact double: an integral value decodes as int or long, its most frequent type.
 fn integer_or_double(value: f64) -> Number {
     Number::Double(value).as_i64().map_or(Number::Double(value), Number::Int)
 }

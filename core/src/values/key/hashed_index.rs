@@ -1,8 +1,8 @@
-//! MongoDB's hash of hashed indexes, which `$toHashedIndexKey` shows. Keys of docshard's own are hashed by
-//! [`encode`](super::encode); this one is for those who compare with MongoDB.
+//! MongoDB's hash of hashed indexes, which `$toHashedIndexKey` returns, for comparison with MongoDB. docshard's own keys are hashed by
+//! [`encode`](super::encode).
 //!
-//! It is the first half of the MD5 of a seed, the value's class in MongoDB's order of types and the value's bytes in
-//! BSON. Numbers count as 64-bit integers, without their fractions; documents and arrays as what is in them, with names.
+//! The hash is the first half of the MD5 of a seed, the value's class in MongoDB's order of types and the value's bytes in BSON.
+//! Numbers are hashed as 64-bit integers without their fractions, documents and arrays as their values with names.
 
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
@@ -41,7 +41,7 @@ fn class(value: &Value) -> i32 {
     }
 }
 
-/// Adds a value, and its name if it is in a document.
+/// Adds a value, with its name if it is a field or an element.
 fn add(md5: &mut Md5, value: &Value, name: Option<&str>) {
     md5.update(class(value).to_le_bytes());
     if let Some(name) = name {
@@ -101,14 +101,14 @@ fn add_terminated(md5: &mut Md5, text: &str) {
     md5.update([0]);
 }
 
-/// Lengths of BSON have 32 bits; no document is so large.
+/// A length in BSON has 32 bits, which no document exceeds.
 fn length(bytes: usize) -> i32 {
     i32::try_from(bytes).unwrap_or(i32::MAX)
 }
 
 fn integer(number: &Number) -> i64 {
     match number {
-        // What an old conversion made of it stays so, for the sake of the indexes that there are.
+        // MongoDB keeps the result of an old conversion, for existing indexes.
         Number::Double(value) if *value == 9_223_372_036_854_775_808.0 => i64::MIN,
         _ => number.to_i64_truncated(),
     }

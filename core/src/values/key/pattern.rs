@@ -1,7 +1,7 @@
-//! The shard-key pattern: which fields, in which order, ranged or hashed.
+//! The shard-key pattern: fields in order, each ranged or hashed.
 //!
-//! A document's key is the concatenation of its fields' encodings in the pattern's order, a hashed field's replaced by
-//! its hash. A bound is a key too, of values that need not occur in any document, such as MinKey.
+//! A document's key is the concatenation of its fields' encodings in the pattern's order; a hashed field is represented by its hash.
+//! A bound is a key, too, with values that need not occur in any document, such as MinKey.
 
 use super::encode::{MAX_KEY_BYTES, decode, encode, encode_hash, encode_value, hash};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
@@ -16,7 +16,7 @@ use serde_json::{Map, Value as Json};
 /// The most fields that a pattern may have: MongoDB's limit for an index.
 const MAX_FIELDS: usize = 32;
 
-/// How a field of a pattern takes part.
+/// The kind of a pattern's field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
     /// by its value
@@ -34,10 +34,10 @@ pub struct KeyPattern {
 }
 
 impl KeyPattern {
-    /// Parses a pattern; each way of being malformed has its own error.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// `TypeMismatch`, `BadValue`, as MongoDB answers `shardCollection`.
+    /// `TypeMismatch` and `BadValue`, as MongoDB's `shardCollection`.
     pub fn parse(json: &Json) -> Result<KeyPattern> {
         let Json::Object(members) = json else {
             bail!(Kind::TypeMismatch, "A shard key pattern must be an object, not {json}")
@@ -91,7 +91,7 @@ impl KeyPattern {
         self.fields.is_empty()
     }
 
-    /// True if documents in the order of the key are in the order of `_id`, as those of `{"_id": 1}` and unsharded ones.
+    /// True if the order of the key is that of `_id`, as for `{"_id": 1}` and unsharded collections.
     pub fn is_in_order_of_id(&self) -> bool {
         self.fields.iter().all(|(path, kind)| path == "_id" && *kind == FieldKind::Ranged)
     }
@@ -126,12 +126,12 @@ impl KeyPattern {
         Ok(key)
     }
 
-    /// Encodes a bound given by a user, such as `{"recipient": "m"}` or `{"recipient": {"$minKey": 1}, "sent": 5}`.
+    /// Encodes a user's bound, such as `{"recipient": "m"}` or `{"recipient": {"$minKey": 1}, "sent": 5}`.
     /// Fields left out at the end count as MinKey. A hashed field takes a 64-bit integer.
     ///
     /// # Errors
-    /// `BadValue` if the fields are no prefix of the pattern, or if a hashed field's bound is no integer;
-    /// `TypeMismatch` for what is no object; `KeyTooLong`; as [`ext_json::from_json`].
+    /// `BadValue` if the fields are not a prefix of the pattern, or a hashed field's bound is not an integer; `TypeMismatch` for
+    /// another type than an object; `KeyTooLong`; as [`ext_json::from_json`].
     pub fn bound_from_json(&self, json: &Json) -> Result<Vec<u8>> {
         let Json::Object(members) = json else { bail!(Kind::TypeMismatch, "A bound must be an object, not {json}") };
         if !self.is_unsharded() && members.is_empty() {
@@ -171,7 +171,7 @@ impl KeyPattern {
             .with_hint("A bound has the shard key's fields, in its order, perhaps without the last ones.")
     }
 
-    /// A bound as a readable key document, in the pattern's order. What cannot be read shows as MinKey.
+    /// A bound as a key document, in the pattern's order. Undecodable fields become MinKey.
     pub fn bound_to_json(&self, bound: &[u8]) -> Json {
         let mut rest = bound;
         let mut members = Map::new();
@@ -188,7 +188,7 @@ impl KeyPattern {
         self.uniform_bound(&Value::MinKey)
     }
 
-    /// The highest bound: MaxKey in every field. The last chunk includes even a key of all MaxKey.
+    /// The highest bound: MaxKey in every field. The last chunk includes this key, too.
     pub fn max_bound(&self) -> Vec<u8> {
         self.uniform_bound(&Value::MaxKey)
     }
@@ -199,8 +199,7 @@ impl KeyPattern {
         bound
     }
 
-    /// `n - 1` bounds that cut the hash space evenly into `n`, for a pattern whose first field is hashed; none for any
-    /// other pattern.
+    /// The `n - 1` bounds that divide the hash space into `n` equal parts, if the pattern's first field is hashed; none otherwise.
     pub fn even_hash_bounds(&self, n: usize) -> Vec<Vec<u8>> {
         if self.hashed_field() != Some(0) {
             return Vec::new();
@@ -220,7 +219,7 @@ impl KeyPattern {
     /// The values of an encoded key, one a field (a hash as a long).
     ///
     /// # Errors
-    /// `BadValue` for bytes that are no key of this pattern.
+    /// `BadValue` for bytes that are not a key of this pattern.
     pub fn decode(&self, key: &[u8]) -> Result<Vec<Value>> {
         let mut rest = key;
         let mut values = Vec::with_capacity(self.fields.len());

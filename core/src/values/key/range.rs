@@ -12,7 +12,7 @@ pub struct KeyRange {
     pub hi: Option<Vec<u8>>,
 }
 
-/// Sorted, disjoint, non-touching ranges. Empty: nothing can match.
+/// Sorted, disjoint ranges that do not touch; without a range, nothing can match.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct KeyRanges(Vec<KeyRange>);
 
@@ -27,9 +27,7 @@ impl KeyRange {
     }
     /// As [`point`](Self::point).
     fn of(key: Vec<u8>) -> Self {
-        let mut hi = Vec::with_capacity(key.len() + 1);
-        hi.extend_from_slice(&key);
-        hi.push(0);
+        let hi = [key.as_slice(), &[0]].concat();
         Self { lo: key, hi: Some(hi) }
     }
     /// Some(key) if the range holds exactly one byte string.
@@ -46,17 +44,17 @@ impl KeyRange {
         self.hi.as_ref().is_some_and(|hi| *hi <= self.lo)
     }
 
-    /// The keys that start with the prefix and go on with an encoding in the range.
+    /// The keys that consist of the prefix and an encoding in the range, with or without further fields.
     ///
-    /// An end of the range may lie right behind a value's encoding, inside the keys that go on from that value; it then
-    /// moves behind all of them, since either all or none of them are meant.
+    /// An end of the range may lie directly after a value's encoding, among the keys that continue that encoding. It then moves
+    /// after all of them, since the range contains either all or none.
     pub(crate) fn under(&self, prefix: &[u8]) -> Self {
         let end = |bytes: &[u8]| [prefix, behind_value(bytes).as_deref().unwrap_or(bytes)].concat();
         Self { lo: end(&self.lo), hi: self.hi.as_deref().map_or_else(|| prefix_successor(prefix), |hi| Some(end(hi))) }
     }
 }
 
-/// If the bytes are a value's encoding and more: the least bytes above all that start with that encoding.
+/// If the bytes are longer than a value's encoding: the least bytes above all that start with that encoding.
 fn behind_value(bytes: &[u8]) -> Option<Vec<u8>> {
     match decode(bytes) {
         Ok((_, rest)) if !rest.is_empty() => prefix_successor(&bytes[..bytes.len() - rest.len()]),
@@ -117,15 +115,15 @@ impl KeyRanges {
     pub fn is_none(&self) -> bool {
         self.0.is_empty()
     }
-    /// True if nothing is excluded.
+    /// True if every key lies inside.
     pub fn is_all(&self) -> bool {
         matches!(self.0.as_slice(), [KeyRange { lo, hi: None }] if lo.is_empty())
     }
-    /// What lies in either.
+    /// The keys in either.
     pub fn union(&self, other: &Self) -> Self {
         Self::new(self.0.iter().chain(&other.0).cloned().collect())
     }
-    /// What lies in both.
+    /// The keys in both.
     pub fn intersect(&self, other: &Self) -> Self {
         let mut both = Vec::new();
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
