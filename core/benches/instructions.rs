@@ -1,6 +1,6 @@
-//! Does the work of a case as often as told, for a program that counts instructions (`bench/instructions`).
+//! Runs a case a given number of times, for a program that counts instructions (`bench/instructions`).
 //!
-//! `instructions` lists the cases, `instructions CASE TIMES` does one.
+//! `instructions` lists the cases, `instructions CASE TIMES` runs one.
 
 mod cases;
 

@@ -1,4 +1,4 @@
-//! How long the core takes for a document, in nanoseconds: `cargo bench -p docshard-core`.
+//! Measures the core's time for a document, in nanoseconds: `cargo bench -p docshard-core`.
 
 #![allow(missing_docs)] // of what criterion makes
 

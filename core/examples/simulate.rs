@@ -1,11 +1,11 @@
-//! Runs the balancer's policy on made clusters, far beyond what fits on a machine, and shows what it takes:
+//! Simulates the balancer's policy on clusters far larger than fit on a machine, and reports its effort:
 //!
 //!     cargo run --release -p docshard-core --example simulate [SHARDS CHUNKS [SCENARIO]]
 //!
-//! Each scenario is driven until nothing is left to do: splits, moves and merges are carried out at once, all moves of a
-//! round in parallel. A chunk that moved is pinned, as by the worker. *moved/least*: bytes that moved, against the least that lead to the same bytes on each shard.
-//! *astray*: of the bytes that were on a wrong shard at first, what is still off the exact target. A chunk that moves
-//! twice, a zone that is violated at the end, or a shard that takes part in two moves at once is a failure.
+//! Each scenario runs until the plan is empty: splits, moves and merges are executed at once, all moves of a round in parallel. A
+//! chunk that moved is pinned, as by the worker. *moved/least*: the bytes that moved, compared with the least number that leads to
+//! the same distribution. *astray*: the fraction of the bytes that were on a wrong shard initially and are still off the exact
+//! target. A chunk that moves twice, a violated zone at the end, and a shard in two moves at once are failures.
 
 use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Shard, ZoneId, plan, spread};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const MB: u64 = 1 << 20;
 
-/// Numbers that look random, the same in each run.
+/// A reproducible generator of random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -44,7 +44,7 @@ fn chunk(shard: usize, bytes: u64) -> Chunk {
     }
 }
 
-/// Chunks of 40 … 120 MB, so many on each shard as to be even.
+/// Chunks of 40 … 120 MB, equally many on each shard.
 fn even(shards: usize, chunks: usize, collections: usize, dice: &mut Dice) -> Cluster {
     let collection = |_| Collection {
         chunk_size: 128 * MB,
@@ -54,7 +54,7 @@ fn even(shards: usize, chunks: usize, collections: usize, dice: &mut Dice) -> Cl
     Cluster { shards: (0..shards).map(shard).collect(), collections: (0..collections).map(collection).collect() }
 }
 
-/// What a convergence took.
+/// The effort of a convergence.
 #[derive(Default)]
 struct Report {
     rounds: usize,
@@ -70,7 +70,7 @@ struct Report {
 
 type Places = HashMap<(usize, Option<ZoneId>, ShardId), u64>;
 
-/// Bytes of each class on each shard.
+/// The bytes of each class on each shard.
 fn places(cluster: &Cluster) -> Places {
     let mut places = Places::new();
     for (i, collection) in cluster.collections.iter().enumerate() {
@@ -97,7 +97,7 @@ fn carry_out_splits(cluster: &mut Cluster, splits: &[docshard_core::cluster::bal
     }
 }
 
-/// Carries plans out until there is none.
+/// Executes plans until there is none.
 fn converge(cluster: &mut Cluster) -> Report {
     let mut report = Report::default();
     let mut moved: HashSet<(usize, usize)> = HashSet::new();
@@ -137,7 +137,7 @@ fn converge(cluster: &mut Cluster) -> Report {
             }
         }
         if plan.moves.is_empty() {
-            // Merges come last: the least is taken before chunks get other positions.
+            // Merges come last, so the least number is computed before positions change.
             report.least = least(before, &places(cluster));
             for merge in plan.merges.iter().rev() {
                 let chunks = &mut cluster.collections[merge.collection].chunks;
@@ -165,7 +165,7 @@ fn converge(cluster: &mut Cluster) -> Report {
     report
 }
 
-/// What must move at least to come from one state to the other.
+/// The least number of bytes that must move from one state to the other.
 fn least(before: &Places, after: &Places) -> u64 {
     after.iter().map(|(place, bytes)| bytes.saturating_sub(before.get(place).copied().unwrap_or(0))).sum()
 }

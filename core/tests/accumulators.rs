@@ -1,4 +1,4 @@
-//! Accumulators: any division of the values comes to the same, and states survive being written.
+//! Accumulators: the result does not depend on the division of the values over shards, and states can be written and read.
 
 use docshard_core::error::Kind;
 use docshard_core::query::accumulator::{ACCUMULATORS, Accumulation, AccumulatorOperator, Argument, Parameters, find};
@@ -178,14 +178,14 @@ proptest! {
         let state = over(name, &values).unwrap();
         let bytes = state.to_bytes().unwrap();
         let read = from_bytes(name, &bytes).unwrap();
-        // A sum has more than one form, so the bytes of what was read may differ; what they stand for may not.
+        // A sum has several forms, so the bytes of a state may differ after reading; its result may not.
         let again = from_bytes(name, &read.to_bytes().unwrap()).unwrap();
         let finished = to_json(&state.finish());
         prop_assert_eq!(&to_json(&read.finish()), &finished);
         prop_assert_eq!(&to_json(&again.finish()), &finished);
     }
 
-    /// Whatever the bytes, reading, adding and finishing end without a panic.
+    /// Reading a state from any bytes, adding to it and finishing it do not panic.
     #[test]
     fn damaged_states_are_refused(
         at in 0..ACCUMULATORS.len(),

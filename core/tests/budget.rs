@@ -1,6 +1,6 @@
-//! What expressions and updates may take: memory is bounded, all loops ask whether to go on, and sets take no square of time.
+//! Bounds of expressions and updates: memory is limited, all loops check for interrupts, and sets do not take quadratic time.
 //!
-//! The allocator of this test gives no more than 256 MB: what asks for more ends the process.
+//! This test's allocator provides 256 MB; more memory ends the process.
 #![allow(unsafe_code)]
 
 mod common;
@@ -22,7 +22,7 @@ const MOST: usize = 256 << 20;
 const LIMIT: usize = 100 << 20;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
-/// Questions that were asked, and how many may be.
+/// The number of checks for an interrupt, and its limit.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 static PATIENCE: AtomicUsize = AtomicUsize::new(usize::MAX);
 
@@ -30,7 +30,7 @@ static LIMIT_NOW: AtomicUsize = AtomicUsize::new(LIMIT);
 
 struct Bounded;
 
-// SAFETY: the system's allocator does it all, or nothing is given.
+// SAFETY: every call is passed to the system's allocator, or returns null.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if HELD.fetch_add(layout.size(), Relaxed) + layout.size() > MOST {
@@ -65,12 +65,12 @@ fn exceeded(_: usize) {
     panic_any(Exceeded);
 }
 
-/// One test at a time: what is counted belongs to the process.
+/// One test at a time: the counters belong to the process.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let guard = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     budget::install(Hooks { interrupt, limit: || LIMIT_NOW.load(Relaxed), exceeded });
-    // What is expected is not printed.
+    // Expected panics are not printed.
     static HOOK: std::sync::Once = std::sync::Once::new();
     HOOK.call_once(|| {
         let usual = std::panic::take_hook();
@@ -115,7 +115,7 @@ fn numbers(count: usize) -> Json {
     json!({"$range": ["$zero", count]})
 }
 
-/// A string of so many powers of two, from the document.
+/// A string of this number of powers of two, from the document.
 fn doubled(times: usize) -> Json {
     json!({"$reduce": {"input": {"$range": ["$zero", times]}, "initialValue": "$s", "in": {"$concat": ["$$value", "$$value"]}}})
 }
@@ -148,10 +148,10 @@ fn what_would_take_too_much_memory_is_refused() {
         json!({"$toUpper": {"$concat": [doubled(24), doubled(24), doubled(24)]}}),
     ] {
         assert_eq!(evaluated(&expression, &against), End::Exceeded, "{expression}");
-        // Nothing of it is left.
+        // All of its memory is freed.
         assert!(HELD.load(Relaxed) < LIMIT / 2, "{expression}");
     }
-    // The same of constants, while parsing.
+    // The same with constants, while parsing.
     let constant = json!({"$strLenBytes": {"$reduce": {"input": {"$range": [0, 40]}, "initialValue": "ab", "in": {"$concat": ["$$value", "$$value"]}}}});
     assert_eq!(evaluated(&constant, &against), End::Exceeded);
 }
@@ -169,7 +169,7 @@ fn what_a_document_of_full_size_asks_for_is_not_refused() {
         json!({"$setField": {"field": "b", "input": "$$ROOT", "value": 1}}),
         json!({"$sortArray": {"input": "$a", "sortBy": -1}}),
         json!({"$filter": {"input": "$a", "cond": {"$gt": ["$$this", 5]}}}),
-        // What is freed does not count.
+        // Freed memory does not count.
         json!({"$reduce": {"input": numbers(2_000), "initialValue": "", "in": {"$concat": ["$$value", "one of two thousand lines, each of about a hundred bytes, of which a report may be made up in a loop"]}}}),
     ] {
         assert_eq!(evaluated(&expression, &against), End::Answer, "{expression}");
@@ -214,7 +214,7 @@ fn every_loop_asks_whether_to_go_on() {
         let asked = ASKED.load(Relaxed);
         assert_eq!(evaluated(&expression, &against), End::Answer, "{expression}");
         assert!(ASKED.load(Relaxed) > asked, "{expression}: never");
-        // And it can be ended, and begun again.
+        // It can be interrupted, and run again.
         PATIENCE.store(ASKED.load(Relaxed), Relaxed);
         assert_eq!(evaluated(&expression, &against), End::Interrupted, "{expression}");
         PATIENCE.store(usize::MAX, Relaxed);
@@ -276,7 +276,7 @@ fn a_search_for_a_large_pattern_can_be_ended() {
         assert_eq!(end_of(|| filter.evaluate(document(&against)).is_ok()), End::Interrupted, "{pattern}");
         PATIENCE.store(usize::MAX, Relaxed);
     }
-    // And if it is not ended, it answers what is so.
+    // Without an interrupt it returns the right result.
     let found = json!({"s": {"$regex": "[ab]{300}[^ab]"}});
     for (text, expected) in [("ab".repeat(400_000), false), ("ab".repeat(400_000) + "c", true)] {
         let against = bytes(&json!({"s": text}));
@@ -284,7 +284,7 @@ fn a_search_for_a_large_pattern_can_be_ended() {
     }
 }
 
-/// Searches that step back, and compare a part of the pattern with the whole text at each step.
+/// Searches that backtrack, and compare a part of the pattern with the whole text in each step.
 #[test]
 fn a_search_that_steps_back_can_be_ended() {
     let _alone = alone();
@@ -305,12 +305,12 @@ fn a_search_that_steps_back_can_be_ended() {
     };
     assert_eq!(found("\\A(?=[ab]*b\\z)ab"), Ok(true));
     assert_eq!(found("\\A(?=[ab]*c)ab"), Ok(false));
-    // One look at the text would take long, and nobody could end it.
+    // A single comparison with the text would take long, and could not be interrupted.
     assert_eq!(found("\\A(?=[ab]*a[ab]{5000}c)ab"), Err(51156));
     assert_eq!(found("\\A(?=[ab]*a[ab]{5000}c)ab(?=c)"), Err(51156));
 }
 
-/// Where groups are in a long text is told by the engine for what was found, which may be short.
+/// In a long text, the engine finds the groups only within the match, which may be short.
 #[test]
 fn groups_are_found_in_long_texts() {
     let _alone = alone();
@@ -320,12 +320,13 @@ fn groups_are_found_in_long_texts() {
     let Some(found) = expression.evaluate(document(&against), None).unwrap() else { panic!("found") };
     let shown = format!("{found:?}");
     assert!(shown.contains("\"c\"") && shown.contains("999700"), "{shown}");
-    // Here what is found is long, too.
+    // Here the match is long, too.
     let expression = json!({"$regexFind": {"input": "$s", "regex": "([ab]{300}|d{900})*(c)"}});
     assert_eq!(evaluated(&expression, &against), End::Error);
 }
 
-/// Text from a client, of which each value takes more than its text. The limit is smaller here, or the allocator would be at its end.
+/// Text from a client; each value takes more memory than its text. The limit is smaller here, since the allocator would be exhausted
+/// otherwise.
 #[test]
 fn reading_json_is_bounded() {
     let _alone = alone();
@@ -342,7 +343,7 @@ fn reading_json_is_bounded() {
     LIMIT_NOW.store(LIMIT, Relaxed);
 }
 
-/// Patterns, and what is learned of them, count.
+/// Patterns and their caches count.
 #[test]
 fn many_patterns_take_no_more_than_one() {
     let _alone = alone();
@@ -351,7 +352,7 @@ fn many_patterns_take_no_more_than_one() {
     assert_eq!(end_of(|| Filter::parse(&json!({"$or": many})).is_ok()), End::Exceeded);
 }
 
-/// An expression over arrays, strings and numbers of the sample, nested so deep.
+/// An expression over arrays, strings and numbers of the sample, nested to this depth.
 fn expression(depth: u32) -> BoxedStrategy<Json> {
     let leaf = prop_oneof![
         Just(json!("$a")),
@@ -390,8 +391,7 @@ fn expression(depth: u32) -> BoxedStrategy<Json> {
     .boxed()
 }
 
-/// Whatever is asked for, it ends: with an answer or an error, at the limit, or where it is interrupted. The allocator sees to
-/// the memory.
+/// Every evaluation ends: with a result or an error, at the limit, or when it is interrupted. The allocator limits the memory.
 #[test]
 fn nothing_takes_more_than_its_share() {
     let _alone = alone();

@@ -1,4 +1,4 @@
-//! The values of a field.
+//! The distinct values of a field.
 
 mod common;
 

@@ -1,5 +1,4 @@
-//! jsonb's bytes: what is written is what PostgreSQL writes, what is read is what was written, and nothing that is
-//! read can hurt.
+//! jsonb's bytes: they are written as by PostgreSQL, values read back as they were written, and no bytes cause a panic.
 
 mod values;
 
@@ -21,7 +20,7 @@ fn jsonb(json: &Json) -> Vec<u8> {
     plain(json, &mut |part| write::document(part).expect("writable"))
 }
 
-/// Writes JSON as jsonb would hold it before anything is normalised: objects of extended types stay objects.
+/// Writes JSON as jsonb without normalisation: objects of extended types stay objects.
 fn plain(json: &Json, write: &mut dyn FnMut(&Part<'_>) -> Vec<u8>) -> Vec<u8> {
     fn part(json: &Json) -> Part<'_> {
         match json {
@@ -61,7 +60,7 @@ fn postgresql_writes_the_same_bytes() {
     }
 }
 
-/// The value as jsonb keeps it: fields sorted, negative zero gone.
+/// The value as jsonb stores it: fields sorted, without negative zero.
 fn sorted(value: Value) -> Value {
     let sort = |fields: Vec<(String, Value)>| {
         let mut fields: Vec<_> = fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
@@ -261,7 +260,7 @@ fn malformed_extended_json_is_refused() {
     ] {
         assert_eq!(ext_json::from_json(&sent).unwrap_err().kind, Kind::FailedToParse, "{sent}");
         assert_eq!(inserted(&json!({"v": sent})).unwrap_err().kind, Kind::FailedToParse, "{sent}");
-        // On stored data the same bytes are just an object.
+        // In stored data the same bytes are an ordinary object.
         let bytes = jsonb(&sent);
         assert!(matches!(Element::of(raw::root(&bytes)), Element::Object(_)), "{sent}");
     }
@@ -276,7 +275,7 @@ fn a_corpus_of_malformed_values_is_refused() {
     for line in lines {
         let case: Json = serde_json::from_str(line).expect("JSON");
         let malformed = &case["value"];
-        // Wherever it stands.
+        // The same at any position.
         for document in [
             json!({"_id": 1, "a": malformed}),
             json!({"_id": 1, "a": [malformed]}),
@@ -325,7 +324,7 @@ fn ids() {
     }
 }
 
-/// A numeric that no double was written as, from its base-10000 digits.
+/// A numeric from its base-10000 digits, such as no double is written as.
 fn numeric_document(scale: u16, weight: u16, digits: &[u16]) -> Vec<u8> {
     let mut bytes = write::value(&Value::Object(vec![("a".to_owned(), Value::Null)])).unwrap();
     let size = 6 + 2 * digits.len();
@@ -348,7 +347,7 @@ fn numbers_are_stored_as_doubles_read_them() {
     };
     let stored = |bytes: &[u8]| for_insert(raw::document(bytes).unwrap(), || ID).unwrap().bytes.into_owned();
 
-    // 9223372036854775808 does not fit a long; 1.2345678901234567890 holds more than a double.
+    // 9223372036854775808 does not fit a long; 1.2345678901234567890 has more digits than a double.
     let large = numeric_document(0, 4, &[922, 3372, 368, 5477, 5808]);
     assert!(matches!(number(&large), (Number::Double(value), 0) if value == 9_223_372_036_854_775_808.0));
     assert!(matches!(number(&stored(&large)), (Number::Double(value), 1) if value == 9_223_372_036_854_775_808.0));
@@ -399,7 +398,7 @@ fn depth_is_limited() {
     let bytes = write::value(&deepest).unwrap();
     assert!(matches!(for_insert(raw::document(&bytes).unwrap(), || ID), Ok(stored) if stored.generated_id));
 
-    // Deeper than that, bytes that were never written here are still harmless.
+    // Deeper bytes, which are never written here, cause no panic.
     let mut deep = 0x4000_0000u32.to_ne_bytes().to_vec();
     for _ in 0..100_000 {
         let mut outer = 0x4000_0001u32.to_ne_bytes().to_vec();
@@ -467,14 +466,14 @@ fn values_say_their_type() {
 }
 
 proptest! {
-    /// Whatever lies around what changes, and however many fields there are (every 32nd entry is of another kind).
+    /// For any values beside the changed ones, and any number of fields (every 32nd entry is of another kind).
     #[test]
     fn an_edited_object_is_written_as_a_new_one(
         values in proptest::collection::vec(values::value(false), 1..90),
         others in proptest::collection::vec((0..90usize, values::value(false)), 1..5),
         within in any::<bool>(),
     ) {
-        // As keys of one length, in order: a field's position is its number.
+        // Keys of one length in order, so that a field's position is its number.
         let name = |position: usize| format!("field{position:02}");
         let mut fields: Vec<_> = values.into_iter().enumerate().map(|(at, value)| (name(at), value)).collect();
         let before = write::document(&Part::Owned(Value::Object(fields.clone()))).expect("writable");

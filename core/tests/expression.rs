@@ -1,4 +1,4 @@
-//! Expressions: each operator's meaning, errors, and properties.
+//! Expressions: each operator's results, errors and properties.
 
 mod common;
 
@@ -22,7 +22,7 @@ fn evaluate(expression: &Json, against: &Json) -> Result<Option<Value>, Error> {
     Expression::parse(expression, &environment())?.evaluate(document(&bytes(against)), None)
 }
 
-/// The document that the cases are about.
+/// The document of the cases.
 fn sample() -> Json {
     json!({
         "n": 7, "d": 2.5, "neg": -3, "s": "Hello", "u": "żółw", "t": true, "nil": null,
@@ -56,7 +56,7 @@ fn operators_mean_what_they_mean_in_mongodb() {
             json!([1.0, 2.0, 3.0, 3.0]),
         ),
         (json!({"$percentile": {"input": "$none", "p": [0.1], "method": "approximate"}}), json!([null])),
-        // Texts of dates in words, and zones by their abbreviations.
+        // Dates in words, and time zones by abbreviations.
         (json!({"$dateFromString": {"dateString": "July 4th, 2017"}}), json!({"$date": "2017-07-04T00:00:00Z"})),
         (json!({"$dateFromString": {"dateString": "July 4th, 2017 11am"}}), json!({"$date": "2017-07-04T11:00:00Z"})),
         (
@@ -128,7 +128,7 @@ fn operators_mean_what_they_mean_in_mongodb() {
         (json!({"$and": [1, "x", {"$literal": []}]}), json!(true)),
         (json!({"$or": [0, null, "$missing"]}), json!(false)),
         (json!({"$not": ["$missing"]}), json!(true)),
-        // Choices evaluate only what they choose.
+        // Conditional operators evaluate only the chosen branch.
         (json!({"$cond": [true, "yes", {"$divide": [1, 0]}]}), json!("yes")),
         (json!({"$cond": {"if": "$nil", "then": 1, "else": 2}}), json!(2)),
         (json!({"$ifNull": ["$nil", "$missing", "third"]}), json!("third")),
@@ -347,7 +347,7 @@ fn operators_mean_what_they_mean_in_mongodb() {
         (json!({"$stdDevPop": [[2, 4, 4, 4, 5, 5, 7, 9]]}), json!(2.0)),
     ];
     let against = sample();
-    // `$rand` has no expected value.
+    // The result of `$rand` cannot be predicted.
     let mut untested: BTreeSet<&str> = vocabulary::expression_operators().filter(|name| *name != "$rand").collect();
     for (expression, expected) in cases.into_iter().chain(operators) {
         let text = expression.to_string();
@@ -491,7 +491,7 @@ fn an_equality_in_an_expression_is_analysed() {
     }
 }
 
-/// Any JSON that an expression may be, mostly well-formed.
+/// Random expressions as JSON, mostly well-formed.
 fn expression() -> impl Strategy<Value = Json> {
     let leaf = prop_oneof![
         3 => scalar(),
@@ -522,7 +522,7 @@ proptest! {
         }
     }
 
-    /// Constant operands and the same values in fields give the same.
+    /// Constant operands have the same results as fields with the same values.
     #[test]
     fn folding_changes_nothing(a in scalar(), b in scalar(), name in proptest::sample::select(vec!["$add", "$subtract", "$cmp", "$mod", "$concat", "$ifNull", "$divide", "$max"])) {
         let folded = evaluate(&json!({name: [{"$literal": a}, {"$literal": b}]}), &json!({}));
@@ -545,7 +545,7 @@ proptest! {
         }
     }
 
-    /// A date taken apart and put together is the date.
+    /// A date's parts make the same date.
     #[test]
     fn dates_survive_their_parts(millis in -60_000_000_000_000i64..250_000_000_000_000, zone in proptest::sample::select(vec!["UTC", "+05:30", "-0800"])) {
         let date = json!({"$date": {"$numberLong": millis.to_string()}});

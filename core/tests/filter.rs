@@ -1,4 +1,4 @@
-//! Filters: what matches, what is refused, what is known about a field.
+//! Filters: matching, errors, and the analysis of single fields.
 
 mod common;
 
@@ -81,7 +81,7 @@ fn null_equals_missing() {
                 json!({"a": [{"b": 3}, {}]}),
                 json!({"a": {"$date": "2020-01-01T00:00:00Z"}}),
             ],
-            // An array without documents gives the path nothing, not even a missing value.
+            // An array without documents has no value at the path, not even a missing one.
             vec![json!({"a": []}), json!({"a": [1, 2]}), json!({"a": [[]]}), json!({"a": [{"b": 3}]})],
         ),
         (json!({"a": {"$gte": null}}), vec![json!({}), json!({"a": null})], vec![json!({"a": 1})]),
@@ -106,7 +106,7 @@ fn paths() {
             vec![json!({"a": [5, 6]}), json!({"a": {"0": 5}}), json!({"a": [{"0": 5}]})],
             vec![json!({"a": [6, 5]}), json!({"a": 5})],
         ),
-        // The element at a position is taken as it is, not searched.
+        // The element at a named position is not searched.
         (json!({"a.1": [2, 4]}), vec![json!({"a": [5, [2, 4]]})], vec![]),
         (json!({"a.1": 2}), vec![], vec![json!({"a": [5, [2, 4]]})]),
         (json!({"a.01": 6}), vec![], vec![json!({"a": [5, 6]})]),
@@ -117,7 +117,7 @@ fn paths() {
         ),
         (json!({"a.0.1": 2}), vec![json!({"a": [[1, 2]]})], vec![json!({"a": [[2, 1]]})]),
         (json!({"a.b.c": 1}), vec![json!({"a": [{"b": [{"c": 1}]}]})], vec![json!({"a": [[{"b": {"c": 1}}]]})]),
-        // Nothing looks inside an extended value.
+        // A path does not enter an extended value.
         (
             json!({"a.$oid": "0123456789abcdef01234567"}),
             vec![],
@@ -417,7 +417,7 @@ fn fields_for_an_upsert() {
     }
 }
 
-/// A second, slower reading of the language, on owned values: lists all values of a path, then looks at each.
+/// A second, slower implementation on owned values: it lists all values of a path, then tests each.
 mod naive {
     use super::*;
 
@@ -518,7 +518,7 @@ mod naive {
     }
 }
 
-/// Filters of every understood operator.
+/// Random filters with all supported operators.
 fn any_filter() -> impl Strategy<Value = Json> {
     let operand = || any_value(scalar(), true);
     let compare = (proptest::sample::select(vec!["$eq", "$ne", "$gt", "$gte", "$lt", "$lte"]), operand())
@@ -560,7 +560,7 @@ proptest! {
         prop_assert_eq!(matches(&filter, &against), naive::matches(&filter, &value(&against)));
     }
 
-    /// A value taken from the document itself, so that equality is met more than rarely.
+    /// A value from the document itself, so that equality holds often enough.
     #[test]
     fn own_values_match(against in any_document(scalar(), true), path in path()) {
         if let Some(own) = at_path(&against, &path) {
@@ -587,7 +587,7 @@ proptest! {
         }
     }
 
-    /// Whatever collations statement and index have, what matches is among the keys that are wanted.
+    /// For any collations of statement and index, matching documents have keys in the ranges.
     #[test]
     fn indexes_under_collations_never_under_select(
         filter in any_filter(),

@@ -13,7 +13,7 @@ fn matches(filter: &Json, against: &Json) -> bool {
     filter.matches(document(&bytes(against)))
 }
 
-/// Each case: what the field `a` must be, values that are so, values that are not.
+/// Each case: a condition on the field `a`, values that match, values that do not.
 fn check(cases: Vec<(Json, Vec<Json>, Vec<Json>)>) {
     for (test, yes, no) in cases {
         for (values, expected) in [(yes, true), (no, false)] {
@@ -110,7 +110,7 @@ fn elements() {
         (json!({"$elemMatch": {"$size": 1}}), vec![json!([[1]])], vec![json!([1])]),
         (json!({"$elemMatch": {"$or": [{"x": 1}, {"y": 1}]}}), vec![json!([{"y": 1}])], vec![json!([{"z": 1}])]),
         (json!({"$elemMatch": {}}), vec![json!([{}]), json!([{"x": 1}]), json!([[]])], vec![json!([1]), json!([])]),
-        // An array in the array is a document with its positions for names.
+        // A nested array counts as a document whose names are positions.
         (json!({"$elemMatch": {"1": 5}}), vec![json!([[0, 5]])], vec![json!([[5]]), json!([0, 5])]),
         (
             json!({"$elemMatch": {"x": {"$exists": false}}}),
@@ -246,7 +246,7 @@ fn regular_expressions() {
     assert!(matches(&json!({"a": regex("^a", "")}), &json!({"a": ["b", "ab"]})));
     assert!(matches(&json!({"a": {"$not": regex("^a", "")}}), &json!({"a": ["b"]})));
     assert!(matches(&json!({"a": {"$nin": [regex("^a", "")]}}), &json!({"a": 1})));
-    // Equality is to the regular expression itself.
+    // Equality compares with the regular expression itself.
     assert!(!matches(&json!({"a": {"$eq": regex("^a", "")}}), &json!({"a": "ab"})));
     assert!(matches(&json!({"a": {"$eq": regex("^a", "")}}), &json!({"a": regex("^a", "")})));
     assert_eq!(
@@ -296,7 +296,7 @@ fn a_prefix_narrows_the_keys() {
     }
 }
 
-/// Tests of a value, most of them of arrays.
+/// Random tests of a value, most of them for arrays.
 fn any_test() -> impl Strategy<Value = Json> {
     let alias =
         proptest::sample::select(vec![json!("int"), json!("string"), json!("array"), json!(["object", "number"])]);
@@ -321,7 +321,7 @@ fn any_test() -> impl Strategy<Value = Json> {
     })
 }
 
-/// A second, simpler reading of these operators, on values: what an array at the end gives is listed first.
+/// A second, simpler implementation of these operators on values: it lists the values of an array at the end first.
 mod naive {
     use super::*;
     use docshard_core::values::document::value::Value;
@@ -414,7 +414,7 @@ proptest! {
         }
     }
 
-    /// Operators that exist, around anything.
+    /// Existing operators with random arguments.
     #[test]
     fn no_argument_panics(argument in nonsense(), against in any_document(scalar(), true)) {
         for operator in ["$size", "$all", "$elemMatch", "$type", "$mod", "$regex", "$options", "$bitsAllSet", "$bitsAnyClear"] {

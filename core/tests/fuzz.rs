@@ -1,7 +1,6 @@
-//! The fuzzer's targets over random bytes, for a moment and the same each time. `make fuzz` goes on for longer, with
-//! the coverage as its guide.
+//! Runs the fuzzer's targets briefly on reproducible random bytes. `make fuzz` runs longer, guided by coverage.
 //!
-//! `FUZZ_ROUNDS` is how many inputs each target gets (20,000 if unset).
+//! `FUZZ_ROUNDS` is the number of inputs for each target (by default 20,000).
 
 #[path = "../fuzz/src/source.rs"]
 #[allow(dead_code)]
@@ -25,7 +24,7 @@ impl Random {
     }
 }
 
-/// Gives random bytes to a target.
+/// Runs a target on random bytes.
 fn run(seed: u64, target: fn(&[u8])) {
     let rounds = std::env::var("FUZZ_ROUNDS").ok().map_or(20_000, |n| n.parse().expect("FUZZ_ROUNDS is a number"));
     let mut random = Random(seed);
@@ -62,7 +61,7 @@ fn keys() {
     run(5, targets::keys);
 }
 
-/// Random bytes are hardly ever jsonb, so that what is, is damaged here and there.
+/// Random bytes are hardly ever jsonb, so valid jsonb is damaged at random positions instead.
 #[test]
 fn jsonb() {
     run(6, targets::jsonb);

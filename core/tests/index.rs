@@ -1,4 +1,4 @@
-//! What a filter wants of an index are keys that every document it matches has, wherever there are arrays.
+//! Every document that a filter matches has one of the keys that a search of the index visits, with arrays at any position.
 
 mod common;
 mod values;
@@ -71,7 +71,7 @@ fn filter() -> impl Strategy<Value = Json> {
     })
 }
 
-/// Made once, as collations take long.
+/// Created once, since creating a collation is slow.
 static INDEXES: LazyLock<Vec<IndexKeys>> = LazyLock::new(indexes);
 
 fn indexes() -> Vec<IndexKeys> {
@@ -209,13 +209,13 @@ fn an_index_does_not_see_other_fields() {
         assert_eq!(index.sees_same(one, alike), !sees_c);
         assert!(!index.sees_same(one, other));
     }
-    // All fields: that is not looked at more closely.
+    // For all fields there is no further check.
     assert!(!IndexKeys::parse(&json!({"$**": 1})).unwrap().sees_same(one, one));
     let filter = Filter::parse(&json!({"$or": [{"a.b": 1}, {"x": {"$exists": true}}]})).unwrap();
     assert!(filter.sees_same(one, alike) && !filter.sees_same(one, other));
 }
 
-/// Values that compare equal and are not the same, and what is missing at some depth.
+/// Different values that compare equal, and missing values at several depths.
 fn twins() -> impl Strategy<Value = Json> + Clone {
     let few = vec![
         json!(2),
@@ -470,13 +470,13 @@ fn an_element_of_an_array_may_be_in_a_range() {
     let long = |end: &str| json!({"a": "x".repeat(3000) + end});
     assert!(within(json!({"a": 1}), long("b"), long("d"), long("c")));
     assert!(!within(json!({"a": 1}), long("b"), long("d"), long("e")));
-    // The first one, in the index's order, says where the document comes.
+    // The first key in the index's order determines the document's position.
     let index = IndexKeys::parse(&json!({"a": -1})).unwrap();
     let (lo, hi) = bounds(&json!({"a": 8}), &json!({})).unwrap().span(&index, None).unwrap().ends(&index);
     let (doc, five) = (bytes(&of), bytes(&json!({"a": 5})));
     let (_, fields) = index.first_key_within(raw::document(&doc).unwrap(), &lo, &hi).unwrap();
     assert_eq!(fields, [index.key(raw::document(&five).unwrap(), 0)]);
-    // What an index would refuse has no key there.
+    // A document that the index refuses has no key.
     assert!(!within(json!({"a": 1, "b": 1}), json!({}), json!({"a": 99, "b": 0}), json!({"a": [1], "b": [2]})));
 }
 

@@ -1,4 +1,4 @@
-//! Keys: bytes compare as values do, decode to equal values, and never start one another.
+//! Keys: they compare bytewise as values do, decode to equal values, and none is a prefix of another.
 
 mod values;
 
@@ -216,7 +216,7 @@ fn equal_numbers_hash_alike() {
         .map(|json| hash_encoded(&encoded(&value(json))))
         .collect();
     assert!(hashes.iter().all(|hash| *hash == hashes[0]));
-    // Stored keys depend on it: neither the encoding nor the hash may ever change.
+    // Neither the encoding nor the hash may ever change, since keys are stored.
     assert_eq!(encoded(&value(json!(2))), [0x30, 0xC0, 0, 0, 0, 0, 0, 0, 0, 2]);
     assert_eq!(encoded(&value(json!("a\u{1}"))), [0x40, b'a', 1, 2, 0]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Chunk maps and targeting, held against looking at every chunk and every document.
+//! Chunk maps and targeting, compared with a search of all chunks and all documents.
 
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap};
 use docshard_core::cluster::targeting::{exact_key, key_decides, key_ranges};
@@ -34,7 +34,7 @@ fn range() -> impl Strategy<Value = KeyRange> {
     ]
 }
 
-/// True if some key can lie in both.
+/// True if a key can lie in both.
 fn touches(map: &ChunkMap, index: usize, range: &KeyRange) -> bool {
     let chunk = &map.chunks().nth(index).expect("a chunk");
     let hi = (index + 1 < map.len()).then(|| chunk.max.clone());
@@ -53,14 +53,14 @@ proptest! {
         chunks[at.index(map.len())].shard = shard;
         prop_assert_eq!(changed.shards(), ChunkMap::new(chunks.clone()).unwrap().shards());
         prop_assert_eq!(changed.chunks().collect::<Vec<_>>(), chunks);
-        // No such chunk, though one that holds its lower bound.
+        // No chunk has these bounds, although one contains the lower bound.
         prop_assert!(map.with_owner(&chunk.min, &[&chunk.max[..], &[1]].concat(), shard).is_none());
         if map.chunks().all(|chunk| chunk.min != key) {
             prop_assert!(map.with_owner(&key, &map.find(&key).max, shard).is_none());
         }
     }
 
-    /// Neighbours of one owner change it together.
+    /// Adjacent chunks of one owner change the owner together.
     #[test]
     fn neighbours_with_another_owner(map in map(), at in any::<proptest::sample::Index>(), count in 1..5usize, shard in 1..9i32) {
         let mut chunks: Vec<Chunk> = map.chunks().collect();
@@ -75,7 +75,7 @@ proptest! {
         }
     }
 
-    /// What has changed since a map was read, in whatever order and however often, makes it the newest one.
+    /// All changes since a map was read turn it into the newest map, in any order and with repetitions.
     #[test]
     fn a_map_with_changes(map in map(), changes in proptest::collection::vec(any::<(u8, u16, u16, u8)>(), 0..12)) {
         let mut chunks: Vec<(Chunk, bool)> = map.chunks().map(|chunk| (chunk, false)).collect();
@@ -249,7 +249,7 @@ fn a_document_that_holds_the_key_gives_it() {
         ),
         (json!({"a.b": 1}), json!({"$and": [{"a": {"$eq": {"b": 7}}}, {"a.b": 7}]}), Some(json!({"a": {"b": 7}}))),
         (json!({"a.b": 1}), json!({"a": {"$in": [{"b": 7}]}}), Some(json!({"a": {"b": 7}}))),
-        // What does not hold it, or as an array, or as what is no key; what is no equality.
+        // Without the field, with an array, with a value that is not a key, and without an equality.
         (json!({"a.b": 1}), json!({"a": {"c": 7}}), None),
         (json!({"a.b": 1}), json!({"a": 7}), None),
         (json!({"a.b": 1}), json!({"a": {"b": [7]}}), None),
@@ -278,7 +278,7 @@ fn a_document_that_holds_the_key_gives_it() {
 
 #[test]
 fn a_key_decides_of_equalities() {
-    for (case, told) in [
+    for (case, decided) in [
         (json!({"pattern": {"a": 1, "b.c": 1}, "filter": {"a": 1, "b.c": "x"}}), true),
         (json!({"pattern": {"a": 1, "b": 1}, "filter": {"$and": [{"a": {"$eq": true}}, {"b": null}]}}), true),
         (json!({"pattern": {"a": 1}, "filter": {"a": 1, "_id": {"$oid": "0123456789abcdef01234567"}}}), true),
@@ -290,7 +290,7 @@ fn a_key_decides_of_equalities() {
         (json!({"pattern": {"a": 1}, "filter": {"a": 1, "$expr": {"$eq": ["$b", 1]}}}), false),
     ] {
         let (pattern, filter) = parsed(case.clone());
-        assert_eq!(key_decides(&pattern, &filter, true), told, "{case}");
+        assert_eq!(key_decides(&pattern, &filter, true), decided, "{case}");
     }
     let (pattern, filter) = parsed(json!({"pattern": {"a": 1}, "filter": {"a": 1, "_id": {"$gt": 5}}}));
     assert!(!key_decides(&pattern, &filter, false));
@@ -324,7 +324,7 @@ fn what_a_key_tells_matches() {
         json!({"b": 1.0}),
     ];
     let pattern = KeyPattern::parse(&json!({"a": 1})).unwrap();
-    let mut told = 0;
+    let mut decided = 0;
     for wanted in &values {
         let filter = Filter::parse(&json!({"a": wanted})).unwrap();
         let exact = exact_key(&pattern, &filter);
@@ -332,12 +332,12 @@ fn what_a_key_tells_matches() {
             let bytes = write::value(&ext_json::from_json(&json!({"a": stored})).unwrap()).unwrap();
             let document = raw::document(&bytes).unwrap();
             if key_decides(&pattern, &filter, false) && exact == pattern.key_of(document).ok() {
-                told += 1;
+                decided += 1;
                 assert!(filter.matches(document), "{stored} does not match {wanted}");
             }
         }
     }
-    assert!(told > values.len(), "{told}");
+    assert!(decided > values.len(), "{decided}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The protocol of a move, stepped through a model of the catalog and two shards, with a crash before every step, also
-//! before every step of the recovery.
+//! Steps the migration protocol through a model of the catalog and two shards, with a crash before every step, also before every step
+//! of the recovery.
 
 use docshard_core::cluster::migration::{Action, Part, State, next_action};
 
@@ -11,7 +11,7 @@ enum Transaction {
     Committed,
 }
 
-/// What is durable, and what dies with the coordinator (open transactions).
+/// The durable state, and the open transactions, which end with the coordinator.
 #[derive(Clone, Debug)]
 struct World {
     state: State,
@@ -55,8 +55,8 @@ impl World {
         }
     }
 
-    /// INVARIANT: at every moment exactly one shard, or for a moment none, shows the rows; never both. And a read with
-    /// the present map finds them, or is told that it is stale.
+    /// INVARIANT: at every moment at most one shard shows the rows, and none only between the two commits. A read with the current map
+    /// finds them, or gets a stale version error.
     fn check(&self) {
         let at_donor = self.donor != Transaction::Committed;
         let at_recipient = self.recipient == Transaction::Committed;

@@ -1,4 +1,4 @@
-//! Partial indexes: a filter that implies an index's finds the same documents among those that the index holds.
+//! Partial indexes: a filter that implies the index's filter finds the same documents among those of the index.
 
 mod common;
 
@@ -28,7 +28,7 @@ fn operand() -> impl Strategy<Value = Json> + Clone {
     proptest::sample::select(few)
 }
 
-/// What may be said of a field, in a partial index's filter or, with the rest of the language, in a query's.
+/// Random conditions on a field, for a partial index's filter or, with the rest of the language, for a query.
 fn condition(all: bool) -> impl Strategy<Value = Json> {
     let mut names = vec!["$eq", "$gt", "$gte", "$lt", "$lte"];
     if all {
@@ -73,7 +73,7 @@ proptest! {
         against in proptest::collection::vec(docs(), 12),
     ) {
         let partial = Partial::parse(&partial, None).unwrap();
-        // Half of the queries demand what the index does, and more.
+        // Half of the queries combine the index's conditions with others.
         for query in [query.clone(), json!({"$and": [query, serde_json::from_str::<Json>(&partial.text).unwrap()]})] {
             let parsed = Filter::parse(&query).unwrap();
             if parsed.implies(&partial.filter) {
@@ -89,7 +89,7 @@ proptest! {
         }
     }
 
-    /// A sparse index lacks nothing that a query which may use it finds, and what it lacks has none of its fields.
+    /// A sparse index has all documents of queries that may use it, and lacks only documents without its fields.
     #[test]
     fn a_sparse_index_lacks_only_documents_without_its_fields(query in filter(true), against in docs()) {
         let keys = IndexKeys::parse(&json!({"a.b": 1, "b": -1})).unwrap();

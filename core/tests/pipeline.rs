@@ -179,7 +179,7 @@ fn keys_of_strings_are_not_searched_under_a_collation() {
 }
 
 proptest! {
-    /// Sort keys under a collation are in the order of the collation, and equal where it says so.
+    /// Sort keys under a collation compare as the strings do under the collation.
     #[test]
     fn sort_keys_follow_the_collation(a in "[aAbBáß0-9 ]{0,6}", b in "[aAbBáß0-9 ]{0,6}", strength in 1u8..=3) {
         let environment = english(strength);
@@ -189,7 +189,7 @@ proptest! {
         prop_assert_eq!(key(&a).cmp(&key(&b)), collator.compare(&a, &b));
     }
 
-    /// Whatever random stages do, what comes out is a document with its `_id`, or an error.
+    /// Random stages return a document with its `_id`, or an error.
     #[test]
     fn pipelines_never_panic(from in any_document(scalar(), true), add in any_value(scalar(), true), path in path(), other in path()) {
         for pipeline in [

@@ -1,4 +1,4 @@
-//! A filter that is read in one go into a key says what its analysis would say.
+//! The fast path that reads a filter's text into a key has the same result as the filter's analysis.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn patterns() -> Vec<KeyPattern> {
     std::iter::once(KeyPattern::unsharded()).chain(sharded).collect()
 }
 
-/// What the analysis of the parsed filter says, if it names one document or one key.
+/// The result of the parsed filter's analysis, if it determines one document or one key.
 fn analysed(pattern: &KeyPattern, filter: &Filter) -> Option<Point> {
     let id = filter.ranges_of("_id").as_point().map(<[u8]>::to_vec);
     let skey = match pattern.is_unsharded() {

@@ -1,4 +1,4 @@
-//! Projections: what is returned of a document.
+//! Projections: the returned parts of a document.
 
 mod common;
 
@@ -57,7 +57,7 @@ fn through_arrays() {
             from.clone(),
             json!({"_id": 1, "a": [{"c": 2}, 5, [{}, 6], {"$oid": "0123456789abcdef01234567"}, {}]}),
         ),
-        // A number names a field, not a position.
+        // A number is the name of a field, not a position.
         (json!({"a.0": 1}), from, json!({"_id": 1, "a": [{}, [{}], {}]})),
     ]);
 }
@@ -211,7 +211,7 @@ fn a_positional_path_is_the_element_that_matched() {
     assert_eq!(error.kind.code(), 51246);
 }
 
-/// A second, simpler reading: asks of every field in the document whether it is named.
+/// A second, simpler implementation: it tests for every field of the document whether it is named.
 fn naive(from: &Json, prefix: &str, paths: &[&str], include: bool) -> Option<Json> {
     match from {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with('$')) => {
@@ -252,7 +252,7 @@ proptest! {
         let specification = object(paths.iter().map(|path| (path.clone(), Json::from(include))).collect());
         if Projection::parse(&specification).is_ok() {
             let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
-            // Read back, so that both are in the stored form.
+            // Read back so that both have the stored form.
             let from = read(&bytes(&from));
             prop_assert_eq!(project(&specification, &from), naive(&from, "", &paths, include).unwrap());
         }

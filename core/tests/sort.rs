@@ -58,7 +58,7 @@ fn arrays_sort_by_their_least_or_greatest_element() {
         json!({"a": -1}),
         vec![json!({"a": [9, 1]}), json!({"a": [3]}), json!({"a": 2}), json!({}), json!({"a": []})],
     );
-    // Of elements that are arrays, the whole counts.
+    // An element that is an array is compared as a whole.
     check_order(json!({"a": 1}), vec![json!({"a": [1]}), json!({"a": [[1]]})]);
 }
 
@@ -136,8 +136,7 @@ fn specifications() {
     }
 }
 
-/// A second reading: lists the values of a path, and compares the least or greatest in comparison order. None is an
-/// empty array.
+/// A second implementation: it lists the values of a path, and compares the least or the greatest. None is an empty array.
 mod naive {
     use super::*;
 
@@ -206,7 +205,7 @@ proptest! {
         prop_assert_eq!(keys.0.cmp(&keys.1), naive::compare(&fields, &value(&a), &value(&b)));
     }
 
-    /// So that what an index has in its order can be merged with what is sorted.
+    /// So that documents in an index's order can be merged with sorted ones.
     #[test]
     fn fields_sort_as_an_index_has_them(
         path in path(),

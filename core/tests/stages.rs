@@ -1,4 +1,4 @@
-//! Stages: rearranged, divided, in little memory and after a find, they come to what they come to one after the other.
+//! Stages: rearranged, divided over shards, with little memory and after a find, they have the same results as one after the other.
 
 mod common;
 
@@ -139,7 +139,7 @@ proptest! {
         let (naive, other) = (run(&pipeline, &documents), run(&rearranged, &documents));
         let shown = (shown(&naive), shown(&other));
         prop_assert!(same(naive, other), "{} became {}: {:?}", json!(stages), rearranged.to_json(), shown);
-        // Nothing is left to rearrange.
+        // Rearranging again changes nothing.
         prop_assert_eq!(rearranged.rearranged().unwrap().to_json(), rearranged.to_json());
     }
 

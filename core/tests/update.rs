@@ -1,4 +1,4 @@
-//! Updates: what they make of a document, what they refuse, what an upsert inserts.
+//! Updates: their results, their errors, and the documents that upserts insert.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn apply(update: &Json, to: &Json, immutable: &[&str]) -> Result<Option<Json>> {
     Ok(update.apply(document(&bytes(to)), &immutable)?.map(|bytes| read(&bytes)))
 }
 
-/// Each case: an update, a document, what becomes of it (None: it stays).
+/// Each case: an update, a document, the changed document (None: no change).
 fn check(cases: Vec<(Json, Json, Option<Json>)>) {
     for (update, before, after) in cases {
         let result = apply(&update, &before, &[]).unwrap_or_else(|error| panic!("{update} on {before}: {error}"));
@@ -82,7 +82,7 @@ fn nothing_changes() {
         (json!({"$setOnInsert": {"a": 2}}), json!({"_id": 1, "a": 1}), None),
         (json!({"$set": {"_id": 1}}), json!({"_id": 1}), None),
         (json!({"a": 1}), json!({"_id": 1, "a": 1}), None),
-        // The same number of another type is a change.
+        // An equal number of another type is a change.
         (json!({"$set": {"a": 1.0}}), json!({"_id": 1, "a": 1}), Some(json!({"_id": 1, "a": 1.0}))),
     ]);
 }
@@ -143,7 +143,7 @@ fn replacement() {
         (json!({"b": 1}), json!({"_id": 1, "a": 1}), Some(json!({"_id": 1, "b": 1}))),
         (json!({"_id": 1, "b": 1}), json!({"_id": 1, "a": 1}), Some(json!({"_id": 1, "b": 1}))),
         (json!({}), json!({"_id": 1, "a": 1}), Some(json!({"_id": 1}))),
-        // An equal `_id` of another type leaves the stored one.
+        // An equal `_id` of another type does not replace the stored one.
         (json!({"_id": 1.0}), json!({"_id": 1, "a": 1}), Some(json!({"_id": 1}))),
         (json!({"a": {"$numberInt": "5"}}), json!({"_id": 1}), Some(json!({"_id": 1, "a": 5}))),
     ]);
@@ -209,7 +209,7 @@ fn paths_that_lead_nowhere() {
         (json!({"$set": {"a\u{0}": 1}}), json!({}), Kind::BadValue, ""),
         (json!({"$set": {"a": {"b": [{"$c": 1}]}}}), json!({}), Kind::DollarPrefixedFieldName, "'$c'"),
     ]);
-    // A modifier with nothing to do needs no way.
+    // A modifier without an effect needs no path.
     check(vec![(json!({"$setOnInsert": {"a.b": 1}}), json!({"a": 1}), None)]);
 }
 
@@ -299,7 +299,7 @@ fn fixed_paths() {
             _ => assert_eq!(error.kind, Kind::InvalidOptions, "{update}: {error}"),
         }
     }
-    // Equal values are no change, and missing is the same key as null.
+    // An equal value is no change, and a missing field has the same key as null.
     for update in [
         json!({"$set": {"k": {"x": 1.0, "y": 2}}}),
         json!({"$set": {"m": null}}),
@@ -381,11 +381,11 @@ fn expressions_have_no_place_in_what_an_update_looks_for() {
     assert!(Filter::parse(&json!({"a": {"$eq": 1}, "$or": [{"b": 1}]})).unwrap().check_upsert().is_ok());
 }
 
-/// A second, simpler reading of `$set`, `$unset` and `$inc`: one path after the other, on JSON.
+/// A second, simpler implementation of `$set`, `$unset` and `$inc`: one path after the other, on JSON.
 mod naive {
     use super::*;
 
-    /// None where the update is impossible.
+    /// None if the update is impossible.
     pub fn apply(update: &Json, to: &Json) -> Option<Json> {
         let mut result = to.clone();
         let mut modifiers: Vec<(Vec<&str>, &str, &Json)> = Vec::new();
@@ -393,7 +393,7 @@ mod naive {
             let fields = fields.as_object()?.iter();
             modifiers.extend(fields.map(|(path, argument)| (path.split('.').collect(), operator.as_str(), argument)));
         }
-        // In the order of the paths, as MongoDB does: padding must not come before what it would hide.
+        // In the order of the paths, as in MongoDB: padding must not precede an element that it would hide.
         modifiers.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, operator, argument) in modifiers {
             modify(&mut result, &path, operator, argument)?;
@@ -440,7 +440,7 @@ mod naive {
     }
 }
 
-/// Scalars that are the same in JSON and in a document.
+/// Scalars with the same form in JSON and in documents.
 fn plain() -> impl Strategy<Value = Json> {
     prop_oneof![(-3..3i64).prop_map(Json::from), Just(json!("x")), Just(json!(null)), Just(json!(true))]
 }
@@ -483,7 +483,7 @@ proptest! {
         }
     }
 
-    /// Operators that exist, around anything.
+    /// Existing operators with random arguments.
     #[test]
     fn no_argument_panics(argument in nonsense(), before in any_document(scalar(), true)) {
         for operator in vocabulary::update_operators() {

@@ -15,7 +15,7 @@ fn apply(update: &Json, array_filters: &[Json], to: &Json) -> Result<Option<Json
     Ok(update.apply(document(&bytes(to)), &[])?.map(|bytes| read(&bytes)))
 }
 
-/// What an update makes of a document that a filter chose, at 1,500 ms since 1970: as a router sends it and a shard reads it.
+/// Applies an update to a document of a filter, at 1,500 ms since 1970, as a router sends it and a shard reads it.
 fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Json) -> Result<Option<Json>> {
     let array_filters = array_filters.map(|text| serde_json::from_str::<Json>(text).unwrap());
     let instruction = Instruction {
@@ -32,7 +32,7 @@ fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Jso
     Ok(update.apply(document(&bytes(to)), &[])?.map(|bytes| read(&bytes)))
 }
 
-/// Each case: an update, a document, what becomes of it (None: it stays).
+/// Each case: an update, a document, the changed document (None: no change).
 fn check(cases: Vec<(Json, Json, Option<Json>)>) {
     for (update, before, after) in cases {
         let result = apply(&update, &[], &before).unwrap_or_else(|error| panic!("{update} on {before}: {error}"));
@@ -186,7 +186,7 @@ fn positional() {
             json!({"a": {"b": [1, 2]}}),
             json!({"a": {"b": [1, 9]}}),
         ),
-        // The outermost array counts.
+        // `$` refers to the outermost array.
         (
             json!({"a.b": 2}),
             set("a.$.b"),
@@ -194,7 +194,7 @@ fn positional() {
             json!({"a": [{"b": [1]}, {"b": 9}]}),
         ),
         (json!({"$or": [{"a": 5}, {"a": 3}]}), set("a.$"), json!({"a": [1, 2, 3]}), json!({"a": [1, 2, 9]})),
-        // Of several conditions the first decides.
+        // The first of several conditions decides.
         (json!({"a": 1, "b": 4}), set("a.$"), json!({"a": [1, 2], "b": [3, 4]}), json!({"a": [9, 2], "b": [3, 4]})),
         (
             json!({"b": {"$all": [5, 6]}}),
@@ -202,7 +202,7 @@ fn positional() {
             json!({"a": [1, 2, 3], "b": [4, 5, 6]}),
             json!({"a": [1, 9, 3], "b": [4, 5, 6]}),
         ),
-        // It may name an element of another array, and beyond its end.
+        // The position may be used in another array, and beyond its end.
         (json!({"b": 4}), set("a.$"), json!({"a": [], "b": [3, 4]}), json!({"a": [null, 9], "b": [3, 4]})),
         (json!({"b": 4}), set("a.$"), json!({"a": {}, "b": [3, 4]}), json!({"a": {"1": 9}, "b": [3, 4]})),
         (json!({"b": 4}), json!({"$unset": {"b.$": 1}}), json!({"b": [3, 4]}), json!({"b": [3, null]})),
@@ -540,7 +540,7 @@ fn upserts() {
     }
 }
 
-/// A second, simpler reading, on one field's array of values.
+/// A second, simpler implementation for one field with an array of values.
 mod naive {
     use super::*;
 
@@ -634,7 +634,7 @@ fn an_element_may_be_named_in_several_ways() {
         let error = apply(&conflicting, std::slice::from_ref(&low), &before).unwrap_err();
         assert_eq!(error.kind, Kind::ConflictingUpdateOperators, "{conflicting}");
     }
-    // Where nobody names the same element there is no conflict.
+    // There is no conflict unless two paths name the same element.
     let apart = apply(&json!({"$set": {"a.$[low].s": 1, "a.$[one].s": 2}}), &[json!({"low.x": 3}), one], &before);
     assert!(apart.unwrap().is_some());
 }

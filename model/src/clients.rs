@@ -1,4 +1,4 @@
-//! What clients do, each statement in its steps: as `src/ownership` and `src/router` do it.
+//! The steps of the clients' statements, as in `src/ownership` and `src/router`.
 
 use crate::world::{A, Answer, B, Floor, Logged, Op, Others, Reader, Rows, Second, Side, Txn, World, Writer};
 use crate::{Mechanism, Protocol};
@@ -9,22 +9,22 @@ fn side(new: bool) -> Side {
 }
 
 impl Protocol {
-    /// True if a shard is where the map says.
+    /// True if a shard's version is that of the map.
     fn is_current(&self, world: &World, at: Side, new: bool) -> bool {
         world.shard(at).moved == new || self.is_off(Mechanism::VersionCheck)
     }
 
-    /// The next step of a writer, if it can be taken now.
+    /// The next step of a writer; None if it has to wait.
     pub(crate) fn write(&self, world: &World, number: usize) -> Option<World> {
         let mut next = world.clone();
         let op = self.writers[number];
         let shard = world.shard(Side::Donor);
         let after = match world.writers[number] {
             Writer::Idle => Writer::Mapped { new: world.map },
-            // Stale: it comes back with the map of then.
+            // The map is stale: the writer loads the current one.
             Writer::Mapped { new } if !self.is_current(world, side(new), new) => {
                 if world.map == new {
-                    // Nothing newer is to be had: it waits.
+                    // There is no newer map yet.
                     return None;
                 }
                 Writer::Idle
@@ -42,7 +42,7 @@ impl Protocol {
                     Writer::Checked { new, logs }
                 }
             }
-            // The statement's own snapshot, and the check inside it.
+            // The statement takes its snapshot, and checks the version in it.
             Writer::Checked { new, logs } => {
                 if self.is_current(world, side(new), new) || self.is_off(Mechanism::CheckInStatement) {
                     Writer::Snapped { new, logs }
@@ -52,7 +52,7 @@ impl Protocol {
             }
             Writer::Snapped { new, logs } => {
                 let key = if op == Op::Update { A } else { B };
-                // A row that somebody else has written and not committed.
+                // Another writer has an uncommitted change of the row.
                 let other = world
                     .writers
                     .iter()
@@ -68,10 +68,10 @@ impl Protocol {
                     (Op::Insert, None) => Some(0),
                     (Op::Delete, Some(_)) => None,
                     (Op::Insert, Some(_)) => {
-                        next.wrong = Some("a new document was told to be there");
+                        next.wrong = Some("an insert found its document");
                         None
                     }
-                    // A document that is there must be found.
+                    // The document exists, and must be found.
                     (Op::Update | Op::Delete, None) => {
                         next.wrong = Some("a write did not find its document");
                         None
@@ -101,8 +101,8 @@ impl Protocol {
         Some(next)
     }
 
-    /// A writer without a map, or told that the one it has is stale, goes by that of a decided move: in any state of it, as
-    /// nothing but the shards' versions tells it more.
+    /// A writer without a map, or with a stale one, uses the map that results from a decided migration. It may do so in any state of the
+    /// migration, since only the shards' versions reveal the state.
     pub(crate) fn foresee_write(&self, world: &World, number: usize) -> Option<World> {
         if world.state != State::Committed
             || !matches!(world.writers[number], Writer::Idle | Writer::Mapped { new: false })
@@ -114,7 +114,7 @@ impl Protocol {
         Some(next)
     }
 
-    /// As [`Protocol::foresee_write`], for the reader: by one of two decided moves, or by both.
+    /// As [`Protocol::foresee_write`], for the reader and one or both of two decided migrations.
     pub(crate) fn foresee_read(&self, world: &World, first: bool, second: bool) -> Option<World> {
         let decided =
             (!first || world.state == State::Committed) && (!second || world.second.is_some_and(Second::is_decided));
@@ -131,7 +131,7 @@ impl Protocol {
         Some(next)
     }
 
-    /// The next step of the reader, if it can be taken now; a scatter's, at that shard.
+    /// The next step of the reader, for a scatter at that shard; None if it has to wait.
     pub(crate) fn read(&self, world: &World, at: Side) -> Option<World> {
         let mut next = world.clone();
         next.reader = match world.reader {
@@ -139,7 +139,7 @@ impl Protocol {
             Reader::Idle if at == Side::Donor => {
                 Reader::Mapped { new: world.map, second: world.second == Some(Second::Moved) }
             }
-            // Asked by a client now; the map may be of long ago.
+            // The client sends its request now; the map may be old.
             Reader::Mapped { new, second } if at == Side::Donor => {
                 let floor = world.floor(&self.writers);
                 if self.scatter {
@@ -178,7 +178,7 @@ impl Protocol {
         Some(next)
     }
 
-    /// The next step of a scatter at a shard of the second move.
+    /// The next step of a scatter at a shard of the second migration.
     pub(crate) fn read_other(&self, world: &World, at: Side) -> Option<World> {
         let mut next = world.clone();
         let Reader::Scattered { new, floor, donor, recipient, others: Some(mut others) } = world.reader else {
@@ -195,7 +195,7 @@ impl Protocol {
         Some(next)
     }
 
-    /// Where a scatter is that has these answers: content with them, or back at the beginning, or waiting for others.
+    /// The state of a scatter with these answers: done, restarted, or waiting for more answers.
     fn gather(
         &self,
         next: &mut World,
@@ -208,13 +208,13 @@ impl Protocol {
         let waiting = Reader::Scattered { new, floor, donor, recipient, others };
         let (Some(donor), Some(recipient)) = (donor, recipient) else { return waiting };
         let (others_donor, others_recipient) = match others {
-            // There is no second chunk: as if it was where it should be.
+            // Without a second migration, its chunk counts as found.
             None => (Ok(true), Ok(false)),
             Some(Others { donor: Some(donor), recipient: Some(recipient), .. }) => (donor, recipient),
             Some(_) => return waiting,
         };
         let stale = donor.is_err() || recipient.is_err() || others_donor.is_err() || others_recipient.is_err();
-        // The answers of all are void, or it uses what it has got.
+        // One stale answer invalidates all of them, unless the mechanism is switched off.
         if stale && !self.is_off(Mechanism::ConfirmFirst) {
             return Reader::Idle;
         }
@@ -227,7 +227,7 @@ impl Protocol {
     }
 }
 
-/// What is wrong with a scatter's answer.
+/// The error in a scatter's answer.
 fn judge(floor: crate::world::Floor, donor: Rows, recipient: Rows) -> Option<&'static str> {
     let times = |key: usize| usize::from(donor[key].is_some()) + usize::from(recipient[key].is_some());
     if times(A) != 1 {

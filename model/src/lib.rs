@@ -1,15 +1,15 @@
-//! A model of the move of a chunk, small enough that every order of events can be tried: a donor and a recipient, a
-//! catalog, a coordinator, recovery, writers and a reader, and crashes between any two steps.
+//! A model of a chunk's migration, small enough to check every order of events: a donor and a recipient, a catalog, a coordinator,
+//! recovery, writers and a reader, and crashes between any two steps.
 //!
-//! The states of a move, and what recovery does next, are `docshard_core::cluster::migration`'s own; the steps in between are those
-//! of `src/migration`, `src/ownership` and `src/router`, each as fine as another process can get in between. A mechanism
-//! can be left out, to see what it is good for: [`Mechanism`].
+//! The states of a migration and the next action of recovery come from `docshard_core::cluster::migration`. The steps in between are
+//! those of `src/migration`, `src/ownership` and `src/router`, divided wherever another process can run in between. A test can
+//! switch off a mechanism to show that it is necessary: [`Mechanism`].
 //!
-//! A second move at the same time, of another chunk between two other shards, is there in the steps that others see: both in
-//! full would be the square of the states, and nothing but the map and who reads with it knows of both.
+//! A second migration of another chunk, between two other shards at the same time, is modelled only by its externally visible steps.
+//! Two complete migrations would square the number of states, and only the map and its readers depend on both.
 //!
-//! Left out is what the database guarantees (a commit is durable, a snapshot is one), and what has no part in who owns what:
-//! sizes, indexes, REPEATABLE READ. A crash is short: nodes are back at once, as without them nothing goes on.
+//! The model omits what the database guarantees (durable commits, consistent snapshots), and what does not affect ownership: sizes,
+//! indexes, REPEATABLE READ. Nodes restart immediately after a crash, since nothing happens without them.
 
 mod clients;
 mod steps;
@@ -20,7 +20,7 @@ use stateright::{Model, Property};
 use std::collections::HashMap;
 use world::{B, Op, Pc, Reader, Recovery, Second, Shard, Side, Txn, World, Writer};
 
-/// What keeps the protocol right; a test leaves one out.
+/// A mechanism that the protocol depends on; a test can switch it off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mechanism {
     /// a statement compares its version with the shard's
@@ -31,55 +31,55 @@ pub enum Mechanism {
     WritersLock,
     /// changes of a captured range are logged
     Capture,
-    /// a move waits for the writers from before its capture
+    /// a migration waits for the writers that began before its capture
     AwaitWriters,
-    /// exactly the applied rows of the log are forgotten, not all up to a number
+    /// exactly the applied rows of the log are deleted, not all up to a number
     ExactLog,
-    /// T must have deleted as many documents as R holds
+    /// T, the donor's transaction, must have deleted as many documents as R, the recipient's, has loaded
     Count,
     /// T commits before R
     DonorFirst,
     /// the map changes after both have committed
     FlipLast,
-    /// a state is left only by who finds the row in it
+    /// a transition checks that the row still has the old state
     CompareAndSet,
-    /// who cleans up ends the attempt's sessions
+    /// the clean-up ends the attempt's sessions
     EndSessions,
-    /// no answer of a scatter is used unless all are current
+    /// a scatter uses its answers only if all are current
     ConfirmFirst,
 }
 
-/// What is to be tried.
+/// The configuration of a check.
 #[derive(Clone, Debug, Default)]
 pub struct Protocol {
-    /// what each writer does, once
+    /// the single operation of each writer
     pub writers: Vec<Op>,
     /// a client reads once
     pub reader: bool,
-    /// it reads from both shards, not just one document
+    /// it reads from both shards instead of a single document
     pub scatter: bool,
-    /// how many crashes there may be, of whatever
+    /// the largest number of crashes
     pub crashes: u8,
-    /// the coordinator may be taken for dead while it lives, and comes back
+    /// recovery may start while the coordinator is still alive
     pub take_over: bool,
-    /// another chunk moves at the same time, between two other shards, which a scatter reads too
+    /// another chunk moves at the same time, between two other shards, which a scatter reads, too
     pub second: bool,
-    /// the document `B` is there from the start
+    /// the document `B` exists initially
     pub present: bool,
-    /// what is left out
+    /// the mechanisms that are switched off
     pub off: Vec<Mechanism>,
 }
 
-/// Something that happens.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
     /// the coordinator takes a step
     Step(Pc),
-    /// the coordinator gives up: cancelled, out of patience, or its session to S is gone
+    /// the coordinator aborts: cancelled, timed out, or without a session
     GiveUp,
-    /// the router crashes, or just the coordinator
+    /// the router or the coordinator crashes
     CrashRouter,
-    /// The coordinator lets writers go on, and copies what they change
+    /// the coordinator unblocks the writers, and copies their changes
     Resume,
     /// a shard crashes
     CrashShard(Side),
@@ -87,7 +87,7 @@ pub enum Event {
     SessionEnds(Side),
     /// a PREPARE of a dead coordinator arrives
     PrepareArrives(Side),
-    /// somebody takes the living coordinator for dead
+    /// recovery starts although the coordinator is alive
     TakeOver,
     /// recovery takes a step
     Recover,
@@ -95,20 +95,20 @@ pub enum Event {
     Write(usize),
     /// the reader takes a step, at that shard
     Read(Side),
-    /// the reader takes a step, at that shard of the second move
+    /// the reader takes a step, at that shard of the second migration
     ReadOther(Side),
-    /// a writer that has not begun goes by the map as the decided move will make it
+    /// a writer that has not begun uses the map that results from the decided migration
     ForeseeWrite(usize),
-    /// as [`Event::ForeseeWrite`], the reader: by one move or both
+    /// as [`Event::ForeseeWrite`], for the reader and one or both migrations
     ForeseeRead {
-        /// by the first
+        /// the first
         first: bool,
-        /// by the second
+        /// the second
         second: bool,
     },
-    /// the second move takes a step that others see
+    /// the second migration takes an externally visible step
     Second,
-    /// the second move is taken back
+    /// the second migration aborts
     AbortSecond,
 }
 
@@ -117,7 +117,7 @@ impl Protocol {
         self.off.contains(&mechanism)
     }
 
-    /// True if nobody is at anything any more: the move is over, and every client has its answer.
+    /// True if the migration is over and every client has its answer.
     fn is_over(&self, world: &World) -> bool {
         world.state == State::Done
             && matches!(world.pc, Pc::Settle | Pc::Dead)
@@ -126,8 +126,8 @@ impl Protocol {
             && world.second.is_none_or(|second| matches!(second, Second::Moved | Second::Aborted))
     }
 
-    /// The number of states, and one from which no way leads to an end; None if there always is one. So no move stays
-    /// unfinished, and nobody waits for ever, as long as whatever can go on does so now and then.
+    /// The number of states, and a state from which no end can be reached; None if there is no such state. Then every migration ends
+    /// and no process waits forever, provided that each enabled event eventually happens.
     pub fn stuck(&self) -> (usize, Option<World>) {
         let mut numbers: HashMap<World, usize> = HashMap::new();
         let mut worlds: Vec<World> = Vec::new();
@@ -270,7 +270,7 @@ impl Model for Protocol {
                 shard.prepare_in_flight = false;
             }
             Event::PrepareArrives(side) => {
-                // What stands before it in the session has been answered, so the counts were equal.
+                // All earlier statements of the session were answered, so the counts were equal.
                 let shard = next.shard_mut(side);
                 shard.prepare_in_flight = false;
                 shard.txn = Txn::Prepared;
@@ -297,25 +297,25 @@ impl Model for Protocol {
             Property::always("never do both own the chunk", |_, world: &World| {
                 world.donor.moved || !world.recipient.moved
             }),
-            Property::always("the map names who has the documents", |_, world: &World| {
+            Property::always("the map names the shard with the documents", |_, world: &World| {
                 !world.map || (world.donor.moved && world.recipient.moved)
             }),
             Property::always("no acknowledged write is lost or done twice", |_, world: &World| {
                 let documents = world.documents();
                 documents[0] == Some(world.increments) && documents[B].is_some() == world.present
             }),
-            Property::always("no client is told anything wrong", |_, world: &World| world.wrong.is_none()),
+            Property::always("no client gets a wrong answer", |_, world: &World| world.wrong.is_none()),
             Property::always("no decision is lost", |_, world: &World| !world.lost),
-            Property::always("whoever aborts leaves the chunk", |_, world: &World| {
+            Property::always("an aborted migration leaves the chunk at the donor", |_, world: &World| {
                 world.state != State::Aborted || (!world.donor.moved && !world.recipient.moved && !world.map)
             }),
-            Property::always("nothing is left", |_, world: &World| {
+            Property::always("no leftovers remain", |_, world: &World| {
                 let clean = |shard: &Shard| shard.txn != Txn::Prepared && !shard.prepare_in_flight;
                 world.state != State::Done
                     || (clean(&world.donor) && clean(&world.recipient) && !world.capture && world.staged.is_empty())
             }),
             Property::sometimes("a move succeeds", |_, world: &World| world.state == State::Done && world.map),
-            Property::sometimes("a move is taken back", |_, world: &World| world.state == State::Done && !world.map),
+            Property::sometimes("a move is aborted", |_, world: &World| world.state == State::Done && !world.map),
         ]
     }
 }

@@ -1,14 +1,14 @@
-//! What the coordinator does, one step after the other, and what recovery does: as `src/migration` does it.
+//! The steps of the coordinator and of recovery, as in `src/migration`.
 
 use crate::world::{A, B, Pc, Recovery, Side, Txn, World};
 use crate::{Mechanism, Protocol};
 use docshard_core::cluster::migration::{Action, State, next_action};
 
-/// A move is given up after so many rounds.
+/// Largest number of rounds of copying changes.
 const ROUNDS: u8 = 2;
 
 impl Protocol {
-    /// The catalog's row goes from one state to another; false if it is in a third.
+    /// Changes the state of the catalog's row; false if it does not have the old state.
     fn advance(&self, world: &mut World, from: State, to: State) -> bool {
         assert!(from.may_become(to), "{from} to {to}: core does not allow that");
         if world.state != from && !self.is_off(Mechanism::CompareAndSet) {
@@ -18,22 +18,22 @@ impl Protocol {
         true
     }
 
-    /// The coordinator takes its attempt back.
+    /// The coordinator aborts its attempt.
     pub(crate) fn give_up(&self, world: &mut World) {
-        // Its own sessions are dropped, and with them what they have open.
+        // Its own sessions are closed, and their open transactions rolled back.
         for side in [Side::Donor, Side::Recipient] {
             world.roll_back(side, false);
             world.shard_mut(side).session = false;
         }
-        // Should the row be in another state, it is somebody else's to bring to its end, or decided.
+        // A row in another state is decided, or recovery completes it.
         if world.state == State::Running {
             self.advance(world, State::Running, State::Aborted);
         }
         world.pc = Pc::Settle;
     }
 
-    /// The coordinator gives the exclusion of writers up, as it takes too long: T rolls back, and what has changed is copied
-    /// again. What R has applied of the log stays, and so does the log. None where that cannot be.
+    /// The coordinator unblocks the writers because the hand-over takes too long: T rolls back, and changes are copied again. The log
+    /// stays, and so do the changes that R has applied. None if that is not possible in this state.
     pub(crate) fn resume(&self, world: &World) -> Option<World> {
         let frozen = matches!(world.pc, Pc::Delete | Pc::LastPull | Pc::LastApply | Pc::PrepareRecipient);
         if !frozen || !world.donor.session || !world.recipient.session || world.rounds >= ROUNDS {
@@ -46,7 +46,7 @@ impl Protocol {
         Some(next)
     }
 
-    /// The coordinator's next step, if it can be taken now.
+    /// The coordinator's next step; None if it has to wait.
     pub(crate) fn step(&self, world: &World) -> Option<World> {
         let mut next = world.clone();
         let sessions = world.donor.session && world.recipient.session;
@@ -108,7 +108,7 @@ impl Protocol {
             Pc::Freeze => {
                 if world.writers.iter().any(|writer| writer.shares_moves_lock()) && !self.is_off(Mechanism::WritersLock)
                 {
-                    // It does not queue for ever, but copies what has changed meanwhile.
+                    // It does not wait for the lock any longer, but copies the latest changes.
                     if world.rounds >= ROUNDS {
                         return None;
                     }
@@ -119,7 +119,7 @@ impl Protocol {
                 }
             }
             Pc::Delete => {
-                // It waits for whoever has written to a row of the range and not committed.
+                // It waits for uncommitted writes to rows of the range.
                 if world.writers.iter().any(|w| matches!(w, crate::world::Writer::Written { new: false, .. })) {
                     return None;
                 }
@@ -170,7 +170,7 @@ impl Protocol {
         Some(next)
     }
 
-    /// True if somebody may work on the attempt who is not its coordinator, or the coordinator leaves the rest to recovery.
+    /// True if recovery may work on the attempt.
     pub(crate) fn may_recover(&self, world: &World) -> bool {
         world.state != State::Done && (matches!(world.pc, Pc::Settle | Pc::Dead) || world.taken_over) && !world.lost
     }
@@ -216,7 +216,7 @@ impl Protocol {
         next
     }
 
-    /// Ends the attempt's sessions on a shard, rolls back what they have prepared, and removes what is left.
+    /// Ends the attempt's sessions on a shard, rolls back their prepared transactions if it was aborted, and removes leftovers.
     fn clean(&self, world: &mut World, side: Side, state: State) {
         if !self.is_off(Mechanism::EndSessions) {
             world.roll_back(side, false);

@@ -1,18 +1,17 @@
-//! Everything that a state of the model consists of: what is durable on the router and two shards, what sessions and
-//! processes hold, and what clients have been told.
+//! A state of the model: the durable state of the router and two shards, the state of sessions and processes, and the answers to
+//! clients.
 
 use docshard_core::cluster::migration::{Part, State};
 
-/// The chunk has room for two documents: `A`, which is there from the start and is only updated, and `B`, which comes or
-/// goes.
+/// The chunk has two possible documents: `A` exists initially and is only updated, `B` is inserted or deleted.
 pub const A: usize = 0;
 /// See [`A`].
 pub const B: usize = 1;
 
-/// The documents of the chunk in a table: for each, how often it was incremented.
+/// The documents of the chunk in a table, with the number of increments of each.
 pub type Rows = [Option<u8>; 2];
 
-/// A transaction of the move on a shard.
+/// A transaction of the migration on a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Txn {
     /// not begun, or rolled back
@@ -28,9 +27,9 @@ pub enum Txn {
 /// A row of the donor's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Logged {
-    /// given out when the row was written, not when it was committed
+    /// assigned when the row was written, not when it was committed
     pub seq: u8,
-    /// which document changed
+    /// the changed document
     pub key: usize,
 }
 
@@ -58,7 +57,7 @@ pub struct Shard {
     pub prepare_in_flight: bool,
 }
 
-/// What a writer does.
+/// A writer's operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// increments `A`
@@ -69,14 +68,14 @@ pub enum Op {
     Delete,
 }
 
-/// Where a writer is. `new` is the map that it goes by, `logs` what it knows of the capture.
+/// The state of a writer. `new` is its map, `logs` whether it has found a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writer {
     /// has no map
     Idle,
-    /// has a map, perhaps for long
+    /// has a map, which may be old
     Mapped {
-        /// the map says that the recipient owns the chunk
+        /// the map names the recipient as the owner of the chunk
         new: bool,
     },
     /// shares the collection's lock at its shard, and has checked the version
@@ -84,21 +83,21 @@ pub enum Writer {
         /// as above
         new: bool,
     },
-    /// has looked for captures
+    /// has looked for a capture
     Looked {
         /// as above
         new: bool,
-        /// there is one
+        /// it has found one
         logs: bool,
     },
-    /// holds all its locks, and has checked under them
+    /// holds all its locks, and has checked the version again
     Checked {
         /// as above
         new: bool,
         /// as above
         logs: bool,
     },
-    /// its statement has a snapshot in which the version was right
+    /// its statement has a snapshot with the right version
     Snapped {
         /// as above
         new: bool,
@@ -109,16 +108,16 @@ pub enum Writer {
     Written {
         /// as above
         new: bool,
-        /// the document that it has written
+        /// the written document
         key: usize,
-        /// what becomes of it
+        /// its new value
         value: Option<u8>,
         /// the number of its row in the log
         logged: Option<u8>,
     },
     /// was acknowledged
     Acknowledged,
-    /// was told of an error, and has written nothing
+    /// got an error, and has written nothing
     Failed,
 }
 
@@ -135,7 +134,7 @@ impl Writer {
         }
     }
 
-    /// It shares the move's lock.
+    /// It shares the migration's lock.
     pub fn shares_moves_lock(self) -> bool {
         matches!(
             self,
@@ -145,26 +144,25 @@ impl Writer {
         )
     }
 
-    /// It has come to its end.
+    /// It has its answer.
     pub fn has_ended(self) -> bool {
         matches!(self, Writer::Acknowledged | Writer::Failed)
     }
 }
 
-/// What a client may know when it asks: acknowledged writes, which it must see.
+/// The acknowledged writes at the time of a client's request, which the client must see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Floor {
     /// increments of `A`
     pub increments: u8,
-    /// `B` is there for certain (true), or not (false); None: a writer is at it
+    /// whether `B` exists; None: a writer is changing that
     pub present: Option<bool>,
 }
 
-/// What a part of a scatter answered: None, not yet; an error, that the map is stale; or the rows.
+/// The answer of a shard to a scatter: None before it arrives, an error for a stale map, or the rows.
 pub type Answer = Option<Result<Rows, ()>>;
 
-/// What others see of a second move, of another chunk of the collection between two other shards, at the same time. How it
-/// gets there is as with the first.
+/// The externally visible states of a second migration, of another chunk of the collection between two other shards at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Second {
     /// before its decision
@@ -173,21 +171,21 @@ pub enum Second {
     Committed,
     /// its donor has committed
     DonorDone,
-    /// its recipient has, too
+    /// its recipient has committed, too
     BothDone,
-    /// the map says so
+    /// the map has changed
     Moved,
-    /// taken back
+    /// aborted
     Aborted,
 }
 
 impl Second {
-    /// Its decision stands, and the map does not yet say so.
+    /// It is decided, and the map has not changed yet.
     pub fn is_decided(self) -> bool {
         matches!(self, Second::Committed | Second::DonorDone | Second::BothDone)
     }
 
-    /// Its shard is at the version of the move, rows and all.
+    /// Its shard has the version and the rows of the migration.
     pub fn has_moved(self, at: Side) -> bool {
         match at {
             Side::Donor => matches!(self, Second::DonorDone | Second::BothDone | Second::Moved),
@@ -200,7 +198,7 @@ impl Second {
         self.has_moved(at) == (at == Side::Recipient)
     }
 
-    /// The next of its steps that others see; None at its end.
+    /// Its next visible state; None at the end.
     pub fn next(self) -> Option<Self> {
         Some(match self {
             Second::Running => Second::Committed,
@@ -212,51 +210,51 @@ impl Second {
     }
 }
 
-/// What a scatter has from the shards of the second move: whether the document is there, or an error, that the map is stale.
+/// The answers of the second migration's shards to a scatter: whether the document was found, or an error for a stale map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Others {
-    /// the map says that the second move is over
+    /// the map includes the second migration
     pub new: bool,
-    /// what its donor answered
+    /// the answer of its donor
     pub donor: Option<Result<bool, ()>>,
-    /// what its recipient answered
+    /// the answer of its recipient
     pub recipient: Option<Result<bool, ()>>,
 }
 
-/// Where a reader is.
+/// The state of a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reader {
-    /// there is none, or it is content
+    /// there is none, or it has its answer
     Done,
     /// has no map
     Idle,
-    /// has a map, perhaps for long
+    /// has a map, which may be old
     Mapped {
         /// as a writer's
         new: bool,
-        /// of the same moment: the second move is over
+        /// the map includes the second migration
         second: bool,
     },
-    /// a point read has been asked for
+    /// a point read was requested
     Asked {
         /// as a writer's
         new: bool,
-        /// what it must see
+        /// the writes that it must see
         floor: Floor,
-        /// the version was looked at before the statement's snapshot
+        /// the version was checked before the statement's snapshot
         checked: bool,
     },
-    /// a scatter has been asked for
+    /// a scatter was requested
     Scattered {
         /// as a writer's
         new: bool,
-        /// what it must see
+        /// the writes that it must see
         floor: Floor,
-        /// what the donor answered
+        /// the donor's answer
         donor: Answer,
-        /// what the recipient answered
+        /// the recipient's answer
         recipient: Answer,
-        /// what the other shards answered, if there is a second move
+        /// the other shards' answers, if there is a second migration
         others: Option<Others>,
     },
 }
@@ -266,7 +264,7 @@ pub enum Reader {
 pub enum Pc {
     /// commit the capture
     Capture,
-    /// note who holds the collection's lock
+    /// list the holders of the collection's lock
     ListWriters,
     /// wait for them: a set of writers
     AwaitWriters(u8),
@@ -274,9 +272,9 @@ pub enum Pc {
     Clone(usize),
     /// read the log with the documents
     Pull,
-    /// apply that
+    /// apply these changes
     Apply,
-    /// forget these rows of the log
+    /// delete these rows of the log
     Forget,
     /// T: exclude writers
     Freeze,
@@ -288,7 +286,7 @@ pub enum Pc {
     LastApply,
     /// R: set the version, PREPARE
     PrepareRecipient,
-    /// T: compare the counts, set the version, forget the capture, PREPARE
+    /// T: compare the counts, set the version, end the capture, PREPARE
     PrepareDonor,
     /// the catalog: running to committed
     Decide,
@@ -296,18 +294,18 @@ pub enum Pc {
     CommitDonor,
     /// COMMIT PREPARED
     CommitRecipient,
-    /// the map
+    /// change the map
     Flip,
-    /// the rest is recovery's, in its own hands
+    /// leave the rest to recovery
     Settle,
-    /// it has died, and its lock is free
+    /// it has crashed, and its lock is free
     Dead,
 }
 
-/// What recovery, whoever runs it, has in hand.
+/// The state of recovery, in any process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Recovery {
-    /// nobody is at it
+    /// not running
     Idle,
     /// the catalog's row and the shards' parts have been read
     Loaded {
@@ -337,7 +335,7 @@ pub struct World {
     pub state: State,
     /// the map says that the recipient owns the chunk
     pub map: bool,
-    /// a move of another chunk, if there is one
+    /// a migration of another chunk
     pub second: Option<Second>,
     /// the donor
     pub donor: Shard,
@@ -349,33 +347,33 @@ pub struct World {
     pub log: Vec<Logged>,
     /// the next number
     pub seq: u8,
-    /// which documents T has deleted
+    /// the documents that T has deleted
     pub deleted: [bool; 2],
-    /// T has got as far as deleting
+    /// T has reached the deletion
     pub deleting: bool,
     /// R's rows
     pub loaded: Rows,
-    /// a round on its way: the log's row and the document then
+    /// a round of changes between donor and recipient: the log's rows with the documents at that time
     pub staged: Vec<(Logged, Option<u8>)>,
     /// the coordinator
     pub pc: Pc,
     /// rounds so far
     pub rounds: u8,
-    /// whoever recovers
+    /// recovery
     pub recovery: Recovery,
-    /// somebody took the coordinator for dead
+    /// recovery has started although the coordinator was alive
     pub taken_over: bool,
     /// clients that write
     pub writers: Vec<Writer>,
     /// a client that reads
     pub reader: Reader,
-    /// what clients were told: increments of `A`
+    /// acknowledged increments of `A`
     pub increments: u8,
-    /// what clients were told: `B` is there
+    /// `B` exists, as acknowledged
     pub present: bool,
-    /// how many crashes may come
+    /// the number of further crashes
     pub crashes: u8,
-    /// a client was told something wrong
+    /// a client got a wrong answer
     pub wrong: Option<&'static str>,
     /// recovery found that a prepared transaction was gone
     pub lost: bool,
@@ -392,7 +390,7 @@ impl World {
         if side == Side::Donor { &mut self.donor } else { &mut self.recipient }
     }
 
-    /// What a shard's part looks like to recovery.
+    /// A shard's part in the hand-over, as recovery sees it.
     pub fn part(&self, side: Side) -> Part {
         let shard = self.shard(side);
         match (shard.txn, shard.moved) {
@@ -407,7 +405,7 @@ impl World {
         matches!(self.donor.txn, Txn::Open | Txn::Prepared)
     }
 
-    /// The chunk's documents, wherever they are: a moment without owner belongs to who is about to be it.
+    /// The chunk's documents, at their owner; between the two commits, at the recipient.
     pub fn documents(&self) -> Rows {
         match (self.donor.moved, self.recipient.moved) {
             (false, _) => self.donor.rows,
@@ -416,7 +414,7 @@ impl World {
         }
     }
 
-    /// What a client may rely on that asks now.
+    /// The acknowledged writes that a request at this time must see.
     pub fn floor(&self, ops: &[Op]) -> Floor {
         let at_it = self.writers.iter().zip(ops).any(|(writer, op)| *op != Op::Update && !writer.has_ended());
         Floor { increments: self.increments, present: (!at_it).then_some(self.present) }
@@ -450,7 +448,7 @@ impl World {
         shard.txn = Txn::Committed;
     }
 
-    /// T or R is rolled back, if it is not prepared or that is meant.
+    /// Rolls back T or R; a prepared transaction only with `prepared_too`.
     pub fn roll_back(&mut self, side: Side, prepared_too: bool) {
         let txn = self.shard(side).txn;
         if txn == Txn::Open || (txn == Txn::Prepared && prepared_too) {
@@ -465,7 +463,7 @@ impl World {
         }
     }
 
-    /// A shard crashes and starts again: its sessions, and what they had not committed or prepared, are gone.
+    /// A shard crashes and restarts, which ends its sessions and their open transactions.
     pub fn crash_shard(&mut self, side: Side) {
         self.roll_back(side, false);
         let shard = self.shard_mut(side);
@@ -481,7 +479,7 @@ impl World {
         }
     }
 
-    /// The coordinator dies, by itself or with its router. Its sessions notice, sooner or later.
+    /// The coordinator crashes, alone or with its router. Its sessions end some time later.
     pub fn kill_coordinator(&mut self) {
         let (recipient, donor) = (self.pc == Pc::PrepareRecipient, self.pc == Pc::PrepareDonor);
         self.recipient.prepare_in_flight |= recipient && self.recipient.txn == Txn::Open;

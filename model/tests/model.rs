@@ -1,10 +1,10 @@
-//! The model of a move, tried in every order; and with each mechanism left out, which must show.
+//! Checks the model of a migration in every order of events; and that each mechanism, switched off, violates a property.
 
 use docshard_model::world::Op::{Delete, Insert, Update};
 use docshard_model::{Mechanism, Protocol};
 use stateright::{Checker, Model};
 
-/// Tries everything: no property is violated, both ends are reached, and an end is reached from everywhere.
+/// Checks all states: no property is violated, and both outcomes occur.
 fn holds(what: &str, protocol: &Protocol) {
     let checker = protocol.clone().checker().threads(2).spawn_bfs().join();
     println!("{what}: {} states", checker.unique_state_count());
@@ -61,7 +61,7 @@ fn two_writers_and_a_scatter_and_a_crash() {
     }
 }
 
-/// Another chunk moves between two other shards meanwhile, and a scatter reads all four with one map.
+/// Another chunk moves between two other shards at the same time, and a scatter reads all four with one map.
 #[test]
 fn a_second_move_under_a_scatter() {
     for (writers, present, crashes) in
@@ -113,7 +113,7 @@ fn every_move_resolves() {
     }
 }
 
-/// Without these, that property is violated in some order.
+/// Checks that without these mechanisms the property is violated in some order.
 fn breaks(off: &[Mechanism], property: &'static str, protocol: Protocol) {
     let protocol = Protocol { off: off.to_vec(), ..protocol };
     let checker = protocol.clone().checker().threads(2).spawn_bfs().join();
@@ -125,22 +125,22 @@ fn breaks(off: &[Mechanism], property: &'static str, protocol: Protocol) {
 }
 
 const WRITES: &str = "no acknowledged write is lost or done twice";
-const TOLD: &str = "no client is told anything wrong";
-const LEFT: &str = "nothing is left";
+const ANSWERS: &str = "no client gets a wrong answer";
+const LEFTOVERS: &str = "no leftovers remain";
 const TOGETHER: &str = "rows and version change together";
 
 #[test]
 fn without_the_version_check() {
     let protocol = Protocol { writers: vec![Update], reader: true, ..Protocol::default() };
-    breaks(&[Mechanism::VersionCheck], TOLD, protocol);
+    breaks(&[Mechanism::VersionCheck], ANSWERS, protocol);
 }
 
 #[test]
 fn without_the_check_inside_the_statement() {
-    // Of a read.
+    // The check of a read.
     let protocol = Protocol { reader: true, ..Protocol::default() };
-    breaks(&[Mechanism::CheckInStatement], TOLD, protocol);
-    // Of a write, which looked for a capture right after T had removed it.
+    breaks(&[Mechanism::CheckInStatement], ANSWERS, protocol);
+    // The check of a write that looks for a capture directly after T has removed it.
     let protocol = Protocol { writers: vec![Insert], ..Protocol::default() };
     breaks(&[Mechanism::CheckInStatement], TOGETHER, protocol);
 }
@@ -148,7 +148,7 @@ fn without_the_check_inside_the_statement() {
 #[test]
 fn without_the_writers_lock() {
     let protocol = Protocol { writers: vec![Update], ..Protocol::default() };
-    breaks(&[Mechanism::WritersLock], TOLD, protocol);
+    breaks(&[Mechanism::WritersLock], ANSWERS, protocol);
     let protocol = Protocol { writers: vec![Insert], ..Protocol::default() };
     breaks(&[Mechanism::WritersLock], TOGETHER, protocol);
 }
@@ -157,7 +157,7 @@ fn without_the_writers_lock() {
 fn without_the_capture() {
     let protocol = Protocol { writers: vec![Update], ..Protocol::default() };
     breaks(&[Mechanism::Capture], WRITES, protocol);
-    // Of documents that come or go, the count would tell.
+    // For inserted and deleted documents the count would reveal it.
     let protocol = Protocol { writers: vec![Insert], ..Protocol::default() };
     breaks(&[Mechanism::Capture, Mechanism::Count], WRITES, protocol.clone());
     let counted = Protocol { off: vec![Mechanism::Capture], ..protocol };
@@ -180,9 +180,9 @@ fn with_a_watermark_in_the_log() {
 fn without_the_donors_commit_first() {
     let protocol = Protocol::default();
     breaks(&[Mechanism::DonorFirst], "never do both own the chunk", protocol);
-    // And with a map that follows the recipient: a write there, and a read here.
+    // With a map that changes together with the recipient: a write there, and a read at the donor.
     let protocol = Protocol { writers: vec![Update], reader: true, ..Protocol::default() };
-    breaks(&[Mechanism::DonorFirst, Mechanism::FlipLast], TOLD, protocol);
+    breaks(&[Mechanism::DonorFirst, Mechanism::FlipLast], ANSWERS, protocol);
 }
 
 #[test]
@@ -194,11 +194,11 @@ fn without_compare_and_set() {
 #[test]
 fn without_ending_the_sessions() {
     let protocol = Protocol { crashes: 1, ..Protocol::default() };
-    breaks(&[Mechanism::EndSessions], LEFT, protocol);
+    breaks(&[Mechanism::EndSessions], LEFTOVERS, protocol);
 }
 
 #[test]
 fn without_waiting_for_all_answers_of_a_scatter() {
     let protocol = Protocol { reader: true, scatter: true, ..Protocol::default() };
-    breaks(&[Mechanism::ConfirmFirst], TOLD, protocol);
+    breaks(&[Mechanism::ConfirmFirst], ANSWERS, protocol);
 }

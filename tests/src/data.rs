@@ -1,23 +1,23 @@
-//! Real documents and cases, which lie beside the project where it is developed and not inside it.
+//! Real documents and cases, which are stored beside the project's development tree and not inside it.
 
 use crate::process::project;
 use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-/// A file or folder beside the project. Where it is absent, as on a user's machine, says that the test is skipped.
+/// A file or folder beside the project. If it is absent, as on a user's machine, prints that the test is skipped.
 pub(crate) fn shared(path: &str) -> Option<PathBuf> {
     let path = project().parent()?.join("shared").join(path);
     if path.exists() {
         return Some(path);
     }
-    // Not by eprintln!, which a test that passes does not show.
+    // Not by eprintln!, whose output cargo hides for a test that passes.
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let _ = writeln!(std::io::stderr(), "SKIPPED: {test}: there is no {}", path.display());
     None
 }
 
-/// The folder of real documents. Where it is absent, as on a user's machine, says that the test is skipped.
+/// The folder of real documents. If it is absent, as on a user's machine, prints that the test is skipped.
 pub fn shared_data() -> Option<PathBuf> {
     shared("data")
 }

@@ -1,7 +1,7 @@
-//! Fault points: letting a process of a server pause, fail or die at a named place, and switching mechanisms off.
+//! Fault points: pauses, errors and crashes of a server's process at a named place, and mechanisms that are switched off.
 //!
-//! They need a build of the extension with the feature `fault_points`; the names stand in `src/pg/fault_points.txt`, and
-//! `src/pg/fault.rs` tells how it works.
+//! They need a build of the extension with the feature `fault_points`. `src/pg/fault_points.txt` lists the names, and
+//! `src/pg/fault.rs` describes the mechanism.
 
 use crate::cluster::Node;
 use crate::process::{children, hand_over, signal, signal_all};
@@ -10,13 +10,13 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Every point and mechanism: see there.
+/// All points and mechanisms.
 const TABLE: &str = include_str!("../../src/pg/fault_points.txt");
 
-/// How long a process may take to come to a point where it is expected.
+/// Limit for a process to reach an expected point.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the first process that comes to a point does.
+/// The effect on the first process that reaches a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// waits until [`Node::release`]
@@ -49,8 +49,8 @@ fn check(kind: &str, name: &str) {
 }
 
 impl Node {
-    /// Makes the first process of this server that comes to the point pause, fail or die. It forgets who came before.
-    /// The server need not run.
+    /// Arms a point: the first process of this server that reaches it pauses, fails or dies. Processes that reached it before are
+    /// forgotten. The server need not run.
     ///
     /// # Panics
     /// If there is no such point, or the server runs and its build has none at all.
@@ -65,19 +65,19 @@ impl Node {
             );
         }
         let _ = fs::remove_file(self.fault_file(point, ".reached"));
-        // Renamed into its place, so that it is never seen half written.
+        // Renamed, so that it is never read half written.
         let new = self.fault_file(point, ".new");
         fs::write(&new, fault.order()).expect("a file in the data directory");
         hand_over(&new);
         fs::rename(&new, self.fault_file(point, "")).expect("a file in the data directory");
     }
 
-    /// The process that came to an armed point, if one did.
+    /// The process that reached an armed point, if there is one.
     pub fn reached(&self, point: &str) -> Option<u32> {
         fs::read_to_string(self.fault_file(point, ".reached")).ok()?.trim().parse().ok()
     }
 
-    /// Waits until a process has come to an armed point, and returns its id.
+    /// Waits until a process has reached an armed point, and returns its id.
     ///
     /// # Panics
     /// If none does in a long time.
@@ -90,7 +90,7 @@ impl Node {
         found.expect("waited for")
     }
 
-    /// Lets the process go on that pauses at a point, and disarms it.
+    /// Disarms a point, and resumes the process that pauses there.
     pub fn release(&self, point: &str) {
         check("point", point);
         for suffix in ["", ".reached"] {
@@ -98,7 +98,7 @@ impl Node {
         }
     }
 
-    /// Disarms every point, lets go on what pauses, and switches every mechanism on.
+    /// Disarms all points, resumes pausing processes, and switches all mechanisms on.
     pub fn clear_faults(&self) {
         let _ = fs::remove_dir_all(self.fault_folder());
     }
@@ -117,12 +117,12 @@ impl Node {
         let _ = fs::remove_file(self.fault_file(mechanism, ".off"));
     }
 
-    /// Stops a process of this server where it is, as a machine that stalls would: it answers nothing.
+    /// Stops a process of this server with SIGSTOP, as on a stalled machine: it does not answer.
     pub fn freeze(&self, pid: u32) {
         signal(pid, "STOP");
     }
 
-    /// Stops all processes of this server where they are: connections are made, by the system, but nobody answers.
+    /// Stops all processes of this server with SIGSTOP: the system accepts connections, but no process answers.
     ///
     /// # Panics
     /// If it doesn't run.
@@ -132,7 +132,7 @@ impl Node {
         signal_all(&children(postmaster), "STOP");
     }
 
-    /// Lets all of them go on.
+    /// Resumes all of them.
     ///
     /// # Panics
     /// If it doesn't run.
@@ -147,7 +147,7 @@ impl Node {
         signal(pid, "KILL");
     }
 
-    /// Lets it go on.
+    /// Resumes it.
     pub fn thaw(&self, pid: u32) {
         signal(pid, "CONT");
     }

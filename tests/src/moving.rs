@@ -1,4 +1,4 @@
-//! A cluster with one collection in two chunks, one of which a test moves to and fro.
+//! A cluster with one collection, of which a test moves one chunk back and forth.
 
 use crate::cluster::{Cluster, Node};
 use crate::wait_until;
@@ -10,10 +10,10 @@ use std::time::Duration;
 /// The collection.
 pub const NS: &str = "test.moved";
 
-/// How long anything may take that is waited for.
+/// Limit for every wait.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a statement in a thread of its own answers.
+/// The result of a statement in a thread of its own.
 pub type Pending<T = ()> = JoinHandle<Result<T, postgres::Error>>;
 
 /// A router and two shards with a collection of documents `{_id: k, k: k, n: 0}`, `k` from 0. The first are the chunk that
@@ -137,20 +137,20 @@ impl Moving {
         });
     }
 
-    /// Ends what coordinators left, as soon as all servers are there.
+    /// Completes the moves of dead coordinators, once all servers run.
     pub fn recover(&self) {
         recover(&self.cluster);
     }
 
-    /// Nothing of a move is left anywhere.
+    /// Checks that no leftovers of a move exist on any node.
     ///
     /// # Panics
-    /// If something is.
+    /// If there are some.
     pub fn check_clean(&self) {
         check_clean(&self.cluster);
     }
 
-    /// How many documents of the moving chunk each shard's table holds, whoever owns them.
+    /// The number of documents of the moving chunk in each shard's table, whether or not the shard owns them.
     pub fn halves(&self) -> (i64, i64) {
         let (table, chunk) = (self.table(), self.chunk);
         let on = |shard: &str| {
@@ -159,7 +159,7 @@ impl Moving {
         (on("shard0"), on("shard1"))
     }
 
-    /// The moving chunk is wholly on one shard, the one that the catalog names, and nothing of a move is left.
+    /// Checks that the moving chunk is completely on one shard, its owner in the catalog, without leftovers of a move.
     ///
     /// # Panics
     /// If not.
@@ -170,7 +170,7 @@ impl Moving {
         assert_eq!(count(&mut self.cluster.router.client()), self.documents);
     }
 
-    /// As [`Moving::check_chunk`], and every document is there once.
+    /// As [`Moving::check_chunk`]; also checks that every document exists once.
     ///
     /// # Panics
     /// If not.
@@ -181,7 +181,7 @@ impl Moving {
     }
 }
 
-/// What a move must not leave on a node.
+/// The possible leftovers of a move on a node.
 const LEFTOVERS: [(&str, &str); 4] = [
     ("prepared transactions", "SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard_m%'"),
     ("captures", "SELECT count(*) FROM docshard_data.capture"),
@@ -197,8 +197,8 @@ pub fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
     std::iter::once(&cluster.router).chain(&cluster.shards)
 }
 
-/// Makes the collection, with so many documents `{_id: k, k: k}` of some more fields, as `jsonb_build_object` takes them, and
-/// splits it at these keys. All of it is on the database's primary shard. The balancer is off.
+/// Creates the collection with a number of documents `{_id: k, k: k}` with further fields, given as arguments of
+/// `jsonb_build_object`, and splits it at these keys. All chunks are on the database's primary shard. The balancer is off.
 ///
 /// # Panics
 /// If that fails.
@@ -264,7 +264,7 @@ pub fn keep_from_loading(cluster: &Cluster, shard: &Node) -> Client {
     client
 }
 
-/// Ends what coordinators left, as soon as all servers are there.
+/// Completes the moves of dead coordinators, once all servers run.
 pub fn recover(cluster: &Cluster) {
     let mut last = String::new();
     wait_until("recovery", PATIENCE, || {
@@ -287,10 +287,10 @@ pub fn recover(cluster: &Cluster) {
     });
 }
 
-/// Nothing of a move is left anywhere.
+/// Checks that no leftovers of a move exist on any node.
 ///
 /// # Panics
-/// If something is.
+/// If there are some.
 pub fn check_clean(cluster: &Cluster) {
     let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
     assert_eq!(cluster.router.value::<i64>(unfinished), 0, "unfinished moves");
@@ -311,7 +311,7 @@ pub fn check_clean(cluster: &Cluster) {
     }
 }
 
-/// How many documents lie in the collection's tables, whoever owns them.
+/// The number of documents in the collection's tables, whether or not the shards own them.
 pub fn in_tables(cluster: &Cluster) -> i64 {
     let table = table(cluster);
     nodes(cluster)

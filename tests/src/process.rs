@@ -1,4 +1,4 @@
-//! Processes: how programs run, and that none is left behind.
+//! Processes: runs programs, and ensures that none are left behind.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -18,10 +18,10 @@ pub(crate) fn am_root() -> bool {
     *ROOT.get_or_init(|| fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0))
 }
 
-/// Runs it to its end.
+/// Runs a command to its end.
 ///
 /// # Panics
-/// With its output, if it fails.
+/// If it fails, with its output.
 pub(crate) fn run(mut command: Command) -> String {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let stdout = String::from_utf8_lossy(&output.stdout);
@@ -54,17 +54,17 @@ pub(crate) fn signal_all(pids: &[u32], name: &str) {
     let _ = Command::new("kill").arg(format!("-{name}")).args(pids).stderr(Stdio::null()).status();
 }
 
-/// The processes that it has started and that still are.
+/// Its living child processes.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let processes = fs::read_dir("/proc").expect("there is /proc");
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     pids.filter(|&child| stat(child).is_some_and(|stat| stat.split(' ').nth(1) == Some(&pid.to_string()))).collect()
 }
 
-/// What the system tells of a process: its state, its parent …
+/// The system's information about a process: its state, its parent …
 fn stat(pid: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // They come after the name in parentheses, which may itself contain some.
+    // The fields follow the name in parentheses, which may itself contain parentheses.
     Some(stat.rsplit(')').next()?.trim_start().to_owned())
 }
 
@@ -73,8 +73,8 @@ pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.starts_with(['Z', 'X']))
 }
 
-/// Kills the servers of a folder and deletes it as soon as this process is gone, however that came about: a shell that
-/// waits for the end of its input, which the kernel closes.
+/// Kills the servers of a folder and deletes it after this process has ended in any way: a shell waits for the end of its input,
+/// which the kernel closes.
 #[derive(Debug)]
 pub(crate) struct Watchdog {
     shell: Child,
@@ -83,7 +83,7 @@ pub(crate) struct Watchdog {
 
 impl Watchdog {
     pub(crate) fn new(folder: &Path) -> Self {
-        // A pid file may name a process that has nothing to do with it: a postmaster works in its data directory.
+        // A pid file may name an unrelated process: only a postmaster's working directory is its data directory.
         const SCRIPT: &str = r#"
             read -r _
             for data in "$1"/*/data; do
@@ -99,7 +99,7 @@ impl Watchdog {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            // not to be hit by an interrupt at the terminal
+            // An interrupt at the terminal must not reach it.
             .process_group(0)
             .spawn()
             .expect("bash starts");

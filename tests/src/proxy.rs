@@ -1,4 +1,4 @@
-//! A TCP proxy on loopback with which tests cut, delay and hold up traffic between clients and servers.
+//! A TCP proxy on loopback, with which tests cut, delay and block traffic between clients and servers.
 //!
 //! Each connection has two threads, one per direction. When a connection is cut, bytes in transit are lost.
 
@@ -69,7 +69,7 @@ impl Proxy {
         Self { port, shared }
     }
 
-    /// Changes how it treats its traffic from now on.
+    /// Changes the treatment of traffic from now on.
     pub fn set(&self, conditions: Conditions) {
         self.shared.state().conditions = conditions;
         self.shared.changed.notify_all();
@@ -83,7 +83,7 @@ impl Proxy {
         }
     }
 
-    /// How many connections there are.
+    /// The number of connections.
     pub fn connections(&self) -> usize {
         self.shared.state().connections.len()
     }

@@ -12,7 +12,7 @@ pub struct Release {
 }
 
 impl Release {
-    /// Those of `tests/releases.txt` that support the PostgreSQL in use, the oldest first.
+    /// The releases in `tests/releases.txt` that support the PostgreSQL in use, the oldest first.
     ///
     /// # Panics
     /// If a line of the file names no version.
@@ -36,7 +36,7 @@ impl Release {
     /// The last commit, as if it were released after the working tree.
     ///
     /// # Panics
-    /// If the version is no three numbers.
+    /// If the version does not consist of three numbers.
     pub fn next() -> Self {
         let (start, patch) = env!("CARGO_PKG_VERSION").rsplit_once('.').expect("numbers with dots");
         let patch: u32 = patch.parse().expect("a number");

@@ -1,4 +1,4 @@
-//! Ending a move before its time, by every way there is, at every step.
+//! Aborts a move in every possible way, at every step.
 
 use docshard_tests::moving::{
     NS, Pending, check_clean, count, create, keep_from_loading, move_chunk, owner, step, table,
@@ -180,7 +180,7 @@ fn a_client_that_is_terminated_takes_its_move_along() {
         // The client library at times meets the closed connection before it hands on the server's last word.
         let error = moving.join().expect("no panic").expect_err("the session has ended");
         assert!(error.is_closed() || error.code().is_some_and(|code| code.code() == "57P01"), "{at}: {error:?}");
-        // The client is told before the job is.
+        // The client gets its answer before the job ends.
         let jobs = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
         wait_until(&format!("{at}: the job ends"), PATIENCE, || cluster.router.value::<i64>(jobs) == 0);
         drop(held);

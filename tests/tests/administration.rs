@@ -1,4 +1,4 @@
-//! What administrators do: removing shards, mistaking a shard for the router, restoring a router, many databases.
+//! Administration: removing shards, confusing a shard with the router, restoring a router, several databases.
 
 use docshard_tests::{Cluster, wait_until};
 use std::time::Duration;

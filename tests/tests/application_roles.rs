@@ -186,12 +186,12 @@ fn the_role_at_a_shard_is_the_one_whose_privileges_count() {
     cluster.router.psql(&update);
     assert_eq!(seen(), service, "a superuser");
 
-    // A member has what the role has, and is it at the shard. So is somebody who has become it.
+    // A member has the role's privileges, and acts as the role at the shard; so does a role after SET ROLE.
     cluster.router.psql("GRANT app TO member");
     assert_eq!(sees("member", &member, &update), "app");
     assert_eq!(sees("member", &member, &format!("SET ROLE app; {update}")), "app");
 
-    // Functions that run as their owner, called by who has nothing, also by way of a view.
+    // Functions that run as their owner, called by a role without privileges, also through a view.
     cluster.router.psql(&format!(
         "CREATE FUNCTION act() RETURNS jsonb LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ {update}::jsonb $$; \
          ALTER FUNCTION act() OWNER TO owner; CREATE VIEW acting AS SELECT act(); ALTER VIEW acting OWNER TO owner; \
@@ -208,7 +208,7 @@ fn the_role_at_a_shard_is_the_one_whose_privileges_count() {
     assert_eq!(sqlstate_of(&mut visitor, &update), "42501");
 }
 
-/// Revoked and granted again it is another role at the shards; a session that was there before goes on.
+/// After a revoke and a new grant it is another role at the shards; an existing session continues.
 #[test]
 fn a_role_that_comes_again_is_served() {
     let cluster = Cluster::with_passwords(2);

@@ -1,5 +1,5 @@
-//! Bad input, through SQL: malformed values are refused with a code and never stored, and no nonsense in any argument of
-//! any function brings a backend down.
+//! Bad input through SQL: malformed values are refused with an error code and never stored, and no argument of any function
+//! crashes a backend.
 
 use docshard_core::query::vocabulary;
 use docshard_tests::Cluster;
@@ -291,7 +291,7 @@ fn nonsense_never_crashes_a_backend() {
                     Err(error) => {
                         let db =
                             error.as_db_error().unwrap_or_else(|| panic!("the backend is gone after {sql}: {error}"));
-                        // That is how pgrx says that an argument is null; nobody calls internal functions by hand.
+                        // This is pgrx's error for a null argument; internal functions are not called manually.
                         let null = schema == "docshard_internal" && db.message().ends_with("must not be null");
                         let internal = *db.code() == SqlState::INTERNAL_ERROR && db.detail().is_none() && !null;
                         assert!(!internal && !db.message().contains("panicked"), "{sql}: {db:?}");

@@ -1,4 +1,4 @@
-//! The workers: they balance, drain, resolve transactions, and survive what happens to them.
+//! The workers balance, drain and resolve transactions, and survive failures.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;

@@ -1,5 +1,5 @@
-//! `check_collection` over several shards: it finds what was damaged by hand, and nothing where all is well, also while
-//! chunks move and documents change their places.
+//! `check_collection` over several shards: it finds deliberate damage, and reports none otherwise, also while chunks move and
+//! documents change their shards.
 
 use docshard_tests::Cluster;
 use serde_json::{Value, json};

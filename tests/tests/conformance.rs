@@ -1,8 +1,8 @@
-//! MongoDB's semantics by example: every case of the public regression suite, run unsharded, sharded by hash and sharded
-//! by range; with `CONFORMANCE_COMMANDS=1` also unsharded, but all of it through `run_command`.
+//! MongoDB's semantics by example: every case of the public regression suite, run unsharded, sharded by hash and sharded by
+//! range; with `CONFORMANCE_COMMANDS=1` also unsharded through `run_command` alone.
 //!
-//! `tests/conformance/documents.txt` lists which cases are not expected to pass, and why. The tables are left in
-//! `target/conformance-documents.txt`. `CONFORMANCE=part-of-an-id` runs only some cases, and says what they answer.
+//! `tests/conformance/documents.txt` lists the cases that are expected to fail, with reasons. The tables are written to
+//! `target/conformance-documents.txt`. `CONFORMANCE=part-of-an-id` runs only some cases, and prints their answers.
 
 use docshard_tests::Cluster;
 use docshard_tests::conformance::{

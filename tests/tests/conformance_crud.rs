@@ -1,6 +1,6 @@
 //! The tests of MongoDB's CRUD specification, run unsharded, sharded by hash and sharded by range.
 //!
-//! `tests/conformance/crud_spec.txt` lists which are not expected to pass, and why. The tables are left in
+//! `tests/conformance/crud_spec.txt` lists the tests that are expected to fail, with reasons. The tables are written to
 //! `target/conformance-crud_spec.txt`. `CONFORMANCE=part-of-an-id` runs only some.
 
 use docshard_tests::Cluster;

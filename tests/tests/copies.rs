@@ -1,4 +1,4 @@
-//! Copies of the router: a restored dump, a copy of its files. One of them acts, the others change nothing.
+//! Copies of the router: a restored dump, and a copy of its files. Only one of them acts as the router, the others change nothing.
 
 use docshard_tests::{Cluster, Fault, Node, wait_until};
 use postgres::Client;
@@ -113,7 +113,7 @@ fn a_restored_dump_changes_nothing_until_it_takes_over() {
     assert!(!status.contains("copy"), "{status}");
     assert_eq!(count(&mut router, "{}"), 80);
 
-    // Until it is told to be the router: then the other one is a copy, and no shard listens to it.
+    // Until it takes over as the router: then the other one is a copy, and no shard accepts it.
     router.batch_execute("BEGIN").expect("a transaction");
     router
         .batch_execute(&format!(
@@ -172,7 +172,7 @@ fn what_the_replaced_router_has_prepared_is_left_alone() {
     };
     let (first, second) = (gids(&cluster.shards[0]), gids(&cluster.shards[1]));
     assert_eq!((first.len(), second.len()), (2, 2));
-    // The copy knows that one was decided, as if it had been dumped before the shards were told.
+    // The copy has a decided transaction, as if it had been dumped before the shards were informed.
     restore(&cluster, "restored");
     let mut copy = client(&cluster.router, "restored");
     for (gid, server) in [(&first[0], "docshard_shard0"), (&second[0], "docshard_shard1")] {
@@ -210,7 +210,7 @@ fn impatient() -> Cluster {
     cluster
 }
 
-/// Whose each shard's lock is: a keeper's, or another one's; None for nobody's.
+/// The holder of each shard's lock: true for a keeper, false for another session; None for no holder.
 fn holders(cluster: &Cluster) -> Vec<Option<bool>> {
     let holder = "SELECT a.application_name = 'docshard keeper' FROM pg_locks l JOIN pg_stat_activity a USING (pid)
        WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid::int8 & 65535 = x'D0CD'::int";
@@ -258,7 +258,7 @@ fn a_copy_of_the_routers_files_finds_out_and_remembers() {
     assert_eq!(state, "25006", "{message}");
 }
 
-/// A session of the router's keeper that its end has left behind at a shard, which nobody has told of that.
+/// A session of a dead keeper, which the shard does not know to be dead.
 fn lingering(node: &Node) -> Client {
     let mut client = node.try_client_as(node.service_role().trim_matches('"'), "postgres").expect("the router's role");
     let mut holder: Option<String> = None;
@@ -417,7 +417,7 @@ fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
     liar.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
     wait_until("the keeper has seen it", PATIENCE, || cluster.router.log().contains("which none can have"));
     std::thread::sleep(Duration::from_secs(1));
-    // What the shard does not own goes on.
+    // Writes to other shards still work.
     let insert = "SELECT docshard.insert_one('test.things', '{\"k\": 250}')";
     router.batch_execute(insert).expect("a write at another shard");
     let status: String = cluster.router.value("SELECT docshard.status()");

@@ -1,4 +1,4 @@
-//! Transactions that wait for each other at several nodes: one of them is told, the others go on.
+//! Deadlocks of transactions over several nodes: one of the transactions gets an error, the others continue.
 
 use docshard_tests::Cluster;
 use postgres::Client;
@@ -38,8 +38,8 @@ fn alone(k: i64) -> String {
     format!("BEGIN; {}; COMMIT", increase(k))
 }
 
-/// How many of the transactions were told of a deadlock, each of which increases its two documents, the second when all have
-/// increased their first.
+/// The number of transactions that got a deadlock error. Each increments two documents, the second after all have incremented their
+/// first.
 fn told(cluster: &Cluster, pairs: &[(i64, i64)]) -> usize {
     let met = Barrier::new(pairs.len());
     let ends: Vec<_> = thread::scope(|scope| {
@@ -69,7 +69,7 @@ fn sum(cluster: &Cluster) -> i64 {
 fn one_of_a_circle_is_told() {
     let cluster = cluster();
     let [here, a, b] = KEYS;
-    // Each goes on with what the next has; at two shards, at the router and a shard, at all three.
+    // Each waits for the document of the next; at two shards, at the router and a shard, at all three.
     for circle in [&[(a, b), (b, a)][..], &[(here, a), (a, here)], &[(here, a), (a, b), (b, here)]] {
         let before = sum(&cluster);
         assert_eq!(told(&cluster, circle), 1, "{circle:?}");
@@ -116,7 +116,7 @@ fn however_many_wait_one_looks() {
         };
         let waiters: Vec<_> = (0..WAITERS).map(|_| scope.spawn(wait)).collect();
         connected.wait();
-        // Who looks, and so has to read this, does not come to an end.
+        // The detector, which has to read this table, does not finish.
         holder.batch_execute("LOCK TABLE docshard_catalog.shards IN ACCESS EXCLUSIVE MODE").unwrap();
         locked.wait();
         let looking = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";

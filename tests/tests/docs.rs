@@ -1,12 +1,12 @@
-//! Runs every example of README.md and docs/, and compares what it prints with what the page says.
+//! Runs every example of README.md and docs/, and compares its output with the page.
 //!
-//! Each page gets a database of its own on a router and two shards, without docshard at first. Its blocks marked `sql`
-//! are run in order by psql, each in a session of its own. A block that follows one at once, with nothing but blank
-//! lines between, is what it prints: marked `text` as psql shows it, marked `json` as rows without header, alignment and
-//! footer. Without one the example must raise no error. Blocks of other kinds (`sh`, `console`, `ini` …) are not run.
+//! Each page gets its own database on a router and two shards, initially without docshard. Its blocks marked `sql` are run in
+//! order by psql, each in its own session. A block that directly follows one, separated only by blank lines, is the expected
+//! output: marked `text` as psql prints it, marked `json` as rows without header, alignment and footer. Without such a block the
+//! example must raise no error. Other blocks (`sh`, `console`, `ini` …) are not run.
 //!
-//! In what is expected `…` stands for anything within a line, and a line of its own for any lines; blanks count as one,
-//! and not at all at a line's end. In the pages the shards are `db0.example` and `db1.example`, their database is `docs`.
+//! In expected output `…` matches any text within a line, and a line of its own matches any lines; blanks count as one, and are
+//! ignored at the end of a line. In the pages the shards are `db0.example` and `db1.example`, with the database `docs`.
 
 use docshard_tests::{Cluster, Node};
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! A router that is dumped and restored, elsewhere, has the catalog, its own documents, and its way to the shards. Once it has
-//! taken the cluster over, it is the router.
+//! A router that is dumped and restored on another server has the catalog, its own documents and its connections to the shards.
+//! After it takes over the cluster, it is the router.
 
 use docshard_tests::{Cluster, Node};
 use serde_json::{Value, json};

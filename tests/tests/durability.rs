@@ -1,5 +1,5 @@
-//! What is acknowledged, or what another node has been told, survives a crash and a failover to a synchronous standby, whatever
-//! `synchronous_commit` says; and what a standby does not show is no fact.
+//! Acknowledged writes, and messages that other nodes have acted on, survive a crash and a failover to a synchronous standby with
+//! any `synchronous_commit`; and a node does not act on commits that its standby does not have.
 
 use docshard_tests::{Cluster, Node, Standby, wait_until};
 use postgres::Client;

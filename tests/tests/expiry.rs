@@ -1,4 +1,4 @@
-//! Documents that expire (`expireAfterSeconds`) are deleted by the worker, on every shard, and nothing else is.
+//! The worker deletes expired documents (`expireAfterSeconds`) on every shard, and no others.
 
 use docshard_tests::{Cluster, wait_until};
 use std::time::Duration;
@@ -73,7 +73,7 @@ fn expired_documents_go_away_on_every_shard() {
     wait_until("a later round", PATIENCE, || ids(&cluster, "ttl.d").is_empty());
     assert!(ids(&cluster, "ttl.c").contains(&"late".to_owned()));
 
-    // Of a partial index only what it holds expires. The server's own setting against scans stands in nobody's way.
+    // With a partial index only its documents expire. The server's setting against scans has no effect on that.
     cluster.router.psql("ALTER SYSTEM SET docshard.notablescan = on");
     cluster.router.psql("SELECT pg_reload_conf()");
     for sql in [

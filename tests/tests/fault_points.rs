@@ -1,8 +1,7 @@
-//! Whatever happens wherever: at each fault point of a move, and of what ends one, something fails, dies or crashes. Then
-//! the chunk is wholly on one shard, no document is missing or doubled, what was left is cleaned by itself, and a later
-//! move succeeds.
+//! At each fault point of a move, and of what aborts one, a process fails or dies or a server crashes. Afterwards the chunk is
+//! wholly on one shard, no document is missing or duplicated, leftovers are cleaned up automatically, and a later move succeeds.
 //!
-//! `DOCSHARD_FAULT_ROWS=100000` runs all of it on a large chunk; otherwise that is done with one kind of accident a point.
+//! `DOCSHARD_FAULT_ROWS=100000` runs everything on a large chunk; by default only one kind of accident per point does.
 
 use docshard_tests::faults::names;
 use docshard_tests::moving::{Moving, PATIENCE};
@@ -53,7 +52,7 @@ fn await_server(node: &Node) {
     wait_until(&format!("{} is back", node.name), PATIENCE, || node.try_client().is_ok());
 }
 
-/// Lets an accident happen at a point of a move, and looks at what is left when all has come to rest.
+/// Injects an accident at a point of a move, and checks the cluster after everything has ended.
 fn strike(moving: &mut Moving, point: &'static str, before: Option<(&'static str, Fault)>, accident: Accident) {
     let (from, to) = (moving.owner(), moving.other());
     let node = |role: Role| match role {

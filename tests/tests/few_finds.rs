@@ -1,5 +1,6 @@
-//! Finds of few documents by one index, which a shard does without PostgreSQL's planner: they answer what the planned ones
-//! do, at whatever a shard leaves to PostgreSQL, in every kind of transaction, and while chunks move.
+//! The fast path for small result sets: finds by one index range, which a shard answers without PostgreSQL's planner. They return
+//! the same documents as planned ones, also when a shard falls back to PostgreSQL, in every kind of transaction, and while chunks
+//! move.
 
 use docshard_tests::Cluster;
 use fastrand::Rng;
@@ -220,7 +221,7 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
         assert_eq!(found(&mut other, &of_b, by_b).len(), 2, "{level:?}");
         transaction.rollback().unwrap();
     }
-    // It was there, in pages that nobody has cleaned up.
+    // It is still in the index, in pages that were not vacuumed.
     assert_eq!(ids(found(&mut other, &of_b, r#"{"sort": {"b": -1, "_id": 1}, "limit": 1}"#)).len(), 1);
 
     // Documents of more bytes than a shard keeps.

@@ -1,9 +1,8 @@
-//! Every function that an application's role may call, with malformed arguments, inside running servers.
+//! Calls every function that an application's role may call with malformed arguments, inside running servers.
 //!
-//! A call may fail, but not by an internal error, not by a lost connection, and not by taking longer than
-//! `statement_timeout` allows. Arguments are half right: what a router really sends, taken from the servers, and then
-//! spoilt; or nonsense. `DOCSHARD_SEED` chooses them, and what fails is shown with the seed and the number of the call.
-//! `make soak SECONDS=…` goes on for as long as one likes.
+//! A call may fail, but not with an internal error, a lost connection, or after a longer time than `statement_timeout`. Arguments
+//! are damaged copies of what a router really sends, recorded from the servers; or nonsense. `DOCSHARD_SEED` chooses them, and a
+//! failure is reported with the seed and the number of the call. `make soak SECONDS=…` runs longer.
 
 use docshard_core::query::vocabulary;
 use docshard_tests::Cluster;

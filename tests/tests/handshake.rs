@@ -1,4 +1,4 @@
-//! A connection asks the server that it reaches who it is, before anything else: see `core/src/cluster/handshake.rs`.
+//! The handshake: a connection first checks which server it has reached. See `core/src/cluster/handshake.rs`.
 
 use docshard_tests::{Cluster, Conditions, Node, Proxy};
 use postgres::{Client, NoTls};
@@ -20,7 +20,7 @@ fn count() -> String {
     format!("SELECT docshard.count_documents('{NS}')")
 }
 
-/// Lets the router log in at all nodes as one role, as where an administrator made it: no server is told from another by its
+/// Lets the router log in to all nodes as one role, such as an administrator may create: servers cannot be distinguished by their
 /// roles.
 fn use_one_role(cluster: &Cluster) {
     for node in std::iter::once(&cluster.router).chain(&cluster.shards) {

@@ -1,9 +1,9 @@
-//! An update that changes nothing that an index holds makes a heap-only tuple: it adds no index entries. PostgreSQL allows that
-//! only if no index mentions a changed column; docshard takes the document off that list for one update, after it has compared
-//! what every index holds (`src/storage/rows/heap_only.rs`).
+//! An update that changes no indexed value creates a heap-only tuple, and no index entries. PostgreSQL allows that only if no index
+//! mentions a changed column; docshard removes the document from that list for one update, after comparing the keys of every
+//! index (`src/storage/rows/heap_only.rs`).
 //!
-//! If it were wrong, an index would lack a row. amcheck finds that here, while clients change the same few documents, one and
-//! many at a time, and indexes are built and dropped, a chunk moves, and VACUUM prunes and freezes.
+//! A wrong comparison would leave an index without a row. amcheck detects that here, while clients change the same few documents,
+//! one and many at a time, indexes are built and dropped, a chunk moves, and VACUUM prunes and freezes.
 
 use docshard_tests::moving::{NS, PATIENCE, create, move_chunk, owner, sqlstate, table};
 use docshard_tests::{Cluster, Node, wait_until};
@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const DURATION: Duration = Duration::from_secs(12);
-/// Documents, of which the first half is the chunk that moves.
+/// The number of documents; the first half is the moving chunk.
 const DOCUMENTS: i64 = 200;
 /// Documents that single updates are about: few, so that their tuples form long chains.
 const HOT: i64 = 12;
@@ -36,7 +36,7 @@ const COMING: &[(&str, &str)] = &[
     (r#"{"other": 1}"#, r#"{"partialFilterExpression": {"v": {"$gt": 3}}}"#),
 ];
 
-/// An update, of which only the first two leave all staying indexes alone.
+/// A random update; only the first two kinds change no permanent index.
 fn change(random: &mut fastrand::Rng) -> Value {
     let (few, many) = (random.i64(0..8), random.i64(0..1000));
     match random.u8(0..10) {
@@ -188,7 +188,7 @@ fn indexes_hold_every_row_whatever_is_done_to_it() {
         let indexes = check(&mut shard.client(), &shard.name, &table);
         assert!(indexes >= 6, "{}: the primary key and five more: {indexes}", shard.name);
     }
-    // amcheck knows b-trees only: an index over arrays is compared with the documents by what is found.
+    // amcheck supports only b-trees: an index over arrays is compared with the documents by the results of finds.
     for value in (0..8).map(|value| json!(value)).chain([json!("x")]) {
         let count = |hint: &str| -> i64 {
             let sql =

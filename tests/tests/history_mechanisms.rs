@@ -1,5 +1,5 @@
-//! The history checker finds violations when one of the mechanisms that keep moves sound is switched off. So a history
-//! without violations means something.
+//! The history checker finds violations when one of the mechanisms of a move is switched off, so a history without violations is
+//! meaningful.
 
 use docshard_tests::history::nemesis::{Accident, Injection, Role, Step};
 use docshard_tests::history::run::Run;

@@ -1,4 +1,4 @@
-//! What a role may make in its own schemas is run by nobody else, and what it may set changes no answer.
+//! Objects that a role creates in its own schemas are not executed by other roles, and its settings change no answers.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -29,7 +29,7 @@ const TYPES: [&str; 16] = [
     "\"char\"",
 ];
 
-/// Tells the server's log who runs it.
+/// Writes the role that executes it to the server's log.
 const TRAP: &str = "CREATE FUNCTION {s}.trap(what text) RETURNS bool LANGUAGE plpgsql AS $$ \
      BEGIN RAISE LOG 'caught: % runs %', current_user, what; RETURN true; END $$";
 
@@ -81,7 +81,7 @@ fn set_types(client: &mut Client, schema: &str) {
     client.batch_execute(&sql).unwrap_or_else(|e| panic!("{schema}: {e:?}"));
 }
 
-/// Who was caught at a node, other than `role`.
+/// The roles that executed a trap at a node, other than `role`.
 fn caught(node: &Node, role: &str) -> BTreeSet<String> {
     let log = node.log_tail(1_000_000);
     let found = log.lines().filter_map(|line| Some(line.split_once("caught: ")?.1.to_owned()));
@@ -136,8 +136,8 @@ fn work(client: &mut Client) -> Vec<Value> {
     answers
 }
 
-/// A router with two shards, in databases where somebody who may create objects has set traps before the extension was created;
-/// and the role `app`, with a schema of its own in which there are the same, that is granted a collection.
+/// A router with two shards, in databases where a role with CREATE privileges set traps before the extension was created; and the
+/// role `app`, which has been granted a collection and has a schema of its own with the same traps.
 fn with_traps() -> Cluster {
     let cluster = Cluster::servers(2);
     for node in nodes(&cluster) {
@@ -288,7 +288,8 @@ fn a_schema_that_is_there_already_is_refused() {
     client.batch_execute("CREATE SCHEMA docshard; CREATE EXTENSION docshard").unwrap();
 }
 
-/// What a user may set of PostgreSQL, with another value than the default, as `ALTER ROLE` takes it; but for what changes what is asked for.
+/// PostgreSQL's settings that a user may change, with values other than the defaults, as arguments of `ALTER ROLE`; without those that
+/// change the meaning of a statement.
 fn odd_settings(client: &mut Client) -> Vec<(String, String)> {
     let asked_for = [
         "default_transaction_read_only",

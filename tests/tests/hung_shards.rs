@@ -1,5 +1,5 @@
-//! Shards that do not answer: SIGSTOP of all their processes, after which connections are made, by the system, and nothing
-//! ever comes.
+//! Shards that do not answer: SIGSTOP of all their processes, after which the system still accepts connections, but no answer
+//! arrives.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -78,7 +78,7 @@ fn a_cancelled_statement_ends_at_once_and_so_does_its_session_at_the_shard() {
             [timeout, &format!("{timeout}; BEGIN"), timeout].map(|sql| session(&cluster, sql));
         [reader, block, single]
     };
-    // A write that is all of the transaction has been told to commit, so that its outcome is the shard's alone.
+    // A write that is the whole transaction has already been sent its COMMIT, so only the shard knows the outcome.
     let check = |what: &str, ended: Vec<Ended>, expected: &[&str]| {
         for (ended, expected) in ended.iter().zip(expected) {
             assert_eq!(ended.sqlstate(), *expected, "{what}: {:?}", ended.error);
@@ -313,7 +313,7 @@ fn a_worker_leaves_a_hung_shard_alone_and_serves_the_others() {
         )
         .expect("settings and an index");
     let (gid, role) = (name_of_prepared(&cluster, other), other.service_role());
-    // Documents expire, and what nobody will end is rolled back.
+    // Documents expire, and abandoned prepared transactions are rolled back.
     let mut serves = |what: &str| {
         client
             .batch_execute("SELECT docshard.insert_one('other.c', '{\"at\": {\"$date\": \"2020-01-01T00:00:00Z\"}}')")

@@ -1,5 +1,6 @@
-//! Answers do not depend on indexes: random statements on random documents, with arrays, give the same with indexes of
-//! every kind and without, with hints and without, on shards that had the collection when the indexes were made and on one that got it later.
+//! Answers do not depend on indexes: random statements on random documents with arrays have the same results with indexes of every
+//! kind and without, with hints and without, on shards that had the collection when the indexes were created and on one that got
+//! it later.
 
 use docshard_tests::Cluster;
 use fastrand::Rng;

@@ -1,4 +1,4 @@
-//! Indexes are built on all shards at once while writes go on, wholly or not at all.
+//! Indexes are built on all shards at once while writes continue, completely or not at all.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;

@@ -1,4 +1,4 @@
-//! A shard that never comes back is removed with what it had; one that comes back is not taken for what it was.
+//! A lost shard is removed together with its documents; if it comes back, it is not accepted as the former shard.
 
 use docshard_tests::faults::Fault;
 use docshard_tests::moving::{NS, count, create, move_chunk, owner};
@@ -102,7 +102,7 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
     let entry = "SELECT details #>> '{lost,1,documents}' FROM docshard.changelog WHERE what = 'removeShard.lost'";
     assert_eq!(router.psql(entry).trim(), "101");
 
-    // It comes back: nobody asks it, and it does not get in again before it is made a new one.
+    // It comes back: the cluster does not use it, and accepts it again only as a new shard.
     cluster.shards[1].start();
     let (router, shard) = (&cluster.router, &cluster.shards[1]);
     assert_eq!(documents(router, "test.c"), 201);
@@ -179,7 +179,7 @@ fn moves_with_a_lost_shard_end_without_losing_more() {
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 0);
 }
 
-/// By whoever connects first, before any statement of theirs.
+/// The first connection does it, before its first statement.
 #[test]
 fn what_is_dropped_without_a_shard_is_dropped_there_when_it_returns() {
     let mut cluster = Cluster::spread("test.c");

@@ -1,4 +1,4 @@
-//! Moves of chunks: while others read and write, cancelled, and with servers killed at any moment.
+//! Moves of chunks: under reads and writes, cancelled, and with servers killed at any time.
 
 use docshard_tests::moving::{
     NS, check_clean, count, create, in_tables, keep_from_loading, move_chunk, owner, recover, start_move, step,

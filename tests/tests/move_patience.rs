@@ -1,4 +1,4 @@
-//! Who waits for whom, and how long: changes of a collection for moves of its chunks, writers for a hand-over.
+//! Waiting times: changes of a collection wait for moves of its chunks, writers for a hand-over.
 
 use docshard_tests::faults::Fault;
 use docshard_tests::moving::{Moving, NS, PATIENCE};
@@ -118,7 +118,7 @@ fn the_balancers_move_gives_way_to_changes() {
     });
 }
 
-/// Updates of random documents of the chunk that moves, until told to stop; returns how many there were.
+/// Updates random documents of the moving chunk until `stop` is set; returns the number of updates.
 fn update(moving: &Moving, stop: &Arc<AtomicBool>, slowest: &Arc<AtomicI64>) -> thread::JoinHandle<i64> {
     let (mut client, stop, slowest) = (moving.cluster.router.client(), Arc::clone(stop), Arc::clone(slowest));
     let chunk = moving.chunk;

@@ -1,4 +1,4 @@
-//! What one node of a cluster may do on another: no more than its part of the work.
+//! The permissions of one node of a cluster on another: no more than its part of the work requires.
 
 use docshard_tests::Cluster;
 use docshard_tests::logins::{NS, service_login, service_session, spread, sqlstate_of, table};
@@ -126,7 +126,7 @@ fn a_shard_reads_at_another_only_what_moves() {
     }
 }
 
-/// What a shard sends is checked: bytes that are no document are an error of that statement, and the router goes on.
+/// The router validates documents from shards: malformed bytes are an error of that statement, and the router continues.
 #[test]
 fn a_shard_that_answers_nonsense_is_refused() {
     let cluster = Cluster::with_passwords(1);

@@ -1,4 +1,4 @@
-//! Old copies of a shard, and of the router's catalog, are told by the counter that the worker advances at each shard: see
+//! Old copies of a shard, and of the router's catalog, are detected by the counter that the worker advances at each shard: see
 //! `core/src/cluster/handshake.rs`.
 
 use docshard_tests::{Cluster, Node, wait_until};

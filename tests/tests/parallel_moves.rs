@@ -1,4 +1,4 @@
-//! Moves between shards that are apart go on at the same time: by hand, and as the balancer plans them.
+//! Moves between disjoint pairs of shards run at the same time, started manually and by the balancer.
 
 use docshard_tests::moving::{
     NS, check_clean, count, create, in_tables, increment, keep_from_loading, move_chunk, owner, recover, sqlstate,

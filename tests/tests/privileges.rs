@@ -1,5 +1,5 @@
-//! Who may do what: every function and every relation of the extension, for every kind of role, as the table in
-//! `tests/privileges.txt` says. What is not in the table fails the test, and so does a line of it that is not true.
+//! Privileges: `tests/privileges.txt` lists every function and every relation of the extension for every kind of role. An object
+//! missing from the list fails the test, and so does a wrong line.
 
 use docshard_tests::{Cluster, Node};
 use postgres::{Client, SimpleQueryMessage};
@@ -121,7 +121,7 @@ struct Function {
     /// a statement that calls it with nulls, which PostgreSQL can't leave out though the function be strict; None if SQL can't
     /// call it
     with_nulls: Option<String>,
-    /// it may write, or is told of a collection: whether it looks at privileges itself is seen only by calling it
+    /// it may write, or takes a collection: only a call shows whether it checks privileges itself
     looks_itself: bool,
     is_internal: bool,
 }
@@ -325,7 +325,7 @@ fn a_writer_of_a_collection_can_damage_only_that() {
     let (cluster, service) = cluster();
     let (router, shard) = (&cluster.router, &cluster.shards[0]);
     let named = |sql: &str| placeholders(&cluster).iter().fold(sql.to_owned(), |sql, (from, to)| sql.replace(from, to));
-    // As a move makes one at a shard while it runs; under a name of which the worker does not think that a dead move left it.
+    // As a running move creates one at a shard, under a name that the worker does not take for a leftover of a dead move.
     shard.psql(&format!(
         "SET ROLE {service}; CREATE TABLE docshard_data.a_staging (skey bytea, id bytea, doc jsonb); \
          INSERT INTO docshard_data.a_staging VALUES ('', '', '{{}}')"
@@ -396,7 +396,7 @@ fn a_writer_of_a_collection_can_damage_only_that() {
     assert_eq!(router.value::<i64>("SELECT docshard.count_documents('test.other', '{\"k\": {\"$gt\": 0}}')"), 2);
 }
 
-/// Privileges are for those who are granted them: a role gets at a server of the cluster nothing by being there.
+/// A role has no privileges on a server of the cluster unless they are granted.
 #[test]
 fn nobody_reaches_a_shard_by_its_servers() {
     let (cluster, service) = cluster();
@@ -510,8 +510,8 @@ fn run_command(client: &mut Client, db: &str, command: &Json) -> Json {
     serde_json::from_str(row.get(0)).expect("JSON")
 }
 
-/// Whoever may not execute a function may not run the command that is like it either, and whoever may can. The commands are
-/// those that `listCommands` tells of, with their functions, so a new one has to be here.
+/// A role may run a command exactly if it may execute the corresponding function. The commands and their functions are those of
+/// `listCommands`, so a new command must be added here.
 #[test]
 fn commands_demand_the_right_of_their_function() {
     let (cluster, _) = cluster();
@@ -560,7 +560,7 @@ fn commands_demand_the_right_of_their_function() {
     assert_eq!(attempt(&mut client, "SELECT docshard.create_collection('test.new')"), "yes");
     assert_eq!(run_command(&mut client, "test", &create), json!({"ok": 1}));
 
-    // Whoever cannot name the function gets to it by no view.
+    // A view does not give access to a function that the role cannot name.
     router.psql(
         "CREATE SCHEMA open; GRANT USAGE ON SCHEMA open TO PUBLIC; GRANT EXECUTE ON FUNCTION docshard.create_collection TO nobody; \
          CREATE VIEW open.door AS SELECT docshard.run_command('test', '{\"create\": \"new\"}')::text AS answer; \
@@ -568,7 +568,8 @@ fn commands_demand_the_right_of_their_function() {
     );
     let answer: String = session(router, "nobody", "").query_one("SELECT answer FROM open.door", &[]).unwrap().get(0);
     assert!(answer.contains("permission denied for schema docshard"), "{answer}");
-    // Whoever maintains somebody's table runs his functions, as him, and keeps no cursor of his: its rest would be read as the former.
+    // Maintenance of a table runs its owner's functions as the owner. A cursor that they open does not survive: the rest would be read
+    // as another role.
     router.psql(
         "GRANT EXECUTE ON FUNCTION docshard.find TO application; GRANT CREATE ON SCHEMA open TO application; SET ROLE application; \
          CREATE MATERIALIZED VIEW open.answer AS SELECT docshard.run_command('test', '{\"find\": \"own\", \"batchSize\": 1}')::text AS answer WITH NO DATA",
@@ -578,7 +579,7 @@ fn commands_demand_the_right_of_their_function() {
     assert!(answer.contains("cannot open a cursor within security-restricted operation"), "{answer}");
     assert_eq!(admin.query_one("SELECT count(*) FROM pg_cursors WHERE is_holdable", &[]).unwrap().get::<_, i64>(0), 0);
 
-    // An error of another role's command is not told.
+    // An error of another role's command is not shown.
     let failed = run_command(&mut client, "test", &json!({"getMore": 1, "collection": "own"}));
     let told = |client: &mut Client| run_command(client, "test", &json!({"getLastError": 1}))["err"].clone();
     assert_eq!(told(&mut client), failed["errmsg"]);

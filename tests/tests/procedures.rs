@@ -1,5 +1,5 @@
-//! What administrators do, step by step as docs/operations.md says, on clusters made as it says: TLS everywhere, passwords for
-//! everybody, applications that are no superusers, standbys.
+//! The administrators' procedures of docs/operations.md, step by step, on clusters set up as described there: TLS everywhere,
+//! passwords for all roles, applications that are not superusers, standbys.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use serde_json::Value;
@@ -179,7 +179,7 @@ fn a_shard_moves_to_another_server() {
     drop(client);
     assert_eq!(all(&cluster), before);
 
-    // A standby on the other machine takes over; the application gets errors until the router is told.
+    // A standby on the other machine takes over; the application gets errors until the router has the new address.
     let standby = cluster.shards[1].standby();
     cluster.shards[1].fail_over_to(standby);
     let new = cluster.shards[1].port;
@@ -194,7 +194,7 @@ fn a_shard_moves_to_another_server() {
     assert!(cluster.shards[0].value::<bool>(&there));
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.changelog WHERE what = 'setAddress'"), 1);
 
-    // A shard that is down is told later.
+    // A shard that is down is informed later.
     cluster.shards[0].stop();
     let answer = call(&cluster.router, &set(&address(new)));
     assert_eq!(answer["pending"][0]["shard"], "shard0", "{answer}");
@@ -224,7 +224,7 @@ fn failover_behind_addresses_of_all_hosts() {
     add_shard(router, &cluster.shards[0], &both(cluster.shards[0].port, shard_standby.port()));
     let answer = call(router, &format!("set_local_address('{}')", both(router.port, router_standby.port())));
     assert_eq!((&answer["shard"], &answer["pending"]), (&Value::from("local"), &Value::Null), "{answer}");
-    // Who comes later is told the same address.
+    // A shard that is added later gets the same address.
     add_shard(router, &cluster.shards[1], &cluster.shards[1].verified_address());
     for shard in &cluster.shards {
         let hosts: String = shard.value(

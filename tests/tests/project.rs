@@ -1,4 +1,4 @@
-//! The files that describe the project to people and to tools are right: META.json, CONTRIBUTING.md, the pages, and the
+//! The files that describe the project to people and to tools are correct: META.json, CONTRIBUTING.md, the pages, and the
 //! workflow of continuous integration.
 
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What a cluster needs is not dropped by mistake, and how a cluster is taken apart on purpose.
+//! Objects that a cluster needs cannot be dropped by mistake; and how a cluster is dismantled on purpose.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use std::time::Duration;
@@ -13,7 +13,7 @@ fn refusal(node: &Node, database: &str, sql: &str) -> (String, String) {
     (error.code().code().to_owned(), format!("{}; {}", error.message(), error.hint().unwrap_or_default()))
 }
 
-/// All ways to the same end.
+/// Different statements with the same effect.
 fn assert_protected(node: &Node, table: &str, servers: &[&str]) {
     let mut drops = vec![
         "DROP EXTENSION docshard".to_owned(),
@@ -59,7 +59,7 @@ fn fill(cluster: &Cluster) -> String {
     cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.c'")
 }
 
-/// However somebody tries; the objects of others go as ever, and docshard's own statements work.
+/// Every attempt fails, while other objects can be dropped, and docshard's own statements work.
 #[test]
 fn a_cluster_is_not_dropped_but_dismantled() {
     let cluster = Cluster::spread("test.c");

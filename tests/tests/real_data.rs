@@ -1,5 +1,4 @@
-//! Real documents over real servers: whatever the cluster goes through, answers stay those that a plain reading of the
-//! files gives.
+//! Real documents on real servers: through all changes of the cluster, answers equal those of a simple evaluation of the files.
 
 use docshard_tests::{Cluster, docs, shared_data, wait_until};
 use postgres::Client;

@@ -1,4 +1,4 @@
-//! What all other tests stand on: servers start, survive a crash, and leave nothing behind.
+//! The foundation of all other tests: servers start, survive a crash, and leave nothing behind.
 
 use docshard_tests::{Cluster, is_alive, wait_until};
 use std::process::Command;

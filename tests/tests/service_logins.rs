@@ -1,5 +1,5 @@
-//! The logins between nodes: their passwords rotate while clients connect, no log has them, and they end with a shard's
-//! removal.
+//! The logins between nodes: their passwords rotate while clients connect, no log contains them, and they are dropped when a shard
+//! is removed.
 
 use docshard_tests::logins::{
     NS, PATIENCE, assert_not_logged, create_role, secrets, service_login, service_session, spread, sqlstate_of,
@@ -71,7 +71,7 @@ fn passwords_rotate_while_clients_connect() {
     assert_not_logged(&cluster, &[first, passwords, secrets(&cluster)].concat());
 }
 
-/// The router has noted a password, and has told the shard, when it crashes.
+/// The router crashes after it has stored a password and sent it to the shard.
 #[test]
 fn a_rotation_that_was_interrupted_is_finished_by_the_worker() {
     let cluster = Cluster::with_passwords(1);
@@ -148,7 +148,7 @@ fn no_secret_is_logged_though_statements_fail() {
     {
         assert_eq!(sqlstate_of(&mut service_session(&cluster, &cluster.shards[0]), sql), "22023", "{sql}");
     }
-    // A wrong login for add_shard, by somebody who has taken care as the documentation says.
+    // A wrong login for add_shard, with the precautions of the documentation.
     let port = cluster.shards[0].port;
     let wrong = "wrong-password-of-postgres";
     let error = cluster

@@ -1,5 +1,5 @@
-//! Writes to one document by many clients, while its chunk moves: no increment is lost, no document made twice, none lost
-//! or doubled when it changes its shard. And to many that others are writing to.
+//! Writes to one document by many clients while its chunk moves: no increment is lost, no document is created twice, and none is
+//! lost or duplicated when it changes its shard. Also writes to many documents under concurrent writes.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -48,7 +48,7 @@ fn stored(cluster: &Cluster) -> i64 {
     nodes.map(|node: &Node| node.value::<i64>(&format!("SELECT count(*) FROM {table}"))).sum()
 }
 
-/// Clients that repeat a piece of work until they are told to stop; each is given its number.
+/// Clients that repeat a piece of work until they are stopped; each gets its number.
 struct Clients<T> {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Vec<T>>>,

@@ -1,5 +1,5 @@
-//! The document language over shards: the same statements on an unsharded collection and on one whose documents are
-//! spread by range over four nodes answer the same, and leave the same documents behind.
+//! The document language over shards: the same statements on an unsharded collection and on one with documents spread by range
+//! over four nodes return the same results, and leave the same documents.
 
 use docshard_tests::Cluster;
 use postgres::Client;

@@ -1,5 +1,5 @@
-//! Transactions over several shards: all or nothing, whatever fails at whichever moment, and nothing lost among clients
-//! that write at the same time, while chunks split and move.
+//! Transactions over several shards: they are atomic under failures at any time, and lose no updates among concurrent clients while
+//! chunks split and move.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -150,7 +150,7 @@ fn a_single_write_is_rolled_back_without_a_warning() {
         .expect_err("it is raised");
     assert_eq!(code(&error), "P0001", "{error:?}");
     assert_eq!(stored(&cluster), [0, 0, 0]);
-    // The session goes on, and can write there.
+    // The session still works, and can write there.
     insert(&mut client, &json!({"_id": 1, "k": 100})).unwrap();
     assert_eq!(stored(&cluster), [0, 1, 0]);
     for node in nodes(&cluster) {
@@ -253,7 +253,7 @@ fn no_increment_is_lost() {
     let sum: i64 = KEYS.iter().map(|&k| field(&mut client, k, "n").as_i64().unwrap()).sum();
     assert_eq!(sum, done);
 
-    // Under REPEATABLE READ one of two is told to start anew.
+    // Under REPEATABLE READ one of two transactions gets a serialization error.
     let mut other = cluster.router.client();
     for k in KEYS {
         let filter = json!({"k": k});
@@ -268,7 +268,7 @@ fn no_increment_is_lost() {
     }
 }
 
-/// Documents of which one is transferred to another, on other shards, keep their sum.
+/// Transfers between documents on different shards keep their sum.
 fn accounts(client: &mut Client) {
     for k in KEYS {
         insert(client, &json!({"_id": k, "k": k, "n": 100})).unwrap();
@@ -433,7 +433,7 @@ fn nodes_killed_at_any_moment_leave_no_transfer_half_done() {
         let done: i64 = transfers.join().expect("the client does not panic");
         cluster.node(&name).start();
         all_resolved(&cluster);
-        // Of the last one nobody was told how it ended.
+        // The outcome of the last one is unknown.
         (least, most) = (least + done, most + done + 1);
         let now = balances(&mut cluster.router.client());
         println!("round {round}: {name} killed after {done} transfers; {now:?}");
@@ -598,7 +598,7 @@ fn lock_timeout_reaches_the_shards() {
         client.batch_execute("RESET statement_timeout").unwrap();
     }
 
-    // One that committed has told it for good.
+    // The announcement of a committed transaction is permanent.
     client.batch_execute("SET lock_timeout = '100ms'; BEGIN").unwrap();
     for k in KEYS {
         insert(&mut client, &json!({"_id": "new", "k": k})).unwrap();
@@ -616,8 +616,8 @@ fn lock_timeout_reaches_the_shards() {
 const TWO: &str = r#"{"pair": true, "k": {"$gte": 100, "$lt": 200}}"#;
 const TWO_HERE: &str = r#"{"pair": true, "k": {"$lt": 100}}"#;
 
-/// Of two who each make sure that there are two, and delete one, one is refused; by itself, as a block, and as a batch without
-/// `BEGIN`; on a shard, and here.
+/// Two transactions each check that two documents exist, and delete one: one of the transactions fails. As single statements, in a
+/// block, and in a batch without `BEGIN`; on a shard and at the router.
 #[test]
 fn serializable_transactions_leave_one_of_two() {
     let cluster = cluster();

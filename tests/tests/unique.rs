@@ -1,4 +1,4 @@
-//! Unique indexes over arrays: of two writers of one element the second waits for the first, and no two documents share one
+//! Unique indexes over arrays: the second of two writers of one element waits for the first, and no two documents share an element
 //! while chunks move.
 
 use docshard_tests::moving::{NS, PATIENCE, create, move_chunk};

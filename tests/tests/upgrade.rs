@@ -1,4 +1,5 @@
-//! From an earlier release to the working tree: what a cluster has and can do stays, and the extension is the same as a fresh one.
+//! Upgrades an earlier release to the working tree: the cluster keeps its data and its functions, and the extension equals a
+//! fresh one.
 //!
 //! Run by `make test-upgrade`, which builds the releases first.
 

@@ -1,4 +1,5 @@
-//! What administrators are shown: it is true, or said to be unknown, and comes soon, also while shards are down or hang.
+//! The administrators' views: their contents are right, or reported as unknown, and arrive quickly, also while shards are down or
+//! hang.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use serde_json::Value;

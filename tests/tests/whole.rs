@@ -1,5 +1,5 @@
-//! Statements that are a whole transaction: `SELECT docshard.insert_one(…)` outside of a transaction block commits at its
-//! shard at once. Whatever is more than that is rolled back as one, and an outcome is never told wrongly.
+//! Statements that are a whole transaction: `SELECT docshard.insert_one(…)` outside a transaction block commits at its shard at
+//! once. Anything larger is rolled back as one, and no outcome is reported wrongly.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use fallible_iterator::FallibleIterator;
@@ -206,7 +206,7 @@ fn a_lost_shard_leaves_the_outcome_unknown_unless_it_says_otherwise() {
     shard(&cluster).kill(u32::try_from(session).unwrap());
     let error = writer.join().unwrap().expect_err("its session was killed");
     assert_eq!(error.code().unwrap().code(), "08007", "{error:?}");
-    // Who was killed is gone before the shard knows, and ends the others: till then it still takes sessions.
+    // The killed process is gone before the shard notices and ends the others; until then the shard still accepts sessions.
     wait_until("the shard goes down", Duration::from_secs(30), || holder.batch_execute("SELECT 1").is_err());
     wait_until("the shard is back", Duration::from_secs(30), || shard(&cluster).try_client().is_ok());
     let document: String = cluster.router.value(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": 0}}')->>'n'"));

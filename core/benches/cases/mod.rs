@@ -1,5 +1,5 @@
-//! What is measured of the core, for one document (or call, or row) at a time: criterion tells the time of it
-//! (`benches/language.rs`), valgrind the instructions (`benches/instructions.rs`).
+//! The cases of the core's benchmarks, each for one document (or call, or row): criterion measures their time
+//! (`benches/language.rs`), valgrind their instructions (`benches/instructions.rs`).
 
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
 use docshard_core::cluster::merge::Heads;
@@ -42,12 +42,12 @@ fn document(bytes: &[u8]) -> RawObject<'_> {
     raw::document(bytes).expect("an object")
 }
 
-/// What does the work of a case once, on something else each time; a thousand calls come round.
+/// Runs a case once, on another document each time; after a thousand calls documents repeat.
 pub type Work = Box<dyn FnMut()>;
 
-/// What a case is called, `area: what`, and what makes it ready.
+/// A case: its name, `area: what`, and its preparation.
 pub struct Case {
-    /// unique, and never changed for the same work: recorded counts go by it
+    /// unique, and never changed for the same work, since counts are recorded under it
     pub name: &'static str,
     prepare: Box<dyn Fn() -> Work>,
 }
@@ -57,13 +57,13 @@ impl Case {
         Self { name, prepare: Box::new(prepare) }
     }
 
-    /// Parses what the case is about and makes its documents.
+    /// Parses the case's operation and creates its documents.
     pub fn prepare(&self) -> Work {
         (self.prepare)()
     }
 }
 
-/// How many calls of a case's work come round.
+/// The number of calls after which documents repeat.
 pub const ROUND: usize = 1000;
 
 /// All cases.
@@ -159,7 +159,7 @@ fn keys() -> Vec<Case> {
             })
         })
         .into();
-    // One value of each kind, without what finds it in a document.
+    // One value of each type, without the search in a document.
     let values = [
         ("encode: a string", json!("user_0500")),
         ("encode: an integer", json!(1023)),
@@ -219,7 +219,7 @@ fn targets() -> Vec<Case> {
     .into()
 }
 
-/// The next row of several streams without end: the keys of each are those of one round, and then greater ones.
+/// The next row of several endless streams: the keys of each are those of one round, and then greater ones.
 fn merging() -> Vec<Case> {
     [("merge: a row of 3 shards", 3), ("merge: a row of 24 shards", 24)]
         .map(|(name, streams)| {
@@ -232,7 +232,7 @@ fn merging() -> Vec<Case> {
                     key.extend_from_slice(&keys[at % ROUND]);
                     key
                 };
-                // The next row of a shard is some rows of the others further on: as good as random, the same each time.
+                // The next row of a shard comes some rows of the others later, in a reproducible, irregular order.
                 let step = move |at: usize| 1 + (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % (2 * streams);
                 let mut heads = Heads::new(false);
                 for stream in 0..streams {

@@ -1,4 +1,4 @@
-//! The chunk map of one collection: an immutable snapshot of who owns which keys.
+//! The chunk map of one collection: an immutable snapshot of the owners of its keys.
 //!
 //! INVARIANT: the chunks cover every key: the first starts at the pattern's lowest bound, each ends where the next
 //! starts, the last has no upper end. A map that breaks it cannot be made.

@@ -28,7 +28,7 @@ pub fn works_with(version: &str) -> bool {
     numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= OLDEST_RELEASE[..])
 }
 
-/// Which shard of which cluster. The router's own database has no entry of its own, and is the shard [`LOCAL`].
+/// A shard of a cluster. The router's own database is the shard [`LOCAL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// the cluster's identity
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_behind_is_refused_and_lost_writes_as_wanted() {
+    fn a_shard_that_is_behind_is_refused_and_lost_writes_on_request() {
         for writes in [false, true] {
             assert!(message(node(1, 100).answer(&hello(), writes)).contains("old primary"));
             assert!(message(node(2, 99).answer(&hello(), writes)).contains("older copy"));

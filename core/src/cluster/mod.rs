@@ -1,5 +1,5 @@
 //! The logic of the cluster, without a server: the owners of keys, the balancer's policy, the states of a move and of a
-//! connection, and how a router is told from its copies.
+//! connection, and the detection of a router's copies.
 
 pub mod chunk_map;
 pub mod zone;

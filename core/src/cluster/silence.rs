@@ -85,7 +85,7 @@ mod tests {
         let start = Instant::now();
         let mut silence = Silence::default();
         assert_eq!(silence.due(start, 30 * SECOND), start + 30 * SECOND);
-        assert_eq!(silence.due(start + 20 * SECOND, 30 * SECOND), start + 30 * SECOND, "the wait goes on");
+        assert_eq!(silence.due(start + 20 * SECOND, 30 * SECOND), start + 30 * SECOND, "the wait continues");
         silence.end();
         assert_eq!(silence.due(start + 25 * SECOND, 30 * SECOND), start + 55 * SECOND, "there was a sign");
     }

@@ -1,4 +1,4 @@
-//! What the tests of the query language share: documents from JSON and back, and random ones.
+//! Shared helpers of the query language's tests: documents from and to JSON, and random documents.
 #![allow(dead_code)] // every test file is a crate of its own and uses its part
 
 pub mod pipelines;
@@ -31,7 +31,7 @@ pub fn read(bytes: &[u8]) -> Json {
     ext_json::to_json(&Value::from_raw(raw::root(bytes)))
 }
 
-/// Scalars that are likely to meet each other.
+/// Random scalars that often compare equal.
 pub fn scalar() -> impl Strategy<Value = Json> + Clone {
     prop_oneof![
         4 => (-2..4i64).prop_map(Json::from),
@@ -53,7 +53,7 @@ pub fn scalar() -> impl Strategy<Value = Json> + Clone {
     ]
 }
 
-/// Names that are likely to meet each other, one of them an array position too.
+/// Random names that are often equal; one is an array position, too.
 pub fn name() -> impl Strategy<Value = String> + Clone {
     proptest::sample::select(vec!["a", "b", "0", "1"]).prop_map(str::to_owned)
 }
@@ -77,7 +77,7 @@ pub fn path() -> impl Strategy<Value = String> {
     proptest::collection::vec(name(), 1..4).prop_map(|names| names.join("."))
 }
 
-/// JSON made of what parsers look for, well-formed only by accident.
+/// Random JSON of the parsers' keywords, well-formed only by accident.
 pub fn nonsense() -> impl Strategy<Value = Json> {
     let own = [
         "", "a", "a.b", "a.0", "a..b", ".", "$", "a.$", "a.$[]", "_id", "_id.a", "$foo", "and", "base64", "subType",
@@ -104,12 +104,12 @@ pub fn nonsense() -> impl Strategy<Value = Json> {
     })
 }
 
-/// An object of the fields; of equal names the last counts.
+/// An object of the fields; the last of equal names wins.
 pub fn object(fields: Vec<(String, Json)>) -> Json {
     Json::Object(fields.into_iter().collect::<Map<_, _>>())
 }
 
-/// A number in so many objects, each of one field.
+/// A number inside this number of nested objects with one field each.
 pub fn nested(levels: usize, name: &str) -> Json {
     (0..levels).fold(json!(1), |inner, _| wrapped(name, inner))
 }

@@ -1,4 +1,4 @@
-//! Random values of every type, made to lie close together: equal across types, or next to each other.
+//! Random values of all types that are close to each other: equal across types, or adjacent.
 #![allow(dead_code)] // every test file is a crate of its own and uses its part
 
 use docshard_core::values::document::number::{Decimal, Number};

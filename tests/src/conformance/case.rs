@@ -1,10 +1,10 @@
-//! One case: documents, commands, and what they must answer.
+//! A case: documents, commands, and the expected answers.
 
 use serde_json::{Map, Value};
 use std::fs;
 use std::path::Path;
 
-/// What a case is.
+/// The kind of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs)]
 pub enum Kind {
@@ -49,13 +49,13 @@ impl Kind {
         found.unwrap_or_else(|| panic!("a case of an unknown kind, {name}")).1
     }
 
-    /// As the file of cases calls it.
+    /// Its name in the file of cases.
     pub fn name(self) -> &'static str {
         Kind::NAMES.iter().find(|(_, kind)| *kind == self).expect("every kind has a name").0
     }
 }
 
-/// What a case must answer.
+/// The expected answer of a case.
 #[derive(Clone, Debug)]
 pub enum Expected {
     /// the documents, in this order or in any
@@ -67,32 +67,32 @@ pub enum Expected {
     },
     /// some fields of the command's answer
     Response(Value),
-    /// an error of this code, or of any
+    /// an error with this code, or with any
     Error(Option<i64>),
 }
 
-/// One case.
+/// A case.
 #[derive(Clone, Debug)]
 pub struct Case {
     /// its name in the file
     pub id: String,
-    /// what it is
+    /// its kind
     pub kind: Kind,
-    /// its collection, where that has a name of its own
+    /// its collection, if that has a name of its own
     pub namespace: Option<String>,
-    /// the documents that the collection has
+    /// the documents of the collection
     pub documents: Vec<Value>,
     /// specifications of its indexes
     pub indexes: Vec<Value>,
-    /// those that its command asks for are among them
+    /// true if these include the indexes that its command needs
     pub indexed: bool,
-    /// what it is sharded by where that is the case's own
+    /// the shard key, if the case has its own
     pub shard_key: Option<Value>,
     /// commands that run before
     pub prelude: Vec<Map<String, Value>>,
-    /// the command whose answer counts
+    /// the command whose answer is compared
     pub command: Map<String, Value>,
-    /// what it must answer
+    /// the expected answer
     pub expected: Expected,
     /// operators that it uses
     pub operators: Vec<String>,

@@ -1,7 +1,7 @@
-//! Whether an answer is the expected one: documents are compared as values.
+//! Compares answers with the expected ones: documents are compared as values.
 //!
-//! Numbers compare by value whatever their type, objects whatever the order of their fields, arrays in order. Both sides
-//! may be written in any form of Extended JSON.
+//! Numbers are compared by value and not by type, objects without the order of their fields, arrays in order. Both sides may have
+//! any form of Extended JSON.
 
 use serde_json::{Map, Value, json};
 use std::fmt::Write;
@@ -13,12 +13,12 @@ pub fn canonical(value: &Value) -> String {
     text
 }
 
-/// True if both mean the same.
+/// True if both are equal values.
 pub fn same(a: &Value, b: &Value) -> bool {
     canonical(a) == canonical(b)
 }
 
-/// True if both lists have the same documents, in the same order if that counts.
+/// True if both lists have the same documents, optionally in the same order.
 pub fn same_documents(a: &[Value], b: &[Value], ordered: bool) -> bool {
     let texts = |documents: &[Value]| {
         let mut texts: Vec<String> = documents.iter().map(canonical).collect();
@@ -64,7 +64,7 @@ fn write_canonical(value: &Value, text: &mut String) {
     }
 }
 
-/// Integers as such, everything else as the nearest double: decimals agree to about 15 digits then.
+/// Integers are compared exactly, other numbers as the nearest double: decimals to about 15 digits.
 fn write_number(digits: &str, text: &mut String) {
     let _ = match digits.parse::<i64>() {
         Ok(integer) => write!(text, "{integer}"),

@@ -1,4 +1,4 @@
-//! Which cases are not expected to pass, each with the reason, in a file for people.
+//! Reads the file of cases that are expected to fail, each with the reason.
 //!
 //! ```text
 //! # a comment
@@ -7,24 +7,25 @@
 //! other_case:7 @hashed @range
 //! ```
 //!
-//! A case excused for one way of running it only names the way; what is excused unsharded is so through commands, too. An excused case that passes is an error, as the file would
-//! say less than the truth; only of a known failure it is just told, so that nobody is stopped by a repair.
+//! A case that is excused for only one way of running it names the way; an excuse for unsharded cases also holds for commands. An
+//! excused case that passes is an error, since the file must be right. Only a known failure that passes is merely reported, so that
+//! a fix does not fail the test.
 
 use super::Way;
 use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
-/// Why a case is not expected to pass.
+/// The reason why a case is expected to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// it is about something that the project does not have: not applicable
+    /// it uses a feature that the project does not have: not applicable
     Scope,
-    /// it cannot be put that way, for example because an update names neither `_id` nor shard key: not applicable
+    /// it cannot be run in this way, for example because an update has neither `_id` nor shard key: not applicable
     Shape,
-    /// a difference from MongoDB that the documentation declares
+    /// a documented difference from MongoDB
     Declared,
-    /// the expectation is at odds with MongoDB's own documentation
+    /// the expectation contradicts MongoDB's own documentation
     MongoDb,
     /// a shortfall: it counts as failed
     Known,
@@ -91,7 +92,7 @@ impl Excuses {
         Ok(excuses)
     }
 
-    /// Why the case is excused when it is run that way; None if it is not.
+    /// The reason why the case is excused when it runs in this way; None if it is not.
     pub fn of(&self, id: &str, way: Way) -> Option<Class> {
         let excuse = self.cases.get(id)?;
         let named = |way| excuse.ways.contains(&way);
@@ -100,7 +101,7 @@ impl Excuses {
         excused.then_some(excuse.class)
     }
 
-    /// The cases that it names.
+    /// The cases in the file.
     pub fn ids(&self) -> impl Iterator<Item = &str> {
         self.cases.keys().map(String::as_str)
     }

@@ -2,11 +2,11 @@
 //!
 //! * [`case`](Case) is one case of `documents.jsonl`.
 //! * [`shell`](Shell) runs MongoDB's commands through docshard's SQL functions.
-//! * [`stage`](Stage) has the collections: unsharded, hashed, in ranges.
+//! * [`stage`](Stage) creates the collections: unsharded, hashed, in ranges.
 //! * [`spec`] is a test of MongoDB's CRUD specification, `crud_spec.jsonl`.
 //! * [`verdict`] says whether an answer is the expected one, by [`compare`].
-//! * [`excuses`](Excuses) reads which cases are not expected to pass, and why.
-//! * [`report`](Report) counts, by kind and by operator.
+//! * [`excuses`](Excuses) reads the cases that are expected to fail.
+//! * [`report`](Report) counts outcomes by kind and by operator.
 
 mod case;
 pub mod compare;
@@ -32,7 +32,7 @@ pub fn cases_file(name: &str) -> Option<PathBuf> {
     crate::data::shared(&format!("cases/{name}"))
 }
 
-/// A file of this package that says something about the cases.
+/// A file of this package with information about the cases.
 pub fn list_file(name: &str) -> PathBuf {
     project().join("tests/conformance").join(name)
 }

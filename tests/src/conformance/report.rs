@@ -1,4 +1,4 @@
-//! What came out, counted by kind and by operator.
+//! Counts the outcomes of cases by kind and by operator.
 
 use super::excuses::Class;
 use super::{Excuses, Way};
@@ -8,14 +8,14 @@ use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 
-/// What came out of one case, run one way.
+/// The outcome of one case, run in one way.
 #[derive(Clone, Debug)]
 pub enum Outcome {
     /// as expected
     Passed,
     /// not applicable, or excused
     Excused(Class),
-    /// something else
+    /// failed
     Failed(String),
 }
 
@@ -50,14 +50,14 @@ pub struct Report {
     operators: BTreeMap<String, Counts>,
     ways: BTreeMap<Way, Counts>,
     all: Counts,
-    /// what failed although nothing excuses it, and excuses that no longer hold
+    /// cases that failed without an excuse, and excuses that no longer hold
     pub complaints: Vec<String>,
-    /// known failures that no longer are: good news, and lines to delete
+    /// known failures that pass now, whose lines can be deleted
     pub notes: Vec<String>,
 }
 
 impl Report {
-    /// Takes the outcomes of a case into account, given what may be excused.
+    /// Counts the outcomes of a case, with its excuses.
     pub fn add_all(
         &mut self,
         (id, kind, operators): (&str, &str, &[String]),
@@ -65,7 +65,7 @@ impl Report {
         outcomes: impl IntoIterator<Item = (Way, Outcome)>,
     ) {
         let mut classes = Vec::new();
-        // Stale is an excuse for a way that was run, of which none was needed.
+        // An excuse is stale if all ways that it covers have passed.
         let mut needed = false;
         for (way, outcome) in outcomes {
             let outcome = match (excuses.of(id, way), outcome) {
@@ -105,7 +105,7 @@ impl Report {
         self.all.share()
     }
 
-    /// Prints the tables, leaves them in `target/conformance-NAME.txt` with all complaints, and fails on these.
+    /// Prints the tables, writes them with all complaints to `target/conformance-NAME.txt`, and fails if there are complaints.
     ///
     /// # Panics
     /// If there are complaints, or a smaller share than `aim` passed.
@@ -115,7 +115,7 @@ impl Report {
         let path = project().join(format!("target/conformance-{name}.txt"));
         let notes = self.notes.join("\n");
         let _ = fs::write(&path, format!("{table}\n{complaints}\n{notes}\n"));
-        // Not by eprintln!, which a test that passes does not show.
+        // Not by eprintln!, whose output cargo hides for a test that passes.
         let _ = writeln!(std::io::stderr(), "{table}");
         assert!(self.complaints.is_empty(), "{} complaints:\n{complaints}", self.complaints.len());
         assert!(self.share() >= aim, "only {:.2} % of the applicable cases pass", 100.0 * self.share());

@@ -1,6 +1,6 @@
-//! MongoDB's commands run through docshard's SQL functions, answered as the server would.
+//! Runs MongoDB's commands through docshard's SQL functions, and returns the answers of MongoDB's server.
 //!
-//! A command that the functions cannot say at all (a missing field, one that no driver sends) goes to
+//! A command that the functions cannot express (with a missing field, or one that no driver sends) goes to
 //! `docshard.run_command`.
 
 use postgres::Client;
@@ -8,16 +8,16 @@ use postgres::types::ToSql;
 use serde_json::{Map, Value, json};
 use std::collections::HashSet;
 
-/// How commands get to docshard.
+/// The way in which commands are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Door {
-    /// one SQL function an operation
+    /// by an SQL function for each operation
     Functions,
     /// `docshard.run_command`
     Command,
 }
 
-/// What a command answers.
+/// The answer of a command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// documents of a find
@@ -31,7 +31,7 @@ pub enum Answer {
 pub struct Failure {
     /// MongoDB's code; None for an error that has none
     pub code: Option<i64>,
-    /// what was said
+    /// the message
     pub message: String,
 }
 
@@ -52,7 +52,7 @@ impl Failure {
     }
 }
 
-/// A connection that takes commands.
+/// A connection that runs commands.
 pub struct Shell {
     client: Client,
     door: Door,
@@ -112,7 +112,7 @@ impl Shell {
         self.client.query_one(sql, &[&namespace, &texts]).map(|_| ()).map_err(|e| Failure::of(&e))
     }
 
-    /// Runs a command, on a collection of another name than the command says.
+    /// Runs a command on a collection of another name.
     pub fn run(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {
         if self.door == Door::Command {
             return self.run_command(namespace, command);
@@ -204,7 +204,7 @@ impl Shell {
     fn run_count(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {
         let filter = command.get("query").cloned().unwrap_or_else(|| json!({}));
         let mut options = rest(command, &["count", "query", "$db"]);
-        // The command takes no limit for 0.
+        // The command has no limit of 0.
         if options["limit"].as_i64() == Some(0) {
             options.as_object_mut().expect("an object").remove("limit");
         }
@@ -282,7 +282,7 @@ impl Shell {
 
     fn run_find_and_modify(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {
         let options = rest(command, &["findAndModify", "findandmodify", "$db"]);
-        // The function returns the document alone, and not what the command says about it.
+        // The function returns only the document, without the command's other fields.
         let value = self.call("find_and_modify", namespace, &[&options])?;
         Ok(Answer::Response(json!({"value": value, "ok": 1})))
     }
@@ -318,7 +318,7 @@ const UPDATE_OPERATION: &[&str] = &["q", "u", "multi", "upsert", "arrayFilters",
 const DELETE: &[&str] = &["delete", "deletes", "ordered", "let", "comment", "$db"];
 const DELETE_OPERATION: &[&str] = &["q", "limit", "collation", "hint"];
 
-/// What a function answers; `create_index` answers with a name.
+/// The answer of a function; `create_index` returns a name.
 fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
@@ -332,7 +332,7 @@ fn is_list_of_objects(value: Option<&Value>) -> bool {
     value.and_then(Value::as_array).is_some_and(|list| !list.is_empty() && list.iter().all(Value::is_object))
 }
 
-/// True if the list has operations that the functions can say: all required fields and none but the known ones.
+/// True if the functions can express all operations of the list: they have all required fields and no unknown ones.
 fn operations(command: &Map<String, Value>, list: &str, required: &[&str], known: &[&str]) -> bool {
     let fits = |operation: &Value| {
         let Some(operation) = operation.as_object() else { return false };
@@ -361,7 +361,7 @@ fn with_let(options: &mut Value, command: &Map<String, Value>) {
     }
 }
 
-/// Collects what the operations of a write command answer.
+/// Collects the answers of a write command's operations.
 struct Batch {
     ordered: bool,
     index: i64,
@@ -377,7 +377,7 @@ impl Batch {
         Batch { ordered, index: 0, n: 0, modified: 0, upserted: Vec::new(), errors: Vec::new() }
     }
 
-    /// Returns whether to go on.
+    /// True if the next operation is to be run.
     fn add(&mut self, result: Result<Value, Failure>) -> bool {
         let index = self.index;
         self.index += 1;

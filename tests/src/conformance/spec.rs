@@ -1,5 +1,5 @@
-//! Tests of MongoDB's CRUD specification, in its unified test format: documents, a driver's operations with their
-//! results, and what the collections hold in the end.
+//! Tests of MongoDB's CRUD specification in its unified test format: documents, a driver's operations with their results, and the
+//! final contents of the collections.
 
 use super::compare;
 use super::shell::{Failure, Shell};
@@ -28,10 +28,10 @@ pub fn load(path: &Path) -> Vec<Test> {
     text.lines().map(|line| Test::parse(serde_json::from_str(line).expect("a test is JSON"))).collect()
 }
 
-/// What a driver's operation returned.
+/// The result of a driver's operation.
 enum Returned {
     Result(Value),
-    /// an error, with what was done before it if that is told
+    /// an error, with the result of the operations before it if it is returned
     Error(Failure, Option<Value>),
 }
 
@@ -48,7 +48,7 @@ impl Test {
         Test { id: format!("{file}:{}", words.join("-")), operations, json }
     }
 
-    /// What it is about: its first operation.
+    /// Its first operation, which it tests.
     pub fn kind(&self) -> &str {
         self.operations.first().map_or("", String::as_str)
     }
@@ -115,7 +115,7 @@ fn perform(shell: &mut Shell, namespace: &str, operation: &Value) -> Result<Retu
         let others = arguments.iter().filter(|(name, _)| !positional.contains(&name.as_str()));
         // Batches are for cursors.
         let others = others.filter(|(name, _)| !matches!(name.as_str(), "batchSize" | "maxTimeMS"));
-        // Drivers have an enumeration of these; docshard has names.
+        // Drivers have an enumeration for this, docshard has names.
         let value = |name: &str, value: &Value| match value.as_str() {
             Some(returned) if name == "returnDocument" => json!(returned.to_lowercase()),
             _ => value.clone(),
@@ -185,7 +185,7 @@ fn insert_many(shell: &mut Shell, namespace: &str, documents: &Value, options: &
     let sql = "SELECT docshard.insert_many($1::text, $2::text[]::jsonb[], $3::text::json)::text";
     let documents: Vec<String> = documents.as_array().into_iter().flatten().map(Value::to_string).collect();
     let mut result = answer(shell.client().query_one(sql, &[&namespace, &documents, &options.to_string()]))?;
-    // A driver tells the result of a bulk write if something failed.
+    // A driver returns the result of a bulk write even if an operation failed.
     for count in ["deletedCount", "matchedCount", "modifiedCount", "upsertedCount"] {
         result[count] = json!(0);
     }
@@ -202,7 +202,7 @@ fn answer(row: Result<postgres::Row, postgres::Error>) -> Result<Value, Failure>
     Ok(serde_json::from_str(row.get(0)).expect("docshard answers JSON"))
 }
 
-/// Compares what an operation returned with what it should.
+/// Compares the result of an operation with the expected one.
 fn check(operation: &Value, returned: Returned) -> Result<(), Failure> {
     let expected_error = operation.get("expectError");
     let (expected, found) = match (expected_error, returned) {
@@ -226,7 +226,7 @@ fn check(operation: &Value, returned: Returned) -> Result<(), Failure> {
     match (expected, found) {
         (None, _) => Ok(()),
         (Some(expected), Some(found)) if matches(expected, Some(&found), true) => Ok(()),
-        // Documents come in no particular order unless one is asked for.
+        // Without a sort, documents have no particular order.
         (Some(Value::Array(wanted)), Some(Value::Array(found)))
             if operation["arguments"].get("sort").is_none() && compare::same_documents(wanted, &found, false) =>
         {

@@ -1,4 +1,4 @@
-//! The collections that cases run on, made once and emptied between cases.
+//! The collections of the cases, created once and emptied between cases.
 
 use super::case::Case;
 use super::shell::{Door, Failure, Shell};
@@ -6,7 +6,7 @@ use crate::cluster::Cluster;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 
-/// How a case's collection is laid out, and how its commands get there.
+/// The layout of a case's collection, and the way in which its commands are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Way {
     /// unsharded, on `local`
@@ -17,7 +17,7 @@ pub enum Way {
     Range,
     /// unsharded, through `run_command`
     Command,
-    /// unsharded, on `local`, with indexes on what a case asks for
+    /// unsharded, on `local`, with indexes for the case's command
     Indexed,
 }
 
@@ -25,7 +25,7 @@ impl Way {
     /// All of them.
     pub const ALL: [Way; 5] = [Way::Local, Way::Hashed, Way::Range, Way::Command, Way::Indexed];
 
-    /// As reports and excuses call it.
+    /// Its name in reports and excuses.
     pub fn name(self) -> &'static str {
         match self {
             Way::Local => "local",
@@ -47,13 +47,13 @@ impl Way {
     }
 }
 
-/// Where the chunks of a range-sharded collection end, in the order of keys: among the numbers, strings and ObjectIds
-/// that the cases use. Few, as each chunk is moved.
+/// The ends of the chunks of a range-sharded collection, in the order of keys: among the numbers, strings and ObjectIds of the cases.
+/// There are few, since each chunk is moved.
 fn split_points() -> Vec<Value> {
     vec![json!(2), json!(4), json!(8), json!("2"), json!("c"), json!({"$oid": "000000000000000000000000"})]
 }
 
-/// Indexes on what a case's command asks for: one on each field, or on everything.
+/// Indexes for a case's command: one on each field, or on all fields.
 fn asked_for(case: &Case) -> Vec<Value> {
     let command = &case.command;
     let inner = |list: &str| command.get(list).and_then(|list| list.get(0)).and_then(|one| one.get("q"));
@@ -67,12 +67,12 @@ fn asked_for(case: &Case) -> Vec<Value> {
     fields.into_iter().map(|field| json!({"key": {field: 1}})).collect()
 }
 
-/// A connection and its collections of one way.
+/// A connection and its collections with one layout.
 pub struct Stage {
     way: Way,
-    /// takes the commands
+    /// runs the commands
     pub shell: Shell,
-    /// collections by shard key and indexes, with the documents that they have now if that is known
+    /// collections by shard key and indexes, with their documents if these are known
     collections: HashMap<String, (String, Option<Vec<Value>>)>,
     count: usize,
 }
@@ -83,7 +83,7 @@ impl Stage {
         let door = if way == Way::Command { Door::Command } else { Door::Functions };
         let mut client = cluster.router.client();
         if way == Way::Indexed {
-            // Small tables would be read without.
+            // Otherwise small tables would be scanned without an index.
             client.batch_execute("SET enable_seqscan = off").expect("a setting of the session");
         }
         let shell = Shell::new(client, door);
@@ -115,12 +115,12 @@ impl Stage {
             if documents.is_none_or(|documents| !documents.is_empty()) {
                 self.shell.call("delete_many", &namespace, &[&json!({})])?;
             }
-            // In case it fails.
+            // It may fail.
             self.forget(&name);
             self.shell.insert_storable(&namespace, &case.documents)?;
             self.collections.insert(name.clone(), (namespace.clone(), Some(case.documents.clone())));
         }
-        // Whoever writes makes the content unknown.
+        // After a write the contents are unknown.
         let reads = |command: &serde_json::Map<String, Value>| {
             command.keys().next().is_some_and(|name| matches!(name.as_str(), "find" | "count" | "distinct"))
         };
@@ -130,7 +130,7 @@ impl Stage {
         Ok(namespace)
     }
 
-    /// A collection known by a name, with these documents and no others, sharded by `_id` where this way shards.
+    /// A collection with a given name and exactly these documents, sharded by `_id` if the layout is sharded.
     ///
     /// # Errors
     /// If the documents cannot be inserted, or the collection not be laid out so.
@@ -155,7 +155,7 @@ impl Stage {
         }
     }
 
-    /// What a collection is sharded by, given what the case wants. Null: it is not.
+    /// The shard key of a collection, given the case's own. Null: unsharded.
     fn shard_key(&self, wanted: Option<&Value>) -> Value {
         let id = json!({"_id": "hashed"});
         let wanted = wanted.unwrap_or(&id);
@@ -170,7 +170,7 @@ impl Stage {
         }
     }
 
-    /// A new, empty namespace of this way that nothing else uses.
+    /// A new, unused namespace of this layout.
     pub fn fresh(&mut self) -> String {
         self.count += 1;
         format!("conformance_{}.c{}", self.way.name(), self.count)
@@ -205,7 +205,7 @@ impl Stage {
         Ok(namespace)
     }
 
-    /// Splits it, and puts neighbouring chunks on different shards.
+    /// Splits a collection, and moves neighbouring chunks to different shards.
     fn spread(&mut self, namespace: &str, key: &Value) -> Result<(), Failure> {
         let Some(first) = key.as_object().and_then(|fields| fields.keys().next()) else { return Ok(()) };
         let bound = |point: &Value| -> Value {
@@ -228,7 +228,7 @@ impl Stage {
 }
 
 impl Shell {
-    /// Inserts what there is, without the documents that docshard declares it does not take: names that start with `$`.
+    /// Inserts documents, except those with names that start with `$`, which docshard refuses as documented.
     fn insert_storable(&mut self, namespace: &str, documents: &[Value]) -> Result<(), Failure> {
         const DOLLAR_PREFIXED_FIELD_NAME: i64 = 52;
         if documents.is_empty() {

@@ -1,4 +1,4 @@
-//! No file uses another that uses it in turn, directly or by way of others.
+//! There are no import cycles between files.
 
 use super::imports::Imports;
 use super::source::Source;

@@ -1,7 +1,7 @@
-//! Which file uses which: every path in the code that leads to a module of the same crate.
+//! The imports of each file: every path in the code that leads to a module of the same crate.
 //!
-//! A path belongs to the file in which its longest prefix that is a module stands. `use` declarations with braces, globs and
-//! other names, paths inside code, `super`, `self` and modules inside a file are understood. What a macro makes is not.
+//! A path belongs to the file of its longest prefix that is a module. `use` declarations with braces, globs and renames, paths
+//! inside code, `super`, `self` and modules inside a file are supported; the output of macros is not.
 
 use super::source::{Source, block, is_word};
 use std::collections::{BTreeMap, HashMap};

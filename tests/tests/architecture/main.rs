@@ -1,13 +1,13 @@
-//! The layers of the source: which module may use which, and where `unsafe` may stand.
+//! The layers of the source: the allowed imports of each module, and the modules that may use `unsafe`.
 //!
-//! The compiler keeps the extension out of `core`, as `core` doesn't depend on pgrx; this test reads the sources for the
-//! rest. Violations are reported by file and line, all of them at once.
+//! The compiler keeps `core` independent of the extension, since `core` does not depend on pgrx; this test reads the sources for
+//! the rest. It reports all violations at once, by file and line.
 //!
 //! * [`source`] reads sources.
-//! * [`imports`] says which file uses which.
-//! * [`cycles`]: no file uses another that uses it in turn.
-//! * [`sql_text`]: no call goes up through SQL text.
-//! * [`vocabulary`]: no names of operators are listed beside their tables.
+//! * [`imports`] finds the imports of each file.
+//! * [`cycles`]: there are no import cycles.
+//! * [`sql_text`]: no SQL text calls a higher layer.
+//! * [`vocabulary`]: operators' names are listed only in their tables.
 
 mod cycles;
 mod imports;

@@ -1,4 +1,4 @@
-//! Reads Rust sources as far as the rules of the architecture need it: code without comments and strings, its words, and its
+//! Reads Rust sources as far as the rules of the architecture require: code without comments and strings, its words, and its
 //! string literals.
 
 use std::fmt::Write;

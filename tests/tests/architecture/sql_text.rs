@@ -1,7 +1,7 @@
-//! No call goes up through SQL text: below the face, no statement names a function or a view of schema `docshard`, which the
-//! face defines; below the store, none names a relation of `docshard_catalog`.
+//! No SQL text calls a higher layer: below the SQL functions, no statement names a function or a view of schema `docshard`, which
+//! they define; below the store, none names a relation of `docshard_catalog`.
 //!
-//! `known_sql_calls.txt` lists those that stand today. The list may only shrink.
+//! `known_sql_calls.txt` lists the existing exceptions. The list may only shrink.
 
 use super::LAYERS;
 use super::source::{Source, StringLiteral, Violations, is_word};

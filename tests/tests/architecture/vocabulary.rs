@@ -1,5 +1,5 @@
-//! The names of operators, stages and accumulators stand in the tables of the language alone: nothing lists them a second time,
-//! and docs/query-language.md has exactly those of the tables.
+//! The names of operators, stages and accumulators are listed only in the tables of the language; docs/query-language.md has exactly
+//! those names.
 
 use super::source::{Source, Violations, project};
 use docshard_core::query::vocabulary;

@@ -1,4 +1,4 @@
-//! The builder of an index dies, or fails, at every step.
+//! The builder of an index crashes or fails at every step.
 
 use docshard_tests::moving::{Moving, NS};
 use docshard_tests::{Fault, wait_until};

@@ -1,4 +1,4 @@
-//! A move whose coordinator, sessions or servers die or stall.
+//! Moves with a coordinator, sessions or servers that crash or hang.
 
 use crate::{AFTER_THE_DECISION, BEFORE_THE_DECISION, with_old_map};
 use docshard_tests::moving::{Moving, NS, PATIENCE, count, delete, increment, nodes};
@@ -71,7 +71,7 @@ fn i11_a_coordinator_that_was_taken_for_dead_comes_back() {
 fn i11_what_arrives_after_the_abort_is_taken_back() {
     let moving = Moving::start(200);
     let router = &moving.cluster.router;
-    // Its sessions have no name yet, so recovery finds none to end: it goes on until it looks at its own row.
+    // Its sessions have no name yet, so recovery finds none to end: the coordinator continues until it reads its own row.
     router.arm("move.registering", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.registering");
@@ -136,7 +136,7 @@ fn i12_a_node_crashes_between_decision_and_map_with_everybody_looking() {
             moving.cluster.router.await_fault(point);
             moving.cluster.node(victim).crash();
             moving.cluster.router.release("dispatch.sending");
-            // New maps, and helpers; what they are told may be an error, but never a wrong number.
+            // New maps, and helpers; they may get errors, but never a wrong number.
             let stop = Arc::new(AtomicBool::new(false));
             let others: Vec<_> = (0..4)
                 .map(|role| {

@@ -1,4 +1,4 @@
-//! A move that meets other changes of its collection.
+//! Moves that meet other changes of their collection.
 
 use crate::BEFORE_THE_DECISION;
 use docshard_tests::moving::{Moving, NS, PATIENCE, increment, insert};
@@ -40,7 +40,7 @@ fn i15_changes_of_the_collection_wait_while_a_chunk_moves() {
         mover.join().unwrap().expect("a move");
         moving.check();
     }
-    // The map is the new one: what is left is cleaning.
+    // The map has changed: only the clean-up remains.
     router.arm("move.flipped", Fault::Pause);
     let mover = moving.start_move(&moving.other());
     router.await_fault("move.flipped");
@@ -52,7 +52,7 @@ fn i15_changes_of_the_collection_wait_while_a_chunk_moves() {
     router.release("move.flipped");
     mover.join().unwrap().expect("a move");
     moving.check();
-    // And a drop with what is left of a move.
+    // A drop together with leftovers of a move.
     router.arm("move.flipped", Fault::Pause);
     let mover = moving.start_move(&moving.other());
     router.await_fault("move.flipped");
@@ -74,7 +74,7 @@ fn a_drop_of_the_extension_is_refused_at_once_while_a_chunk_moves() {
     client.batch_execute("SET statement_timeout = '20s'").unwrap();
     let error = client.batch_execute("DROP EXTENSION docshard CASCADE").expect_err("a cluster needs it");
     assert_eq!(error.code().map(|code| code.code()), Some("2BP01"), "{error:?}");
-    // Who may not drop it learns nothing of the cluster.
+    // A role that may not drop it learns nothing about the cluster.
     moving.run("CREATE ROLE nobody_special");
     client.batch_execute("SET ROLE nobody_special").unwrap();
     let error = client.batch_execute("DROP EXTENSION docshard").expect_err("somebody else's");
@@ -120,7 +120,7 @@ fn i15_innocent_writers_go_on_at_every_step_while_one_stays_in_the_way() {
         }
     }
 
-    // One that wrote to the range and stays keeps the move from its hand-over, and nobody else from writing.
+    // An open transaction that wrote to the range delays the hand-over, but no other writers.
     moving.run("INSERT INTO docshard_catalog.settings VALUES ('move_wait_ms', '60000')");
     for point in ["move.writers_gone", "move.cloned"] {
         router.arm(point, Fault::Pause);

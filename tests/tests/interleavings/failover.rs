@@ -1,4 +1,4 @@
-//! A move whose nodes fail over to a standby, and nodes that are restored from an old backup.
+//! Moves with nodes that fail over to a standby, and nodes that are restored from an old backup.
 
 use docshard_tests::moving::{Moving, NS, PATIENCE, count, increment, insert};
 use docshard_tests::{Fault, wait_until};

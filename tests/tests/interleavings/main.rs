@@ -1,6 +1,5 @@
-//! Every interleaving of a move with others that has a name, one order of events a test: each process is held at a named
-//! point of the source until the others have got where they must be. The numbers are those of the list in
-//! `docs/architecture/tests.md`.
+//! The known interleavings of a move with other processes, one order of events per test: each process is held at a named point of
+//! the source until the others have reached theirs. The numbers are those of the list in `docs/architecture/tests.md`.
 
 mod building;
 mod crashes;

@@ -1,5 +1,4 @@
-//! A write to one document that does not give the shard key, held between its two phases: it has found a candidate, and has not
-//! written.
+//! A write to one document without the shard key, held between its two phases: it has found a candidate, and has not written yet.
 
 use docshard_tests::moving::{Moving, NS, Pending};
 use docshard_tests::{Cluster, Fault};

@@ -1,4 +1,4 @@
-//! What a move makes on the recipient while it runs.
+//! The staging objects of a move on the recipient.
 
 use docshard_tests::Fault;
 use docshard_tests::moving::Moving;

@@ -1,5 +1,5 @@
-//! What each mechanism is good for: with it switched off, an invariant is seen to break, in the very order of events in
-//! which it holds otherwise.
+//! The necessity of each mechanism: with it switched off, an invariant is violated in the same order of events in which it holds
+//! otherwise.
 
 use crate::with_old_map;
 use docshard_tests::moving::{Moving, NS, PATIENCE, increment, insert};
@@ -138,7 +138,7 @@ fn without_waiting_for_earlier_writers_an_update_is_lost() {
     let moving = Moving::start(200);
     let router = &moving.cluster.router;
     router.switch_off("wait_for_writers");
-    // Which would tell that a document changed and nobody knew.
+    // The count would reveal an unnoticed change of a document.
     router.switch_off("count");
     let mut early = router.client();
     early.batch_execute(&format!("BEGIN; {}", increment(1))).unwrap();

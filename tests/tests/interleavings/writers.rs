@@ -1,4 +1,4 @@
-//! A move against writers and readers.
+//! Moves under writers and readers.
 
 use crate::{point_read, upsert, with_old_map};
 use docshard_tests::moving::{Moving, NS, count, delete, increment, insert, sqlstate};
@@ -100,8 +100,8 @@ fn i04_a_map_from_before_a_split_or_merge_meets_the_hand_over() {
             format!("SELECT docshard.split_at('{NS}', '{{\"k\": 50}}')"),
         ),
     ] {
-        // Who writes into the moving part waits and then finds it at the recipient; who writes beside it does not wait
-        // in the first case, and is in the moving chunk in the second.
+        // A writer to the moving part waits, and then finds it at the recipient. A writer to another part does not wait in the first
+        // case, and writes to the moving chunk in the second.
         for k in [10, 90] {
             let writer = with_old_map(&moving, || moving.spawn(increment(k)));
             moving.run(&change);
@@ -216,7 +216,7 @@ fn i07_a_broadcast_update_checked_early_and_executed_late() {
     router.release("move.frozen");
     writer.join().unwrap().expect("nothing was written before all had checked");
     mover.join().unwrap().expect("a move");
-    // Both have checked, and nobody has written: the hand-over must wait.
+    // Both have checked, and none has written: the hand-over must wait.
     router.arm("move.cloned", Fault::Pause);
     let mover = moving.start_move("shard0");
     router.await_fault("move.cloned");
@@ -378,7 +378,7 @@ fn unique_values_change_places_between_two_parts_of_a_clone() {
     moving.check_clean();
 }
 
-/// The part of a hand-over that is on the donor, by hand: its end is not told before its session says so, or a while is over.
+/// The donor's part of a hand-over, run manually: its end is not reported before its session confirms it, or a timeout ends.
 #[test]
 fn an_excluded_writer_stands_by_for_the_end_of_the_hand_over() {
     let moving = Moving::start(200);

@@ -28,7 +28,7 @@ struct Round<'a> {
     moves: Vec<Move>,
 }
 
-/// Plans moves of which no two share a shard.
+/// Plans moves; no two of them share a shard.
 pub(super) fn moves(cluster: &Cluster) -> Vec<Move> {
     let shards = Shards::of(cluster);
     let busy = cluster.shards.iter().map(|shard| shard.unavailable).collect();

@@ -142,7 +142,7 @@ pub struct Move {
 pub struct Plan {
     /// chunks to be split, before any move
     pub splits: Vec<Split>,
-    /// moves of which no two share a shard
+    /// moves; no two of them share a shard
     pub moves: Vec<Move>,
     /// chunks to be merged, if there is nothing to split or move
     pub merges: Vec<Merge>,

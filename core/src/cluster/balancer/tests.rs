@@ -1,4 +1,4 @@
-//! Properties of the policy, on made clusters that are driven until nothing is left to do.
+//! Properties of the policy, on generated clusters whose plans are executed until there is none.
 
 use super::state::*;
 use super::*;
@@ -38,7 +38,7 @@ fn weights(cluster: &Cluster, collection: usize) -> BTreeMap<ShardId, u64> {
     weights
 }
 
-/// How much more than its target each shard has of a class.
+/// The excess of each shard over its target of a class.
 fn excess(cluster: &Cluster, collection: usize, zone: Option<ZoneId>) -> BTreeMap<ShardId, i128> {
     let classes = targets::classes(&targets::Shards::of(cluster), collection);
     let class = classes.iter().find(|class| class.zone == zone).expect("a class");
@@ -61,7 +61,7 @@ fn used(cluster: &Cluster, shard: ShardId) -> u64 {
     chunks.filter(|chunk| chunk.shard == shard).map(|chunk| chunk.bytes).sum()
 }
 
-/// What a convergence took.
+/// The effort of a convergence.
 #[derive(Debug, Default)]
 struct Report {
     rounds: usize,
@@ -70,7 +70,7 @@ struct Report {
     moved_bytes: u64,
 }
 
-/// Carries plans out until there is none, and checks each step; `pin` as the worker does.
+/// Executes plans until there is none, and checks each step; with `pin`, moved chunks are pinned as by the worker.
 fn converge(cluster: &mut Cluster, pin: bool) -> Report {
     let mut report = Report::default();
     let mut moved = HashSet::new();
@@ -82,7 +82,7 @@ fn converge(cluster: &mut Cluster, pin: bool) -> Report {
         report.rounds += 1;
         assert!(report.rounds < 100_000, "does not converge");
         assert!(plan.splits.is_empty() || plan.moves.is_empty());
-        // From behind, so that positions stay good.
+        // From the last to the first, so that positions stay valid.
         for split in plan.splits.iter().rev() {
             let chunks = &mut cluster.collections[split.collection].chunks;
             let whole = chunks[split.chunk].clone();
@@ -122,11 +122,11 @@ fn converge(cluster: &mut Cluster, pin: bool) -> Report {
             };
             chunks.splice(merge.chunks.clone(), [whole]);
             report.merges += merged.len();
-            // Chunks are told apart by position.
+            // Chunks are identified by position.
             moved.clear();
         }
         let mut taking_part = HashSet::new();
-        // As it was when it was planned: another move of this round may take room that targets depend on.
+        // Another move of this round may take room that targets depend on, so they are computed as at the time of planning.
         let planned = cluster.clone();
         for step in &plan.moves {
             assert!(taking_part.insert(step.from) && taking_part.insert(step.to), "one move a shard");
@@ -187,7 +187,7 @@ fn a_tiny_collection_stays_whole() {
 }
 
 #[test]
-fn large_collections_bear_three_chunks_of_difference() {
+fn large_collections_tolerate_three_chunks_of_difference() {
     let chunks: Vec<_> = (0..200).map(|i| chunk(if i < 101 { 1 } else { 2 }, 100 * MB)).collect();
     assert!(plan(&cluster(2, chunks)).is_empty());
     let chunks: Vec<_> = (0..200).map(|i| chunk(if i < 104 { 1 } else { 2 }, 100 * MB)).collect();
@@ -209,9 +209,9 @@ fn draining_comes_first_and_takes_jumbo_and_unbalanced_ones_too() {
 fn empty_neighbours_leave_a_draining_shard_together() {
     let mut cluster = cluster(3, (0..10_000).map(|_| chunk(1, 0)).collect());
     cluster.shards[0].draining = true;
-    // So that what has become tiny is not merged.
+    // This prevents merges of tiny chunks.
     cluster.collections[0].balance = false;
-    // One in between that is not, and one that must stay.
+    // One chunk in between is not empty, and one must stay.
     cluster.collections[0].chunks[500].bytes = 8 * MB;
     cluster.collections[0].chunks[7000].resting = true;
     let report = converge(&mut cluster, true);
@@ -252,7 +252,7 @@ fn unavailable_shards_rest() {
 }
 
 #[test]
-fn what_a_shard_that_is_down_cannot_split_keeps_nobody_else_from_moving() {
+fn pending_splits_of_a_shard_that_is_down_do_not_block_other_moves() {
     let mut chunks: Vec<_> = (0..6).map(|_| chunk(1, 100 * MB)).collect();
     chunks.push(chunk(3, 900 * MB));
     chunks.push(Chunk { straddles: true, ..chunk(3, 100 * MB) });
@@ -266,7 +266,7 @@ fn what_a_shard_that_is_down_cannot_split_keeps_nobody_else_from_moving() {
 }
 
 #[test]
-fn what_a_shard_that_is_down_holds_counts() {
+fn chunks_of_a_shard_that_is_down_count() {
     // 6 + 0 + 12 chunks of a size: a third is 6.
     let chunks = (0..18).map(|i| chunk(if i < 6 { 1 } else { 3 }, MB)).collect();
     let mut cluster = cluster(3, chunks);
@@ -275,7 +275,7 @@ fn what_a_shard_that_is_down_holds_counts() {
     for chunk in cluster.collections[0].chunks.iter_mut().filter(|chunk| chunk.shard == 3) {
         (chunk.bytes, chunk.documents) = (0, 0);
     }
-    assert_ne!(plan(&cluster).moves, [], "if nobody remembered");
+    assert_ne!(plan(&cluster).moves, [], "if its chunks were forgotten");
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn violated_zones_come_first_and_take_jumbo_ones_too() {
 }
 
 #[test]
-fn what_lies_in_no_zone_gives_way_to_what_does() {
+fn chunks_outside_zones_make_room_for_chunks_in_zones() {
     // Zone 1 fills shard 1 with 4 of 12 chunks: the rest is for the others.
     let mut chunks: Vec<_> = (0..12).map(|i| chunk(i % 3 + 1, 60 * MB)).collect();
     chunks[..4].iter_mut().for_each(|chunk| chunk.zone = Some(1));
@@ -361,7 +361,7 @@ fn chunks_that_straddle_zones_are_cut_there_also_jumbo_ones() {
 }
 
 #[test]
-fn a_shard_with_more_than_it_may_have_gets_not_even_an_empty_chunk() {
+fn a_shard_above_its_limit_gets_not_even_an_empty_chunk() {
     let mut cluster = cluster(2, vec![chunk(1, 0), chunk(2, 2 * MB)]);
     cluster.shards[0].draining = true;
     cluster.shards[1].max_bytes = Some(2 * MB);
@@ -405,7 +405,7 @@ fn tiny_neighbours_are_merged_within_shards_and_zones() {
 
 #[test]
 fn initial_chunks_are_not_merged() {
-    // As an empty hashed collection starts, with its first documents, and loaded by a quarter.
+    // An empty hashed collection, with its first documents, and loaded by a quarter.
     for bytes in [0, 10_000, 32 * MB] {
         let chunks = (0..400).map(|i| chunk(i / 200 + 1, bytes)).collect();
         assert!(merge::merges(&cluster(2, chunks)).is_empty());
@@ -505,7 +505,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_even_stays(cluster in any_cluster()) {
+    fn an_even_cluster_stays(cluster in any_cluster()) {
         let mut cluster = cluster;
         converge(&mut cluster, false);
         let before = cluster.clone();

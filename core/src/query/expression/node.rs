@@ -112,7 +112,7 @@ impl<'s> Scope<'s> {
         self.with_all(vec![value], inside)
     }
 
-    /// Calls back in a scope with several more variables, the last of which is the innermost.
+    /// Calls back in a scope with several more variables; the last is the innermost.
     pub(super) fn with_all<R>(&self, values: Vec<Operand<'_>>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
         let frame = Frame { values, outer: self.frame };
         inside(&Scope { root: self.root, collator: self.collator, frame: Some(&frame) })

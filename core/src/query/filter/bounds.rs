@@ -48,7 +48,7 @@ impl Node {
         }
     }
 
-    /// Encodings of which every matching document has at least one, where arrays may be on the path. Different elements may satisfy
+    /// Encodings such that every matching document has at least one of them, where arrays may be on the path. Different elements may satisfy
     /// different conditions, so ranges are not intersected: the narrowest is used.
     pub fn ranges_of_one(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
         self.narrowed_to_one(path, stored).unwrap_or_else(KeyRanges::all)
@@ -184,7 +184,7 @@ impl Test {
         }
     }
 
-    /// Encodings of which every array that passes has one among its elements, and of every other value that passes.
+    /// Encodings such that every array that passes has one of them among its elements; and those of other values that pass.
     fn ranges_of_one(&self, stored: Stored<'_>) -> KeyRanges {
         match self {
             Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Element),

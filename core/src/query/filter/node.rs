@@ -58,7 +58,7 @@ pub(super) enum Test {
     Bits(Bits),
     /// a string that the pattern is found in, or a regular expression equal to it
     Regex(Pattern),
-    /// an array of so many elements
+    /// an array of this length
     Size(usize),
     /// an array with a document in it, or another array taken as one, that matches
     ElementDocument(Box<Node>),

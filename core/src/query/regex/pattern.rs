@@ -576,7 +576,7 @@ mod tests {
             if source.contains(r"\1") {
                 assert_eq!(pattern.search(&text).unwrap_err().kind, Kind::Location(51156));
                 assert_eq!(watched(|| pattern.is_found_in(&text)).unwrap_err().kind, Kind::Location(51156));
-                assert!(watched(|| pattern.is_found_in("aa")).is_ok(), "an error is told once");
+                assert!(watched(|| pattern.is_found_in("aa")).is_ok(), "an error is reported once");
             }
         }
     }

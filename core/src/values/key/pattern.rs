@@ -57,7 +57,7 @@ impl KeyPattern {
                 if other == path || is_below(other, path) || is_below(path, other) {
                     bail!(
                         Kind::BadValue,
-                        "The shard key pattern has both '{other}' and '{path}', of which one contains the other"
+                        "The shard key pattern has both '{other}' and '{path}', and one contains the other"
                     );
                 }
                 if kind == FieldKind::Hashed && *other_kind == FieldKind::Hashed {
