@@ -7,7 +7,7 @@ use crate::query::fields::Fields;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::value::Value;
-use crate::values::key::encode::encode_value_under;
+use crate::values::key::encode::encoded_under;
 use crate::values::order::Strings;
 use std::collections::HashSet;
 
@@ -70,8 +70,7 @@ pub(crate) struct Set {
 impl Set {
     /// Adds a value unless it is there.
     fn put(&mut self, value: Value, strings: Option<&Collator>) -> Result<()> {
-        let mut key = Vec::new();
-        encode_value_under(&value, strings, &mut key);
+        let key = encoded_under(&value, strings);
         let length = key.len();
         if self.keys.insert(key) {
             self.list.bytes += size_of::<Vec<u8>>() + length;

@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::value::Value;
-use crate::values::key::encode::{encode_value, encode_value_under};
+use crate::values::key::encode::encoded_under;
 use crate::values::order::Strings;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
@@ -163,12 +163,7 @@ impl Ranked {
 
     /// The bytes by which a value is ranked, before they are inverted.
     fn encoded(&self, value: &Value, strings: Option<&Collator>) -> Vec<u8> {
-        let mut key = Vec::new();
-        match strings {
-            None => encode_value(value, &mut key),
-            Some(collator) => encode_value_under(value, collator, &mut key),
-        }
-        key
+        encoded_under(value, strings)
     }
 
     /// Puts a value whose key is not inverted yet.

@@ -12,7 +12,7 @@ use crate::query::sort::EMPTY_ARRAY;
 use crate::values::collation::Collator;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
-use crate::values::key::encode::{encode_value_under, prefix_successor};
+use crate::values::key::encode::{encoded_under, prefix_successor};
 use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::order::Class;
 
@@ -250,14 +250,14 @@ impl Range {
         if everything || self.class == Some(Class::Array) {
             return KeyRanges::all();
         }
-        let bound = encoded(&self.bound, stored);
+        let bound = encoded_under(&self.bound, stored);
         let edge =
             if self.side.is_inclusive() == self.side.is_upper() { prefix_successor(&bound) } else { Some(bound) };
         let range = if self.side.is_upper() {
             let lo = match self.class {
                 None => Some(Vec::new()),
                 // NaN stands below every number, and no range holds it.
-                Some(Class::Number) => prefix_successor(&encoded(&Value::Number(Number::Double(f64::NAN)), None)),
+                Some(Class::Number) => prefix_successor(&encoded_under(&Value::Number(Number::Double(f64::NAN)), None)),
                 Some(class) => Some(vec![class as u8]),
             };
             lo.map(|lo| KeyRange { lo, hi: edge })
@@ -271,7 +271,7 @@ impl Range {
 
 /// The strings that start with a prefix.
 fn starting_with(prefix: &str) -> KeyRanges {
-    let mut lo = encoded(&Value::String(prefix.to_owned()), None);
+    let mut lo = encoded_under(&Value::String(prefix.to_owned()), None);
     // Without its end mark, a string's encoding is a prefix of every longer string's.
     lo.pop();
     let hi = prefix_successor(&lo);
@@ -286,7 +286,7 @@ fn whole(class: Class) -> KeyRanges {
 /// The encodings of one element of an array that equals `value`, or contains it: its first element, or `value` itself.
 fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
     let first = match value {
-        Value::Array(items) => items.first().map_or_else(|| vec![EMPTY_ARRAY], |first| encoded(first, stored)),
+        Value::Array(items) => items.first().map_or_else(|| vec![EMPTY_ARRAY], |first| encoded_under(first, stored)),
         _ => Vec::new(),
     };
     point(value, stored).union(&KeyRanges::new(vec![KeyRange::point(&first)]))
@@ -303,15 +303,6 @@ fn width(ranges: &KeyRanges) -> (u8, usize) {
     }
 }
 
-/// An initial capacity that suffices for most encodings, in bytes.
-const USUAL_LENGTH: usize = 32;
-
-fn encoded(value: &Value, stored: Stored<'_>) -> Vec<u8> {
-    let mut key = Vec::with_capacity(USUAL_LENGTH);
-    encode_value_under(value, stored, &mut key);
-    key
-}
-
 fn point(value: &Value, stored: Stored<'_>) -> KeyRanges {
-    KeyRanges::point(encoded(value, stored))
+    KeyRanges::point(encoded_under(value, stored))
 }

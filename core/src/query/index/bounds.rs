@@ -12,7 +12,7 @@ use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
-use crate::values::key::encode::encode_value_under;
+use crate::values::key::encode::encoded_under;
 use serde_json::Value as Json;
 
 /// One end of a range: a value for each field.
@@ -58,11 +58,7 @@ impl Bounds {
                  wildcard index.",
             ));
         }
-        let encoded = |(_, value): &(String, Value)| {
-            let mut key = Vec::new();
-            encode_value_under(value, keys.collation.as_deref(), &mut key);
-            key
-        };
+        let encoded = |(_, value): &(String, Value)| encoded_under(value, keys.collation.as_deref());
         let encoded = |corner: &Corner| corner.iter().map(encoded).collect();
         let span = Span { min: self.min.as_ref().map(encoded), max: self.max.as_ref().map(encoded) };
         let (lo, hi) = span.ends(keys);

@@ -14,7 +14,7 @@ use crate::error::{Error, Kind, Result, error};
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
-use crate::values::key::encode::encode_value;
+use crate::values::key::encode::encoded_under;
 use crate::values::path;
 
 /// The progress of a column along its path.
@@ -28,9 +28,7 @@ enum Column<'a> {
 
 impl<'a> Column<'a> {
     fn null() -> Self {
-        let mut key = Vec::new();
-        encode_value(&Value::Null, &mut key);
-        Column::Value(key)
+        Column::Value(encoded_under(&Value::Null, None))
     }
 
     /// Follows the path through embedded documents.

@@ -18,7 +18,7 @@ use crate::query::filter::Part;
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
-use crate::values::key::encode::{encode_value, hash_encoded, prefix_successor};
+use crate::values::key::encode::{encoded_under, hash_encoded, prefix_successor};
 use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::order::Class;
 use crate::values::path;
@@ -247,15 +247,9 @@ fn prefix(path: &str, passage: Passage) -> Vec<u8> {
 /// True if all values in the ranges have entries: the ranges contain neither missing values nor documents with fields.
 fn has_entries(ranges: &KeyRanges) -> bool {
     let object = [Class::Object as u8];
-    let null = encoded(&Value::Null);
-    let none = encoded(&Value::Object(Vec::new()));
+    let null = encoded_under(&Value::Null, None);
+    let none = encoded_under(&Value::Object(Vec::new()), None);
     let objects = KeyRanges::new(vec![KeyRange { lo: object.to_vec(), hi: prefix_successor(&object) }]);
     let among = ranges.intersect(&objects);
     !ranges.contains(&null) && (among.is_none() || among == KeyRanges::new(vec![KeyRange::point(&none)]))
-}
-
-fn encoded(value: &Value) -> Vec<u8> {
-    let mut key = Vec::new();
-    encode_value(value, &mut key);
-    key
 }

@@ -17,7 +17,7 @@ use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawObject};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
-use crate::values::key::encode::{encode_value, encode_value_under};
+use crate::values::key::encode::encoded_under;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -78,12 +78,7 @@ impl BucketAuto {
     }
 
     fn key_of(&self, value: &Value) -> Vec<u8> {
-        let mut key = Vec::new();
-        match &self.collator {
-            None => encode_value(value, &mut key),
-            Some(collator) => encode_value_under(value, collator, &mut key),
-        }
-        key
+        encoded_under(value, self.collator.as_deref())
     }
 
     fn compare(&self, one: &Value, other: &Value) -> Ordering {

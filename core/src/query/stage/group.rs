@@ -19,7 +19,7 @@ use crate::values::collation::Collator;
 use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
-use crate::values::key::encode::{encode_value, encode_value_under};
+use crate::values::key::encode::encoded_under;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -105,12 +105,7 @@ impl Group {
     }
 
     fn key_of(&self, id: &Value) -> Vec<u8> {
-        let mut key = Vec::new();
-        match &self.collator {
-            None => encode_value(id, &mut key),
-            Some(collator) => encode_value_under(id, collator, &mut key),
-        }
-        key
+        encoded_under(id, self.collator.as_deref())
     }
 
     fn add(&self, document: RawObject<'_>, member: &mut Member) -> Result<()> {
