@@ -117,7 +117,7 @@ pub(crate) fn room_for(bytes: usize) {
     }
 }
 
-/// What the process holds, in bytes.
+/// The memory of the process, in bytes.
 #[inline]
 pub(crate) fn held() -> usize {
     HELD.load(Relaxed)

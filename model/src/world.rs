@@ -42,7 +42,7 @@ pub enum Side {
     Recipient,
 }
 
-/// What a shard holds.
+/// The state of a shard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Shard {
     /// committed documents of the chunk

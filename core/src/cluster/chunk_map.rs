@@ -68,7 +68,7 @@ impl ChunkMap {
         // The first chunk that is neither kept nor replaced yet.
         let mut next = 0;
         for chunk in changed {
-            // Where only a part of a chunk is replaced here, another change has to have the rest: else there is a gap.
+            // If this change replaces only a part of a chunk, other changes must replace the rest, or there is a gap.
             let start = self.position(&chunk.min);
             let end = self.count_while(|min| min < chunk.max.as_slice());
             builder.keep(self, next, start)?;
@@ -96,7 +96,7 @@ impl ChunkMap {
         self.with_changes(&moved).ok()
     }
 
-    /// How many chunks there are; at least one.
+    /// The number of chunks, at least one.
     #[allow(clippy::len_without_is_empty, reason = "it never is")]
     pub fn len(&self) -> usize {
         self.owner_of.len()
@@ -150,7 +150,7 @@ impl ChunkMap {
         self.count_while(|min| min <= key).saturating_sub(1)
     }
 
-    /// Where the chunks that a range touches start and end; start is at most end, and end at most their number.
+    /// The positions of the chunks that a range touches, from start up to but not including end.
     fn span(&self, range: &KeyRange) -> (usize, usize) {
         let start = self.position(&range.lo);
         let end = match &range.hi {
@@ -203,7 +203,7 @@ impl ChunkMap {
     }
 }
 
-/// What ranges touch of one owner's chunks.
+/// The ranges and chunks of one owner that a statement touches.
 #[derive(Clone, Default)]
 struct Touched {
     ranges: Vec<KeyRange>,

@@ -37,7 +37,7 @@ enum Transaction {
     },
 }
 
-/// What the connection is in the middle of, apart from awaiting answers to a batch.
+/// The current activity of the connection, apart from awaiting answers to a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Activity {
     None,
@@ -69,10 +69,10 @@ pub struct ConnectionState {
 }
 
 impl ConnectionState {
-    /// Of a connection that was just opened.
+    /// The state of a new connection.
     pub const NEW: Self = Self { transaction: Transaction::None, activity: Activity::None, link: Link::Good };
 
-    /// How deep the shard's transaction is.
+    /// The depth of the shard's transaction.
     pub const fn depth(&self) -> i32 {
         match self.transaction {
             Transaction::None => 0,
@@ -311,7 +311,7 @@ mod tests {
 
     type Event = fn(&mut ConnectionState);
 
-    /// What can happen to a connection.
+    /// The events of a connection.
     const EVENTS: &[(&str, Event)] = &[
         ("implicit", |s| {
             if s.depth() == 0 || s.is_implicit() {

@@ -21,7 +21,7 @@ struct Head<K, T> {
 }
 
 impl<K: Ord, T> Heads<K, T> {
-    /// Of streams that are all sorted ascending, or all `descending`.
+    /// For streams that are all sorted ascending, or all `descending`.
     pub fn new(descending: bool) -> Self {
         Self { waiting: BinaryHeap::new(), descending }
     }

@@ -123,7 +123,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// What the function finds in a view of the value.
+    /// Calls back with a view of the value, unless it is missing.
     fn find<R>(&self, find: impl FnOnce(View<'_>) -> Option<R>) -> Option<R> {
         self.with_view(find).flatten()
     }
@@ -247,7 +247,7 @@ impl<'a> Operand<'a> {
         }
     }
 
-    /// How many elements an array has.
+    /// The number of an array's elements.
     pub(crate) fn array_len(&self) -> Option<usize> {
         match (self, self.owned()) {
             (Operand::Stored(RawValue::Array(array)), _) => Some(array.len()),
@@ -356,12 +356,12 @@ impl<'a> Operand<'a> {
         self.into_option().unwrap_or(Value::Null)
     }
 
-    /// The same, borrowing nothing.
+    /// The same value, owned.
     pub(crate) fn into_owned(self) -> Operand<'static> {
         self.into_option().map_or(Operand::Missing, Operand::Made)
     }
 
-    /// What is written into a document; None if it is missing.
+    /// The value as part of a document; None if it is missing.
     pub(crate) fn into_part(self) -> Option<Part<'a>> {
         match self {
             Operand::Missing => None,

@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Point, A::Error> {
         let pattern = &self.0.fields;
         let mut bytes = Vec::with_capacity(128);
-        // By the number of the field; behind the last, `_id` where it is none of them.
+        // Indexed by the number of the field; the last one is `_id`, unless that is a field of the pattern.
         let mut found: Vec<Option<Range<usize>>> = vec![None; pattern.len() + 1];
         let number_of = |name: &str| {
             let own = pattern.iter().position(|(path, _)| path == name);

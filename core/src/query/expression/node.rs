@@ -55,7 +55,7 @@ pub(super) enum Form {
     Call(for<'s> fn(&Call<'s>) -> Result<Operand<'s>>),
     Unary(for<'s> fn(&Call<'s>, Operand<'s>) -> Result<Operand<'s>>),
     Binary(for<'s> fn(&Call<'s>, Operand<'s>, Operand<'s>) -> Result<Operand<'s>>),
-    /// Of one number; any other value is an error.
+    /// The function takes one number; any other value is an error.
     Numeric(fn(&Call<'_>, &Number) -> Result<Number>),
 }
 
@@ -196,7 +196,7 @@ pub(super) struct Call<'s> {
 }
 
 impl<'s> Call<'s> {
-    /// How many arguments there are.
+    /// The number of arguments.
     pub fn len(&self) -> usize {
         self.arguments.len()
     }

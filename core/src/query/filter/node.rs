@@ -91,7 +91,7 @@ pub(super) struct Range {
 }
 
 impl Test {
-    /// What an array at the end of the path gives the test.
+    /// The values that the test sees of an array at the end of the path.
     pub fn at_end(&self) -> AtEnd {
         match self {
             Test::Size(_) | Test::ElementDocument(_) | Test::ElementValue(_) => AtEnd::Whole,

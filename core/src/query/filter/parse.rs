@@ -43,7 +43,7 @@ struct Context<'a> {
     environment: &'a Environment,
 }
 
-/// What a part of a filter is a condition on.
+/// The subject of a part of a filter.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     /// the whole document; operators such as `$expr` are allowed

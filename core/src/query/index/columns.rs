@@ -88,7 +88,7 @@ impl IndexKeys {
         self.fields.iter().any(|(field, _)| field == path || path::is_below(path, field))
     }
 
-    /// What the document's keys leave open; nothing of one that stands apart.
+    /// The type information that the document's keys lack; empty if its keys are entries.
     pub fn types(&self, document: RawObject<'_>) -> Vec<u8> {
         let mut codes = Vec::new();
         for (path, _) in &self.fields {

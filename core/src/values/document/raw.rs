@@ -218,7 +218,7 @@ fn container(bytes: &[u8]) -> RawValue<'_> {
 }
 
 impl<'a> RawObject<'a> {
-    /// How many fields.
+    /// The number of fields.
     #[inline]
     pub fn len(&self) -> usize {
         Children::of(self.0, 2).entries.len() / 2
@@ -300,7 +300,7 @@ impl<'a> RawObject<'a> {
 }
 
 impl<'a> RawArray<'a> {
-    /// How many elements.
+    /// The number of elements.
     #[inline]
     pub fn len(&self) -> usize {
         Children::of(self.0, 1).entries.len()
