@@ -1,4 +1,4 @@
-//! Zones of one collection: ranges of keys whose documents live on the shards of a zone only.
+//! Zones of one collection: ranges of keys whose documents may live only on the shards of a zone.
 //!
 //! INVARIANT: ranges do not overlap. Keys outside all ranges may live anywhere.
 
@@ -31,7 +31,7 @@ pub struct Home {
 }
 
 impl ZoneMap {
-    /// Ranges in any order.
+    /// Makes a map of ranges in any order.
     ///
     /// # Errors
     /// `BadValue` for an empty range, `RangeOverlapConflict`.
@@ -62,7 +62,7 @@ impl ZoneMap {
         (max <= range.max.as_slice()).then_some(range)
     }
 
-    /// Bounds of ranges strictly between two keys, ascending: where a chunk straddles zones.
+    /// The bounds of ranges strictly between two keys, ascending, at which a chunk that straddles zones is split.
     pub fn cuts(&self, min: &[u8], max: &[u8]) -> Vec<Vec<u8>> {
         let first = self.0.partition_point(|range| range.max.as_slice() <= min);
         let mut cuts: Vec<Vec<u8>> = Vec::new();
@@ -76,7 +76,7 @@ impl ZoneMap {
         cuts
     }
 
-    /// True if [`Self::cuts`] finds something; cheaper.
+    /// True if there are [`Self::cuts`]; cheaper than computing them.
     pub fn straddles(&self, min: &[u8], max: &[u8]) -> bool {
         let first = self.0.partition_point(|range| range.max.as_slice() <= min);
         self.0.get(first).is_some_and(|range| {
@@ -85,9 +85,9 @@ impl ZoneMap {
         })
     }
 
-    /// The chunks that an empty collection starts with: cut at `bounds` (ascending, strictly inside the key space) and
-    /// at the zones' bounds. In a zone they go to its shards in turn; outside, with zones, to all shards in turn;
-    /// without zones neighbours stay together, and a whole collection is on the primary shard.
+    /// The initial chunks of an empty collection, split at `bounds` (ascending, strictly inside the key space) and at the zones'
+    /// bounds. Chunks in a zone are assigned to its shards in turn, other chunks to all shards in turn. Without zones, neighbours stay
+    /// together, and a single chunk is on the primary shard.
     pub fn initial_chunks(
         &self,
         pattern: &KeyPattern,
@@ -109,7 +109,7 @@ impl ZoneMap {
             let zone = self.covering(&pair[0], &pair[1]).map(|range| range.zone.as_str());
             let inside = |home: &&Home| zone.is_none_or(|zone| home.zones.iter().any(|own| own == zone));
             let allowed: Vec<_> = homes.iter().filter(inside).collect();
-            // A zone whose shards are all being removed: the balancer says so later.
+            // All shards of the zone are being removed, which the balancer reports later.
             let allowed = if allowed.is_empty() { homes.iter().collect() } else { allowed };
             let shard = if count == 1 || allowed.is_empty() {
                 if zone.is_none() || allowed.is_empty() { primary } else { allowed[0].id }

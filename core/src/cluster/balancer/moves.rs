@@ -62,7 +62,7 @@ impl Round<'_> {
         self.moves.push(Move { collection: class.collection, chunks, from, to, reason });
     }
 
-    /// The chunk, with the neighbours that move together with it: as many as the recipient lacks.
+    /// The chunk with the neighbours that move together with it, as far as the recipient lacks them.
     fn together(&self, class: &Class, chunk: usize, to: usize) -> Range<usize> {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
         let first = &chunks[chunk];
@@ -169,7 +169,7 @@ impl Round<'_> {
                 && weight(state) <= half
                 && self.shards.has_room(to, state.bytes)
         });
-        // Largest first up to what is wanted, then smallest first.
+        // The largest chunk up to the wanted weight, otherwise the smallest above it.
         candidates.min_by_key(|&chunk| {
             let weight = weight(&chunks[chunk as usize]);
             if weight <= wanted { (0, wanted - weight, chunk) } else { (1, weight, chunk) }

@@ -19,7 +19,7 @@ const KINDS: &[&str] = &["text", "2d", "2dsphere", "columnstore"];
 /// The most fields of an index, as in PostgreSQL and MongoDB.
 pub const MAX_FIELDS: usize = 32;
 
-/// Some of an index's fields: dotted path, and true for descending.
+/// Fields of an index, each with its dotted path, and true for descending.
 pub(super) type Fields = [(String, bool)];
 
 /// The keys of an index, such as `{"from": 1, "sent": -1}`, `{"user": "hashed"}`, `{"$**": 1}` or `{"from": 1, "labels.$**": 1}`.
