@@ -1,9 +1,9 @@
 //! Granting and revoking access to documents, and what follows from it on every node.
 //!
-//! What is done on other nodes is idempotent, commits by itself, and comes before the catalog's rows, in the caller's
-//! transaction. If that fails half way, a shard may allow what the router refuses, and the same call again goes on.
-//! INVARIANT: whoever makes a collection's table on a shard holds [`lock_shared`] from its look at the grants until the
-//! table has its privileges. So a grant that changes meanwhile either is seen there, or finds the table.
+//! Other nodes are changed first. These changes are idempotent, and each commits by itself; the catalog's rows change in the
+//! caller's transaction. After a failure half way a shard may allow what the router refuses; repeating the call completes it.
+//! INVARIANT: a transaction that creates a collection's table on a shard holds [`lock_shared`] from reading the grants until the
+//! table has its privileges. So a concurrent change of a grant is either visible to it, or finds the table.
 
 use super::cache;
 use super::change;
@@ -27,7 +27,7 @@ const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_cata
 
 pub use crate::store::grants::lock_shared;
 
-/// A role that may be granted something.
+/// A role that can receive grants.
 fn check_role(role: &str) -> Result<()> {
     let sql = "SELECT FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name";
     if spi::query(sql, &[Param::Text(role)])?.is_empty() {
@@ -41,7 +41,7 @@ fn check_role(role: &str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what is neither a collection's name nor a database's.
+/// Refuses a name that is neither a collection's nor a database's.
 fn check_resource(resource: &str) -> Result<()> {
     match resource {
         EVERYTHING => Ok(()),
@@ -69,7 +69,7 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     apply(role)
 }
 
-/// Takes back what was granted, resource by resource; from `write` reading is left. Without resources, everything.
+/// Revokes grants, resource by resource; revoking `write` leaves `read`. Without resources, revokes all grants.
 ///
 /// # Errors
 /// `UserNotFound`; `RoleNotFound` for a resource that was not granted; what a shard raises.
@@ -98,7 +98,7 @@ pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     apply(role)
 }
 
-/// Makes every node allow a role what the catalog says, and nothing else.
+/// Gives a role, on every node, exactly the privileges that the catalog's grants require.
 fn apply(role: &str) -> Result<()> {
     let mut granted = grants::all()?;
     granted.retain(|grant| grant.name == role);
@@ -130,7 +130,7 @@ fn apply(role: &str) -> Result<()> {
     Ok(())
 }
 
-/// Where one role stands with a collection: among those that read it, that write it, or the others.
+/// One role's privileges on a collection: it is a reader, a writer, or neither.
 fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>; 3] {
     let (readers, writers) = grants::of_collection(granted, namespace);
     let mut lists = [Vec::new(), Vec::new(), Vec::new()];
@@ -145,7 +145,7 @@ fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>
     lists
 }
 
-/// Makes every application role on a shard that is new, before it has any documents.
+/// Creates every application role on a new shard, before it has documents.
 pub fn make_roles(session: &mut Session) -> Result<()> {
     let mut names: Vec<String> = grants::all()?.into_iter().map(|grant| grant.name).collect();
     names.dedup();

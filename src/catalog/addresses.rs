@@ -1,14 +1,14 @@
-//! Addresses of shards, changed everywhere: at the router, and at every shard, which all reach each other when chunks move.
+//! Changes the address of a shard on the router and on every shard, as shards reach each other when chunks move.
 //!
-//! 1. The new address must lead to the very shard: its mark says so (cluster and name), and it has every collection at the
-//!    version that the catalog knows. The session that finds this holds an advisory lock with a random key.
-//! 2. Every other shard gets the new address, in a transaction of its own, and looks from there whether that lock is to be
-//!    seen: so it reaches the same server, not another one with the same mark.
-//! 3. If all do, these transactions commit, then the router's own change does, with the caller's transaction. Otherwise nothing has
-//!    changed anywhere.
+//! 1. The router checks that the new address leads to the same shard: cluster and name in `docshard_data.node` are the same, and
+//!    every collection has the version that the catalog has. The session that checks this takes an advisory lock with a random key.
+//! 2. Every other shard gets the new address, in a transaction of its own, and checks over that address that the lock is held.
+//!    So it reaches the same server, not another one with the same identity.
+//! 3. If all checks succeed, these transactions commit, and then the router's own change, with the caller's transaction. Otherwise
+//!    nothing changes anywhere.
 //!
-//! A shard that is out of reach is left as it is, and named in the answer: two shards may have to move at once. The shard that
-//! has moved is told the addresses of all others, so that the second of two such calls completes the first.
+//! An unreachable shard is left unchanged and named in the result, as two shards may have to move at once. The moved shard gets the
+//! addresses of all others, so that the second of two such calls completes the first.
 
 use super::cache;
 use super::change;
@@ -32,17 +32,17 @@ use docshard_core::error::Kind;
 use serde_json::json;
 use std::rc::Rc;
 
-/// What has changed, and where it could not be.
+/// The result of a change of address.
 #[derive(Debug)]
 pub struct Changed {
     /// the new address, for people
     pub host: String,
-    /// the shards that could not be told, each with why
+    /// the shards that could not be changed, each with its error
     pub pending: Pending,
 }
 
 type Keywords = Vec<(String, String)>;
-/// Shards that could not be told, each with why.
+/// Shards that could not be changed, each with its error.
 type Pending = Vec<(String, String)>;
 
 /// Gives a shard another address: the same shard on another machine, or under another name.
@@ -74,7 +74,7 @@ pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
     finish(name, &given, pending)
 }
 
-/// Says how shards, and this router itself, reach the router's own database.
+/// Sets the address by which shards, and this router itself, reach the router's own database.
 ///
 /// # Errors
 /// As [`set_shard`].
@@ -184,7 +184,7 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
     Ok(())
 }
 
-/// Has a lock taken with a random key.
+/// Takes an advisory lock with a random key.
 fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
     let random = "SELECT pg_catalog.hashtextextended(pg_catalog.gen_random_uuid()::text, 0)";
     let rows = spi::query(random, &[])?;
@@ -193,7 +193,7 @@ fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
     Ok(key)
 }
 
-/// In SQL, whether that lock is to be seen in a server's locks.
+/// In SQL, true if that lock is held on the server.
 fn sees(locks: &str, key: i64) -> String {
     let (high, low) = ((key.cast_unsigned() >> 32) as u32, key.cast_unsigned() as u32);
     format!(
@@ -205,7 +205,7 @@ fn sees(locks: &str, key: i64) -> String {
 /// A session at a shard, in a transaction that has changed something there.
 type Told = (Rc<Shard>, Session);
 
-/// Gives all other shards the new address of one, without committing that, and has them try it.
+/// Gives all other shards the new address of one, and lets them check it, without committing.
 fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec<Told>, Pending)> {
     let (mut told, mut pending) = (Vec::new(), Vec::new());
     let mut others: Vec<_> = cache::shards()?.values().cloned().collect();
@@ -248,7 +248,7 @@ fn change_at(session: &mut Session, server: &str, given: &Keywords) -> Result<()
     SetServerAddress { server, options: &names, settings: &values }.call(session)
 }
 
-/// Whether the server leads to where the lock is held, as seen by the shard.
+/// True if the server, as the shard reaches it, is the one on which the lock is held.
 fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
     const TABLE: &str = "docshard_data.locks_of_another";
     session.execute(&format!(
@@ -264,7 +264,7 @@ fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
     Ok(())
 }
 
-/// Tells the shard that has moved where the others are now.
+/// Gives the shard that has moved the present addresses of the others.
 fn tell_moved(session: &mut Session, moved: &Shard) -> Result<()> {
     for other in cache::shards()?.values().filter(|other| other.id != moved.id) {
         if let Place::Remote(oid) = other.place {
@@ -277,8 +277,8 @@ fn tell_moved(session: &mut Session, moved: &Shard) -> Result<()> {
 fn commit(told: Vec<Told>) -> Result<()> {
     for (shard, mut session) in told {
         session.execute("COMMIT").map_err(|error| {
-            let hint = "Call the function again: it changes what is left.";
-            let message = format!("shard \"{}\" may not have been told: {}", shard.name, error.message);
+            let hint = "Call the function again: it changes the remaining shards.";
+            let message = format!("shard \"{}\" may have the old address: {}", shard.name, error.message);
             Error::new(Kind::HostUnreachable, message).with_hint(hint)
         })?;
         session.close_foreign();

@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// So many changed chunks are no quicker read than all.
+/// From this number of changed chunks on, reading all chunks is as fast.
 const MANY_CHANGES: usize = 1000;
 
 struct Entry {
@@ -36,7 +36,7 @@ type Shards = Rc<HashMap<ShardId, Rc<Shard>>>;
 struct Cache {
     collections: HashMap<String, Entry>,
     shards: Option<(u64, Shards)>,
-    /// the generation in which the relation to watch was looked up: that it is dropped begins another
+    /// the generation in which the watched relation was looked up: dropping the relation begins another generation
     watched_in: u64,
 }
 
@@ -217,7 +217,7 @@ fn whole_map(collection: i32) -> Result<ChunkMap> {
     failed.map_or_else(|| Ok(map?), Err)
 }
 
-/// The cached map, with what has changed since; None if that is much, or does not fit in.
+/// The cached map with the chunks that have changed since; None if there are many, or if they do not fit into the map.
 fn changed_map(collection: i32, cached: &Collection) -> Result<Option<Rc<ChunkMap>>> {
     let mut changed = chunks::read_changed(collection, cached.revision, MANY_CHANGES)?;
     if changed.is_empty() {
@@ -241,7 +241,7 @@ mod tests {
     use crate::pg::spi;
     use pgrx::pg_test;
 
-    /// What a session makes of its map after a change is what another reads.
+    /// A map that is updated after a change equals a map that is read anew.
     fn check(namespace: &str) -> usize {
         let cached = find(namespace).unwrap().expect("a collection");
         let _snapshot = ActiveSnapshot::latest();

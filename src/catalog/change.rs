@@ -1,8 +1,8 @@
-//! How metadata is changed.
+//! Changes of metadata.
 //!
-//! RULE: who changes a collection's chunks, placements or indexes first locks its row ([`lock`]), and ends with
-//! [`touch`]. So changes of one collection come one after the other, and every cached map notices. A chunk that is
-//! gone is covered by others, of a newer revision.
+//! RULE: a transaction that changes a collection's chunks, placements or indexes first locks the collection's row ([`lock`]), and
+//! ends with [`touch`]. So changes of one collection are serialized, and every cached map is invalidated. The range of a deleted
+//! chunk is covered by chunks of a newer revision.
 //!
 //! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it.
 
@@ -49,8 +49,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
     Ok(locked)
 }
 
-/// Refuses to go on while an index of the collection is being built. What a builder that is gone has left is in nobody's
-/// way.
+/// Refuses a change while an index of the collection is being built. The remains of an interrupted build do not count.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress`.

@@ -1,5 +1,5 @@
-//! Splitting and merging chunks: changes of the map alone. No shard is told, no version advances, as nobody's ownership
-//! changes.
+//! Splitting and merging chunks. This changes only the map: no shard takes part and no version advances, as no key changes its
+//! owner.
 
 use super::change::{self, Locked};
 use super::move_exclusion;
@@ -42,7 +42,7 @@ pub fn containing(collection: i32, key: &[u8]) -> Result<Chunk> {
     chunks::containing(collection, key)?.ok_or_else(|| Error::new(Kind::InternalError, "no chunk holds the key"))
 }
 
-/// Splits a locked collection's chunks at these keys, each in any chunk; returns how many chunks that made.
+/// Splits a locked collection's chunks at these keys, each in any chunk; returns the number of new chunks.
 ///
 /// # Errors
 /// `BadValue` for a key that is a bound of a chunk already.
@@ -67,7 +67,7 @@ pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[V
     Ok(points.len())
 }
 
-/// Takes the mark from the chunk of a locked collection that holds a key: the balancer tries again to split it.
+/// Clears the mark "jumbo" of the chunk that holds a key, in a locked collection: the balancer tries again to split it.
 pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: &[u8]) -> Result<()> {
     let chunk = containing(locked.id, key)?;
     if !chunks::set_jumbo(locked.id, &chunk.min, false)? {
@@ -78,7 +78,7 @@ pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: 
     change::touch(locked.id)
 }
 
-/// Merges the chunks of a locked collection from `min` to `max`; returns how many they were.
+/// Merges the chunks of a locked collection from `min` to `max`; returns their number.
 ///
 /// # Errors
 /// `BadValue` if `min` or `max` is no chunk's bound, if there is only one chunk between them, or if they are not all on

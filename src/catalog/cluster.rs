@@ -1,8 +1,9 @@
 //! Which database is the cluster's router, and whether this one is.
 //!
-//! A copy of the router, a restored dump or a copy of its server's files, has its catalog and its way to the shards. It must not
-//! act: it would take the router's prepared transactions and moves for what a crash left, and hand out the same numbers. So
-//! it changes nothing, here or at the shards, until `docshard.take_over_cluster()`. It reads: shards confirm the versions.
+//! A copy of the router, which is a restored dump or a copy of its server's files, has the same catalog and reaches the same shards.
+//! It must not act: it would take the router's prepared transactions and moves for remains of a crash, and assign the same
+//! numbers. So it changes nothing, here or on the shards, until `docshard.take_over_cluster()`. It may read, as shards check
+//! the versions.
 
 use super::cache;
 use crate::pg::error::{Error, Result};
@@ -23,7 +24,7 @@ thread_local! {
     static KNOWN: RefCell<Option<(u64, Standing)>> = const { RefCell::new(None) };
 }
 
-/// Which database of which server this is.
+/// This database's identity: its server and its OID.
 pub fn identity() -> Identity {
     Identity { system: server::system_identifier(), database: u32::from(process::my_database()) }
 }
@@ -86,7 +87,7 @@ pub fn require_router() -> Result<()> {
     require_router_in(cache::generation()?)
 }
 
-/// As [`require_router`], for who knows the catalog's generation.
+/// As [`require_router`], for a caller that has the catalog's generation.
 pub(super) fn require_router_in(generation: u64) -> Result<()> {
     let is_router =
         KNOWN.with_borrow(|known| matches!(known, Some((checked_in, Standing::Router)) if *checked_in == generation));
@@ -109,18 +110,18 @@ fn refused(reason: &str) -> Error {
 
 pub use crate::store::cluster::coordinator;
 
-/// The first number of a move by the router of an epoch: what an earlier router has left at shards has a lower one.
+/// The first number of moves by the router of an epoch. Remains of an earlier router on shards have lower numbers.
 pub fn first_number(epoch: i64) -> i64 {
     if epoch == FIRST_EPOCH { 0 } else { epoch << 32 }
 }
 
-/// Notes that this database is the router, when the first other shard is about to be added.
+/// Records that this database is the router, before the first other shard is added.
 pub(super) fn register() -> Result<()> {
     store::set_first_router(&identity().to_string())
 }
 
-/// Notes, for good, that this database is a copy, and why; false if that is known, or if it is not the router of that epoch any
-/// more: it has taken the cluster over meanwhile.
+/// Records permanently that this database is a copy, and why. False if that is recorded already, or if this database has taken the
+/// cluster over meanwhile, so that its epoch is another one.
 pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
     let is_new = store::set_copy(reason, Some(epoch))?;
     cache::announce();
@@ -129,7 +130,7 @@ pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
 
 pub(super) use crate::store::cluster::lock_epoch;
 
-/// Notes that this database is the router from now on, with a higher epoch than any before it.
+/// Records that this database is the router from now on, with a higher epoch than any before it.
 pub(super) fn become_router(epoch: i64) -> Result<()> {
     store::set_router(&identity().to_string(), epoch)?;
     KNOWN.set(None);
@@ -145,7 +146,7 @@ pub(super) fn renew() -> Result<()> {
     Ok(())
 }
 
-/// True if this router may finish what it finds unfinished at a shard: its keeper holds the shard's lock, or no keeper runs here.
+/// True if this router may complete unfinished work on a shard: its keeper holds the shard's lock, or no keeper runs here.
 /// Runs in a transaction.
 pub fn may_finish(shard: ShardId) -> bool {
     !process::is_preloaded() || lock::is_excluded(Tag::Kept(shard))

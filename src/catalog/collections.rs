@@ -1,4 +1,4 @@
-//! Collections: created and dropped. The catalog's change and the tables' on the shards commit together.
+//! Creating and dropping collections. The changes of the catalog and of the shards' tables commit together.
 
 use super::access;
 use super::cluster::check_may_change;
@@ -22,8 +22,7 @@ fn random_token() -> i64 {
         ^ i64::from(std::process::id())
 }
 
-/// Creates an unsharded collection on its database's primary shard. Statements that name no collation compare strings by
-/// its own.
+/// Creates an unsharded collection on its database's primary shard. Statements that name no collation use the collection's.
 ///
 /// # Errors
 /// `NamespaceExists`, `InvalidNamespace`.
@@ -35,7 +34,7 @@ pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
     create_unsharded(name, collation)
 }
 
-/// Creates the collection that a write to an unknown namespace asks for, as MongoDB does.
+/// Creates the collection for a write to an unknown namespace, as MongoDB does.
 ///
 /// # Errors
 /// `Unauthorized`; as [`create`], without `NamespaceExists`.
@@ -73,7 +72,7 @@ pub(super) fn insert_row(
     collections::insert(name, database, key.as_deref(), random_token(), collation.as_deref())
 }
 
-/// Writes the chunks of a collection and makes its tables where they are.
+/// Inserts the chunks of a collection and creates its tables on their shards.
 pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[Chunk]) -> Result<()> {
     let gone = || Error::new(Kind::NamespaceNotFound, "the collection is gone");
     let Locked { token, version, .. } = collections::lock_id(id)?.ok_or_else(gone)?;
@@ -116,10 +115,10 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
     change::log("configureCollectionBalancing", Some(name), &json!({"chunkSize": mb}))
 }
 
-/// Drops a collection, its documents and its metadata, everywhere; tells whether there was one.
+/// Drops a collection, its documents and its metadata, everywhere; true if there was one.
 ///
 /// # Errors
-/// `ConflictingOperationInProgress`, `LockTimeout`; whatever the shards raise.
+/// `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
 pub fn drop(name: &str) -> Result<bool> {
     check_may_change()?;
     let dropped = drop_but_zones(name)?;
@@ -127,7 +126,7 @@ pub fn drop(name: &str) -> Result<bool> {
     Ok(dropped)
 }
 
-/// As [`drop`], and its zones' ranges stay.
+/// As [`drop`], but keeps its ranges of zones.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     namespace::split(name)?;
     let locked = match move_exclusion::lock(name) {
@@ -144,7 +143,7 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Drops a database with all its collections, everywhere; tells whether there was one.
+/// Drops a database with all its collections, everywhere; true if there was one.
 ///
 /// # Errors
 /// As [`drop`].

@@ -1,7 +1,7 @@
-//! How far each shard has come, what is said at a shard first, and the counter that the
-//! worker advances.
+//! The positions of shards: the content of handshakes, and the counter that the worker advances. A shard's position is its
+//! timeline and its counter.
 //!
-//! INVARIANT: a counter is committed at the shard, and at its synchronous standbys, before it is noted here.
+//! INVARIANT: a counter is committed on the shard, and on its synchronous standbys, before the catalog has it.
 
 use super::model::{Place, Shard};
 use super::pending_drops;
@@ -39,7 +39,7 @@ struct Catalog;
 impl Cluster for Catalog {
     fn hello(&self, server: Oid) -> Result<Option<Hello>> {
         let Some(name) = server::foreign_server_name(server) else { return Ok(None) };
-        // Who connects may not read the catalog, or reads it as it was when a transaction began.
+        // The caller may have no right to read the catalog, or may have an old snapshot.
         let peer = user::as_extension_owner(|| {
             let _snapshot = ActiveSnapshot::latest();
             contacts::read_peer(&name)
@@ -65,7 +65,7 @@ impl Cluster for Catalog {
     }
 }
 
-/// What is to be done at a server's shard before anything else. A copy of the router does nothing there.
+/// The statements that must run first on a server's shard. A copy of the router runs none.
 fn pending_at(server: Oid) -> Result<Vec<String>> {
     if user::as_extension_owner(cluster::standing)? != Standing::Router {
         return Ok(Vec::new());
@@ -76,7 +76,7 @@ fn pending_at(server: Oid) -> Result<Vec<String>> {
     }
 }
 
-/// What a shard must say of itself to another one, which pulls from it.
+/// The identity that a donor must report to a shard that pulls from it.
 ///
 /// # Errors
 /// `ShardNotFound`.
@@ -90,17 +90,17 @@ fn refuses_lost_writes() -> bool {
     ON_LOST_WRITES.get() == OnLostWrites::Refuse
 }
 
-/// How the reason begins why this database is a copy, in a router whose catalog is the older copy.
+/// The prefix of the reason why this database is a copy, if its catalog is an older copy of the router's.
 const OLD_CATALOG: &str = "its catalog is an older copy, as from a backup: ";
 
-/// What a shard tells of itself.
+/// A shard's own report.
 struct Report {
     position: Position,
     /// when its counter was advanced, as PostgreSQL prints it
     at: Option<String>,
 }
 
-/// A session at a shard, however far that has come, and what it tells.
+/// Opens a session on a shard, and returns the shard's report.
 fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session, Report)> {
     let Place::Remote(server) = shard.place else {
         return Err(Error::new(Kind::IllegalOperation, "the router's own database is as old as the catalog"));
@@ -124,7 +124,7 @@ fn position_of(row: &Row) -> Result<Position> {
     Ok(row.text(0).ok_or_else(no_answer)?.parse::<Donor>()?.position)
 }
 
-/// Refuses a shard, by what it says of itself, as a handshake of who reads does. `known` is how far it was before it was asked.
+/// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is its position before it was asked.
 ///
 /// # Errors
 /// `HostUnreachable` for an old copy.
@@ -135,17 +135,17 @@ pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result
     Ok(node.compare(known, refuses_lost_writes(), false)?)
 }
 
-/// Why a session, which has said no hello, is to be refused: it is at an old copy of its shard.
+/// The error for a session without handshake that reaches an old copy of its shard; None if it reaches the shard.
 ///
 /// # Errors
-/// That of asking.
+/// Those of the query.
 pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
     let Some(known) = contacts::position(shard)? else { return Ok(None) };
     let found = Identity::decode(&session.query_within(&Identity::statement(), &[], milliseconds)?)?;
     Ok(check(name, known, Some(&found)).err())
 }
 
-/// What the worker finds at a shard.
+/// The result of the worker's visit to a shard.
 #[derive(Debug)]
 pub enum Visit {
     /// a session in which the counter can be advanced, and its next value
@@ -154,7 +154,7 @@ pub enum Visit {
     Refused(String),
 }
 
-/// Looks how far a shard has come, and notes it if something is wrong. In a transaction of its own.
+/// Compares a shard's position with the catalog's, and records it, or what is wrong with it. Needs a transaction of its own.
 ///
 /// # Errors
 /// That of connecting.
@@ -171,7 +171,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
         note_trouble(shard, &refusal.message, progress == Progress::CatalogIsOld)?;
         return Ok(Visit::Refused(refusal.message));
     }
-    // Noted before the next one, also what a worker that has ended could not note any more.
+    // Recorded before the next one, also if an earlier worker ended before it could record it.
     contacts::set_position(shard.id, report.position)?;
     if progress == Progress::LostWrites {
         note_lost_writes(shard, report.at.as_deref())?;
@@ -179,7 +179,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     Ok(Visit::Advance(Box::new(session), report.position.counter.saturating_add(1)))
 }
 
-/// Notes why a shard is refused, once. If it is ahead of the catalog this router is to write nothing any more.
+/// Records why a shard is refused, once. If the shard is ahead of the catalog, this router must not write any more.
 fn note_trouble(shard: &Shard, trouble: &str, is_ahead: bool) -> Result<()> {
     if !contacts::set_trouble(shard.id, trouble, is_ahead)? {
         return Ok(());
@@ -192,7 +192,7 @@ fn note_trouble(shard: &Shard, trouble: &str, is_ahead: bool) -> Result<()> {
     Ok(())
 }
 
-/// Notes that a promoted shard lacks what its predecessor had acknowledged since its counter was advanced last.
+/// Records that a promoted shard lacks writes that its predecessor acknowledged after the last advance of its counter.
 fn note_lost_writes(shard: &Shard, since: Option<&str>) -> Result<()> {
     let Some(Trouble { lost_from, lost_to: Some(to), .. }) = contacts::set_lost_writes(shard.id, since)? else {
         return Ok(());
@@ -228,7 +228,7 @@ pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
     )
 }
 
-/// Notes how far a shard has come, which has committed that.
+/// Records the counter that a shard has committed.
 ///
 /// # Errors
 /// `HostUnreachable` if it has not.
@@ -248,13 +248,13 @@ fn now() -> Result<String> {
     rows.first().map(|row| row.text(0).to_owned()).ok_or_else(no_answer)
 }
 
-/// Goes on with a shard as it is; answers what is known to be missing there, if anything is.
+/// Accepts a shard at its present position; returns what is known to be missing there.
 ///
 /// # Errors
 /// `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database.
 pub fn accept(name: &str) -> Result<Value> {
     let shard = cache::shard_named(name)?;
-    // The one of its hosts that is as it should be, if there is one.
+    // Prefers a host in the expected state.
     let refused = |error: &Error| error.sqlstate == REFUSED_CONNECTION || &error.sqlstate == b"25006";
     let (_, report) = match ask(&shard, Session::open) {
         Err(error) if refused(&error) => ask(&shard, Session::open_at_any_position)?,
@@ -280,7 +280,7 @@ pub fn accept(name: &str) -> Result<Value> {
     Ok(said)
 }
 
-/// What people should know of a shard, if anything.
+/// A notice about a shard for `status()`, if something is wrong.
 pub fn notes(shard: ShardId) -> Result<Option<String>> {
     let Some(trouble) = contacts::trouble(shard)? else { return Ok(None) };
     let lost = trouble.lost_to.map(|to| {
@@ -290,7 +290,7 @@ pub fn notes(shard: ShardId) -> Result<Option<String>> {
     Ok(trouble.trouble.or(lost))
 }
 
-/// When each shard was last heard of, as far as the worker noted it.
+/// When the worker last recorded the position of each shard.
 pub fn last() -> Result<HashMap<ShardId, TimestampWithTimeZone>> {
     // A timestamp is the number of microseconds since the year 2000.
     let timestamp = |microseconds: i64| TimestampWithTimeZone::try_from(microseconds).ok();

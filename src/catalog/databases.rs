@@ -9,11 +9,11 @@ use serde_json::json;
 
 pub use crate::store::databases::primary;
 
-/// Makes sure that a database exists; answers its primary shard. A new one gets the shard with the fewest chunks and
-/// databases, or the one asked for.
+/// Creates a database if it does not exist; returns its primary shard. A new one gets the requested shard, or the one with the
+/// fewest chunks and databases.
 ///
 /// # Errors
-/// `InvalidNamespace`, `ShardNotFound`, `IllegalOperation` if another primary was asked for than it has.
+/// `InvalidNamespace`, `ShardNotFound`, `IllegalOperation` if its primary is not the requested one.
 pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     namespace::check_database(name)?;
     namespace::check_writable(name)?;

@@ -1,8 +1,8 @@
 //! Takes a cluster apart: at its router, or at a shard whose router is gone.
 //!
-//! The first call tells what would be lost and wants the cluster's identity as confirmation. Shards are dismantled first, each
-//! in a transaction of its own, this database last: if something fails, the same call again goes on. A router is a new cluster
-//! afterwards, which shards of the old one do not take for theirs.
+//! The first call returns what would be lost; the second confirms it with the cluster's identity. Shards are dismantled first, each
+//! in a transaction of its own, this database last: after a failure, repeating the call completes it. The router is a new cluster
+//! afterwards, which shards of the old one refuse.
 
 use super::shards::names::{LOCAL, puller_name, server_name};
 use super::{cache, change, cluster};
@@ -24,7 +24,7 @@ use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
-/// How a call of `docshard.dismantle` goes about it.
+/// Options of `docshard.dismantle`.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
     /// the other databases of the cluster are dismantled, too
@@ -33,7 +33,7 @@ pub struct Scope {
     pub skip_unreachable: bool,
 }
 
-/// What is here to be taken apart.
+/// The role of this database in a cluster.
 struct Target {
     cluster: i64,
     /// the shard of another database's cluster that this one is
@@ -60,11 +60,11 @@ fn look() -> Result<Target> {
     })
 }
 
-/// Takes the cluster apart if `confirm` is its identity; without one, tells what that means.
+/// Takes the cluster apart if `confirm` is its identity; without `confirm`, returns what would be lost.
 ///
 /// # Errors
-/// `Unauthorized` for who is neither superuser nor the extension's owner; `BadValue` for a wrong confirmation;
-/// `ConflictingOperationInProgress`; `HostUnreachable` and its like.
+/// `Unauthorized` unless the user is a superuser or the extension's owner; `BadValue` for a wrong confirmation;
+/// `ConflictingOperationInProgress`; `HostUnreachable` and other errors of connections.
 pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if !server::outer_user_is_superuser() && server::outer_user() != user::extension_owner()? {
         return Err(Error::new(Kind::Unauthorized, "only a superuser may take a cluster apart"));
@@ -131,12 +131,12 @@ fn cluster_token(target: &Target) -> String {
     format!("{:016x}", target.cluster)
 }
 
-/// What a transaction that was prepared for the cluster is named like, of clients and of moves.
+/// Patterns of the names of prepared transactions of this cluster, of clients and of moves.
 fn prepared_names(token: &str, cluster: i64) -> [String; 2] {
     [format!("docshard_{token}"), format!("docshard_m_{cluster}_")]
 }
 
-/// Tables cannot be dropped while a prepared transaction has written to them, and only who is outside a transaction can end it.
+/// Tables cannot be dropped while a prepared transaction has written to them, and ending it needs a session outside a transaction.
 fn refuse_prepared(token: &str, cluster: i64) -> Result<()> {
     let [one, other] = prepared_names(token, cluster);
     let rows = spi::query(
@@ -154,7 +154,7 @@ fn refuse_prepared(token: &str, cluster: i64) -> Result<()> {
     }
 }
 
-/// No table is waited for longer than that; answers what was set before.
+/// Limits the wait for locks on tables; returns the previous setting.
 fn with_lock_timeout() -> Result<String> {
     let rows = spi::query("SELECT pg_catalog.current_setting('lock_timeout')", &[])?;
     restore_lock_timeout("10s")?;
@@ -165,7 +165,7 @@ fn restore_lock_timeout(value: &str) -> Result<()> {
     spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(value)]).map(drop)
 }
 
-/// Refuses to go on while a move or a build has a living process; lets no other one begin.
+/// Refuses to continue while a move or an index build runs, and blocks new ones.
 fn stop_moves() -> Result<()> {
     store::lock_beginnings()?;
     if let Some(migration) = store::migrations::unfinished()?.iter().find(|m| !lock::is_free(Tag::Coordinator(m.id))) {
@@ -183,7 +183,7 @@ fn stop_moves() -> Result<()> {
     Ok(())
 }
 
-/// Dismantles the shards; answers those that could not be reached.
+/// Dismantles the shards; returns those that could not be reached.
 fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Result<Vec<String>> {
     let mut sessions = Vec::new();
     let mut unreachable = Vec::new();
@@ -212,7 +212,7 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
     Ok(unreachable)
 }
 
-/// Rolls back what the cluster has prepared in a session's database. Documents that it holds are to be dropped in any case.
+/// Rolls back the cluster's prepared transactions in a session's database. Their documents are dropped in any case.
 fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
     let [one, other] = prepared_names(&cluster_token(target), target.cluster);
     let rows = session.query(

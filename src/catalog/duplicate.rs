@@ -1,4 +1,4 @@
-//! Duplicate keys, in MongoDB's words: which index, which keys.
+//! Errors for duplicate keys in MongoDB's words: which index, which keys.
 
 use super::model::{Collection, Index};
 use crate::pg::error::{DuplicateKey, Error, UNIQUE_VIOLATION};
@@ -10,12 +10,12 @@ use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::key::encode::decode;
 
-/// MongoDB's answer to a second document of the same `_id`.
+/// MongoDB's error for a second document of the same `_id`.
 pub fn of_id(namespace: &str, id: &Value) -> Error {
     of_index(namespace, "_id_", &[("_id".to_owned(), false)], Some(vec![id.clone()]))
 }
 
-/// MongoDB's answer to a second document of the same keys in a unique index. `fields` are the index's, each with true for
+/// MongoDB's error for a second document of the same keys in a unique index. `fields` are the index's, each with true for
 /// descending; `values` are the keys, one a field, where they are known.
 pub fn of_index(namespace: &str, index: &str, fields: &[(String, bool)], values: Option<Vec<Value>>) -> Error {
     let mut message = format!("E11000 duplicate key error collection: {namespace} index: {index}");
@@ -33,13 +33,13 @@ pub fn of_index(namespace: &str, index: &str, fields: &[(String, bool)], values:
     Error { duplicate: Some(Box::new(duplicate)), ..Error::new(Kind::DuplicateKey, message) }
 }
 
-/// As [`of_index`], of a secondary index, and the key in it that is taken, where it is known.
+/// As [`of_index`], for a secondary index, with the duplicate key if it is known.
 pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
     let title = title(&index.name, index.keys.collation.as_deref());
     of_index(namespace, &title, index.fields(), key.and_then(|key| index.keys.values_of_unique_key(key)))
 }
 
-/// As [`of_index`], of a relation on a shard that is none of the catalog's indexes yet.
+/// As [`of_index`], for a relation on a shard that is not in the catalog yet.
 pub fn of_unknown(namespace: &str, relation: &str) -> Error {
     of_index(namespace, relation, &[], None)
         .with_hint("A unique index is being built, and documents must fit already: see docshard.list_index_builds().")
@@ -89,7 +89,7 @@ pub fn is_of_primary_key(collection: &Collection, error: &Error) -> bool {
 }
 
 /// The last of the encoded keys that PostgreSQL's DETAIL shows; in the primary key it is that of `_id`, in a unique index the
-/// only one. It shows nothing to who may not read them.
+/// only one. PostgreSQL omits them for users who may not read the columns.
 pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
     // `Key (…)=(\x…, \x…) already exists.`
     let (_, keys) = error.detail.as_deref()?.rsplit_once(")=(")?;

@@ -1,8 +1,7 @@
-//! Who may read and write which collections.
+//! The rights of roles to read and write collections.
 //!
-//! A grant names a role, a resource (a collection, a database, or `*` for all) and a level. It is looked at by the router,
-//! before anything is sent; and it is repeated as PostgreSQL's own privileges on the collections' tables at every shard,
-//! which look again.
+//! A grant names a role, a resource (a collection, a database, or `*` for all) and a level. The router checks it before it sends
+//! anything. Every shard has the same rights as PostgreSQL's privileges on the collections' tables, and checks again.
 
 use super::cache;
 use super::cluster;
@@ -65,7 +64,7 @@ pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>,
     (readers, writers)
 }
 
-/// Whose privileges count at shards for a statement of the present user on a collection.
+/// The role whose privileges count on shards for a statement of the present user on a collection.
 ///
 /// # Errors
 /// `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary` for a

@@ -1,4 +1,4 @@
-//! What is kept of the past: the changelog and moves that have ended, as long as the settings say.
+//! Deletes old entries of the changelog and old moves, after the number of days that the settings say.
 
 use super::settings;
 use crate::pg::error::Result;
@@ -6,7 +6,7 @@ use crate::pg::transaction;
 use crate::store;
 use std::time::{Duration, Instant};
 
-/// How often the worker looks for what is too old.
+/// How often the worker looks for old rows.
 const INTERVAL: Duration = Duration::from_secs(600);
 
 /// How many rows one statement deletes.
@@ -15,7 +15,7 @@ const BATCH: i64 = 10_000;
 /// Deletes rows older than the given number of days, at most a batch; returns their number.
 type DeleteOld = fn(i32, i64) -> Result<u64>;
 
-/// The settings, each with what deletes rows that are too old.
+/// The settings, each with the function that deletes old rows.
 const KEPT: &[(&str, DeleteOld)] =
     &[("changelog_days", store::changelog::delete_old), ("migrations_days", store::migrations::delete_old)];
 
@@ -23,12 +23,12 @@ const KEPT: &[(&str, DeleteOld)] =
 #[derive(Debug, Default)]
 pub struct Prune {
     last: Option<Instant>,
-    /// what the settings said then
+    /// the settings at that time
     settings: Vec<i64>,
 }
 
 impl Prune {
-    /// Deletes what is too old, if it is time, or if the settings have changed. Outside a transaction.
+    /// Deletes old rows if the interval has passed or the settings have changed. Must be called outside a transaction.
     pub fn round(&mut self) -> Result<()> {
         let settings =
             transaction::run(|| KEPT.iter().map(|(name, _)| settings::integer(name)).collect::<Result<Vec<_>>>())?;

@@ -1,4 +1,4 @@
-//! What a secondary index is besides its keys, and which options go together.
+//! The options of a secondary index, and which of them exclude one another.
 
 use super::cache;
 use super::model::Index;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The longest time after which documents expire, in seconds: MongoDB's limit.
 const MAX_EXPIRY_S: i64 = 2_147_483_647;
 
-/// What an index is besides its keys.
+/// The options of an index.
 #[derive(Clone, Debug, Default)]
 pub struct IndexOptions<'a> {
     /// its name, unless MongoDB's default
@@ -59,7 +59,7 @@ impl<'a> IndexOptions<'a> {
         })
     }
 
-    /// What [`to_json`](Self::to_json) wrote.
+    /// Reads the text of [`to_json`](Self::to_json).
     ///
     /// # Errors
     /// Those of [`Collator::parse`] and [`Partial::parse`].
@@ -137,7 +137,7 @@ impl IndexOptions<'_> {
         self.partial.as_deref().map(|partial| partial.expression.as_str())
     }
 
-    /// True if, over equal keys, these are the options that tell one index from another.
+    /// True if two indexes with equal keys and these options are the same index.
     pub(super) fn identify(&self, index: &Index) -> bool {
         (self.unique, self.sparse, self.partial_filter(), &self.collation)
             == (index.unique, index.sparse, index.partial_filter(), &index.keys.collation)
@@ -148,7 +148,7 @@ impl IndexOptions<'_> {
     }
 }
 
-/// The collation of an index that is asked for: the one given, else the collection's.
+/// The collation of a new index: the given one, or else the collection's.
 ///
 /// # Errors
 /// Those of [`Collator::parse`].

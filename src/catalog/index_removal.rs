@@ -13,7 +13,7 @@ use docshard_core::query::index::IndexKeys;
 use serde_json::{Value as Json, json};
 
 /// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and
-/// that of the shard key; answers how many there were, the one on `_id` included.
+/// that of the shard key; returns how many there were, including the one on `_id`.
 ///
 /// # Errors
 /// As [`drop`]; `TypeMismatch`.
@@ -46,7 +46,7 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     Ok(collection.count_of_indexes())
 }
 
-/// True for the index that stands for the shard key, which is a unique one if that is unique.
+/// True for the shard key's index, which is unique if the shard key is.
 fn is_of_key(collection: &Collection, index: &Index) -> bool {
     !collection.key.is_in_order_of_id()
         && index.is_of_key(&collection.key)

@@ -20,7 +20,7 @@ const MAX_INDEXES: usize = 64;
 /// The longest name of an index, in bytes.
 const MAX_NAME: usize = 128;
 
-/// Creates an index on every shard; answers its name. The same index again is no change.
+/// Creates an index on every shard; returns its name. Does nothing if the same index exists.
 ///
 /// # Errors
 /// `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
@@ -36,16 +36,16 @@ pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<S
     Ok(draft.name)
 }
 
-/// What comes of a wish for an index.
+/// The result of checking a requested index.
 #[derive(Debug)]
 pub enum Drafted {
-    /// it is there already, under this name
+    /// it exists already, under this name
     Exists(String),
-    /// it can be made
+    /// it can be created
     New(Box<Draft>),
 }
 
-/// An index that is to be made.
+/// An index that is to be created.
 #[derive(Debug)]
 pub struct Draft {
     /// its number, that of no other
@@ -60,7 +60,7 @@ pub struct Draft {
     pub keys_json: String,
     /// its keys
     pub keys: IndexKeys,
-    /// what it is made with on shards
+    /// the definition for shards
     pub definition: String,
     /// no two documents with the same keys
     pub unique: bool,
@@ -88,7 +88,7 @@ impl Draft {
     }
 }
 
-/// Checks whether an index can be made, and gives it a number. The collection's metadata are locked until the transaction
+/// Checks whether an index can be created, and gives it a number. The collection's metadata are locked until the transaction
 /// ends; the collection is created if it is not there.
 ///
 /// # Errors
@@ -160,7 +160,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     })))
 }
 
-/// The indexes that one call makes: none twice.
+/// The indexes that one call creates, each once.
 #[derive(Debug)]
 pub struct Made {
     before: Vec<String>,
@@ -180,10 +180,10 @@ impl Made {
         &self.made
     }
 
-    /// Takes one more into account.
+    /// Adds an index.
     ///
     /// # Errors
-    /// `IndexAlreadyExists` if the same call has made it already.
+    /// `IndexAlreadyExists` if the call has it already.
     pub fn add(&mut self, name: &str) -> Result<()> {
         if self.made.iter().any(|made| made == name) {
             return Err(Error::new(Kind::IndexAlreadyExists, format!("Identical index already exists: {name}")));
@@ -195,7 +195,7 @@ impl Made {
     }
 }
 
-/// Enters an index, which every shard of the collection has, into the catalog: from now on it is used.
+/// Inserts an index into the catalog, which makes it usable. Every shard of the collection has it.
 pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     let index = StoredIndex {
         id: draft.id,
@@ -229,7 +229,7 @@ pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     create(ns, &pattern.to_json().to_string(), &options).map(|_| ())
 }
 
-/// The name of an index that is the same already; an error if one is in the way.
+/// The name of an existing index that is the same; an error if one conflicts.
 fn conflicting(
     collection: &Collection,
     name: &str,
@@ -258,7 +258,7 @@ fn conflicting(
     Ok(None)
 }
 
-/// The name of the shard key's own index, if that is what is asked for; an error if it is in the way.
+/// The name of the shard key's own index, if the request means that index; an error if they conflict.
 fn shard_key_index(
     collection: &Collection,
     name: &str,

@@ -1,5 +1,5 @@
-//! How many documents each shard had of each collection when it was last asked, by PostgreSQL's statistics: what is known of a
-//! shard that cannot be asked any more. The worker asks now and then.
+//! The number of documents of each collection on each shard, by PostgreSQL's statistics, as the worker last read it. It says how
+//! much is lost with a shard that is lost for good.
 
 use super::cache;
 use super::model::{Place, Shard};
@@ -8,8 +8,8 @@ use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::store::last_sizes as store;
 
-/// Asks every shard on another node, each in a transaction of its own; called outside of any. One that cannot be reached stays
-/// as it was known.
+/// Asks every shard on another node, each in a transaction of its own; called outside a transaction. An unreachable shard keeps its
+/// last number.
 pub fn note_all() -> Result<()> {
     let shards = transaction::run(cache::shards)?;
     for shard in shards.values().filter(|shard| shard.place != Place::Local) {

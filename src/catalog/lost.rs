@@ -1,6 +1,6 @@
 //! Shards that are lost for good: what is lost with them, the token that confirms it, and where their ranges of keys go, empty.
 //!
-//! A shard that was removed as lost stays noted: a database that comes back is known by them, and refused.
+//! A shard that was removed as lost stays recorded, so that its database is recognized and refused if it comes back.
 
 use super::change;
 use super::change::refuse_while_building;
@@ -18,7 +18,7 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 
-/// So many ranges of a collection are named.
+/// The number of ranges of a collection that are listed.
 const NAMED_RANGES: usize = 100;
 
 /// What would be lost with a shard, for people: a collection each, with its ranges and the documents that were last known there.
@@ -51,7 +51,7 @@ pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
     Ok(lost)
 }
 
-/// Gives out a token for the removal of a lost shard, in place of one that was given out before.
+/// Creates a token for the removal of a lost shard; it replaces an earlier one.
 pub fn give_token(shard: &Shard) -> Result<String> {
     let token = credentials::random_password()?;
     lost_shards::set_token(shard.id, &token)?;
@@ -72,8 +72,7 @@ pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
 
 pub use crate::store::lost_shards::set_removed as note_removed;
 
-/// Refuses a database that says of itself that it is a shard of this cluster, and was removed as lost: what it has is of the
-/// past. `has_documents`: it has tables of collections.
+/// Refuses a database that reports itself as a shard of this cluster and was removed as lost: its documents are out of date. `has_documents`: it has tables of collections.
 ///
 /// # Errors
 /// `IllegalOperation`.
@@ -97,7 +96,7 @@ pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()
     }
 }
 
-/// The shards that can take ranges over: those that answer, and do not drain.
+/// The shards that can take ranges over: those that answer and are not draining.
 ///
 /// # Errors
 /// `HostUnreachable` if there is none.
@@ -115,7 +114,7 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
     Ok(heirs)
 }
 
-/// Gives the databases whose primary it was another one.
+/// Sets another primary shard for the databases of the lost one.
 pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
     let moved = databases::lock_of_primary(lost)?;
     for database in &moved {
@@ -127,7 +126,7 @@ pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
 
 /// Gives a collection's ranges on the lost shard to others, where they are empty. Its row is locked, and no chunk of it moves.
 ///
-/// Those who still have the old map ask the lost shard, or are told by the heirs that it is stale.
+/// A session with the old map asks the lost shard, or one of the heirs answers that the map is stale.
 ///
 /// # Errors
 /// Those of the heirs.

@@ -1,23 +1,23 @@
 //! The cluster's metadata: read into immutable snapshots, changed under one lock a collection.
 //!
 //! * [`namespace`]: names of databases and collections, checked.
-//! * [`model`]: what a router knows of a collection; [`cache`] keeps it and notices changes.
+//! * [`model`]: what a router knows of a collection; [`cache`] keeps it until it changes.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
-//! * [`contacts`]: what is said at a shard first, and how far each shard is known to have come.
-//! * [`move_exclusion`]: the same for changes that wait until no chunk moves.
+//! * [`contacts`]: the positions of shards, for handshakes.
+//! * [`move_exclusion`]: locks for changes that wait until no chunk moves.
 //! * [`cluster`]: which database is the cluster's router, and whether this one is.
-//! * [`history`]: how long the past is kept.
-//! * [`grants`]: who may read and write which collections.
-//! * [`sizes`]: how much is where, asked at the shards; [`survey`] asks all of them, also if some are out of reach.
+//! * [`history`]: deletes old entries of the changelog and old moves.
+//! * [`grants`]: the rights of roles to read and write collections.
+//! * [`sizes`]: the sizes of collections, asked from shards; [`survey`] asks all shards, even if some are unreachable.
 //! * [`duplicate`]: violated unique indexes in MongoDB's words.
-//! * [`last_sizes`]: how much was where when a shard was last asked; [`lost`]: shards that are lost for good.
+//! * [`last_sizes`]: the last known sizes; [`lost`]: shards that are lost for good.
 //! * [`chunks`]: splitting and merging.
 //! * [`rotation`]: a new password for the service role.
 //! * [`pending_drops`]: drops that are still to be done at shards that could not be reached.
 //! * [`dismantle`]: takes the cluster apart.
 //! * [`protection`]: refuses to drop what a cluster needs.
 //! * [`takeover`]: a copy of the router becomes the router.
-//! * [`zones`]: which shards belong to a zone, and which keys live there.
+//! * [`zones`]: which shards and which ranges of keys belong to a zone.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`addresses`]: shards that move to another machine.
 //! * [`shards`]: adding and removing shards, and how they are reached; [`databases`], [`collections`], [`sharding`], [`access`]:

@@ -1,4 +1,4 @@
-//! What a router knows of a collection: one consistent reading of the catalog.
+//! What a router knows of a collection, read from the catalog in one snapshot.
 
 use crate::ownership::table;
 use crate::protocol::table::CreateIndex;
@@ -56,7 +56,7 @@ pub struct Index {
     pub name: String,
     /// its keys as given, such as `{"from": 1, "sent": -1}`
     pub keys_json: String,
-    /// what it was made with on shards: its keys, its projection and its collation
+    /// its definition on shards: keys, projection and collation
     pub definition: String,
     /// its keys
     pub keys: IndexKeys,
@@ -122,13 +122,13 @@ pub struct Collection {
     pub key: KeyPattern,
     /// no two documents with the same shard key
     pub unique: bool,
-    /// what statements compare strings by that name no collation
+    /// the collation of statements that name none
     pub collation: Option<Arc<Collator>>,
-    /// tells it from another collection of the same number
+    /// distinguishes it from another collection of the same number
     pub token: i64,
     /// advanced with every change
     pub revision: i64,
-    /// who owns which keys
+    /// which shard owns which keys
     pub map: Rc<ChunkMap>,
     /// the version of every shard that has the collection's table
     pub placements: BTreeMap<ShardId, i64>,

@@ -1,16 +1,15 @@
-//! Locks a collection's metadata for a change that no move of its chunks may meet: splits, merges, indexes, drops.
+//! Locks a collection's metadata for changes that exclude moves of its chunks: splits, merges, indexes, drops.
 //!
-//! Such a change waits for the moves that are under way instead of failing, for as long as `lock_timeout` says. A move of
-//! the balancer can be repeated, so one that is not decided is aborted after [`BALANCER_PATIENCE`]; a user's move is
-//! waited for.
+//! Such a change does not fail while moves run, but waits for them until `lock_timeout`. A move of the balancer can be repeated,
+//! so one that is not decided is aborted after [`BALANCER_PATIENCE`]; a user's move is not aborted.
 //!
-//! 1. The lock [`Tag::Definition`], exclusively and to the end of the transaction: from now on no move of the collection
-//!    registers.
+//! 1. Take the lock [`Tag::Definition`], exclusively and until the end of the transaction: no other move of the collection can
+//!    register.
 //! 2. Poll until no registered move is undecided or not yet in the map.
 //! 3. Lock the collection's row.
 //!
-//! INVARIANT: nobody waits in 1 or 2 with a lock on the row taken here, as a move needs the row to come to its end. A move
-//! that registers locks the row first and then only tries for the tag ([`try_share`]), so the two cannot wait for each other.
+//! INVARIANT: no transaction waits in 1 or 2 while it holds the row's lock, as a move needs the row to complete. A move that
+//! registers locks the row first and then only tries to get the tag ([`try_share`]), so the two cannot wait for each other.
 
 use super::change::{self, Locked};
 use crate::pg::error::{Error, Result};
@@ -27,18 +26,18 @@ use std::time::{Duration, Instant};
 /// The job of a background worker that aborts a move; its request is the move's number.
 pub const ABORT: &str = "abort a move";
 
-/// How long an undecided move of the balancer is waited for.
+/// How long a change waits for an undecided move of the balancer.
 const BALANCER_PATIENCE: Duration = Duration::from_secs(1);
-/// How long moves are waited for where `lock_timeout` is 0.
+/// How long a change waits for moves if `lock_timeout` is 0.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// The time between two looks at the moves, in milliseconds.
+/// The interval at which moves are polled, in milliseconds.
 const POLL_MS: i64 = 20;
 
-/// Locks a collection's metadata once none of its chunks is being moved; until the transaction ends none will be.
+/// Locks a collection's metadata when none of its chunks is being moved; blocks moves until the transaction ends.
 ///
 /// # Errors
 /// `NamespaceNotFound`; `LockTimeout` (55P03) if a move does not end in time; `ConflictingOperationInProgress` (55006) if
-/// this transaction holds the collection's row already, for which the move would wait in turn.
+/// this transaction holds the collection's row already, for which the move would wait.
 pub fn lock(namespace: &str) -> Result<Locked> {
     loop {
         let id = number(namespace)?;
@@ -52,8 +51,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
     }
 }
 
-/// Locks a collection's metadata, if none of its chunks is being moved now: for the balancer, which has other things to do
-/// than to wait.
+/// Locks a collection's metadata if none of its chunks is being moved now: for the balancer, which does not wait.
 ///
 /// # Errors
 /// `NamespaceNotFound`; `ConflictingOperationInProgress` (55006).
@@ -65,8 +63,8 @@ pub fn lock_now(namespace: &str) -> Result<Locked> {
     }
 }
 
-/// Keeps changes that wait for moves from going on until the transaction ends, which registers a move; false if one is
-/// under way or waiting. The caller holds the collection's row.
+/// Blocks changes that exclude moves until the transaction, which registers a move, ends; false if such a change runs or waits.
+/// The caller holds the collection's row.
 pub fn try_share(collection: i32) -> bool {
     lock::try_acquire(Tag::Definition(collection), Mode::Shared)
 }

@@ -1,8 +1,8 @@
 //! Drops that are still to be done at shards which could not be reached.
 //!
-//! Whoever connects to such a shard does them before anything else there (see `remote::handshake`); the worker does so, too, and
-//! then deletes the rows. Doing them twice is no harm. A collection, or an index, that is made under the same name meanwhile
-//! has another number, so nothing is mixed.
+//! A session that connects to such a shard performs them first (see `remote::handshake`); the worker does the same and then deletes
+//! the rows. They may be performed twice. A collection or index that is created under the same name meanwhile has another number, so
+//! it is not affected.
 
 use super::cache;
 use super::nodes::{call_on_all, read_on};
@@ -38,7 +38,7 @@ impl Dropped {
         }
     }
 
-    /// The statement that does it at a shard, without harm if it is done.
+    /// The idempotent statement that performs it on a shard.
     fn statement(self) -> String {
         match self {
             Dropped::Collection(collection) => DropTable { collection }.text(),
@@ -47,13 +47,13 @@ impl Dropped {
     }
 }
 
-/// True for the errors of a shard that is not there.
+/// True for the errors of an unreachable shard.
 fn is_unreachable(error: &Error) -> bool {
     error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"57P")
 }
 
-/// Drops something at the shards that can be reached, in the caller's transaction, and notes it for the others, whose names are
-/// the answer.
+/// Drops an object on the shards that can be reached, in the caller's transaction, and records the drop for the others, whose names
+/// it returns.
 ///
 /// # Errors
 /// Those of the shards that answer.
@@ -82,8 +82,8 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
     Ok(late.iter().map(|shard| shard.name.clone()).collect())
 }
 
-/// What is to be done at a server's shard before anything else, as statements. Whoever connects may not read the catalog, or
-/// reads it as it was when a transaction began.
+/// The statements that must run first on a server's shard. The caller may have no right to read the catalog, or may have an old
+/// snapshot.
 pub fn statements(server: &str) -> Result<Vec<String>> {
     let due = user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();
@@ -92,10 +92,10 @@ pub fn statements(server: &str) -> Result<Vec<String>> {
     Ok(due.iter().map(|due| Dropped::of(due).statement()).collect())
 }
 
-/// Does what is left at shards that can be reached again, each in a transaction of its own; called outside of any.
+/// Performs the drops on shards that can be reached again, each in a transaction of its own; called outside a transaction.
 ///
 /// # Errors
-/// The first one of a shard that answers; the others are done all the same.
+/// The first one of a shard that answers; the other shards are still handled.
 pub fn finish() -> Result<()> {
     let pending = transaction::run(store::all)?;
     let mut shards: Vec<ShardId> = pending.iter().map(|due| due.shard).collect();

@@ -2,9 +2,9 @@
 //! is reached, and the database itself.
 //!
 //! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
-//! docshard's own statements pass (`drop_guard::unguarded`); `docshard.dismantle()` makes the database one that nobody needs.
-//! Whether another database of this server is part of a cluster its setting `docshard.part_of_cluster` says, which triggers
-//! on `shards` and `node` keep.
+//! docshard's own statements pass (`drop_guard::unguarded`); after `docshard.dismantle()` the database needs no protection. Triggers
+//! on `shards` and `node` maintain the database's setting `docshard.part_of_cluster`, which is visible to other databases of the
+//! server.
 
 use super::shards::names::{LOCAL, server_name};
 use crate::ownership::table;
@@ -21,8 +21,8 @@ use std::cell::Cell;
 const STILL_NEEDED: [u8; 5] = *b"2BP01";
 
 thread_local! {
-    /// The statement in which the extension was found to be needed by nobody: while it is dropped, piece by piece, its tables
-    /// cannot be asked again.
+    /// The statement in which the extension was found to be droppable: while its objects are dropped one by one, its tables
+    /// cannot be read again.
     static PASSED: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
 }
 
@@ -31,7 +31,7 @@ pub fn init() {
     drop_guard::watch(judge);
 }
 
-/// What this database is for others; None if nobody would miss it.
+/// Why this database must not be dropped; None if it may be.
 pub fn role() -> Result<Option<String>> {
     let marks = spi::query("SELECT shard FROM docshard_data.node", &[])?;
     if let Some(mark) = marks.first() {

@@ -37,7 +37,7 @@ pub fn init() {
     job::register(ROTATE, |_| Ok(json!(rotate()?)));
 }
 
-/// Does it in a background worker, and waits; returns the servers that could not be reached, each with why.
+/// Runs the rotation in a background worker, and waits; returns the servers that could not be reached, each with its error.
 ///
 /// # Errors
 /// `ExceededMemoryLimit` (53200) if no worker is free.
@@ -64,7 +64,7 @@ fn servers() -> Result<Vec<(String, Oid)>> {
     Ok(with_password)
 }
 
-/// As whom the router logs in at a server, and where.
+/// The role as which the router logs in at a server, and the address.
 fn account(oid: Oid) -> Result<Vec<(String, String)>> {
     let mut options = remote::server_options(oid)?;
     options.extend(remote::mapping_options(oid)?);
@@ -72,10 +72,10 @@ fn account(oid: Oid) -> Result<Vec<(String, String)>> {
     Ok(options)
 }
 
-/// Does what an interrupted rotation has left. Outside a transaction.
+/// Completes an interrupted rotation. Must be called outside a transaction.
 ///
 /// # Errors
-/// That of the last shard which could not be told.
+/// That of the last shard that could not be reached.
 pub fn finish() -> Result<()> {
     if transaction::run(store::all)?.is_empty() || !lock::try_acquire_for_session(CHANGING, Mode::Exclusive) {
         return Ok(());
@@ -135,7 +135,7 @@ fn change(rotation: &Rotation) -> Result<()> {
     store::delete(server)
 }
 
-/// True if the shard takes this login already. One that asks for no password is not asked by this.
+/// True if the shard already accepts this login. A shard that asks for no password is not tried.
 fn is_known(oid: Oid, login: &[(String, String)]) -> Result<bool> {
     let mut options = remote::server_options(oid)?;
     options.extend(login.iter().filter(|(option, _)| option != "password_required").cloned());

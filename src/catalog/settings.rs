@@ -12,7 +12,7 @@ use docshard_core::error::Kind;
 pub struct Setting {
     /// its name
     pub name: &'static str,
-    /// what holds until it is set
+    /// its value until it is set
     pub default: &'static str,
     /// the values it takes
     pub kind: SettingKind,
@@ -159,7 +159,7 @@ pub fn boolean(name: &str) -> Result<bool> {
     Ok(get(name)? == "true")
 }
 
-/// When the balancer may work; None if always.
+/// The time window of the balancer; None if it may always work.
 ///
 /// # Errors
 /// As [`get`].
@@ -168,7 +168,7 @@ pub fn active_window() -> Result<Option<Window>> {
     Ok(start.zip(stop).map(|(start, stop)| Window { start, stop }))
 }
 
-/// Sets a setting; None goes back to the default.
+/// Sets a setting; None restores the default.
 ///
 /// # Errors
 /// `InvalidOptions` for an unknown name or a value out of bounds.

@@ -1,4 +1,4 @@
-//! Sharding a collection: an empty one starts with chunks where they belong, one with documents is split where it is.
+//! Sharding a collection. An empty one gets its initial chunks on all shards; one with documents is split on its shard.
 
 use super::change::refuse_while_building;
 use super::collections::{drop_but_zones, insert_row, lay_out};
@@ -29,14 +29,14 @@ pub struct ShardOptions {
     pub unique: bool,
     /// how many chunks an empty hashed collection starts with
     pub initial_chunks: Option<i64>,
-    /// it was said that shard keys compare by bytes, as they always do: a collection with a collation must be told so
+    /// the caller gave the simple collation, which a collection with a collation requires: shard keys compare by bytes
     pub simple_collation: bool,
 }
 
 /// Shards a collection, which may have documents already.
 ///
 /// # Errors
-/// A malformed or unfit key, missing index, documents without the key: each its own.
+/// Different ones for a malformed or unsuitable key, a missing index, and documents without the key.
 pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
     let (database, _) = namespace::split(name)?;
     if namespace::is_reserved(database) {
@@ -118,7 +118,7 @@ fn usable_shards() -> Result<Vec<Rc<Shard>>> {
 }
 
 /// An empty sharded collection: a hashed one starts with chunks on every shard, another with one on the primary shard,
-/// and one with zones with chunks on their shards. What the collection was before, it keeps.
+/// and one with zones with chunks on their shards. The collection keeps its other properties.
 fn shard_new(
     name: &str,
     database: &str,
@@ -204,7 +204,7 @@ fn shard_existing(
     Ok(true)
 }
 
-/// Every bound of a collection that is cut into chunks of half the chunk size, at real keys.
+/// The bounds that divide a collection into chunks of half the chunk size, at existing keys.
 fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, chunk_size: i64) -> Result<Vec<Vec<u8>>> {
     let parts = (bytes / (chunk_size / 2).max(1) + 1).min(10_000);
     let mut bounds = vec![pattern.min_bound()];
@@ -229,7 +229,7 @@ fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, ch
     Ok(bounds)
 }
 
-/// MongoDB's demands on the indexes of a collection with documents that is to be sharded.
+/// Checks MongoDB's requirements for the indexes of a collection with documents that is to be sharded.
 fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
     let paths: Vec<&str> = pattern.fields.iter().map(|(path, _)| path.as_str()).collect();
     let starts = |fields: &[(String, bool)]| {

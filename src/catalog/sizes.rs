@@ -1,4 +1,4 @@
-//! How much of the sharded collections is on each shard, as the shards measure it.
+//! The sizes of collections on each shard, as the shards measure them.
 
 use super::model::Shard;
 use super::nodes::{read_at_once, read_call_on, read_calls_at_once};
@@ -82,22 +82,22 @@ pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     Ok(collections)
 }
 
-/// Tables up to that many MiB are counted for the balancer, which looks often.
+/// For the balancer, which measures often, tables up to this number of MiB are counted.
 pub const COUNTED_OFTEN_MB: i32 = 50;
 
-/// How much of a collection is on a shard.
+/// The size of a collection on a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Amount {
-    /// documents; None if nobody knows
+    /// documents; None if there are no statistics
     pub documents: Option<i64>,
     /// bytes: of the table, if they are estimated, else of the documents
     pub bytes: i64,
 }
 
-/// A shard, and what it tells of collections; it says nothing of those that it does not have.
+/// A shard, and the sizes of the collections that it has, by their numbers.
 pub type Estimates = (Rc<Shard>, Result<HashMap<i32, Amount>>);
 
-/// What PostgreSQL's statistics tell of collections at every shard, all asked at once, each for as long as `limit`.
+/// Sizes of collections on every shard by PostgreSQL's statistics. All shards are asked at once, each for at most `limit`.
 ///
 /// # Errors
 /// Internal ones; a shard's error is its own answer.
@@ -125,7 +125,7 @@ pub fn measure(shard: &Shard, collection: &mut Collection, counted_mb: i32) -> R
     Ok(())
 }
 
-/// A number that a shard tells, whatever that is: those of all chunks can be added up.
+/// Limits a number from a shard, so that the sum over all chunks cannot overflow.
 fn plausible(told: i64) -> u64 {
     told.clamp(0, 1 << 53).unsigned_abs()
 }
@@ -159,8 +159,8 @@ pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counte
     Ok(())
 }
 
-/// How much was ever written to each collection's table at each shard, as PostgreSQL's statistics count it, a little
-/// late: a number that is the same twice means that nothing changed in between, or that a change is still to be told.
+/// The number of writes to each collection's table on each shard, by PostgreSQL's statistics, which are delayed. If a number is the
+/// same twice, nothing changed in between, or the statistics do not have the change yet.
 ///
 /// # Errors
 /// Any shard's.

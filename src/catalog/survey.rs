@@ -1,7 +1,7 @@
-//! One question to all shards at once, within a bound, for looking at a cluster of which parts may be out of reach.
+//! Queries to all shards at once, with a time limit, for reports about a cluster some of whose shards may be unreachable.
 //!
-//! An answer counts only from the shard that was meant, and not from an old copy of it: each tells its cluster, its name and how far it
-//! has come with it.
+//! Each shard returns its cluster, name and position with the rows. Rows of another database, or of an old copy of the shard, are an
+//! error.
 
 use super::cluster::cluster_id;
 use super::model::Shard;
@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// What a shard answered, or why it did not.
+/// The rows of a shard, or its error.
 #[derive(Debug)]
 pub struct Answer {
     /// who was asked
@@ -31,7 +31,7 @@ pub struct Answer {
     pub latency: Option<Duration>,
 }
 
-/// What a shard answered to a call, or why it did not.
+/// The answer of a shard to a call, or its error.
 pub struct Called<A> {
     /// who was asked
     pub shard: Rc<Shard>,
@@ -72,7 +72,7 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
         "SELECT n.cluster_id, n.shard, {}, {columns} FROM docshard_data.node n LEFT JOIN LATERAL (SELECT * FROM {from}) AS a ON true",
         Identity::SIGNATURE.invocation()
     );
-    // Before the shards are asked: they go on meanwhile.
+    // Before the shards are asked, as their counters may advance meanwhile.
     let known: HashMap<_, _> = store::contacts::all()?
         .iter()
         .map(|Contact { shard, timeline, counter, .. }| (*shard, Position { timeline: *timeline, counter: *counter }))
@@ -96,7 +96,7 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
     Ok(answers)
 }
 
-/// The answer's own columns, if the shard that was meant has given it, and is as far as it was when it was last heard of.
+/// The columns of the query, if they come from the expected shard at the known position or a later one.
 fn checked(
     shard: &Shard,
     cluster: i64,

@@ -1,11 +1,11 @@
-//! A copy of the router becomes the cluster's router, and the router that was it is one no more.
+//! A copy of the router takes the cluster over, and the previous router loses it.
 //!
-//! Shard by shard, each at once and by itself, the epoch is raised and the other router's sessions are ended; after that no shard
-//! listens to it. The catalog comes last: if this fails half way, neither of the two is listened to everywhere, and the same call
-//! again goes on. A shard that cannot be reached follows when the keeper reaches it.
+//! On each shard, in a transaction of its own, the epoch is raised and the other router's sessions are terminated; from then on the
+//! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
+//! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
-//! The other router may have decided transactions and moves that this catalog does not know, if it is a restored one. So what is
-//! prepared at the shards is left to the administrator, and new numbers are none that the other one has given out.
+//! If this catalog was restored, the other router may have decided transactions and moves that it does not have. So prepared
+//! transactions on the shards are left to the administrator, and new numbers are higher than all that the other router has assigned.
 
 use super::cluster::check_router;
 use super::model::{Place, Shard};
@@ -28,25 +28,25 @@ use std::time::{Duration, Instant};
 /// How long the other router's sessions at a shard may take to end.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// What became of a take-over.
+/// The result of a take-over.
 #[derive(Debug)]
 pub struct TakenOver {
     /// the router's number from now on
     pub epoch: i64,
-    /// shards that could not be told yet, and why
+    /// shards that could not be reached yet, with their errors
     pub unreachable: Vec<(String, String)>,
     /// shards, each with the name of a prepared transaction of another router there
     pub left: Vec<(String, String)>,
 }
 
-/// How long a shard may take to tell whose it is, in milliseconds.
+/// How long a shard may take to report its router, in milliseconds.
 const ANSWER_MS: i64 = 3_000;
 
 /// Seconds that connecting to a host may take.
 const CONNECT_S: u32 = 10;
 
-/// No router has a higher epoch, and no collection or index a higher number: they are given out one by one. A shard that tells of
-/// one is damaged, or lies, and decides neither whether this is the router nor how one becomes it.
+/// The highest plausible epoch and number of a collection or index, as they are assigned one by one. A shard that reports a higher
+/// one is damaged or malicious, so its report is ignored.
 const LAST_EPOCH: i64 = 1 << 30;
 const LAST_NUMBER: i64 = 1 << 30;
 
@@ -121,7 +121,7 @@ fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
     )?;
     let numbers = [0, 1].map(|column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0));
     if numbers.iter().any(|number| *number >= LAST_NUMBER) {
-        let message = format!("shard \"{}\" tells of collections or indexes that nobody can have made", shard.name);
+        let message = format!("shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
         return Err(Error::new(Kind::HostUnreachable, message));
     }
     Ok(Reached { shard: Rc::clone(shard), session, epoch, numbers })
@@ -148,7 +148,7 @@ pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64>
     Err(Error::new(Kind::HostUnreachable, message).with_hint("Its row of docshard_data.node is damaged."))
 }
 
-/// Where a shard is, which belongs to this router by now.
+/// A shard that this router has taken over.
 fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
     let hello = Hello {
         to: Member { cluster: router.cluster, shard: reached.shard.name.clone() },
@@ -162,8 +162,7 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
     Ok(Welcome::from(SayHello::of(&hello, true).call(&mut reached.session)?).position)
 }
 
-/// Tells a shard that it belongs to this router, and ends the sessions of every other one there; those that this one has had
-/// before, too.
+/// Makes a shard belong to this router, and terminates the sessions of all other routers there, and earlier ones of this router.
 ///
 /// # Errors
 /// `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
@@ -176,7 +175,7 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
         let message = format!("another database has just taken over shard \"{shard}\"");
         return Err(Error::new(Kind::ConflictingOperationInProgress, message));
     }
-    // Who comes later knows of the new epoch, or is refused.
+    // A later session has the new epoch, or is refused.
     let until = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
     let until = until.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
     let began = Instant::now();

@@ -1,7 +1,7 @@
-//! Zones: which shards belong to one, and which ranges of a collection's keys live there.
+//! Zones: which shards belong to one, and which ranges of a collection's keys are stored there.
 //!
 //! A range may be given before its collection is sharded: then its bounds are kept as they were written, and encoded
-//! once the shard key is known. RULE: who changes or relies on zones first calls [`lock`], before any row is locked.
+//! once the shard key is known. RULE: call [`lock`] before zones are changed or relied on, and before any row is locked.
 
 use super::change;
 use super::{cache, namespace};
@@ -26,7 +26,7 @@ fn check_name(zone: &str) -> Result<()> {
     Ok(())
 }
 
-/// Puts a shard into a zone, which is made by that.
+/// Adds a shard to a zone; a new name creates the zone.
 ///
 /// # Errors
 /// `ShardNotFound`, `BadValue` for an empty name.
@@ -41,7 +41,7 @@ pub fn add_shard(shard: &str, zone: &str) -> Result<()> {
     Ok(())
 }
 
-/// Takes a shard out of a zone.
+/// Removes a shard from a zone.
 ///
 /// # Errors
 /// `ShardNotFound`; `ZoneStillInUse` for the last shard of a zone with ranges.
@@ -68,7 +68,7 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
 
 pub use crate::store::zones::depending_on;
 
-/// Gives a range of keys to a zone; None takes the range, with exactly these bounds, out of its zone.
+/// Assigns a range of keys to a zone; None removes the range with exactly these bounds.
 ///
 /// # Errors
 /// `BadValue` for malformed bounds, `RangeOverlapConflict`, `ZoneNotFound`; `InvalidNamespace`.

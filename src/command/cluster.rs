@@ -21,7 +21,7 @@ pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
 pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_SHARDS)?;
     let (mut map, mut hosts) = (Map::new(), Map::new());
-    for store::shards::ListedShard { name, host, .. } in store::shards::listed()? {
+    for store::shards::Location { name, host, .. } in store::shards::locations()? {
         map.insert(name.clone(), format!("{name}/{host}").into());
         hosts.insert(host, name.into());
     }

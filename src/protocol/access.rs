@@ -1,4 +1,4 @@
-//! Calls about who may work on a shard: roles, passwords, and the servers through which shards reach each other.
+//! Calls about access to a shard: roles, passwords, and the servers through which shards reach each other.
 
 calls! {
     /// Gives the service role a new password, as a SCRAM-SHA-256 verifier.
@@ -28,18 +28,18 @@ calls! {
     /// Gives the server that leads to another shard another address.
     set_server_address => SetServerAddress<'a> { server: &'a str, options: &'a [&'a str], settings: &'a [&'a str] } -> ();
 
-    /// Lets another shard log in, to pull what is moved to it.
+    /// Lets another shard log in, to pull the documents that move to it.
     accept_puller => AcceptPuller<'a> { puller: &'a str, verifier: &'a str } -> ();
 
-    /// Forgets another shard.
+    /// Removes the access of another shard and the server that leads to it.
     disconnect_shard => DisconnectShard<'a> { server: &'a str, puller: &'a str } -> ();
 
-    /// Forgets the router.
+    /// Removes the identity as a shard of its router.
     leave_cluster => LeaveCluster {} -> ();
 
-    /// Forgets the router, and drops all documents.
+    /// As [`LeaveCluster`], and drops all documents.
     dismantle_node => DismantleNode {} -> ();
 }
 
-/// What another shard's login calls here, in views of `docshard_data`.
+/// The functions that another shard's login calls here, in views of `docshard_data`.
 pub const PULLER_FUNCTIONS: [&str; 3] = ["identity", "pack_part", "current_document"];

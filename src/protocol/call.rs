@@ -1,9 +1,10 @@
 //! A request to a node, and what carries it there.
 
+use super::answer::Answer;
 use super::signature::Signature;
-use super::value::{Answer, Row};
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
+use crate::pg::spi::record::Row;
 
 /// Something that runs a statement at a node.
 pub trait Connection {

@@ -1,10 +1,10 @@
 //! Calls at a collection's version, which clients' statements make: the function checks the version in the statement's own snapshot.
 //!
-//! Such a call becomes a statement whose text is the same for all documents, so that a shard prepares it once: the collection's
-//! number stands in it, and what is null or empty, which leaves a shard fewer parameters to read. All else are parameters.
+//! Such a call becomes a statement whose text is the same for all documents, so that a shard prepares it once. The collection's
+//! number, nulls and empty arrays are literals in it, so that the shard reads fewer parameters; all other arguments are parameters.
 
+use super::answer::Answer;
 use super::signature::{SCHEMA, Signature};
-use super::value::Answer;
 use crate::pg::spi::param::Param;
 use std::borrow::Cow;
 use std::fmt::{Display, Write};

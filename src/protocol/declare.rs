@@ -18,12 +18,12 @@ macro_rules! calls {
                 type Answer = $answer;
                 const SIGNATURE: $crate::protocol::signature::Signature = $crate::protocol::signature::Signature {
                     function: stringify!($function),
-                    arguments: &[$((stringify!($field), <$type as $crate::protocol::value::Argument>::TYPE)),*],
-                    returns: <$answer as $crate::protocol::value::Answer>::SHAPE,
+                    arguments: &[$((stringify!($field), <$type as $crate::pg::spi::record::Argument>::TYPE)),*],
+                    returns: <$answer as $crate::protocol::answer::Answer>::SHAPE,
                 };
 
                 fn params(&self) -> Vec<$crate::pg::spi::param::Param<'_>> {
-                    vec![$($crate::protocol::value::Argument::param(&self.$field)),*]
+                    vec![$($crate::pg::spi::record::Argument::param(&self.$field)),*]
                 }
             }
         )*
@@ -48,21 +48,14 @@ macro_rules! rows {
                 $($(#[$about])* pub $field: $type),*
             }
 
-            impl $crate::protocol::value::Record for $name {
-                const COLUMNS: &'static [$crate::protocol::signature::Column] =
-                    &[$((stringify!($field), <$type as $crate::protocol::value::Value>::TYPE)),*];
+            $crate::pg::spi::record::record! { $name { $($field: $type),* } }
 
-                fn decode(columns: &mut $crate::protocol::value::Columns<'_, impl $crate::protocol::value::Row>) -> $crate::pg::error::Result<Self> {
-                    Ok(Self { $($field: columns.next()?),* })
-                }
-            }
-
-            impl $crate::protocol::value::Answer for $name {
+            impl $crate::protocol::answer::Answer for $name {
                 const SHAPE: $crate::protocol::signature::Shape =
-                    $crate::protocol::signature::Shape::Table(<Self as $crate::protocol::value::Record>::COLUMNS);
+                    $crate::protocol::signature::Shape::Table(<Self as $crate::pg::spi::record::Record>::COLUMNS);
 
-                fn decode<R: $crate::protocol::value::Row>(of: &$crate::protocol::signature::Signature, rows: &[R]) -> $crate::pg::error::Result<Self> {
-                    $crate::protocol::value::only_row(of, rows)
+                fn decode<R: $crate::protocol::Row>(of: &$crate::protocol::signature::Signature, rows: &[R]) -> $crate::pg::error::Result<Self> {
+                    $crate::pg::spi::record::decode_only(&of.name(), rows)
                 }
             }
         )*
@@ -125,7 +118,7 @@ macro_rules! checked_calls {
                         ("collection", "integer"), ("token", "bigint"), ("version", "bigint"),
                         $((stringify!($field), <$type as $crate::protocol::checked::CheckedArgument>::TYPE)),*
                     ],
-                    returns: <$answer as $crate::protocol::value::Answer>::SHAPE,
+                    returns: <$answer as $crate::protocol::answer::Answer>::SHAPE,
                 };
 
                 fn into_text(self) -> $crate::protocol::checked::CallText {

@@ -1,9 +1,8 @@
 //! Calls that find, insert, update, delete and inspect documents, or lock for that.
 
-use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
-use serde_json::{Value as Json, json};
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
 checked_calls! {
@@ -14,11 +13,11 @@ checked_calls! {
         filter: Option<Cow<'a, str>>,
     } -> Option<Vec<u8>>;
 
-    /// The first documents of a range of an index, packed; None if the shard declines, and the executor has to look.
+    /// The first documents of a range of an index, packed; None if the shard declines and the executor must search.
     find_by_index_range => FindByIndexRange<'a> {
-        /// of each of the index's first columns the least key, or the only one; an empty one is no bound
+        /// the lower bounds of the index's first columns, or the only key of each; an empty one is no bound
         lo: Vec<Cow<'a, [u8]>>,
-        /// of each of these the least key above, or again the only one
+        /// their upper bounds, exclusive, or again the only key
         hi: Vec<Cow<'a, [u8]>>,
         /// the text of an [`IndexRangeSearch`]
         search: Cow<'a, str>,
@@ -51,21 +50,22 @@ checked_calls! {
     inspect_documents => InspectDocuments<'a> {
         /// the text of the shard key
         key: Cow<'a, str>,
-        /// the bounds of the shard's ranges: lo, hi, lo, hi …, of which an empty hi is none
+        /// the bounds of the shard's ranges: lo, hi, lo, hi …; an empty hi is no bound
         owned: Vec<Cow<'a, [u8]>>,
-        /// how many problems are told
+        /// the number of problems that are reported
         most: i32,
     } -> String;
 }
 
-/// How a range of an index is searched, and what is answered: a record of named fields, as JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a range of an index is searched, and what is returned: a record of named fields, as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IndexRangeSearch {
-    /// the number of a secondary index with a b-tree of all documents but those that have entries
+    /// the number of a secondary index with a b-tree of all documents except those that have entries
     pub index: i32,
     /// it is read from its end
     pub backward: bool,
-    /// documents wanted, the first ones
+    /// the number of documents wanted, the first ones
     pub most: usize,
     /// all are wanted, if there are no more than that
     pub all: bool,
@@ -74,56 +74,25 @@ pub struct IndexRangeSearch {
     /// the answer has the keys, too
     pub keyed: bool,
     /// the sort's text, by whose key they come; None: they come as the index is read, without a key
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<String>,
     /// the projection's text
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub projection: Option<String>,
 }
 
 impl IndexRangeSearch {
-    /// The record as it travels.
+    /// The record as it is sent.
     pub fn to_text(&self) -> String {
-        let Self { index, backward, most, all, in_order, keyed, sort, projection } = self;
-        let mut record = json!({
-            "index": index, "backward": backward, "most": most, "all": all, "inOrder": in_order, "keyed": keyed,
-        });
-        for (name, text) in [("sort", sort), ("projection", projection)] {
-            if let Some(text) = text {
-                record[name] = text.as_str().into();
-            }
-        }
-        record.to_string()
+        serde_json::to_string(self).expect("numbers, flags and texts are valid JSON")
     }
 
-    /// Reads such a record. What is missing without being optional, of another type, or unknown is an error: a shard must not pass
-    /// over what a later router asks for.
+    /// Reads such a record. A missing, unknown or malformed field is an error: a shard must not ignore what a later router asks for.
     ///
     /// # Errors
     /// `BadValue`, naming the field.
     pub fn parse(text: &str) -> Result<Self> {
-        const NAMES: [&str; 8] = ["index", "backward", "most", "all", "inOrder", "keyed", "sort", "projection"];
-        let wrong =
-            |name: &str| Error::new(Kind::BadValue, format!("find_by_index_range: the field \"{name}\" is wrong"));
-        let record = json::parse(text)?;
-        let fields = record.as_object().ok_or_else(|| wrong(""))?;
-        if let Some(unknown) = fields.keys().find(|name| !NAMES.contains(&name.as_str())) {
-            return Err(wrong(unknown));
-        }
-        let flag = |name: &str| fields.get(name).and_then(Json::as_bool).ok_or_else(|| wrong(name));
-        let number = |name: &str| fields.get(name).and_then(Json::as_i64).ok_or_else(|| wrong(name));
-        let optional = |name: &str| {
-            let text = |value: &Json| value.as_str().map(str::to_owned).ok_or_else(|| wrong(name));
-            fields.get(name).map(text).transpose()
-        };
-        Ok(Self {
-            index: i32::try_from(number("index")?).map_err(|_| wrong("index"))?,
-            backward: flag("backward")?,
-            most: usize::try_from(number("most")?).map_err(|_| wrong("most"))?,
-            all: flag("all")?,
-            in_order: flag("inOrder")?,
-            keyed: flag("keyed")?,
-            sort: optional("sort")?,
-            projection: optional("projection")?,
-        })
+        serde_json::from_str(text).map_err(|error| Error::new(Kind::BadValue, format!("find_by_index_range: {error}")))
     }
 }
 

@@ -9,7 +9,7 @@ rows! {
         bytes: i64,
     }
 
-    /// What statistics say of a collection.
+    /// The size of a collection by statistics.
     Estimate {
         collection: i32,
         /// None where nothing is known
@@ -27,11 +27,11 @@ calls! {
     measure_chunks => MeasureChunks<'a> {
         collection: i32,
         bounds: &'a [&'a [u8]],
-        /// a table of at most so many MiB is counted, a larger one is estimated
+        /// a table of at most this number of MiB is counted, a larger one is estimated
         counted_mb: i32,
     } -> Vec<ChunkSize>;
 
-    /// What PostgreSQL's statistics say of collections; nothing of those that the shard does not have.
+    /// The sizes of collections by PostgreSQL's statistics; no row for those that the shard does not have.
     estimate_sizes => EstimateSizes<'a> { collections: &'a [i32] } -> Vec<Estimate>;
 
     /// The exact size of `[lo, hi)`; without `hi` there is no upper end.
@@ -43,7 +43,7 @@ calls! {
         lo: &'a [u8],
         hi: Option<&'a [u8]>,
         parts: i32,
-        /// about so many documents are in the range
+        /// the approximate number of documents in the range
         documents: i64,
     } -> Vec<Vec<u8>>;
 }

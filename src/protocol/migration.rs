@@ -9,7 +9,7 @@ rows! {
         pid: Option<i32>,
     }
 
-    /// What the donor has deleted.
+    /// The documents that the donor has deleted.
     Deleted {
         documents: i64,
         /// how long that took
@@ -24,7 +24,7 @@ calls! {
     /// The transactions that hold a migration's lock: the writers to its range.
     range_writers => RangeWriters { migration: i64 } -> Vec<LockHolder>;
 
-    /// Donor: divides the range into parts of so many documents; answers how many parts.
+    /// Donor: divides the range into parts of `documents` documents; returns the number of parts.
     divide_range => DivideRange<'a> {
         migration: i64,
         collection: i32,
@@ -33,7 +33,7 @@ calls! {
         documents: i64,
     } -> i64;
 
-    /// Donor: notes where the range's documents are, so that they can be deleted quickly; answers how many.
+    /// Donor: records where the range's documents are, so that they can be deleted quickly; returns their number.
     locate_range => LocateRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> i64;
 
     /// Donor: deletes rows of the capture log that have been copied; false if the range's documents should be located again.
@@ -42,13 +42,13 @@ calls! {
     /// Donor: excludes all writers to the range until the transaction ends.
     exclude_range_writers => ExcludeRangeWriters { migration: i64 } -> ();
 
-    /// Donor: lets the writers know of the hand-over that [`ExcludeRangeWriters`] has excluded; in the same session.
+    /// Donor: informs the writers that [`ExcludeRangeWriters`] has excluded of the hand-over; in the same session.
     release_range_writers => ReleaseRangeWriters { migration: i64 } -> ();
 
     /// Donor: deletes the range, whose writers are excluded.
     delete_range => DeleteRange<'a> { migration: i64, collection: i32, lo: &'a [u8], hi: Option<&'a [u8]> } -> Deleted;
 
-    /// Recipient: what this transaction writes is not logged for a move, as it is the move's own.
+    /// Recipient: this transaction's writes are not logged for a move, as they are the move's own.
     bypass_capture => BypassCapture {} -> ();
 
     /// Recipient: loads a batch of pulled documents into the collection's table; answers how many.
@@ -56,12 +56,12 @@ calls! {
         migration: i64,
         collection: i32,
         batch: i32,
-        /// documents that a unique index refuses are left out
+        /// documents that a unique index refuses are skipped
         is_unique: bool,
-        /// the range in which all of them must be
+        /// the range that must contain all of them
         lo: &'a [u8],
         hi: Option<&'a [u8]>,
-        /// the text of the shard key, which theirs must agree with
+        /// the text of the shard key, with which theirs must agree
         key: &'a str,
     } -> i64;
 

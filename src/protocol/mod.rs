@@ -9,9 +9,9 @@
 
 #[macro_use]
 mod declare;
+mod answer;
 mod call;
 mod signature;
-mod value;
 
 pub mod access;
 pub mod checked;
@@ -24,7 +24,7 @@ pub mod table;
 
 pub use self::call::{Call, Connection};
 pub use self::signature::{Column, Shape, Signature, qualified};
-pub use self::value::Row;
+pub use crate::pg::spi::record::Row;
 
 /// All functions of the protocol.
 #[cfg(any(test, feature = "pg_test"))]

@@ -24,21 +24,21 @@ calls! {
         newest: i32,
     } -> Greeted;
 
-    /// Which shard this is and how far it has come: the text of a `docshard_core::cluster::handshake::Donor`.
+    /// The shard's identity and position: the text of a `docshard_core::cluster::handshake::Donor`.
     identity => Identity {} -> String;
 
-    /// Takes the router's lock for the session; None if it has it, or else who has.
+    /// Takes the router's lock for the session; returns None if it has the lock, or else the holder.
     hold_router_lock => HoldRouterLock {
-        /// a holder that has been silent for so long is ended
+        /// a holder that has been silent for this time is terminated
         silence_ms: i64,
     } -> Option<String>;
 
-    /// What a node tells of its health, as JSON.
+    /// The node's report of its health, as JSON.
     node_health => NodeHealth {} -> String;
 }
 
 impl<'a> SayHello<'a> {
-    /// What a router says in front of statements that write, or only read.
+    /// The handshake before statements that write, or only read.
     pub fn of(hello: &'a Hello, writes: bool) -> Self {
         let known = hello.known.unwrap_or(Position { timeline: -1, counter: -1 });
         Self {
@@ -55,7 +55,7 @@ impl<'a> SayHello<'a> {
         }
     }
 
-    /// What the shard is told.
+    /// The handshake as the shard receives it.
     pub fn hello(&self) -> Hello {
         let known = Position { timeline: self.known_timeline, counter: self.known_counter };
         Hello {

@@ -8,8 +8,7 @@ pub fn qualified(name: &str) -> String {
     format!("{SCHEMA}.{name}")
 }
 
-/// The name and SQL type of an argument or a column.
-pub type Column = (&'static str, &'static str);
+pub use crate::pg::spi::record::Column;
 
 /// What a function returns.
 #[derive(Clone, Copy, Debug)]
@@ -36,10 +35,15 @@ pub struct Signature {
 }
 
 impl Signature {
+    /// The function's qualified name.
+    pub fn name(&self) -> String {
+        qualified(self.function)
+    }
+
     /// The call with `$1`, `$2`, … as arguments.
     pub fn invocation(&self) -> String {
         let arguments: Vec<String> = (1..=self.arguments.len()).map(|n| format!("${n}")).collect();
-        format!("{SCHEMA}.{}({})", self.function, arguments.join(", "))
+        format!("{}({})", self.name(), arguments.join(", "))
     }
 
     /// The statement that is nothing but the call.

@@ -8,10 +8,10 @@ fragments! {
     /// True at this version; otherwise an ERROR that the router understands as *stale*.
     at_version(collection: "integer", token: "bigint", version: "bigint") -> Value("boolean");
 
-    /// True. Tells the planner which index is to be used: see `storage::planning`.
+    /// True. Names the index that the planner must use: see `storage::planning`.
     by_index(_index: "text") -> Value("boolean");
 
-    /// True. A constant, so that whoever plans a statement with it has loaded this library.
+    /// True. A constant, so that a backend that plans a statement with it has loaded this library.
     steers() -> Value("boolean");
 
     /// True if the document matches the filter.
@@ -53,10 +53,10 @@ fragments! {
     /// The document's keys in a unique index, packed.
     unique_keys(doc: "jsonb", keys: "text") -> Value("bytea");
 
-    /// What the document's keys in an index leave open of its values.
+    /// The types of the document's values that its keys in an index do not show.
     index_types(doc: "jsonb", keys: "text") -> Value("bytea");
 
-    /// The document that types and columns of an index were made of, as far as they tell.
+    /// The document that types and columns of an index were made of, with the fields of the index.
     restored(keys: "text", types: "bytea", columns: "bytea[]") -> Value("jsonb");
 
     /// True if the document's keys in an index are entries.

@@ -29,6 +29,7 @@ use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Request, Role, Share, Sql, c_string};
 use super::prepared::Prepared;
+use super::refusal::READ_ONLY;
 use super::row::{Row, Spool};
 use super::session::Session;
 use super::wire::{Limit, Lost, Wire};
@@ -565,11 +566,9 @@ impl Connection {
                 self.failed(&error);
                 self.greeting.unanswered();
                 if self.state.is_refused() {
-                    // The next connection may go to another host.
                     self.state.set_broken();
-                    if login::pass_over(self.server, self.wire.host) {
-                        error = error.at_one_host();
-                    }
+                    let ahead = error.sqlstate == READ_ONLY;
+                    error = error.of_handshake(!ahead && login::pass_over(self.server, self.wire.host));
                 }
                 self.decided(false);
                 Err(error.into())

@@ -4,6 +4,7 @@
 use super::ffi::PgResult;
 use super::param::Encoded;
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::protocol::node::SayHello;
 use crate::protocol::{Call, Row};
 use crate::remote::refusal::REFUSED_CONNECTION;
@@ -65,6 +66,7 @@ impl Greeting {
     pub(super) fn prepare(&mut self, server: Oid) -> Result<()> {
         if matches!(self, Self::Due) {
             *self = hello(server)?.map_or(Self::Done, |hello| Self::Ready(Box::new(hello)));
+            fault::point("handshake.read")?;
         }
         Ok(())
     }

@@ -91,7 +91,7 @@ impl Encoded {
             self.formats.push(1);
             let start = self.bytes.len();
             match param {
-                Param::OptBytea(None) | Param::OptText(None) => {
+                Param::OptBytea(None) | Param::OptText(None) | Param::OptInt4(None) | Param::OptInt8(None) => {
                     self.point(null(), 0);
                     continue;
                 }
@@ -109,8 +109,8 @@ impl Encoded {
                 Param::TextArray(items) => self.array(pg_sys::TEXTOID, items.iter().map(|s| s.as_bytes())),
                 Param::Int4Array(items) => self.array(pg_sys::INT4OID, items.iter().map(|i| i.to_be_bytes())),
                 Param::Int8Array(items) => self.array(pg_sys::INT8OID, items.iter().map(|i| i.to_be_bytes())),
-                Param::Int4(value) => self.bytes.extend_from_slice(&value.to_be_bytes()),
-                Param::Int8(value) => self.bytes.extend_from_slice(&value.to_be_bytes()),
+                Param::Int4(value) | Param::OptInt4(Some(value)) => self.bytes.extend_from_slice(&value.to_be_bytes()),
+                Param::Int8(value) | Param::OptInt8(Some(value)) => self.bytes.extend_from_slice(&value.to_be_bytes()),
                 Param::Bool(value) => self.bytes.push(u8::from(*value)),
             }
             let length = c_int::try_from(self.bytes.len() - start).ok()?;

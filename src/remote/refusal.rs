@@ -11,6 +11,16 @@ pub const REFUSED_CONNECTION: [u8; 5] = *b"08004";
 /// The last line of the context of such an error if the next connection tries another host.
 const OTHER_HOST: &str = "another of its hosts is tried next";
 
+/// SQLSTATE of a handshake that is refused for writes: the shard is ahead of the catalog.
+pub const READ_ONLY: [u8; 5] = *b"25006";
+
+/// The last line of the context of such an error.
+const NEW_HANDSHAKE: &str = "the next handshake has the newest position of the shard";
+
+/// How many handshakes may be refused as the shard is ahead, before that is reported: the worker advances a counter at most once a
+/// second.
+pub const REFUSED_AHEAD: u32 = 3;
+
 impl Error {
     /// True if the router's map is stale: the statement should run again with a newer map.
     pub fn is_stale(&self) -> bool {
@@ -22,9 +32,22 @@ impl Error {
         self.sqlstate == REFUSED_CONNECTION && self.context.as_deref().is_some_and(|text| text.ends_with(OTHER_HOST))
     }
 
+    /// True if a shard refused writes as its counter is ahead of the handshake. Either the catalog is an older copy, or the worker has
+    /// advanced the counter since the handshake was read: then the next one is accepted.
+    pub fn is_ahead_of_handshake(&self) -> bool {
+        self.sqlstate == READ_ONLY && self.context.as_deref().is_some_and(|text| text.ends_with(NEW_HANDSHAKE))
+    }
+
+    /// Marks the refusal of a handshake: [`has_other_host`](Self::has_other_host) if there is one, or
+    /// [`is_ahead_of_handshake`](Self::is_ahead_of_handshake).
     #[must_use]
-    pub fn at_one_host(mut self) -> Self {
+    pub fn of_handshake(mut self, other_host: bool) -> Self {
+        let mark = match other_host {
+            true => OTHER_HOST,
+            false if self.sqlstate == READ_ONLY => NEW_HANDSHAKE,
+            false => return self,
+        };
         let context = self.context.take().map_or_else(String::new, |text| format!("{text}\n"));
-        self.with_context(context + OTHER_HOST)
+        self.with_context(context + mark)
     }
 }

@@ -8,10 +8,11 @@ use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::spi::quote::quote_literal;
 use crate::protocol::node::SayHello;
 use crate::protocol::{Call, Connection};
-use crate::remote::refusal::REFUSED_CONNECTION;
+use crate::remote::refusal::{READ_ONLY, REFUSED_AHEAD, REFUSED_CONNECTION};
 use docshard_core::cluster::handshake::Hello;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -69,13 +70,18 @@ impl Session {
     }
 
     fn greet(server: Oid, saying: impl Fn(Hello) -> Hello) -> Result<Session> {
+        let mut refused_ahead = 0;
         loop {
             let (_, wire) = login::connect(server, |route| durable(&route.options))?;
             let host = wire.host;
             let mut session = Self::of(wire, Some(server));
             let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
+            if hello.known.is_some() {
+                fault::point("handshake.read")?;
+            }
             match session.say(&hello) {
                 Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host) => {}
+                Err(error) if error.sqlstate == READ_ONLY && refused_ahead < REFUSED_AHEAD => refused_ahead += 1,
                 said => return said.map(|()| session),
             }
         }

@@ -12,7 +12,7 @@ use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::transaction::snapshot;
-use crate::remote;
+use crate::remote::{self, refusal::REFUSED_AHEAD};
 use docshard_core::error::Kind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -36,6 +36,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
     let mut pause = FIRST_PAUSE_MS;
     let mut helped: Option<Instant> = None;
     let mut foreseen: Option<Foreseen> = None;
+    let mut refused_ahead = 0;
     loop {
         let known = cache::find(namespace)?;
         if known.is_none() {
@@ -55,6 +56,13 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
             return Err(conflict(&error));
         }
         if error.has_other_host() {
+            continue;
+        }
+        if error.is_ahead_of_handshake() {
+            refused_ahead += 1;
+            if refused_ahead > REFUSED_AHEAD {
+                return Err(error);
+            }
             continue;
         }
         let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
@@ -106,14 +114,18 @@ fn complete_decided_moves(namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// True for answers after which the statement runs again: the shard's version differs, its table is missing, or this
-/// host of the shard is not its primary.
+/// True for answers after which the statement runs again: the shard's version differs, its table is missing, this host of
+/// the shard is not its primary, or the handshake was older than the shard's counter.
 pub(super) fn is_stale(error: &Error) -> bool {
-    error.is_stale() || &error.sqlstate == b"42P01" || error.has_other_host()
+    error.is_stale() || &error.sqlstate == b"42P01" || error.has_other_host() || error.is_ahead_of_handshake()
 }
 
 /// The error of a statement that cannot run again by itself after such an answer.
 pub(super) fn conflict(error: &Error) -> Error {
+    if error.is_ahead_of_handshake() {
+        // Where the catalog is an older copy, running the transaction again does not help.
+        return error.clone();
+    }
     let what = if error.has_other_host() { "a shard's first host was refused" } else { "a chunk was moved" };
     Error::new(Kind::WriteConflict, format!("could not serialize access: {what} while this transaction ran"))
         .with_hint("Run the transaction again.")

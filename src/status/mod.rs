@@ -42,46 +42,46 @@ pub struct Part {
 }
 
 /// The sizes of collections, as shards report them.
-struct Told {
+struct Reported {
     amounts: HashMap<(ShardId, i32), Amount>,
     /// the error of each shard that did not answer
     unreachable: BTreeMap<ShardId, String>,
     counted: bool,
 }
 
-impl Told {
+impl Reported {
     /// Queries every shard; with `count`, shards that have answered then count their documents.
     fn of(collections: &mut [Collection], count: bool) -> Result<Self> {
         let ids: Vec<i32> = collections.iter().map(|collection| collection.id).collect();
         let answers: Vec<Estimates> = sizes::estimate(&ids, PATIENCE)?;
-        let mut told = Self { amounts: HashMap::new(), unreachable: BTreeMap::new(), counted: count };
+        let mut reported = Self { amounts: HashMap::new(), unreachable: BTreeMap::new(), counted: count };
         let mut reachable = Vec::new();
         for (shard, answer) in answers {
             match answer {
                 Ok(amounts) => {
-                    told.amounts
+                    reported.amounts
                         .extend(amounts.into_iter().map(|(collection, amount)| ((shard.id, collection), amount)));
                     reachable.push(shard);
                 }
-                Err(error) => drop(told.unreachable.insert(shard.id, error.message.trim().to_owned())),
+                Err(error) => drop(reported.unreachable.insert(shard.id, error.message.trim().to_owned())),
             }
         }
         if count {
-            told.amounts.clear();
+            reported.amounts.clear();
             for collection in collections {
                 sizes::measure_at_once(&reachable, collection, i32::MAX)?;
                 for chunk in &collection.chunks {
-                    if told.unreachable.contains_key(&chunk.shard) {
+                    if reported.unreachable.contains_key(&chunk.shard) {
                         continue;
                     }
                     let none = Amount { documents: Some(0), bytes: 0 };
-                    let amount = told.amounts.entry((chunk.shard, collection.id)).or_insert(none);
+                    let amount = reported.amounts.entry((chunk.shard, collection.id)).or_insert(none);
                     amount.documents = amount.documents.map(|documents| documents + chunk.documents.cast_signed());
                     amount.bytes += chunk.bytes.cast_signed();
                 }
             }
         }
-        Ok(told)
+        Ok(reported)
     }
 
     /// Returns documents and bytes of a collection on a shard; None if the shard did not answer.
@@ -102,18 +102,18 @@ pub fn distribution(ns: &str, count: bool) -> Result<Vec<Part>> {
     if collections.is_empty() {
         return Err(Error::new(Kind::NamespaceNotFound, format!("ns not found: {ns}")));
     }
-    let told = Told::of(&mut collections, count)?;
+    let reported = Reported::of(&mut collections, count)?;
     let shards = shards()?;
-    Ok(collections.first().map(|collection| parts(collection, &shards, &told)).unwrap_or_default())
+    Ok(collections.first().map(|collection| parts(collection, &shards, &reported)).unwrap_or_default())
 }
 
 pub fn text(verbose: bool, count: bool) -> Result<String> {
     let shards = shards()?;
     let mut collections = sizes::collections(false)?;
-    let told = Told::of(&mut collections, count)?;
+    let reported = Reported::of(&mut collections, count)?;
     let mut out = String::new();
-    write_head(&mut out, &shards, &told.unreachable)?;
-    write_databases(&mut out, &shards, &collections, &told, verbose)?;
+    write_head(&mut out, &shards, &reported.unreachable)?;
+    write_databases(&mut out, &shards, &collections, &reported, verbose)?;
     Ok(out)
 }
 
@@ -136,9 +136,9 @@ fn write_head(
         line!(out, "this is a copy of the cluster's router, and changes nothing: {reason}");
     }
     line!(out, "shards");
-    let hosts = store::shards::listed()?;
+    let locations = store::shards::locations()?;
     for shard in shards.values() {
-        let host = hosts.iter().find(|host| host.id == shard.id).map_or("", |host| host.host.as_str());
+        let host = locations.iter().find(|found| found.id == shard.id).map_or("", |found| found.host.as_str());
         let mut notes = String::new();
         if shard.draining {
             notes.push_str("  draining");
@@ -171,10 +171,10 @@ fn write_databases(
     out: &mut String,
     shards: &BTreeMap<ShardId, Rc<Shard>>,
     collections: &[Collection],
-    told: &Told,
+    reported: &Reported,
     verbose: bool,
 ) -> Result<()> {
-    let note = if told.counted || collections.is_empty() { "" } else { "  (~: estimated from statistics)" };
+    let note = if reported.counted || collections.is_empty() { "" } else { "  (~: estimated from statistics)" };
     line!(out, "databases{note}");
     for database in &store::databases::all()? {
         let name = database.name.as_str();
@@ -184,7 +184,7 @@ fn write_databases(
             collection.namespace.strip_prefix(name).is_some_and(|rest| rest.starts_with('.'))
         };
         for collection in collections.iter().filter(inside) {
-            write_collection(out, shards, collection, told, verbose);
+            write_collection(out, shards, collection, reported, verbose);
         }
     }
     Ok(())
@@ -194,7 +194,7 @@ fn write_collection(
     out: &mut String,
     shards: &BTreeMap<ShardId, Rc<Shard>>,
     collection: &Collection,
-    told: &Told,
+    reported: &Reported,
     verbose: bool,
 ) {
     line!(out, "    {}", collection.namespace);
@@ -206,9 +206,9 @@ fn write_collection(
         let size = collection.chunk_size_mb.map_or_else(String::new, |mb| format!("  chunk size: {mb} MiB"));
         line!(out, "      shard key: {}{unique}{balancing}{size}", collection.key.to_json());
     }
-    let parts = parts(collection, shards, told);
+    let parts = parts(collection, shards, reported);
     let width = parts.iter().map(|part| part.shard.len()).max().unwrap_or(0);
-    let about = if told.counted { "" } else { "~" };
+    let about = if reported.counted { "" } else { "~" };
     let shown = |value: Option<String>| value.map_or_else(|| "unknown".to_owned(), |value| format!("{about}{value}"));
     for part in &parts {
         line!(
@@ -240,13 +240,13 @@ fn write_collection(
     }
 }
 
-fn parts(collection: &Collection, shards: &BTreeMap<ShardId, Rc<Shard>>, told: &Told) -> Vec<Part> {
+fn parts(collection: &Collection, shards: &BTreeMap<ShardId, Rc<Shard>>, reported: &Reported) -> Vec<Part> {
     let mut chunks: BTreeMap<ShardId, i64> = BTreeMap::new();
     for chunk in &collection.chunks {
         *chunks.entry(chunk.shard).or_default() += 1;
     }
     let part = |(id, chunks): (ShardId, i64)| {
-        let (documents, bytes) = told.amount(id, collection.id);
+        let (documents, bytes) = reported.amount(id, collection.id);
         let shard = shards.get(&id).map_or_else(|| format!("shard number {id}"), |shard| shard.name.clone());
         Part { shard, chunks, documents, bytes, percent: None }
     };

@@ -1,70 +1,54 @@
-//! `docshard_catalog.balancer_state`, at most one row: what the balancer does.
+//! `docshard_catalog.balancer_state`, at most one row: the state of the balancer.
 
-use super::row::{self, row};
-use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use serde_json::Value as Json;
 
-row! {
-    /// What the balancer does.
+rows! {
+    /// The state of the balancer. Times are text.
     #[derive(Default)]
-    pub struct BalancerState from "balancer_state" {
+    BalancerState from "balancer_state" {
         /// what it does now
-        pub action: Option<String>,
-        /// when its last round ended, as text
-        pub last_round: Option<String> = "last_round_at::pg_catalog.text",
-        /// the last error
-        pub last_error: Option<String>,
-        /// when that was, as text
-        pub last_error_at: Option<String> = "last_error_at::pg_catalog.text",
+        action: Option<String>,
+        /// when its last round ended
+        last_round: Option<String> = "last_round_at::pg_catalog.text",
+        last_error: Option<String>,
+        last_error_at: Option<String> = "last_error_at::pg_catalog.text",
         /// shards and collections that are left alone for a while, with the error of each: an array
-        pub resting: Json = "resting::pg_catalog.text",
+        resting: Json = "resting::pg_catalog.text",
     }
 }
 
-/// The state; None if it has never worked.
-pub fn find() -> Result<Option<BalancerState>> {
-    row::find("", &[])
-}
+statements! {
+    /// The state; None if it has never worked.
+    pub fn find() -> Option<BalancerState> { select "" }
 
-/// Sets what it does now.
-pub fn set_action(action: &str) -> Result<()> {
-    row::execute(
-        "INSERT INTO docshard_catalog.balancer_state (action) VALUES ($1) \
-         ON CONFLICT (one) DO UPDATE SET action = excluded.action",
-        &[Param::Text(action)],
-    )
-}
+    /// Sets what it does now.
+    pub fn set_action(action: &str) {
+        run "INSERT INTO docshard_catalog.balancer_state (action) VALUES ($1) \
+             ON CONFLICT (one) DO UPDATE SET action = excluded.action"
+    }
 
-/// Sets that a round has ended, and what is left alone; if all is well, the last error is forgotten. Nothing is written if
-/// it was not busy and all is as it was a minute ago; a clock that was set back does not keep it from being written.
-pub fn set_round(busy: bool, resting: &Json, well: bool) -> Result<()> {
-    row::execute(
-        "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at, resting) \
-         VALUES (pg_catalog.now(), $2::text::jsonb) \
-         ON CONFLICT (one) DO UPDATE SET last_round_at = excluded.last_round_at, action = NULL, \
-            resting = excluded.resting, last_error = CASE WHEN NOT $3 THEN state.last_error END, \
-            last_error_at = CASE WHEN NOT $3 THEN state.last_error_at END \
-         WHERE $1 OR ($3 AND state.last_error IS NOT NULL) OR state.action IS NOT NULL OR state.last_round_at IS NULL OR state.resting <> excluded.resting \
-            OR state.last_round_at NOT BETWEEN pg_catalog.now() - interval '1 minute' AND pg_catalog.now()",
-        &[Param::Bool(busy), Param::Text(&resting.to_string()), Param::Bool(well)],
-    )
-}
+    /// Records the end of a round, and what is left alone. If all is well, the last error is removed. Nothing is written if it was not
+    /// busy and nothing has changed in the last minute; a clock that was set back does not keep it from being written.
+    pub fn set_round(busy: bool, resting: &Json, well: bool) {
+        run "INSERT INTO docshard_catalog.balancer_state AS state (last_round_at, resting) \
+             VALUES (pg_catalog.now(), $2::text::jsonb) \
+             ON CONFLICT (one) DO UPDATE SET last_round_at = excluded.last_round_at, action = NULL, \
+                resting = excluded.resting, last_error = CASE WHEN NOT $3 THEN state.last_error END, \
+                last_error_at = CASE WHEN NOT $3 THEN state.last_error_at END \
+             WHERE $1 OR ($3 AND state.last_error IS NOT NULL) OR state.action IS NOT NULL OR state.last_round_at IS NULL OR state.resting <> excluded.resting \
+                OR state.last_round_at NOT BETWEEN pg_catalog.now() - interval '1 minute' AND pg_catalog.now()",
+            [busy, resting.to_string(), well]
+    }
 
-/// Sets the last error.
-pub fn set_error(error: &str) -> Result<()> {
-    row::execute(
-        "INSERT INTO docshard_catalog.balancer_state (last_error, last_error_at) VALUES ($1, pg_catalog.now()) \
-         ON CONFLICT (one) DO UPDATE SET last_error = excluded.last_error, last_error_at = excluded.last_error_at",
-        &[Param::Text(error)],
-    )
-}
+    /// Sets the last error.
+    pub fn set_error(error: &str) {
+        run "INSERT INTO docshard_catalog.balancer_state (last_error, last_error_at) VALUES ($1, pg_catalog.now()) \
+             ON CONFLICT (one) DO UPDATE SET last_error = excluded.last_error, last_error_at = excluded.last_error_at"
+    }
 
-/// Forgets the last error, if it begins like that.
-pub fn clear_error(prefix: &str) -> Result<()> {
-    row::execute(
-        "UPDATE docshard_catalog.balancer_state SET last_error = NULL, last_error_at = NULL \
-         WHERE pg_catalog.starts_with(last_error, $1)",
-        &[Param::Text(prefix)],
-    )
+    /// Removes the last error if it begins with this prefix.
+    pub fn clear_error(prefix: &str) {
+        run "UPDATE docshard_catalog.balancer_state SET last_error = NULL, last_error_at = NULL \
+             WHERE pg_catalog.starts_with(last_error, $1)"
+    }
 }

@@ -1,29 +1,25 @@
-//! `docshard_catalog.chunks`: who owns which keys. A row is a half-open range [min, max) of encoded shard keys; the rows of
+//! `docshard_catalog.chunks`: which shard owns which keys. A row is a half-open range [min, max) of encoded shard keys; the rows of
 //! a collection leave no gap and do not overlap.
 //!
-//! RULE: whoever changes bounds or owner of a chunk ends with `catalog::change::touch`. The chunk gets the revision that this
-//! will give the collection, by which a session that has a map finds what has changed.
+//! RULE: a function that changes bounds or owner of a chunk ends with `catalog::change::touch`. The chunk gets the revision that
+//! this will give the collection, by which a session that has a map finds what has changed.
 
-use super::row::{self, row, row_of};
+use super::declare::stream;
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 
-row_of! { Chunk from "chunks" { min, max, shard = "shard_id", } }
+stored! { Chunk from "chunks" { min: Vec<u8>, max: Vec<u8>, shard: ShardId = "shard_id" } }
 
-row! {
+rows! {
     /// A chunk with its properties.
-    pub struct StoredChunk from "chunks" {
-        /// the collection
-        pub collection: i32 = "collection_id",
-        /// the lower bound
-        pub min: Vec<u8>,
-        /// the upper bound
-        pub max: Vec<u8>,
-        /// the owner
-        pub shard: ShardId = "shard_id",
+    StoredChunk from "chunks" {
+        collection: i32 = "collection_id",
+        min: Vec<u8>,
+        max: Vec<u8>,
+        shard: ShardId = "shard_id",
         /// it is too big, and cannot be split
-        pub jumbo: bool,
+        jumbo: bool,
     }
 }
 
@@ -42,122 +38,88 @@ fn end(max: &[u8]) -> &[u8] {
 /// All chunks of a collection in the active snapshot, by lower bound, as a cursor returns them: all rows at once take many
 /// times the memory of a map. After an error there are no more.
 pub fn read_all(collection: i32) -> Result<impl Iterator<Item = Result<Chunk>>> {
-    row::stream("WHERE collection_id = $1 ORDER BY min", &[Param::Int4(collection)])
+    stream("WHERE collection_id = $1 ORDER BY min", &[Param::Int4(collection)])
 }
 
-/// The chunks of a collection whose bounds or owner have changed after a revision, in the active snapshot; at most `limit`.
-pub fn read_changed(collection: i32, revision: i64, limit: usize) -> Result<Vec<Chunk>> {
-    // In the order of an index, so that the planner does not think of reading all chunks.
-    let rest = format!("WHERE collection_id = $1 AND revision > $2 ORDER BY revision LIMIT {limit}");
-    row::read(&rest, &[Param::Int4(collection), Param::Int8(revision)])
-}
+statements! {
+    /// At most `limit` chunks of a collection whose bounds or owner have changed after a revision, in the active snapshot.
+    pub fn read_changed(collection: i32, revision: i64, limit: usize) -> Vec<Chunk> {
+        // In the order of an index, so that the planner does not choose to read all chunks.
+        select_active format!("WHERE collection_id = $1 AND revision > $2 ORDER BY revision LIMIT {limit}"),
+            [collection, revision]
+    }
 
-/// The chunks of all collections in the active snapshot, by collection and lower bound.
-pub fn read_of_all_collections() -> Result<Vec<StoredChunk>> {
-    row::read("ORDER BY collection_id, min", &[])
-}
+    /// The chunks of all collections in the active snapshot, by collection and lower bound.
+    pub fn read_of_all_collections() -> Vec<StoredChunk> { select_active "ORDER BY collection_id, min" }
 
-/// The chunk that holds a key.
-pub fn containing(collection: i32, key: &[u8]) -> Result<Option<Chunk>> {
-    let rest = "WHERE collection_id = $1 AND min <= $2 ORDER BY min DESC LIMIT 1";
-    row::find(rest, &[Param::Int4(collection), Param::Bytea(key)])
-}
+    /// The chunk that holds a key.
+    pub fn containing(collection: i32, key: &[u8]) -> Option<Chunk> {
+        select "WHERE collection_id = $1 AND min <= $2 ORDER BY min DESC LIMIT 1"
+    }
 
-/// The chunks that lie between two bounds, by lower bound.
-pub fn within(collection: i32, min: &[u8], max: &[u8]) -> Result<Vec<StoredChunk>> {
-    let params = [Param::Int4(collection), Param::Bytea(min), Param::Bytea(max), Param::Bytea(end(max))];
-    row::query(&format!("WHERE {WITHIN} ORDER BY min"), &params)
-}
+    /// The chunks between two bounds, by lower bound.
+    pub fn within(collection: i32, min: &[u8], max: &[u8]) -> Vec<StoredChunk> {
+        select format!("WHERE {WITHIN} ORDER BY min"), [collection, min, max, end(max)]
+    }
 
-/// The chunks of a collection that a shard owns, by lower bound.
-pub fn of_shard(collection: i32, shard: ShardId) -> Result<Vec<Chunk>> {
-    let rest = "WHERE collection_id = $1 AND shard_id = $2 ORDER BY min";
-    row::query(rest, &[Param::Int4(collection), Param::Int4(shard)])
-}
+    /// The chunks of a collection that a shard owns, by lower bound.
+    pub fn of_shard(collection: i32, shard: ShardId) -> Vec<Chunk> {
+        select "WHERE collection_id = $1 AND shard_id = $2 ORDER BY min"
+    }
 
-/// How many chunks a shard owns.
-pub fn count_of_shard(shard: ShardId) -> Result<i64> {
-    row::count("chunks", "WHERE shard_id = $1", &[Param::Int4(shard)])
-}
+    /// The number of chunks that a shard owns.
+    pub fn count_of_shard(shard: ShardId) -> i64 {
+        run "SELECT pg_catalog.count(*) FROM docshard_catalog.chunks WHERE shard_id = $1"
+    }
 
-/// True if there is a chunk with these bounds and this owner.
-pub fn exists(collection: i32, chunk: &Chunk) -> Result<bool> {
-    row::exists(
-        "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
-        &[Param::Int4(collection), Param::Bytea(&chunk.min), Param::Bytea(&chunk.max), Param::Int4(chunk.shard)],
-    )
-}
+    /// True if there is a chunk with these bounds and this owner.
+    pub fn exists(collection: i32, chunk: &Chunk) -> bool {
+        run "SELECT FROM docshard_catalog.chunks WHERE collection_id = $1 AND min = $2 AND max = $3 AND shard_id = $4",
+            [collection, chunk.min, chunk.max, chunk.shard]
+    }
 
-/// Inserts a chunk.
-pub fn insert(collection: i32, chunk: &Chunk, version: i64) -> Result<()> {
-    row::execute(
-        &format!(
+    /// Inserts a chunk.
+    pub fn insert(collection: i32, chunk: &Chunk, version: i64) {
+        run format!(
             "INSERT INTO docshard_catalog.chunks (collection_id, min, max, shard_id, version, revision) \
              VALUES ($1, $2, $3, $4, $5, {NEXT_REVISION})"
-        ),
-        &[
-            Param::Int4(collection),
-            Param::Bytea(&chunk.min),
-            Param::Bytea(&chunk.max),
-            Param::Int4(chunk.shard),
-            Param::Int8(version),
-        ],
-    )
-}
+        ), [collection, chunk.min, chunk.max, chunk.shard, version]
+    }
 
-/// Splits a chunk at a key inside it.
-pub fn split(collection: i32, chunk: &Chunk, key: &[u8]) -> Result<()> {
-    row::execute(
-        &format!(
+    /// Splits a chunk at a key inside it.
+    pub fn split(collection: i32, chunk: &Chunk, key: &[u8]) {
+        run format!(
             "WITH old AS (UPDATE docshard_catalog.chunks SET max = $3, jumbo = false, revision = {NEXT_REVISION} \
                           WHERE collection_id = $1 AND min = $2 RETURNING shard_id, version, revision) \
              INSERT INTO docshard_catalog.chunks (collection_id, min, max, shard_id, version, revision) \
              SELECT $1, $3, $4, shard_id, version, revision FROM old"
-        ),
-        &[Param::Int4(collection), Param::Bytea(&chunk.min), Param::Bytea(key), Param::Bytea(&chunk.max)],
-    )
-}
+        ), [collection, chunk.min, key, chunk.max]
+    }
 
-/// Merges the chunks between two bounds, which are all on one shard.
-pub fn merge(collection: i32, min: &[u8], max: &[u8]) -> Result<()> {
-    row::execute(
-        &format!(
+    /// Merges the chunks between two bounds, which are all on one shard.
+    pub fn merge(collection: i32, min: &[u8], max: &[u8]) {
+        run format!(
             "WITH gone AS (DELETE FROM docshard_catalog.chunks WHERE collection_id = $1 AND min > $2 AND max <= $3 \
                            RETURNING version) \
              UPDATE docshard_catalog.chunks AS c SET max = $3, jumbo = false, revision = {NEXT_REVISION}, \
                     version = greatest(c.version, (SELECT max(version) FROM gone)) \
              WHERE collection_id = $1 AND min = $2"
-        ),
-        &[Param::Int4(collection), Param::Bytea(min), Param::Bytea(max)],
-    )
-}
+        )
+    }
 
-/// Gives the chunks between two bounds that one shard owns to another one; returns how many.
-pub fn set_owner(collection: i32, (min, max): (&[u8], &[u8]), from: ShardId, to: ShardId, version: i64) -> Result<u64> {
-    row::count_changed(
-        &format!(
+    /// Gives the chunks between two bounds that one shard owns to another one; returns the number of these chunks.
+    pub fn set_owner(collection: i32, range: (&[u8], &[u8]), from: ShardId, to: ShardId, version: i64) -> u64 {
+        run format!(
             "UPDATE docshard_catalog.chunks SET shard_id = $6, version = $7, revision = {NEXT_REVISION} \
              WHERE {WITHIN} AND shard_id = $5"
-        ),
-        &[
-            Param::Int4(collection),
-            Param::Bytea(min),
-            Param::Bytea(max),
-            Param::Bytea(end(max)),
-            Param::Int4(from),
-            Param::Int4(to),
-            Param::Int8(version),
-        ],
-    )
-}
+        ), [collection, range.0, range.1, end(range.1), from, to, version]
+    }
 
-/// Marks the chunk that begins at a key as jumbo, or not; false if it is so already.
-pub fn set_jumbo(collection: i32, min: &[u8], jumbo: bool) -> Result<bool> {
-    let sql = "UPDATE docshard_catalog.chunks SET jumbo = $3 WHERE collection_id = $1 AND min = $2 AND jumbo <> $3";
-    Ok(row::count_changed(sql, &[Param::Int4(collection), Param::Bytea(min), Param::Bool(jumbo)])? > 0)
-}
+    /// Marks the chunk that begins at a key as jumbo, or not; false if it is so already.
+    pub fn set_jumbo(collection: i32, min: &[u8], jumbo: bool) -> bool {
+        run "UPDATE docshard_catalog.chunks SET jumbo = $3 WHERE collection_id = $1 AND min = $2 AND jumbo <> $3"
+    }
 
-/// Deletes all chunks of a collection.
-pub fn delete_all(collection: i32) -> Result<()> {
-    row::execute("DELETE FROM docshard_catalog.chunks WHERE collection_id = $1", &[Param::Int4(collection)])
+    /// Deletes all chunks of a collection.
+    pub fn delete_all(collection: i32) { run "DELETE FROM docshard_catalog.chunks WHERE collection_id = $1" }
 }

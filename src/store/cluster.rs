@@ -1,22 +1,20 @@
 //! `docshard_catalog.cluster`, one row: the cluster's identity, and which database is its router.
 
-use super::row::{self, row_of};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Registration;
 use docshard_core::error::Kind;
 
-row_of! { Coordinator from "cluster" { cluster = "id", epoch, } }
+stored! { Coordinator from "cluster" { cluster: i64 = "id", epoch: i64 } }
 
-row_of! { Registration from "cluster" {
-    router,
-    copy,
-    has_shards = "EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL)",
+stored! { Registration from "cluster" {
+    router: Option<String>,
+    copy: Option<String>,
+    has_shards: bool = "EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL)"
 } }
 
-fn nothing() -> Error {
-    Error::new(Kind::NotYetInitialized, "this cluster has no identity")
+fn initialized<T>(row: Option<T>) -> Result<T> {
+    row.ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))
 }
 
 /// The cluster's identity, and the router's epoch.
@@ -24,7 +22,7 @@ fn nothing() -> Error {
 /// # Errors
 /// `NotYetInitialized` if there is none.
 pub fn coordinator() -> Result<Coordinator> {
-    row::find("", &[])?.ok_or_else(nothing)
+    initialized(find_coordinator()?)
 }
 
 /// As [`coordinator`], in the active snapshot.
@@ -32,12 +30,12 @@ pub fn coordinator() -> Result<Coordinator> {
 /// # Errors
 /// As [`coordinator`].
 pub fn read_coordinator() -> Result<Coordinator> {
-    row::read("", &[])?.into_iter().next().ok_or_else(nothing)
+    initialized(find_coordinator_active()?)
 }
 
 /// What the catalog says of its router, in the active snapshot.
 pub fn read_registration() -> Result<Registration> {
-    Ok(row::read("", &[])?.into_iter().next().unwrap_or_default())
+    Ok(find_registration()?.unwrap_or_default())
 }
 
 /// The router's epoch, locked until the transaction ends.
@@ -45,50 +43,47 @@ pub fn read_registration() -> Result<Registration> {
 /// # Errors
 /// `NotYetInitialized` if there is none.
 pub fn lock_epoch() -> Result<i64> {
-    row::value("cluster", "epoch", "FOR UPDATE", &[])?.ok_or_else(nothing)
+    initialized(find_and_lock_epoch()?)
 }
 
-/// True if this database has been found to be a copy of the router.
-pub fn is_copy() -> Result<bool> {
-    row::exists("SELECT FROM docshard_catalog.cluster WHERE copy IS NOT NULL", &[])
-}
+statements! {
+    fn find_coordinator() -> Option<Coordinator> { select "" }
 
-/// Sets the router, unless there is another one with shards.
-pub fn set_first_router(router: &str) -> Result<()> {
-    row::execute(
-        "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
-         WHERE (router IS DISTINCT FROM $1 OR copy IS NOT NULL) \
-         AND (router IS NULL OR NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL))",
-        &[Param::Text(router)],
-    )
-}
+    fn find_coordinator_active() -> Option<Coordinator> { select_active "" }
 
-/// Sets the router and its epoch.
-pub fn set_router(router: &str, epoch: i64) -> Result<()> {
-    let sql = "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL, epoch = $2";
-    row::execute(sql, &[Param::Text(router), Param::Int8(epoch)])
-}
+    fn find_registration() -> Option<Registration> { select_active "" }
 
-/// Sets why this database is a copy of the router, if it is not set and the epoch is that one, or any; false if not.
-pub fn set_copy(reason: &str, epoch: Option<i64>) -> Result<bool> {
-    let epoch = epoch.map(|epoch| epoch.to_string());
-    let sql = "UPDATE docshard_catalog.cluster SET copy = $1 \
-               WHERE copy IS NULL AND epoch = coalesce($2::pg_catalog.int8, epoch)";
-    Ok(row::count_changed(sql, &[Param::Text(reason), Param::OptText(epoch.as_deref())])? > 0)
-}
+    fn find_and_lock_epoch() -> Option<i64> { run "SELECT epoch FROM docshard_catalog.cluster FOR UPDATE" }
 
-/// This database is no copy any more, if the reason begins like that.
-pub fn clear_copy(prefix: &str) -> Result<()> {
-    let sql = "UPDATE docshard_catalog.cluster SET copy = NULL WHERE pg_catalog.starts_with(copy, $1)";
-    row::execute(sql, &[Param::Text(prefix)])
-}
+    /// True if this database has been found to be a copy of the router.
+    pub fn is_copy() -> bool { run "SELECT FROM docshard_catalog.cluster WHERE copy IS NOT NULL" }
 
-/// Makes another cluster of it, without a router.
-pub fn renew() -> Result<()> {
-    row::execute(
-        "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
-           pg_catalog.random()::pg_catalog.text || pg_catalog.clock_timestamp()::pg_catalog.text), 1, 16))::pg_catalog.bit(64)::pg_catalog.int8, \
-           router = NULL, copy = NULL, epoch = DEFAULT",
-        &[],
-    )
+    /// Sets the router, unless there is another one with shards.
+    pub fn set_first_router(router: &str) {
+        run "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
+             WHERE (router IS DISTINCT FROM $1 OR copy IS NOT NULL) \
+             AND (router IS NULL OR NOT EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL))"
+    }
+
+    /// Sets the router and its epoch.
+    pub fn set_router(router: &str, epoch: i64) {
+        run "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL, epoch = $2"
+    }
+
+    /// Records why this database is a copy of the router. False if a reason is recorded already, or if the epoch is not the given one.
+    pub fn set_copy(reason: &str, epoch: Option<i64>) -> bool {
+        run "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = coalesce($2, epoch)"
+    }
+
+    /// Removes the reason why this database is a copy, if it begins with this prefix.
+    pub fn clear_copy(prefix: &str) {
+        run "UPDATE docshard_catalog.cluster SET copy = NULL WHERE pg_catalog.starts_with(copy, $1)"
+    }
+
+    /// Makes another cluster of it, without a router.
+    pub fn renew() {
+        run "UPDATE docshard_catalog.cluster SET id = ('x' || pg_catalog.substr(pg_catalog.md5( \
+               pg_catalog.random()::pg_catalog.text || pg_catalog.clock_timestamp()::pg_catalog.text), 1, 16))::pg_catalog.bit(64)::pg_catalog.int8, \
+             router = NULL, copy = NULL, epoch = DEFAULT"
+    }
 }

@@ -1,49 +1,37 @@
 //! `docshard_catalog.lost_shards`: shards that were removed as lost, and the tokens that confirm such a removal.
 
-use super::row::{self, row};
-use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::ShardId;
 
-row! {
+rows! {
     /// A shard that was removed as lost.
-    pub struct LostShard from "lost_shards" {
-        /// its name
-        pub name: String,
+    LostShard from "lost_shards" {
+        name: String,
         /// when it was removed, in UTC, as text
-        pub removed_at: String = "pg_catalog.to_char(removed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')",
+        removed_at: String = "pg_catalog.to_char(removed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS')",
     }
 }
 
-/// The shard of that node or name that was last removed as lost.
-pub fn find_removed(node: &str, name: &str) -> Result<Option<LostShard>> {
-    row::find(
-        "WHERE removed_at IS NOT NULL AND (node = $1 OR name = $2) ORDER BY removed_at DESC LIMIT 1",
-        &[Param::Text(node), Param::Text(name)],
-    )
-}
+statements! {
+    /// The shard of that node or name that was last removed as lost.
+    pub fn find_removed(node: &str, name: &str) -> Option<LostShard> {
+        select "WHERE removed_at IS NOT NULL AND (node = $1 OR name = $2) ORDER BY removed_at DESC LIMIT 1"
+    }
 
-/// True if the token was given out for the shard in the last ten minutes.
-pub fn is_token(shard: ShardId, token: &str) -> Result<bool> {
-    row::exists(
-        "SELECT FROM docshard_catalog.lost_shards WHERE shard_id = $1 AND token = $2 \
-         AND asked_at > pg_catalog.clock_timestamp() - interval '10 minutes'",
-        &[Param::Int4(shard), Param::Text(token)],
-    )
-}
+    /// True if the token was given out for the shard in the last ten minutes.
+    pub fn is_token(shard: ShardId, token: &str) -> bool {
+        run "SELECT FROM docshard_catalog.lost_shards WHERE shard_id = $1 AND token = $2 \
+             AND asked_at > pg_catalog.clock_timestamp() - interval '10 minutes'"
+    }
 
-/// Sets the token for the removal of a shard.
-pub fn set_token(shard: ShardId, token: &str) -> Result<()> {
-    row::execute(
-        "INSERT INTO docshard_catalog.lost_shards (shard_id, name, node, token) \
-         SELECT id, name, node, $2 FROM docshard_catalog.shards WHERE id = $1 \
-         ON CONFLICT (shard_id) DO UPDATE SET token = excluded.token, asked_at = pg_catalog.clock_timestamp()",
-        &[Param::Int4(shard), Param::Text(token)],
-    )
-}
+    /// Sets the token for the removal of a shard.
+    pub fn set_token(shard: ShardId, token: &str) {
+        run "INSERT INTO docshard_catalog.lost_shards (shard_id, name, node, token) \
+             SELECT id, name, node, $2 FROM docshard_catalog.shards WHERE id = $1 \
+             ON CONFLICT (shard_id) DO UPDATE SET token = excluded.token, asked_at = pg_catalog.clock_timestamp()"
+    }
 
-/// Sets that a shard has been removed, now.
-pub fn set_removed(shard: ShardId) -> Result<()> {
-    let sql = "UPDATE docshard_catalog.lost_shards SET removed_at = pg_catalog.clock_timestamp() WHERE shard_id = $1";
-    row::execute(sql, &[Param::Int4(shard)])
+    /// Records that a shard has been removed, now.
+    pub fn set_removed(shard: ShardId) {
+        run "UPDATE docshard_catalog.lost_shards SET removed_at = pg_catalog.clock_timestamp() WHERE shard_id = $1"
+    }
 }

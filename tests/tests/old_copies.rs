@@ -1,7 +1,7 @@
 //! Old copies of a shard, and of the router's catalog, are detected by the counter that the worker advances at each shard: see
 //! `core/src/cluster/handshake.rs`.
 
-use docshard_tests::{Cluster, Node, wait_until};
+use docshard_tests::{Cluster, Fault, Node, wait_until};
 use postgres::Client;
 use postgres::error::DbError;
 use serde_json::{Value, json};
@@ -176,6 +176,25 @@ fn a_failover_that_loses_writes_is_reported_or_refused() {
     assert!(accepted["lostFrom"].is_string(), "{accepted}");
     assert_eq!(count(&cluster), 3);
     insert(&cluster, 102);
+}
+
+/// The worker advances the counter twice between the reading of a handshake and its arrival at the shard.
+#[test]
+fn a_handshake_that_the_worker_has_overtaken_is_repeated() {
+    let cluster = cluster();
+    cluster.router.psql("CREATE ROLE reader");
+    // The first goes over a cached connection, the second over a session of its own.
+    for sql in [insert_sql(150), format!("SELECT docshard.grant_access('reader', '{{\"read\": [\"{NS}\"]}}')")] {
+        cluster.router.arm("handshake.read", Fault::Pause);
+        let mut client = cluster.router.client();
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| client.batch_execute(&sql));
+            cluster.router.await_fault("handshake.read");
+            await_counts(&cluster);
+            cluster.router.release("handshake.read");
+            running.join().expect("no panic").unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+        });
+    }
 }
 
 #[test]

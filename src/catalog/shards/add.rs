@@ -31,7 +31,7 @@ pub struct AddOptions {
     pub name: Option<String>,
     /// how much it may hold, in MiB
     pub max_size_mb: Option<i32>,
-    /// as whom to log in for this call: a superuser there, or the role that `docshard.accept_router` was told there
+    /// the role that logs in for this call: a superuser there, or the role that `docshard.accept_router` was given there
     pub user: Option<String>,
     /// with which password
     pub password: Option<String>,
@@ -145,7 +145,7 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
 /// Notes for people which database a shard is, where the shard's server leads to it: pg_upgrade and a restore change that.
 ///
 /// # Errors
-/// `OperationFailed` if the server leads to another database, of which this one is a copy.
+/// `OperationFailed` if the server leads to another database from which this one was copied.
 fn note_node(name: &str, probe: &Probe) -> Result<()> {
     match node_of(&server_name(name)) {
         None => Ok(()),

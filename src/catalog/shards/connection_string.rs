@@ -48,7 +48,7 @@ pub(in crate::catalog) fn display_host(keywords: &Keywords) -> String {
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
 }
 
-/// Who is no superuser here may use no files, identities or services of this server to log in elsewhere.
+/// Only superusers may use files, identities or services of this server to log in elsewhere.
 pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
     if password.is_none_or(str::is_empty) {
         return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard")

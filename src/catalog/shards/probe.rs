@@ -16,7 +16,7 @@ pub(super) struct Probe {
     pub(super) version: Option<String>,
     pub(super) encoding: String,
     pub(super) prepared_transactions: bool,
-    /// whoever logged in is a superuser there
+    /// the login role is a superuser there
     pub(super) superuser: bool,
 }
 

@@ -106,8 +106,8 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
 fn take_away(shard: &Shard) -> Result<()> {
     let placed = store::placements::delete_of_shard(shard.id)?;
     if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
-        // Not in this transaction: it drops the server, through which the shard would be told to commit. Should it roll
-        // back, the tables that are gone were empty, and the same call again goes on.
+        // Not in this transaction, which drops the server and so could not commit over it. If this transaction rolls back, the dropped
+        // tables were empty, and repeating the call completes the removal.
         let mut session = Session::open(oid)?;
         session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
         for &collection in &placed {

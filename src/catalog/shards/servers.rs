@@ -108,7 +108,7 @@ pub(in crate::catalog) fn join_local(id: i32) -> Result<()> {
     make_server(LOCAL, &own, &Login { user, password: Some(password) })
 }
 
-/// How shards reach this database: by the address that `docshard.set_local_address` was told, which the router's own server has;
+/// How shards reach this database: by the address given to `docshard.set_local_address`, which the router's own server has;
 /// else as far as can be guessed.
 fn local_address(seen: Option<&str>) -> Result<Keywords> {
     let guessed = local_keywords(None)?;

@@ -3,6 +3,7 @@
 pub mod cursor;
 pub mod param;
 pub mod quote;
+pub mod record;
 
 use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
