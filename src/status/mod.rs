@@ -59,7 +59,8 @@ impl Reported {
         for (shard, answer) in answers {
             match answer {
                 Ok(amounts) => {
-                    reported.amounts
+                    reported
+                        .amounts
                         .extend(amounts.into_iter().map(|(collection, amount)| ((shard.id, collection), amount)));
                     reachable.push(shard);
                 }
