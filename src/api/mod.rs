@@ -36,6 +36,22 @@ macro_rules! json_functions {
 }
 use json_functions;
 
+/// Declares SQL functions of schema `docshard_internal`: `[properties] name(arguments) -> type => result;`.
+macro_rules! shard_functions {
+    ($(
+        $(#[$doc:meta])*
+        [$($property:tt)*] $name:ident($($arguments:tt)*) $(-> $returns:ty)? => $result:expr;
+    )*) => {$(
+        $(#[$doc])*
+        #[allow(clippy::too_many_arguments, clippy::unit_arg, reason = "an SQL function has no structures, and may return nothing")]
+        #[pg_extern(schema = "docshard_internal", $($property)*, requires = ["catalog"])]
+        fn $name($($arguments)*) $(-> $returns)? {
+            $crate::api::run(|| $result)
+        }
+    )*};
+}
+use shard_functions;
+
 /// Calls `work` with the checked options of an operation.
 fn with_options<T>(
     options: &Json,

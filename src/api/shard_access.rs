@@ -2,7 +2,7 @@
 //!
 //! All functions but `set_access` run as the extension's owner; only the service role may call them.
 
-use super::{given, run};
+use super::{given, run, shard_functions};
 use crate::ownership::{access, dismantle};
 use crate::pg::error::{Error, Result};
 use crate::protocol::access::SetAccess;
@@ -29,59 +29,34 @@ fn accept_router(role: Option<&str>, verifier: default!(Option<&str>, "NULL")) {
     run(|| access::accept_router(role, verifier));
 }
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn set_service_password(verifier: &str) {
-    access::set_service_password(verifier).unwrap_or_else(|e| e.raise());
-}
+shard_functions! {
+    [volatile, strict, parallel_unsafe] set_service_password(verifier: &str) => access::set_service_password(verifier);
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn create_role(role: &str) {
-    access::create_role(role).unwrap_or_else(|e| e.raise());
-}
+    [volatile, strict, parallel_unsafe] create_role(role: &str) => access::create_role(role);
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn drop_role(role: &str) {
-    access::drop_role(role).unwrap_or_else(|e| e.raise());
-}
+    [volatile, strict, parallel_unsafe] drop_role(role: &str) => access::drop_role(role);
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn set_access(collection: i32, readers: Vec<String>, writers: Vec<String>, others: Vec<String>) {
-    let (readers, writers, others) = (texts(&readers), texts(&writers), texts(&others));
-    let access = SetAccess { collection, readers: &readers, writers: &writers, others: &others };
-    access::set_access(&access).unwrap_or_else(|e| e.raise());
-}
+    [volatile, strict, parallel_unsafe] set_access(
+        collection: i32, readers: Vec<String>, writers: Vec<String>, others: Vec<String>,
+    ) => {
+        let (readers, writers, others) = (texts(&readers), texts(&writers), texts(&others));
+        access::set_access(&SetAccess { collection, readers: &readers, writers: &writers, others: &others })
+    };
 
-#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn puller_verifier() -> String {
-    access::puller_verifier().unwrap_or_else(|e| e.raise())
-}
+    [volatile, parallel_unsafe] puller_verifier() -> String => access::puller_verifier();
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn connect_shard(server: &str, options: Vec<String>, settings: Vec<String>, puller: &str) {
-    run(|| access::connect_shard(server, &pairs(options, settings)?, puller));
-}
+    [volatile, strict, parallel_unsafe] connect_shard(
+        server: &str, options: Vec<String>, settings: Vec<String>, puller: &str,
+    ) => access::connect_shard(server, &pairs(options, settings)?, puller);
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn set_server_address(server: &str, options: Vec<String>, settings: Vec<String>) {
-    run(|| access::set_address(server, &pairs(options, settings)?, false));
-}
+    [volatile, strict, parallel_unsafe] set_server_address(server: &str, options: Vec<String>, settings: Vec<String>) =>
+        access::set_address(server, &pairs(options, settings)?, false);
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn accept_puller(puller: &str, verifier: &str) {
-    access::accept_puller(puller, verifier).unwrap_or_else(|e| e.raise());
-}
+    [volatile, strict, parallel_unsafe] accept_puller(puller: &str, verifier: &str) => access::accept_puller(puller, verifier);
 
-#[pg_extern(schema = "docshard_internal", volatile, strict, parallel_unsafe, requires = ["catalog"])]
-fn disconnect_shard(server: &str, puller: &str) {
-    access::disconnect_shard(server, puller).unwrap_or_else(|e| e.raise());
-}
+    [volatile, strict, parallel_unsafe] disconnect_shard(server: &str, puller: &str) => access::disconnect_shard(server, puller);
 
-#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn leave_cluster() {
-    access::leave_cluster().unwrap_or_else(|e| e.raise());
-}
+    [volatile, parallel_unsafe] leave_cluster() => access::leave_cluster();
 
-#[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
-fn dismantle_node() {
-    dismantle::dismantle(false).unwrap_or_else(|e| e.raise());
+    [volatile, parallel_unsafe] dismantle_node() => dismantle::dismantle(false);
 }

@@ -51,9 +51,7 @@ fn check_resource(resource: &str) -> Result<()> {
 }
 
 /// Lets a role read and write resources: collections, databases, or [`EVERYTHING`].
-///
-/// # Errors
-/// `UserNotFound`, `InvalidNamespace`, `BadValue`; what a shard raises.
+/// Errors: `UserNotFound`, `InvalidNamespace`, `BadValue`; what a shard raises.
 pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     check_role(role)?;
     read.iter().chain(write).try_for_each(|resource| check_resource(resource))?;
@@ -70,9 +68,7 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
 }
 
 /// Revokes grants, resource by resource; revoking `write` leaves `read`. Without resources, revokes all grants.
-///
-/// # Errors
-/// `UserNotFound`; `RoleNotFound` for a resource that was not granted; what a shard raises.
+/// Errors: `UserNotFound`; `RoleNotFound` for a resource that was not granted; what a shard raises.
 pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     check_role(role)?;
     store::grants::lock_exclusive()?;
@@ -156,9 +152,6 @@ pub fn make_roles(session: &mut Session) -> Result<()> {
 }
 
 /// Passes on the call that gives a collection's new table its privileges; under [`lock_shared`].
-///
-/// # Errors
-/// Internal ones; those of `send`.
 pub fn for_new_table(namespace: &str, collection: i32, send: impl FnOnce(&SetAccess<'_>) -> Result<()>) -> Result<()> {
     lock_shared()?;
     let granted = grants::all()?;

@@ -46,10 +46,8 @@ type Keywords = Vec<(String, String)>;
 type Pending = Vec<(String, String)>;
 
 /// Gives a shard another address: the same shard on another machine, or under another name.
-///
-/// # Errors
-/// `ShardNotFound`; `IllegalOperation` if the address leads elsewhere, or to an old copy; `HostUnreachable` if the router or a
-/// shard cannot reach it; `Unauthorized` for options that only superusers may use.
+/// Errors: `ShardNotFound`; `IllegalOperation` if the address leads elsewhere, or to an old copy; `HostUnreachable` if the router
+/// or a shard cannot reach it; `Unauthorized` for options that only superusers may use.
 pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
     check_router()?;
     let shard = cache::shard_named(name)?;
@@ -75,9 +73,6 @@ pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
 }
 
 /// Sets the address by which shards, and this router itself, reach the router's own database.
-///
-/// # Errors
-/// As [`set_shard`].
 pub fn set_local(conn: &str) -> Result<Changed> {
     check_router()?;
     let mut given = address(conn)?;

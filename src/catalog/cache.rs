@@ -45,9 +45,7 @@ thread_local! {
 }
 
 /// A number that grows with every change of the catalog that cached metadata must notice.
-///
-/// # Errors
-/// `InternalError` if this database has no catalog.
+/// Errors: `InternalError` if this database has no catalog.
 pub(super) fn generation() -> Result<u64> {
     let generation = invalidation::generation();
     if invalidation::take_tainted() {
@@ -71,9 +69,7 @@ pub fn announce() {
 }
 
 /// The collection; None if there is none of that name.
-///
-/// # Errors
-/// `InternalError` if the catalog breaks its invariants.
+/// Errors: `InternalError` if the catalog breaks its invariants.
 pub fn find(namespace: &str) -> Result<Option<Rc<Collection>>> {
     let generation = generation()?;
     let cached = CACHE.with_borrow(|cache| {
@@ -98,9 +94,7 @@ pub fn find(namespace: &str) -> Result<Option<Rc<Collection>>> {
 }
 
 /// The collection.
-///
-/// # Errors
-/// `NamespaceNotFound`.
+/// Errors: `NamespaceNotFound`.
 pub fn get(namespace: &str) -> Result<Rc<Collection>> {
     find(namespace)?.ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
 }
@@ -131,17 +125,13 @@ pub fn shards() -> Result<Shards> {
 }
 
 /// One shard.
-///
-/// # Errors
-/// `ShardNotFound`.
+/// Errors: `ShardNotFound`.
 pub fn shard(id: ShardId) -> Result<Rc<Shard>> {
     shards()?.get(&id).cloned().ok_or_else(|| Error::new(Kind::ShardNotFound, format!("there is no shard number {id}")))
 }
 
 /// One shard, by its name.
-///
-/// # Errors
-/// `ShardNotFound`.
+/// Errors: `ShardNotFound`.
 pub fn shard_named(name: &str) -> Result<Rc<Shard>> {
     shards()?.values().find(|shard| shard.name == name).cloned().ok_or_else(|| {
         Error::new(Kind::ShardNotFound, format!("Shard {name} does not exist"))

@@ -38,9 +38,7 @@ fn note_locked(collection: i32) {
 }
 
 /// Locks a collection's metadata.
-///
-/// # Errors
-/// `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router.
+/// Errors: `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router.
 pub fn lock(namespace: &str) -> Result<Locked> {
     cluster::require_router()?;
     let locked = collections::lock(namespace)?
@@ -50,9 +48,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
 }
 
 /// Refuses a change while an index of the collection is being built. The remains of an interrupted build do not count.
-///
-/// # Errors
-/// `ConflictingOperationInProgress`.
+/// Errors: `ConflictingOperationInProgress`.
 pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
     let builds = store::index_builds::of_collection(id)?;
     match builds.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
@@ -66,9 +62,7 @@ pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
 }
 
 /// Advances a collection's revision and announces the change.
-///
-/// # Errors
-/// `NotWritablePrimary` at a copy of the router.
+/// Errors: `NotWritablePrimary` at a copy of the router.
 pub fn touch(collection: i32) -> Result<()> {
     cluster::require_router()?;
     collections::advance_revision(collection)?;
@@ -79,9 +73,7 @@ pub fn touch(collection: i32) -> Result<()> {
 pub use super::cache::announce;
 
 /// Writes a line into the changelog; `details` is a JSON object.
-///
-/// # Errors
-/// `NotWritablePrimary` at a copy of the router.
+/// Errors: `NotWritablePrimary` at a copy of the router.
 pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
     cluster::require_router()?;
     store::changelog::insert(what, namespace, details)

@@ -11,17 +11,13 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
 /// Locks a sharded collection once none of its chunks is being moved.
-///
-/// # Errors
-/// `NamespaceNotSharded`; those of [`move_exclusion::lock`].
+/// Errors: `NamespaceNotSharded`; those of [`move_exclusion::lock`].
 pub fn lock(namespace: &str) -> Result<(Locked, KeyPattern)> {
     with_pattern(namespace, move_exclusion::lock(namespace)?)
 }
 
 /// As [`lock`], without waiting for moves.
-///
-/// # Errors
-/// `NamespaceNotSharded`; those of [`move_exclusion::lock_now`].
+/// Errors: `NamespaceNotSharded`; those of [`move_exclusion::lock_now`].
 pub fn lock_now(namespace: &str) -> Result<(Locked, KeyPattern)> {
     with_pattern(namespace, move_exclusion::lock_now(namespace)?)
 }
@@ -35,17 +31,13 @@ fn with_pattern(namespace: &str, locked: Locked) -> Result<(Locked, KeyPattern)>
 }
 
 /// The chunk that holds a key, of a locked collection.
-///
-/// # Errors
-/// `InternalError` if the map has a gap.
+/// Errors: `InternalError` if the map has a gap.
 pub fn containing(collection: i32, key: &[u8]) -> Result<Chunk> {
     chunks::containing(collection, key)?.ok_or_else(|| Error::new(Kind::InternalError, "no chunk holds the key"))
 }
 
 /// Splits a locked collection's chunks at these keys, each in any chunk; returns the number of new chunks.
-///
-/// # Errors
-/// `BadValue` for a key that is a bound of a chunk already.
+/// Errors: `BadValue` for a key that is a bound of a chunk already.
 pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[Vec<u8>]) -> Result<usize> {
     let highest = pattern.max_bound();
     for point in points {
@@ -79,9 +71,7 @@ pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: 
 }
 
 /// Merges the chunks of a locked collection from `min` to `max`; returns their number.
-///
-/// # Errors
-/// `BadValue` if `min` or `max` is no chunk's bound, if there is only one chunk between them, or if they are not all on
+/// Errors: `BadValue` if `min` or `max` is no chunk's bound, if there is only one chunk between them, or if they are not all on
 /// one shard.
 pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8], max: &[u8]) -> Result<usize> {
     let merged = chunks::within(locked.id, min, max)?;

@@ -54,9 +54,7 @@ pub fn cluster_id() -> Result<i64> {
 }
 
 /// Refuses administration on a node that is a shard of another router.
-///
-/// # Errors
-/// `IllegalOperation`.
+/// Errors: `IllegalOperation`.
 pub fn check_router() -> Result<()> {
     let own = Param::Int8(cluster_id()?);
     let rows = spi::query("SELECT shard FROM docshard_data.node WHERE cluster_id <> $1", &[own])?;
@@ -71,18 +69,14 @@ pub fn check_router() -> Result<()> {
 }
 
 /// Refuses changes of the cluster on a node that is not its router: a shard, or a copy of the router.
-///
-/// # Errors
-/// `IllegalOperation`, `NotWritablePrimary`.
+/// Errors: `IllegalOperation`, `NotWritablePrimary`.
 pub fn check_may_change() -> Result<()> {
     check_router()?;
     require_router()
 }
 
 /// Refuses a copy of the router.
-///
-/// # Errors
-/// `NotWritablePrimary` (25006).
+/// Errors: `NotWritablePrimary` (25006).
 pub fn require_router() -> Result<()> {
     require_router_in(cache::generation()?)
 }

@@ -23,9 +23,7 @@ fn random_token() -> i64 {
 }
 
 /// Creates an unsharded collection on its database's primary shard. Statements that name no collation use the collection's.
-///
-/// # Errors
-/// `NamespaceExists`, `InvalidNamespace`.
+/// Errors: `NamespaceExists`, `InvalidNamespace`.
 pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
     namespace::split(name)?;
     if cache::find(name)?.is_some() {
@@ -35,9 +33,7 @@ pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
 }
 
 /// Creates the collection for a write to an unknown namespace, as MongoDB does.
-///
-/// # Errors
-/// `Unauthorized`; as [`create`], without `NamespaceExists`.
+/// Errors: `Unauthorized`; as [`create`], without `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
     if !collections::may_insert()? {
         return Err(Error::new(Kind::Unauthorized, format!("not authorized to create the collection {name}"))
@@ -96,9 +92,7 @@ fn lock_sharded(name: &str) -> Result<Locked> {
 }
 
 /// Lets the balancer move a sharded collection's chunks, or not.
-///
-/// # Errors
-/// `NamespaceNotFound`, `NamespaceNotSharded`.
+/// Errors: `NamespaceNotFound`, `NamespaceNotSharded`.
 pub fn set_balancing(name: &str, on: bool) -> Result<()> {
     let locked = lock_sharded(name)?;
     collections::set_balance(locked.id, on)?;
@@ -106,9 +100,7 @@ pub fn set_balancing(name: &str, on: bool) -> Result<()> {
 }
 
 /// Sets a sharded collection's own chunk size; None: the cluster's.
-///
-/// # Errors
-/// `NamespaceNotFound`, `NamespaceNotSharded`.
+/// Errors: `NamespaceNotFound`, `NamespaceNotSharded`.
 pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
     let locked = lock_sharded(name)?;
     collections::set_chunk_size(locked.id, mb)?;
@@ -116,9 +108,7 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
 }
 
 /// Drops a collection, its documents and its metadata, everywhere; true if there was one.
-///
-/// # Errors
-/// `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
+/// Errors: `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
 pub fn drop(name: &str) -> Result<bool> {
     check_may_change()?;
     let dropped = drop_but_zones(name)?;
@@ -144,9 +134,6 @@ pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
 }
 
 /// Drops a database with all its collections, everywhere; true if there was one.
-///
-/// # Errors
-/// As [`drop`].
 pub fn drop_database(name: &str) -> Result<bool> {
     namespace::check_database(name)?;
     if databases::primary(name)?.is_none() {

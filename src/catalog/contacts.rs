@@ -77,9 +77,7 @@ fn pending_at(server: Oid) -> Result<Vec<String>> {
 }
 
 /// The identity that a donor must report to a shard that pulls from it.
-///
-/// # Errors
-/// `ShardNotFound`.
+/// Errors: `ShardNotFound`.
 pub fn expected(shard: ShardId) -> Result<Donor> {
     let name = cache::shard(shard)?.name.clone();
     let member = Member { cluster: cluster::coordinator()?.cluster, shard: name };
@@ -125,9 +123,7 @@ fn position_of(row: &Row) -> Result<Position> {
 }
 
 /// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is its position before it was asked.
-///
-/// # Errors
-/// `HostUnreachable` for an old copy.
+/// Errors: `HostUnreachable` for an old copy.
 pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result<()> {
     let found = found.ok_or_else(no_answer)?.parse::<Donor>()?;
     let member = Member { shard: shard.to_owned(), ..found.member };
@@ -136,9 +132,6 @@ pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result
 }
 
 /// The error for a session without handshake that reaches an old copy of its shard; None if it reaches the shard.
-///
-/// # Errors
-/// Those of the query.
 pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
     let Some(known) = contacts::position(shard)? else { return Ok(None) };
     let found = Identity::decode(&session.query_within(&Identity::statement(), &[], milliseconds)?)?;
@@ -155,9 +148,6 @@ pub enum Visit {
 }
 
 /// Compares a shard's position with the catalog's, and records it, or what is wrong with it. Needs a transaction of its own.
-///
-/// # Errors
-/// That of connecting.
 pub fn visit(shard: &Shard) -> Result<Visit> {
     let (session, report) = ask(shard, Session::open_at_any_position)?;
     let known = contacts::position(shard.id)?.unwrap_or(report.position);
@@ -206,9 +196,6 @@ fn note_lost_writes(shard: &Shard, since: Option<&str>) -> Result<()> {
 }
 
 /// Begins to advance a shard's counter, in a session that [`visit`] has opened. In a transaction.
-///
-/// # Errors
-/// That of sending.
 pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
     let Coordinator { cluster, epoch } = cluster::coordinator()?;
     // Commits by itself, and waits for the shard's synchronous standbys.
@@ -229,9 +216,7 @@ pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
 }
 
 /// Records the counter that a shard has committed.
-///
-/// # Errors
-/// `HostUnreachable` if it has not.
+/// Errors: `HostUnreachable` if it has not.
 pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
     let row = rows.first().ok_or_else(|| {
         Error::new(
@@ -249,9 +234,7 @@ fn now() -> Result<String> {
 }
 
 /// Accepts a shard at its present position; returns what is known to be missing there.
-///
-/// # Errors
-/// `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database.
+/// Errors: `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database.
 pub fn accept(name: &str) -> Result<Value> {
     let shard = cache::shard_named(name)?;
     // Prefers a host in the expected state.

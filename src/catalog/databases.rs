@@ -11,9 +11,7 @@ pub use crate::store::databases::primary;
 
 /// Creates a database if it does not exist; returns its primary shard. A new one gets the requested shard, or the one with the
 /// fewest chunks and databases.
-///
-/// # Errors
-/// `InvalidNamespace`, `ShardNotFound`, `IllegalOperation` if its primary is not the requested one.
+/// Errors: `InvalidNamespace`, `ShardNotFound`, `IllegalOperation` if its primary is not the requested one.
 pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     namespace::check_database(name)?;
     namespace::check_writable(name)?;
@@ -51,9 +49,7 @@ pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
 }
 
 /// Enables sharding of a database: MongoDB's step before `shard_collection`, which does it by itself.
-///
-/// # Errors
-/// As [`ensure`]; `InvalidOptions` for MongoDB's own databases.
+/// Errors: as [`ensure`]; `InvalidOptions` for MongoDB's own databases.
 pub fn enable_sharding(name: &str, primary: Option<&str>) -> Result<()> {
     if namespace::is_reserved(name) {
         return Err(Error::new(Kind::InvalidOptions, format!("Cannot manually create or shard the '{name}' database")));

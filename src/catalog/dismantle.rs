@@ -61,9 +61,7 @@ fn look() -> Result<Target> {
 }
 
 /// Takes the cluster apart if `confirm` is its identity; without `confirm`, returns what would be lost.
-///
-/// # Errors
-/// `Unauthorized` unless the user is a superuser or the extension's owner; `BadValue` for a wrong confirmation;
+/// Errors: `Unauthorized` unless the user is a superuser or the extension's owner; `BadValue` for a wrong confirmation;
 /// `ConflictingOperationInProgress`; `HostUnreachable` and other errors of connections.
 pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if !server::outer_user_is_superuser() && server::outer_user() != user::extension_owner()? {

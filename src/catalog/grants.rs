@@ -65,10 +65,8 @@ pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>,
 }
 
 /// The role whose privileges count on shards for a statement of the present user on a collection.
-///
-/// # Errors
-/// `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary` for a
-/// write at a copy of the router.
+/// Errors: `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary`
+/// for a write at a copy of the router.
 pub fn require(collection: &Collection, level: Level) -> Result<Role> {
     let generation = cache::generation()?;
     if level == Level::Write {

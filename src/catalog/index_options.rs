@@ -60,9 +60,6 @@ impl<'a> IndexOptions<'a> {
     }
 
     /// Reads the text of [`to_json`](Self::to_json).
-    ///
-    /// # Errors
-    /// Those of [`Collator::parse`] and [`Partial::parse`].
     pub fn from_json(json: &'a Json) -> Result<Self> {
         let given = |name: &str| json.get(name).filter(|given| !given.is_null());
         let flag = |name: &str| given(name).and_then(Json::as_bool).unwrap_or(false);
@@ -149,9 +146,6 @@ impl IndexOptions<'_> {
 }
 
 /// The collation of a new index: the given one, or else the collection's.
-///
-/// # Errors
-/// Those of [`Collator::parse`].
 pub fn collation(ns: &str, given: Option<&Json>) -> Result<Option<Arc<Collator>>> {
     match given {
         Some(json) if !json.as_object().is_some_and(serde_json::Map::is_empty) => {

@@ -14,9 +14,7 @@ use serde_json::{Value as Json, json};
 
 /// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and
 /// that of the shard key; returns how many there were, including the one on `_id`.
-///
-/// # Errors
-/// As [`drop`]; `TypeMismatch`.
+/// Errors: as [`drop`]; `TypeMismatch`.
 pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -77,9 +75,7 @@ fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
 }
 
 /// Drops an index everywhere.
-///
-/// # Errors
-/// `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`, `NamespaceNotFound`.
+/// Errors: `IndexNotFound`, `InvalidOptions` for `_id_`, `CannotDropShardKeyIndex`, `NamespaceNotFound`.
 pub fn drop(ns: &str, name: &str) -> Result<()> {
     check_may_change()?;
     namespace::split(ns)?;

@@ -21,9 +21,7 @@ const MAX_INDEXES: usize = 64;
 const MAX_NAME: usize = 128;
 
 /// Creates an index on every shard; returns its name. Does nothing if the same index exists.
-///
-/// # Errors
-/// `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
+/// Errors: `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
 /// `ConflictingOperationInProgress`, `DuplicateKey`.
 pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<String> {
     let draft = match draft(ns, keys_json, options)? {
@@ -52,13 +50,10 @@ pub struct Draft {
     pub id: i32,
     /// the collection's number
     pub collection: i32,
-    /// the collection
     pub namespace: String,
-    /// its name
     pub name: String,
     /// its keys as text
     pub keys_json: String,
-    /// its keys
     pub keys: IndexKeys,
     /// the definition for shards
     pub definition: String,
@@ -90,9 +85,6 @@ impl Draft {
 
 /// Checks whether an index can be created, and gives it a number. The collection's metadata are locked until the transaction
 /// ends; the collection is created if it is not there.
-///
-/// # Errors
-/// As [`create`].
 pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
     namespace::split(ns)?;
     let parsed = crate::pg::datum::json::parse(keys_json)?;
@@ -181,9 +173,7 @@ impl Made {
     }
 
     /// Adds an index.
-    ///
-    /// # Errors
-    /// `IndexAlreadyExists` if the call has it already.
+    /// Errors: `IndexAlreadyExists` if the call has it already.
     pub fn add(&mut self, name: &str) -> Result<()> {
         if self.made.iter().any(|made| made == name) {
             return Err(Error::new(Kind::IndexAlreadyExists, format!("Identical index already exists: {name}")));
@@ -218,9 +208,6 @@ pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
 }
 
 /// The unique index of a collection that is sharded with `unique`. The primary key of the tables is one of `{"_id": 1}`.
-///
-/// # Errors
-/// As [`create`].
 pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     if pattern.is_in_order_of_id() {
         return Ok(());

@@ -59,9 +59,7 @@ pub fn give_token(shard: &Shard) -> Result<String> {
 }
 
 /// Refuses a token that is not the shard's, or too old.
-///
-/// # Errors
-/// `BadValue`.
+/// Errors: `BadValue`.
 pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
     if lost_shards::is_token(shard.id, token)? {
         return Ok(());
@@ -73,9 +71,7 @@ pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
 pub use crate::store::lost_shards::set_removed as note_removed;
 
 /// Refuses a database that reports itself as a shard of this cluster and was removed as lost: its documents are out of date. `has_documents`: it has tables of collections.
-///
-/// # Errors
-/// `IllegalOperation`.
+/// Errors: `IllegalOperation`.
 pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()> {
     if !has_documents {
         return Ok(());
@@ -97,9 +93,7 @@ pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()
 }
 
 /// The shards that can take ranges over: those that answer and are not draining.
-///
-/// # Errors
-/// `HostUnreachable` if there is none.
+/// Errors: `HostUnreachable` if there is none.
 pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
     let mut heirs: Vec<ShardId> = cache::shards()?
         .values()
@@ -127,9 +121,6 @@ pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
 /// Gives a collection's ranges on the lost shard to others, where they are empty. Its row is locked, and no chunk of it moves.
 ///
 /// A session with the old map asks the lost shard, or one of the heirs answers that the map is stale.
-///
-/// # Errors
-/// Those of the heirs.
 pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()> {
     let locked = change::lock(namespace)?;
     refuse_while_building(locked.id, namespace)?;

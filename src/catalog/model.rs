@@ -33,9 +33,7 @@ impl Place {
 /// A shard.
 #[derive(Clone, Debug)]
 pub struct Shard {
-    /// its number
     pub id: ShardId,
-    /// its name
     pub name: String,
     /// its postgres_fdw server; None for `local`
     pub server: Option<String>,
@@ -52,13 +50,11 @@ pub struct Shard {
 pub struct Index {
     /// its number; on shards it is named `i<id>`
     pub id: i32,
-    /// its name
     pub name: String,
     /// its keys as given, such as `{"from": 1, "sent": -1}`
     pub keys_json: String,
     /// its definition on shards: keys, projection and collation
     pub definition: String,
-    /// its keys
     pub keys: IndexKeys,
     /// the `wildcardProjection` of a wildcard index, if it has one
     pub wildcard_projection: Option<serde_json::Value>,

@@ -34,9 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const POLL_MS: i64 = 20;
 
 /// Locks a collection's metadata when none of its chunks is being moved; blocks moves until the transaction ends.
-///
-/// # Errors
-/// `NamespaceNotFound`; `LockTimeout` (55P03) if a move does not end in time; `ConflictingOperationInProgress` (55006) if
+/// Errors: `NamespaceNotFound`; `LockTimeout` (55P03) if a move does not end in time; `ConflictingOperationInProgress` (55006) if
 /// this transaction holds the collection's row already, for which the move would wait.
 pub fn lock(namespace: &str) -> Result<Locked> {
     loop {
@@ -52,9 +50,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
 }
 
 /// Locks a collection's metadata if none of its chunks is being moved now: for the balancer, which does not wait.
-///
-/// # Errors
-/// `NamespaceNotFound`; `ConflictingOperationInProgress` (55006).
+/// Errors: `NamespaceNotFound`; `ConflictingOperationInProgress` (55006).
 pub fn lock_now(namespace: &str) -> Result<Locked> {
     let locked = change::lock(namespace)?;
     match undecided(locked.id)?.first() {

@@ -16,9 +16,7 @@ fn invalid(message: String) -> Error {
 pub const CONFIG: &str = "config";
 
 /// Refuses to write to a namespace of the database that shows the catalog.
-///
-/// # Errors
-/// `IllegalOperation`.
+/// Errors: `IllegalOperation`.
 pub fn check_writable(namespace: &str) -> Result<()> {
     if namespace.split_once('.').map_or(namespace, |(database, _)| database) != CONFIG {
         return Ok(());
@@ -34,9 +32,7 @@ pub fn is_reserved(database: &str) -> bool {
 }
 
 /// Checks the name of a database.
-///
-/// # Errors
-/// `InvalidNamespace`.
+/// Errors: `InvalidNamespace`.
 pub fn check_database(name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(invalid("database names cannot be empty".to_owned()));
@@ -51,9 +47,7 @@ pub fn check_database(name: &str) -> Result<()> {
 }
 
 /// Splits `db.coll` and checks both parts.
-///
-/// # Errors
-/// `InvalidNamespace`.
+/// Errors: `InvalidNamespace`.
 pub fn split(namespace: &str) -> Result<(&str, &str)> {
     if namespace.is_empty() {
         return Err(invalid("the namespace is empty".to_owned()));

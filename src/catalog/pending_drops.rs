@@ -54,9 +54,6 @@ fn is_unreachable(error: &Error) -> bool {
 
 /// Drops an object on the shards that can be reached, in the caller's transaction, and records the drop for the others, whose names
 /// it returns.
-///
-/// # Errors
-/// Those of the shards that answer.
 pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) -> Result<Vec<String>> {
     let (mut reached, mut late) = (Vec::with_capacity(shards.len()), Vec::new());
     for id in shards {
@@ -93,9 +90,7 @@ pub fn statements(server: &str) -> Result<Vec<String>> {
 }
 
 /// Performs the drops on shards that can be reached again, each in a transaction of its own; called outside a transaction.
-///
-/// # Errors
-/// The first one of a shard that answers; the other shards are still handled.
+/// Errors: the first one of a shard that answers; the other shards are still handled.
 pub fn finish() -> Result<()> {
     let pending = transaction::run(store::all)?;
     let mut shards: Vec<ShardId> = pending.iter().map(|due| due.shard).collect();

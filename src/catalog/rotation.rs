@@ -38,9 +38,7 @@ pub fn init() {
 }
 
 /// Runs the rotation in a background worker, and waits; returns the servers that could not be reached, each with its error.
-///
-/// # Errors
-/// `ExceededMemoryLimit` (53200) if no worker is free.
+/// Errors: `ExceededMemoryLimit` (53200) if no worker is free.
 pub fn rotate_and_wait() -> Result<Value> {
     job::run(ROTATE, "docshard: changing the service role's password", &Value::Null)
 }
@@ -73,9 +71,6 @@ fn account(oid: Oid) -> Result<Vec<(String, String)>> {
 }
 
 /// Completes an interrupted rotation. Must be called outside a transaction.
-///
-/// # Errors
-/// That of the last shard that could not be reached.
 pub fn finish() -> Result<()> {
     if transaction::run(store::all)?.is_empty() || !lock::try_acquire_for_session(CHANGING, Mode::Exclusive) {
         return Ok(());

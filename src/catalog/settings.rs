@@ -10,7 +10,6 @@ use docshard_core::error::Kind;
 /// A setting.
 #[derive(Debug)]
 pub struct Setting {
-    /// its name
     pub name: &'static str,
     /// its value until it is set
     pub default: &'static str,
@@ -133,9 +132,7 @@ fn setting(name: &str) -> Result<&'static Setting> {
 }
 
 /// A setting's value.
-///
-/// # Errors
-/// `InvalidOptions` for an unknown name.
+/// Errors: `InvalidOptions` for an unknown name.
 pub fn get(name: &str) -> Result<String> {
     let setting = setting(name)?;
     let _snapshot = ActiveSnapshot::latest();
@@ -143,35 +140,25 @@ pub fn get(name: &str) -> Result<String> {
 }
 
 /// An integer setting's value.
-///
-/// # Errors
-/// As [`get`]; `InternalError` if the catalog holds no number.
+/// Errors: as [`get`]; `InternalError` if the catalog holds no number.
 pub fn integer(name: &str) -> Result<i64> {
     let value = get(name)?;
     value.parse().map_err(|_| Error::new(Kind::InternalError, format!("setting \"{name}\" is no integer: \"{value}\"")))
 }
 
 /// A boolean setting's value.
-///
-/// # Errors
-/// As [`get`].
 pub fn boolean(name: &str) -> Result<bool> {
     Ok(get(name)? == "true")
 }
 
 /// The time window of the balancer; None if it may always work.
-///
-/// # Errors
-/// As [`get`].
 pub fn active_window() -> Result<Option<Window>> {
     let (start, stop) = (time_of_day(&get("active_window_start")?), time_of_day(&get("active_window_stop")?));
     Ok(start.zip(stop).map(|(start, stop)| Window { start, stop }))
 }
 
 /// Sets a setting; None restores the default.
-///
-/// # Errors
-/// `InvalidOptions` for an unknown name or a value out of bounds.
+/// Errors: `InvalidOptions` for an unknown name or a value out of bounds.
 pub fn set(name: &str, value: Option<&str>) -> Result<()> {
     let setting = setting(name)?;
     let Some(value) = value else {

@@ -34,9 +34,7 @@ pub struct ShardOptions {
 }
 
 /// Shards a collection, which may have documents already.
-///
-/// # Errors
-/// Different ones for a malformed or unsuitable key, a missing index, and documents without the key.
+/// Errors: different ones for a malformed or unsuitable key, a missing index, and documents without the key.
 pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
     let (database, _) = namespace::split(name)?;
     if namespace::is_reserved(database) {

@@ -23,7 +23,6 @@ pub struct Chunk {
     pub min: Vec<u8>,
     /// the upper bound as in the catalog
     pub max: Vec<u8>,
-    /// the owner
     pub shard: ShardId,
     /// it cannot be split
     pub jumbo: bool,
@@ -36,7 +35,6 @@ pub struct Chunk {
 /// A collection with all its chunks.
 #[derive(Clone, Debug)]
 pub struct Collection {
-    /// its number
     pub id: i32,
     /// `db.coll`
     pub namespace: String,
@@ -60,9 +58,7 @@ impl Collection {
 }
 
 /// All collections by namespace, in one snapshot, not yet measured.
-///
-/// # Errors
-/// `InternalError` if the catalog holds a bad key.
+/// Errors: `InternalError` if the catalog holds a bad key.
 pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     let _snapshot = ActiveSnapshot::latest();
     let mut collections = Vec::new();
@@ -98,9 +94,6 @@ pub struct Amount {
 pub type Estimates = (Rc<Shard>, Result<HashMap<i32, Amount>>);
 
 /// Sizes of collections on every shard by PostgreSQL's statistics. All shards are asked at once, each for at most `limit`.
-///
-/// # Errors
-/// Internal ones; a shard's error is its own answer.
 pub fn estimate(collections: &[i32], limit: Duration) -> Result<Vec<Estimates>> {
     let of = |found: Vec<Estimate>| -> HashMap<i32, Amount> {
         let amount = |one: &Estimate| Amount {
@@ -139,9 +132,6 @@ fn fill_in(chunks: &mut [&mut Chunk], sizes: &[ChunkSize]) {
 }
 
 /// As [`measure`], at several shards at once.
-///
-/// # Errors
-/// Any shard's; then nothing is filled in.
 pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counted_mb: i32) -> Result<()> {
     let here = |shard: &Rc<Shard>| -> Vec<&[u8]> {
         let chunks = collection.chunks.iter().filter(|chunk| chunk.shard == shard.id);
@@ -161,9 +151,6 @@ pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counte
 
 /// The number of writes to each collection's table on each shard, by PostgreSQL's statistics, which are delayed. If a number is the
 /// same twice, nothing changed in between, or the statistics do not have the change yet.
-///
-/// # Errors
-/// Any shard's.
 pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(ShardId, i32), i64>> {
     let params = [Param::Int4Array(collections)];
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();

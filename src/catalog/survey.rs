@@ -25,7 +25,6 @@ use std::time::{Duration, Instant};
 pub struct Answer {
     /// who was asked
     pub shard: Rc<Shard>,
-    /// the rows
     pub rows: Result<Vec<Row>>,
     /// how long it took; None without an answer
     pub latency: Option<Duration>,
@@ -42,9 +41,6 @@ pub struct Called<A> {
 }
 
 /// Calls every shard, by number.
-///
-/// # Errors
-/// As [`ask`].
 pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>> {
     let answers = ask(&C::SIGNATURE.invocation(), &C::SIGNATURE.columns(), &call.params(), limit)?;
     let of = |answer: Answer| {
@@ -59,9 +55,6 @@ pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>
 }
 
 /// Asks every shard, by number, for `columns` of the rows of `from`, a function call or a subquery; reads only.
-///
-/// # Errors
-/// Internal ones; a shard's error is its own answer.
 pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) -> Result<Vec<Answer>> {
     let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
     shards.sort_by_key(|shard| shard.id);

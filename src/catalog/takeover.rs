@@ -60,9 +60,7 @@ struct Reached {
 }
 
 /// Makes this database the cluster's router.
-///
-/// # Errors
-/// `IllegalOperation` on a shard; `OperationNotSupportedInTransaction`; `HostUnreachable` if no shard answers;
+/// Errors: `IllegalOperation` on a shard; `OperationNotSupportedInTransaction`; `HostUnreachable` if no shard answers;
 /// `ConflictingOperationInProgress` if another database takes over at the same time.
 pub fn take_over() -> Result<TakenOver> {
     check_router()?;
@@ -128,9 +126,7 @@ fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
 }
 
 /// The epoch of the router that a shard belongs to.
-///
-/// # Errors
-/// `HostUnreachable` if the database that was reached is not that shard; the shard's.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
 pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64> {
     let rows = session.query_within(
         "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
@@ -163,9 +159,7 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
 }
 
 /// Makes a shard belong to this router, and terminates the sessions of all other routers there, and earlier ones of this router.
-///
-/// # Errors
-/// `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
+/// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
 pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
     let raised = session.query(
         "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1",

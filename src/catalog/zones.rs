@@ -27,9 +27,7 @@ fn check_name(zone: &str) -> Result<()> {
 }
 
 /// Adds a shard to a zone; a new name creates the zone.
-///
-/// # Errors
-/// `ShardNotFound`, `BadValue` for an empty name.
+/// Errors: `ShardNotFound`, `BadValue` for an empty name.
 pub fn add_shard(shard: &str, zone: &str) -> Result<()> {
     check_name(zone)?;
     lock()?;
@@ -42,9 +40,7 @@ pub fn add_shard(shard: &str, zone: &str) -> Result<()> {
 }
 
 /// Removes a shard from a zone.
-///
-/// # Errors
-/// `ShardNotFound`; `ZoneStillInUse` for the last shard of a zone with ranges.
+/// Errors: `ShardNotFound`; `ZoneStillInUse` for the last shard of a zone with ranges.
 pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
     check_name(zone)?;
     lock()?;
@@ -69,9 +65,7 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
 pub use crate::store::zones::depending_on;
 
 /// Assigns a range of keys to a zone; None removes the range with exactly these bounds.
-///
-/// # Errors
-/// `BadValue` for malformed bounds, `RangeOverlapConflict`, `ZoneNotFound`; `InvalidNamespace`.
+/// Errors: `BadValue` for malformed bounds, `RangeOverlapConflict`, `ZoneNotFound`; `InvalidNamespace`.
 pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> Result<()> {
     namespace::split(ns)?;
     lock()?;
@@ -155,18 +149,13 @@ fn range(stored: StoredRange) -> ZoneRange {
 }
 
 /// A collection's ranges.
-///
-/// # Errors
-/// `InternalError` if the catalog holds ranges that overlap.
+/// Errors: `InternalError` if the catalog holds ranges that overlap.
 pub fn of(ns: &str) -> Result<ZoneMap> {
     let _snapshot = ActiveSnapshot::latest();
     Ok(ZoneMap::new(zone_ranges::read(ns)?.into_iter().map(range).collect())?)
 }
 
 /// The ranges of all collections that have some.
-///
-/// # Errors
-/// As [`of`].
 pub fn all() -> Result<HashMap<String, ZoneMap>> {
     let _snapshot = ActiveSnapshot::latest();
     let mut ranges: HashMap<String, Vec<ZoneRange>> = HashMap::new();
@@ -187,9 +176,7 @@ pub fn of_shards() -> Result<HashMap<ShardId, Vec<String>>> {
 }
 
 /// Encodes the ranges of a collection that is about to be sharded by `pattern`; call it under [`lock`].
-///
-/// # Errors
-/// `InvalidOptions` for ranges that don't fit the shard key.
+/// Errors: `InvalidOptions` for ranges that don't fit the shard key.
 pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
     let stored = {
         let _snapshot = ActiveSnapshot::latest();

@@ -12,9 +12,6 @@ pub trait Connection {
     type Row: Row;
 
     /// Runs a statement; returns all its rows.
-    ///
-    /// # Errors
-    /// The node's.
     fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Self::Row>>;
 
     /// Sends a statement whose answer is awaited later.
@@ -37,17 +34,12 @@ pub trait Call {
     }
 
     /// Decodes the rows of the answer.
-    ///
-    /// # Errors
-    /// `InternalError`, naming the call, for anything but the declared columns.
+    /// Errors: `InternalError`, naming the call, for anything but the declared columns.
     fn decode<R: Row>(rows: &[R]) -> Result<Self::Answer> {
         Self::Answer::decode(&Self::SIGNATURE, rows)
     }
 
     /// Sends the request and waits for its answer.
-    ///
-    /// # Errors
-    /// The node's; as [`decode`](Self::decode).
     fn call(&self, connection: &mut impl Connection) -> Result<Self::Answer> {
         Self::decode(&connection.query(&Self::statement(), &self.params())?)
     }

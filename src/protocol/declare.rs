@@ -9,7 +9,6 @@ macro_rules! calls {
         $(
             $(#[$doc])*
             #[derive(Clone, Copy, Debug)]
-            #[allow(missing_docs, reason = "the call's comment says what its arguments are")]
             pub struct $name $(<$life>)? {
                 $($(#[$about])* pub $field: $type),*
             }
@@ -43,7 +42,6 @@ macro_rules! rows {
         $(
             $(#[$doc])*
             #[derive(Clone, Debug)]
-            #[allow(missing_docs, reason = "the row's comment says what its columns are")]
             pub struct $name {
                 $($(#[$about])* pub $field: $type),*
             }
@@ -102,7 +100,6 @@ macro_rules! checked_calls {
         $(
             $(#[$doc])*
             #[derive(Clone, Debug)]
-            #[allow(missing_docs, reason = "the call's comment says what its arguments are")]
             pub struct $name<$life> {
                 pub collection: i32,
                 pub token: i64,

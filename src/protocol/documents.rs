@@ -88,9 +88,7 @@ impl IndexRangeSearch {
     }
 
     /// Reads such a record. A missing, unknown or malformed field is an error: a shard must not ignore what a later router asks for.
-    ///
-    /// # Errors
-    /// `BadValue`, naming the field.
+    /// Errors: `BadValue`, naming the field.
     pub fn parse(text: &str) -> Result<Self> {
         serde_json::from_str(text).map_err(|error| Error::new(Kind::BadValue, format!("find_by_index_range: {error}")))
     }

@@ -26,9 +26,7 @@ pub enum Shape {
 /// A function as the extension declares it.
 #[derive(Clone, Copy, Debug)]
 pub struct Signature {
-    /// its name
     pub function: &'static str,
-    /// its arguments
     pub arguments: &'static [Column],
     /// what it returns
     pub returns: Shape,

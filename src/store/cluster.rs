@@ -18,17 +18,12 @@ fn initialized<T>(row: Option<T>) -> Result<T> {
 }
 
 /// The cluster's identity, and the router's epoch.
-///
-/// # Errors
-/// `NotYetInitialized` if there is none.
+/// Errors: `NotYetInitialized` if there is none.
 pub fn coordinator() -> Result<Coordinator> {
     initialized(find_coordinator()?)
 }
 
 /// As [`coordinator`], in the active snapshot.
-///
-/// # Errors
-/// As [`coordinator`].
 pub fn read_coordinator() -> Result<Coordinator> {
     initialized(find_coordinator_active()?)
 }
@@ -39,9 +34,7 @@ pub fn read_registration() -> Result<Registration> {
 }
 
 /// The router's epoch, locked until the transaction ends.
-///
-/// # Errors
-/// `NotYetInitialized` if there is none.
+/// Errors: `NotYetInitialized` if there is none.
 pub fn lock_epoch() -> Result<i64> {
     initialized(find_and_lock_epoch()?)
 }

@@ -63,9 +63,6 @@ rows! {
 }
 
 /// The pattern of a stored shard key.
-///
-/// # Errors
-/// Those of an invalid one.
 pub fn pattern(key: Option<&Json>) -> Result<KeyPattern> {
     Ok(key.map(KeyPattern::parse).transpose()?.unwrap_or_else(KeyPattern::unsharded))
 }
@@ -74,9 +71,7 @@ pub fn pattern(key: Option<&Json>) -> Result<KeyPattern> {
 pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collections";
 
 /// The next version of a collection: never given out before, and never again.
-///
-/// # Errors
-/// `NamespaceNotFound`.
+/// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
     advance_version(id)?.ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))
 }

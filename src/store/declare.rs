@@ -45,9 +45,7 @@ pub trait Answer: Sized {
     /// the row that it is made of
     type Row;
     /// Decodes a statement's result; `statement` names the statement in errors.
-    ///
-    /// # Errors
-    /// `InternalError` if it is not of this type.
+    /// Errors: `InternalError` if it is not of this type.
     fn decode(statement: &str, found: Found) -> Result<Self>;
 }
 
@@ -86,7 +84,6 @@ macro_rules! rows {
     )*) => {$(
         $(#[$meta])*
         #[derive(Clone, Debug)]
-        #[allow(missing_docs, reason = "the row's comment and sql/catalog.sql say what its columns are")]
         pub struct $name {
             $($(#[$about])* pub $field: $type),*
         }

@@ -111,25 +111,19 @@ fn present<T>(id: i64, row: Option<T>) -> Result<T> {
 }
 
 /// One move.
-///
-/// # Errors
-/// `InternalError` if there is none of that number.
+/// Errors: `InternalError` if there is none of that number.
 pub fn get(id: i64) -> Result<Migration> {
     present(id, find(id)?)
 }
 
 /// Where a move stands.
-///
-/// # Errors
-/// `InternalError` if there is none of that number.
+/// Errors: `InternalError` if there is none of that number.
 pub fn standing(id: i64) -> Result<Standing> {
     present(id, find_standing(id)?)
 }
 
 /// The changelog's details of a move.
-///
-/// # Errors
-/// `InternalError` if there is none of that number.
+/// Errors: `InternalError` if there is none of that number.
 pub fn summary(id: i64) -> Result<Summary> {
     present(id, find_summary(id)?)
 }
@@ -140,9 +134,7 @@ pub fn next_id() -> Result<i64> {
 }
 
 /// Compares and sets the state; false if the move is in another state than `from`.
-///
-/// # Errors
-/// `InternalError` for a transition that the states do not allow.
+/// Errors: `InternalError` for a transition that the states do not allow.
 pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
     if from.may_become(to) {
         set_state(id, from, to)

@@ -38,9 +38,7 @@ pub struct AddOptions {
 }
 
 /// Adds a shard; answers its name. The same again is no change.
-///
-/// # Errors
-/// `HostUnreachable`, `IllegalOperation` (itself, the same database under another name), `OperationFailed` (wrong
+/// Errors: `HostUnreachable`, `IllegalOperation` (itself, the same database under another name), `OperationFailed` (wrong
 /// version, data of another cluster, a name that is taken), `BadValue`.
 pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     check_may_change()?;
@@ -143,9 +141,7 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
 }
 
 /// Notes for people which database a shard is, where the shard's server leads to it: pg_upgrade and a restore change that.
-///
-/// # Errors
-/// `OperationFailed` if the server leads to another database from which this one was copied.
+/// Errors: `OperationFailed` if the server leads to another database from which this one was copied.
 fn note_node(name: &str, probe: &Probe) -> Result<()> {
     match node_of(&server_name(name)) {
         None => Ok(()),

@@ -32,9 +32,7 @@ pub enum Removal {
 
 /// Removes a shard: the first call begins to drain it, later ones tell how far it is, the last one removes it. The
 /// second answer names the databases whose primary shard it is: they must be moved or dropped by hand.
-///
-/// # Errors
-/// `ShardNotFound`, `IllegalOperation` for the last shard, `ZoneStillInUse` for the last one of a zone with ranges.
+/// Errors: `ShardNotFound`, `IllegalOperation` for the last shard, `ZoneStillInUse` for the last one of a zone with ranges.
 pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     check_may_change()?;
     zones::lock()?;
@@ -59,9 +57,7 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
 }
 
 /// The shard of that name, which may be removed; with it, the zones and all shards are locked.
-///
-/// # Errors
-/// As [`remove`], whatever the shard has.
+/// Errors: as [`remove`], whatever the shard has.
 pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     check_may_change()?;
     zones::lock()?;
