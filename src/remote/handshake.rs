@@ -38,7 +38,9 @@ pub fn set_cluster(cluster: &'static dyn Cluster) {
 }
 
 pub(super) fn hello(server: Oid) -> Result<Option<Hello>> {
-    CLUSTER.get().map_or(Ok(None), |cluster| cluster.hello(server))
+    let hello = CLUSTER.get().map_or(Ok(None), |cluster| cluster.hello(server));
+    fault::point("handshake.read")?;
+    hello
 }
 
 pub(super) fn pending(server: Oid) -> Result<Vec<String>> {
@@ -66,7 +68,6 @@ impl Greeting {
     pub(super) fn prepare(&mut self, server: Oid) -> Result<()> {
         if matches!(self, Self::Due) {
             *self = hello(server)?.map_or(Self::Done, |hello| Self::Ready(Box::new(hello)));
-            fault::point("handshake.read")?;
         }
         Ok(())
     }

@@ -8,7 +8,6 @@ use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
-use crate::pg::fault;
 use crate::pg::spi::quote::quote_literal;
 use crate::protocol::node::SayHello;
 use crate::protocol::{Call, Connection};
@@ -76,9 +75,6 @@ impl Session {
             let host = wire.host;
             let mut session = Self::of(wire, Some(server));
             let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
-            if hello.known.is_some() {
-                fault::point("handshake.read")?;
-            }
             match session.say(&hello) {
                 Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host) => {}
                 Err(error) if error.sqlstate == READ_ONLY && refused_ahead < REFUSED_AHEAD => refused_ahead += 1,
