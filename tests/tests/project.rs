@@ -93,6 +93,28 @@ fn the_metadata_of_the_source_archive_is_valid() {
     }
 }
 
+/// The versions of PostgreSQL that docshard supports are the same everywhere.
+#[test]
+fn supported_versions_agree() {
+    let tooling = read(".ci/lib.sh");
+    let versions = tooling.lines().find_map(|line| line.strip_prefix("pg_supported=(")).expect("pg_supported");
+    let mut versions: Vec<&str> = versions.trim_end_matches(')').split(' ').collect();
+    versions.reverse();
+    let manifest = read("Cargo.toml");
+    let features = manifest.lines().filter_map(|line| line.strip_prefix("pg")?.split_once(" = [\"pgrx/pg"));
+    assert_eq!(features.map(|(version, _)| version).collect::<Vec<_>>(), versions, "Cargo.toml");
+    let least = format!("\"PostgreSQL\": \"{}.0.0\"", versions[0]);
+    assert!(read("META.json").contains(&least), "META.json: {least}");
+    let installations = read("tests/src/installation.rs");
+    assert!(installations.contains(&format!("= [{}];", versions.join(", "))), "tests/src/installation.rs");
+    let (newest, others) = versions.split_last().expect("versions");
+    for page in ["README.md", "docs/operations.md", "docs/concepts.md"] {
+        let list = |word: &str| format!("PostgreSQL {} {word} {newest}", others.join(", "));
+        let text = read(page);
+        assert!(text.contains(&list("or")) || text.contains(&list("and")), "{page}: {}", list("or"));
+    }
+}
+
 /// Every `make TARGET` of the documentation and of continuous integration exists.
 #[test]
 fn targets_that_are_named_exist() {
