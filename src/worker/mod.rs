@@ -38,7 +38,10 @@ pub fn init() {
     process::set_default(c"max_prepared_transactions", MAX_PREPARED);
     process::set_default(c"max_worker_processes", MAX_WORKERS);
     process::define(main);
-    process::register("docshard launcher", Duration::from_secs(5));
+    // While pg_upgrade runs, workers must neither write nor stay in a database that it replaces.
+    if !process::is_pg_upgrade() {
+        process::register("docshard launcher", Duration::from_secs(5));
+    }
 }
 
 fn main(database: Option<pg_sys::Oid>, kind: &str) {

@@ -45,6 +45,12 @@ pub fn is_preloading() -> bool {
     unsafe { pg_sys::process_shared_preload_libraries_in_progress }
 }
 
+/// True if pg_upgrade has started the server.
+pub fn is_pg_upgrade() -> bool {
+    // SAFETY: reads a variable of this process.
+    unsafe { pg_sys::IsBinaryUpgrade }
+}
+
 /// True if the library is in `shared_preload_libraries`, so that workers and shared memory exist.
 pub fn is_preloaded() -> bool {
     PRELOADED.load(Ordering::Relaxed)
