@@ -18,7 +18,7 @@ make_debian() {
   rm -rf "$folder.new"
   debootstrap --variant=minbase "$suite" "$folder.new" "$mirror"
   # The package lists of a mirror's copy may have expired.
-  echo 'Acquire::Check-Valid-Until "false";' > "$folder.new/etc/apt/apt.conf.d/90docshard"
+  echo 'Acquire::Check-Valid-Until "false";' > "$folder.new/etc/apt/apt.conf.d/90unexpired"
   # Packages must not start services, nor create a cluster on port 5432.
   printf '#!/bin/sh\nexit 101\n' > "$folder.new/usr/sbin/policy-rc.d"
   chmod +x "$folder.new/usr/sbin/policy-rc.d"

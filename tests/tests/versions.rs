@@ -43,10 +43,7 @@ fn answers() -> Vec<(&'static str, Value)> {
             json!([99, 100, 101]),
         ),
         ("SELECT to_jsonb(docshard.count_documents('shop.things', '{\"tags.a\": 4}'))", json!(60)),
-        (
-            "SELECT jsonb_agg(d ORDER BY d) FROM docshard.distinct('shop.things', 'tags.a') d",
-            json!([0, 1, 2, 3, 4]),
-        ),
+        ("SELECT jsonb_agg(d ORDER BY d) FROM docshard.distinct('shop.things', 'tags.a') d", json!([0, 1, 2, 3, 4])),
         ("SELECT to_jsonb(docshard.count_documents('shop.hashed', '{\"_id\": {\"$gte\": 90}}'))", json!(10)),
         ("SELECT docshard.find_one('shop.notes', '{}')->'text'", json!("unsharded")),
         ("SELECT docshard.check_collection('shop.things')::jsonb->'valid'", json!(true)),
@@ -201,7 +198,13 @@ fn pg_upgrade(cluster: &mut Cluster, name: &str, new: &'static Installation) {
 
 #[test]
 fn nodes_are_upgraded_by_pg_upgrade() {
+    let mut upgraded = 0;
     for (old, new) in upgrades() {
+        if !Cluster::can_upgrade(old, new) {
+            println!("SKIPPED: pg_upgrade from {} to {}, which fails without docshard too", old.major(), new.major());
+            continue;
+        }
+        upgraded += 1;
         let mut cluster = Cluster::start_on(old, &[old, old]);
         run(&cluster.router, PREPARE);
         for name in ["shard1", "router", "shard0"] {
@@ -213,4 +216,5 @@ fn nodes_are_upgraded_by_pg_upgrade() {
             works(&cluster, &when);
         }
     }
+    assert!(upgraded > 0, "pg_upgrade works between no two versions");
 }

@@ -1,9 +1,34 @@
 //! Runs the shell examples of docs/operations.md that upgrade a server to another version of PostgreSQL.
 
+use super::Cluster;
 use super::node::Node;
 use crate::installation::Installation;
 use crate::process::run;
+use crate::release::Release;
 use std::fs;
+use std::process::Command;
+
+impl Cluster {
+    /// True if pg_upgrade can upgrade a server without docshard. It cannot if the newer version's minor release is the older one:
+    /// PostgreSQL 15.20 and 17.12 dump an option of columns that 18.6 does not know.
+    ///
+    /// # Panics
+    /// If the old server cannot be made.
+    pub fn can_upgrade(old: &'static Installation, new: &'static Installation) -> bool {
+        let mut cluster = Self::create(&[old], &Release::present());
+        let node = &mut cluster.router;
+        node.psql("CREATE TABLE plain (n integer)");
+        node.stop();
+        node.configure("shared_preload_libraries = ''");
+        let (from, to) = (old.bindir().display(), new.bindir().display());
+        let script = format!(
+            "{from}/pg_checksums --enable -D data\n\
+             {to}/initdb -D new -U postgres --encoding=UTF8 --locale=C.UTF-8 --data-checksums\n\
+             {to}/pg_upgrade -U postgres -b {from} -B {to} -d data -D new"
+        );
+        node.shell_command(new, &script).output().expect("bash runs").status.success()
+    }
+}
 
 impl Node {
     /// Runs a script as the server's user, with the programs of an installation, and PostgreSQL's defaults naming this server.
@@ -11,6 +36,10 @@ impl Node {
     /// # Panics
     /// If one of its commands fails.
     pub fn shell(&self, installation: &Installation, script: &str) -> String {
+        run(self.shell_command(installation, script))
+    }
+
+    fn shell_command(&self, installation: &Installation, script: &str) -> Command {
         let mut shell = installation.program("/bin/bash");
         // chroot enters the new root's folder: the script enters its own, to which programs may write.
         let folder = self.data().parent().expect("it is in the node's folder");
@@ -21,7 +50,7 @@ impl Node {
         shell.env("PGHOST", "127.0.0.1").env("PGPORT", self.port.to_string()).env("PGUSER", "postgres");
         // pg_upgrade starts servers on these.
         shell.env("PGPORTOLD", self.port.to_string()).env("PGPORTNEW", self.port.to_string());
-        run(shell)
+        shell
     }
 
     /// Runs a part of an upgrade from PostgreSQL 15 to 17 with its own version and data, and with `new` and a new data directory.
