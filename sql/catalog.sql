@@ -64,12 +64,14 @@ CREATE TABLE docshard_catalog.collections (
     revision      bigint NOT NULL DEFAULT 1,
     chunk_size_mb int CHECK (chunk_size_mb > 0),
     balance       boolean NOT NULL DEFAULT true,
-    created_at    timestamptz NOT NULL DEFAULT now()
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    has_key_index boolean NOT NULL DEFAULT true
 );
 COMMENT ON TABLE docshard_catalog.collections IS 'Collections; key is null for an unsharded one';
 COMMENT ON COLUMN docshard_catalog.collections.collation_spec IS 'what statements compare strings by that name no collation; null: simple';
 COMMENT ON COLUMN docshard_catalog.collections.version IS 'last ownership version given out; never reused';
 COMMENT ON COLUMN docshard_catalog.collections.token IS 'random: tells two collections of one name and number apart';
+COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, or it was dropped';
 COMMENT ON COLUMN docshard_catalog.collections.revision IS 'advanced with every change that cached chunk maps must notice';
 
 CREATE TABLE docshard_catalog.chunks (

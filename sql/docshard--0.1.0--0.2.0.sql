@@ -24,6 +24,9 @@ SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step,
 COMMENT ON COLUMN docshard_catalog.migrations.outcome IS 'what was decided: running (nothing yet), committed or aborted; stays when the state is done';
 COMMENT ON COLUMN docshard.migrations.outcome IS 'committed: the recipient owns the chunk, or will; aborted: the donor keeps it; running: nothing is decided';
 
+ALTER TABLE docshard_catalog.collections ADD COLUMN has_key_index boolean NOT NULL DEFAULT true;
+COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, or it was dropped';
+
 -- Renamed functions of the shard protocol.
 DO $$
 DECLARE

@@ -1,7 +1,7 @@
 //! Chunk maps and targeting, compared with a search of all chunks and all documents.
 
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap};
-use docshard_core::cluster::targeting::{exact_key, key_decides, key_ranges};
+use docshard_core::cluster::targeting::{exact_key, has_regex, key_decides, key_ranges};
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
@@ -268,6 +268,21 @@ fn a_document_that_holds_the_key_gives_it() {
         });
         assert_eq!(exact_key(&parsed, &Filter::parse(&filter).unwrap()), key, "{pattern} {filter}");
     }
+    // A stored regular expression is found by its key, which is no equality nevertheless.
+    let pattern = KeyPattern::parse(&json!({"a.b": 1})).unwrap();
+    let regex = json!({"$regularExpression": {"pattern": "^x", "options": ""}});
+    for (filter, ranges) in [
+        (json!({"a": {"b": regex}}), 1),
+        (json!({"a.b": {"$eq": regex}}), 1),
+        (json!({"a.b": regex}), 2),
+        (json!({"a.b": {"$in": [regex]}}), 2),
+    ] {
+        let parsed = Filter::parse(&filter).unwrap();
+        let found = key_ranges(&pattern, &parsed);
+        assert_eq!((found.as_slice().len(), has_regex(&pattern, &parsed)), (ranges, true), "{filter}: {found:?}");
+        assert_eq!(exact_key(&pattern, &parsed), None, "{filter}");
+    }
+    assert!(!has_regex(&pattern, &Filter::parse(&json!({"a.b": {"$gt": ""}, "a.c": regex})).unwrap()));
     // A collation compares strings only.
     let english = Environment::parse(&json!({"collation": {"locale": "en", "strength": 1}})).unwrap();
     let pattern = KeyPattern::parse(&json!({"a.b": 1})).unwrap();

@@ -48,9 +48,27 @@ SELECT * FROM codes('admin', '{"enableSharding": "admin"}', '{"shardCollection":
   '{"shardCollection": "codes.s", "key": {"$a": 1}}', '{"shardCollection": "codes.s", "key": {"a": 1}}',
   '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}', '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}], "to": "local"}',
   '{"moveChunk": "codes.c", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}');
+-- The databases that MongoDB keeps for itself.
+SELECT * FROM codes('admin', '{"movePrimary": "admin", "to": "local"}', '{"movePrimary": "config", "to": "local"}', '{"movePrimary": "local", "to": "local"}',
+  '{"movePrimary": "a.b", "to": "local"}', '{"movePrimary": "codes", "to": "nowhere"}', '{"moveRange": "codes.c", "min": {"a": 1}, "max": {"a": 2}, "toShard": "local"}',
+  '{"moveRange": "codes.c", "min": {"_id": 1}, "toShard": "nowhere"}', '{"moveRange": "codes.s", "min": {"a": 1}, "max": {"b": 2}, "toShard": "local"}', '{"movePrimary": "codes", "to": ""}',
+  '{"balancerCollectionStatus": "codes.none"}', '{"balancerCollectionStatus": "none.none"}', '{"balancerCollectionStatus": "codes"}');
+SELECT * FROM codes('local', '{"insert": "c", "documents": [{"_id": 1}]}', '{"create": "c"}', '{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}',
+  '{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}, "upsert": true}]}', '{"find": "c"}', '{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}');
+-- Concerns and preferences change nothing, but must be MongoDB's.
+SELECT * FROM codes('codes', '{"find": "c", "readConcern": {"level": "majority"}, "$readPreference": {"mode": "nearest"}}', '{"find": "c", "readConcern": {"level": "nonsense"}}',
+  '{"find": "c", "readConcern": {"level": 5}}', '{"find": "c", "readConcern": {}}', '{"find": "c", "$readPreference": {"mode": "nonsense"}}', '{"count": "c", "$readPreference": {"mode": null}}',
+  '{"insert": "c", "documents": [{"_id": 50}], "writeConcern": {"w": 1}}', '{"insert": "c", "documents": [{"_id": 51}], "writeConcern": {"w": "majority", "j": true}}',
+  '{"insert": "c", "documents": [{}], "writeConcern": {"w": -1}}', '{"insert": "c", "documents": [{}], "writeConcern": {"w": 51}}', '{"insert": "c", "documents": [{}], "writeConcern": {"w": true}}',
+  '{"insert": "c", "documents": [{}], "writeConcern": {"w": "nonsense"}}', '{"insert": "c", "documents": [{}], "writeConcern": {"w": 1.5}}');
 -- A batch of writes is not explained.
 SELECT * FROM codes('codes', '{"explain": {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}, {"q": {}, "u": {"$set": {"b": 1}}}]}}',
   '{"explain": {"delete": "c", "deletes": [{"q": {"a": 1}, "limit": 0}, {"q": {}, "limit": 1}]}}', '{"explain": {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}]}}');
+-- A write's plan is how its documents are found.
+SELECT plan ->> 'stage', plan #>> '{shards,0,winningPlan,stage}', plan #>> '{shards,0,winningPlan,inputStage,stage}'
+  FROM unnest(ARRAY['{"update": "c", "updates": [{"q": {"b": 1}, "u": {"$set": {"x": 1}}, "multi": true}]}', '{"delete": "c", "deletes": [{"q": {"_id": 1}, "limit": 1}]}',
+    '{"findAndModify": "c", "query": {"b": 1}, "remove": true}', '{"findAndModify": "c", "query": {"b": 1}, "update": {"$set": {"x": 1}}}']) command,
+    LATERAL (SELECT docshard.run_command('codes', format('{"explain": %s}', command)::json) #> '{queryPlanner,winningPlan}') AS e (plan);
 \t off
 
 SELECT docshard.drop_database('codes');

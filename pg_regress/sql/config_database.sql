@@ -21,6 +21,17 @@ SELECT docshard.find('config.nothing'), docshard.count_documents('config.nothing
 SELECT docshard.estimated_document_count('config.shards') = docshard.count_documents('config.shards') AS same;
 SELECT docshard.run_command('config', '{"listCollections": 1, "nameOnly": true, "filter": {"name": "shards"}}');
 SELECT docshard.run_command('config', '{"count": "chunks", "query": {"ns": "conf.c"}}');
+-- What measures or explains a collection sees them, too.
+SELECT stats ->> 'ns' AS ns, stats -> 'count' = to_jsonb(docshard.count_documents('config.chunks')) AS count, (stats -> 'size')::int > 100 AS size, stats -> 'nindexes' AS nindexes
+  FROM (VALUES (docshard.run_command('config', '{"collStats": "chunks"}')), (docshard.run_command('config', '{"collStats": "nothing"}'))) AS v (stats);
+SELECT stats -> 'collections' AS collections, (stats -> 'objects')::int > 5 AS objects FROM docshard.run_command('config', '{"dbStats": 1}') AS stats;
+SELECT docshard.run_command('config', '{"listIndexes": "chunks"}'), docshard.run_command('config', '{"listIndexes": "nothing"}');
+SELECT name, keys FROM docshard.list_indexes('config.shards');
+SELECT plan ->> 'stage' AS stage, plan #>> '{shards,0,shard}' AS shard, plan #> '{executionStats,nReturned}' AS n
+  FROM docshard.explain('config.chunks', '{"ns": "conf.c"}', '{"sort": {"min": 1}}', 'executionStats') AS e (json), LATERAL (SELECT json::jsonb) AS p (plan);
+SELECT docshard.run_command('config', '{"explain": {"count": "chunks", "query": {"ns": "conf.c"}}}') #>> '{queryPlanner,winningPlan,shards,0,shard}' AS shard,
+       docshard.run_command('config', '{"explain": {"distinct": "chunks", "key": "ns"}}') #>> '{queryPlanner,winningPlan,stage}' AS stage,
+       docshard.run_command('config', '{"explain": {"find": "nothing"}}') #>> '{queryPlanner,winningPlan,exists}' AS exists;
 
 -- Whoever has access to documents can look.
 CREATE ROLE regress_config;

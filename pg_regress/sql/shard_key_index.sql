@@ -10,7 +10,15 @@ SELECT docshard.count_documents('ski.c', '{"sent": {"$gt": 3}}', '{"hint": "reci
 SELECT docshard.update_one('ski.c', '{"sent": 4}', '{"$set": {"x": 1}}', '{"hint": {"recipient": 1, "sent": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.find('ski.c', '{}', '{"hint": {"recipient": 1}}');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.find('ski.c', '{}', '{"hint": {"recipient": 1, "sent": 1}, "min": {"recipient": "r1", "sent": 1}}');
+-- min and max are a part of it.
+SELECT docshard.find('ski.c', '{}', '{"hint": {"recipient": 1, "sent": 1}, "min": {"recipient": "r1", "sent": 4}, "max": {"recipient": "r2", "sent": 5}}');
+SELECT docshard.find('ski.c', '{"sent": {"$ne": 3}}', '{"hint": "recipient_1_sent_1", "max": {"recipient": "r1", "sent": 1}, "sort": {"sent": -1}}');
+SELECT docshard.find('ski.c', '{}', '{"hint": {"recipient": 1, "sent": 1}, "min": {"recipient": "r1"}}');
+\echo :LAST_ERROR_SQLSTATE
+-- Statistics and plans call it by its name.
+SELECT DISTINCT name, keys::text FROM docshard.index_stats('ski.c') ORDER BY name;
+SELECT jsonb_path_query_array(docshard.explain('ski.c', '{"recipient": "r1"}')::jsonb, '$.shards[*].winningPlan.inputStage') AS scans;
+SELECT jsonb_object_keys(docshard.run_command('ski', '{"collStats": "c"}') -> 'indexSizes') AS sizes;
 -- To create it again is no change; the same keys by another name, or other keys by its name, are refused.
 SELECT docshard.create_index('ski.c', '{"recipient": 1, "sent": 1}');
 SELECT docshard.run_command('ski', '{"createIndexes": "c", "indexes": [{"key": {"recipient": 1, "sent": 1}, "name": "recipient_1_sent_1"}]}');
@@ -23,19 +31,67 @@ SELECT docshard.drop_indexes('ski.c', '{"recipient": 1, "sent": 1}');
 SELECT docshard.create_index('ski.c', '{"sent": 1}');
 SELECT docshard.drop_indexes('ski.c');
 SELECT string_agg(name, ' ') AS names FROM docshard.list_indexes('ski.c');
--- A unique index of the same keys takes its place, and gives it back.
-SELECT docshard.create_index('ski.c', '{"recipient": 1, "sent": 1}', '{"unique": true}');
-SELECT name, is_unique FROM docshard.list_indexes('ski.c');
+-- Another index that begins with the shard key serves as well: then it can be dropped, and not that one.
+SELECT docshard.create_index('ski.c', '{"recipient": 1, "sent": 1, "x": 1}');
 SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1');
-SELECT name, is_unique FROM docshard.list_indexes('ski.c');
+SELECT string_agg(name, ' ') AS names FROM docshard.list_indexes('ski.c');
+SELECT docshard.find('ski.c', '{}', '{"hint": {"recipient": 1, "sent": 1}}');
+SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1');
+SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1_x_1');
+SELECT docshard.drop_indexes('ski.c');
+SELECT string_agg(DISTINCT name, ' ' ORDER BY name) AS names FROM docshard.index_stats('ski.c');
+SELECT docshard.find('ski.c', '{"recipient": "r1", "sent": {"$gt": 3}}');
+-- One that is sparse, hidden, or has a collation does not serve.
+SELECT docshard.create_index('ski.c', '{"recipient": 1, "sent": 1, "y": 1}', options) FROM unnest(ARRAY['{"sparse": true, "name": "a"}', '{"hidden": true, "name": "b", "partialFilterExpression": {"y": 1}}',
+  '{"collation": {"locale": "fr"}, "name": "c"}', '{"hidden": true, "name": "d"}']::json[]) AS options;
+SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1_x_1');
+SELECT docshard.drop_index('ski.c', name) FROM unnest(ARRAY['a', 'b', 'c', 'd']) AS name;
+-- Created again, it can be dropped, or the other one.
+SELECT docshard.create_index('ski.c', '{"recipient": 1, "sent": 1}');
+SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1_x_1');
+SELECT string_agg(name, ' ') AS names FROM docshard.list_indexes('ski.c');
+SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1');
+SELECT docshard.shard_collection('ski.e', '{"recipient": 1, "sent": 1}') -> 'ok' AS ok;
+-- A unique index of the same keys takes its place, and gives it back.
+SELECT docshard.create_index('ski.e', '{"recipient": 1, "sent": 1}', '{"unique": true}');
+SELECT name, is_unique FROM docshard.list_indexes('ski.e');
+SELECT docshard.drop_index('ski.e', 'recipient_1_sent_1');
+SELECT name, is_unique FROM docshard.list_indexes('ski.e');
 -- One that was there before the collection was sharded stays, and serves.
 SELECT docshard.insert_one('ski.d', '{"_id": 1, "a": 1}') -> 'insertedId' AS id, docshard.create_index('ski.d', '{"a": "hashed"}');
 SELECT docshard.shard_collection('ski.d', '{"a": "hashed"}') -> 'ok' AS ok;
 SELECT name, keys FROM docshard.list_indexes('ski.d');
+-- A hashed shard key needs none.
 SELECT docshard.drop_indexes('ski.d', '{"a": "hashed"}');
+SELECT string_agg(name, ' ') AS names FROM docshard.list_indexes('ski.d');
+SELECT docshard.find('ski.d', '{"a": 1}');
+-- So does one that begins with the shard key, whatever its name, also of an empty collection; then the shard key gets none of its own.
+SELECT docshard.create_indexes('ski.p', '[{"key": {"a": 1, "b": 1}}, {"key": {"a": 1}, "name": "fr", "collation": {"locale": "fr"}}]');
+SELECT docshard.create_index('ski.q', '{"a": 1}', '{"name": "mine"}'), docshard.insert_one('ski.q', '{"a": 1}') IS NOT NULL AS inserted, docshard.create_index('ski.q', '{"a": 1, "b": 1}');
+SELECT ns, docshard.shard_collection(ns, '{"a": 1}') -> 'ok' AS ok FROM unnest(ARRAY['ski.p', 'ski.q']) ns;
+SELECT ns, string_agg(name, ' ') AS names FROM unnest(ARRAY['ski.p', 'ski.q']) ns, docshard.list_indexes(ns) GROUP BY ns ORDER BY ns;
+SELECT docshard.drop_index('ski.p', 'a_1_b_1');
+SELECT docshard.create_index('ski.p', '{"a": 1}'), docshard.drop_index('ski.p', 'a_1_b_1');
+SELECT docshard.drop_indexes('ski.q', '"mine"');
+SELECT docshard.find('ski.q', '{"a": 1}', '{"hint": "a_1_b_1", "projection": {"_id": 0}}');
+-- One that is hidden, descending or has a collation does not serve. If it has the default name, there can be none.
+SELECT docshard.create_index('ski.r', '{"a": -1, "b": 1}'), docshard.create_index('ski.r', '{"a": 1, "b": 1}', '{"hidden": true}'), docshard.shard_collection('ski.r', '{"a": 1}') -> 'ok' AS ok;
+SELECT string_agg(name, ' ') AS names FROM docshard.list_indexes('ski.r');
+SELECT docshard.create_index('ski.s', '{"a": 1}', '{"collation": {"locale": "fr"}}'), docshard.create_index('ski.t', '{"a": 1}');
+SELECT docshard.shard_collection('ski.s', '{"a": 1}');
+\echo :LAST_ERROR_SQLSTATE
+-- A unique shard key needs a unique index of exactly its keys, if there is one already.
+SELECT docshard.shard_collection('ski.t', '{"a": 1}', '{"unique": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.drop_index('ski.t', 'a_1'), docshard.create_index('ski.t', '{"a": 1}', '{"unique": true}'), docshard.shard_collection('ski.t', '{"a": 1}', '{"unique": true}') -> 'ok' AS ok;
+SELECT name, is_unique FROM docshard.list_indexes('ski.t');
 -- That of _id serves {"_id": 1}, which may be called unique; {"_id": "hashed"} has its own.
 SELECT docshard.shard_collection('ski.i', '{"_id": 1}', '{"unique": true}') -> 'ok' AS ok, docshard.shard_collection('ski.h', '{"_id": "hashed"}') -> 'ok' AS ok;
 SELECT docshard.shard_collection('ski.i', '{"_id": 1}', '{"unique": true}') -> 'ok' AS ok;
+SELECT ns, name FROM unnest(ARRAY['ski.i', 'ski.h']) ns, docshard.list_indexes(ns);
+SELECT docshard.find('ski.i', '{}', '{"hint": "_id_", "min": {"_id": 1}, "max": {"_id": 5}}');
+SELECT docshard.find('ski.h', '{}', '{"hint": {"_id": "hashed"}, "min": {"_id": 1}}');
+SELECT docshard.drop_indexes('ski.h');
 SELECT ns, name FROM unnest(ARRAY['ski.i', 'ski.h']) ns, docshard.list_indexes(ns);
 SELECT docshard.insert_many('ski.i', ARRAY['{"_id": 1}', '{"_id": 1.0}']::jsonb[]);
 \echo :LAST_ERROR_SQLSTATE

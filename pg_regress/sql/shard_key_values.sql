@@ -35,6 +35,29 @@ SELECT count(*) FROM docshard.find('keys.hashed', '{}', '{"sort": {"k": 1}, "ski
 SELECT ns, docshard.update_one(ns, '{"k": {"$numberDecimal": "2"}, "_id": 2}', '{"$set": {"x": 1}}') -> 'modifiedCount' AS modified,
        docshard.delete_one(ns, '{"k": null}') -> 'deletedCount' AS deleted
   FROM (VALUES ('keys.hashed'), ('keys.range')) c (ns);
+-- A regular expression can be stored, too, but not as _id. As a condition it is no equality: strings match it on every shard, and it names no shard
+-- for an upsert, except a replacement, which has the value itself.
+SELECT docshard.insert_many(ns, ARRAY['{"_id": "r1", "k": {"$regularExpression": {"pattern": "^ab", "options": "i"}}}', '{"_id": "r2", "k": "abc"}', '{"_id": "r3", "k": "xab"}']::jsonb[]) -> 'insertedCount' AS n
+  FROM unnest(ARRAY['keys.range', 'keys.hashed']) ns;
+SELECT docshard.insert_one('keys.range', '{"_id": {"$regularExpression": {"pattern": "a", "options": ""}}, "k": 1}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.split_at('keys.range', '{"k": "b"}');
+SELECT ns, filter, (SELECT string_agg(d ->> '_id', ' ' ORDER BY d ->> '_id') FROM docshard.find(ns, filter) d) AS found
+  FROM unnest(ARRAY['keys.range', 'keys.hashed']) ns, unnest(ARRAY['{"k": {"$regex": "^ab", "$options": "i"}}', '{"k": {"$in": [{"$regularExpression": {"pattern": "ab", "options": ""}}]}}',
+    '{"k": {"$eq": {"$regularExpression": {"pattern": "^ab", "options": "i"}}}}', '{"k": {"$gte": {"a": 1}}, "_id": {"$gte": "r"}}', '{"k": {"$type": "regex"}}']::json[]) filter;
+SELECT docshard.update_many(ns, '{"k": {"$regex": "ab"}}', '{"$set": {"x": 2}}') -> 'modifiedCount' AS modified FROM unnest(ARRAY['keys.range', 'keys.hashed']) ns;
+SELECT docshard.update_one('keys.range', '{"k": {"$regex": "zz"}}', '{"$set": {"x": 1}}', '{"upsert": true}');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.update_one('keys.range', '{"k": {"$eq": {"$regularExpression": {"pattern": "^ab", "options": "i"}}}}', '{"$set": {"x": 1}}', '{"upsert": true}');
+SELECT docshard.update_many('keys.hashed', '{"k": {"$regex": "zz"}}', '{"$set": {"k": {"$regularExpression": {"pattern": "zz", "options": ""}}}}', '{"upsert": true}');
+SELECT docshard.replace_one('keys.range', '{"k": {"$regex": "zz"}}', '{"_id": "r4", "k": {"$regularExpression": {"pattern": "zz", "options": ""}}}', '{"upsert": true}') -> 'upsertedId' AS id;
+SELECT docshard.move_chunk('keys.range', '{"k": {"$regularExpression": {"pattern": "zz", "options": ""}}}', 'local');
+-- It may also be where chunks meet.
+SELECT docshard.split_at('keys.range', '{"k": {"$regularExpression": {"pattern": "zz", "options": ""}}}');
+SELECT min FROM docshard.chunks WHERE namespace = 'keys.range' ORDER BY min_key DESC LIMIT 1;
+SELECT docshard.update_one(ns, '{"_id": "r1"}', '{"$set": {"k": {"$regularExpression": {"pattern": "zz", "options": "m"}}}}') -> 'modifiedCount' AS modified,
+       docshard.delete_many(ns, '{"k": {"$regex": "ab"}}') -> 'deletedCount' AS deleted FROM unnest(ARRAY['keys.range', 'keys.hashed']) ns;
+SELECT ns, docshard.find(ns, '{"_id": {"$gte": "r"}}', '{"sort": {"_id": 1}}') FROM unnest(ARRAY['keys.range', 'keys.hashed']) ns;
 DROP FUNCTION ids;
 DROP PROCEDURE fill;
 SELECT docshard.drop_database('keys');

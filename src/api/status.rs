@@ -10,6 +10,7 @@ use crate::operation::table;
 use crate::ownership::health;
 use crate::pg::datum::json::{self, Json};
 use crate::pg::error::Error;
+use crate::router::config;
 use crate::router::index_stats::{self, IndexStats};
 use crate::status::{self, health::Health};
 use crate::store;
@@ -171,8 +172,11 @@ fn list_indexes(
 > {
     TableIterator::new(run(|| {
         namespace::split(ns)?;
-        let collection = cache::get(ns)?;
         let of_id = Json(json!({"_id": 1}).to_string());
+        if config::has(ns) {
+            return Ok(vec![("_id_".to_owned(), of_id, true, false, None, false, None, None, None)]);
+        }
+        let collection = cache::get(ns)?;
         let mut rows =
             vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
         rows.extend(collection.key_index().map(|keys| {

@@ -1,6 +1,7 @@
 //! Reports whether a collection's chunks are distributed as the balancer's policy wants.
 
 use super::view::{Exceptions, View};
+use crate::catalog::databases;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::balancer::{self as policy, Compliance};
@@ -19,7 +20,10 @@ pub fn collection_status(ns: &str) -> Result<CollectionStatus> {
     let mut view = View::load()?;
     view.collections.retain(|collection| collection.namespace == ns);
     let Some(collection) = view.collections.first_mut() else {
-        crate::catalog::cache::get(ns)?;
+        let database = ns.split_once('.').map_or(ns, |(database, _)| database);
+        if databases::primary(database)?.is_none() {
+            return Err(Error::new(Kind::NamespaceNotFound, format!("database {database} not found")));
+        }
         return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {ns}")));
     };
     for shard in &view.shards {

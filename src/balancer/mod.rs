@@ -256,7 +256,7 @@ impl Balancer {
                     self.silent.insert(shard.id);
                 } else if let Err(error) = outcome {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
-                    if shard.place == Place::Local || !is_connection_lost(&error) {
+                    if shard.place == Place::Local || !error.is_out_of_reach() {
                         self.collections.failed(collection.id, &error.message);
                     } else {
                         self.shards.failed(shard.id, &error.message);
@@ -330,10 +330,6 @@ impl Balancer {
             pgrx::log!("docshard balancer: {}", error.message);
         }
     }
-}
-
-fn is_connection_lost(error: &Error) -> bool {
-    error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"57P")
 }
 
 /// Holds the lock of a running split or move.

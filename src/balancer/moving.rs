@@ -7,7 +7,7 @@
 //!
 //! INVARIANT: all moves together copy at most `throttle_mb_per_s`: new moves share the rate that running ones do not use.
 
-use super::{Balancer, FRESH, Step, control, is_connection_lost, steps};
+use super::{Balancer, FRESH, Step, control, steps};
 use crate::balancer::view::View;
 use crate::catalog::{settings, sizes};
 use crate::migration::{self, MoveResult};
@@ -286,7 +286,7 @@ impl Balancer {
             }
             _ => {}
         }
-        match view.shards.iter().find(names).filter(|_| is_connection_lost(error)) {
+        match view.shards.iter().find(names).filter(|_| error.is_out_of_reach()) {
             Some(shard) => self.shards.failed(shard.id, &error.message),
             None => self.collections.failed(running_move.collection, &error.message),
         }

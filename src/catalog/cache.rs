@@ -160,6 +160,7 @@ fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Col
         namespace: namespace.to_owned(),
         key,
         unique: definition.unique,
+        has_key_index: definition.has_key_index,
         collation: collator(definition.collation.as_ref())?,
         token,
         revision,

@@ -11,10 +11,14 @@ pub use crate::store::databases::primary;
 
 /// Creates a database if it does not exist; returns its primary shard. A new one gets the requested shard, or the one with the
 /// fewest chunks and databases.
-/// Errors: `InvalidNamespace`, `ShardNotFound`, `IllegalOperation` if its primary is not the requested one.
+/// Errors: `InvalidNamespace`, `InvalidOptions` for `local`, `ShardNotFound`, `IllegalOperation` if its primary is not the requested
+/// one.
 pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     namespace::check_database(name)?;
     namespace::check_writable(name)?;
+    if name == namespace::LOCAL {
+        return Err(reserved(name));
+    }
     let wanted = match wanted {
         Some(shard) => {
             let shard = cache::shard_named(shard)?;
@@ -48,11 +52,15 @@ pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     primary(name)?.ok_or_else(|| Error::new(Kind::InternalError, format!("database {name} could not be made")))
 }
 
+fn reserved(name: &str) -> Error {
+    Error::new(Kind::InvalidOptions, format!("Cannot manually create or shard the '{name}' database"))
+}
+
 /// Enables sharding of a database: MongoDB's step before `shard_collection`, which does it by itself.
 /// Errors: as [`ensure`]; `InvalidOptions` for MongoDB's own databases.
 pub fn enable_sharding(name: &str, primary: Option<&str>) -> Result<()> {
     if namespace::is_reserved(name) {
-        return Err(Error::new(Kind::InvalidOptions, format!("Cannot manually create or shard the '{name}' database")));
+        return Err(reserved(name));
     }
     ensure(name, primary)?;
     if store::set_partitioned(name)? {

@@ -64,7 +64,7 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
             let key = last_encoded(&error);
             of_unique(&collection.namespace, index, key.as_deref())
         }
-        None if !collection.is_of_keys(relation) => of_unknown(&collection.namespace, relation),
+        None if collection.described(relation).is_none() => of_unknown(&collection.namespace, relation),
         None => {
             let id = last_encoded(&error).and_then(|id| decode(&id).ok().map(|(id, _)| vec![id]));
             of_index(&collection.namespace, "_id_", &[("_id".to_owned(), false)], id)

@@ -22,8 +22,11 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     let mut names: Vec<String> = Vec::new();
     match which {
         Json::String(all) if all == "*" => {
-            let droppable = collection.indexes.iter().filter(|index| !is_of_key(&collection, index));
-            names.extend(droppable.map(|index| index.name.clone()));
+            let key = &collection.key;
+            let hashed = key.hashed_field().is_some();
+            let stays = |index: &&Index| !key.is_unsharded() && !hashed && index.begins_with_key(key);
+            names.extend(collection.indexes.iter().filter(|index| !stays(index)).map(|index| index.name.clone()));
+            names.extend(collection.key_index().filter(|_| hashed).map(|keys| keys.default_name()));
         }
         Json::String(name) => names.push(name.clone()),
         Json::Array(list) => {
@@ -44,15 +47,12 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     Ok(collection.count_of_indexes())
 }
 
-/// True for the shard key's index, which is unique if the shard key is.
-fn is_of_key(collection: &Collection, index: &Index) -> bool {
-    !collection.key.is_in_order_of_id()
-        && index.is_of_key(&collection.key)
-        && (index.unique, index.hidden, index.expire_after_s) == (collection.unique, false, None)
-}
-
-fn undroppable() -> Error {
-    Error::new(Kind::CannotDropShardKeyIndex, "Cannot drop the only compatible index for this collection's shard key")
+/// True if no other visible index begins with the shard key. A ranged shard key needs one, a hashed one doesn't: MongoDB's rule.
+fn is_last_of_key(collection: &Collection, name: &str) -> bool {
+    let key = &collection.key;
+    let serves = |index: &Index| !index.hidden && index.name != name && index.begins_with_key(key);
+    let is_own_left = collection.key_index().is_some_and(|keys| keys.default_name() != name);
+    key.hashed_field().is_none() && !key.is_in_order_of_id() && !is_own_left && !collection.indexes.iter().any(serves)
 }
 
 fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
@@ -83,21 +83,38 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
         return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));
     }
     let not_found = || Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]"));
+    let is_own = |collection: &Collection| collection.key_index().is_some_and(|keys| keys.default_name() == name);
     let known = cache::get(ns)?;
-    if !known.indexes.iter().any(|index| index.name == name) {
-        let is_of_key = known.key_index().is_some_and(|keys| keys.default_name() == name);
-        return Err(if is_of_key { undroppable() } else { not_found() });
+    if !is_own(&known) && !known.indexes.iter().any(|index| index.name == name) {
+        return Err(not_found());
     }
     let locked = move_exclusion::lock(ns)?;
     let collection = cache::get(ns)?;
-    let Some(index) = collection.indexes.iter().find(|index| index.name == name) else { return Err(not_found()) };
-    if is_of_key(&collection, index) {
-        return Err(undroppable());
+    let found = collection.indexes.iter().find(|index| index.name == name);
+    if found.is_none() && !is_own(&collection) {
+        return Err(not_found());
+    }
+    // One of the same keys and other options hides the shard key's own index, which then appears again.
+    let hides_own = collection.has_key_index
+        && found.is_some_and(|index| {
+            let options = (index.unique, index.hidden, index.expire_after_s);
+            index.is_of_key(&collection.key) && options != (collection.unique, false, None)
+        });
+    let serves_key = found.is_none_or(|index| index.begins_with_key(&collection.key));
+    if serves_key && !hides_own && is_last_of_key(&collection, name) {
+        let message = "Cannot drop the only compatible index for this collection's shard key";
+        return Err(Error::new(Kind::CannotDropShardKeyIndex, message));
     }
     refuse_while_building(locked.id, ns)?;
-    let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
-    let late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
-    store::indexes::delete(index.id)?;
+    let mut late = Vec::new();
+    if let Some(index) = found {
+        let shards: Vec<ShardId> = collection.placements.keys().copied().collect();
+        late = pending_drops::drop_everywhere(&shards, Dropped::Index(index.id), &format!("the index {name} of {ns}"))?;
+        store::indexes::delete(index.id)?;
+    }
+    if !hides_own && found.is_none_or(|index| index.is_of_key(&collection.key)) {
+        store::collections::drop_key_index(collection.id)?;
+    }
     let details = if late.is_empty() { json!({"name": name}) } else { json!({"name": name, "pending": late}) };
     change::log("dropIndex", Some(ns), &details)?;
     change::touch(collection.id)

@@ -116,16 +116,13 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         return Err(Error::new(Kind::BadValue, message));
     }
     // What is there already need not wait for moves.
-    if let Some(existing) = conflicting(&*cache::get(ns)?, &name, &keys, options)? {
+    if let Some(existing) = existing(&*cache::get(ns)?, &name, &keys, options)? {
         return Ok(Drafted::Exists(existing));
     }
     let locked = move_exclusion::lock(ns)?;
     // Under the lock, so that no shard that gets the collection meanwhile is missed.
     let collection = cache::get(ns)?;
-    if let Some(existing) = conflicting(&collection, &name, &keys, options)? {
-        return Ok(Drafted::Exists(existing));
-    }
-    if let Some(existing) = shard_key_index(&collection, &name, &keys, options)? {
+    if let Some(existing) = existing(&collection, &name, &keys, options)? {
         return Ok(Drafted::Exists(existing));
     }
     if options.unique {
@@ -163,8 +160,9 @@ impl Made {
     /// None yet.
     pub fn none(ns: &str) -> Result<Self> {
         let collection = cache::find(ns)?;
+        let own = collection.as_ref().and_then(|collection| collection.key_index()).map(|keys| keys.default_name());
         let names = collection.iter().flat_map(|collection| &collection.indexes).map(|index| index.name.clone());
-        Ok(Self { before: names.chain(["_id_".to_owned()]).collect(), made: Vec::new() })
+        Ok(Self { before: names.chain(own).chain(["_id_".to_owned()]).collect(), made: Vec::new() })
     }
 
     /// The names of those that were not there before.
@@ -217,7 +215,7 @@ pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
 }
 
 /// The name of an existing index that is the same; an error if one conflicts.
-fn conflicting(
+fn existing(
     collection: &Collection,
     name: &str,
     keys: &IndexKeys,
@@ -242,7 +240,7 @@ fn conflicting(
             return Err(Error::new(Kind::IndexOptionsConflict, message));
         }
     }
-    Ok(None)
+    shard_key_index(collection, name, keys, options)
 }
 
 /// The name of the shard key's own index, if the request means that index; an error if they conflict.

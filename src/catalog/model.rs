@@ -6,7 +6,9 @@ use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
 use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
+use docshard_core::values::key::pattern::FieldKind;
 use pgrx::pg_sys;
+use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -57,7 +59,7 @@ pub struct Index {
     pub definition: String,
     pub keys: IndexKeys,
     /// the `wildcardProjection` of a wildcard index, if it has one
-    pub wildcard_projection: Option<serde_json::Value>,
+    pub wildcard_projection: Option<Json>,
     /// no two documents with the same keys
     pub unique: bool,
     /// searches do not use it
@@ -94,11 +96,19 @@ impl Index {
 
     /// True if its keys are those of a shard key, of every document, in the order of bytes.
     pub fn is_of_key(&self, key: &KeyPattern) -> bool {
-        let fields = key.fields.iter().map(|(path, _)| (path.as_str(), false));
+        self.fields().len() == key.fields.len() && self.begins_with_key(key)
+    }
+
+    /// True if its keys begin with those of a shard key, of every document, in the order of bytes: it is compatible with the
+    /// shard key, in MongoDB's words.
+    pub fn begins_with_key(&self, key: &KeyPattern) -> bool {
         let is_plain = self.partial.is_none() && self.keys.collation.is_none() && self.keys.wildcard.is_none();
+        let hashed = self.keys.hashed.filter(|hashed| *hashed < key.fields.len());
+        let begins = |(field, (path, _)): (&(String, bool), &(String, FieldKind))| *field == (path.clone(), false);
         is_plain
-            && self.keys.hashed == key.hashed_field()
-            && self.fields().iter().map(|(path, down)| (path.as_str(), *down)).eq(fields)
+            && hashed == key.hashed_field()
+            && self.fields().len() >= key.fields.len()
+            && self.fields().iter().zip(&key.fields).all(begins)
     }
 
     /// The filter of its `partialFilterExpression`, as text.
@@ -118,6 +128,8 @@ pub struct Collection {
     pub key: KeyPattern,
     /// no two documents with the same shard key
     pub unique: bool,
+    /// false: the shard key has no index of its own, as another one served already, or it was dropped
+    pub has_key_index: bool,
     /// the collation of statements that name none
     pub collation: Option<Arc<Collator>>,
     /// distinguishes it from another collection of the same number
@@ -145,10 +157,10 @@ impl Collection {
         self.indexes.iter().find(|index| index.id == id)
     }
 
-    /// The keys of the shard key's own index, which the primary key of the tables is. None if it is that of `_id`, or a secondary
-    /// index has its keys or its name.
+    /// The keys of the shard key's own index, which the primary key of the tables is. None if there is none, it is that of `_id`,
+    /// or a secondary index has its keys or its name.
     pub fn key_index(&self) -> Option<IndexKeys> {
-        if self.key.is_in_order_of_id() {
+        if self.key.is_in_order_of_id() || !self.has_key_index {
             return None;
         }
         let keys = IndexKeys::parse(&self.key.to_json()).ok()?;
@@ -167,10 +179,15 @@ impl Collection {
         self.indexes.iter().any(|index| index.unique)
     }
 
-    /// True if a relation of that name serves `_id` or the shard key on a shard.
-    pub fn is_of_keys(&self, relation: &str) -> bool {
-        relation
-            .strip_prefix('c')
-            .is_some_and(|rest| rest.strip_prefix(&self.id.to_string()).is_some_and(|rest| rest.starts_with('_')))
+    /// The name and keys of the index that a relation of that name belongs to on a shard; None if the catalog knows none.
+    pub fn described(&self, relation: &str) -> Option<(String, Json)> {
+        if let Some(index) = self.index_of(relation) {
+            return Some((index.name.clone(), serde_json::from_str(&index.keys_json).unwrap_or_default()));
+        }
+        let suffix = relation.strip_prefix('c')?.strip_prefix(&self.id.to_string())?.strip_prefix('_')?;
+        let own = self.key_index().map(|keys| keys.default_name());
+        let standing = || self.indexes.iter().find(|index| index.is_of_key(&self.key)).map(|index| index.name.clone());
+        let name = own.or_else(standing).filter(|_| suffix == "pkey");
+        Some(name.map_or_else(|| ("_id_".to_owned(), json!({"_id": 1})), |name| (name, self.key.to_json())))
     }
 }

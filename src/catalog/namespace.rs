@@ -14,6 +14,8 @@ fn invalid(message: String) -> Error {
 
 /// The database that shows the catalog; nothing is stored in it.
 pub const CONFIG: &str = "config";
+/// The database in which each of MongoDB's nodes keeps its own data; routers write nothing into it.
+pub const LOCAL: &str = "local";
 
 /// Refuses to write to a namespace of the database that shows the catalog.
 /// Errors: `IllegalOperation`.
@@ -28,7 +30,7 @@ pub fn check_writable(namespace: &str) -> Result<()> {
 
 /// True for the databases that MongoDB keeps for itself, and shards nothing in.
 pub fn is_reserved(database: &str) -> bool {
-    ["admin", "local"].contains(&database)
+    ["admin", LOCAL].contains(&database)
 }
 
 /// Checks the name of a database.

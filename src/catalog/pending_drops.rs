@@ -6,7 +6,7 @@
 
 use super::cache;
 use super::nodes::{call_on_all, read_on};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, transaction};
 use crate::protocol::table::{DropIndex, DropTable, ExcludeWriters};
@@ -47,11 +47,6 @@ impl Dropped {
     }
 }
 
-/// True for the errors of an unreachable shard.
-fn is_unreachable(error: &Error) -> bool {
-    error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"57P")
-}
-
 /// Drops an object on the shards that can be reached, in the caller's transaction, and records the drop for the others, whose names
 /// it returns.
 pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) -> Result<Vec<String>> {
@@ -60,7 +55,7 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
         let shard = cache::shard(*id)?;
         match read_on(&shard, "SELECT 1", &[], 1) {
             Ok(_) => reached.push(*id),
-            Err(error) if is_unreachable(&error) => late.push(shard),
+            Err(error) if error.is_out_of_reach() => late.push(shard),
             Err(error) => return Err(error),
         }
     }
@@ -99,7 +94,7 @@ pub fn finish() -> Result<()> {
     for shard in shards {
         let due: Vec<Dropped> = pending.iter().filter(|due| due.shard == shard).map(Dropped::of).collect();
         match transaction::run(|| finish_at(shard, &due)) {
-            Err(error) if !is_unreachable(&error) && outcome.is_ok() => outcome = Err(error),
+            Err(error) if !error.is_out_of_reach() && outcome.is_ok() => outcome = Err(error),
             _ => {}
         }
     }

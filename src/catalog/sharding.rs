@@ -13,6 +13,7 @@ use crate::store;
 use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::cluster::zone::ZoneMap;
 use docshard_core::error::Kind;
+use docshard_core::query::index::IndexKeys;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 use std::rc::Rc;
@@ -127,6 +128,7 @@ fn shard_new(
 ) -> Result<i32> {
     let primary = databases::ensure(database, None)?;
     let collation = former.and_then(|former| former.collation.as_deref());
+    let serves = former.map_or(Ok(false), |former| has_index_or_place(former, pattern, options))?;
     let Some(id) = insert_row(name, database, Some(pattern), collation)? else {
         return Err(Error::new(Kind::ConflictingOperationInProgress, format!("{name} was created at the same moment")));
     };
@@ -138,6 +140,9 @@ fn shard_new(
     let homes = zones::homes(&shards.iter().map(|shard| shard.id).collect::<Vec<_>>())?;
     let chunks = zones.initial_chunks(pattern, bounds, &homes, primary);
     lay_out(id, name, pattern, &chunks)?;
+    if serves {
+        store::collections::drop_key_index(id)?;
+    }
     if options.unique {
         store::collections::set_unique(id)?;
         indexes::create_for_unique_key(name, pattern)?;
@@ -177,7 +182,7 @@ fn shard_existing(
         let message = "numInitialChunks is not supported when the collection is not empty.";
         return Err(Error::new(Kind::InvalidOptions, message));
     }
-    check_indexes(collection, pattern)?;
+    check_indexes(collection, pattern, options)?;
     let pattern_json = pattern.to_json().to_string();
     run_on(
         &shard,
@@ -227,20 +232,43 @@ fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, ch
     Ok(bounds)
 }
 
+/// True if a collection has an index that serves the shard key, which then gets none of its own. A unique shard key is served by a
+/// unique index of exactly its keys.
+/// Errors: `InvalidOptions` if such an index is not unique.
+fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
+    let mut serving = collection.indexes.iter().filter(|index| !index.hidden && index.begins_with_key(pattern));
+    let found = if options.unique { serving.find(|index| index.is_of_key(pattern)) } else { serving.next() };
+    if options.unique && found.is_some_and(|index| !index.unique) {
+        let (name, key) = (&collection.namespace, pattern.to_json());
+        let message = format!("can't shard collection '{name}' as unique: its index on {key} is not");
+        return Err(Error::new(Kind::InvalidOptions, message));
+    }
+    Ok(found.is_some())
+}
+
+/// As [`has_index`], for an empty collection: if it is false, no index may have the name of the shard key's own.
+/// Errors: as [`has_index`]; `IndexKeySpecsConflict`.
+fn has_index_or_place(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
+    let serves = has_index(collection, pattern, options)?;
+    let own = IndexKeys::parse(&pattern.to_json())?.default_name();
+    match collection.indexes.iter().find(|index| index.name == own).filter(|_| !serves) {
+        Some(Index { keys_json: keys, .. }) => {
+            let message = format!("The index {own} has the name of the shard key's, which it does not serve: {keys}");
+            Err(Error::new(Kind::IndexKeySpecsConflict, message))
+        }
+        None => Ok(serves),
+    }
+}
+
 /// Checks MongoDB's requirements for the indexes of a collection with documents that is to be sharded.
-fn check_indexes(collection: &Collection, pattern: &KeyPattern) -> Result<()> {
+fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
     let paths: Vec<&str> = pattern.fields.iter().map(|(path, _)| path.as_str()).collect();
     let starts = |fields: &[(String, bool)]| {
         fields.len() >= paths.len() && fields.iter().zip(&paths).all(|((field, _), path)| field == path)
     };
-    let by_id = paths == ["_id"];
-    let hashed_alike = |index: &Index| match pattern.hashed_field() {
-        Some(hashed) => index.keys.hashed == Some(hashed),
-        None => index.keys.hashed.is_none_or(|hashed| hashed >= paths.len()),
-    };
-    let plain = |index: &Index| index.partial.is_none() && index.collation().is_none();
-    let serves = |index: &Index| plain(index) && starts(index.fields()) && hashed_alike(index);
-    if !by_id && !collection.indexes.iter().any(serves) {
+    if has_index(collection, pattern, options)? {
+        store::collections::drop_key_index(collection.id)?;
+    } else if paths != ["_id"] {
         return Err(Error::new(
             Kind::InvalidOptions,
             format!(

@@ -65,7 +65,8 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
 pub use crate::store::zones::depending_on;
 
 /// Assigns a range of keys to a zone; None removes the range with exactly these bounds.
-/// Errors: `BadValue` for malformed bounds, `RangeOverlapConflict`, `ZoneNotFound`; `InvalidNamespace`.
+/// Errors: `BadValue` for malformed bounds, `FailedToParse` for an empty range, `RangeOverlapConflict`, `ZoneNotFound`;
+/// `InvalidNamespace`.
 pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> Result<()> {
     namespace::split(ns)?;
     lock()?;
@@ -139,7 +140,7 @@ fn bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Ve
     let highest = max.as_object().is_some_and(|members| members.values().all(is_highest));
     let max_key = if highest { pattern.max_bound() } else { max_key };
     if min_key >= max_key {
-        return Err(Error::new(Kind::BadValue, format!("the range's min {min} must be below its max {max}")));
+        return Err(Error::new(Kind::FailedToParse, format!("the range's min {min} must be below its max {max}")));
     }
     Ok((min_key, max_key))
 }

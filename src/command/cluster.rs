@@ -62,12 +62,11 @@ pub fn move_chunk(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::MOVE_RANGE, || range.run_of_chunk(ns))
 }
 
-/// A single bound means the chunk that starts or ends there.
 pub fn move_range(request: &Request<'_>) -> Result<Reply> {
     let (min, max, force_jumbo) =
         (request.fields.get("min"), request.fields.get("max"), request.fields.flag("forceJumbo"));
     let range = MoveRange { min, max, to: request.text("to"), force_jumbo };
-    request.answer(&table::MOVE_RANGE, || range.run_of_bound(request.target_text()))
+    request.answer(&table::MOVE_RANGE, || range.run(request.target_text()))
 }
 
 /// A zone of null removes the range from its zone.

@@ -3,7 +3,7 @@
 use super::find::listing;
 use super::reply::{Node, Reply, integer};
 use super::request::Request;
-use crate::catalog::model::Collection;
+use crate::catalog::model::{Collection, Index};
 use crate::catalog::{cache, namespace};
 use crate::operation::arguments::{Arguments, Form, number};
 use crate::operation::{collections, shards, table};
@@ -120,40 +120,52 @@ fn document(json: &Json) -> Result<Vec<u8>> {
     Ok(write::value(&ext_json::from_json(json)?)?)
 }
 
+fn shown_index(index: &Index) -> Result<Json> {
+    let key = crate::pg::datum::json::parse(&index.keys_json)?;
+    let mut shown = json!({"v": 2, "key": key, "name": index.name});
+    if index.unique {
+        shown["unique"] = true.into();
+    }
+    if index.hidden {
+        shown["hidden"] = true.into();
+    }
+    if index.sparse {
+        shown["sparse"] = true.into();
+    }
+    if let Some(filter) = index.partial_filter() {
+        shown["partialFilterExpression"] = crate::pg::datum::json::parse(filter)?;
+    }
+    if let Some(projection) = &index.wildcard_projection {
+        shown["wildcardProjection"] = projection.clone();
+    }
+    if let Some(collator) = index.collation() {
+        shown["collation"] = collator.definition().clone();
+    }
+    if let Some(seconds) = index.expire_after_s {
+        shown["expireAfterSeconds"] = seconds.into();
+    }
+    Ok(shown)
+}
+
+fn id_index() -> Json {
+    json!({"v": 2, "key": {"_id": 1}, "name": "_id_"})
+}
+
 pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_INDEXES)?;
     let namespace = request.namespace()?;
-    let collection = cache::get(&namespace)
-        .map_err(|_| Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")))?;
-    let mut documents = vec![document(&json!({"v": 2, "key": {"_id": 1}, "name": "_id_"}))?];
-    if let Some(keys) = collection.key_index() {
-        documents.push(document(&json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}))?);
+    let collection = cache::find(&namespace)?;
+    if collection.is_none() && !config::has(&namespace) {
+        return Err(Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     }
-    for index in &collection.indexes {
-        let key = crate::pg::datum::json::parse(&index.keys_json)?;
-        let mut shown = json!({"v": 2, "key": key, "name": index.name});
-        if index.unique {
-            shown["unique"] = true.into();
+    let mut documents = vec![document(&id_index())?];
+    for collection in collection.iter() {
+        if let Some(keys) = collection.key_index() {
+            documents.push(document(&json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}))?);
         }
-        if index.hidden {
-            shown["hidden"] = true.into();
+        for index in &collection.indexes {
+            documents.push(document(&shown_index(index)?)?);
         }
-        if index.sparse {
-            shown["sparse"] = true.into();
-        }
-        if let Some(filter) = index.partial_filter() {
-            shown["partialFilterExpression"] = crate::pg::datum::json::parse(filter)?;
-        }
-        if let Some(projection) = &index.wildcard_projection {
-            shown["wildcardProjection"] = projection.clone();
-        }
-        if let Some(collator) = index.collation() {
-            shown["collation"] = collator.definition().clone();
-        }
-        if let Some(seconds) = index.expire_after_s {
-            shown["expireAfterSeconds"] = seconds.into();
-        }
-        documents.push(document(&shown)?);
     }
     listing(request, &namespace, documents)
 }
@@ -170,10 +182,11 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
     let mut documents = Vec::new();
     if request.db == config::DATABASE {
         for name in config::collections() {
-            let mut shown = json!({"name": name, "type": "view"});
+            let mut shown = json!({"name": name, "type": "collection"});
             if !name_only {
                 shown["options"] = json!({});
                 shown["info"] = json!({"readOnly": true});
+                shown["idIndex"] = id_index();
             }
             documents.push(document(&shown)?);
         }
@@ -186,7 +199,7 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
                 None => json!({}),
             };
             shown["info"] = json!({"readOnly": false, "uuid": collection.uuid});
-            shown["idIndex"] = json!({"v": 2, "key": {"_id": 1}, "name": "_id_"});
+            shown["idIndex"] = id_index();
         }
         documents.push(document(&shown)?);
     }
@@ -250,12 +263,16 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let scale = scale(request)?;
     let collection = cache::find(&namespace)?;
-    let parts = collection.as_deref().map_or_else(|| Ok(Vec::new()), measure::collection)?;
+    let parts = match collection.as_deref() {
+        Some(collection) => measure::collection(collection)?,
+        None => measure::of_config(&namespace)?.into_iter().collect(),
+    };
     let mut answer = sizes(&parts, scale);
     answer["ns"] = namespace.as_str().into();
     answer["scaleFactor"] = scale.into();
     answer["capped"] = false.into();
-    answer["nindexes"] = collection.as_deref().map_or(0, count_of_indexes).into();
+    // One of the database config has the index on _id.
+    answer["nindexes"] = collection.as_deref().map_or(parts.len() as i64, count_of_indexes).into();
     let Some(collection) = collection else { return Ok(Reply::of(answer)) };
     let sharded = !collection.key.is_unsharded();
     answer["sharded"] = sharded.into();
@@ -299,11 +316,18 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
         indexes += count_of_indexes(collection);
         parts.extend(measure::collection(collection)?);
     }
+    let mut count = collections.len();
+    if request.db == config::DATABASE {
+        for name in config::collections() {
+            parts.extend(measure::of_config(&format!("{}.{name}", request.db))?);
+        }
+        (count, indexes) = (parts.len(), parts.len() as i64);
+    }
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));
     Ok(Reply::of(json!({
         "db": request.db,
-        "collections": collections.len(),
+        "collections": count,
         "views": 0,
         "objects": documents,
         "avgObjSize": average(bytes, documents),

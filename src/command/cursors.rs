@@ -35,6 +35,8 @@ pub struct Cursor {
     owner: u32,
     used: Instant,
     may_expire: bool,
+    /// documents of shards that cannot be reached are missing
+    partial: bool,
 }
 
 thread_local! {
@@ -46,19 +48,21 @@ pub struct Batch {
     documents: Vec<Vec<u8>>,
     /// 0: this is the last batch
     id: i64,
+    partial: bool,
 }
 
 impl Batch {
     /// `field` is `firstBatch` for a command that opens a cursor, and `nextBatch` for getMore.
     pub fn reply(self, field: &'static str, namespace: &str) -> Reply {
-        Reply::ok().with(
-            "cursor",
-            Node::Object(vec![
-                (field, Node::Documents(self.documents)),
-                ("id", Node::Value(integer(self.id))),
-                ("ns", Node::Value(Value::String(namespace.to_owned()))),
-            ]),
-        )
+        let mut cursor = vec![
+            (field, Node::Documents(self.documents)),
+            ("id", Node::Value(integer(self.id))),
+            ("ns", Node::Value(Value::String(namespace.to_owned()))),
+        ];
+        if self.partial {
+            cursor.push(("partialResultsReturned", Node::Value(Value::Bool(true))));
+        }
+        Reply::ok().with("cursor", Node::Object(cursor))
     }
 }
 
@@ -78,16 +82,22 @@ pub fn open(opening: &Opening<'_>, sql: &str, params: &[Param<'_>]) -> Result<Ba
     let id = new_id();
     let portal = format!("docshard_cursor_{id}");
     cursor::open(&portal, sql, params)?;
-    begin(opening, id, Some(portal), VecDeque::new())
+    begin(opening, id, Some(portal), VecDeque::new(), false)
 }
 
 /// Opens a cursor over documents in memory.
-pub fn open_over(opening: &Opening<'_>, documents: Vec<Vec<u8>>) -> Result<Batch> {
+pub fn open_over(opening: &Opening<'_>, documents: Vec<Vec<u8>>, partial: bool) -> Result<Batch> {
     close_idle();
-    begin(opening, new_id(), None, documents.into())
+    begin(opening, new_id(), None, documents.into(), partial)
 }
 
-fn begin(opening: &Opening<'_>, id: i64, portal: Option<String>, pending: VecDeque<Vec<u8>>) -> Result<Batch> {
+fn begin(
+    opening: &Opening<'_>,
+    id: i64,
+    portal: Option<String>,
+    pending: VecDeque<Vec<u8>>,
+    partial: bool,
+) -> Result<Batch> {
     let mut cursor = Cursor {
         namespace: opening.namespace.to_owned(),
         portal,
@@ -95,14 +105,17 @@ fn begin(opening: &Opening<'_>, id: i64, portal: Option<String>, pending: VecDeq
         owner: server::current_user().to_u32(),
         used: Instant::now(),
         may_expire: opening.may_expire,
+        partial,
     };
     let documents = cursor.take(opening.batch)?;
-    if opening.single_batch || cursor.is_at_end()? {
+    let is_last = opening.single_batch || cursor.is_at_end()?;
+    let batch = Batch { documents, id: if is_last { 0 } else { id }, partial: cursor.partial };
+    if is_last {
         cursor.close()?;
-        return Ok(Batch { documents, id: 0 });
+    } else {
+        CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));
     }
-    CURSORS.with_borrow_mut(|cursors| cursors.insert(id, cursor));
-    Ok(Batch { documents, id })
+    Ok(batch)
 }
 
 /// Returns at most `limit` further documents.
@@ -124,13 +137,15 @@ pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
         return Err(Error::new(Kind::Unauthorized, format!("cursor id {id} was not created by the current role")));
     }
     let documents = cursor.take(limit.unwrap_or(usize::MAX)).map_err(|error| gone(id, error))?;
-    if cursor.is_at_end().map_err(|error| gone(id, error))? {
+    let is_last = cursor.is_at_end().map_err(|error| gone(id, error))?;
+    let batch = Batch { documents, id: if is_last { 0 } else { id }, partial: cursor.partial };
+    if is_last {
         cursor.close()?;
-        return Ok(Batch { documents, id: 0 });
+    } else {
+        cursor.used = Instant::now();
+        put_back(cursor);
     }
-    cursor.used = Instant::now();
-    put_back(cursor);
-    Ok(Batch { documents, id })
+    Ok(batch)
 }
 
 /// Closes a cursor of this namespace and role; returns whether there was one.
@@ -199,6 +214,7 @@ impl Cursor {
                 return Err(Error::new(Kind::CursorNotFound, "the cursor's portal was closed"));
             };
             let is_last = rows.len() < wanted;
+            self.partial |= cursor::is_partial(portal);
             for row in rows {
                 let document = row.bytes(0);
                 bytes += document.len();

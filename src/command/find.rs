@@ -43,7 +43,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         while let Some(document) = documents.next_document()? {
             found.push(document.bytes().to_vec());
         }
-        return Ok(cursors::open_over(&opening, found)?.reply("firstBatch", &namespace));
+        return Ok(cursors::open_over(&opening, found, documents.is_partial())?.reply("firstBatch", &namespace));
     }
     // A portal that outlives the transaction needs a statement, whose arguments are text.
     let (filter, options) = (filter.text(), options_of(fields).to_string());
@@ -94,7 +94,7 @@ pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) 
         }
     };
     let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };
-    Ok(cursors::open_over(&opening, documents)?.reply("firstBatch", namespace))
+    Ok(cursors::open_over(&opening, documents, false)?.reply("firstBatch", namespace))
 }
 
 const EXPLAINED: &[&str] = &["find", "count", "distinct", "update", "delete", "findAndModify"];
@@ -137,7 +137,11 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
             explain(&query, Explained::Count(&options))?
         }
         "distinct" => explain(&plain()?, Explained::Distinct(inner.fields.text("key").unwrap_or_default()))?,
-        _ => explain(&plain()?, Explained::Write)?,
+        name => {
+            let deletes = name == "delete" || inner.fields.flag("remove");
+            let stage = if deletes { "DELETE" } else { "UPDATE" };
+            explain(&plain()?, Explained::Write { stage, batch: name != "findAndModify" })?
+        }
     };
     let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
     let mut reply = json!({

@@ -8,9 +8,8 @@ use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::worker;
-use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::cluster::targeting;
-use docshard_core::error::Kind;
+use docshard_core::error::{Error as CoreError, Kind};
 use docshard_core::query::filter::Filter;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json, json};
@@ -154,20 +153,6 @@ impl MoveRange<'_> {
         })
     }
 
-    /// Moves the range as the command moveRange does: a single bound means the chunk that starts or ends there.
-    pub fn run_of_bound(&self, ns: &str) -> Result<Json> {
-        self.move_if(ns, |collection, min, max| {
-            if min.is_some() && max.is_some() {
-                return Ok((min, max));
-            }
-            let is_it = |chunk: &Chunk| {
-                min.as_ref().is_none_or(|min| *min == chunk.min) && max.as_ref().is_none_or(|max| *max == chunk.max)
-            };
-            let chunk = collection.map.chunks().find(is_it).ok_or_else(|| no_such_chunk(ns))?;
-            Ok((Some(chunk.min), Some(chunk.max)))
-        })
-    }
-
     fn move_if(
         &self,
         ns: &str,
@@ -176,7 +161,8 @@ impl MoveRange<'_> {
         check(ns)?;
         let collection = sharded(ns)?;
         let bound = |json: Option<&Json>| -> Result<Bound> {
-            json.map(|json| Ok(collection.key.bound_from_json(json)?)).transpose()
+            let invalid = |error: CoreError| CoreError { kind: Kind::InvalidOptions, ..error };
+            json.map(|json| Ok(collection.key.bound_from_json(json).map_err(invalid)?)).transpose()
         };
         let (min, max) = range(&collection, bound(self.min)?, bound(self.max)?)?;
         refuse_in_block()?;

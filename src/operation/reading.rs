@@ -40,6 +40,7 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
         limit: arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0),
         hint: shared.hint.cloned(),
         bounds: Bounds::parse(arguments.get("min"), arguments.get("max"))?,
+        allow_partial: arguments.flag("allowPartialResults"),
     })
 }
 

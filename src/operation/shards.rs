@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::shards::add::{self, AddOptions};
 use crate::catalog::shards::remove::{self, Removal};
-use crate::catalog::{cache, change, collections, databases, zones};
+use crate::catalog::{cache, change, collections, databases, namespace, zones};
 use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -77,6 +77,13 @@ pub fn move_primary(db: &str, to: &str) -> Result<Json> {
     if server::in_transaction_block() {
         let message = "a database cannot be moved inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    namespace::check_database(db)?;
+    if namespace::is_reserved(db) || db == namespace::CONFIG {
+        return Err(Error::new(Kind::InvalidOptions, format!("Can't move primary for {db} database")));
+    }
+    if to.is_empty() {
+        return Err(Error::new(Kind::InvalidOptions, "you have to specify where you want to move it"));
     }
     let target = cache::shard_named(to)?;
     if target.draining {

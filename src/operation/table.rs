@@ -50,17 +50,18 @@ const UPDATING: &[Field] = &[UPSERT, ARRAY_FILTERS];
 pub const FINDING: &[Field] = &[may("sort", Object), may("projection", Object), may("skip", Count)];
 pub const LIMIT: &[Field] = &[may("limit", Count)];
 pub const RANGE: &[Field] = &[HINT, may("min", Object), may("max", Object), COLLATION];
+const PARTIAL: &[Field] = &[may("allowPartialResults", Bool)];
 pub const FIND_COMMAND: Fields = &[
     &[may("filter", Object)],
     FINDING,
     LIMIT,
     RANGE,
     LET,
+    PARTIAL,
     &[
         may("batchSize", Count),
         may("singleBatch", Bool),
         may("allowDiskUse", Bool),
-        may("allowPartialResults", Bool),
         may("noCursorTimeout", Bool),
         may("tailable", Bool).refused(),
         may("awaitData", Bool).refused(),
@@ -289,8 +290,8 @@ pub const ADD_SHARD_OPTIONS: Fields =
 pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
 
 operations! {
-    FIND = "find" &[FINDING, LIMIT, RANGE, LET, COMMENT];
-    FIND_ONE = "find_one" &[FINDING, RANGE, LET, COMMENT];
+    FIND = "find" &[FINDING, LIMIT, RANGE, LET, PARTIAL, COMMENT];
+    FIND_ONE = "find_one" &[FINDING, RANGE, LET, PARTIAL, COMMENT];
     EXPLAIN = "explain" FIND.options;
     COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
     DISTINCT = "distinct" &[CHOICE, LET, COMMENT];

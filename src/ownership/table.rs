@@ -94,6 +94,11 @@ pub fn index_name(index: i32) -> String {
     format!("i{index}")
 }
 
+/// Returns the name of the relation of the primary key.
+pub fn primary_key_name(collection: i32) -> String {
+    format!("c{collection}_pkey")
+}
+
 /// Returns the table's qualified name.
 pub fn name(collection: i32) -> String {
     format!("docshard_data.c{collection}")

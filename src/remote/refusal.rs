@@ -27,6 +27,11 @@ impl Error {
         self.sqlstate == STALE
     }
 
+    /// True if the shard could not be reached, or its connection was lost.
+    pub fn is_out_of_reach(&self) -> bool {
+        self.sqlstate.starts_with(b"08") || self.sqlstate.starts_with(b"57P")
+    }
+
     /// True if one of several hosts refused the handshake: the statement should run again, at the next host.
     pub fn has_other_host(&self) -> bool {
         self.sqlstate == REFUSED_CONNECTION && self.context.as_deref().is_some_and(|text| text.ends_with(OTHER_HOST))

@@ -6,13 +6,14 @@
 use super::options::FindOptions;
 use super::query::Query;
 use super::rows::RowStream;
-use super::statement::{Parameter, borrowed};
+use super::statement::{Parameter, Statement, borrowed};
 use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::sql;
+use docshard_core::error::Kind;
 use docshard_core::values::document::value::Value;
 
 pub const DATABASE: &str = namespace::CONFIG;
@@ -39,21 +40,29 @@ pub fn is_of(namespace: &str) -> bool {
     namespace.split_once('.').is_some_and(|(database, _)| database == DATABASE)
 }
 
-/// Returns the matching documents in the order of the view unless a sort is given; none if the collection does not
-/// exist.
-pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec<RowStream>> {
+/// True for a collection that exists.
+pub fn has(namespace: &str) -> bool {
+    namespace.split_once('.').is_some_and(|(database, name)| database == DATABASE && view(name).is_some())
+}
+
+fn view(name: &str) -> Option<&'static (&'static str, bool)> {
+    COLLECTIONS.iter().find(|(known, _)| *known == name)
+}
+
+/// The statement that returns the matching documents in the order of the view unless a sort is given. As of the other
+/// statements, None if the collection does not exist.
+pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Statement>> {
+    if query.bounds.is_some() {
+        return Err(Error::new(Kind::NotImplemented, "min and max are not supported in the database config"));
+    }
     let mut params = Vec::new();
-    let mut param = |value: Parameter| {
-        params.push(value);
-        format!("${}", params.len())
-    };
     let document = match &options.projection {
-        Some(projection) => sql::project("t.doc", param(Parameter::Text(projection.clone()))),
+        Some(projection) => sql::project("t.doc", param(&mut params, Parameter::Text(projection.clone()))),
         None => "t.doc".to_owned(),
     };
-    let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
+    let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };
     let order = match &options.sort {
-        Some((_, text)) => sql::sort_key("t.doc", param(Parameter::Text(text.clone()))),
+        Some((_, text)) => sql::sort_key("t.doc", param(&mut params, Parameter::Text(text.clone()))),
         None => "t.position".to_owned(),
     };
     let mut sql = format!("SELECT {} {from} ORDER BY {order}, t.position", sql::pack(document));
@@ -63,49 +72,52 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Vec
     if options.skip > 0 {
         sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
     }
-    let _snapshot = ActiveSnapshot::of_statement();
-    Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
+    Ok(Some(Statement { sql, params }))
 }
 
-/// Returns the distinct values of a field with their keys, in the order of the keys.
-pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Vec<RowStream>> {
+/// The statement that returns the distinct values of a field with their keys, in the order of the keys.
+pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<Statement>> {
     let setting = query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
     let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(setting)];
-    let mut param = |value: Parameter| {
-        params.push(value);
-        format!("${}", params.len())
-    };
-    let Some(from) = source(namespace, query, &mut param)? else { return Ok(Vec::new()) };
+    let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };
     let sql = format!(
         "SELECT DISTINCT ON (v.key) v.value, v.key FROM (SELECT t.doc {from}) AS d, \
                 {} AS v ORDER BY v.key, v.value",
         sql::distinct_values("d.doc", "$1", "$2")
     );
+    Ok(Some(Statement { sql, params }))
+}
+
+/// The statement that returns the number of matching documents, and of their bytes.
+pub fn count(namespace: &str, query: &Query) -> Result<Option<Statement>> {
+    let mut params = Vec::new();
+    let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };
+    let bytes = format!("pg_catalog.sum(pg_catalog.octet_length({}))", sql::pack("t.doc"));
+    Ok(Some(Statement { sql: format!("SELECT pg_catalog.count(*), coalesce({bytes}, 0)::int8 {from}"), params }))
+}
+
+/// Runs such a statement here.
+pub fn rows(statement: Option<Statement>) -> Result<Vec<RowStream>> {
+    let Some(Statement { sql, params }) = statement else { return Ok(Vec::new()) };
     let _snapshot = ActiveSnapshot::of_statement();
     Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
-pub fn count(namespace: &str, query: &Query) -> Result<i64> {
-    let mut params = Vec::new();
-    let mut param = |value: Parameter| {
-        params.push(value);
-        format!("${}", params.len())
-    };
-    let Some(from) = source(namespace, query, &mut param)? else { return Ok(0) };
-    let rows = spi::query(&format!("SELECT pg_catalog.count(*) {from}"), &borrowed(&params))?;
-    Ok(rows.first().map_or(0, |row| row.i64(0)))
+fn param(params: &mut Vec<Parameter>, value: Parameter) -> String {
+    params.push(value);
+    format!("${}", params.len())
 }
 
-fn source(namespace: &str, query: &Query, param: &mut impl FnMut(Parameter) -> String) -> Result<Option<String>> {
+fn source(namespace: &str, query: &Query, params: &mut Vec<Parameter>) -> Result<Option<String>> {
     check_router()?;
     let name = namespace.split_once('.').map_or("", |(_, name)| name);
-    let Some((name, has_namespace)) = COLLECTIONS.iter().find(|(known, _)| *known == name) else { return Ok(None) };
+    let Some((name, has_namespace)) = view(name) else { return Ok(None) };
     let mut from = format!("FROM {} t WHERE true", sql::config_view(name));
     if *has_namespace && let Some(Value::String(ns)) = query.filter.equality_of("ns") {
-        from += &format!(" AND t.ns = {}", param(Parameter::Text(ns)));
+        from += &format!(" AND t.ns = {}", param(params, Parameter::Text(ns)));
     }
     if !query.filter.is_empty() {
-        from += &format!(" AND {}", sql::matches("t.doc", param(Parameter::Text(query.text.clone()))));
+        from += &format!(" AND {}", sql::matches("t.doc", param(params, Parameter::Text(query.text.clone()))));
     }
     Ok(Some(from))
 }

@@ -46,7 +46,8 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
         let rows = match collection {
             None => {
                 let config = config::is_of(namespace);
-                let streams = if config { config::distinct(namespace, field, query)? } else { Vec::new() };
+                let streams =
+                    if config { config::rows(config::distinct(namespace, field, query)?)? } else { Vec::new() };
                 MergedRows::new(streams, Order::Ascending)
             }
             Some(collection) => {

@@ -2,6 +2,7 @@
 
 use super::destination::Destination;
 use super::dispatch::reading;
+use super::lost_shards::LostShards;
 use super::merged_rows::MergedRows;
 use super::order::Order;
 use super::plan::{AccessPath, Plan};
@@ -11,18 +12,25 @@ use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use docshard_core::values::document::raw;
+use std::rc::Rc;
 
 /// The result of a find.
 pub struct Documents {
     rows: MergedRows,
     skip: u64,
     left: u64,
+    lost: Option<Rc<LostShards>>,
 }
 
 impl Documents {
     /// Returns at most `left` rows of the streams, in any order.
     pub fn of_streams(streams: Vec<RowStream>, left: u64) -> Self {
-        Self { rows: MergedRows::new(streams, Order::None), skip: 0, left }
+        Self { rows: MergedRows::new(streams, Order::None), skip: 0, left, lost: None }
+    }
+
+    /// True if it lacks, so far, the documents of shards that cannot be reached.
+    pub fn is_partial(&self) -> bool {
+        self.lost.as_deref().is_some_and(|lost| !lost.is_empty())
     }
 
     pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
@@ -47,10 +55,10 @@ impl Documents {
 
 /// Returns one stream for each destination, or None if a shard declined, which only [`AccessPath::IndexRange`] allows.
 pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream>>> {
-    let Plan { destinations, path, statement, shard_limit, .. } = plan;
+    let Plan { destinations, path, statement, shard_limit, lost, .. } = plan;
     let streams = match path {
         AccessPath::Nothing => Vec::new(),
-        _ => reading::read_at_most(collection, destinations, statement, *shard_limit)?,
+        _ => reading::read_at_most(collection, destinations, statement, *shard_limit, lost.as_ref())?,
     };
     let AccessPath::IndexRange { finds, .. } = path else { return Ok(Some(streams)) };
     let mut answers = Vec::with_capacity(streams.len());
@@ -74,13 +82,16 @@ pub fn merged(collection: &Collection, plan: &Plan) -> Result<MergedRows> {
 /// Returns the result of a find; None as for [`rows`].
 pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Documents>> {
     let Some(streams) = rows(collection, plan)? else { return Ok(None) };
+    if let Some(lost) = &plan.lost {
+        lost.report();
+    }
     let rows = MergedRows::new(streams, plan.order);
-    Ok(Some(Documents { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX) }))
+    Ok(Some(Documents { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: plan.lost.clone() }))
 }
 
 /// Runs a statement of [`AccessPath::Key`].
 pub fn document(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Option<RawJsonb>> {
-    let streams = reading::read_at_most(collection, &[destination], statement, Some(1))?;
+    let streams = reading::read_at_most(collection, &[destination], statement, Some(1), None)?;
     Documents::of_streams(streams, 1).next_document()
 }
 

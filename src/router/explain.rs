@@ -1,6 +1,7 @@
 //! Explains a read: its target shards and the reason for them, the access path, the statement sent to each shard, and each
 //! shard's own plan. If the read is executed, also rows and times.
 
+use super::config;
 use super::dispatch::reading;
 use super::execute;
 use super::explain_bounds::bounds;
@@ -12,11 +13,13 @@ use super::plan::search::Search;
 use super::plan::select;
 use super::plan::{self, AccessPath, Allowed, Plan};
 use super::query::Query;
-use super::statement::Statement;
+use super::rows::RowStream;
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
+use crate::pg::spi;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
@@ -52,16 +55,46 @@ pub enum Explained<'a> {
     Count(&'a CountOptions),
     Distinct(&'a str),
     /// how a write finds its documents
-    Write,
+    Write {
+        /// MongoDB's stage on a shard
+        stage: &'static str,
+        /// of a command that has a batch of writes
+        batch: bool,
+    },
 }
 
 impl Explained<'_> {
+    /// True if rows are documents.
+    fn is_find(self) -> bool {
+        matches!(self, Self::Find(_) | Self::Write { .. })
+    }
+
+    /// The router's stage.
+    fn stage(self, plan: &Plan) -> &'static str {
+        match (self, plan.destinations.len()) {
+            (_, 0) => "EOF",
+            (Self::Write { batch: true, .. }, _) => "SHARD_WRITE",
+            (_, 1) => "SINGLE_SHARD",
+            (Self::Write { .. }, _) => "SHARD_WRITE",
+            _ if plan.order != Order::None => "SHARD_MERGE_SORT",
+            _ => "SHARD_MERGE",
+        }
+    }
+
+    /// A shard's stages, from those that find its documents.
+    fn shard_stages(self, found: Json) -> Json {
+        match self {
+            Self::Write { stage, .. } => json!({"stage": stage, "inputStage": found}),
+            _ => found,
+        }
+    }
+
     fn plan(self, search: &Search<'_>, allowed: Allowed) -> Result<Plan> {
         match self {
             Self::Find(options) => plan::find(search, options, allowed),
             Self::Count(options) => plan::count(search, options),
             Self::Distinct(field) => plan::distinct(search, field),
-            Self::Write => plan::find(search, &FindOptions::default(), Allowed::Planned),
+            Self::Write { .. } => plan::find(search, &FindOptions::default(), Allowed::Planned),
         }
     }
 }
@@ -69,6 +102,9 @@ impl Explained<'_> {
 /// Explains a read by the plan that would be executed. For a path that shards may decline, the fallback plan is shown
 /// beside it; if the read is executed and a shard declines, only the fallback is shown.
 pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
+    if config::has(namespace) {
+        return explain_config(namespace, query, explained, verbosity);
+    }
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
@@ -77,14 +113,16 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
         let plan = explained.plan(&search, Allowed::AllToExplain)?;
         let may_decline = matches!(plan.path, AccessPath::IndexRange { .. });
         let otherwise = may_decline.then(|| explained.plan(&search, Allowed::Planned)).transpose()?;
-        let (plan, shown, otherwise) = match (shards(&collection, &plan, verbosity)?, otherwise) {
-            (Some(shown), Some(planned)) => {
-                (plan, shown, shards(&collection, &planned, Verbosity::Planned)?.map(|shown| (planned, shown)))
-            }
+        let (plan, shown, otherwise) = match (shards(&collection, &plan, explained, verbosity)?, otherwise) {
+            (Some(shown), Some(planned)) => (
+                plan,
+                shown,
+                shards(&collection, &planned, explained, Verbosity::Planned)?.map(|shown| (planned, shown)),
+            ),
             (Some(shown), None) => (plan, shown, None),
             (None, otherwise) => {
                 let planned = otherwise.unwrap_or(plan);
-                let shown = shards(&collection, &planned, verbosity)?.unwrap_or_default();
+                let shown = shards(&collection, &planned, explained, verbosity)?.unwrap_or_default();
                 (planned, shown, None)
             }
         };
@@ -93,7 +131,7 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
         let mut answer = json!({
             "namespace": namespace,
             "shardKey": if collection.key.is_unsharded() { Json::Null } else { collection.key.to_json() },
-            "stage": match destinations.len() { 0 => "EOF", 1 => "SINGLE_SHARD", _ if plan.order != Order::None => "SHARD_MERGE_SORT", _ => "SHARD_MERGE" },
+            "stage": explained.stage(&plan),
             "reason": reason(&collection, &search.keys, destinations.len()),
             "keyBounds": bounds(&collection, &search.keys),
             "targetedShards": destinations.len(),
@@ -102,7 +140,7 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
             "totalChunks": collection.map.len(),
             "accessPath": plan.path.name(),
             "sql": Some(&plan.statement.sql).filter(|sql| !sql.is_empty()),
-            "shards": shown.shards,
+            "shards": &shown.shards,
         });
         if let Some((planned, shown)) = otherwise {
             answer["ifDeclined"] = json!({
@@ -110,16 +148,49 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
             });
         }
         if verbosity == Verbosity::Run {
-            let is_find = matches!(explained, Explained::Find(_) | Explained::Write);
             let returned = shown.returned.saturating_sub(plan.skip);
             let returned = plan.limit.map_or(returned, |limit| returned.min(limit));
-            let returned = if is_find { returned } else { 0 };
-            let mut statistics = explain_stages::statistics(returned, shown.milliseconds, shown.examined);
-            statistics.insert("shards".into(), shown.runs.into());
-            answer["executionStats"] = Json::Object(statistics);
+            answer["executionStats"] = shown.statistics(if explained.is_find() { returned } else { 0 });
         }
         Ok(answer)
     })
+}
+
+/// Explains a read of the database `config`, which is a statement over the catalog.
+fn explain_config(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
+    let statement = match explained {
+        Explained::Find(options) => config::find(namespace, query, options),
+        Explained::Count(_) => config::count(namespace, query),
+        Explained::Distinct(field) => config::distinct(namespace, field, query),
+        Explained::Write { .. } => config::find(namespace, query, &FindOptions::default()),
+    }?;
+    let Some(statement) = statement else { return Ok(Json::Null) };
+    let plans = |form: &str| {
+        let explained = statement.explained(form);
+        let _snapshot = ActiveSnapshot::of_statement();
+        Ok(vec![lines(&mut RowStream::Rows(spi::query(&explained.sql, &explained.params())?.into_iter()))?])
+    };
+    let began = Instant::now();
+    // The indexes are those of the catalog's tables.
+    let index = |name: &str| Map::from_iter([("indexName".to_owned(), name.into())]);
+    let steps = planned_steps(plans, &index, verbosity)?;
+    let shown = Shown::new(began, steps, std::iter::once(json!({"shard": config::DATABASE})));
+    let mut answer = json!({
+        "namespace": namespace,
+        "shardKey": null,
+        "stage": "SINGLE_SHARD",
+        "reason": "the catalog is in the router's database",
+        "targetedShards": 1,
+        "totalShards": 1,
+        "accessPath": AccessPath::Conditions.name(),
+        "sql": statement.sql,
+        "shards": &shown.shards,
+    });
+    if verbosity == Verbosity::Run {
+        let returned = if explained.is_find() { shown.returned } else { 0 };
+        answer["executionStats"] = shown.statistics(returned);
+    }
+    Ok(answer)
 }
 
 #[derive(Default)]
@@ -132,37 +203,57 @@ struct Shown {
 }
 
 /// Explains a plan on its shards; None if it was executed and a shard declined.
-fn shards(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Shown>> {
+fn shards(
+    collection: &Collection,
+    plan: &Plan,
+    explained: Explained<'_>,
+    verbosity: Verbosity,
+) -> Result<Option<Shown>> {
     let began = Instant::now();
-    let Some(steps) = (if plan.path.is_direct() {
+    let Some(mut steps) = (if plan.path.is_direct() {
         direct_steps(collection, plan, verbosity)?
     } else {
-        Some(planned_steps(collection, plan, verbosity)?)
+        let plans = |form: &str| postgresql_plans(collection, plan, form);
+        Some(planned_steps(plans, &|index| described(collection, index), verbosity)?)
     }) else {
         return Ok(None);
     };
-    let mut shown = Shown { milliseconds: milliseconds(began), ..Shown::default() };
-    for (destination, step) in plan.destinations.iter().zip(steps) {
-        let mut shard = json!({
-            "shard": destination.shard.name,
-            "chunks": destination.chunks,
-            "version": destination.version,
-        });
-        match step.run {
-            None => shard["winningPlan"] = step.stages,
-            Some((returned, examined, took)) => {
-                shown.returned += returned;
-                shown.examined = shown.examined + examined;
-                let mut run = Map::from_iter([("shardName".to_owned(), destination.shard.name.as_str().into())]);
-                run.extend(explain_stages::statistics(returned, took, examined));
-                run.insert("executionStages".into(), step.stages);
-                shown.runs.push(Json::Object(run));
-            }
-        }
-        shard["plan"] = step.text.into();
-        shown.shards.push(shard);
+    for step in &mut steps {
+        step.stages = explained.shard_stages(step.stages.take());
     }
-    Ok(Some(shown))
+    let destinations =
+        plan.destinations.iter().map(|d| json!({"shard": d.shard.name, "chunks": d.chunks, "version": d.version}));
+    Ok(Some(Shown::new(began, steps, destinations)))
+}
+
+impl Shown {
+    /// The plans of shards, each of which is given as what its entry begins with.
+    fn new(began: Instant, steps: Vec<Step>, shards: impl Iterator<Item = Json>) -> Self {
+        let mut shown = Shown { milliseconds: milliseconds(began), ..Shown::default() };
+        for (mut shard, step) in shards.zip(steps) {
+            match step.run {
+                None => shard["winningPlan"] = step.stages,
+                Some((returned, examined, took)) => {
+                    shown.returned += returned;
+                    shown.examined = shown.examined + examined;
+                    let mut run = Map::from_iter([("shardName".to_owned(), shard["shard"].clone())]);
+                    run.extend(explain_stages::statistics(returned, took, examined));
+                    run.insert("executionStages".into(), step.stages);
+                    shown.runs.push(Json::Object(run));
+                }
+            }
+            shard["plan"] = step.text.into();
+            shown.shards.push(shard);
+        }
+        shown
+    }
+
+    /// MongoDB's `executionStats`.
+    fn statistics(self, returned: u64) -> Json {
+        let mut statistics = explain_stages::statistics(returned, self.milliseconds, self.examined);
+        statistics.insert("shards".into(), self.runs.into());
+        Json::Object(statistics)
+    }
 }
 
 fn milliseconds(since: Instant) -> u64 {
@@ -180,23 +271,23 @@ struct Step {
 }
 
 /// Explains a plan that PostgreSQL's planner makes on each shard.
-fn planned_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Vec<Step>> {
-    let texts = postgresql_plans(collection, plan, "COSTS OFF")?;
+fn planned_steps(
+    plans: impl Fn(&str) -> Result<Vec<Vec<String>>>,
+    index: &dyn Fn(&str) -> Map<String, Json>,
+    verbosity: Verbosity,
+) -> Result<Vec<Step>> {
+    let texts = plans("COSTS OFF")?;
     let form = match verbosity {
         Verbosity::Planned => "COSTS OFF, FORMAT JSON",
         Verbosity::Run => "COSTS OFF, FORMAT JSON, ANALYZE, TIMING OFF",
     };
-    let trees = postgresql_plans(collection, plan, form)?;
+    let trees = plans(form)?;
     let step = |(text, tree): (Vec<String>, Vec<String>)| {
         let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
         let root = &tree[0]["Plan"];
         let took = tree[0]["Execution Time"].as_f64().unwrap_or(0.0).round() as u64;
         let run = (explain_stages::returned(root), explain_stages::examined(root), took);
-        Step {
-            text,
-            stages: explain_stages::stages(root, &|index| described(collection, index)),
-            run: (verbosity == Verbosity::Run).then_some(run),
-        }
+        Step { text, stages: explain_stages::stages(root, index), run: (verbosity == Verbosity::Run).then_some(run) }
     };
     Ok(texts.into_iter().zip(trees).map(step).collect())
 }
@@ -250,7 +341,7 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
         json!({"stage": "FETCH", "inputStage": scan})
     };
     match plan.path {
-        AccessPath::Key => fetch("_pkey", false),
+        AccessPath::Key => fetch(&table::primary_key_name(collection.id), false),
         AccessPath::IndexRange { finds, backward, sorted } => {
             let fetch = fetch(&table::index_name(finds.index), backward);
             let found = if sorted { json!({"stage": "SORT", "inputStage": fetch}) } else { fetch };
@@ -264,40 +355,26 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
 
 /// Returns the output of EXPLAIN on each destination, line by line.
 fn postgresql_plans(collection: &Collection, plan: &Plan, form: &str) -> Result<Vec<Vec<String>>> {
-    let sql = format!("EXPLAIN ({form}) {}", plan.statement.sql);
-    let explained = Statement { sql, params: plan.statement.params.clone() };
-    let mut all = Vec::new();
-    for mut stream in reading::explain(collection, &plan.destinations, &explained)? {
-        let mut lines = Vec::new();
-        while let Some(row) = stream.next_row()? {
-            lines.push(String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned());
-        }
-        all.push(lines);
+    let streams = reading::explain(collection, &plan.destinations, &plan.statement.explained(form))?;
+    streams.into_iter().map(|mut stream| lines(&mut stream)).collect()
+}
+
+fn lines(stream: &mut RowStream) -> Result<Vec<String>> {
+    let mut lines = Vec::new();
+    while let Some(row) = stream.next_row()? {
+        lines.push(String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned());
     }
-    Ok(all)
+    Ok(lines)
 }
 
 /// Returns the user-visible name and keys of an index of the collection's table.
 fn described(collection: &Collection, index: &str) -> Map<String, Json> {
-    let (name, keys) = match collection.index_of(index) {
-        Some(one) => (one.name.clone(), serde_json::from_str(&one.keys_json).unwrap_or_default()),
-        None if index.ends_with("_pkey") && !collection.key.is_unsharded() => {
-            let keys = collection.key.to_json();
-            let parts = keys.as_object().into_iter().flatten();
-            let parts: Vec<String> = parts.map(|(path, kind)| format!("{path}_{}", word(kind))).collect();
-            (parts.join("_"), keys)
-        }
-        None => ("_id_".to_owned(), json!({"_id": 1})),
-    };
+    let (name, keys) = collection.described(index).unwrap_or_default();
     let mut described = Map::from_iter([("indexName".to_owned(), name.into()), ("keyPattern".to_owned(), keys)]);
     if collection.index_of(index).is_some_and(|one| table::entries_name(one.id) == index) {
         described.insert("isMultiKey".to_owned(), true.into());
     }
     described
-}
-
-fn word(kind: &Json) -> String {
-    kind.as_str().map_or_else(|| kind.to_string(), str::to_owned)
 }
 
 fn reason(collection: &Collection, keys: &KeyRanges, targets: usize) -> String {

@@ -55,12 +55,8 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
             while let Some(row) = stream.next_row()? {
                 let found: Json = serde_json::from_slice(row.get(0).unwrap_or_default()).unwrap_or_default();
                 let relation = found[0].as_str().unwrap_or_default();
-                let name = match collection.index_of(relation) {
-                    Some(index) => index.name.as_str(),
-                    None if collection.is_of_keys(relation) => "_id_",
-                    // The index has just been created or dropped.
-                    None => continue,
-                };
+                // Another index has just been created or dropped.
+                let Some((name, _)) = collection.described(relation) else { continue };
                 let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
                 // Only writers read the index that enforces uniqueness.
                 if collection.index_of(relation).is_none_or(|index| table::unique_name(index.id) != relation) {
@@ -78,6 +74,8 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
 
 fn all(collection: &Collection, shard: &str) -> Vec<IndexStats> {
     let of_id = IndexStats::new(shard, "_id_", &json!({"_id": 1}).to_string());
+    let own = collection.key_index();
+    let own = own.map(|keys| IndexStats::new(shard, &keys.default_name(), &collection.key.to_json().to_string()));
     let secondary = collection.indexes.iter().map(|index| IndexStats::new(shard, &index.name, &index.keys_json));
-    std::iter::once(of_id).chain(secondary).collect()
+    std::iter::once(of_id).chain(own).chain(secondary).collect()
 }

@@ -3,10 +3,12 @@
 //! The documents of small tables are counted. For larger tables PostgreSQL's statistics are used, which autovacuum keeps up to
 //! date.
 
+use super::config;
 use super::destination;
 use super::dispatch::reading;
 use super::fresh_map::with_fresh_map;
 use super::plan::conditions::Conditions;
+use super::query::Query;
 use super::rows::LARGEST_NUMBER;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
@@ -81,20 +83,35 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// Returns the sizes of a table's indexes by the names that users know; primary key indexes count as `_id_`.
+/// Measures a collection of the database `config`, in which nothing is stored; None if it does not exist.
+pub fn of_config(namespace: &str) -> Result<Option<Measured>> {
+    if !config::has(namespace) {
+        return Ok(None);
+    }
+    let mut measured = None;
+    for mut stream in config::rows(config::count(namespace, &Query::parse("{}")?)?)? {
+        measured = stream.next_row()?.map(|row| Measured {
+            shard: config::DATABASE.to_owned(),
+            documents: row.i64(0),
+            bytes: row.i64(1),
+            storage: 0,
+            indexes: vec![("_id_".to_owned(), 0)],
+        });
+    }
+    Ok(measured)
+}
+
+/// Returns the sizes of a table's indexes by the names that users know.
 fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
     let Ok(Json::Object(sizes)) = serde_json::from_slice(sizes) else { return Vec::new() };
     let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
     for (relation, size) in &sizes {
+        // Another index has just been created or dropped.
+        let Some((name, _)) = collection.described(relation) else { continue };
         let size = size.as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);
-        match collection.index_of(relation) {
-            Some(index) => match named.iter_mut().find(|(known, _)| *known == index.name) {
-                Some((_, sum)) => *sum += size,
-                None => named.push((index.name.clone(), size)),
-            },
-            None if collection.is_of_keys(relation) => named[0].1 += size,
-            // The index has just been created or dropped.
-            None => {}
+        match named.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, sum)) => *sum += size,
+            None => named.push((name, size)),
         }
     }
     named

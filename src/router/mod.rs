@@ -4,8 +4,8 @@
 //! [`explain`] shows. Each module imports only modules that come before it in this list:
 //!
 //! * [`options`], [`query`], [`modification`]: the parsed form of an operation.
-//! * [`order`], [`rows`], [`statement`], [`destination`]: the parts of plans and results. [`merged_rows`]: the rows of several
-//!   shards as one ordered stream.
+//! * [`lost_shards`], [`order`], [`rows`], [`statement`], [`destination`]: the parts of plans and results. [`merged_rows`]: the rows of
+//!   several shards as one ordered stream.
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
 //! * [`dispatch`]: sends statements, takes locks, checks versions.
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
@@ -33,6 +33,7 @@ pub mod index_stats;
 pub mod insert;
 pub mod inspect;
 pub mod locked_write;
+pub mod lost_shards;
 pub mod measure;
 pub mod merged_rows;
 pub mod modification;

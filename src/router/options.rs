@@ -56,6 +56,8 @@ pub struct FindOptions {
     pub hint: Option<Json>,
     /// `min` and `max`
     pub bounds: Option<Bounds>,
+    /// shards that cannot be reached are left out
+    pub allow_partial: bool,
 }
 
 #[derive(Debug, Default)]

@@ -28,9 +28,7 @@ pub fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Op
     if let [(path, _)] = sort.fields.as_slice()
         && path == "_id"
     {
-        // If the shard key is the `_id`, the primary key has this order, and there is no index on `id`.
-        let by_key = !collection.key.is_unsharded() && collection.key.is_in_order_of_id();
-        return Some((if by_key { "t.skey" } else { "t.id" }, descending));
+        return Some((id_column(collection), descending));
     }
     let mut wanted = sort.fields.iter().peekable();
     for (path, kind) in &collection.key.fields {
@@ -44,4 +42,11 @@ pub fn column_order(collection: &Collection, filter: &Filter, sort: &Sort) -> Op
         }
     }
     wanted.peek().is_none().then_some(("t.skey", descending))
+}
+
+/// Returns the column that an index has in the order of `_id`. If the shard key is the `_id`, the primary key has this order, and
+/// there is no index on `id`.
+pub fn id_column(collection: &Collection) -> &'static str {
+    let by_key = !collection.key.is_unsharded() && collection.key.is_in_order_of_id();
+    if by_key { "t.skey" } else { "t.id" }
 }

@@ -10,17 +10,13 @@ use super::plan::conditions::Conditions;
 use super::plan::search::Search;
 use super::plan::{self, Allowed};
 use super::query::Query;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
 use docshard_core::values::key::KeyRanges;
 
 /// Finds documents. A collection that does not exist has none.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
     if config::is_of(namespace) {
-        if query.bounds.is_some() {
-            return Err(Error::new(Kind::NotImplemented, "min and max are not supported in the database config"));
-        }
-        return Ok(Documents::of_streams(config::find(namespace, query, options)?, u64::MAX));
+        return Ok(Documents::of_streams(config::rows(config::find(namespace, query, options)?)?, u64::MAX));
     }
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(Documents::of_streams(Vec::new(), 0)) };
@@ -37,7 +33,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
 pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i64> {
     let counted = with_fresh_map(namespace, |collection| {
         if config::is_of(namespace) {
-            return config::count(namespace, query);
+            return execute::sum(config::rows(config::count(namespace, query)?)?);
         }
         let Some(collection) = collection else { return Ok(0) };
         let plan = plan::count(&Search::new(&collection, query)?, options)?;
@@ -50,7 +46,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
 /// Returns the number of documents according to PostgreSQL's statistics; they are counted if there are none yet.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     if config::is_of(namespace) {
-        return config::count(namespace, &Query::parse("{}")?);
+        return count(namespace, &Query::parse("{}")?, &CountOptions::default());
     }
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(0) };

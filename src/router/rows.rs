@@ -1,5 +1,6 @@
 //! Rows that shards return; the shard may be this database or another node.
 
+use super::lost_shards::LostShards;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::remote;
@@ -58,6 +59,8 @@ pub enum RowStream {
     Local(spi::cursor::Cursor),
     Rows(std::vec::IntoIter<spi::Row>),
     Remote(remote::Stream),
+    /// it ends if the shard of that name is lost
+    Partial(remote::Stream, String, Rc<LostShards>),
     /// the position of the next document
     Packed(Rc<Packed>, usize),
 }
@@ -75,6 +78,14 @@ impl RowStream {
             RowStream::Local(cursor) => cursor.next_row()?.map(ShardRow::Local),
             RowStream::Rows(rows) => rows.next().map(ShardRow::Local),
             RowStream::Remote(stream) => stream.next()?.map(ShardRow::Remote),
+            RowStream::Partial(stream, shard, lost) => match stream.next() {
+                Ok(row) => row.map(ShardRow::Remote),
+                Err(error) => {
+                    lost.note(shard, error)?;
+                    lost.report();
+                    None
+                }
+            },
             RowStream::Packed(packed, next) => {
                 let number = *next;
                 *next += 1;

@@ -28,6 +28,11 @@ impl Statement {
         borrowed(&self.params)
     }
 
+    /// The statement that explains it, in a form of EXPLAIN.
+    pub fn explained(&self, form: &str) -> Self {
+        Self { sql: format!("EXPLAIN ({form}) {}", self.sql), params: self.params.clone() }
+    }
+
     /// The parameters for a shard at this version.
     pub fn params_at(&self, version: i64) -> Vec<Param<'_>> {
         let mut params = self.params();

@@ -23,6 +23,7 @@ use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::protocol::sql;
+use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
@@ -103,8 +104,12 @@ impl<'a> WriteTarget<'a> {
 /// written.
 pub fn find<'a>(collection: &'a Collection, write: &Write<'a>, misses: usize) -> Result<Option<WriteTarget<'a>>> {
     let search = Search::new(collection, write.query)?;
-    if write.many && write.upsert && !collection.key.is_unsharded() && search.keys.as_point().is_none() {
-        return Err(untargeted_upsert(collection));
+    if write.upsert && !collection.key.is_unsharded() {
+        let is_replacement = write.modification.is_some_and(|modification| modification.update.is_replacement());
+        let by_regex = !is_replacement && targeting::has_regex(&collection.key, &write.query.filter);
+        if by_regex || write.many && search.keys.as_point().is_none() {
+            return Err(untargeted_upsert(collection));
+        }
     }
     let destinations = search.destinations()?;
     if write.many || destinations.len() < 2 {

@@ -19,6 +19,8 @@ rows! {
         key: Option<Json>,
         /// no two documents have the same shard key
         unique: bool = "is_unique",
+        /// the shard key has an index of its own
+        has_key_index: bool,
         /// how statements that name no collation compare strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
     }
@@ -165,6 +167,11 @@ statements! {
 
     /// Makes the shard key unique.
     pub fn set_unique(id: i32) { run "UPDATE docshard_catalog.collections SET is_unique = true WHERE id = $1" }
+
+    /// Records that the shard key has no index of its own.
+    pub fn drop_key_index(id: i32) {
+        run "UPDATE docshard_catalog.collections SET has_key_index = false WHERE id = $1"
+    }
 
     /// Lets the balancer move the collection's chunks, or not.
     pub fn set_balance(id: i32, balance: bool) {

@@ -12,6 +12,7 @@ use crate::query::filter::Filter;
 use crate::values::key::encode::{encode_hash, hash_encoded};
 use crate::values::key::pattern::FieldKind;
 use crate::values::key::{KeyPattern, KeyRange, KeyRanges};
+use crate::values::order::Class;
 
 /// More ranges than this are widened: a statement that carries them costs more than it saves.
 const MAX_RANGES: usize = 1000;
@@ -22,9 +23,15 @@ pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
 }
 
 /// The only shard key that a matching document can have: the filter gives every field of it by equality. None for an unsharded
-/// collection, where all documents have the same key.
+/// collection, where all documents have the same key, and for a regular expression.
 pub fn exact_key(pattern: &KeyPattern, filter: &Filter) -> Option<Vec<u8>> {
-    key_ranges(pattern, filter).as_point().map(<[u8]>::to_vec)
+    key_ranges(pattern, filter).as_point().filter(|_| !has_regex(pattern, filter)).map(<[u8]>::to_vec)
+}
+
+/// True if the filter has a regular expression for a field of the shard key. It is no equality, also if a stored value is one.
+pub fn has_regex(pattern: &KeyPattern, filter: &Filter) -> bool {
+    let is_regex = |range: &KeyRange| range.lo.first() == Some(&(Class::Regex as u8));
+    pattern.fields.iter().any(|(path, _)| filter.ranges_within(path).as_slice().iter().any(is_regex))
 }
 
 /// True if the filter matches every document with its [`exact_key`], so documents need not be read to evaluate it. With `gives_id`

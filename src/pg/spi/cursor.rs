@@ -11,6 +11,7 @@ use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::ptr::null;
 
@@ -47,7 +48,22 @@ pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
             .with_hint("Use a find whose limit fits into one batch: it needs no cursor."));
     }
     let options = pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL;
-    open_portal(Some(&c_name(name)?), sql, params, options, false).map(drop)
+    open_portal(Some(&c_name(name)?), sql, params, options, false)?;
+    OPEN.with_borrow_mut(|open| open.insert(name.to_owned(), false));
+    Ok(())
+}
+
+/// Marks the result of the running portal as partial, if [`open`] has opened it. The commit that reads the rest runs it, too.
+pub fn mark_partial() {
+    // SAFETY: the portal that runs, or null; its name lives as long.
+    let name = unsafe { pg_sys::ActivePortal.as_ref().map(|portal| CStr::from_ptr(portal.name)) };
+    let Some(name) = name.and_then(|name| name.to_str().ok()) else { return };
+    OPEN.with_borrow_mut(|open| open.get_mut(name).map(|partial| *partial = true));
+}
+
+/// True if what has been read of the portal's result was partial.
+pub fn is_partial(name: &str) -> bool {
+    OPEN.with_borrow(|open| open.get(name).copied().unwrap_or(false))
 }
 
 /// Returns the next rows of a portal; None if there is no such portal. If there are fewer than `count`, they are the last ones.
@@ -69,6 +85,7 @@ pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
 
 /// Closes a portal; false if there was none.
 pub fn close(name: &str) -> Result<bool> {
+    OPEN.with_borrow_mut(|open| open.remove(name));
     let name = c_name(name)?;
     let _connection = Connection::open();
     // SAFETY: connected; a portal that is gone is null.
@@ -94,6 +111,8 @@ pub struct Cursor {
 const FETCH: usize = 256;
 
 thread_local! {
+    /// The portals of [`open`], and whether their results are partial.
+    static OPEN: RefCell<HashMap<String, bool>> = RefCell::default();
     /// Cursors that were dropped when their portals could not be closed.
     static ABANDONED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }

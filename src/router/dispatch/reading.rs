@@ -1,5 +1,5 @@
 //! Sends reading statements. Requests to all remote targets are sent before the local one runs, and no answer is used before all
-//! have confirmed their version.
+//! have confirmed their version, or, for a read that allows partial results, could not be reached.
 
 use super::request::{assumed, start};
 use crate::catalog::grants::{self, Level};
@@ -12,27 +12,31 @@ use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::remote::{self, Share};
 use crate::router::destination::Destination;
+use crate::router::lost_shards::LostShards;
 use crate::router::rows::RowStream;
 use crate::router::statement::Statement;
 use crate::storage::scan::Look;
+use std::rc::Rc;
 
 /// Up to this many rows from each shard are read into memory at once.
 const MAX_ROWS_TOGETHER: u64 = 32;
 
 /// Sends a statement to all destinations and returns when each has confirmed its version.
 pub fn read(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
-    read_at_most(collection, destinations, statement, None)
+    read_at_most(collection, destinations, statement, None, None)
 }
 
-/// Like [`read`], for results of at most `most` rows from each destination; None if that is not known.
+/// Like [`read`], for results of at most `most` rows from each destination; None if that is not known. With `lost` a shard that
+/// cannot be reached is noted there, and has no rows.
 pub fn read_at_most(
     collection: &Collection,
     destinations: &[Destination],
     statement: &Statement,
     most: Option<u64>,
+    lost: Option<&Rc<LostShards>>,
 ) -> Result<Vec<RowStream>> {
     let few_rows = most.is_some_and(|most| most <= MAX_ROWS_TOGETHER);
-    read_with(collection, destinations, |_| statement, few_rows, cursor)
+    read_with(collection, destinations, |_| statement, (few_rows, lost), cursor)
 }
 
 /// Like [`read`], with a statement of its own for each destination.
@@ -41,13 +45,13 @@ pub fn read_each(
     destinations: &[Destination],
     statements: &[Statement],
 ) -> Result<Vec<RowStream>> {
-    read_with(collection, destinations, |at| &statements[at], false, cursor)
+    read_with(collection, destinations, |at| &statements[at], (false, None), cursor)
 }
 
 /// Like [`read`], for EXPLAIN, which cannot run in a cursor.
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
     let rows = |sql: &str, params: &[Param<'_>]| Ok(RowStream::Rows(spi::query(sql, params)?.into_iter()));
-    read_with(collection, destinations, |_| statement, false, rows)
+    read_with(collection, destinations, |_| statement, (false, None), rows)
 }
 
 fn cursor(sql: &str, params: &[Param<'_>]) -> Result<RowStream> {
@@ -58,7 +62,7 @@ fn read_with<'s>(
     collection: &Collection,
     destinations: &[Destination],
     statement: impl Fn(usize) -> &'s Statement,
-    few_rows: bool,
+    (few_rows, lost): (bool, Option<&Rc<LostShards>>),
     open_local: impl Fn(&str, &[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
     let role = grants::require(collection, Level::Read)?;
@@ -79,7 +83,13 @@ fn read_with<'s>(
             few_rows,
         })
         .collect();
-    let mut streams = start(&requests)?;
+    let names = || destinations.iter().filter(|d| d.shard.place != Place::Local).map(|d| d.shard.name.as_str());
+    // An error voids the answers of a group, so a shard that may be lost is one.
+    let group = if lost.is_some() { 1 } else { requests.len().max(1) };
+    let mut groups = Vec::new();
+    for (requests, shard) in requests.chunks(group).zip(names()) {
+        groups.push(unless_lost(lost, shard, start(requests))?);
+    }
     let mut local = None;
     if let Some(at) = destinations.iter().position(|d| d.shard.place == Place::Local) {
         let _snapshot = ActiveSnapshot::of_statement();
@@ -88,14 +98,33 @@ fn read_with<'s>(
         local = Some(open_local(&statement.sql, &statement.params_at(destination.version))?);
     }
     if !fault::is_off("confirm_first") {
-        remote::await_all(&mut streams)?;
+        for (streams, shard) in groups.iter_mut().zip(names()) {
+            if !unless_lost(lost, shard, remote::await_all(streams).map(|()| true))? {
+                streams.clear();
+            }
+        }
     }
-    let mut streams = streams.into_iter();
+    let or_lost = |group: Vec<_>| if group.is_empty() { vec![None] } else { group.into_iter().map(Some).collect() };
+    let mut streams = groups.into_iter().flat_map(or_lost);
     Ok(destinations
         .iter()
         .map(|destination| match destination.shard.place {
             Place::Local => local.take().expect("opened above"),
-            Place::Remote(_) => RowStream::Remote(streams.next().expect("one stream a remote destination")),
+            Place::Remote(_) => match (streams.next().expect("one stream a remote destination"), lost) {
+                (Some(stream), None) => RowStream::Remote(stream),
+                (Some(stream), Some(lost)) => {
+                    RowStream::Partial(stream, destination.shard.name.clone(), Rc::clone(lost))
+                }
+                (None, _) => RowStream::Rows(Vec::new().into_iter()),
+            },
         })
         .collect())
+}
+
+/// The default value if the shard cannot be reached and may be lost.
+fn unless_lost<T: Default>(lost: Option<&Rc<LostShards>>, shard: &str, result: Result<T>) -> Result<T> {
+    match (result, lost) {
+        (Err(error), Some(lost)) => lost.note(shard, error).map(|()| T::default()),
+        (result, _) => result,
+    }
 }

@@ -13,10 +13,11 @@ use crate::catalog::model::{Collection, Index};
 use crate::pg::error::Result;
 use crate::pg::spi::quote::quote_literal;
 use crate::protocol::sql;
+use crate::router::order::id_column;
 use crate::router::query::Query;
 use crate::router::statement::{Parameter, Statement, first_params};
 use docshard_core::query::filter::Part;
-use docshard_core::query::index::{APART, Row, Span, Wanted};
+use docshard_core::query::index::{APART, IndexKeys, Row, Span, Wanted};
 use docshard_core::values::key::{KeyRange, KeyRanges};
 use std::fmt::Write;
 
@@ -72,10 +73,10 @@ impl Conditions {
         let alone = conditions.terms.len();
         match &search.restriction {
             IndexRestriction::NoIndex => {}
-            IndexRestriction::Part { index: Some(index), span } => {
+            IndexRestriction::Part { index: Some(index), span, .. } => {
                 conditions.index(index, &index.keys.wanted_within(span));
             }
-            IndexRestriction::Part { index: None, span } => conditions.ids_within(collection, span),
+            IndexRestriction::Part { index: None, keys, span } => conditions.keys_within(collection, keys, span),
             _ if filter.is_empty() => {}
             IndexRestriction::Index(index) => conditions.index(index, &index.keys.wanted(filter)),
             IndexRestriction::KeyIndexes => {
@@ -110,7 +111,7 @@ impl Conditions {
     /// document has a key in the span.
     pub fn obey(&mut self, restriction: &IndexRestriction<'_>) {
         self.terms.extend(restriction.term());
-        if let IndexRestriction::Part { index: Some(index), span } = restriction {
+        if let IndexRestriction::Part { index: Some(index), span, .. } = restriction {
             let [keys, lo, hi] = self.part(index, span);
             self.terms.push(sql::key_within("t.doc", keys, lo, hi) + " IS NOT NULL");
         }
@@ -123,15 +124,16 @@ impl Conditions {
         [format!("{}::text", quote_literal(&index.definition)), lo, hi]
     }
 
-    /// Adds conditions on `id` for a span of the index on `_id`.
-    fn ids_within(&mut self, collection: &Collection, span: &Span) {
+    /// Adds conditions on the column that has the keys of the index on `_id`, or of that of the shard key, for a span.
+    fn keys_within(&mut self, collection: &Collection, keys: &IndexKeys, span: &Span) {
         if collection.key.is_unsharded() {
             self.terms.push("t.skey = ''::bytea".to_owned());
         }
-        for (id, operator) in [(&span.min, ">="), (&span.max, "<")] {
-            if let Some(id) = id.as_ref().and_then(|key| key.first()) {
-                let id = self.param(Parameter::Bytes(id.clone()));
-                self.terms.push(format!("t.id {operator} {id}"));
+        let column = if keys.is_of_id() { id_column(collection) } else { "t.skey" };
+        for (corner, operator) in [(&span.min, ">="), (&span.max, "<")] {
+            if let Some(corner) = corner {
+                let key = self.param(Parameter::Bytes(corner.concat()));
+                self.terms.push(format!("{column} {operator} {key}"));
             }
         }
     }

@@ -131,7 +131,7 @@ fn best<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> O
 pub fn index_for<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> bool) -> Option<(&'a Index, Wanted)> {
     match &search.restriction {
         IndexRestriction::Index(index) => Some((*index, index.keys.wanted(search.filter()))),
-        IndexRestriction::Part { index, span } => index.map(|index| (index, index.keys.wanted_within(span))),
+        IndexRestriction::Part { index, span, .. } => index.map(|index| (index, index.keys.wanted_within(span))),
         IndexRestriction::None | IndexRestriction::AnyIndex => best(search, ordered),
         IndexRestriction::NoIndex | IndexRestriction::KeyIndexes => None,
     }

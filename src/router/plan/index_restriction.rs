@@ -55,8 +55,9 @@ pub enum IndexRestriction<'a> {
     AnyIndex,
     /// the span of an index that `min` and `max` give
     Part {
-        /// None: the index on `_id`
+        /// None: the index on `_id`, or that of the shard key
         index: Option<&'a Index>,
+        keys: IndexKeys,
         span: Span,
     },
 }
@@ -81,17 +82,14 @@ impl<'a> IndexRestriction<'a> {
             }
             return Ok(Self::NoIndex);
         }
-        let is_of_key = is_of_key(collection, hint);
-        if is_of_key && query.bounds.is_some() {
-            return Err(Error::new(Kind::NotImplemented, "min and max of the shard key's own index are not supported"));
-        }
-        let index = if is_of_key { None } else { named(collection, hint)? };
+        let own = collection.key_index().filter(|own| is_meant(own, hint));
+        let index = if own.is_some() { None } else { named(collection, hint)? };
         if let Some(bounds) = &query.bounds {
             // A document that is not in the index has no key in the span, so the result lacks it anyway.
             let setting = parsed_setting(query.setting.as_ref())?;
-            let collator = setting.collator().map(Arc::as_ref);
-            let span = bounds.span(index.map_or(&IndexKeys::of_id(), |index| &index.keys), collator)?;
-            return Ok(Self::Part { index, span });
+            let keys = index.map(|index| index.keys.clone()).or(own).unwrap_or_else(IndexKeys::of_id);
+            let span = bounds.span(&keys, setting.collator().map(Arc::as_ref))?;
+            return Ok(Self::Part { index, keys, span });
         }
         let Some(index) = index else { return Ok(Self::KeyIndexes) };
         if let Some(partial) = lacking(index, &query.filter) {
@@ -123,12 +121,12 @@ impl<'a> IndexRestriction<'a> {
     }
 }
 
-/// True if the hint is the name or the keys of the shard key's own index.
-fn is_of_key(collection: &Collection, hint: &Json) -> bool {
-    collection.key_index().is_some_and(|own| match hint {
+/// True if the hint is the name or the keys of an index with the default name.
+fn is_meant(own: &IndexKeys, hint: &Json) -> bool {
+    match hint {
         Json::String(name) => own.default_name() == *name,
         keys => IndexKeys::parse(keys).is_ok_and(|keys| own.has_pattern_of(&keys) && keys.wildcard.is_none()),
-    })
+    }
 }
 
 /// Finds the hinted index; None for the index on `_id`.

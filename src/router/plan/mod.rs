@@ -15,6 +15,7 @@ pub mod search;
 pub mod select;
 
 use super::destination::Destination;
+use super::lost_shards::LostShards;
 use super::options::{CountOptions, FindOptions};
 use super::order::{Order, column_order};
 use super::statement::Statement;
@@ -22,12 +23,12 @@ use crate::catalog::model::Index;
 use crate::pg::error::Result;
 use conditions::Conditions;
 use covered::Covered;
-use docshard_core::query::index::IndexKeys;
 use document_key::DocumentKey;
 use index_range::{FindsByIndex, IndexRange};
 use index_restriction::IndexRestriction;
 use search::Search;
 use select::{Find, MergedBy};
+use std::rc::Rc;
 
 /// How a shard finds the documents. Indexes are given by their ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,11 +93,13 @@ pub struct Plan {
     pub limit: Option<u64>,
     /// the largest number of rows that one shard can return; None: unknown
     pub shard_limit: Option<u64>,
+    /// the shards that turned out to be lost; None: all must be there
+    pub lost: Option<Rc<LostShards>>,
 }
 
 impl Plan {
     fn unordered(destinations: Vec<Destination>, path: AccessPath, statement: Statement) -> Self {
-        Self { destinations, path, statement, order: Order::None, skip: 0, limit: None, shard_limit: None }
+        Self { destinations, path, statement, order: Order::None, skip: 0, limit: None, shard_limit: None, lost: None }
     }
 }
 
@@ -117,24 +120,26 @@ pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed) -> Res
     }
     let single_target = destinations.len() == 1;
     let limit = options.limit;
+    let lost = options.allow_partial.then(Rc::default);
     if allowed != Allowed::Planned {
         if single_target && let Some(key) = DocumentKey::of_find(search, options) {
             let statement = select::document(search.collection, key);
             let plan = Plan::unordered(destinations, AccessPath::Key, statement);
-            return Ok(Plan { limit, shard_limit: Some(1), ..plan });
+            return Ok(Plan { limit, shard_limit: Some(1), lost, ..plan });
         }
         if let Some(range) = IndexRange::of_find(search, options, allowed == Allowed::All) {
             let (finds, backward, sorted) = (range.finds, range.backward, !range.in_order);
             let path = AccessPath::IndexRange { finds, backward, sorted };
             let statement = Find { search, options, single_target }.index_range(range);
             let order = if options.sort.is_some() { Order::Ascending } else { Order::None };
-            return Ok(Plan { destinations, path, statement, order, skip: options.skip, limit, shard_limit: Some(1) });
+            let (skip, shard_limit) = (options.skip, Some(1));
+            return Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit, lost });
         }
     }
     let (path, statement, order) = planned_find(search, options, single_target)?;
     let skip = if single_target { 0 } else { options.skip };
     let shard_limit = limit.map(|limit| limit.saturating_add(options.skip));
-    Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit })
+    Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit, lost })
 }
 
 fn planned_find(
@@ -145,9 +150,8 @@ fn planned_find(
     // With `min` and `max` the result has the order of the index.
     let in_order;
     let (options, part) = match &search.restriction {
-        IndexRestriction::Part { index, span } if given.sort.is_none() => {
-            let sort = index.map_or_else(|| IndexKeys::of_id().order(), |index| index.keys.order());
-            in_order = FindOptions { sort: Some(sort), ..given.clone() };
+        IndexRestriction::Part { index, keys, span } if given.sort.is_none() => {
+            in_order = FindOptions { sort: Some(keys.order()), ..given.clone() };
             (&in_order, index.map(|index| (index, span)))
         }
         _ => (given, None),

@@ -1,15 +1,16 @@
 //! Whether a collection's chunks are where the policy wants them.
 
 use super::moves::moves;
-use super::state::{Cluster, Collection, Reason};
+use super::split::splits;
+use super::state::{Cluster, Cut, Reason};
 use super::targets::{Class, Shards, classes};
 
 /// Why a collection does not comply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compliance {
-    /// chunks are on a shard that they must leave, or are uneven
+    /// chunks are on a shard that they must leave, are uneven, or are to be split
     Violated(Reason),
-    /// no chunk has to move
+    /// no chunk has to move or to be split
     Compliant,
 }
 
@@ -30,15 +31,19 @@ pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
         let most = |part: &dyn Fn(usize) -> u64| class.homes.iter().map(|&shard| part(shard)).max().unwrap_or(0);
         most(&|shard| class.excess(shard)) + most(&|shard| class.lack(shard)) > class.threshold
     };
-    // Unevenness that no move can reduce is no violation.
-    let can_move = |collection: &Collection| {
-        let mut one = Cluster { shards: cluster.shards.clone(), collections: vec![collection.clone()] };
-        one.collections[0].balance = true;
-        one.collections[0].chunks.iter_mut().for_each(|chunk| (chunk.pinned, chunk.resting) = (false, false));
-        one.shards.iter_mut().for_each(|shard| shard.unavailable = false);
-        !moves(&one).is_empty()
-    };
-    if classes.iter().any(uneven) && can_move(&cluster.collections[collection]) {
+    // What no split and no move can mend is no violation.
+    let mut one =
+        Cluster { shards: cluster.shards.clone(), collections: vec![cluster.collections[collection].clone()] };
+    one.shards.iter_mut().for_each(|shard| shard.unavailable = false);
+    // A single shard is not balanced.
+    if one.shards.len() > 1
+        && let Some(split) = splits(&one).first()
+    {
+        return Compliance::Violated(if split.cut == Cut::Zones { Reason::Zone } else { Reason::Evenness });
+    }
+    one.collections[0].balance = true;
+    one.collections[0].chunks.iter_mut().for_each(|chunk| (chunk.pinned, chunk.resting) = (false, false));
+    if classes.iter().any(uneven) && !moves(&one).is_empty() {
         return Compliance::Violated(Reason::Evenness);
     }
     Compliance::Compliant

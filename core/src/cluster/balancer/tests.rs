@@ -386,6 +386,24 @@ fn compliance_names_the_gravest_reason() {
 }
 
 #[test]
+fn what_is_about_to_be_split_does_not_comply() {
+    let mut cluster = cluster(2, (0..20).map(|i| chunk(i % 2 + 1, 100 * MB)).collect());
+    cluster.collections[0].chunks[4].bytes = 140 * MB;
+    cluster.shards[0].unavailable = true;
+    assert_eq!(compliance(&cluster, 0), Compliance::Violated(Reason::Evenness));
+    // It stays as it is if it cannot be split.
+    cluster.collections[0].chunks[4].jumbo = true;
+    assert_eq!(compliance(&cluster, 0), Compliance::Compliant);
+    cluster.collections[0].chunks[5].straddles = true;
+    assert_eq!(compliance(&cluster, 0), Compliance::Violated(Reason::Zone));
+    // The balancer leaves a single shard alone.
+    let mut single = self::cluster(1, vec![chunk(1, 500 * MB)]);
+    assert_eq!(compliance(&single, 0), Compliance::Compliant);
+    single.shards.push(shard(2));
+    assert_eq!(compliance(&single, 0), Compliance::Violated(Reason::Evenness));
+}
+
+#[test]
 fn tiny_neighbours_are_merged_within_shards_and_zones() {
     let mut chunks: Vec<_> = (0..20).map(|_| chunk(1, 100 * MB)).collect();
     chunks.extend((0..20).map(|_| chunk(2, 100 * MB)));

@@ -164,7 +164,7 @@ impl Test {
                 Value::Object(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
                 _ => None,
             })?;
-            if matches!(part, Value::Regex(..) | Value::Undefined) {
+            if matches!(part, Value::Undefined) {
                 return None;
             }
             Some(Test::Equal(part.clone()).ranges_under(collation, None, Found::Value))

@@ -104,13 +104,13 @@ impl KeyPattern {
     /// A document's shard key, encoded. A missing field counts as null.
     ///
     /// # Errors
-    /// `ShardKeyNotFound` for an array on a field's path, a regular expression or undefined; `KeyTooLong`.
+    /// `ShardKeyNotFound` for an array on a field's path, or undefined; `KeyTooLong`.
     pub fn key_of(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         for (path, kind) in &self.fields {
             // An array on the way to the field is the value found, and is refused like one at the end.
             let element = resolve(document, path).map_or(Element::Null, Element::of);
-            if matches!(element, Element::Array(_) | Element::Regex(..) | Element::Undefined) {
+            if matches!(element, Element::Array(_) | Element::Undefined) {
                 return Err(not_a_key(path, element.type_name()));
             }
             match kind {
@@ -147,7 +147,7 @@ impl KeyPattern {
             };
             match (kind, &value) {
                 (FieldKind::Hashed, Value::Number(Number::Int(hash))) => encode_hash(*hash, &mut bound),
-                (FieldKind::Ranged, Value::Array(_) | Value::Regex(..) | Value::Undefined) => {
+                (FieldKind::Ranged, Value::Array(_) | Value::Undefined) => {
                     bail!(Kind::BadValue, "The bound of '{path}' cannot be of type {}", value.type_name());
                 }
                 (FieldKind::Ranged, _) | (_, Value::MinKey | Value::MaxKey) => encode_value(&value, &mut bound),
@@ -259,13 +259,6 @@ fn parse_kind(path: &str, json: &Json) -> Result<FieldKind> {
 }
 
 fn not_a_key(path: &str, kind: &str) -> Error {
-    let (article, plural) = match kind {
-        "array" => ("an", "arrays"),
-        "regex" => ("a", "regular expressions"),
-        _ => ("an", "undefined"),
-    };
-    error!(
-        Kind::ShardKeyNotFound,
-        "Shard key values cannot be {plural}, but the document has {article} {kind} at '{path}'"
-    )
+    let plural = if kind == "array" { "arrays" } else { kind };
+    error!(Kind::ShardKeyNotFound, "Shard key values cannot be {plural}, but the document has an {kind} at '{path}'")
 }
