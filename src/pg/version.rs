@@ -150,17 +150,20 @@ pub unsafe fn index_beginscan(
     }
 }
 
-/// The properties that an index access method has in addition if it is like another one, and reads no keys in order.
-pub fn unordered(like: pg_sys::IndexAmRoutine) -> pg_sys::IndexAmRoutine {
+/// The properties of an access method that uses the b-tree's code, without what the b-tree can do since PostgreSQL 17: build an index
+/// in parallel, and compare by operators of several types.
+pub fn plain_b_tree(b_tree: pg_sys::IndexAmRoutine) -> pg_sys::IndexAmRoutine {
     cfg_select! {
-        feature = "pg18" => pg_sys::IndexAmRoutine {
+        feature = "pg15" => b_tree,
+        feature = "pg17" => pg_sys::IndexAmRoutine { amcanbuildparallel: false, ..b_tree },
+        _ => pg_sys::IndexAmRoutine {
+            amcanbuildparallel: false,
             amconsistentequality: false,
             amconsistentordering: false,
             amtranslatestrategy: None,
             amtranslatecmptype: None,
-            ..like
+            ..b_tree
         },
-        _ => like,
     }
 }
 

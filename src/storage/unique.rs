@@ -58,7 +58,7 @@ pub extern "C-unwind" fn docshard_unique_handler(_fcinfo: pg_sys::FunctionCallIn
         amvalidate: Some(validate),
         amadjustmembers: None,
         ambuildphasename: None,
-        ..version::unordered(*b_tree())
+        ..version::plain_b_tree(*b_tree())
     };
     // SAFETY: a node like the b-tree's own, in the present memory context.
     let node = unsafe { PgBox::<pg_sys::IndexAmRoutine>::alloc_node(pg_sys::NodeTag::T_IndexAmRoutine) };

@@ -198,3 +198,32 @@ fn indexes_hold_every_row_whatever_is_done_to_it() {
         assert_eq!(count(r#""tags_1""#), count(r#"{"$natural": 1}"#), "tags: {value}");
     }
 }
+
+/// From PostgreSQL 16 on, an update that changes only what a summarizing index (BRIN) holds is heap-only, and nevertheless
+/// writes to that index.
+#[test]
+fn a_summarizing_index_gets_what_heap_only_updates_write() {
+    const SOME: i64 = 40;
+    let cluster = Cluster::start(1);
+    create(&cluster, "shard0", SOME, "'n', 0", []);
+    let (shard, table) = (&cluster.shards[0], table(&cluster));
+    let mut client = shard.client();
+    client
+        .batch_execute(&format!(
+            "CREATE INDEX summary ON {table} USING brin (((doc ->> 'n')::int8)); SET enable_seqscan = off"
+        ))
+        .expect("PostgreSQL's own index");
+    for k in 0..SOME {
+        cluster.router.psql(&format!(
+            "SELECT docshard.update_one('{NS}', '{{\"k\": {k}}}', '{{\"$set\": {{\"n\": {}}}}}')",
+            1000 + k
+        ));
+    }
+    let found = format!("SELECT count(*) FROM {table} WHERE (doc ->> 'n')::int8 >= 1000");
+    let plan = client.query(&format!("EXPLAIN {found}"), &[]).expect("a plan");
+    assert!(plan.iter().any(|line| line.get::<_, String>(0).contains("summary")), "{plan:?}");
+    assert_eq!(client.query_one(&found, &[]).expect("a count").get::<_, i64>(0), SOME);
+    let summarizing: bool = shard.value("SELECT current_setting('server_version_num')::int >= 160000");
+    wait_until("the updates are counted", PATIENCE, || updates(shard, &table).1 == SOME);
+    assert_eq!(updates(shard, &table).0 > 0, summarizing, "heap-only updates");
+}
