@@ -4,7 +4,7 @@ SELECT docshard.shard_collection('vw.c', '{"country": 1, "city": 1}', '{"unique"
 SELECT docshard.split_at('vw.c', '{"country": "m"}');
 SELECT docshard.create_collection('vw.plain');
 SELECT docshard.create_index('vw.c', '{"country": 1, "city": 1, "zip": -1}', '{"unique": true}');
-\dv docshard.*
+SELECT viewname, viewowner FROM pg_catalog.pg_views WHERE schemaname = 'docshard' ORDER BY viewname COLLATE "C";
 SELECT c.namespace, c.key, k.shard, k.min, k.max, s.state, d.primary_shard
   FROM docshard.collections c
   JOIN docshard.chunks k USING (namespace)
