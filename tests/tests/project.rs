@@ -163,7 +163,7 @@ fn what_the_guide_for_contributors_names_exists() {
     // The names of tests and tables.
     for (name, file) in [
         ("operators_mean_what_they_mean_in_mongodb", "core/tests/expression.rs"),
-        ("every_stage_is_listed_once_and_parses", "core/src/query/stage/table.rs"),
+        ("stage()", "core/tests/stages.rs"),
         ("const OPERATORS", "core/src/query/expression/arithmetic.rs"),
         ("STAGES", "core/src/query/stage/table.rs"),
         ("OF_NO_FUNCTION", "tests/tests/privileges.rs"),
