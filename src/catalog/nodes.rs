@@ -6,7 +6,7 @@ use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::protocol::Call;
-use crate::remote::{self, Role, Share};
+use crate::remote::{self, Role, RequestScope};
 use docshard_core::cluster::chunk_map::ShardId;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
@@ -64,8 +64,8 @@ fn run_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize, writ
     let request = |&(shard, params): &(&Shard, _)| {
         let statement = remote::Sql { sql, params };
         let server = shard.place.server()?;
-        let (role, share) = (Role::Service, Share::Part);
-        Some(remote::Request { server, role, preamble: None, statement, write, share, few_rows: false })
+        let (role, scope) = (Role::Service, RequestScope::OneOfSeveral);
+        Some(remote::Request { server, role, preamble: None, statement, write, scope, few_rows: false })
     };
     let requests: Vec<_> = asked.iter().filter_map(request).collect();
     let mut streams = if requests.is_empty() { Vec::new() } else { remote::start(&requests)? };

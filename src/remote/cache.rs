@@ -5,7 +5,7 @@
 
 use super::connection::{Connection, Progress};
 use super::ffi::{self, Invalidated, Local};
-use super::param::{Encoded, Request, Share};
+use super::param::{Encoded, Request, RequestScope};
 use crate::pg::error::{Error, Result};
 use crate::remote::serializable::{self, Node};
 use docshard_core::error::Kind;
@@ -125,7 +125,7 @@ impl Pool {
         let at = self.connection(request.server)?;
         self.used = true;
         let decides = request.write
-            && request.share == Share::Whole
+            && request.scope == RequestScope::WholeTransaction
             && !ffi::local_writes()
             && self.connections.iter().all(|c| c.state.depth() == 0 && !c.is_writer());
         let connection = &mut self.connections[at];

@@ -27,7 +27,7 @@ use super::ffi::{HoldCancel, Local, PgResult, Status, Xact};
 use super::handshake::{self, Greeting};
 use super::login;
 use super::options::{self, Route};
-use super::param::{Encoded, Request, Role, Share, Sql, c_string};
+use super::param::{Encoded, Request, RequestScope, Role, Sql, c_string};
 use super::prepared::Prepared;
 use super::refusal::READ_ONLY;
 use super::row::{Row, Spool};
@@ -256,7 +256,7 @@ impl Connection {
         let follows = (request.write && !decides) || self.state.depth() > 0 || local.one_snapshot;
         self.batch = Batch { few_rows: request.few_rows, ..self.describe(request.write, local) };
         let implicit = self.state.is_implicit() || (request.write && self.state.depth() == 0);
-        let implicit = implicit && !decides && request.share != Share::Part && local.is_plain();
+        let implicit = implicit && !decides && request.scope != RequestScope::OneOfSeveral && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
             && self.greeting.is_done()
@@ -297,8 +297,9 @@ impl Connection {
             self.batch = self.describe(true, local);
             self.current = None;
         }
-        let implicit =
-            (self.state.is_implicit() || self.state.depth() == 0) && request.share != Share::Part && local.is_plain();
+        let implicit = (self.state.is_implicit() || self.state.depth() == 0)
+            && request.scope != RequestScope::OneOfSeveral
+            && local.is_plain();
         let open = match (self.state.is_feeding(), implicit) {
             (true, _) => Open::No,
             (false, true) => Open::Implicit,

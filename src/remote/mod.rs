@@ -37,7 +37,7 @@ mod wire;
 pub use coordinator::{Coordinator, set_coordinator};
 pub use handshake::{Cluster, set_cluster};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
-pub use param::{Request, Role, Share, Sql};
+pub use param::{Request, RequestScope, Role, Sql};
 pub use row::Row;
 pub use session::Session;
 pub use settings::{ON_LOST_WRITES, OnLostWrites, init_gucs};

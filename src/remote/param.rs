@@ -26,7 +26,7 @@ pub struct Request<'a> {
     pub statement: Sql<'a>,
     /// opens the remote transaction, and makes the server a participant of the commit
     pub write: bool,
-    pub share: Share,
+    pub scope: RequestScope,
     /// the rows fit into memory together; reading them at once is cheaper than one by one
     pub few_rows: bool,
 }
@@ -42,13 +42,13 @@ pub enum Role {
 
 /// How much of the local transaction a request is, as far as the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
-    /// one request of several
-    Part,
-    /// all of its statement, which may well be all that the transaction writes
-    Alone,
-    /// all of the transaction: if it succeeds, only the commit follows, so the shard may commit first
-    Whole,
+pub enum RequestScope {
+    /// one of several requests that a statement sends
+    OneOfSeveral,
+    /// the only request of a statement; the transaction may contain other statements
+    WholeStatement,
+    /// the only request of the transaction: after a success only the commit follows, so the shard may commit first
+    WholeTransaction,
 }
 
 /// A statement's text for libpq.

@@ -5,7 +5,7 @@ use crate::catalog::grants::{self, Level};
 use crate::catalog::model::{Collection, Place};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::remote::{self, Role, Share};
+use crate::remote::{self, RequestScope, Role};
 use crate::router::destination::{Destination, destinations};
 use crate::router::statement::Statement;
 use docshard_core::cluster::chunk_map::ShardId;
@@ -54,7 +54,7 @@ impl<'a> Feed<'a> {
             preamble: None,
             statement: remote::Sql { sql: &statement.sql, params: &params },
             write: true,
-            share: if self.destinations.len() == 1 { Share::Alone } else { Share::Part },
+            scope: if self.destinations.len() == 1 { RequestScope::WholeStatement } else { RequestScope::OneOfSeveral },
             few_rows: true,
         });
         sent.map_err(|error| failed(&self.destinations, self.retryable, error))

@@ -10,7 +10,7 @@ use crate::pg::fault;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::remote::{self, Share};
+use crate::remote::{self, RequestScope};
 use crate::router::destination::Destination;
 use crate::router::lost_shards::LostShards;
 use crate::router::rows::RowStream;
@@ -79,7 +79,7 @@ fn read_with<'s>(
             preamble: None,
             statement: remote::Sql { sql: &statement.sql, params },
             write: false,
-            share: Share::Part,
+            scope: RequestScope::OneOfSeveral,
             few_rows,
         })
         .collect();

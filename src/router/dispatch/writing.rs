@@ -12,7 +12,7 @@ use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::documents::LockAndCheck;
 use crate::protocol::sql;
-use crate::remote::{self, Role, Share};
+use crate::remote::{self, RequestScope, Role};
 use crate::router::destination::Destination;
 use crate::router::fresh_map::is_stale;
 use crate::router::rows::ShardRow;
@@ -147,8 +147,12 @@ pub fn write_checked<'s>(
     let retryable = can_retry(destinations);
     lock_local(collection, destinations, range)?;
     let run = || -> Result<Vec<Written>> {
-        let share = if is_last && sole_call::may_commit_first() { Share::Whole } else { Share::Alone };
-        let mut streams = send(destinations, role, share, None, &statement)?;
+        let scope = if is_last && sole_call::may_commit_first() {
+            RequestScope::WholeTransaction
+        } else {
+            RequestScope::WholeStatement
+        };
+        let mut streams = send(destinations, role, scope, None, &statement)?;
         remote::await_all(&mut streams)?;
         let local = write_local(collection, destinations, &statement)?;
         let written = collect(destinations, streams, local)?;
@@ -231,13 +235,13 @@ pub fn write_locked(collection: &Collection, destination: &Destination, statemen
 }
 
 /// How a write to a single shard takes part in the transaction, by default.
-const WRITE: Share = Share::Alone;
+const WRITE: RequestScope = RequestScope::WholeStatement;
 
 /// Sends each remote destination its statement, after `preamble` in the same round trip.
 fn send<'s>(
     destinations: &[Destination],
     role: Role,
-    share: Share,
+    scope: RequestScope,
     preamble: Option<&Statement>,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<remote::Stream>> {
@@ -260,7 +264,7 @@ fn send<'s>(
                 .map(|(preamble, params)| remote::Sql { sql: &preamble.sql, params }),
             statement: remote::Sql { sql: &statement.sql, params },
             write: true,
-            share: if remote.len() == 1 { share } else { Share::Part },
+            scope: if remote.len() == 1 { scope } else { RequestScope::OneOfSeveral },
             few_rows: true,
         })
         .collect();
