@@ -24,7 +24,7 @@ mod watch;
 use self::session_state::SessionState;
 use self::watch::Watch;
 use super::ffi::{HoldCancel, Local, PgResult, Status, Xact};
-use super::handshake::{self, Greeting};
+use super::handshake::{self, HandshakeState};
 use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Request, RequestScope, Role, Sql, c_string};
@@ -135,7 +135,7 @@ pub(super) struct Connection {
     pub(super) wire: Wire,
     pub(super) state: ConnectionState,
     deciding: Option<Deciding>,
-    greeting: Greeting,
+    handshake: HandshakeState,
     /// whether the shard can prepare transactions; None: not asked yet
     pub(super) two_phase: Option<bool>,
     session: SessionState,
@@ -170,7 +170,7 @@ impl Connection {
             wire,
             state: ConnectionState::NEW,
             deciding: None,
-            greeting: Greeting::Due,
+            handshake: HandshakeState::Due,
             two_phase: None,
             session: SessionState::new(),
             steps: VecDeque::new(),
@@ -259,7 +259,7 @@ impl Connection {
         let implicit = implicit && !decides && request.scope != RequestScope::OneOfSeveral && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
-            && self.greeting.is_done()
+            && self.handshake.is_done()
             && self.session.is_as_wanted(request.role)
             && !implicit
             && !self.state.is_implicit()
@@ -368,7 +368,7 @@ impl Connection {
         scratch: &mut Encoded,
     ) -> Result<bool> {
         let none = Encoded::default();
-        if let Err(error) = self.greeting.prepare(self.server) {
+        if let Err(error) = self.handshake.prepare(self.server) {
             self.deciding = None;
             self.state.end_feed();
             return Err(error);
@@ -392,7 +392,7 @@ impl Connection {
             }
         }
         // Before SET ROLE: the service role makes the handshake.
-        if let Some(hello) = self.greeting.take(self.batch.write) {
+        if let Some(hello) = self.handshake.take(self.batch.write) {
             self.steps.push_back(Step::Handshake);
             sent &= self.wire.pg.send_params(&handshake::STATEMENT, &hello?);
         }
@@ -565,7 +565,7 @@ impl Connection {
             }
             Some(mut error) => {
                 self.failed(&error);
-                self.greeting.unanswered();
+                self.handshake.unanswered();
                 if self.state.is_refused() {
                     self.state.set_broken();
                     let ahead = error.sqlstate == READ_ONLY;
@@ -591,7 +591,7 @@ impl Connection {
             }
             Step::Fed => self.state.written(),
             Step::Handshake => {
-                if let Err(error) = self.greeting.answered(result) {
+                if let Err(error) = self.handshake.answered(result) {
                     self.failure.get_or_insert(error);
                     self.state.refuse();
                 }

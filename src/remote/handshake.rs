@@ -49,7 +49,7 @@ pub(super) fn pending(server: Oid) -> Result<Vec<String>> {
 
 /// The state of a connection's handshake.
 #[derive(Debug)]
-pub(super) enum Greeting {
+pub(super) enum HandshakeState {
     /// the next batch begins with it
     Due,
     /// the batch that is being built begins with it
@@ -59,7 +59,7 @@ pub(super) enum Greeting {
     Done,
 }
 
-impl Greeting {
+impl HandshakeState {
     pub(super) fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
