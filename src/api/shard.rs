@@ -17,7 +17,7 @@ use crate::protocol::documents::{
 use crate::protocol::migration::{ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange};
 use crate::protocol::table::{CreateIndex, CreateTable};
 use crate::storage::lock::{self, Tag};
-use crate::storage::rows::{Found, Row, capture};
+use crate::storage::rows::{FoundRow, Row, capture};
 use docshard_core::query::filter::Filter;
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
@@ -101,7 +101,7 @@ shard_functions! {
     /// The calling statement has found and locked the row at `place`.
     [volatile, parallel_unsafe] put_document(
         collection: i32, place: pg_sys::ItemPointerData, skey: &[u8], id: &[u8], doc: RawJsonb, after: RawJsonb,
-    ) => documents::replace(collection, &Found::new(place, skey, id, &doc), &after);
+    ) => documents::replace(collection, &FoundRow::new(place, skey, id, &doc), &after);
 
     /// STABLE, so that it is evaluated once, and first.
     [stable, parallel_unsafe] may_update(collection: i32) -> bool => updating::check_permission(collection).map(done);
@@ -117,7 +117,7 @@ shard_functions! {
             let filter = Filter::read(&json::parse(filter)?)?;
             Updating::begin(collection, filter, updating::read_update(update)?, texts(&fixed))
         })?;
-        updating.update(&Found::new(place, skey, id, &doc))?;
+        updating.update(&FoundRow::new(place, skey, id, &doc))?;
         Ok(state)
     };
 

@@ -6,7 +6,7 @@ use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::protocol::Call;
-use crate::remote::{self, Role, RequestScope};
+use crate::remote::{self, RequestScope, Role};
 use docshard_core::cluster::chunk_map::ShardId;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.

@@ -17,7 +17,7 @@ use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::documents::{DeleteDocument, FindDocument, InsertDocuments, UpdateDocument};
 use crate::protocol::sql;
-use crate::storage::rows::{Change, Conflict, Found, Purpose, Row};
+use crate::storage::rows::{Change, Conflict, FoundRow, Purpose, Row};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -134,7 +134,7 @@ pub fn update_one(call: &UpdateDocument<'_>) -> Result<Option<bool>> {
 
 /// Replaces the document of a row that the running statement has found and locked. Any role that may write to the collection can
 /// call this function, so it checks the document as the table's domain does.
-pub fn replace(collection: i32, found: &Found, after: &RawJsonb) -> Result<()> {
+pub fn replace(collection: i32, found: &FoundRow, after: &RawJsonb) -> Result<()> {
     normalise::check_stored(after.bytes())?;
     let mut id = Vec::with_capacity(found.id().len());
     encode(&document(after.bytes())?.get("_id").map_or(Element::Null, Element::of), &mut id);

@@ -8,7 +8,7 @@ use super::table;
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::recently_used::RecentlyUsed;
-use crate::storage::rows::{self, Change, Found, Purpose, Writer};
+use crate::storage::rows::{self, Change, FoundRow, Purpose, Writer};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::update::{self, Update};
@@ -62,7 +62,7 @@ impl Updating {
     }
 
     /// Updates a document that the statement has found.
-    pub fn update(&mut self, found: &Found) -> Result<()> {
+    pub fn update(&mut self, found: &FoundRow) -> Result<()> {
         let Self { writer, filter, update, fixed, done } = self;
         let writer = writer.as_mut().ok_or_else(|| Error::new(Kind::InternalError, "the update has ended"))?;
         let mut newer = false;

@@ -24,14 +24,14 @@ pub enum Change {
 
 /// A row that a scan of the running statement has found. The values of the columns stay in place while the row is changed.
 #[derive(Clone, Copy)]
-pub struct Found {
+pub struct FoundRow {
     place: pg_sys::ItemPointerData,
     pub(super) columns: [pg_sys::Datum; DOC + 1],
     /// a caller of an SQL function has named the row, so it must be verified
     unverified: bool,
 }
 
-impl Found {
+impl FoundRow {
     /// A row that a caller of an SQL function has named. It is valid as long as the document and the current memory context.
     pub fn new(place: pg_sys::ItemPointerData, skey: &[u8], id: &[u8], doc: &RawJsonb) -> Self {
         let doc = doc.into_datum().expect("a document is not null");
@@ -79,12 +79,12 @@ impl Found {
 }
 
 /// The result of an attempt to change the version that the scan has found.
-enum Tried {
-    Done,
+enum ChangeOutcome {
+    Changed,
     /// this statement has already changed it
     Gone,
     /// the newest version must be locked: another transaction has changed it, or there are triggers
-    Locking,
+    MustLock,
 }
 
 /// The version of a row that was locked.
@@ -116,7 +116,7 @@ impl Writer {
             let seen = self.slot();
             let mut done = None;
             while pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, seen) {
-                let found = Found::in_slot(seen);
+                let found = FoundRow::in_slot(seen);
                 done = self.change_found(&found, &mut accept)?;
                 if done.is_some() {
                     break;
@@ -135,7 +135,7 @@ impl Writer {
     /// is a `WriteConflict` (40001). A row that does not change is not locked.
     pub fn change_found<T>(
         &mut self,
-        found: &Found,
+        found: &FoundRow,
         mut accept: impl FnMut(&[u8]) -> Result<Option<(Change, T)>>,
     ) -> Result<Option<T>> {
         let found = found.plain();
@@ -143,16 +143,16 @@ impl Writer {
         let verified = if found.unverified { self.verify(&found) } else { Some(found) };
         let Some(found) = &verified else { return Ok(None) };
         let decision = match self.attempt(found, &accepted.0)? {
-            Tried::Done => Some(accepted),
-            Tried::Gone => None,
-            Tried::Locking => {
-                let [_, locked, _] = self.spare();
+            ChangeOutcome::Changed => Some(accepted),
+            ChangeOutcome::Gone => None,
+            ChangeOutcome::MustLock => {
+                let [_, locked, _] = self.change_slots();
                 let decision = match self.lock(found, locked)? {
                     Locked::Gone => None,
                     Locked::AsFound => Some(accepted),
                     Locked::Newer => {
                         // SAFETY: the slot holds the row that was locked, and is not used otherwise before the row is written.
-                        let newer = unsafe { Found::in_slot(locked) };
+                        let newer = unsafe { FoundRow::in_slot(locked) };
                         // The other transaction may have changed the keys.
                         let same = newer.skey() == found.skey() && newer.id() == found.id();
                         if same { accept(newer.document().bytes())? } else { None }
@@ -173,8 +173,8 @@ impl Writer {
 
     /// Reads the row at the place that a caller has named; None if it does not have these keys. A change of a place without a
     /// row, or of a row with other index entries, would corrupt the table.
-    fn verify(&mut self, found: &Found) -> Option<Found> {
-        let [seen, ..] = self.spare();
+    fn verify(&mut self, found: &FoundRow) -> Option<FoundRow> {
+        let [seen, ..] = self.change_slots();
         // SAFETY: see the type's invariants; PostgreSQL checks that the place has a row. The change checks its version.
         let row = unsafe {
             // Reading a block beyond the end of the table raises an error, and InvalidBlockNumber would extend it.
@@ -183,36 +183,36 @@ impl Writer {
                 return None;
             }
             let (mut place, any) = (found.place, &raw mut pg_sys::SnapshotAnyData);
-            pg_sys::table_tuple_fetch_row_version(self.rel, &mut place, any, seen).then(|| Found::in_slot(seen))
+            pg_sys::table_tuple_fetch_row_version(self.rel, &mut place, any, seen).then(|| FoundRow::in_slot(seen))
         };
         row.filter(|row| (row.skey(), row.id()) == (found.skey(), found.id()))
     }
 
     /// Returns the slots for changes, and makes them first if there are none.
-    pub(super) fn spare(&mut self) -> [*mut pg_sys::TupleTableSlot; 3] {
-        if let Some(spare) = self.spare {
-            return spare;
+    pub(super) fn change_slots(&mut self) -> [*mut pg_sys::TupleTableSlot; 3] {
+        if let Some(slots) = self.change_slots {
+            return slots;
         }
-        let spare = [self.slot(), self.slot(), self.slot()];
-        self.spare = Some(spare);
-        spare
+        let slots = [self.slot(), self.slot(), self.slot()];
+        self.change_slots = Some(slots);
+        slots
     }
 
-    fn attempt(&mut self, found: &Found, change: &Change) -> Result<Tried> {
+    fn attempt(&mut self, found: &FoundRow, change: &Change) -> Result<ChangeOutcome> {
         if matches!(change, Change::Nothing) {
-            return Ok(Tried::Done);
+            return Ok(ChangeOutcome::Changed);
         }
         if self.fires {
-            return Ok(Tried::Locking);
+            return Ok(ChangeOutcome::MustLock);
         }
-        let [.., new] = self.spare();
+        let [.., new] = self.change_slots();
         // SAFETY: see the type's invariants; the values that the new row shares with the old one stay in place.
         unsafe {
             let mut failure: pg_sys::TM_FailureData = std::mem::zeroed();
             let mut place = found.place;
             let (command, snapshot) = ((*self.estate).es_output_cid, (*self.estate).es_snapshot);
             let result = match change {
-                Change::Nothing => return Ok(Tried::Done),
+                Change::Nothing => return Ok(ChangeOutcome::Changed),
                 Change::Delete => pg_sys::table_tuple_delete(
                     self.rel,
                     &mut place,
@@ -258,17 +258,17 @@ impl Writer {
             };
             use pg_sys::TM_Result as R;
             match result {
-                R::TM_Ok => Ok(Tried::Done),
+                R::TM_Ok => Ok(ChangeOutcome::Changed),
                 // Invisible: the caller has named a place where an aborted or a running transaction has inserted a row.
-                R::TM_SelfModified | R::TM_Invisible => Ok(Tried::Gone),
-                R::TM_Updated | R::TM_Deleted => Ok(Tried::Locking),
+                R::TM_SelfModified | R::TM_Invisible => Ok(ChangeOutcome::Gone),
+                R::TM_Updated | R::TM_Deleted => Ok(ChangeOutcome::MustLock),
                 _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} to a change of a row"))),
             }
         }
     }
 
     /// Locks the newest version of the row and stores it in `locked`.
-    fn lock(&self, found: &Found, locked: *mut pg_sys::TupleTableSlot) -> Result<Locked> {
+    fn lock(&self, found: &FoundRow, locked: *mut pg_sys::TupleTableSlot) -> Result<Locked> {
         // SAFETY: see the type's invariants; the slot is of the table's kind.
         unsafe {
             let one_snapshot = pg_sys::XactIsoLevel >= pg_sys::XACT_REPEATABLE_READ as c_int;
@@ -310,7 +310,7 @@ impl Writer {
 
     /// Changes a row that this transaction has locked.
     fn apply(&mut self, locked: *mut pg_sys::TupleTableSlot, change: &Change) {
-        let [.., new] = self.spare();
+        let [.., new] = self.change_slots();
         // SAFETY: see the type's invariants; the row in `locked` is locked by this transaction. The new row shares the old one's
         // values, which stay as long as the slot.
         unsafe {
@@ -322,7 +322,7 @@ impl Writer {
                     pg_sys::ExecSimpleRelationDelete(self.info, self.estate, &mut recheck, locked);
                 }
                 Change::Update(doc) => {
-                    let old = Found::in_slot(locked).plain();
+                    let old = FoundRow::in_slot(locked).plain();
                     let mut columns = old.columns;
                     columns[DOC] = new_varlena(doc).into();
                     fill(new, columns);

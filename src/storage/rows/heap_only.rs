@@ -11,7 +11,7 @@
 //! there may be a new index, and PostgreSQL decides. From PostgreSQL 16 on, a summarizing index (BRIN) prevents no heap-only update;
 //! it is compared like the others. `tests/tests/heap_only_updates.rs` checks this with amcheck.
 
-use super::changing::Found;
+use super::changing::FoundRow;
 use super::index::{Held, Index};
 use super::row::{DOC, fill};
 use super::writer::Writer;
@@ -92,7 +92,7 @@ impl Writer {
     /// The old row is one of the table, and is updated at once to that in the slot, or not at all.
     pub(super) unsafe fn unmentioned(
         &mut self,
-        old: &Found,
+        old: &FoundRow,
         new: *mut pg_sys::TupleTableSlot,
         doc: &[u8],
     ) -> Option<Unmentioned> {
@@ -108,7 +108,7 @@ impl Writer {
     ///
     /// # Safety
     /// As [`Writer::unmentioned`].
-    unsafe fn keeps_keys(&mut self, old: &Found, new: Held<'_>) -> bool {
+    unsafe fn keeps_keys(&mut self, old: &FoundRow, new: Held<'_>) -> bool {
         let slot = self.compared.unwrap_or_else(|| self.slot());
         self.compared = Some(slot);
         // SAFETY: as in `insert_by_index`.

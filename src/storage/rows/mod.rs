@@ -17,7 +17,7 @@ mod trigger;
 mod unique_conflict;
 mod writer;
 
-pub use changing::{Change, Found};
+pub use changing::{Change, FoundRow};
 pub use owner::{Answer, Function, Owner};
 pub use row::{Purpose, Row};
 pub use unique_conflict::Conflict;

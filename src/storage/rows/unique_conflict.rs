@@ -1,6 +1,6 @@
 //! Checks before an insert whether unique indexes other than the primary key have a conflicting row.
 
-use super::changing::Found;
+use super::changing::FoundRow;
 use super::index::Held;
 use super::row::{Row, store};
 use super::writer::Writer;
@@ -24,7 +24,7 @@ impl Writer {
     /// It checks the current state, not a snapshot, and waits for transactions that insert or delete such a row. A concurrent insert
     /// may still win; then inserting the row raises 23505.
     pub fn conflict(&mut self, row: &Row<'_>) -> Option<Conflict> {
-        let [met, _, offered] = self.spare();
+        let [met, _, offered] = self.change_slots();
         // SAFETY: see the type's invariants; as in `insert_by_index`. The slots are of the table's kind.
         unsafe {
             store(offered, row);
@@ -70,7 +70,7 @@ impl Writer {
                 let scan = index_beginscan(self.rel, index, &mut dirty, 1);
                 pg_sys::index_rescan(scan, scan_key.as_mut_ptr(), 1, null_mut(), 0);
                 while !met && pg_sys::index_getnext_slot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
-                    let other = Found::in_slot(slot);
+                    let other = FoundRow::in_slot(slot);
                     met = (other.skey(), other.id()) != (row.skey, row.id);
                     if met {
                         let running =

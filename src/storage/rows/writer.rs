@@ -33,7 +33,7 @@ pub struct Writer {
     /// empty for deletes
     pub(super) indexes: Rc<[Index]>,
     /// slots for changes: the existing version, the locked one, the new one
-    pub(super) spare: Option<[*mut pg_sys::TupleTableSlot; 3]>,
+    pub(super) change_slots: Option<[*mut pg_sys::TupleTableSlot; 3]>,
     /// the slot of an old row for the comparison with the new one
     pub(super) compared: Option<*mut pg_sys::TupleTableSlot>,
 }
@@ -93,7 +93,7 @@ impl Writer {
                 |at| Index::new(*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at), owner);
             let indexes = (0..(*info).ri_NumIndices as usize).map(index).collect();
             pg_sys::MemoryContextSwitchTo(context);
-            Ok(Self { collection, rel, estate, info, fires, purpose, indexes, spare: None, compared: None })
+            Ok(Self { collection, rel, estate, info, fires, purpose, indexes, change_slots: None, compared: None })
         }
     }
 
