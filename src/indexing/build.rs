@@ -5,7 +5,7 @@ use super::sessions::{application, is_alone};
 use crate::catalog::index_options::IndexOptions;
 use crate::catalog::indexes::{self, Draft, Drafted};
 use crate::catalog::{cache, change};
-use crate::migration::shard::Remote;
+use crate::migration::shard::ShardSession;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -91,7 +91,7 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         return enter(draft, options);
     }
     let mut sessions = transaction::run(|| {
-        let open = |id: &i32| Remote::open(&*cache::shard(*id)?, &application(draft.id));
+        let open = |id: &i32| ShardSession::open(&*cache::shard(*id)?, &application(draft.id));
         draft.shards.iter().map(open).collect::<Result<Vec<_>>>()
     })?;
     for session in &mut sessions {
@@ -124,7 +124,7 @@ fn begun() -> Result<()> {
 
 /// Runs the statements one after the other on every shard, on all shards at the same time. After an error of one shard the
 /// sessions of all are dropped, which ends their statements.
-fn run_everywhere(sessions: &mut [Remote], statements: &[String]) -> Result<()> {
+fn run_everywhere(sessions: &mut [ShardSession], statements: &[String]) -> Result<()> {
     let mut done = vec![0; sessions.len()];
     for session in &mut *sessions {
         session.start(&statements[0], &[])?;

@@ -2,7 +2,7 @@
 
 use super::sessions::{application, is_alone};
 use crate::catalog::cache;
-use crate::migration::shard::Remote;
+use crate::migration::shard::ShardSession;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
@@ -21,7 +21,7 @@ pub fn sweep() -> Result<usize> {
     // A single node has no strays: its builds run in the builder's own process.
     for shard in shards.values().filter(|_| shards.len() > 1) {
         let swept = transaction::guarded(|| {
-            let mut session = transaction::run(|| Remote::open(shard, "docshard recovery"))?;
+            let mut session = transaction::run(|| ShardSession::open(shard, "docshard recovery"))?;
             drop_strays(&mut session)
         });
         left += usize::from(swept.is_err());
@@ -68,7 +68,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     let mut failed = None;
     for shard in shards {
         let cleared = transaction::guarded(|| {
-            let mut session = transaction::run(|| Remote::open(&*cache::shard(shard)?, "docshard recovery"))?;
+            let mut session = transaction::run(|| ShardSession::open(&*cache::shard(shard)?, "docshard recovery"))?;
             end_sessions(&mut session, id)?;
             for relation in table::possible_relations(id) {
                 drop_index(&mut session, &relation)?;
@@ -88,7 +88,7 @@ fn forget(id: i32) -> Result<()> {
 }
 
 /// Ends the sessions of a builder that has ended, so that they create nothing while its build is removed.
-fn end_sessions(shard: &mut Remote, id: i32) -> Result<()> {
+fn end_sessions(shard: &mut ShardSession, id: i32) -> Result<()> {
     let left = shard
         .number(
             "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
@@ -104,7 +104,7 @@ fn end_sessions(shard: &mut Remote, id: i32) -> Result<()> {
 }
 
 /// Drops an index, if it exists, without blocking writers.
-fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
+fn drop_index(shard: &mut ShardSession, relation: &str) -> Result<()> {
     let there = shard.query(
         "SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1",
         &[Param::Text(relation)],
@@ -119,7 +119,7 @@ fn drop_index(shard: &mut Remote, relation: &str) -> Result<()> {
 ///
 /// INVARIANT: reads the shard first and the catalog afterwards. A build's row is durable before the build changes a shard, and
 /// is deleted in the commit that makes the index known. So an index that was seen, and is in neither, belongs to no build.
-fn drop_strays(shard: &mut Remote) -> Result<()> {
+fn drop_strays(shard: &mut ShardSession) -> Result<()> {
     let rows = shard.query(
         "SELECT r.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
          WHERE NOT i.indisvalid AND r.relnamespace = 'docshard_data'::regnamespace AND r.relname ~ '^i[0-9]+(_entries|_unique)?$'",

@@ -2,16 +2,16 @@
 //! describes.
 
 use super::record::Record;
-use super::shard::Remote;
+use super::shard::ShardSession;
 
 pub(super) struct Attempt {
     pub(super) record: Record,
     /// The upper bound in statements for shards: None for the last chunk.
     pub(super) end: Option<Vec<u8>>,
     /// T
-    pub(super) donor: Remote,
+    pub(super) donor: ShardSession,
     /// R
-    pub(super) recipient: Remote,
+    pub(super) recipient: ShardSession,
     /// S
-    pub(super) puller: Remote,
+    pub(super) puller: ShardSession,
 }

@@ -3,7 +3,7 @@
 
 use super::names;
 use super::record::{self, Record};
-use super::shard::{RECOVERY, Remote, Sides};
+use super::shard::{RECOVERY, ShardSession, Sides};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::Place;
 use crate::catalog::{cache, cluster};
@@ -60,13 +60,13 @@ pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<
     result
 }
 
-fn delete_captures(donor: &mut Remote, migration: i64) -> Result<()> {
+fn delete_captures(donor: &mut ShardSession, migration: i64) -> Result<()> {
     leftovers::delete_captures("migration_id = $1")
         .try_for_each(|sql| donor.query(&sql, &[Param::Int8(migration)]).map(drop))
 }
 
 /// Ends the move's sessions on a shard, so that none can prepare any more, and rolls back prepared transactions of the move.
-fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> Result<()> {
+fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &str) -> Result<()> {
     let mut application = names::application(cluster, record.id);
     if fault::is_off("end_sessions") {
         application.push_str(" (nobody)");
@@ -92,7 +92,7 @@ fn end_attempt(shard: &mut Remote, record: &Record, cluster: i64, gid: &str) -> 
 
 /// Drops the table that an aborted move created, unless it is in the catalog. Under the collection's lock, so that no other
 /// move creates it at the same time.
-fn drop_unplaced(recipient: &mut Remote, record: &Record) -> Result<()> {
+fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
     }
@@ -116,7 +116,7 @@ pub fn sweep() -> Result<usize> {
                 return Ok(());
             }
             let cluster = transaction::run(cluster_id)?;
-            let mut session = transaction::run(|| Remote::open(shard, RECOVERY))?;
+            let mut session = transaction::run(|| ShardSession::open(shard, RECOVERY))?;
             sweep_shard(&mut session, cluster)
         });
         left += usize::from(swept.is_err());
@@ -126,7 +126,7 @@ pub fn sweep() -> Result<usize> {
 
 /// INVARIANT: reads the shard first and the catalog afterwards. A move's row is durable before the move changes a shard, so an
 /// object whose move has no row, or has ended, belongs to no running move.
-fn sweep_shard(shard: &mut Remote, cluster: i64) -> Result<()> {
+fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
     let gids = shard.prepared_names(&names::gid_prefix(cluster))?;
     let prepared: Vec<(&str, i64)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), names::move_of(gid, cluster)?))).collect();

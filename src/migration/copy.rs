@@ -13,7 +13,7 @@ use super::donor::{self, Writers};
 use super::names;
 use super::recipient;
 use super::record;
-use super::shard::Remote;
+use super::shard::ShardSession;
 use crate::catalog::cache;
 use crate::pg::error::Result;
 use crate::pg::fault;
@@ -196,7 +196,7 @@ impl Copy {
         self.attempt.start_changes(&self.expected_donor, self.batch, limit)?;
         let mut in_time = true;
         let migration = self.attempt.record.id;
-        let mut finish = |session: &mut Remote, donor: &mut Remote| -> Result<Vec<Row>> {
+        let mut finish = |session: &mut ShardSession, donor: &mut ShardSession| -> Result<Vec<Row>> {
             if let Some(deadline) = deadline.filter(|_| in_time) {
                 if let Some(rows) = session.poll(donor::milliseconds_until(deadline))? {
                     return Ok(rows);

@@ -5,7 +5,7 @@
 
 use super::attempt::Attempt;
 use super::record::Record;
-use super::shard::Remote;
+use super::shard::ShardSession;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -228,7 +228,7 @@ fn by_name(holders: Vec<LockHolder>) -> Writers {
 }
 
 /// Rolls T back and releases the excluded writers. The session keeps the located documents.
-pub(super) fn resume_writers(donor: &mut Remote, migration: i64) -> Result<()> {
+pub(super) fn resume_writers(donor: &mut ShardSession, migration: i64) -> Result<()> {
     donor.cancel();
     donor.execute("ROLLBACK")?;
     ReleaseRangeWriters { migration }.call(donor)
@@ -240,7 +240,7 @@ pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
 }
 
 /// Compares and sets a shard's placement version, in the session's transaction.
-pub(super) fn set_version(shard: &mut Remote, record: &Record, before: i64) -> Result<()> {
+pub(super) fn set_version(shard: &mut ShardSession, record: &Record, before: i64) -> Result<()> {
     let set = shard.query(
         "UPDATE docshard_data.placement SET version = $4 WHERE collection_id = $1 AND token = $2 AND version = $3 \
          RETURNING 1",
@@ -250,11 +250,11 @@ pub(super) fn set_version(shard: &mut Remote, record: &Record, before: i64) -> R
 }
 
 /// Checks, before anything is copied, that a shard's version is the one in the catalog.
-pub(super) fn check_version(shard: &mut Remote, record: &Record, version: i64) -> Result<()> {
+pub(super) fn check_version(shard: &mut ShardSession, record: &Record, version: i64) -> Result<()> {
     if shard.version(record)? == Some(version) { Ok(()) } else { Err(version_differs(shard, record, version)) }
 }
 
-fn version_differs(shard: &Remote, record: &Record, version: i64) -> Error {
+fn version_differs(shard: &ShardSession, record: &Record, version: i64) -> Error {
     Error::new(
         Kind::OperationFailed,
         format!("shard \"{}\" is not at version {version} of {}, as the catalog says", shard.name, record.namespace),

@@ -9,7 +9,7 @@
 use super::names;
 use super::record::{self, Record};
 use super::settle::flip;
-use super::shard::{RECOVERY, Remote};
+use super::shard::{RECOVERY, ShardSession};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::lost;
 use crate::catalog::model::{Place, Shard};
@@ -134,7 +134,7 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
     } else {
         (record.donor, names::donor_gid(cluster, record.id))
     };
-    let mut other = Remote::open(&*cache::shard(other)?, RECOVERY)?;
+    let mut other = ShardSession::open(&*cache::shard(other)?, RECOVERY)?;
     match (other.part(record, &gid)?, donor_is_lost) {
         // The recipient has the documents.
         (Part::Prepared, true) => {

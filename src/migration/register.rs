@@ -3,7 +3,7 @@
 use super::attempt::Attempt;
 use super::record::{self, Record};
 use super::request::MoveRequest;
-use super::shard::Remote;
+use super::shard::ShardSession;
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::{Collection, Shard};
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
@@ -27,9 +27,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The sessions of a move that has passed the checks.
 pub(super) struct Checked {
     donor_id: ShardId,
-    donor: Remote,
-    recipient: Remote,
-    puller: Remote,
+    donor: ShardSession,
+    recipient: ShardSession,
+    puller: ShardSession,
 }
 
 fn illegal(message: String, hint: &str) -> Error {
@@ -74,7 +74,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
         refuse_draining(&recipient)?;
         refuse_full(&recipient, request)?;
         let donor = cache::shard(donor_id)?;
-        let open = |shard: &Shard| Remote::open(shard, "docshard");
+        let open = |shard: &Shard| ShardSession::open(shard, "docshard");
         let mut checked =
             Checked { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
         checked.puller.waits_also_for(&checked.donor);
@@ -132,7 +132,7 @@ fn needed_relations(collection: &Collection, recipient: ShardId) -> Result<Vec<(
     Ok(needed)
 }
 
-fn check_relations(recipient: &mut Remote, needed: &[(String, String)], namespace: &str) -> Result<()> {
+fn check_relations(recipient: &mut ShardSession, needed: &[(String, String)], namespace: &str) -> Result<()> {
     let sql = "SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace \
                AND relname = ANY ($1::text[])";
     let names: Vec<&str> = needed.iter().map(|(relation, _)| relation.as_str()).collect();
@@ -153,7 +153,7 @@ fn check_relations(recipient: &mut Remote, needed: &[(String, String)], namespac
 
 /// Checks that a shard has a version of the extension that works with this one, belongs to this cluster, and can prepare
 /// transactions.
-fn check_node(shard: &mut Remote, cluster: i64) -> Result<()> {
+fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
     let rows = shard.query(
         "SELECT (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
                 current_setting('max_prepared_transactions')::int4, pg_is_in_recovery()",

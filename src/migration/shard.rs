@@ -29,14 +29,14 @@ const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_tim
 
 /// A session on a shard. Errors name the shard.
 #[derive(Debug)]
-pub struct Remote {
+pub struct ShardSession {
     pub name: String,
     /// The foreign server, which has the same name on the router and on all other shards.
     pub server: String,
     session: Session,
 }
 
-impl Remote {
+impl ShardSession {
     /// Opens a session as the service role. Must be called inside a transaction.
     pub fn open(shard: &Shard, application: &str) -> Result<Self> {
         let (server, oid) = match (shard.place, &shard.server) {
@@ -80,7 +80,7 @@ impl Remote {
         Ok(self.query(sql, params)?.first().and_then(|row| row.i64(0)))
     }
 
-    /// Sends a statement; [`Remote::finish`] or [`Remote::poll`] waits for its answer.
+    /// Sends a statement; [`ShardSession::finish`] or [`ShardSession::poll`] waits for its answer.
     pub fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
         self.run(|session| session.start(sql, params))
     }
@@ -155,43 +155,43 @@ fn name_shard(error: Error, shard: &str) -> Error {
     if error.context.is_some() { error } else { error.with_context(format!("shard \"{shard}\"")) }
 }
 
-impl Connection for Remote {
+impl Connection for ShardSession {
     type Row = Row;
 
     fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        Remote::query(self, sql, params)
+        ShardSession::query(self, sql, params)
     }
 
     fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
-        Remote::start(self, sql, params)
+        ShardSession::start(self, sql, params)
     }
 }
 
 /// Opens a session, in a separate transaction.
-pub fn connect(shard: ShardId, application: &str) -> Result<Remote> {
-    transaction::run(|| Remote::open(&*cache::shard(shard)?, application))
+pub fn connect(shard: ShardId, application: &str) -> Result<ShardSession> {
+    transaction::run(|| ShardSession::open(&*cache::shard(shard)?, application))
 }
 
 /// Sessions on both shards of a move. They are opened when they are needed.
 #[derive(Default)]
 pub(super) struct Sides {
-    pub(super) donor: Option<Remote>,
-    pub(super) recipient: Option<Remote>,
+    pub(super) donor: Option<ShardSession>,
+    pub(super) recipient: Option<ShardSession>,
     /// S, which has read from the donor
-    pub(super) puller: Option<Remote>,
+    pub(super) puller: Option<ShardSession>,
 }
 
 impl Sides {
-    pub(super) fn donor(&mut self, record: &Record) -> Result<&mut Remote> {
+    pub(super) fn donor(&mut self, record: &Record) -> Result<&mut ShardSession> {
         open_once(&mut self.donor, record.donor)
     }
 
-    pub(super) fn recipient(&mut self, record: &Record) -> Result<&mut Remote> {
+    pub(super) fn recipient(&mut self, record: &Record) -> Result<&mut ShardSession> {
         open_once(&mut self.recipient, record.recipient)
     }
 }
 
-fn open_once(side: &mut Option<Remote>, shard: ShardId) -> Result<&mut Remote> {
+fn open_once(side: &mut Option<ShardSession>, shard: ShardId) -> Result<&mut ShardSession> {
     match side {
         Some(session) => Ok(session),
         None => Ok(side.insert(connect(shard, RECOVERY)?)),
