@@ -111,7 +111,7 @@ const PROJECTIONS: [&str; 4] =
     ["{}", r#"{"a": 1}"#, r#"{"c.pad": 0}"#, r#"{"b": 1, "_id": 0, "twice": {"$concat": ["$c.d", "$c.d"]}}"#];
 
 #[test]
-fn few_finds_answer_what_planned_ones_do() {
+fn index_range_finds_answer_like_planned_finds() {
     let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
     let mut rng = Rng::with_seed(seed);
     let documents: Vec<Value> = (0..900).map(|id| document(&mut rng, id)).collect();
@@ -275,7 +275,7 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
 }
 
 #[test]
-fn few_finds_see_every_document_while_chunks_move() {
+fn index_range_finds_see_every_document_while_chunks_move() {
     let documents: Vec<Value> =
         (0..600).map(|id| json!({"_id": id, "g": id % 6, "k": id, "a": id % 5, "b": (id * 7) % 600})).collect();
     let cluster = cluster(&documents);
@@ -324,7 +324,7 @@ fn few_finds_see_every_document_while_chunks_move() {
 
 /// Indexes go and come, in one commit or concurrently, under finds that use them.
 #[test]
-fn few_finds_go_on_while_indexes_come_and_go() {
+fn index_range_finds_continue_while_indexes_are_created_and_dropped() {
     let documents: Vec<Value> =
         (0..300).map(|id| json!({"_id": id, "g": id % 6, "k": id, "a": id % 5, "w": id % 7})).collect();
     let cluster = cluster(&documents);
