@@ -201,7 +201,7 @@ fn create_commented(role: &str, attributes: &str, comment: &str) -> Result<()> {
     spi::run_script(&format!("CREATE ROLE {name} {attributes}; COMMENT ON ROLE {name} IS {comment}"))
 }
 
-/// Drops what a role owns in this database, its rights here, and the role, unless another database of this server needs it.
+/// Drops a role's objects and rights in this database, and the role itself, unless another database of this server needs it.
 fn drop_with_rights(role: &str) -> Result<()> {
     drop_guard::unguarded(|| spi::run_script(&format!("DROP OWNED BY {}", quote_ident(role))))?;
     try_drop_role(role);

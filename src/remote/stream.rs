@@ -52,7 +52,7 @@ pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
                 Ok((connection, progress)) => {
                     streams.push(Stream { connection, epoch: pool.epoch, progress, head: None })
                 }
-                Err(error) => return Err(void(pool, &mut streams, error)),
+                Err(error) => return Err(fail_all(pool, &mut streams, error)),
             }
         }
         wire::flush_all(pool.connections.iter_mut().map(|c| &mut c.wire));
@@ -70,7 +70,7 @@ pub fn await_all(streams: &mut [Stream]) -> Result<()> {
             if stream.head.is_none() {
                 match stream.advance(pool) {
                     Ok(row) => stream.head = row,
-                    Err(error) => return Err(void(pool, streams, error)),
+                    Err(error) => return Err(fail_all(pool, streams, error)),
                 }
             }
         }
@@ -79,7 +79,7 @@ pub fn await_all(streams: &mut [Stream]) -> Result<()> {
 }
 
 /// Ends all streams after an error of one; returns the error to report.
-fn void(pool: &mut Pool, streams: &mut [Stream], error: Error) -> Error {
+fn fail_all(pool: &mut Pool, streams: &mut [Stream], error: Error) -> Error {
     let live = |s: &&mut Stream| matches!(s.progress.borrow().phase, Phase::Live);
     let live: Vec<u64> = streams.iter_mut().filter(live).map(|s| s.connection).collect();
     let error = cancel(pool, &live, error);
@@ -132,7 +132,7 @@ impl Feed {
             match pool.feed(request, local) {
                 Ok(id) if !self.connections.contains(&id) => self.connections.push(id),
                 Ok(_) => {}
-                Err(error) => return Err(self.void(pool, error)),
+                Err(error) => return Err(self.fail_all(pool, error)),
             }
             wire::flush_all(pool.connections.iter_mut().map(|c| &mut c.wire));
             Ok(())
@@ -151,14 +151,14 @@ impl Feed {
             for id in &self.connections {
                 let drained = pool.by_id(*id).ok_or_else(closed).and_then(|connection| connection.drain(Limit::Served));
                 if let Err(error) = drained {
-                    return Err(self.void(pool, error));
+                    return Err(self.fail_all(pool, error));
                 }
             }
             Ok(())
         })
     }
 
-    fn void(&self, pool: &mut Pool, error: Error) -> Error {
+    fn fail_all(&self, pool: &mut Pool, error: Error) -> Error {
         for id in &self.connections {
             if let Some(connection) = pool.by_id(*id) {
                 connection.end_feed();

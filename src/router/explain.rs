@@ -266,7 +266,7 @@ struct Step {
     text: Vec<String>,
     /// the same as MongoDB's stages
     stages: Json,
-    /// if executed: rows returned, what was examined, milliseconds
+    /// if executed: the numbers of returned rows, of examined keys and documents, and of milliseconds
     run: Option<(u64, Examined, u64)>,
 }
 

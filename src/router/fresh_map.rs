@@ -120,7 +120,7 @@ pub(super) fn is_stale(error: &Error) -> bool {
     error.is_stale() || &error.sqlstate == b"42P01" || error.has_other_host() || error.is_ahead_of_handshake()
 }
 
-/// The error of a statement that cannot run again by itself after such an answer.
+/// Returns the error of a statement that cannot be repeated alone after such an answer.
 pub(super) fn conflict(error: &Error) -> Error {
     if error.is_ahead_of_handshake() {
         // Where the catalog is an older copy, running the transaction again does not help.

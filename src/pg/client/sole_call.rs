@@ -27,7 +27,7 @@ pub struct Call {
 }
 
 impl Call {
-    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "a function that PostgreSQL calls is given no other")]
+    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
     pub fn of(call: pg_sys::FunctionCallInfo) -> Self {
         // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it.
         Self { outer: IS_SOLE.replace(unsafe { is_sole(call) }) }

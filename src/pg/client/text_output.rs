@@ -21,14 +21,14 @@ const HEADING: usize = 6;
 const MOST_KEPT: usize = 1 << 20;
 
 thread_local! {
-    /// PostgreSQL's function.
+    /// The receiver's function that [`take_over`] has replaced.
     static RECEIVE: Cell<Option<Receive>> = const { Cell::new(None) };
     static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
 /// Called by a function that returns jsonb. Replaces the receiver's function if the client gets nothing but the function's
 /// results.
-#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "a function that PostgreSQL calls is given no other")]
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
 pub fn take_over(call: pg_sys::FunctionCallInfo) {
     // SAFETY: PostgreSQL made the call, and its caller's portal, plan and receiver outlive it.
     unsafe {
@@ -43,7 +43,7 @@ pub fn take_over(call: pg_sys::FunctionCallInfo) {
     }
 }
 
-/// The receiver of the client's statement, if its rows are the call's results, as text.
+/// Returns the receiver of the client's statement, if the statement's rows are the call's results, sent as text.
 ///
 /// # Safety
 /// `call` is the one that is running.
@@ -161,7 +161,7 @@ fn finish(row: &mut [u8]) -> bool {
         data: row.as_mut_ptr().cast(),
         len: all,
         maxlen: all,
-        // PostgreSQL keeps the message type here.
+        // The message type is in this field.
         cursor: c_int::from(b'D'),
     };
     // SAFETY: the message has this length, and is only read.

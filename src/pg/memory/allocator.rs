@@ -13,7 +13,7 @@ pub fn keep_large_blocks() {
     #[cfg(target_env = "gnu")]
     {
         static KEPT: std::sync::Once = std::sync::Once::new();
-        // SAFETY: both only set limits of the allocator, of which no block that exists knows.
+        // SAFETY: both only set limits of the allocator, which do not affect existing blocks.
         KEPT.call_once(|| unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, LARGEST_BLOCK);
             libc::mallopt(libc::M_TRIM_THRESHOLD, MOST_IDLE);

@@ -140,7 +140,7 @@ unsafe extern "C-unwind" fn on_access(
 /// # Safety
 /// Like [`on_access`]: PostgreSQL is about to delete the object.
 unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> Option<Dropped> {
-    // SAFETY: cached look-ups inside a transaction; what they answer is palloc'd, or null.
+    // SAFETY: cached look-ups inside a transaction; their results are palloc'd, or null.
     unsafe {
         if class == pg_sys::DatabaseRelationId {
             return Some(Dropped::Database(object));

@@ -283,7 +283,7 @@ pub fn wake() {
         worker.into_iter().chain([board.1.0]).filter(|&pid| pid != 0).collect()
     };
     for pid in pids {
-        // SAFETY: a process that is gone is null; latches of processes are in shared memory for good.
+        // SAFETY: null if the process has ended; the latches of processes stay in shared memory.
         unsafe {
             let process = pg_sys::BackendPidGetProc(pid);
             if !process.is_null() {

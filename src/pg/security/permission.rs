@@ -43,7 +43,7 @@ pub fn may_read(table: pg_sys::Oid) -> bool {
     }
 }
 
-/// Raises PostgreSQL's error (42501) unless the user may insert, update or delete. Does nothing if the table is gone.
+/// Raises PostgreSQL's error (42501) unless the user may insert, update or delete. Does nothing if the table does not exist.
 pub fn require_any_write(table: pg_sys::Oid) {
     let any = pg_sys::ACL_INSERT | pg_sys::ACL_UPDATE | pg_sys::ACL_DELETE;
     // SAFETY: looks into the system caches; a name is palloc'd, or null if there is no such relation.
@@ -62,7 +62,7 @@ pub fn require_any_write(table: pg_sys::Oid) {
     }
 }
 
-/// True if the table belongs to the user; false if it is gone.
+/// True if the table belongs to the user; false if it does not exist.
 ///
 /// # Safety
 /// In a transaction.

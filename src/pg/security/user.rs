@@ -14,7 +14,7 @@ pub fn extension_owner() -> Result<pg_sys::Oid> {
 
 /// Makes this process, which serves no client, run as that user from now on.
 pub fn become_for_session(user: pg_sys::Oid) {
-    // SAFETY: a background worker starts as the bootstrap superuser, who may become anyone.
+    // SAFETY: a background worker starts as the bootstrap superuser, which may become any user.
     unsafe { pg_sys::SetUserIdAndSecContext(user, 0) };
 }
 

@@ -246,7 +246,7 @@ impl PgConn {
         non_blocking
     }
 
-    /// A setting that the server reports by itself.
+    /// Returns a setting that the server reports without being asked.
     pub fn reported(&self, name: &CStr) -> Option<String> {
         // SAFETY: owned; the string belongs to the connection, or is null.
         unsafe { text(pq_sys::PQparameterStatus(self.conn.as_ptr(), name.as_ptr())) }
@@ -402,7 +402,7 @@ impl Cancel {
         }
         UNDER_WAY.fetch_add(1, Ordering::Relaxed);
         let mut old = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: the sets are this frame's own; sigfillset and pthread_sigmask initialise what they are given.
+        // SAFETY: the sets are this frame's own; sigfillset and pthread_sigmask initialise them.
         unsafe {
             let mut all = MaybeUninit::<libc::sigset_t>::uninit();
             libc::sigfillset(all.as_mut_ptr());

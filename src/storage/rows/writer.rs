@@ -141,7 +141,7 @@ impl Writer {
     }
 
     fn store_all<'a>(&mut self, chunk: usize, rows: &[Row<'a>]) {
-        // SAFETY: see the type's invariants; slots are of the table's kind. `permit` saw that there are three columns.
+        // SAFETY: see the type's invariants; slots are of the table's kind. `permit` has checked that there are three columns.
         unsafe {
             if self.fires && (rows.len() == 1 || (*(*self.info).ri_TrigDesc).trig_insert_before_row) {
                 let slot = self.slot();
