@@ -15,7 +15,7 @@ CREATE OPERATOR CLASS docshard_internal.entry_ops FOR TYPE bytea[] USING gin AS
 CREATE FUNCTION docshard_internal.unique_handler(internal) RETURNS index_am_handler
 LANGUAGE c AS 'MODULE_PATHNAME', 'docshard_unique_handler';
 CREATE ACCESS METHOD docshard_unique TYPE INDEX HANDLER docshard_internal.unique_handler;
-COMMENT ON ACCESS METHOD docshard_unique IS 'docshard: several keys of a row, each of which no other row may have';
+COMMENT ON ACCESS METHOD docshard_unique IS 'docshard: several keys for each row, each of them unique';
 CREATE OPERATOR CLASS docshard_internal.unique_ops FOR TYPE bytea USING docshard_unique AS
     OPERATOR 1 pg_catalog.< (bytea, bytea),
     OPERATOR 2 pg_catalog.<= (bytea, bytea),

@@ -35,4 +35,4 @@ CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION', 'DROP OWNED', 'DROP SCHEMA', 'DROP TABLE', 'ALTER TABLE', 'DROP SERVER', 'DROP USER MAPPING',
                  'DROP FOREIGN DATA WRAPPER')
     EXECUTE FUNCTION docshard_internal.watch_drops();
-COMMENT ON EVENT TRIGGER docshard_watch_drops IS 'docshard: loads the library, which refuses to drop what a cluster needs';
+COMMENT ON EVENT TRIGGER docshard_watch_drops IS 'docshard: loads the library, which refuses to drop objects that a cluster needs';

@@ -38,4 +38,4 @@ CREATE SCHEMA IF NOT EXISTS docshard_internal;
 
 COMMENT ON SCHEMA docshard_catalog IS 'docshard: metadata of the cluster (on the router)';
 COMMENT ON SCHEMA docshard_data IS 'docshard: documents and ownership (on every shard)';
-COMMENT ON SCHEMA docshard_internal IS 'docshard: what routers call at shards; not for direct use';
+COMMENT ON SCHEMA docshard_internal IS 'docshard: functions that routers call at shards; not for direct use';

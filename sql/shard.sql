@@ -10,9 +10,9 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'docshard_row_changed';
 CREATE VIEW docshard_data.capture_changes AS
 SELECT migration_id, seq, skey, id, docshard_internal.current_document(collection_id, skey, id) AS doc
   FROM docshard_data.capture_log;
-COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a captured range, with their documents now; null if there is none';
+COMMENT ON VIEW docshard_data.capture_changes IS 'Keys that changed in a captured range, with their current documents; null if there is none';
 
 CREATE VIEW docshard_data.capture_packed AS
 SELECT migration_id, part, documents, packed
   FROM docshard_data.capture_parts, LATERAL docshard_internal.pack_part(collection_id, skey, id, next_skey, next_id);
-COMMENT ON VIEW docshard_data.capture_packed IS 'The documents of a captured range as they are now, part by part, packed';
+COMMENT ON VIEW docshard_data.capture_packed IS 'The current documents of a captured range, part by part, packed';

@@ -16,18 +16,18 @@ SELECT s.name, s.id,
           FROM pg_catalog.pg_options_to_table(f.srvoptions)) o ON true;
 COMMENT ON VIEW docshard.shards IS 'The shards; state is active or draining';
 COMMENT ON COLUMN docshard.shards.name IS 'join with chunks.shard, databases.primary_shard';
-COMMENT ON COLUMN docshard.shards.server IS 'the postgres_fdw server that says how to connect; null for this database';
+COMMENT ON COLUMN docshard.shards.server IS 'the postgres_fdw server by which to connect; null for this database';
 
 CREATE VIEW docshard.zones AS
 SELECT z.zone, s.name AS shard
   FROM docshard_catalog.zones z
   JOIN docshard_catalog.shards s ON s.id = z.shard_id;
-COMMENT ON VIEW docshard.zones IS 'Which shards belong to which zone; zone_ranges says which keys live there';
+COMMENT ON VIEW docshard.zones IS 'The zones of each shard; zone_ranges has their keys';
 
 CREATE VIEW docshard.zone_ranges AS
 SELECT r.namespace, r.min, r.max, r.zone, r.min_key, r.max_key
   FROM docshard_catalog.zone_ranges r;
-COMMENT ON VIEW docshard.zone_ranges IS 'Ranges of keys that live on the shards of a zone only: from min up to but not including max';
+COMMENT ON VIEW docshard.zone_ranges IS 'Ranges of keys that are stored on the shards of a zone only: from min up to but not including max';
 COMMENT ON COLUMN docshard.zone_ranges.min_key IS 'the bound as it is compared: order by it';
 
 CREATE VIEW docshard.databases AS
@@ -35,7 +35,7 @@ SELECT d.name, s.name AS primary_shard, d.partitioned,
        (SELECT count(*) FROM docshard_catalog.collections c WHERE c.database = d.name) AS collections
   FROM docshard_catalog.databases d
   JOIN docshard_catalog.shards s ON s.id = d.primary_shard;
-COMMENT ON VIEW docshard.databases IS 'Databases; unsharded collections live on the primary shard';
+COMMENT ON VIEW docshard.databases IS 'Databases; the primary shard stores the unsharded collections';
 
 CREATE VIEW docshard.collections AS
 SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique AS "unique", c.balance, c.chunk_size_mb,
@@ -44,7 +44,7 @@ SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique
   FROM docshard_catalog.collections c;
 COMMENT ON VIEW docshard.collections IS 'Collections; key is the shard key, null for an unsharded one';
 COMMENT ON COLUMN docshard.collections.namespace IS 'join with chunks, indexes, migrations, changelog';
-COMMENT ON COLUMN docshard.collections."table" IS 'holds its documents on every shard that has some';
+COMMENT ON COLUMN docshard.collections."table" IS 'the table with its documents, on every shard that has some';
 
 CREATE VIEW docshard.chunks AS
 SELECT c.namespace, s.name AS shard,
@@ -54,7 +54,7 @@ SELECT c.namespace, s.name AS shard,
   FROM docshard_catalog.chunks k
   JOIN docshard_catalog.collections c ON c.id = k.collection_id
   JOIN docshard_catalog.shards s ON s.id = k.shard_id;
-COMMENT ON VIEW docshard.chunks IS 'Who owns which keys: from min up to but not including max; the last chunk includes its max';
+COMMENT ON VIEW docshard.chunks IS 'Owners of keys: from min up to but not including max; the last chunk includes its max';
 COMMENT ON COLUMN docshard.chunks.min_key IS 'the bound as it is compared: order by it';
 
 CREATE VIEW docshard.grants AS
@@ -78,26 +78,26 @@ SELECT m.id, m.namespace, d.name AS donor, r.name AS recipient, m.state, m.step,
   LEFT JOIN docshard_catalog.collections c ON c.id = m.collection_id
   LEFT JOIN docshard_catalog.shards d ON d.id = m.donor
   LEFT JOIN docshard_catalog.shards r ON r.id = m.recipient;
-COMMENT ON VIEW docshard.migrations IS 'Moves of chunks, those under way (state not done) and those that ended';
+COMMENT ON VIEW docshard.migrations IS 'Moves of chunks: running ones (state is not done) and ended ones';
 COMMENT ON COLUMN docshard.migrations.outcome IS 'committed: the recipient owns the chunk, or will; aborted: the donor keeps it; running: nothing is decided';
-COMMENT ON COLUMN docshard.migrations.estimated IS 'how many documents were expected; documents: how many have been copied';
-COMMENT ON COLUMN docshard.migrations.lag IS 'how many keys had changed before the last of the rounds that copied changes';
+COMMENT ON COLUMN docshard.migrations.estimated IS 'the expected number of documents; documents: the number copied so far';
+COMMENT ON COLUMN docshard.migrations.lag IS 'the number of changed keys in the last round that copied changes';
 COMMENT ON COLUMN docshard.migrations.stall_ms IS 'how long writers to the chunk had to wait for the hand-over';
-COMMENT ON COLUMN docshard.migrations.attempts IS 'how often the hand-over was given up, as it would have kept writers waiting for too long';
-COMMENT ON COLUMN docshard.migrations.durations IS 'milliseconds by step';
+COMMENT ON COLUMN docshard.migrations.attempts IS 'how often the hand-over was rolled back because it would have blocked writers for too long';
+COMMENT ON COLUMN docshard.migrations.durations IS 'milliseconds of each step';
 
 CREATE VIEW docshard.changelog AS
 SELECT id, at, what, namespace, details FROM docshard_catalog.changelog;
-COMMENT ON VIEW docshard.changelog IS 'What happened to the cluster, oldest first by id';
+COMMENT ON VIEW docshard.changelog IS 'Events of the cluster, oldest first by id';
 
 CREATE VIEW docshard.health AS
 SELECT shard, reachable, latency_ms, version, postgresql, timeline, standbys, sync_standbys, lag_bytes, replication,
        oldest_in_doubt_s, free_connections, last_contact, error
   FROM docshard.shard_health();
-COMMENT ON VIEW docshard.health IS 'How each shard is, asked now; it answers within 3 seconds though shards hang';
+COMMENT ON VIEW docshard.health IS 'The health of each shard, queried now; it answers within 3 seconds even if shards do not respond';
 COMMENT ON COLUMN docshard.health.timeline IS 'of the WAL that it writes: it grows with each failover';
-COMMENT ON COLUMN docshard.health.lag_bytes IS 'how far the last of its standbys is behind';
-COMMENT ON COLUMN docshard.health.oldest_in_doubt_s IS 'the age of the oldest transaction that is prepared there, in seconds';
+COMMENT ON COLUMN docshard.health.lag_bytes IS 'how far its slowest standby is behind';
+COMMENT ON COLUMN docshard.health.oldest_in_doubt_s IS 'the age of the oldest transaction that is prepared on the shard, in seconds';
 COMMENT ON COLUMN docshard.health.last_contact IS 'when the router last heard of it; every minute, unless it is asked now';
 
 CREATE VIEW docshard.settings AS
