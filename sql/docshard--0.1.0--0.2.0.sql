@@ -49,6 +49,13 @@ BEGIN
     END LOOP;
 END $$;
 
+-- New functions.
+CREATE FUNCTION docshard.aggregate(ns text, pipeline json, options json DEFAULT '{}')
+RETURNS SETOF jsonb STRICT VOLATILE PARALLEL UNSAFE
+LANGUAGE c AS 'MODULE_PATHNAME', 'aggregate_wrapper';
+REVOKE ALL ON FUNCTION docshard.aggregate(text, json, json) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION docshard.aggregate(text, json, json) TO PUBLIC;
+
 -- Functions with changed arguments or results. Roles that could call the old one can call the new one.
 CREATE FUNCTION docshard_internal.delete_range(migration bigint, collection integer, lo bytea, hi bytea)
 RETURNS TABLE (documents bigint, micros bigint) VOLATILE PARALLEL UNSAFE

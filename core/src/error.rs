@@ -174,6 +174,7 @@ kinds! {
     NotExactValueField = 111, "22023";
     NotImplemented = 238, "0A000";
     ExceededMemoryLimit = 146, "53200";
+    QueryExceededMemoryLimitNoDiskUseAllowed = 292, "53200";
     FailedToParse = 9, "22023";
     UnknownOption = 40415, "22023";
     ShardKeyTooBig = 13334, "54000";

@@ -55,6 +55,15 @@ fn find_one(
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn aggregate(ns: &str, pipeline: Json, options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
+    let mut results = run(|| {
+        namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
+        with_options(&options, &table::AGGREGATE, |options| reading::aggregate(ns, &pipeline.parse()?, options))
+    });
+    SetOfIterator::new(std::iter::from_fn(move || run(|| results.next_document())))
+}
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
     run(|| {
         namespace::split(ns)?;

@@ -51,6 +51,11 @@ pub fn check_database(name: &str) -> Result<()> {
 /// Splits `db.coll` and checks both parts.
 /// Errors: `InvalidNamespace`.
 pub fn split(namespace: &str) -> Result<(&str, &str)> {
+    split_with(namespace, None)
+}
+
+/// Like [`split`], also for one name that no collection can have.
+pub fn split_with<'n>(namespace: &'n str, allowed: Option<&str>) -> Result<(&'n str, &'n str)> {
     if namespace.is_empty() {
         return Err(invalid("the namespace is empty".to_owned()));
     }
@@ -58,6 +63,9 @@ pub fn split(namespace: &str) -> Result<(&str, &str)> {
         return Err(invalid(format!("Invalid namespace specified '{namespace}': it has no dot")));
     };
     check_database(database)?;
+    if allowed == Some(collection) {
+        return Ok((database, collection));
+    }
     if collection.is_empty() {
         return Err(invalid(format!("Invalid namespace specified '{namespace}': the collection's name is empty")));
     }

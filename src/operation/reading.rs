@@ -1,9 +1,11 @@
-//! The operations find, count and distinct.
+//! The operations find, aggregate, count and distinct.
 
 use super::arguments::{Arguments, Form};
 use super::source::{self, Shared, Source};
 use super::table::Operation;
 use crate::pg::error::{Error, Result};
+use crate::pg::memory::sorter::SortMemory;
+use crate::router::aggregate::Results;
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
 use crate::router::options::{CountOptions, FindOptions, parsed_setting};
@@ -12,7 +14,11 @@ use crate::router::read;
 use docshard_core::error::Kind;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
+use docshard_core::query::stage::Pipeline;
 use serde_json::Value as Json;
+
+/// The name, in each database, under which pipelines run that read no collection, as in MongoDB.
+pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
 
 /// Parses the options of `find`, `find_one` or `explain`.
 pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<FindOptions> {
@@ -80,6 +86,42 @@ impl<'a> Count<'a> {
         let (query, options) = self.parts(namespace)?;
         read::count(namespace, &query, &options)
     }
+}
+
+/// Runs a pipeline over a collection. Its beginning is a find; the rest runs over the documents that this returns.
+pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> Result<Results> {
+    let Json::Array(list) = stages else {
+        return Err(Error::new(Kind::TypeMismatch, "'pipeline' option must be specified as an array"));
+    };
+    let shared = Shared::of(arguments, None);
+    let setting = shared.setting(namespace, Some(stages))?;
+    let pipeline = Pipeline::parse(list, &parsed_setting(setting.as_ref())?)?.rearranged()?;
+    let memory = SortMemory { on_disk: arguments.get("allowDiskUse") != Some(&Json::Bool(false)) };
+    let has_collection = namespace.split_once('.').is_none_or(|(_, name)| name != WITHOUT_COLLECTION);
+    if pipeline.begins() == has_collection {
+        let message = match has_collection {
+            true => format!("the first stage of this pipeline needs the namespace 'database.{WITHOUT_COLLECTION}'"),
+            false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
+        };
+        return Err(Error::new(Kind::InvalidNamespace, message));
+    }
+    if !has_collection {
+        return Results::new(Documents::of_streams(Vec::new(), 0), &pipeline, memory);
+    }
+    let (find, rest) = pipeline.find();
+    let projection = find.projection();
+    let parsed = projection.as_ref().map(Projection::parse).transpose()?;
+    let options = FindOptions {
+        sort: source::sort(find.sort.as_ref(), setting.as_ref())?,
+        included: parsed.as_ref().and_then(Projection::included),
+        projection: projection.as_ref().map(Json::to_string),
+        setting,
+        skip: find.skip,
+        limit: find.limit,
+        hint: shared.hint.cloned(),
+        ..FindOptions::default()
+    };
+    Results::new(self::find(namespace, Source::Value(&find.filter), &options)?, &rest, memory)
 }
 
 pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Shared<'_>) -> Result<Values> {

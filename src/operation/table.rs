@@ -295,6 +295,7 @@ operations! {
     EXPLAIN = "explain" FIND.options;
     COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
     DISTINCT = "distinct" &[CHOICE, LET, COMMENT];
+    AGGREGATE = "aggregate" &[CHOICE, LET, &[may("allowDiskUse", Bool)], COMMENT];
     INSERT_ONE = "insert_one" &[COMMENT];
     INSERT_MANY = "insert_many" &[&[ORDERED], COMMENT];
     UPDATE_ONE = "update_one" &[UPDATING, SORT, CHOICE, LET, COMMENT];

@@ -34,6 +34,11 @@ impl Documents {
     }
 
     pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
+        Ok(self.next_row()?.and_then(|row| row.get(0).map(RawJsonb::from_bytes)))
+    }
+
+    /// Returns the next row, whose first column is a document. Its bytes can be read as jsonb.
+    pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         while self.skip > 0 {
             self.skip -= 1;
             if self.rows.next_row()?.is_none() {
@@ -49,7 +54,7 @@ impl Documents {
         if row.is_foreign() {
             raw::validate(bytes).map_err(Error::from)?;
         }
-        Ok(Some(RawJsonb::from_bytes(bytes)))
+        Ok(Some(row))
     }
 }
 

@@ -11,7 +11,7 @@
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
 //! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
-//! * [`read`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: the fast path for one document whose
+//! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: the fast path for one document whose
 //!   key is the whole filter.
 //! * [`explain`], [`explain_bounds`], [`explain_stages`]: translate PostgreSQL's plans into MongoDB's terms.
 //!
@@ -19,6 +19,7 @@
 //! the answers of all targets are discarded; no row is returned before every target has confirmed its version; a write locks and
 //! checks first.
 
+pub mod aggregate;
 pub mod by_key;
 pub mod config;
 pub mod destination;

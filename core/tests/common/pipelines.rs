@@ -60,12 +60,6 @@ pub fn run_find(find: &docshard_core::query::stage::Find, documents: &[Vec<u8>])
     stages.extend(find.sort.as_ref().map(|sort| json!({"$sort": sort})));
     stages.push(json!({"$skip": find.skip}));
     stages.extend(find.limit.map(|limit| json!({"$limit": limit})));
-    if let Some(fields) = &find.fields {
-        let mut names: serde_json::Map<_, _> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
-        if !fields.iter().any(|name| name == "_id") {
-            names.insert("_id".to_owned(), json!(0));
-        }
-        stages.push(json!({"$project": names}));
-    }
+    stages.extend(find.projection().map(|projection| json!({"$project": projection})));
     run(&parse(&stages), documents)
 }

@@ -5,3 +5,4 @@ pub mod allocator;
 pub mod budget;
 pub mod call_state;
 pub mod recently_used;
+pub mod sorter;

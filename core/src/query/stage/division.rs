@@ -6,7 +6,7 @@ use super::rearrange::ParseStage;
 use super::table::{MERGED_GROUP, PARTIAL_GROUP};
 use crate::error::Result;
 use crate::query::sort::Sort;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 /// Which stages run where.
 #[derive(Debug)]
@@ -72,6 +72,17 @@ pub struct Find {
     pub limit: Option<u64>,
     /// the fields at the top that the stages behind it read; None for all
     pub fields: Option<Vec<String>>,
+}
+
+impl Find {
+    /// The projection to these fields; None for whole documents.
+    pub fn projection(&self) -> Option<Json> {
+        let fields = self.fields.as_ref()?;
+        // A projection must name a field, and `_id` is in it unless it is excluded.
+        let mut projection: Map<String, Json> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
+        projection.entry("_id").or_insert_with(|| json!(if fields.is_empty() { 1 } else { 0 }));
+        Some(Json::Object(projection))
+    }
 }
 
 /// How many stages at the beginning a find answers, and how. `needed` are the fields that stages read.

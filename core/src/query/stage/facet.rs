@@ -41,7 +41,7 @@ struct Faceting<'s> {
 impl Stream for Faceting<'_> {
     fn advance(&mut self) -> Result<bool> {
         let Some(mut input) = self.input.take() else { return Ok(false) };
-        let mut sorter = self.context.memory.sorter(None)?;
+        let mut sorter = self.context.memory.sorter(None, true)?;
         let mut position: u64 = 0;
         while input.advance()? {
             budget::step();

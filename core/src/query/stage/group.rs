@@ -236,7 +236,7 @@ impl GroupingStream<'_> {
     /// Puts all groups into the sorter: by key, then by when they were put there.
     fn flush(&mut self) -> Result<()> {
         if self.sorter.is_none() {
-            self.sorter = Some(self.context.memory.sorter(None)?);
+            self.sorter = Some(self.context.memory.sorter(None, false)?);
         }
         let Some(sorter) = &mut self.sorter else { return Ok(()) };
         for member in self.table.take() {

@@ -61,14 +61,16 @@ pub trait Memory {
     /// How many bytes a stage may hold outside of sorters, about.
     fn stage_bytes(&self) -> usize;
 
-    /// A sorter that returns the first `most` rows, or all.
+    /// A sorter that returns the first `most` rows, or all; more than once if `again`.
     ///
     /// # Errors
     /// Those of the implementation.
-    fn sorter(&self, most: Option<u64>) -> Result<Box<dyn Sorter>>;
+    fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>>;
 }
 
 /// Rows that come back in the order of their keys, as bytes; rows of equal keys in any order. It bounds its own memory.
+///
+/// INVARIANT: no key of a sorter is a prefix of another one's.
 pub trait Sorter {
     /// Adds a row; not after [`sort`](Self::sort).
     ///
@@ -76,7 +78,7 @@ pub trait Sorter {
     /// Those of the implementation.
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Sorts, and stands before the first row; called again, it goes back there.
+    /// Sorts, and stands before the first row; called again, it goes back there, if the sorter was made for that.
     ///
     /// # Errors
     /// Those of the implementation.
@@ -107,7 +109,7 @@ impl Memory for InMemory {
         self.stage_bytes
     }
 
-    fn sorter(&self, most: Option<u64>) -> Result<Box<dyn Sorter>> {
+    fn sorter(&self, most: Option<u64>, _: bool) -> Result<Box<dyn Sorter>> {
         Ok(Box::new(Sorted { most: most.and_then(|most| usize::try_from(most).ok()), ..Sorted::default() }))
     }
 }

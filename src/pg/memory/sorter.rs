@@ -1,0 +1,146 @@
+//! PostgreSQL's tuplesort, for the stages of pipelines: it sorts in memory up to `work_mem`, and in temporary files beyond.
+//!
+//! A row is one bytea: the key, the value, and the key's length. As no key is a prefix of another, rows are in the order of their
+//! keys, and rows of equal keys in that of their values.
+//!
+//! The sort lives in the memory of the transaction, because the memory of one call of a function is too short, and that of the whole
+//! query is freed before the sort could be ended. It is ended when it is dropped, which closes its files; where the transaction
+//! fails, PostgreSQL has closed them already, and frees the memory itself.
+
+use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
+use crate::pg::version;
+use docshard_core::error::{Error, Kind, Result};
+use docshard_core::query::stage::{Memory, Sorter};
+use pgrx::pg_sys;
+
+/// The memory of stages: `work_mem` for a sort, `work_mem × hash_mem_multiplier` for a hash table.
+#[derive(Clone, Copy, Debug)]
+pub struct SortMemory {
+    /// false: more than [`MAX_BYTES`] in one sort are an error
+    pub on_disk: bool,
+}
+
+/// What a sort may hold where no disk may be used: MongoDB's limit.
+const MAX_BYTES: usize = 100 << 20;
+
+impl Memory for SortMemory {
+    fn stage_bytes(&self) -> usize {
+        // SAFETY: a function of two settings.
+        unsafe { pg_sys::get_hash_memory_limit() }
+    }
+
+    fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>> {
+        let bound = most.and_then(|most| i64::try_from(most).ok());
+        let most_bytes = if self.on_disk || bound.is_some() { usize::MAX } else { MAX_BYTES };
+        Ok(Box::new(TupleSorter::new(bound, again, most_bytes)))
+    }
+}
+
+struct TupleSorter {
+    state: *mut pg_sys::Tuplesortstate,
+    sorted: bool,
+    bytes: usize,
+    most_bytes: usize,
+    /// the row, and the length of its key
+    row: Vec<u8>,
+    key: usize,
+}
+
+/// The bytes of a key's length.
+const LENGTH: usize = size_of::<u32>();
+
+impl TupleSorter {
+    fn new(bound: Option<i64>, again: bool, most_bytes: usize) -> Self {
+        let mut options = if again { pg_sys::TUPLESORT_RANDOMACCESS } else { pg_sys::TUPLESORT_NONE };
+        if bound.is_some() {
+            options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
+        }
+        // SAFETY: within a transaction, whose memory outlives the sort: see the head of this file.
+        let state = unsafe {
+            let former = pg_sys::MemoryContextSwitchTo(pg_sys::CurTransactionContext);
+            let state = pg_sys::tuplesort_begin_datum(
+                pg_sys::BYTEAOID,
+                pg_sys::Oid::from(pg_sys::ByteaLessOperator),
+                pg_sys::InvalidOid,
+                false,
+                pg_sys::work_mem,
+                std::ptr::null_mut(),
+                options.cast_signed(),
+            );
+            if let Some(bound) = bound {
+                pg_sys::tuplesort_set_bound(state, bound);
+            }
+            pg_sys::MemoryContextSwitchTo(former);
+            state
+        };
+        Self { state, sorted: false, bytes: 0, most_bytes, row: Vec::new(), key: 0 }
+    }
+}
+
+impl Sorter for TupleSorter {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.row.clear();
+        self.row.extend(key);
+        self.row.extend(value);
+        self.row.extend(u32::try_from(key.len()).unwrap_or(u32::MAX).to_ne_bytes());
+        self.bytes = self.bytes.saturating_add(self.row.len());
+        if self.bytes > self.most_bytes {
+            let message = format!("a stage used more than {MAX_BYTES} bytes, and allowDiskUse is false");
+            return Err(Error::new(Kind::QueryExceededMemoryLimitNoDiskUseAllowed, message)
+                .with_hint("Pass allowDiskUse: true."));
+        }
+        // SAFETY: the sort has not been ended, and copies the datum.
+        unsafe {
+            let datum = new_varlena(&self.row);
+            pg_sys::tuplesort_putdatum(self.state, pg_sys::Datum::from(datum), false);
+            pg_sys::pfree(datum.cast());
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) -> Result<()> {
+        // SAFETY: the sort has not been ended.
+        unsafe {
+            if self.sorted {
+                pg_sys::tuplesort_rescan(self.state);
+            } else {
+                pg_sys::tuplesort_performsort(self.state);
+                self.sorted = true;
+            }
+        }
+        Ok(())
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        self.row.clear();
+        self.key = 0;
+        // SAFETY: the sort has been performed and not been ended. The datum is a copy in the current memory context.
+        unsafe {
+            let Some(datum) = version::next_sorted_datum(self.state) else { return Ok(false) };
+            self.row.extend(detoasted_bytes(datum));
+            pg_sys::pfree(datum.cast_mut_ptr());
+        }
+        let length = self.row.get(self.row.len().saturating_sub(LENGTH)..).and_then(|length| length.try_into().ok());
+        self.key = length.map_or(0, |length| u32::from_ne_bytes(length) as usize);
+        Ok(true)
+    }
+
+    fn key(&self) -> &[u8] {
+        self.row.get(..self.key).unwrap_or_default()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.row.get(self.key..self.row.len().saturating_sub(LENGTH)).unwrap_or_default()
+    }
+}
+
+impl Drop for TupleSorter {
+    fn drop(&mut self) {
+        // SAFETY: reads backend-local state. In a transaction that goes on, the sort's files and memory are there.
+        unsafe {
+            if !std::thread::panicking() && pg_sys::IsTransactionState() {
+                pg_sys::tuplesort_end(self.state);
+            }
+        }
+    }
+}

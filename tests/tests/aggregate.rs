@@ -1,0 +1,168 @@
+//! Aggregations over shards come to what core makes of the same documents in one place, also while chunks move, and leave nothing
+//! behind when they are cut off.
+
+use docshard_core::query::environment::Environment;
+use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
+use docshard_core::values::document::value::Value as Document;
+use docshard_core::values::document::{ext_json, raw, write};
+use docshard_tests::{Cluster, wait_until};
+use postgres::Client;
+use serde_json::{Value, json};
+use std::fs;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const NS: &str = "test.orders";
+
+/// Documents of keys on all nodes; some fields are missing, null, or arrays.
+fn orders() -> Vec<Value> {
+    (0..3000)
+        .map(|k| {
+            let mut order =
+                json!({"_id": k, "k": k % 300, "item": format!("item{}", k % 17), "price": f64::from(k % 40) * 0.25});
+            match k % 5 {
+                0 => order["tags"] = json!(["a", format!("t{}", k % 3), k % 4]),
+                1 => order["tags"] = json!([]),
+                2 => order["tags"] = Value::Null,
+                3 => order["tags"] = json!("single"),
+                _ => {}
+            }
+            order
+        })
+        .collect()
+}
+
+fn pipelines() -> Vec<Value> {
+    vec![
+        json!([{"$group": {"_id": "$item", "n": {"$sum": 1}, "total": {"$sum": "$price"}, "mean": {"$avg": "$price"}}}]),
+        json!([{"$match": {"k": {"$gte": 90, "$lt": 210}}}, {"$unwind": "$tags"}, {"$group": {"_id": "$tags", "n": {"$sum": 1}}}]),
+        json!([{"$match": {"k": 150}}, {"$group": {"_id": "$k", "all": {"$addToSet": "$item"}}}, {"$project": {"n": {"$size": "$all"}}}]),
+        json!([{"$group": {"_id": "$k", "least": {"$min": "$price"}, "most": {"$max": "$price"}}}, {"$match": {"most": {"$gt": 9}}}]),
+        json!([{"$sort": {"price": -1, "_id": 1}}, {"$skip": 5}, {"$limit": 20}, {"$set": {"rank": {"$multiply": ["$price", 2]}}}]),
+        json!([{"$set": {"x": {"$mod": ["$_id", 7]}}}, {"$match": {"x": 3, "k": {"$lt": 150}}}, {"$sort": {"x": 1, "_id": -1}}, {"$limit": 9}]),
+        json!([{"$bucket": {"groupBy": "$price", "boundaries": [0, 2, 5], "default": "more", "output": {"n": {"$sum": 1}}}}]),
+        json!([{"$facet": {"n": [{"$count": "n"}], "dear": [{"$sort": {"price": -1, "_id": 1}}, {"$limit": 3}]}}]),
+        json!([{"$sortByCount": {"$type": "$tags"}}]),
+        json!([{"$group": {"_id": null, "top": {"$topN": {"n": 3, "sortBy": {"price": -1, "_id": 1}, "output": "$_id"}}, "median": {"$median": {"input": "$price", "method": "approximate"}}}}]),
+        json!([{"$match": {"k": -1}}, {"$count": "n"}]),
+    ]
+}
+
+/// What core makes of the documents, one stage after the other; sorted, as most pipelines leave the order open.
+fn expected(pipeline: &Value, documents: &[Value]) -> Vec<String> {
+    let documents: Vec<_> = documents.iter().map(|d| write::value(&ext_json::from_json(d).unwrap()).unwrap()).collect();
+    let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: usize::MAX });
+    let pipeline = Pipeline::parse(pipeline.as_array().unwrap(), &Environment::default()).unwrap();
+    let mut stream = pipeline.run(Box::new(Given::new(documents)), &memory).unwrap();
+    let mut results = Vec::new();
+    while stream.advance().unwrap() {
+        results.push(ext_json::to_json(&Document::from_raw(raw::root(stream.bytes()))).to_string());
+    }
+    results.sort_unstable();
+    results
+}
+
+fn aggregate(client: &mut Client, pipeline: &Value) -> Result<Vec<String>, postgres::Error> {
+    let sql = "SELECT docshard.aggregate($1::text, $2::text::json)";
+    let rows = client.query(sql, &[&NS, &pipeline.to_string()])?;
+    let mut results: Vec<String> = rows.iter().map(|row| row.get::<_, Value>(0).to_string()).collect();
+    results.sort_unstable();
+    Ok(results)
+}
+
+fn fill(cluster: &Cluster) -> Vec<Value> {
+    let orders = orders();
+    let texts: Vec<String> = orders.iter().map(Value::to_string).collect();
+    cluster
+        .router
+        .client()
+        .execute("SELECT docshard.insert_many($1::text, $2::text[]::jsonb[])", &[&NS, &texts])
+        .expect("documents are inserted");
+    orders
+}
+
+/// Waits until no node's session has a temporary file: an error arrives before its transaction has ended.
+fn await_no_files(cluster: &Cluster, after: &str) {
+    wait_until(&format!("the end of temporary files after {after}"), Duration::from_secs(10), || {
+        let mut nodes = cluster.shards.iter().chain([&cluster.router]);
+        nodes.all(|node| fs::read_dir(node.data().join("base/pgsql_tmp")).map_or(0, |files| files.count()) == 0)
+    });
+}
+
+#[test]
+fn aggregations_come_to_the_same_over_shards_and_while_chunks_move() {
+    let cluster = Cluster::spread(NS);
+    let orders = fill(&cluster);
+    let mut client = cluster.router.client();
+    let cases: Vec<(Value, Vec<String>)> =
+        pipelines().into_iter().map(|pipeline| (pipeline.clone(), expected(&pipeline, &orders))).collect();
+    for work_mem in ["4MB", "64kB"] {
+        client.batch_execute(&format!("SET work_mem = '{work_mem}'")).unwrap();
+        for (pipeline, expected) in &cases {
+            assert_eq!(&aggregate(&mut client, pipeline).unwrap(), expected, "{pipeline} with {work_mem}");
+        }
+    }
+
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut mover = cluster.router.client();
+            for (k, shard) in [(150, "shard1"), (50, "shard0"), (250, "local"), (150, "local"), (50, "shard1")] {
+                let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{shard}')");
+                mover.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut rounds = 0;
+        while rounds == 0 || !done.load(Ordering::Relaxed) {
+            for (pipeline, expected) in &cases {
+                let found = aggregate(&mut client, pipeline);
+                assert_eq!(&found.unwrap_or_else(|e| panic!("{pipeline}: {e:?}")), expected, "{pipeline} during moves");
+            }
+            rounds += 1;
+        }
+    });
+}
+
+#[test]
+fn an_aggregation_that_is_cut_off_leaves_nothing() {
+    let cluster = Cluster::spread(NS);
+    fill(&cluster);
+    let mut client = cluster.router.client();
+    // Each of these needs more memory than there is, and fails, or is left, while its files are there.
+    client.batch_execute("SET work_mem = '64kB'").unwrap();
+    let wide = json!({"$set": {"s": {"$range": [0, 300]}}});
+    let sort = json!({"$sort": {"price": 1}});
+    let group = json!({"$group": {"_id": "$_id", "all": {"$push": "$s"}}});
+    let fails = json!({"$set": {"x": {"$divide": [1, {"$subtract": ["$_id", 2999]}]}}});
+    for stages in
+        [json!([wide, sort, fails]), json!([wide, group, sort, fails]), json!([wide, {"$facet": {"a": [sort, fails]}}])]
+    {
+        let error = aggregate(&mut client, &stages).expect_err("it divides by zero");
+        assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{error:?}");
+        await_no_files(&cluster, &format!("an error in {stages}"));
+    }
+    let sql = format!("SELECT docshard.aggregate('{NS}', '{}') LIMIT 1", json!([wide, group, sort]));
+    assert_eq!(client.query(&sql, &[]).unwrap().len(), 1);
+    await_no_files(&cluster, "a limit");
+
+    let cancel = client.cancel_token();
+    for _ in 0..10 {
+        let cancelling = thread::spawn({
+            let cancel = cancel.clone();
+            move || {
+                thread::sleep(Duration::from_millis(fastrand::u64(5..150)));
+                let _ = cancel.cancel_query(postgres::NoTls);
+            }
+        });
+        let found = aggregate(&mut client, &json!([wide, group, sort, {"$facet": {"n": [{"$count": "n"}]}}]));
+        if let Err(error) = found {
+            assert_eq!(error.code().map(|code| code.code()), Some("57014"), "{error:?}");
+        }
+        cancelling.join().unwrap();
+        await_no_files(&cluster, "a cancel");
+    }
+    assert_eq!(aggregate(&mut client, &json!([{"$count": "n"}])).unwrap(), ["{\"n\":3000}"]);
+}
