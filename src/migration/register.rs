@@ -7,7 +7,8 @@ use super::shard::ShardSession;
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::{Collection, Shard};
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
-use crate::catalog::{cache, change, move_exclusion};
+use crate::catalog::change::{self, Locked};
+use crate::catalog::{cache, move_exclusion};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
@@ -80,7 +81,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
         checked.puller.waits_also_for(&checked.donor);
         Ok(Some((checked, cluster_id()?, needed_relations(&collection, request.to)?)))
     })?;
-    let Some((mut checked, cluster, needed)) = found else { return Ok(None) };
+    let Some((mut checked, cluster, mut needed)) = found else { return Ok(None) };
     check_node(&mut checked.donor, cluster)?;
     check_node(&mut checked.recipient, cluster)?;
     let (recipient, server) = (&mut checked.recipient, &checked.donor.server);
@@ -91,8 +92,50 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
             "Call docshard.add_shard() again for one of the two shards to create it.",
         ));
     }
-    check_relations(recipient, &needed, &request.namespace)?;
+    // An index that is being created or dropped exists on some shards only, so a difference counts only while none is.
+    let deadline = deadline(request);
+    let mut compared_at_rest = false;
+    while let Err(error) = check_relations(recipient, &needed, &request.namespace) {
+        match transaction::run(|| needed_at_rest(request))? {
+            Some(again) if compared_at_rest && again == needed => return Err(error),
+            Some(again) => (needed, compared_at_rest) = (again, true),
+            None => wait_for_change(request, deadline)?,
+        }
+    }
     Ok(Some(checked))
+}
+
+/// Returns until when a change of the collection's indexes or chunks may keep this move waiting.
+fn deadline(request: &MoveRequest) -> Instant {
+    Instant::now() + if request.reason == "manual" { PATIENCE } else { Duration::ZERO }
+}
+
+/// Waits for a moment; returns an error if the deadline has passed.
+fn wait_for_change(request: &MoveRequest, deadline: Instant) -> Result<()> {
+    if Instant::now() >= deadline {
+        let message = format!("indexes or chunks of {} are being changed", request.namespace);
+        return Err(conflict(message, "Move the chunk again when that has ended."));
+    }
+    transaction::guarded(|| {
+        sleep_ms(50);
+        Ok(())
+    })
+}
+
+/// Locks the collection's row and blocks changes of its indexes and chunks; None while there is such a change.
+fn lock_at_rest(request: &MoveRequest) -> Result<Option<Locked>> {
+    // The caller may itself hold such a lock while it waits for this process; the deadlock detector does not see that.
+    spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
+    let collection = change::lock(&request.namespace)?;
+    Ok(move_exclusion::try_share(collection.id).then_some(collection))
+}
+
+/// As [`needed_relations`]; None while the collection's indexes or chunks are being changed.
+fn needed_at_rest(request: &MoveRequest) -> Result<Option<Vec<(String, String)>>> {
+    if lock_at_rest(request)?.is_none() {
+        return Ok(None);
+    }
+    needed_relations(&*cache::get(&request.namespace)?, request.to).map(Some)
 }
 
 /// Returns an error if the chunk would exceed the recipient's `max_size_mb`.
@@ -195,21 +238,14 @@ fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
 /// Inserts the row and takes the coordinator's lock, which this process holds until it ends or releases it.
 pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attempt> {
     let mut locked = None;
-    let deadline = Instant::now() + if request.reason == "manual" { PATIENCE } else { Duration::ZERO };
+    let deadline = deadline(request);
     loop {
         match transaction::run(|| enter(request, checked.donor_id, &mut locked)) {
             Ok(Some((record, end))) => {
                 let Checked { donor, recipient, puller, .. } = checked;
                 return Ok(Attempt { record, end, donor, recipient, puller });
             }
-            Ok(None) if Instant::now() >= deadline => {
-                let message = format!("indexes or chunks of {} are being changed", request.namespace);
-                return Err(conflict(message, "Move the chunk again when that has ended."));
-            }
-            Ok(None) => transaction::guarded(|| {
-                sleep_ms(50);
-                Ok(())
-            })?,
+            Ok(None) => wait_for_change(request, deadline)?,
             Err(error) => {
                 if let Some(id) = locked {
                     lock::release_for_session(Tag::Coordinator(id), Mode::Exclusive);
@@ -224,12 +260,7 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
 /// coordinator's lock is taken, `locked` gets the move's number. None while the collection's indexes or chunks are being
 /// changed.
 fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Result<Option<(Record, Option<Vec<u8>>)>> {
-    // The caller may itself hold such a lock while it waits for this process; the deadlock detector does not see that.
-    spi::query("SELECT set_config('lock_timeout', '10s', true)", &[])?;
-    let collection = change::lock(&request.namespace)?;
-    if !move_exclusion::try_share(collection.id) {
-        return Ok(None);
-    }
+    let Some(collection) = lock_at_rest(request)? else { return Ok(None) };
     change::refuse_while_building(collection.id, &request.namespace)?;
     let (owner, jumbo) = find_chunk(collection.id, request)?;
     if owner != donor {

@@ -36,6 +36,34 @@ fn start_balancer(cluster: &Cluster) {
     );
 }
 
+/// An index that is being created or dropped exists on some shards only; that is no reason for a move to fail.
+#[test]
+fn moves_succeed_while_indexes_come_and_go() {
+    let moving = Moving::start(40);
+    let over = AtomicBool::new(false);
+    let mut changes = 0;
+    thread::scope(|scope| {
+        let changer = scope.spawn(|| {
+            let mut client = moving.cluster.router.client();
+            let mut changes = 0;
+            while !over.load(Ordering::Relaxed) {
+                run(&mut client, &format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"));
+                run(&mut client, &format!("SELECT docshard.drop_index('{NS}', 'n_1')"));
+                changes += 1;
+            }
+            changes
+        });
+        let moves: Vec<_> = (0..12).map(|n| moving.move_to(["shard1", "shard0"][n % 2])).collect();
+        over.store(true, Ordering::Relaxed);
+        changes = changer.join().expect("changes");
+        for moved in moves {
+            moved.expect("a move");
+        }
+    });
+    assert!(changes > 2, "{changes}");
+    moving.check();
+}
+
 #[test]
 fn changes_wait_for_a_users_move() {
     let moving = Moving::start(400);
