@@ -85,6 +85,11 @@ SELECT docshard.shard_collection('ski.t', '{"a": 1}', '{"unique": true}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.drop_index('ski.t', 'a_1'), docshard.create_index('ski.t', '{"a": 1}', '{"unique": true}'), docshard.shard_collection('ski.t', '{"a": 1}', '{"unique": true}') -> 'ok' AS ok;
 SELECT name, is_unique FROM docshard.list_indexes('ski.t');
+-- That index makes the shard key unique, so another one that begins with the shard key is no substitute.
+SELECT docshard.create_index('ski.t', '{"a": 1, "b": 1}');
+SELECT docshard.drop_index('ski.t', 'a_1');
+\echo :LAST_ERROR_SQLSTATE
+SELECT docshard.drop_index('ski.t', 'a_1_b_1');
 -- That of _id serves {"_id": 1}, which may be called unique; {"_id": "hashed"} has its own.
 SELECT docshard.shard_collection('ski.i', '{"_id": 1}', '{"unique": true}') -> 'ok' AS ok, docshard.shard_collection('ski.h', '{"_id": "hashed"}') -> 'ok' AS ok;
 SELECT docshard.shard_collection('ski.i', '{"_id": 1}', '{"unique": true}') -> 'ok' AS ok;

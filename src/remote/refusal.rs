@@ -27,9 +27,10 @@ impl Error {
         self.sqlstate == STALE
     }
 
-    /// True if the shard could not be reached, or its connection was lost.
+    /// True if the shard could not be reached, or its connection was lost. False for a server that refuses the handshake, as one
+    /// that is not the shard does: that is a mistake to be corrected, not an outage.
     pub fn is_out_of_reach(&self) -> bool {
-        self.sqlstate.starts_with(b"08") || self.sqlstate.starts_with(b"57P")
+        (self.sqlstate.starts_with(b"08") || self.sqlstate.starts_with(b"57P")) && self.sqlstate != REFUSED_CONNECTION
     }
 
     /// True if one of several hosts refused the handshake: the statement should run again, at the next host.

@@ -3,13 +3,14 @@
 //! A shard that cannot be reached, at the beginning or later, counts as one without further documents. A WARNING names it, and
 //! the result is marked as partial: in [`LostShards`], and at the portal that runs, for the commands `find` and `getMore`.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{self, Error, Result};
 use crate::pg::spi::cursor;
 use std::cell::RefCell;
 
 #[derive(Debug, Default)]
 pub struct LostShards {
-    names: RefCell<Vec<String>>,
+    /// names, and why each cannot be reached
+    shards: RefCell<Vec<(String, String)>>,
     reported: RefCell<usize>,
 }
 
@@ -19,24 +20,27 @@ impl LostShards {
         if error.has_other_host() || !error.is_out_of_reach() {
             return Err(error);
         }
-        let mut names = self.names.borrow_mut();
-        if !names.iter().any(|name| name == shard) {
-            names.push(shard.to_owned());
+        let mut shards = self.shards.borrow_mut();
+        if !shards.iter().any(|(name, _)| name == shard) {
+            shards.push((shard.to_owned(), error.message));
         }
         Ok(())
     }
 
     /// Reports the shards that were noted since the last call.
     pub fn report(&self) {
-        let names = self.names.borrow();
-        let new = &names[self.reported.replace(names.len())..];
-        if !new.is_empty() {
-            cursor::mark_partial();
-            pgrx::warning!("partial results: shard \"{}\" cannot be reached", new.join("\", \""));
+        let shards = self.shards.borrow();
+        let new = &shards[self.reported.replace(shards.len())..];
+        if new.is_empty() {
+            return;
         }
+        cursor::mark_partial();
+        let (names, reasons): (Vec<&str>, Vec<&str>) = new.iter().map(|(name, why)| (name.as_str(), why.as_str())).unzip();
+        let message = format!("partial results: shard \"{}\" cannot be reached", names.join("\", \""));
+        error::warn(message, reasons.join("\n"));
     }
 
     pub fn is_empty(&self) -> bool {
-        self.names.borrow().is_empty()
+        self.shards.borrow().is_empty()
     }
 }

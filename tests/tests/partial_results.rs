@@ -59,6 +59,7 @@ fn a_find_goes_without_the_shards_that_are_down() {
         (r#"{"allowPartialResults": true, "hint": "v_1", "limit": 20}"#.to_owned(), 20),
     ] {
         let printed = script(&cluster, &find(&options));
+        assert!(printed.contains("DETAIL") && printed.contains("connection"), "{printed}");
         assert!(printed.contains(PARTIAL) && printed.trim().ends_with(&found.to_string()), "{options}: {printed}");
         assert_eq!(printed.matches("WARNING").count(), 1, "{options}: {printed}");
     }

@@ -171,6 +171,12 @@ impl From<CoreError> for Error {
     }
 }
 
+/// Reports a WARNING.
+pub fn warn(message: impl Into<String>, detail: impl Into<String>) {
+    let report = ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "docshard").set_detail(detail);
+    report.report(PgLogLevel::WARNING);
+}
+
 /// Keeps backtraces out of errors, as clients would see them. Called from `_PG_init`.
 pub fn init() {
     // SAFETY: this process has one thread; the variable is Rust's own.
