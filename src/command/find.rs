@@ -106,7 +106,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let inner = Request::parse(request.db, request.target, request.commands)?;
     let first = |list: &str, path, known| -> Result<_> {
         let operations = inner.fields.array(list);
-        if operations.len() > 1 {
+        if operations.len() != 1 {
             return Err(Error::new(Kind::InvalidLength, "explained write batches must be of size 1"));
         }
         let parse = |json| Arguments::parse(json, Form::Command(path), known);
