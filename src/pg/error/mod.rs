@@ -172,7 +172,7 @@ impl From<CoreError> for Error {
 }
 
 /// Reports a WARNING.
-pub fn warn(message: impl Into<String>, detail: impl Into<String>) {
+pub fn warn(message: String, detail: String) {
     let report = ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "docshard").set_detail(detail);
     report.report(PgLogLevel::WARNING);
 }
