@@ -52,8 +52,7 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
 fn is_last_of_key(collection: &Collection, name: &str) -> bool {
     let key = &collection.key;
     let is_enough = |index: &Index| !collection.unique || (index.unique && index.is_of_key(key));
-    let serves =
-        |index: &Index| !index.hidden && index.name != name && index.begins_with_key(key) && is_enough(index);
+    let serves = |index: &Index| !index.hidden && index.name != name && index.begins_with_key(key) && is_enough(index);
     let is_own_left = collection.key_index().is_some_and(|keys| keys.default_name() != name);
     key.hashed_field().is_none() && !key.is_in_order_of_id() && !is_own_left && !collection.indexes.iter().any(serves)
 }

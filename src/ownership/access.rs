@@ -64,13 +64,15 @@ pub const ADDRESS: &[&str] = &["host", "hostaddr", "port", "target_session_attrs
 /// The default `connect_timeout` of a shard's servers, in seconds: nothing interrupts connecting.
 const CONNECT_TIMEOUT_S: &str = "10";
 
-/// Predefined roles whose rights no application role may have.
+/// Predefined roles whose rights no application role may have. Older versions of PostgreSQL lack some of them.
 const POWERFUL: &[&str] = &[
     "pg_execute_server_program",
     "pg_read_server_files",
     "pg_write_server_files",
     "pg_read_all_data",
     "pg_write_all_data",
+    "pg_create_subscription",
+    "pg_maintain",
 ];
 
 fn refuse(message: String) -> Error {

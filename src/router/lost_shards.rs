@@ -35,7 +35,8 @@ impl LostShards {
             return;
         }
         cursor::mark_partial();
-        let (names, reasons): (Vec<&str>, Vec<&str>) = new.iter().map(|(name, why)| (name.as_str(), why.as_str())).unzip();
+        let (names, reasons): (Vec<&str>, Vec<&str>) =
+            new.iter().map(|(name, why)| (name.as_str(), why.as_str())).unzip();
         let message = format!("partial results: shard \"{}\" cannot be reached", names.join("\", \""));
         error::warn(message, reasons.join("\n"));
     }

@@ -91,6 +91,39 @@ fn await_no_files(cluster: &Cluster, after: &str) {
     });
 }
 
+/// A sort must outlive a rolled back savepoint in which it began, as its cursor does; and leave no memory if it does not.
+#[test]
+fn a_cursor_outlives_the_savepoint_of_its_first_row() {
+    let cluster = Cluster::spread(NS);
+    fill(&cluster);
+    let mut client = cluster.router.client();
+    let declare = format!(
+        "DECLARE c CURSOR FOR SELECT docshard.aggregate('{NS}', \
+         '[{{\"$group\": {{\"_id\": \"$_id\", \"item\": {{\"$first\": \"$item\"}}}}}}, {{\"$sort\": {{\"_id\": 1}}}}]')"
+    );
+    for work_mem in ["64kB", "32MB"] {
+        client
+            .batch_execute(&format!(
+                "BEGIN; SET LOCAL work_mem = '{work_mem}'; {declare}; SAVEPOINT s; FETCH 1 FROM c; ROLLBACK TO s"
+            ))
+            .unwrap();
+        client.query("SELECT repeat('x', g) FROM generate_series(1, 3000) g", &[]).unwrap();
+        let rest = client.query("FETCH ALL FROM c", &[]).unwrap();
+        let ids: Vec<Value> = rest.iter().map(|row| row.get::<_, Value>(0)["_id"].clone()).collect();
+        assert_eq!(ids, (1..3000).map(Value::from).collect::<Vec<_>>(), "{work_mem}");
+        client.batch_execute("CLOSE c; COMMIT").unwrap();
+    }
+    client.batch_execute("BEGIN").unwrap();
+    let used = "SELECT count(*) FROM pg_backend_memory_contexts WHERE name = 'docshard sort'";
+    for _ in 0..3 {
+        client.batch_execute(&format!("SAVEPOINT s; {declare}; FETCH 1 FROM c")).unwrap();
+        assert!(client.query_one(used, &[]).unwrap().get::<_, i64>(0) > 0);
+        client.batch_execute("ROLLBACK TO s").unwrap();
+        assert_eq!(client.query_one(used, &[]).unwrap().get::<_, i64>(0), 0);
+    }
+    client.batch_execute("ROLLBACK").unwrap();
+}
+
 #[test]
 fn aggregations_come_to_the_same_over_shards_and_while_chunks_move() {
     let cluster = Cluster::spread(NS);

@@ -3,9 +3,10 @@
 //! A row is one bytea: the key, the value, and the key's length. As no key is a prefix of another, rows are in the order of their
 //! keys, and rows of equal keys in that of their values.
 //!
-//! The sort lives in the memory of the transaction, because the memory of one call of a function is too short, and that of the whole
-//! query is freed before the sort could be ended. It is ended when it is dropped, which closes its files; where the transaction
-//! fails, PostgreSQL has closed them already, and frees the memory itself.
+//! The sort lives in a memory context of its own, a child of the transaction's. That of one call of a function is too short; that of
+//! the query is freed before the sort could be ended; that of a subtransaction is freed by ROLLBACK TO, which a cursor of the outer
+//! transaction survives. The sort is ended when it is dropped, which closes its files. Where the transaction or subtransaction
+//! fails, PostgreSQL closes them, and only the memory is freed here.
 
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use crate::pg::version;
@@ -37,6 +38,8 @@ impl Memory for SortMemory {
 }
 
 struct TupleSorter {
+    /// where `state` is
+    memory: pg_sys::MemoryContext,
     state: *mut pg_sys::Tuplesortstate,
     sorted: bool,
     bytes: usize,
@@ -56,8 +59,15 @@ impl TupleSorter {
             options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
         }
         // SAFETY: within a transaction, whose memory outlives the sort: see the head of this file.
-        let state = unsafe {
-            let former = pg_sys::MemoryContextSwitchTo(pg_sys::CurTransactionContext);
+        let (memory, state) = unsafe {
+            let memory = pg_sys::AllocSetContextCreateInternal(
+                pg_sys::TopTransactionContext,
+                c"docshard sort".as_ptr(),
+                pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+                pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+            );
+            let former = pg_sys::MemoryContextSwitchTo(memory);
             let state = pg_sys::tuplesort_begin_datum(
                 pg_sys::BYTEAOID,
                 pg_sys::Oid::from(pg_sys::ByteaLessOperator),
@@ -71,9 +81,9 @@ impl TupleSorter {
                 pg_sys::tuplesort_set_bound(state, bound);
             }
             pg_sys::MemoryContextSwitchTo(former);
-            state
+            (memory, state)
         };
-        Self { state, sorted: false, bytes: 0, most_bytes, row: Vec::new(), key: 0 }
+        Self { memory, state, sorted: false, bytes: 0, most_bytes, row: Vec::new(), key: 0 }
     }
 }
 
@@ -136,11 +146,13 @@ impl Sorter for TupleSorter {
 
 impl Drop for TupleSorter {
     fn drop(&mut self) {
-        // SAFETY: reads backend-local state. In a transaction that goes on, the sort's files and memory are there.
+        // SAFETY: portals, and so the queries that own sorts, end before the transaction's memory is freed. In a transaction that
+        // has not failed, the sort's files are open.
         unsafe {
             if !std::thread::panicking() && pg_sys::IsTransactionState() {
                 pg_sys::tuplesort_end(self.state);
             }
+            pg_sys::MemoryContextDelete(self.memory);
         }
     }
 }
