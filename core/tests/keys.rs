@@ -290,11 +290,7 @@ fn documents_have_keys() {
     assert_eq!(pattern.bound_to_json(&key), json!({"a.b": 2, "c": hashed}));
     assert_eq!(key_of(json!({"a": {"b": null}})).unwrap(), key_of(json!({"a": 5, "c": null})).unwrap());
 
-    for json in [
-        json!({"a": {"b": [1]}}),
-        json!({"a": [{"b": 1}]}),
-        json!({"c": {"$undefined": true}}),
-    ] {
+    for json in [json!({"a": {"b": [1]}}), json!({"a": [{"b": 1}]}), json!({"c": {"$undefined": true}})] {
         assert_eq!(key_of(json.clone()).unwrap_err().kind, Kind::ShardKeyNotFound, "{json}");
     }
     let regex = json!({"$regex": "x", "$options": ""});
