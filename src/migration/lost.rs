@@ -125,7 +125,7 @@ fn still_moving(record: &Record) -> Error {
     .with_hint("Run it again in a moment.")
 }
 
-/// Ends a decided move, one shard of which is lost.
+/// Ends a decided move if one of its shards is lost.
 fn save(record: &Record, lost: &Shard) -> Result<()> {
     let cluster = cluster_id()?;
     let donor_is_lost = record.donor == lost.id;

@@ -156,7 +156,7 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
         Ok(Outcome::One(Cow::Borrowed(document.bytes())))
     }
 
-    /// What there is to know for those who rearrange stages.
+    /// What rearranging stages depends on.
     fn shape(&self) -> Shape<'_> {
         Shape::Other
     }

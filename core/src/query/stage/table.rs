@@ -115,7 +115,7 @@ const NOT_SUPPORTED: &[&str] = &[
     "$shardedDataDistribution",
 ];
 
-/// Who asks for stages.
+/// The operation that the stages belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
     /// a client, for an aggregation
