@@ -55,6 +55,11 @@ RETURNS SETOF jsonb STRICT VOLATILE PARALLEL UNSAFE
 LANGUAGE c AS 'MODULE_PATHNAME', 'aggregate_wrapper';
 REVOKE ALL ON FUNCTION docshard.aggregate(text, json, json) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION docshard.aggregate(text, json, json) TO PUBLIC;
+CREATE FUNCTION docshard_internal.run_pipeline(collection integer, token bigint, version bigint, work text)
+RETURNS SETOF bytea STRICT STABLE PARALLEL UNSAFE
+LANGUAGE c AS 'MODULE_PATHNAME', 'run_pipeline_wrapper';
+REVOKE ALL ON FUNCTION docshard_internal.run_pipeline(integer, bigint, bigint, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION docshard_internal.run_pipeline(integer, bigint, bigint, text) TO PUBLIC;
 
 -- Functions with changed arguments or results. Roles that could call the old one can call the new one.
 CREATE FUNCTION docshard_internal.delete_range(migration bigint, collection integer, lo bytea, hi bytea)

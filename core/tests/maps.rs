@@ -1,7 +1,7 @@
 //! Chunk maps and targeting, compared with a search of all chunks and all documents.
 
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap};
-use docshard_core::cluster::targeting::{exact_key, has_regex, key_decides, key_ranges};
+use docshard_core::cluster::targeting::{deciding_fields, exact_key, has_regex, key_decides, key_ranges};
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
@@ -10,6 +10,7 @@ use docshard_core::values::key::{KeyPattern, KeyRange, KeyRanges};
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(prop_oneof![Just(0u8), Just(0x10), Just(0x80), Just(0xF0)], 0..4)
@@ -58,6 +59,31 @@ proptest! {
         if map.chunks().all(|chunk| chunk.min != key) {
             prop_assert!(map.with_owner(&key, &map.find(&key).max, shard).is_none());
         }
+    }
+
+    /// Bounds that give only the first field do not part documents of one first value; others may.
+    #[test]
+    fn fields_that_decide_the_shard(
+        bounds in proptest::collection::btree_set((0..4i64, proptest::option::weighted(0.2, 0..4i64)), 0..5),
+        shards in proptest::collection::vec(1..4i32, 6),
+        hashed: bool,
+    ) {
+        let kind = if hashed { json!("hashed") } else { json!(1) };
+        let pattern = KeyPattern::parse(&json!({"a": kind, "b": 1})).unwrap();
+        let bound = |(a, b): &(i64, Option<i64>)| {
+            let b = b.map_or_else(|| json!({"$minKey": 1}), Json::from);
+            pattern.bound_from_json(&json!({"a": a, "b": b})).unwrap()
+        };
+        let bounds: Vec<_> = std::iter::once(pattern.min_bound()).chain(bounds.iter().map(bound)).chain([pattern.max_bound()]).collect();
+        let chunks = bounds.windows(2).zip(shards).map(|(pair, shard)| Chunk { min: pair[0].clone(), max: pair[1].clone(), shard });
+        let map = ChunkMap::new(chunks).unwrap();
+        let owners = |a: i64| (0..5i64).map(|b| map.owner(&bound(&(a, Some(b))))).collect::<BTreeSet<_>>();
+        let parted = (0..4).any(|a| owners(a).len() > 1);
+        let deciding = deciding_fields(&pattern, &map);
+        prop_assert!(deciding == 2 || deciding == 1 && !parted);
+        let gives_both = |cut: &[u8]| pattern.bound_to_json(cut)["b"] != json!({"$minKey": 1});
+        prop_assert_eq!(deciding == 2, map.cuts().any(gives_both));
+        prop_assert_eq!(deciding_fields(&KeyPattern::unsharded(), &map), 0);
     }
 
     /// Adjacent chunks of one owner change the owner together.

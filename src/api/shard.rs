@@ -2,6 +2,7 @@
 
 use super::{given, run, shard_functions};
 use crate::migration;
+use crate::ownership::pipeline::Parts;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
 use crate::ownership::{
@@ -15,6 +16,7 @@ use crate::protocol::documents::{
     DeleteDocument, FindByIndexRange, FindDocument, InsertDocuments, InspectDocuments, UpdateDocument,
 };
 use crate::protocol::migration::{ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange};
+use crate::protocol::pipeline::RunPipeline;
 use crate::protocol::table::{CreateIndex, CreateTable};
 use crate::storage::lock::{self, Tag};
 use crate::storage::rows::{FoundRow, Row, capture};
@@ -60,6 +62,13 @@ shard_functions! {
     ) -> Option<Vec<u8>> => {
         let (lo, hi, search) = (keys(&lo), keys(&hi), search.into());
         index_range::find(&FindByIndexRange { collection, token, version, lo, hi, search })
+    };
+
+    [stable, parallel_unsafe, strict] run_pipeline(
+        collection: i32, token: i64, version: i64, work: &str,
+    ) -> SetOfIterator<'static, Vec<u8>> => {
+        let mut parts = Parts::begin(&RunPipeline { collection, token, version, work: work.into() })?;
+        Ok(SetOfIterator::new(std::iter::from_fn(move || run(|| parts.next_part()))))
     };
 
     [stable, parallel_unsafe, strict] count_all(collection: i32) -> i64 => table::count(collection).map(u64::cast_signed);

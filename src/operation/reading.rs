@@ -5,7 +5,7 @@ use super::source::{self, Shared, Source};
 use super::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::sorter::SortMemory;
-use crate::router::aggregate::Results;
+use crate::router::aggregate::{self, Results};
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
 use crate::router::options::{CountOptions, FindOptions, parsed_setting};
@@ -96,7 +96,7 @@ pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> R
     let shared = Shared::of(arguments, None);
     let setting = shared.setting(namespace, Some(stages))?;
     let pipeline = Pipeline::parse(list, &parsed_setting(setting.as_ref())?)?.rearranged()?;
-    let memory = SortMemory { on_disk: arguments.get("allowDiskUse") != Some(&Json::Bool(false)) };
+    let memory = SortMemory::new(arguments.get("allowDiskUse") != Some(&Json::Bool(false)));
     let has_collection = namespace.split_once('.').is_none_or(|(_, name)| name != WITHOUT_COLLECTION);
     if pipeline.begins() == has_collection {
         let message = match has_collection {
@@ -121,7 +121,11 @@ pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> R
         hint: shared.hint.cloned(),
         ..FindOptions::default()
     };
-    Results::new(self::find(namespace, Source::Value(&find.filter), &options)?, &rest, memory)
+    let query = find_query(Source::Value(&find.filter), &options)?;
+    if rest.stages().is_empty() {
+        return Results::new(read::find(namespace, &query, &options)?, &rest, memory);
+    }
+    aggregate::aggregate(namespace, &query, &options, &rest, memory)
 }
 
 pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Shared<'_>) -> Result<Values> {

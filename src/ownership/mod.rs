@@ -19,6 +19,7 @@ pub mod inspect;
 pub mod leftovers;
 pub mod measure;
 pub mod node;
+pub mod pipeline;
 pub mod placement;
 pub mod recipient_load;
 pub mod router_lock;

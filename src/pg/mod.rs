@@ -12,6 +12,7 @@ pub mod process;
 pub mod security;
 pub mod server;
 pub mod spi;
+pub mod stages;
 pub mod transaction;
 mod utility;
 pub mod version;

@@ -6,6 +6,7 @@
 use super::answer::Answer;
 use super::signature::{SCHEMA, Signature};
 use crate::pg::spi::param::Param;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
@@ -21,7 +22,8 @@ pub trait CheckedCall {
 }
 
 /// A parameter's value, owned.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Parameter {
     /// bytea
     Bytes(Vec<u8>),

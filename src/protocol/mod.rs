@@ -19,6 +19,7 @@ pub mod documents;
 pub mod measure;
 pub mod migration;
 pub mod node;
+pub mod pipeline;
 pub mod sql;
 pub mod table;
 
@@ -35,6 +36,7 @@ pub fn signatures() -> Vec<Signature> {
         measure::SIGNATURES,
         migration::SIGNATURES,
         node::SIGNATURES,
+        pipeline::SIGNATURES,
         sql::SIGNATURES,
         table::SIGNATURES,
     ]

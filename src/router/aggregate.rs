@@ -1,39 +1,81 @@
-//! Runs the stages of a pipeline over the documents of a find. They stream: a document is read from the shards when a stage asks for
-//! it.
+//! Runs pipelines: the part of the shards, and at the router the rest, over what the shards return. Results stream: they are read
+//! from the shards when a stage asks for them.
 
-use super::execute::Documents;
+use super::config;
+use super::execute::{self, Documents};
+use super::fresh_map::with_fresh_map;
+use super::options::{CountOptions, FindOptions};
+use super::plan::Allowed;
+use super::plan::pipeline::{self, PlannedPipeline};
+use super::plan::search::Search;
+use super::query::Query;
+use super::read;
 use super::rows::ShardRow;
+use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
-use docshard_core::query::stage::{Input, Memory, Pipeline, Stream};
-use std::cell::RefCell;
+use crate::pg::error::Result;
+use crate::pg::memory::sorter::SortMemory;
+use crate::pg::stages;
+use docshard_core::query::stage::{Memory, Pipeline};
 use std::rc::Rc;
 
 /// The documents that a pipeline makes.
-pub struct Results {
-    stream: Input<'static>,
-    failure: Failure,
-}
-
-/// What reading has failed with: an error of another server says more than core's errors can.
-type Failure = Rc<RefCell<Option<Error>>>;
+pub struct Results(stages::Results);
 
 impl Results {
-    pub fn new(documents: Documents, pipeline: &Pipeline, memory: impl Memory + 'static) -> Result<Self> {
-        let failure = Failure::default();
-        let source = Source { documents, row: None, failure: Rc::clone(&failure) };
-        let memory: Rc<dyn Memory> = Rc::new(memory);
-        Ok(Self { stream: pipeline.run(Box::new(source), &memory)?, failure })
+    /// Of stages that all run here.
+    pub fn new(documents: Documents, pipeline: &Pipeline, memory: SortMemory) -> Result<Self> {
+        Self::of(documents, pipeline, &(Rc::new(memory) as Rc<dyn Memory>))
+    }
+
+    fn of(documents: Documents, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
+        stages::Results::of(Source { documents, row: None }, pipeline, memory).map(Self)
     }
 
     /// Returns the next document. Not to be called again after it has returned None or an error.
     pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
-        match self.stream.advance() {
-            Ok(true) => Ok(Some(RawJsonb::from_bytes(self.stream.bytes()))),
-            Ok(false) => Ok(None),
-            Err(error) => Err(self.failure.take().unwrap_or_else(|| error.into())),
+        Ok(self.0.advance()?.then(|| RawJsonb::from_bytes(self.0.bytes())))
+    }
+}
+
+/// Runs a pipeline over the documents of a find.
+pub fn aggregate(
+    namespace: &str,
+    query: &Query,
+    options: &FindOptions,
+    pipeline: &Pipeline,
+    memory: SortMemory,
+) -> Result<Results> {
+    let on_disk = memory.is_on_disk();
+    let memory: &Rc<dyn Memory> = &(Rc::new(memory) as Rc<dyn Memory>);
+    if pipeline.only_counts() {
+        let count = read::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
+        return stages::Results::of_count(count.unsigned_abs(), pipeline, memory).map(Results);
+    }
+    if config::is_of(namespace) {
+        return Results::of(read::find(namespace, query, options)?, pipeline, memory);
+    }
+    with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else {
+            return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, memory);
+        };
+        let search = Search::new(&collection, query)?;
+        for allowed in [Allowed::All, Allowed::Planned] {
+            let planned = pipeline::plan(&search, options, (pipeline, on_disk), allowed)?;
+            if let Some(documents) = documents(&collection, &planned)? {
+                return Results::of(documents, &planned.division.merging, memory);
+            }
         }
+        Results::of(Documents::of_streams(Vec::new(), 0), pipeline, memory)
+    })
+}
+
+/// What the shards return; None if one declined.
+fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Documents>> {
+    let PlannedPipeline { plan, inner, .. } = planned;
+    match inner {
+        None => execute::documents(collection, plan),
+        Some(_) => execute::in_parts(collection, plan).map(Some),
     }
 }
 
@@ -41,19 +83,11 @@ impl Results {
 struct Source {
     documents: Documents,
     row: Option<ShardRow>,
-    failure: Failure,
 }
 
-impl Stream for Source {
-    fn advance(&mut self) -> CoreResult<bool> {
-        match self.documents.next_row() {
-            Ok(row) => self.row = row,
-            Err(error) => {
-                let message = error.message.clone();
-                self.failure.replace(Some(error));
-                return Err(CoreError::new(Kind::UnknownError, message));
-            }
-        }
+impl stages::Documents for Source {
+    fn advance(&mut self) -> Result<bool> {
+        self.row = self.documents.next_row()?;
         Ok(self.row.is_some())
     }
 

@@ -94,6 +94,13 @@ pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Document
     Ok(Some(Documents { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: plan.lost.clone() }))
 }
 
+/// Returns what stages at the shards return, in parts that are packed.
+pub fn in_parts(collection: &Collection, plan: &Plan) -> Result<Documents> {
+    let streams = reading::read_ahead(collection, &plan.destinations, &plan.statement)?;
+    let rows = MergedRows::new(streams.into_iter().map(RowStream::in_parts).collect(), plan.order);
+    Ok(Documents { rows, skip: 0, left: u64::MAX, lost: None })
+}
+
 /// Runs a statement of [`AccessPath::Key`].
 pub fn document(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Option<RawJsonb>> {
     let streams = reading::read_at_most(collection, &[destination], statement, Some(1), None)?;

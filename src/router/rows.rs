@@ -54,6 +54,19 @@ pub struct Packed {
     is_foreign: bool,
 }
 
+impl Packed {
+    /// Unpacks the documents of a row's first column.
+    fn of(row: &ShardRow) -> Result<Rc<Self>> {
+        let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
+            .ok_or_else(|| Error::new(Kind::InternalError, "malformed packed documents: truncated"))?;
+        Ok(Rc::new(Self { documents, is_foreign: row.is_foreign() }))
+    }
+
+    fn row(self: &Rc<Self>, number: usize) -> Option<ShardRow> {
+        (number < self.documents.count()).then(|| ShardRow::Packed(Rc::clone(self), number))
+    }
+}
+
 /// The rows of one destination.
 pub enum RowStream {
     Local(spi::cursor::Cursor),
@@ -63,14 +76,25 @@ pub enum RowStream {
     Partial(remote::Stream, String, Rc<LostShards>),
     /// the position of the next document
     Packed(Rc<Packed>, usize),
+    /// rows each of which has packed documents
+    Parts(Box<Parts>),
+}
+
+pub struct Parts {
+    rows: RowStream,
+    /// a part, and the position of its next document
+    current: Option<(Rc<Packed>, usize)>,
 }
 
 impl RowStream {
+    /// The documents that are packed into all rows.
+    pub fn in_parts(rows: Self) -> Self {
+        RowStream::Parts(Box::new(Parts { rows, current: None }))
+    }
+
     /// Reads the documents packed into a row's first column.
     pub fn packed(row: &ShardRow) -> Result<Self> {
-        let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
-            .ok_or_else(|| Error::new(Kind::InternalError, "malformed packed documents: truncated"))?;
-        Ok(RowStream::Packed(Rc::new(Packed { documents, is_foreign: row.is_foreign() }), 0))
+        Packed::of(row).map(|packed| RowStream::Packed(packed, 0))
     }
 
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
@@ -89,8 +113,24 @@ impl RowStream {
             RowStream::Packed(packed, next) => {
                 let number = *next;
                 *next += 1;
-                (number < packed.documents.count()).then(|| ShardRow::Packed(Rc::clone(packed), number))
+                packed.row(number)
             }
+            RowStream::Parts(parts) => parts.next_row()?,
         })
+    }
+}
+
+impl Parts {
+    fn next_row(&mut self) -> Result<Option<ShardRow>> {
+        loop {
+            if let Some((packed, next)) = &mut self.current {
+                *next += 1;
+                if let Some(row) = packed.row(*next - 1) {
+                    return Ok(Some(row));
+                }
+            }
+            let Some(row) = self.rows.next_row()? else { return Ok(None) };
+            self.current = Some((Packed::of(&row)?, 0));
+        }
     }
 }

@@ -151,7 +151,7 @@ pub extern "C-unwind" fn docshard_match_in_parallel(_segment: *mut pg_sys::dsm_s
 /// # Safety
 /// The scan is one of a heap, and has just yielded a row.
 #[inline]
-unsafe fn fetch_ahead(scan: pg_sys::HeapScanDesc) {
+pub(super) unsafe fn fetch_ahead(scan: pg_sys::HeapScanDesc) {
     /// The size of a cache line.
     const LINE: usize = 64;
     #[cfg(target_arch = "x86_64")]

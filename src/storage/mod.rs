@@ -4,6 +4,7 @@
 
 pub mod counting;
 pub mod covering;
+pub mod documents;
 pub mod gin;
 pub mod lock;
 pub mod matching;

@@ -131,6 +131,11 @@ impl ChunkMap {
         &self.bounds[start..self.ends[at] as usize]
     }
 
+    /// The bounds between chunks of different owners.
+    pub fn cuts(&self) -> impl Iterator<Item = &[u8]> {
+        (1..self.len()).filter(|at| self.owner_of[at - 1] != self.owner_of[*at]).map(|at| self.bound(at))
+    }
+
     /// The number of chunks whose lower bounds satisfy the predicate; as for `slice::partition_point`, these come first.
     fn count_while(&self, holds: impl Fn(&[u8]) -> bool) -> usize {
         let (mut low, mut high) = (0, self.len());

@@ -8,6 +8,7 @@
 
 pub mod point;
 
+use super::chunk_map::ChunkMap;
 use crate::query::filter::Filter;
 use crate::values::key::encode::{encode_hash, hash_encoded};
 use crate::values::key::pattern::FieldKind;
@@ -40,6 +41,13 @@ pub fn key_decides(pattern: &KeyPattern, filter: &Filter, gives_id: bool) -> boo
     let ranged = pattern.fields.iter().filter(|(_, kind)| *kind == FieldKind::Ranged).map(|(path, _)| path.as_str());
     let paths: Vec<&str> = ranged.chain(gives_id.then_some("_id")).collect();
     filter.is_ranges_of(&paths)
+}
+
+/// How many of the pattern's first fields decide the shard: documents that agree in these are on one shard. 0 for an unsharded
+/// collection.
+pub fn deciding_fields(pattern: &KeyPattern, map: &ChunkMap) -> usize {
+    let least = pattern.fields.len().min(1);
+    map.cuts().map(|bound| pattern.given_fields(bound)).fold(least, usize::max)
 }
 
 /// The shard keys made of each field's encodings.

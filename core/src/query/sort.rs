@@ -50,6 +50,12 @@ impl Sort {
         Sort::parse_in(inner, &environment)
     }
 
+    /// The specification, without the collation.
+    pub fn to_json(&self) -> Json {
+        let direction = |down: bool| Json::from(if down { -1 } else { 1 });
+        Json::Object(self.fields.iter().map(|(path, down)| (path.clone(), direction(*down))).collect())
+    }
+
     /// As [`Sort::parse`], under a statement's collation.
     ///
     /// # Errors

@@ -13,12 +13,27 @@ use crate::pg::version;
 use docshard_core::error::{Error, Kind, Result};
 use docshard_core::query::stage::{Memory, Sorter};
 use pgrx::pg_sys;
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// The memory of stages: `work_mem` for a sort, `work_mem × hash_mem_multiplier` for a hash table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct SortMemory {
     /// false: more than [`MAX_BYTES`] in one sort are an error
-    pub on_disk: bool,
+    on_disk: bool,
+    /// set when a sort writes files
+    used_disk: Rc<Cell<bool>>,
+}
+
+impl SortMemory {
+    /// `on_disk`: sorts may use temporary files.
+    pub fn new(on_disk: bool) -> Self {
+        Self { on_disk, used_disk: Rc::default() }
+    }
+
+    pub fn is_on_disk(&self) -> bool {
+        self.on_disk
+    }
 }
 
 /// What a sort may hold where no disk may be used: MongoDB's limit.
@@ -33,7 +48,11 @@ impl Memory for SortMemory {
     fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>> {
         let bound = most.and_then(|most| i64::try_from(most).ok());
         let most_bytes = if self.on_disk || bound.is_some() { usize::MAX } else { MAX_BYTES };
-        Ok(Box::new(TupleSorter::new(bound, again, most_bytes)))
+        Ok(Box::new(TupleSorter::new(bound, again, most_bytes, Rc::clone(&self.used_disk))))
+    }
+
+    fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory> {
+        Rc::new(Self { used_disk, ..self.clone() })
     }
 }
 
@@ -44,6 +63,7 @@ struct TupleSorter {
     sorted: bool,
     bytes: usize,
     most_bytes: usize,
+    used_disk: Rc<Cell<bool>>,
     /// the row, and the length of its key
     row: Vec<u8>,
     key: usize,
@@ -53,7 +73,7 @@ struct TupleSorter {
 const LENGTH: usize = size_of::<u32>();
 
 impl TupleSorter {
-    fn new(bound: Option<i64>, again: bool, most_bytes: usize) -> Self {
+    fn new(bound: Option<i64>, again: bool, most_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
         let mut options = if again { pg_sys::TUPLESORT_RANDOMACCESS } else { pg_sys::TUPLESORT_NONE };
         if bound.is_some() {
             options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
@@ -83,7 +103,7 @@ impl TupleSorter {
             pg_sys::MemoryContextSwitchTo(former);
             (memory, state)
         };
-        Self { memory, state, sorted: false, bytes: 0, most_bytes, row: Vec::new(), key: 0 }
+        Self { memory, state, sorted: false, bytes: 0, most_bytes, used_disk, row: Vec::new(), key: 0 }
     }
 }
 
@@ -116,6 +136,11 @@ impl Sorter for TupleSorter {
             } else {
                 pg_sys::tuplesort_performsort(self.state);
                 self.sorted = true;
+                let mut statistics = pg_sys::TuplesortInstrumentation::default();
+                pg_sys::tuplesort_get_stats(self.state, &mut statistics);
+                if statistics.spaceType == pg_sys::TuplesortSpaceType::SORT_SPACE_TYPE_DISK {
+                    self.used_disk.set(true);
+                }
             }
         }
         Ok(())

@@ -105,9 +105,11 @@ pub struct Cursor {
     name: String,
     buffer: std::vec::IntoIter<Row>,
     finished: bool,
+    /// how many rows are fetched at once
+    at_once: usize,
 }
 
-/// Rows that a [`Cursor`] fetches at once.
+/// Rows that a [`Cursor`] fetches at once unless it is told another number.
 const FETCH: usize = 256;
 
 thread_local! {
@@ -119,10 +121,15 @@ thread_local! {
 
 impl Cursor {
     pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
+        Self::open_with(sql, params, FETCH)
+    }
+
+    /// As [`open`](Self::open); fetches this number of rows at once.
+    pub fn open_with(sql: &str, params: &[Param<'_>], at_once: usize) -> Result<Self> {
         // The end of their transaction has closed some of them, and names are never reused.
         ABANDONED.take().iter().try_for_each(|name| close(name).map(drop))?;
         let name = open_portal(None, sql, params, 0, true)?;
-        Ok(Self { name, buffer: Vec::new().into_iter(), finished: false })
+        Ok(Self { name, buffer: Vec::new().into_iter(), finished: false, at_once })
     }
 
     /// Returns the next row; `QueryPlanKilled` if the transaction that opened the cursor has ended.
@@ -130,19 +137,25 @@ impl Cursor {
         if let Some(row) = self.buffer.next() {
             return Ok(Some(row));
         }
-        if self.finished {
-            return Ok(None);
+        self.begin()?;
+        Ok(self.buffer.next())
+    }
+
+    /// Fetches the next rows, if the last ones are used up.
+    pub fn begin(&mut self) -> Result<()> {
+        if self.finished || self.buffer.len() > 0 {
+            return Ok(());
         }
-        let Some(fetched) = fetch(&self.name, FETCH)? else {
+        let Some(fetched) = fetch(&self.name, self.at_once)? else {
             self.finished = true;
             return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
         };
-        if fetched.len() < FETCH {
+        if fetched.len() < self.at_once {
             self.finished = true;
             close(&self.name)?;
         }
         self.buffer = fetched.into_iter();
-        Ok(self.buffer.next())
+        Ok(())
     }
 }
 

@@ -48,6 +48,21 @@ pub fn read_each(
     read_with(collection, destinations, |at| &statements[at], (false, None), cursor)
 }
 
+/// Like [`read`], for statements that work long before their first row: the local one works while the others do, not after them.
+/// Rows are few and large.
+pub fn read_ahead(
+    collection: &Collection,
+    destinations: &[Destination],
+    statement: &Statement,
+) -> Result<Vec<RowStream>> {
+    let begun = |sql: &str, params: &[Param<'_>]| {
+        let mut cursor = spi::cursor::Cursor::open_with(sql, params, 1)?;
+        cursor.begin()?;
+        Ok(RowStream::Local(cursor))
+    };
+    read_with(collection, destinations, |_| statement, (false, None), begun)
+}
+
 /// Like [`read`], for EXPLAIN, which cannot run in a cursor.
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
     let rows = |sql: &str, params: &[Param<'_>]| Ok(RowStream::Rows(spi::query(sql, params)?.into_iter()));

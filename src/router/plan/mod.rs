@@ -11,6 +11,7 @@ pub mod document_key;
 pub mod index_choice;
 pub mod index_range;
 pub mod index_restriction;
+pub mod pipeline;
 pub mod search;
 pub mod select;
 
@@ -51,6 +52,10 @@ pub enum AccessPath {
     OrderedScans(i32),
     /// the plan that PostgreSQL's planner chooses
     Conditions,
+    /// all matching documents by a sequential scan, without PostgreSQL's executor; for the stages of a pipeline
+    Scan,
+    /// stages of a pipeline, over documents that another path finds
+    Pipeline,
     /// counts all documents, without PostgreSQL's executor
     CountAll,
     /// counts matching documents by a sequential scan, without PostgreSQL's executor
@@ -68,6 +73,8 @@ impl AccessPath {
             Self::DividedScan(_) => "DIVIDED_SCAN",
             Self::OrderedScans(_) => "ORDERED_SCANS",
             Self::Conditions => "CONDITIONS",
+            Self::Scan => "SCAN",
+            Self::Pipeline => "PIPELINE",
             Self::CountAll => "COUNT_ALL",
             Self::CountMatching => "COUNT_MATCHING",
         }

@@ -7,6 +7,7 @@ use crate::query::expression::Expression;
 use crate::query::operand::Operand;
 use crate::query::sort::Sort;
 use crate::values::collation::Collator;
+use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawObject};
 use crate::values::document::value::Value;
 use crate::values::document::write;
@@ -92,6 +93,17 @@ impl Accumulating {
         Ok(accumulating)
     }
 
+    /// True if it counts documents: `{"$count": {}}`, or the sum of 1.
+    pub fn counts(&self) -> bool {
+        match &self.input {
+            Input::Nothing => true,
+            Input::Value(expression) => {
+                self.operator.name == SUM && matches!(expression.constant(), Some(Value::Number(Number::Int(1))))
+            }
+            Input::Sorted(..) => false,
+        }
+    }
+
     /// The paths that it is given values of; None for the whole document.
     pub fn fields_read(&self) -> Option<BTreeSet<String>> {
         match &self.input {
@@ -148,6 +160,16 @@ impl Accumulating {
             }
         }
     }
+}
+
+const SUM: &str = "$sum";
+
+/// The state of an accumulator that [counts](Accumulating::counts), after this number of documents.
+pub(super) fn accumulated_count(count: u64) -> Result<Accumulation> {
+    let mut state = Accumulation::begin(accumulator::find(SUM)?, &Parameters::default(), None);
+    let count = i64::try_from(count).unwrap_or(i64::MAX);
+    state.add_operand(Operand::Made(Value::Number(Number::Int(count))))?;
+    Ok(state)
 }
 
 /// The arguments of an accumulator that have names.

@@ -1,6 +1,6 @@
 //! Divides stages between shards and the place where the shards' documents come together.
 
-use super::fields::Written;
+use super::fields::{Written, top};
 use super::operation::{Merge, Shape, Stage};
 use super::rearrange::ParseStage;
 use super::table::{MERGED_GROUP, PARTIAL_GROUP};
@@ -28,7 +28,8 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
         let (this, rest) = (|| vec![stage.clone()], &stages[position + 1..]);
         let renamed =
             |name: &str| parse(&Json::Object([(name.to_owned(), stage.argument.clone())].into_iter().collect()));
-        let (last, order, merging) = match (stage.operator.merge, stage.operation.shape()) {
+        let merge = if stage.operation.needs_router() { Merge::Undivided } else { stage.operator.merge };
+        let (last, order, merging) = match (merge, stage.operation.shape()) {
             (Merge::Union, _) => {
                 key = key.filter(|paths| keeps(&stage.operation.fields().written, paths));
                 at_shards.push(stage.clone());
@@ -54,6 +55,31 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
     Ok(Divided { at_shards, order: None, merging: Vec::new() })
 }
 
+/// Divides stages between the only shard that has documents and the router: the shard runs all that need no router.
+pub(super) fn at_one_shard(stages: &[Stage]) -> Divided {
+    let end = stages.iter().position(|stage| stage.operation.needs_router()).unwrap_or(stages.len());
+    let (at_shards, merging) = stages.split_at(end);
+    Divided { at_shards: at_shards.to_vec(), order: None, merging: merging.to_vec() }
+}
+
+/// Adds a stage to those at the shards that leaves only fields which the rest reads.
+///
+/// # Errors
+/// Those of parsing a stage.
+pub(super) fn narrowed(
+    mut divided: Divided,
+    needed: impl Fn(&[Stage]) -> Option<Vec<String>>,
+    parse: ParseStage<'_>,
+) -> Result<Divided> {
+    // A group has no other fields than those that were asked for.
+    let is_wide = divided.at_shards.last().is_some_and(|last| !matches!(last.operation.shape(), Shape::Group(_)));
+    let Some(mut fields) = needed(&divided.merging).filter(|_| is_wide) else { return Ok(divided) };
+    let of_order = divided.order.iter().flat_map(|sort| &sort.fields).map(|(path, _)| top(path).to_owned());
+    fields.extend(of_order);
+    divided.at_shards.push(parse(&json!({"$project": projection(&fields)}))?);
+    Ok(divided)
+}
+
 /// True if the fields of a key stay as they are.
 fn keeps(written: &Written, paths: &[&str]) -> bool {
     paths.iter().all(|path| written.keeps(path))
@@ -77,12 +103,15 @@ pub struct Find {
 impl Find {
     /// The projection to these fields; None for whole documents.
     pub fn projection(&self) -> Option<Json> {
-        let fields = self.fields.as_ref()?;
-        // A projection must name a field, and `_id` is in it unless it is excluded.
-        let mut projection: Map<String, Json> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
-        projection.entry("_id").or_insert_with(|| json!(if fields.is_empty() { 1 } else { 0 }));
-        Some(Json::Object(projection))
+        self.fields.as_deref().map(projection)
     }
+}
+
+/// The projection to fields at the top. It must name a field, and `_id` is in it unless it is excluded.
+fn projection(fields: &[String]) -> Json {
+    let mut projection: Map<String, Json> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
+    projection.entry("_id").or_insert_with(|| json!(if fields.is_empty() { 1 } else { 0 }));
+    Json::Object(projection)
 }
 
 /// How many stages at the beginning a find answers, and how. `needed` are the fields that stages read.

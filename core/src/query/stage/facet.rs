@@ -25,6 +25,10 @@ impl Operation for Facet {
         Fields::replaced(None)
     }
 
+    fn needs_router(&self) -> bool {
+        self.0.iter().flat_map(|(_, stages)| stages).any(|stage| stage.operation.needs_router())
+    }
+
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
         Ok(Box::new(Faceting { input: Some(input), facet: self, context: context.clone(), result: Vec::new() }))
     }

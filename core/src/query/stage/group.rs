@@ -7,7 +7,7 @@
 //! Divided over shards, the same stage runs twice. At a shard it makes documents of partial states, `{k: key, s: [state, …]}`, and
 //! when memory is short it simply returns those it has. Where these come together, it merges them.
 
-use super::accumulating::Accumulating;
+use super::accumulating::{Accumulating, accumulated_count};
 use super::fields::Fields;
 use super::operation::{Context, Grouping, Operation, Parsed, Parser, Shape};
 use super::stream::{Input, Sorter, Stream, document};
@@ -77,6 +77,19 @@ impl Grouping for Group {
     fn is_within(&self, paths: &[&str]) -> bool {
         let whole = self.id.whole_paths();
         self.collator.is_none() && paths.iter().all(|path| whole.contains(path))
+    }
+
+    fn only_counts(&self) -> bool {
+        self.id.constant().is_some() && !self.merges && self.fields.iter().all(|(_, field)| field.counts())
+    }
+
+    fn counted(&self, count: u64) -> Result<Vec<u8>> {
+        let mut member = self.begin_group(self.id.constant().unwrap_or(Value::Null))?;
+        member.states.clear();
+        for _ in &self.fields {
+            member.states.push(accumulated_count(count)?);
+        }
+        self.result(member)
     }
 }
 

@@ -8,6 +8,7 @@
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
 //! * [`rearrange`] moves stages so that there is less to do; [`division`] divides them between shards and the place where the
 //!   shards' documents come together. Both follow from the table's properties.
+//! * [`measured`] runs stages for an explanation.
 //! * [`pipeline`] puts all of it together.
 
 mod fields;
@@ -34,10 +35,13 @@ mod rearrange;
 
 mod division;
 
+mod measured;
+
 mod pipeline;
 
 pub use division::Find;
 pub use fields::{Fields, Written};
+pub use measured::{Measured, Measurements};
 pub use operation::{Merge, Stage, StageOperator};
 pub use pipeline::{Division, Pipeline};
 pub use stream::{Given, InMemory, Input, Memory, Sorter, Stream};

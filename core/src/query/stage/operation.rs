@@ -156,6 +156,11 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
         Ok(Outcome::One(Cow::Borrowed(document.bytes())))
     }
 
+    /// True if it reads or writes other collections: then it does not run at a shard, even if one shard has all documents.
+    fn needs_router(&self) -> bool {
+        false
+    }
+
     /// What rearranging stages depends on.
     fn shape(&self) -> Shape<'_> {
         Shape::Other
@@ -177,16 +182,29 @@ pub(super) enum Shape<'o> {
 pub(super) trait Grouping: fmt::Debug {
     /// True if documents of one group have equal values at each of these paths.
     fn is_within(&self, paths: &[&str]) -> bool;
+
+    /// True if all documents are one group, of which nothing but their number is asked.
+    fn only_counts(&self) -> bool;
+
+    /// What a stage that [only counts](Self::only_counts) makes of this number of documents, which is not 0.
+    ///
+    /// # Errors
+    /// Those of accumulators.
+    fn counted(&self, count: u64) -> Result<Vec<u8>>;
+}
+
+/// How many documents the stages after a position read at most.
+pub(super) fn most_after(stages: &[Stage], position: usize) -> Option<u64> {
+    match stages.get(position + 1).map(|next| next.operation.shape()) {
+        Some(Shape::Limit(most)) => Some(most),
+        _ => None,
+    }
 }
 
 /// Runs stages over documents.
 pub(super) fn run<'s>(stages: &[Stage], mut input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
     for (position, stage) in stages.iter().enumerate() {
-        let most = match stages.get(position + 1).map(|next| next.operation.shape()) {
-            Some(Shape::Limit(most)) => Some(most),
-            _ => None,
-        };
-        let context = Context { memory: Rc::clone(memory), most };
+        let context = Context { memory: Rc::clone(memory), most: most_after(stages, position) };
         input = Arc::clone(&stage.operation).begin(input, &context)?;
     }
     Ok(input)

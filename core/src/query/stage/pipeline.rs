@@ -1,9 +1,10 @@
 //! Pipelines: stages one after the other, parsed, rearranged, run over documents or divided over shards.
 
-use super::division::{self, Find};
-use super::operation::{Outcome, Parsed, Parser, Stage, run};
+use super::division::{self, Divided, Find};
+use super::measured::{self, Measurements};
+use super::operation::{Outcome, Parsed, Parser, Shape, Stage, run};
 use super::rearrange;
-use super::stream::{Input, Memory};
+use super::stream::{Given, Input, Memory};
 use super::table::{self, Asker};
 use crate::budget::Evaluation;
 use crate::error::{Kind, Result, bail, ensure};
@@ -117,7 +118,6 @@ impl Pipeline {
 
     /// The beginning that a find answers, and the rest.
     pub fn find(&self) -> (Find, Pipeline) {
-        let needed = |stages: &[Stage]| rearrange::needed(stages).map(|fields| fields.into_iter().collect());
         let (find, count) = division::find(&self.stages, needed);
         (find, self.of(self.stages.get(count..).unwrap_or_default().to_vec()))
     }
@@ -128,8 +128,46 @@ impl Pipeline {
     /// # Errors
     /// None that parsing has not had.
     pub fn divided(&self, shard_key: Option<&[&str]>) -> Result<Division> {
-        let divided = division::divided(&self.stages, shard_key, &|json| self.parse_stage(json))?;
+        self.division(division::divided(&self.stages, shard_key, &|json| self.parse_stage(json))?)
+    }
+
+    /// Divides it between the only shard that has documents and the router.
+    ///
+    /// # Errors
+    /// None that parsing has not had.
+    pub fn at_one_shard(&self) -> Result<Division> {
+        self.division(division::at_one_shard(&self.stages))
+    }
+
+    /// All of it at the router.
+    pub fn undivided(&self) -> Division {
+        Division { at_shards: self.of(Vec::new()), order: None, merging: self.clone() }
+    }
+
+    fn division(&self, divided: Divided) -> Result<Division> {
+        let divided = division::narrowed(divided, needed, &|json| self.parse_stage(json))?;
         Ok(Division { at_shards: self.of(divided.at_shards), order: divided.order, merging: self.of(divided.merging) })
+    }
+
+    /// True if of the documents nothing but their number is asked.
+    pub fn only_counts(&self) -> bool {
+        matches!(self.first_shape(), Some(Shape::Group(group)) if group.only_counts())
+    }
+
+    /// Runs a pipeline that [only counts](Self::only_counts) over this number of documents.
+    ///
+    /// # Errors
+    /// Those of stages.
+    pub fn run_counted<'s>(&self, count: u64, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
+        let group = match self.first_shape() {
+            Some(Shape::Group(group)) if count > 0 => Some(group.counted(count)?),
+            _ => None,
+        };
+        run(self.stages.get(1..).unwrap_or_default(), Box::new(Given::new(group)), memory)
+    }
+
+    fn first_shape(&self) -> Option<Shape<'_>> {
+        self.stages.first().map(|stage| stage.operation.shape())
     }
 
     /// Runs it over documents.
@@ -138,6 +176,19 @@ impl Pipeline {
     /// Those of the memory.
     pub fn run<'s>(&self, input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
         run(&self.stages, input, memory)
+    }
+
+    /// As [`run`](Self::run), and measures each stage.
+    ///
+    /// # Errors
+    /// Those of the memory.
+    pub fn run_measured<'s>(&self, input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<(Input<'s>, Measurements)> {
+        measured::run(&self.stages, input, memory)
+    }
+
+    /// Its stages as explanations show them, under the names that clients know.
+    pub fn shown(&self) -> Vec<Json> {
+        self.stages.iter().map(|stage| table::shown(stage.operator, &stage.argument)).collect()
     }
 
     /// What an update's pipeline makes of a document.
@@ -154,6 +205,11 @@ impl Pipeline {
         }
         Ok(made.map_or(Cow::Borrowed(document.bytes()), Cow::Owned))
     }
+}
+
+/// The fields at the top that stages read; None for all.
+fn needed(stages: &[Stage]) -> Option<Vec<String>> {
+    rearrange::needed(stages).map(|fields| fields.into_iter().collect())
 }
 
 /// The stages of a pipeline within a stage.

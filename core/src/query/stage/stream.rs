@@ -7,7 +7,9 @@
 use crate::budget;
 use crate::error::{Kind, Result, error};
 use crate::values::document::raw::{self, RawObject};
+use std::cell::Cell;
 use std::collections::BinaryHeap;
+use std::rc::Rc;
 
 /// Documents one after the other.
 pub trait Stream {
@@ -66,6 +68,9 @@ pub trait Memory {
     /// # Errors
     /// Those of the implementation.
     fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>>;
+
+    /// The same memory, which sets the flag when a sorter puts rows on disk.
+    fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory>;
 }
 
 /// Rows that come back in the order of their keys, as bytes; rows of equal keys in any order. It bounds its own memory.
@@ -105,6 +110,10 @@ pub struct InMemory {
 }
 
 impl Memory for InMemory {
+    fn noting(&self, _: Rc<Cell<bool>>) -> Rc<dyn Memory> {
+        Rc::new(*self)
+    }
+
     fn stage_bytes(&self) -> usize {
         self.stage_bytes
     }

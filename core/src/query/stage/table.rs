@@ -3,7 +3,7 @@
 use super::operation::{Merge, Parse, StageOperator};
 use super::{bounded, bucket_auto, derived, documents, facet, group, single, sort, unwind};
 use crate::error::{Kind, Result, bail};
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
 impl StageOperator {
     /// One that makes at most one document of each by itself.
@@ -81,6 +81,22 @@ pub const STAGES: &[StageOperator] = &[
 /// The parts of a divided `$group`: at the shards, and over their states.
 pub(super) const PARTIAL_GROUP: &str = "$_partialGroup";
 pub(super) const MERGED_GROUP: &str = "$_mergedGroup";
+
+/// A stage as explanations show it: the parts of a divided `$group` as MongoDB does.
+pub(super) fn shown(operator: &StageOperator, argument: &Json) -> Json {
+    let mut argument = argument.clone();
+    let name = match operator.name {
+        PARTIAL_GROUP => "$group",
+        MERGED_GROUP => {
+            if let Json::Object(fields) = &mut argument {
+                fields.insert("$doingMerge".to_owned(), true.into());
+            }
+            "$group"
+        }
+        name => name,
+    };
+    json!({name: argument})
+}
 
 /// MongoDB's stages that are not understood.
 const NOT_SUPPORTED: &[&str] = &[

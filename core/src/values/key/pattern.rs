@@ -183,6 +183,17 @@ impl KeyPattern {
         Json::Object(members)
     }
 
+    /// How many of the pattern's first fields a bound gives a value: MinKey follows in all others.
+    pub fn given_fields(&self, bound: &[u8]) -> usize {
+        let (mut rest, mut given) = (bound, 0);
+        for count in 1..=self.fields.len() {
+            let Ok((value, behind)) = decode(rest) else { return self.fields.len() };
+            rest = behind;
+            given = if value == Value::MinKey { given } else { count };
+        }
+        given
+    }
+
     /// The lowest bound: MinKey in every field.
     pub fn min_bound(&self) -> Vec<u8> {
         self.uniform_bound(&Value::MinKey)

@@ -1,0 +1,83 @@
+//! Runs stages and measures each: how many documents it made, how long that took, and whether memory was short.
+
+use super::operation::{Context, Stage, most_after};
+use super::stream::{Input, Memory, Stream};
+use crate::error::Result;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a stage has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Measured {
+    /// how many documents it made
+    pub returned: u64,
+    /// how long it took, with the stages before it
+    pub took: Duration,
+    /// true if it put documents on disk
+    pub used_disk: bool,
+}
+
+/// The measurements of a pipeline's stages, which go on while it runs.
+#[derive(Debug, Default)]
+pub struct Measurements(Vec<Rc<Measuring>>);
+
+#[derive(Debug, Default)]
+struct Measuring {
+    returned: Cell<u64>,
+    took: Cell<Duration>,
+    used_disk: Rc<Cell<bool>>,
+}
+
+impl Measurements {
+    /// What each stage has done so far.
+    pub fn stages(&self) -> Vec<Measured> {
+        let of = |stage: &Rc<Measuring>| Measured {
+            returned: stage.returned.get(),
+            took: stage.took.get(),
+            used_disk: stage.used_disk.get(),
+        };
+        self.0.iter().map(of).collect()
+    }
+}
+
+/// Runs stages over documents, and measures them.
+pub(super) fn run<'s>(
+    stages: &[Stage],
+    mut input: Input<'s>,
+    memory: &Rc<dyn Memory>,
+) -> Result<(Input<'s>, Measurements)> {
+    let mut measurements = Measurements::default();
+    for (position, stage) in stages.iter().enumerate() {
+        let measuring = Rc::new(Measuring::default());
+        let memory = memory.noting(Rc::clone(&measuring.used_disk));
+        let context = Context { memory, most: most_after(stages, position) };
+        let began = Instant::now();
+        let stream = Arc::clone(&stage.operation).begin(input, &context)?;
+        measuring.took.set(began.elapsed());
+        measurements.0.push(Rc::clone(&measuring));
+        input = Box::new(MeasuredStream { stream, measuring });
+    }
+    Ok((input, measurements))
+}
+
+struct MeasuredStream<'s> {
+    stream: Input<'s>,
+    measuring: Rc<Measuring>,
+}
+
+impl Stream for MeasuredStream<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        let began = Instant::now();
+        let more = self.stream.advance();
+        let measuring = &self.measuring;
+        measuring.took.set(measuring.took.get() + began.elapsed());
+        measuring.returned.set(measuring.returned.get() + u64::from(matches!(more, Ok(true))));
+        more
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.stream.bytes()
+    }
+}

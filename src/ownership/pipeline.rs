@@ -1,0 +1,130 @@
+//! The part of a pipeline that runs at a shard: its documents are read, and its stages run, in one process, and only their results
+//! leave it.
+//!
+//! Results are packed, several together ([`docshard_core::values::document::packed`]): a row for each would cost more than most
+//! stages. The first ones come alone, so that a reader of few results does not wait for many.
+
+use super::placement::{Placement, check_read};
+use super::table::{self, DOC};
+use crate::pg::datum::json;
+use crate::pg::error::{Error, Result};
+use crate::pg::memory::sorter::SortMemory;
+use crate::pg::spi::cursor::Cursor;
+use crate::pg::spi::param::Param;
+use crate::pg::spi::{self};
+use crate::pg::stages::{Documents, Results};
+use crate::protocol::checked::Parameter;
+use crate::protocol::pipeline::{PipelineSource, PipelineWork, RunPipeline};
+use crate::protocol::sql;
+use crate::storage::documents::DocumentScan;
+use docshard_core::error::Kind;
+use docshard_core::query::environment::Environment;
+use docshard_core::query::filter::Filter;
+use docshard_core::query::sort::Sort;
+use docshard_core::query::stage::{Memory, Pipeline};
+use docshard_core::values::document::packed::Packer;
+use docshard_core::values::document::raw;
+use std::rc::Rc;
+
+/// The most bytes of results that are packed together, unless one is larger.
+const MAX_PART: usize = 64 << 10;
+
+/// The results of stages, in parts.
+pub struct Parts {
+    results: Results,
+    /// by whose key they are merged
+    sort: Option<Sort>,
+    /// how many results the next part has at most
+    most: usize,
+    ended: bool,
+}
+
+impl Parts {
+    /// Begins to run stages in the statement's snapshot, whose version is checked.
+    ///
+    /// # Errors
+    /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
+    pub fn begin(call: &RunPipeline<'_>) -> Result<Self> {
+        let &RunPipeline { collection, token, version, ref work } = call;
+        let work = PipelineWork::parse(work)?;
+        check_read(collection, Placement { token, version })?;
+        let environment = work.setting.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
+        let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
+        let sort = match &work.sort {
+            Some(sort) => Some(Sort::read(&json::parse(sort)?)?),
+            None => None,
+        };
+        let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(work.on_disk));
+        let documents = documents(call, &work.source)?;
+        Ok(Self { results: Results::of(documents, &pipeline, &memory)?, sort, most: 1, ended: false })
+    }
+
+    /// The next results, packed; None after the last ones.
+    pub fn next_part(&mut self) -> Result<Option<Vec<u8>>> {
+        let mut packer = Packer::default();
+        let (mut count, mut bytes) = (0, 0);
+        while !self.ended && count < self.most && bytes < MAX_PART {
+            if !self.results.advance()? {
+                self.ended = true;
+                break;
+            }
+            let document = self.results.bytes();
+            let key = self.sort.as_ref().zip(raw::document(document)).map(|(sort, document)| sort.key_of(document));
+            packer.put(key.as_deref().unwrap_or_default(), document);
+            count += 1;
+            bytes += document.len();
+        }
+        if count == 0 {
+            return Ok(None);
+        }
+        self.most = self.most.saturating_mul(4);
+        let part = packer.into_bytes();
+        part.map(Some).ok_or_else(|| Error::new(Kind::ExceededMemoryLimit, "the states of one group are too large"))
+    }
+}
+
+fn documents(call: &RunPipeline<'_>, source: &PipelineSource) -> Result<Box<dyn Documents>> {
+    let collection = call.collection;
+    match source {
+        PipelineSource::Scan { filter } => {
+            let parsed = filter.as_deref().map(|text| -> Result<Filter> { Ok(Filter::read(&json::parse(text)?)?) });
+            if let Some(scan) = DocumentScan::open(table::oid(collection)?, DOC, parsed.transpose()?) {
+                return Ok(Box::new(scan));
+            }
+            let mut statement = format!("SELECT {} FROM {} t", sql::pack("t.doc"), table::name(collection));
+            if filter.is_some() {
+                statement += &format!(" WHERE {}", sql::matches("t.doc", "$1"));
+            }
+            let params: Vec<_> = filter.iter().map(|filter| Param::Text(filter)).collect();
+            Ok(Box::new(Selected::open(&statement, &params)?))
+        }
+        PipelineSource::Select { sql, params } => {
+            let first = [Param::Int8(call.token), Param::Int8(call.version)];
+            let params: Vec<_> = first.into_iter().chain(params.iter().map(Parameter::as_param)).collect();
+            Ok(Box::new(Selected::open(sql, &params)?))
+        }
+    }
+}
+
+/// The documents of a statement.
+struct Selected {
+    cursor: Cursor,
+    row: Option<spi::Row>,
+}
+
+impl Selected {
+    fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
+        Ok(Self { cursor: Cursor::open(sql, params)?, row: None })
+    }
+}
+
+impl Documents for Selected {
+    fn advance(&mut self) -> Result<bool> {
+        self.row = self.cursor.next_row()?;
+        Ok(self.row.is_some())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.row.as_ref().and_then(|row| row.get(0)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,90 @@
+//! Runs the stages of a pipeline over documents that this process reads.
+//!
+//! The stages belong to `docshard_core`, whose errors are poorer than those of reading: these may come from another server. So an
+//! error of the source is kept here, and is what the caller gets.
+
+use crate::pg::error::{Error, Result};
+use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
+use docshard_core::query::stage::{Input, Memory, Pipeline, Stream};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// What stages read.
+pub trait Documents {
+    /// Moves on to the next document; false if there is none. Not called again after that, nor after an error.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// The document's jsonb.
+    fn bytes(&self) -> &[u8];
+}
+
+impl Documents for Box<dyn Documents> {
+    fn advance(&mut self) -> Result<bool> {
+        (**self).advance()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        (**self).bytes()
+    }
+}
+
+/// No documents.
+impl Documents for () {
+    fn advance(&mut self) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &[]
+    }
+}
+
+/// What stages make of documents.
+pub struct Results {
+    stream: Input<'static>,
+    failure: Failure,
+}
+
+type Failure = Rc<RefCell<Option<Error>>>;
+
+struct Source<D> {
+    documents: D,
+    failure: Failure,
+}
+
+impl<D: Documents> Stream for Source<D> {
+    fn advance(&mut self) -> CoreResult<bool> {
+        self.documents.advance().map_err(|error| {
+            let message = error.message.clone();
+            self.failure.replace(Some(error));
+            CoreError::new(Kind::UnknownError, message)
+        })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.documents.bytes()
+    }
+}
+
+impl Results {
+    pub fn of(documents: impl Documents + 'static, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
+        let failure = Failure::default();
+        let source = Source { documents, failure: Rc::clone(&failure) };
+        Ok(Self { stream: pipeline.run(Box::new(source), memory)?, failure })
+    }
+
+    /// The results of a pipeline that only counts documents, of which there are `count`.
+    pub fn of_count(count: u64, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
+        Ok(Self { stream: pipeline.run_counted(count, memory)?, failure: Failure::default() })
+    }
+
+    /// Moves on to the next result; false if there is none. Not to be called again after that, nor after an error.
+    pub fn advance(&mut self) -> Result<bool> {
+        self.stream.advance().map_err(|error| self.failure.take().unwrap_or_else(|| error.into()))
+    }
+
+    /// The result's jsonb.
+    pub fn bytes(&self) -> &[u8] {
+        self.stream.bytes()
+    }
+}

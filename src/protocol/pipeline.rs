@@ -1,0 +1,109 @@
+//! The call that runs stages of a pipeline at a shard.
+
+use super::checked::Parameter;
+use crate::pg::datum::json;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use std::borrow::Cow;
+
+checked_calls! {
+    /// Runs stages of a pipeline over documents of the collection; answers their results, several of which are packed together.
+    run_pipeline => RunPipeline<'a> {
+        /// the text of a [`PipelineWork`]
+        work: Cow<'a, str>,
+    } -> Vec<Vec<u8>>;
+}
+
+/// What a shard does of a pipeline: a record of named fields, as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PipelineWork {
+    /// the stages, as `Pipeline::parse_divided` reads them
+    pub stages: Vec<Json>,
+    /// collation, variables and time, as `Environment::to_json` writes them
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setting: Option<Json>,
+    /// the text of the sort by whose key the results are merged; they come in that order
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort: Option<String>,
+    /// the stages may use temporary files
+    pub on_disk: bool,
+    /// what the stages read
+    pub source: PipelineSource,
+}
+
+/// The documents that stages read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
+pub enum PipelineSource {
+    /// all of the table that match a filter, if there is one, in any order
+    Scan {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        filter: Option<String>,
+    },
+    /// those that a statement returns in its first column, as bytes; its first two parameters are the collection's token and the
+    /// shard's version, and these are the others
+    Select { sql: String, params: Vec<Parameter> },
+}
+
+impl PipelineWork {
+    /// The record as it is sent.
+    pub fn to_text(&self) -> String {
+        serde_json::to_string(self).expect("a record with text keys is valid JSON")
+    }
+
+    /// Reads such a record. A missing, unknown or malformed field is an error: a shard must not ignore what a later router asks for.
+    /// Errors: `BadValue`, naming the field.
+    pub fn parse(text: &str) -> Result<Self> {
+        serde_json::from_value(json::parse(text)?)
+            .map_err(|error| Error::new(Kind::BadValue, format!("run_pipeline: {error}")))
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+    use serde_json::json;
+
+    #[pg_test]
+    fn work_arrives_as_it_was_sent() {
+        let scan = PipelineWork {
+            stages: vec![json!({"$group": {"_id": "$a\"", "n": {"$sum": 1.5}}})],
+            setting: None,
+            sort: None,
+            on_disk: true,
+            source: PipelineSource::Scan { filter: None },
+        };
+        let params = vec![
+            Parameter::Bytes(vec![0, 255]),
+            Parameter::BytesArray(vec![vec![], vec![1]]),
+            Parameter::Text("$1 '\"".into()),
+            Parameter::TextArray(vec![String::new()]),
+            Parameter::Int8(i64::MIN),
+        ];
+        let select = PipelineWork {
+            setting: Some(json!({"now": 5})),
+            sort: Some("{\"a\": 1}".into()),
+            source: PipelineSource::Select { sql: "SELECT $3".into(), params },
+            ..scan.clone()
+        };
+        for work in [&scan, &select] {
+            assert_eq!(PipelineWork::parse(&work.to_text()).unwrap(), *work);
+        }
+        let text = scan.to_text();
+        for wrong in [
+            text.replace("true", "1"),
+            text.replace("\"onDisk\":true,", ""),
+            text.replacen('{', "{\"later\":1,", 1),
+            text.replace("\"scan\":{}", "\"scan\":{\"later\":1}"),
+            text.replace("\"scan\"", "\"other\""),
+            "[]".into(),
+        ] {
+            assert!(PipelineWork::parse(&wrong).is_err(), "{wrong}");
+        }
+    }
+}

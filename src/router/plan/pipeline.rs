@@ -1,0 +1,100 @@
+//! Plans a pipeline: which stages run at the shards, and over what.
+//!
+//! At a shard the stages run inside one function (`ownership::pipeline`), which reads the documents itself: by a scan of the table
+//! without the executor where no index narrows the search, or else by the statement of the find.
+
+use super::conditions::Conditions;
+use super::index_restriction::IndexRestriction;
+use super::search::Search;
+use super::{AccessPath, Allowed, Plan, find, planned_find};
+use crate::catalog::model::Collection;
+use crate::pg::error::Result;
+use crate::protocol::pipeline::{PipelineSource, PipelineWork, RunPipeline};
+use crate::router::options::FindOptions;
+use crate::router::order::Order;
+use crate::router::statement::Statement;
+use docshard_core::cluster::targeting;
+use docshard_core::query::envelope;
+use docshard_core::query::stage::{Division, Pipeline};
+
+#[derive(Debug)]
+pub struct PlannedPipeline {
+    /// the shards' part; if no stages run at shards, a find
+    pub plan: Plan,
+    /// how the documents are found that the stages at a shard read, and the statement that finds them, if there is one; None if no
+    /// stages run at shards
+    pub inner: Option<(AccessPath, Option<Statement>)>,
+    pub division: Division,
+}
+
+/// Plans the stages behind a find, with a flag whether these may use temporary files.
+///
+/// A find of one document, or of few by an index, is faster without PostgreSQL's planner than anything that a stage at the shard
+/// could save. So the documents of these come to the router.
+pub fn plan(
+    search: &Search<'_>,
+    options: &FindOptions,
+    (pipeline, on_disk): (&Pipeline, bool),
+    allowed: Allowed,
+) -> Result<PlannedPipeline> {
+    let division = division(search, options, pipeline)?;
+    if division.at_shards.stages().is_empty() || allowed != Allowed::Planned {
+        let plan = find(search, options, allowed)?;
+        let is_direct = matches!(plan.path, AccessPath::Nothing | AccessPath::Key | AccessPath::IndexRange { .. });
+        if is_direct || division.at_shards.stages().is_empty() {
+            return Ok(PlannedPipeline { plan, inner: None, division: pipeline.undivided() });
+        }
+    }
+    let destinations = search.destinations()?;
+    let (inner, source) = source(search, options, destinations.len() == 1)?;
+    let order = if division.order.is_some() { Order::Ascending } else { Order::None };
+    let work = PipelineWork {
+        stages: division.at_shards.stages().iter().map(docshard_core::query::stage::Stage::to_json).collect(),
+        setting: options.setting.clone(),
+        sort: division
+            .order
+            .as_ref()
+            .map(|sort| envelope::wrap(&sort.to_json().to_string(), options.setting.as_ref(), None)),
+        on_disk,
+        source,
+    };
+    let &Collection { id: collection, token, .. } = search.collection;
+    let statement = RunPipeline { collection, token, version: 0, work: work.to_text().into() }.into();
+    let plan = Plan { order, ..Plan::unordered(destinations, AccessPath::Pipeline, statement) };
+    Ok(PlannedPipeline { plan, inner: Some(inner), division })
+}
+
+fn division(search: &Search<'_>, options: &FindOptions, pipeline: &Pipeline) -> Result<Division> {
+    let key = &search.collection.key;
+    let is_whole = options.sort.is_none() && options.limit.is_none() && options.skip == 0;
+    Ok(match search.destinations()?.len() {
+        0 => pipeline.undivided(),
+        1 => pipeline.at_one_shard()?,
+        _ if is_whole => {
+            let deciding = targeting::deciding_fields(key, &search.collection.map);
+            let paths: Vec<&str> = key.fields.iter().take(deciding).map(|(path, _)| path.as_str()).collect();
+            pipeline.divided(Some(&paths))?
+        }
+        // The router must merge the shards' documents first.
+        _ => pipeline.undivided(),
+    })
+}
+
+type Inner = (AccessPath, Option<Statement>);
+
+/// What the stages at a shard read.
+fn source(search: &Search<'_>, options: &FindOptions, single_target: bool) -> Result<(Inner, PipelineSource)> {
+    let (path, statement, _) = planned_find(search, options, single_target)?;
+    let is_whole = options.sort.is_none() && options.limit.is_none() && options.skip == 0;
+    if path == AccessPath::Conditions && is_whole {
+        let is_all = search.filter().is_empty() && matches!(search.restriction, IndexRestriction::None);
+        if is_all || Conditions::of_search(search)?.of_scan().is_some() {
+            let filter = (!is_all).then(|| search.query.text.clone());
+            return Ok(((AccessPath::Scan, None), PipelineSource::Scan { filter }));
+        }
+    }
+    // The first two parameters are the collection's token and the version, which the function knows.
+    let params = statement.params.iter().skip(2).cloned().collect();
+    let source = PipelineSource::Select { sql: statement.sql.clone(), params };
+    Ok(((path, Some(statement)), source))
+}

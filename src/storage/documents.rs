@@ -1,0 +1,166 @@
+//! Reads a table's documents one by one by a sequential scan, without the executor and without copies.
+//!
+//! A step reads the matching documents of one page, which stay where they are while the page is pinned. So PostgreSQL's errors need
+//! one guard for a page, not one for a row.
+//!
+//! The scan lives in a memory context of its own, a child of the transaction's, until it is dropped; the head of
+//! `pg::memory::sorter` says why.
+
+use super::counting::heap_getnextslot;
+use super::matching::fetch_ahead;
+use crate::pg::datum::jsonb::{is_plain, plain_bytes};
+use crate::pg::error::Result;
+use crate::pg::stages::Documents;
+use crate::storage::open_readable;
+use docshard_core::error::Error;
+use docshard_core::query::filter::Filter;
+use docshard_core::values::document::raw;
+use pgrx::pg_sys;
+use std::any::Any;
+use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::null_mut;
+
+// Called for each row, inside one guard for all of a page.
+unsafe extern "C-unwind" {
+    fn slot_getsomeattrs_int(slot: *mut pg_sys::TupleTableSlot, attnum: c_int);
+    fn pg_detoast_datum(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena;
+    fn pfree(pointer: *mut c_void);
+}
+
+/// A step ends after so many bytes of documents that were stored compressed, or outside of their rows.
+const MAX_DETOASTED: usize = 256 << 10;
+
+/// A scan of the rows that are visible in the snapshot which was active when it was opened. That must outlive it, as the snapshot of
+/// a statement outlives the functions which it calls.
+pub struct DocumentScan {
+    /// where all that is open is
+    memory: pg_sys::MemoryContext,
+    /// where the documents of the current page are that had to be copied
+    copies: pg_sys::MemoryContext,
+    rel: pg_sys::Relation,
+    scan: pg_sys::TableScanDesc,
+    slot: *mut pg_sys::TupleTableSlot,
+    /// the attribute number of the documents
+    column: c_int,
+    filter: Option<Filter>,
+    /// the documents of the current page
+    page: Vec<*const pg_sys::varlena>,
+    /// the position behind the current document
+    next: usize,
+}
+
+enum End {
+    Error(Error),
+    Panic(Box<dyn Any + Send>),
+}
+
+impl DocumentScan {
+    /// Opens a scan of the documents in a column, counted from 0, that match a filter, for the current user. None if row-level
+    /// security applies: see [`open_readable`].
+    pub fn open(table: pg_sys::Oid, column: usize, filter: Option<Filter>) -> Option<Self> {
+        // SAFETY: the table, a heap with a jsonb column there that is never null, exists (the caller looked it up in this
+        // transaction). What is opened is closed when this is dropped, or by PostgreSQL's abort.
+        unsafe {
+            let rel = open_readable(table)?;
+            let context = |parent, name: &'static std::ffi::CStr| {
+                pg_sys::AllocSetContextCreateInternal(
+                    parent,
+                    name.as_ptr(),
+                    pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+                    pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+                    pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+                )
+            };
+            let memory = context(pg_sys::TopTransactionContext, c"docshard scan");
+            let copies = context(memory, c"docshard scan, copies");
+            let former = pg_sys::MemoryContextSwitchTo(memory);
+            let scan = pg_sys::table_beginscan(rel, pg_sys::GetActiveSnapshot(), 0, null_mut());
+            let slot = pg_sys::MakeSingleTupleTableSlot((*rel).rd_att, pg_sys::table_slot_callbacks(rel));
+            pg_sys::MemoryContextSwitchTo(former);
+            let column = column as c_int + 1;
+            Some(Self { memory, copies, rel, scan, slot, column, filter, page: Vec::new(), next: 0 })
+        }
+    }
+
+    /// Reads the next page that has matching documents.
+    fn read_page(&mut self) -> Result<()> {
+        self.page.clear();
+        self.next = 0;
+        let Self { copies, scan, slot, column, .. } = *self;
+        let (filter, page) = (self.filter.as_ref(), &mut self.page);
+        let mut end = None;
+        // SAFETY: all is open. Nothing in the guarded loop that has a destructor lives across a call of PostgreSQL, whose ERROR would
+        // skip it; and no panic leaves the loop, as it would skip the guard's own end.
+        unsafe {
+            pg_sys::MemoryContextReset(copies);
+            let former = pg_sys::MemoryContextSwitchTo(copies);
+            pg_sys::ffi::pg_guard_ffi_boundary(|| {
+                let heap: pg_sys::HeapScanDesc = scan.cast();
+                let mut copied = 0;
+                while heap_getnextslot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
+                    fetch_ahead(heap);
+                    slot_getsomeattrs_int(slot, column);
+                    let stored: *mut pg_sys::varlena = (*(*slot).tts_values.add(column as usize - 1)).cast_mut_ptr();
+                    let document = if is_plain(stored) { stored } else { pg_detoast_datum(stored) };
+                    let matches = match filter {
+                        None => Ok(Ok(true)),
+                        Some(filter) => catch_unwind(AssertUnwindSafe(|| {
+                            raw::document(plain_bytes(document)).map_or(Ok(false), |found| filter.evaluate(found))
+                        })),
+                    };
+                    match matches {
+                        Ok(Ok(true)) => {
+                            page.push(document.cast_const());
+                            copied += if document == stored { 0 } else { plain_bytes(document).len() };
+                        }
+                        Ok(Ok(false)) if document != stored => pfree(document.cast()),
+                        Ok(Ok(false)) => {}
+                        Ok(Err(error)) => end = Some(End::Error(error)),
+                        Err(panic) => end = Some(End::Panic(panic)),
+                    }
+                    // The next row may be on another page.
+                    let is_last = (*heap).rs_cindex as u64 + 1 >= (*heap).rs_ntuples as u64;
+                    if end.is_some() || !page.is_empty() && (is_last || copied > MAX_DETOASTED) {
+                        break;
+                    }
+                }
+            });
+            pg_sys::MemoryContextSwitchTo(former);
+        }
+        match end {
+            None => Ok(()),
+            Some(End::Error(error)) => Err(error.into()),
+            Some(End::Panic(panic)) => resume_unwind(panic),
+        }
+    }
+}
+
+impl Documents for DocumentScan {
+    fn advance(&mut self) -> Result<bool> {
+        if self.next == self.page.len() {
+            self.read_page()?;
+        }
+        self.next += 1;
+        Ok(self.next <= self.page.len())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: a plain varlena of the page that is pinned, or a copy that is there until the next page is read.
+        self.next.checked_sub(1).and_then(|at| self.page.get(at)).map_or(&[], |found| unsafe { plain_bytes(*found) })
+    }
+}
+
+impl Drop for DocumentScan {
+    fn drop(&mut self) {
+        // SAFETY: as in `pg::memory::sorter`. In a transaction that has not failed, all is open; the table stays locked to its end.
+        unsafe {
+            if !std::thread::panicking() && pg_sys::IsTransactionState() {
+                pg_sys::ExecDropSingleTupleTableSlot(self.slot);
+                pg_sys::table_endscan(self.scan);
+                pg_sys::table_close(self.rel, pg_sys::NoLock as c_int);
+            }
+            pg_sys::MemoryContextDelete(self.memory);
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Pipelines over every layout of a collection come to what core makes of the same documents in one place, also while chunks move
+//! and with little memory, and leave nothing behind when a session ends in the middle.
+
+use docshard_core::query::environment::Environment;
+use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
+use docshard_core::values::document::value::Value as Document;
+use docshard_core::values::document::{ext_json, raw, write};
+use docshard_tests::{Cluster, Node, wait_until};
+use fastrand::Rng;
+use postgres::Client;
+use serde_json::{Value, json};
+use std::fs;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// The same documents in collections of every layout.
+const LAYOUTS: [&str; 5] = ["test.unsharded", "test.ranged", "test.compound", "test.hashed", "test.one"];
+
+/// Starts a cluster whose collections are on one shard, or in several chunks on three.
+fn cluster() -> Cluster {
+    let cluster = Cluster::spread("test.ranged");
+    let mut client = cluster.router.client();
+    let mut run = |sql: String| client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    run("SELECT docshard.create_collection('test.unsharded')".to_owned());
+    for (namespace, key) in
+        [("compound", r#"{"k": 1, "price": 1}"#), ("hashed", r#"{"k": "hashed"}"#), ("one", r#"{"k": 1}"#)]
+    {
+        run(format!("SELECT docshard.shard_collection('test.{namespace}', '{key}')"));
+    }
+    for (k, shard) in [(100, "shard0"), (200, "shard1")] {
+        // A boundary inside the documents of one `k`.
+        let key = format!(r#"{{"k": {k}, "price": 3}}"#);
+        run(format!("SELECT docshard.split_at('test.compound', '{key}')"));
+        run(format!("SELECT docshard.move_chunk('test.compound', '{key}', '{shard}')"));
+    }
+    run("SELECT docshard.move_chunk('test.one', '{\"k\": 1}', 'shard1')".to_owned());
+    cluster
+}
+
+/// Some fields are missing, null, or arrays.
+fn documents() -> Vec<Value> {
+    (0..1500)
+        .map(|n| {
+            let mut document = json!({
+                "_id": n, "k": n % 300, "item": format!("item{}", n % 17), "price": f64::from(n % 40) * 0.25, "o": {"p": n % 3, "q": [n % 2]},
+            });
+            match n % 5 {
+                0 => document["tags"] = json!(["a", format!("t{}", n % 3), n % 4]),
+                1 => document["tags"] = json!([]),
+                2 => document["tags"] = Value::Null,
+                3 => document["tags"] = json!("single"),
+                _ => {}
+            }
+            if n % 7 == 0 {
+                document.as_object_mut().unwrap().shift_remove("price");
+            }
+            document
+        })
+        .collect()
+}
+
+fn fill(cluster: &Cluster) -> Vec<Value> {
+    let documents = documents();
+    let texts: Vec<String> = documents.iter().map(Value::to_string).collect();
+    let mut client = cluster.router.client();
+    for namespace in LAYOUTS {
+        let sql = "SELECT docshard.insert_many($1::text, $2::text[]::jsonb[])";
+        client.execute(sql, &[&namespace, &texts]).unwrap_or_else(|e| panic!("{namespace}: {e:?}"));
+    }
+    client.batch_execute("SELECT docshard.create_index('test.ranged', '{\"item\": 1}')").unwrap();
+    documents
+}
+
+fn pick<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
+    of[rng.usize(0..of.len())].clone()
+}
+
+/// A stage that makes documents of one, whatever the others are.
+fn of_one(rng: &mut Rng) -> Value {
+    match rng.u8(0..12) {
+        0 => json!({"$match": {"k": {"$gte": rng.i64(0..250), "$lt": rng.i64(50..320)}}}),
+        1 => json!({"$match": {"item": pick(rng, &["item3", "item16", "none"])}}),
+        2 => json!({"$match": {"$or": [{"price": {"$lt": 4}}, {"tags": null}]}}),
+        3 => json!({"$match": {"$expr": {"$gt": ["$k", {"$multiply": ["$price", 10]}]}}}),
+        4 => json!({"$set": {"m": {"$mod": ["$_id", rng.i64(2..9)]}, "o.r": "$k"}}),
+        5 => json!({"$addFields": {"price": {"$ifNull": ["$price", -1]}}}),
+        6 => json!({"$unset": pick(rng, &["tags", "o.q", "price"])}),
+        7 => json!({"$project": {"k": 1, "price": 1, "tags": 1, "m": {"$mod": ["$_id", 4]}}}),
+        8 => json!({"$unwind": "$tags"}),
+        9 => json!({"$unwind": {"path": "$o.q", "preserveNullAndEmptyArrays": true, "includeArrayIndex": "at"}}),
+        10 => json!({"$replaceWith": {"_id": "$_id", "k": "$k", "price": "$price", "tags": "$tags", "was": "$$ROOT"}}),
+        _ => json!({"$redact": {"$cond": [{"$eq": ["$p", 2]}, "$$PRUNE", "$$DESCEND"]}}),
+    }
+}
+
+/// A `$group` whose results do not depend on the order of documents.
+fn group(rng: &mut Rng) -> Value {
+    let mut group = pick(
+        rng,
+        &[
+            json!({"n": {"$sum": 1}}),
+            json!({"n": {"$count": {}}, "s": {"$sum": "$price"}, "mean": {"$avg": "$price"}, "least": {"$min": "$k"}, "most": {"$max": "$tags"}}),
+            json!({"top": {"$topN": {"n": 3, "sortBy": {"price": -1, "_id": 1, "tags": 1, "o.q": 1}, "output": ["$_id", "$price"]}}}),
+            json!({"few": {"$minN": {"input": "$k", "n": 4}}, "median": {"$median": {"input": "$k", "method": "approximate"}}}),
+            json!({"first": {"$top": {"sortBy": {"_id": -1, "tags": 1, "o.q": 1}, "output": "$_id"}}, "any": {"$max": {"$cond": [{"$gt": ["$price", 5]}, 1, 0]}}}),
+            json!({}),
+        ],
+    );
+    group["_id"] = pick(
+        rng,
+        &[
+            json!(null),
+            json!("$k"),
+            json!("$item"),
+            json!({"k": "$k", "price": "$price"}),
+            json!("$tags"),
+            json!("$m"),
+            json!({"$gt": ["$price", 5]}),
+        ],
+    );
+    json!({"$group": group})
+}
+
+/// A pipeline whose results do not depend on the order of documents.
+fn pipeline(rng: &mut Rng) -> Value {
+    let mut stages: Vec<Value> = (0..rng.usize(0..4)).map(|_| of_one(rng)).collect();
+    let total = json!({"$sort": {"price": pick(rng, &[1, -1]), "_id": 1, "tags": 1, "o.q": 1}});
+    stages.extend(match rng.u8(0..10) {
+        0..4 => vec![group(rng)],
+        4 => vec![total, json!({"$skip": rng.u8(0..9)}), json!({"$limit": rng.u8(1..30)})],
+        5 => vec![json!({"$count": "n"})],
+        6 => vec![json!({"$sortByCount": {"$type": "$tags"}})],
+        7 => vec![json!({"$bucket": {"groupBy": "$k", "boundaries": [0, 50, 250], "default": "other", "output": {"n": {"$sum": 1}}}})],
+        8 => vec![json!({"$facet": {"n": [{"$count": "n"}], "few": [total, {"$limit": 5}]}})],
+        _ => vec![],
+    });
+    stages.extend(match rng.u8(0..6) {
+        0 => vec![json!({"$match": {"n": {"$gt": 20}}})],
+        1 => vec![json!({"$group": {"_id": {"$type": "$_id"}, "groups": {"$sum": 1}, "n": {"$sum": "$n"}}})],
+        2 => vec![json!({"$project": {"n": 1, "k": 1}})],
+        3 => vec![json!({"$set": {"x": {"$type": "$_id"}}}), json!({"$unset": "was"})],
+        _ => vec![],
+    });
+    json!(stages)
+}
+
+/// What core makes of the documents, one stage after the other; sorted. Only whether there is an error, if there is one.
+fn expected(pipeline: &Value, documents: &[Value]) -> Option<Vec<String>> {
+    let documents: Vec<_> = documents.iter().map(|d| write::value(&ext_json::from_json(d).unwrap()).unwrap()).collect();
+    let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: usize::MAX });
+    let parsed = Pipeline::parse(pipeline.as_array().unwrap(), &Environment::default()).unwrap();
+    let mut stream = parsed.run(Box::new(Given::new(documents)), &memory).ok()?;
+    let mut results = Vec::new();
+    while stream.advance().ok()? {
+        results.push(ext_json::to_json(&Document::from_raw(raw::root(stream.bytes()))).to_string());
+    }
+    results.sort_unstable();
+    Some(results)
+}
+
+fn aggregate(client: &mut Client, namespace: &str, pipeline: &Value) -> Result<Vec<String>, postgres::Error> {
+    let sql = "SELECT docshard.aggregate($1::text, $2::text::json)";
+    let rows = client.query(sql, &[&namespace, &pipeline.to_string()])?;
+    let mut results: Vec<String> = rows.iter().map(|row| row.get::<_, Value>(0).to_string()).collect();
+    results.sort_unstable();
+    Ok(results)
+}
+
+/// Errors of a pipeline may come up or not, depending on the order of stages.
+fn check(client: &mut Client, namespace: &str, pipeline: &Value, expected: &Option<Vec<String>>, when: &str) {
+    match (aggregate(client, namespace, pipeline), expected) {
+        (Ok(found), Some(expected)) => assert_eq!(&found, expected, "{pipeline} of {namespace} {when}"),
+        (Err(error), Some(_)) => panic!("{pipeline} of {namespace} {when}: {error:?}"),
+        (_, None) => {}
+    }
+}
+
+/// How many times shards have run stages.
+fn runs(cluster: &Cluster) -> i64 {
+    let sql = "SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname = 'run_pipeline'";
+    cluster.shards.iter().map(|shard| shard.value::<i64>(sql)).sum()
+}
+
+fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
+    cluster.shards.iter().chain([&cluster.router])
+}
+
+fn configure(cluster: &Cluster, line: &str) {
+    for node in nodes(cluster) {
+        node.configure(line);
+        node.psql("SELECT pg_reload_conf()");
+    }
+}
+
+#[test]
+fn random_pipelines_come_to_the_same_in_every_layout_and_while_chunks_move() {
+    let seed =
+        std::env::var("DOCSHARD_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
+    println!("DOCSHARD_SEED={seed}");
+    let mut rng = Rng::with_seed(seed);
+    let cluster = cluster();
+    configure(&cluster, "track_functions = 'all'");
+    let documents = fill(&cluster);
+    let cases: Vec<_> = (0..80)
+        .map(|_| {
+            let pipeline = pipeline(&mut rng);
+            let expected = expected(&pipeline, &documents);
+            (pipeline, expected)
+        })
+        .collect();
+    assert!(cases.iter().filter(|(_, expected)| expected.is_some()).count() > 60, "few cases have results");
+    for work_mem in ["4MB", "64kB"] {
+        configure(&cluster, &format!("work_mem = '{work_mem}'"));
+        let mut client = cluster.router.client();
+        for (pipeline, expected) in &cases {
+            for namespace in LAYOUTS {
+                check(&mut client, namespace, pipeline, expected, work_mem);
+            }
+        }
+    }
+    wait_until("the shards' statistics", Duration::from_secs(20), || runs(&cluster) > 300);
+
+    let mut client = cluster.router.client();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut mover = cluster.router.client();
+            for (k, shard) in [(150, "shard1"), (50, "shard0"), (250, "local"), (150, "local"), (50, "shard1")] {
+                for key in [
+                    format!("'test.ranged', '{{\"k\": {k}}}'"),
+                    format!("'test.compound', '{{\"k\": {k}, \"price\": 1}}'"),
+                ] {
+                    let sql = format!("SELECT docshard.move_chunk({key}, '{shard}')");
+                    mover.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut rounds = cases.iter().cycle().take(20 * cases.len());
+        while !done.load(Ordering::Relaxed) {
+            let Some((pipeline, expected)) = rounds.next() else { break };
+            check(&mut client, "test.ranged", pipeline, expected, "during moves");
+            check(&mut client, "test.compound", pipeline, expected, "during moves");
+        }
+    });
+}
+
+/// The sessions at a node that do something, and its temporary files.
+fn await_rest(cluster: &Cluster, after: &str) {
+    wait_until(&format!("the end of sessions and files after {after}"), Duration::from_secs(20), || {
+        nodes(cluster).all(|node| {
+            let busy: i64 = node.value(
+                "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%run_pipeline%' AND state = 'active' AND pid <> pg_backend_pid()",
+            );
+            busy == 0 && fs::read_dir(node.data().join("base/pgsql_tmp")).map_or(0, |files| files.count()) == 0
+        })
+    });
+}
+
+#[test]
+fn a_pipeline_whose_session_ends_leaves_nothing_at_its_shards() {
+    let cluster = cluster();
+    fill(&cluster);
+    configure(&cluster, "work_mem = '64kB'");
+    let wide = json!({"$set": {"s": {"$range": [0, 400]}}});
+    let sort = json!({"$sort": {"s": 1, "price": 1}});
+    let group = json!({"$group": {"_id": "$_id", "all": {"$push": "$s"}}});
+    let whole = json!({"$group": {"_id": {"k": "$k", "price": "$price"}, "all": {"$push": "$s"}}});
+    for stages in [json!([wide, sort]), json!([wide, group]), json!([wide, whole, sort])] {
+        let sql = format!("SELECT docshard.aggregate('test.ranged', '{stages}')");
+        // Cancelled or terminated at the router, and terminated at a shard.
+        for (node, function) in [
+            (&cluster.router, "pg_cancel_backend"),
+            (&cluster.router, "pg_terminate_backend"),
+            (&cluster.shards[0], "pg_terminate_backend"),
+            (&cluster.shards[1], "pg_cancel_backend"),
+        ] {
+            let mut client = cluster.router.client();
+            let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+            let running = thread::spawn({
+                let sql = sql.clone();
+                move || client.query(&sql, &[]).map(|rows| rows.len())
+            });
+            thread::sleep(Duration::from_millis(fastrand::u64(20..300)));
+            let which = if std::ptr::eq(node, &cluster.router) {
+                format!("pid = {pid}")
+            } else {
+                "query LIKE '%run_pipeline%' AND state = 'active' AND pid <> pg_backend_pid()".to_owned()
+            };
+            node.psql(&format!("SELECT {function}(pid) FROM pg_stat_activity WHERE {which}"));
+            match running.join().unwrap() {
+                Ok(count) => assert!(count == 1500 || count == 300, "{sql}: {count}"),
+                Err(error) => assert!(error.code().is_some() || error.is_closed(), "{error:?}"),
+            }
+            await_rest(&cluster, &format!("{function} at {} in {stages}", node.name));
+        }
+        // A cursor that is left, and a savepoint that is rolled back.
+        let mut client = cluster.router.client();
+        client
+            .batch_execute(&format!("BEGIN; SAVEPOINT s; DECLARE c CURSOR FOR {sql}; FETCH 3 FROM c; ROLLBACK TO s"))
+            .unwrap();
+        client.batch_execute(&format!("DECLARE c CURSOR FOR {sql}; FETCH 3 FROM c; CLOSE c")).unwrap();
+        client.batch_execute(&format!("DECLARE c CURSOR FOR {sql}; FETCH 3 FROM c; COMMIT")).unwrap();
+        assert_eq!(client.query(&format!("{sql} LIMIT 2"), &[]).unwrap().len(), 2);
+        await_rest(&cluster, &format!("cursors over {stages}"));
+    }
+}
