@@ -74,6 +74,18 @@ COMMENT ON COLUMN docshard_catalog.collections.token IS 'random: distinguishes c
 COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, or it was dropped';
 COMMENT ON COLUMN docshard_catalog.collections.revision IS 'increased by every change that cached chunk maps must see';
 
+CREATE TABLE docshard_catalog.views (
+    namespace      text PRIMARY KEY,
+    database       text NOT NULL REFERENCES docshard_catalog.databases ON UPDATE CASCADE,
+    view_on        text NOT NULL CHECK (view_on <> ''),
+    pipeline       json NOT NULL,
+    collation_spec json,
+    created_at     timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE docshard_catalog.views IS 'Views: pipelines over a collection or another view of the same database, which are read like collections';
+COMMENT ON COLUMN docshard_catalog.views.view_on IS 'the collection or view that it reads, by its name in the database';
+COMMENT ON COLUMN docshard_catalog.views.collation_spec IS 'the collation of its statements; null: simple';
+
 CREATE TABLE docshard_catalog.chunks (
     collection_id int NOT NULL REFERENCES docshard_catalog.collections ON DELETE CASCADE,
     min           bytea NOT NULL,

@@ -27,6 +27,26 @@ COMMENT ON COLUMN docshard.migrations.outcome IS 'committed: the recipient owns 
 ALTER TABLE docshard_catalog.collections ADD COLUMN has_key_index boolean NOT NULL DEFAULT true;
 COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, or it was dropped';
 
+CREATE TABLE docshard_catalog.views (
+    namespace      text PRIMARY KEY,
+    database       text NOT NULL REFERENCES docshard_catalog.databases ON UPDATE CASCADE,
+    view_on        text NOT NULL CHECK (view_on <> ''),
+    pipeline       json NOT NULL,
+    collation_spec json,
+    created_at     timestamptz NOT NULL DEFAULT now()
+);
+COMMENT ON TABLE docshard_catalog.views IS 'Views: pipelines over a collection or another view of the same database, which are read like collections';
+COMMENT ON COLUMN docshard_catalog.views.view_on IS 'the collection or view that it reads, by its name in the database';
+COMMENT ON COLUMN docshard_catalog.views.collation_spec IS 'the collation of its statements; null: simple';
+SELECT pg_catalog.pg_extension_config_dump('docshard_catalog.views', '');
+GRANT SELECT ON docshard_catalog.views TO PUBLIC;
+CREATE VIEW docshard.views AS
+SELECT v.namespace, v.database, v.view_on, v.pipeline, v.collation_spec AS "collation", v.created_at
+  FROM docshard_catalog.views v;
+COMMENT ON VIEW docshard.views IS 'Views: pipelines that are read like collections';
+COMMENT ON COLUMN docshard.views.view_on IS 'the collection or view that it reads, in the same database';
+GRANT SELECT ON docshard.views TO PUBLIC;
+
 -- Renamed functions of the shard protocol.
 DO $$
 DECLARE
@@ -60,6 +80,20 @@ RETURNS SETOF bytea STRICT STABLE PARALLEL UNSAFE
 LANGUAGE c AS 'MODULE_PATHNAME', 'run_pipeline_wrapper';
 REVOKE ALL ON FUNCTION docshard_internal.run_pipeline(integer, bigint, bigint, text) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION docshard_internal.run_pipeline(integer, bigint, bigint, text) TO PUBLIC;
+
+CREATE FUNCTION docshard.modify_collection(ns text, options json)
+RETURNS json STRICT VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+LANGUAGE c AS 'MODULE_PATHNAME', 'modify_collection_wrapper';
+REVOKE ALL ON FUNCTION docshard.modify_collection(text, json) FROM PUBLIC;
+
+DO $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(e.extowner) FROM pg_catalog.pg_extension e WHERE e.extname = 'docshard');
+BEGIN
+    EXECUTE pg_catalog.format('ALTER TABLE docshard_catalog.views OWNER TO %I', owner);
+    EXECUTE pg_catalog.format('ALTER VIEW docshard.views OWNER TO %I', owner);
+    EXECUTE pg_catalog.format('ALTER FUNCTION docshard.modify_collection(text, json) OWNER TO %I', owner);
+END $$;
 
 -- Functions with changed arguments or results. Roles that could call the old one can call the new one.
 CREATE FUNCTION docshard_internal.delete_range(migration bigint, collection integer, lo bytea, hi bytea)

@@ -46,6 +46,12 @@ COMMENT ON VIEW docshard.collections IS 'Collections; key is the shard key, null
 COMMENT ON COLUMN docshard.collections.namespace IS 'join with chunks, indexes, migrations, changelog';
 COMMENT ON COLUMN docshard.collections."table" IS 'the table with its documents, on every shard that has some';
 
+CREATE VIEW docshard.views AS
+SELECT v.namespace, v.database, v.view_on, v.pipeline, v.collation_spec AS "collation", v.created_at
+  FROM docshard_catalog.views v;
+COMMENT ON VIEW docshard.views IS 'Views: pipelines that are read like collections';
+COMMENT ON COLUMN docshard.views.view_on IS 'the collection or view that it reads, in the same database';
+
 CREATE VIEW docshard.chunks AS
 SELECT c.namespace, s.name AS shard,
        docshard_internal.bound_json(c.key::text, k.min) AS min,

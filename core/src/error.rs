@@ -188,6 +188,10 @@ kinds! {
     NoSuchTransaction = 251, "25000";
     OperationNotSupportedInTransaction = 263, "25001";
     MissingSortKeyShard = 169, "22023";
+    ViewDepthLimitExceeded = 165, "54000";
+    CommandNotSupportedOnView = 166, "42809";
+    OptionNotSupportedOnView = 167, "22023";
+    InvalidViewDefinition = 182, "42P17";
     InvalidPipelineOperator = 168, "22023";
     ConversionFailure = 241, "22023";
 }

@@ -23,6 +23,8 @@ json_functions! {
     // Collections and indexes.
     create_collection(ns: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::CREATE_COLLECTION, |options| collections::create(ns, options));
+    modify_collection(ns: &str, options: Json) =>
+        with_options(&options, &table::MODIFY_COLLECTION, |options| collections::modify(ns, options));
     shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse()?, options));
     drop_index(ns: &str, name: &str) => index_removal::drop(ns, name).map(|()| json!({"ok": 1}));

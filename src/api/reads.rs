@@ -9,19 +9,14 @@ use crate::pg::client::text_output;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
+use crate::pg::process::timeout::TimeLimit;
+use crate::router::by_key;
 use crate::router::explain::{self as explaining, Explained, Verbosity};
-use crate::router::{by_key, execute, read};
 use pgrx::prelude::*;
 
-fn find_documents(
-    ns: &str,
-    filter: &Json,
-    options: &Json,
-    operation: &'static Operation,
-) -> Result<execute::Documents> {
+fn find_documents(ns: &str, filter: &Json, options: &Json, operation: &'static Operation) -> Result<reading::Found> {
     namespace::split(ns)?;
-    let options = reading::find_options_of_call(ns, &options.0, operation)?;
-    reading::find(ns, Source::Text(&filter.0), &options)
+    reading::find_of_call(ns, &filter.0, &options.0, operation)
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -56,11 +51,15 @@ fn find_one(
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn aggregate(ns: &str, pipeline: Json, options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
-    let mut results = run(|| {
+    let (mut limit, mut results) = run(|| {
         namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
-        with_options(&options, &table::AGGREGATE, |options| reading::aggregate(ns, &pipeline.parse()?, options))
+        with_options(&options, &table::AGGREGATE, |options| {
+            let mut limit = TimeLimit::of_ms(options.max_time_ms()?);
+            let results = limit.run(|| reading::aggregate(ns, &pipeline.parse()?, options))?;
+            Ok((limit, results))
+        })
     });
-    SetOfIterator::new(std::iter::from_fn(move || run(|| results.next_document())))
+    SetOfIterator::new(std::iter::from_fn(move || run(|| limit.run(|| results.next_document()))))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -91,7 +90,7 @@ fn distinct(
 fn estimated_document_count(ns: &str) -> i64 {
     run(|| {
         namespace::split(ns)?;
-        read::estimated_count(ns)
+        reading::estimated_count(ns)
     })
 }
 

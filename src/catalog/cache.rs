@@ -4,7 +4,7 @@
 //! read; only if that moved is the whole collection read again, in one snapshot. Always with the newest snapshot, also
 //! under REPEATABLE READ: a map newer than the data is refused by the shard, never silently wrong.
 
-use super::model::{Collection, Index, Place, Shard};
+use super::model::{Collection, Index, Place, Shard, View};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -35,6 +35,8 @@ type Shards = Rc<HashMap<ShardId, Rc<Shard>>>;
 #[derive(Default)]
 struct Cache {
     collections: HashMap<String, Entry>,
+    /// views, with the generations in which they were read
+    views: HashMap<String, (u64, Rc<View>)>,
     shards: Option<(u64, Shards)>,
     /// the generation in which the watched relation was looked up: dropping the relation begins another generation
     watched_in: u64,
@@ -94,9 +96,49 @@ pub fn find(namespace: &str) -> Result<Option<Rc<Collection>>> {
 }
 
 /// The collection.
-/// Errors: `NamespaceNotFound`.
+/// Errors: those of [`not_found`].
 pub fn get(namespace: &str) -> Result<Rc<Collection>> {
-    find(namespace)?.ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
+    find(namespace)?.ok_or_else(|| not_found(namespace))
+}
+
+/// The view; None if there is none of that name.
+/// Errors: `InvalidViewDefinition`.
+pub fn view(namespace: &str) -> Result<Option<Rc<View>>> {
+    let generation = generation()?;
+    let cached = CACHE.with_borrow(|cache| {
+        if cache.collections.get(namespace).is_some_and(|entry| entry.checked_at == generation) {
+            return Some(None);
+        }
+        cache.views.get(namespace).filter(|(read_in, _)| *read_in == generation).map(|(_, view)| Some(Rc::clone(view)))
+    });
+    if let Some(cached) = cached {
+        return Ok(cached);
+    }
+    let stored = if find(namespace)?.is_some() {
+        None
+    } else {
+        let _snapshot = ActiveSnapshot::latest();
+        store::views::read(namespace)?
+    };
+    let view = stored.map(View::of).transpose()?.map(Rc::new);
+    CACHE.with_borrow_mut(|cache| {
+        cache.views.remove(namespace);
+        cache.views.extend(view.iter().map(|view| (namespace.to_owned(), (generation, Rc::clone(view)))));
+    });
+    Ok(view)
+}
+
+/// The error for a namespace that is not a collection.
+/// Errors: `CommandNotSupportedOnView` for a view, else `NamespaceNotFound`.
+pub fn not_found(namespace: &str) -> Error {
+    match view(namespace) {
+        Ok(None) => Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")),
+        Ok(Some(_)) => {
+            let message = format!("Namespace {namespace} is a view, not a collection");
+            Error::new(Kind::CommandNotSupportedOnView, message)
+        }
+        Err(error) => error,
+    }
 }
 
 /// Every shard, by number.

@@ -6,7 +6,7 @@
 //!
 //! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it.
 
-use super::cluster;
+use super::{cache, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::storage::lock::{self, Tag};
@@ -41,8 +41,7 @@ fn note_locked(collection: i32) {
 /// Errors: `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router.
 pub fn lock(namespace: &str) -> Result<Locked> {
     cluster::require_router()?;
-    let locked = collections::lock(namespace)?
-        .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))?;
+    let locked = collections::lock(namespace)?.ok_or_else(|| cache::not_found(namespace))?;
     note_locked(locked.id);
     Ok(locked)
 }

@@ -5,7 +5,7 @@ use super::cluster::check_may_change;
 use super::model::Collection;
 use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
-use super::{cache, change, databases, move_exclusion, namespace, zones};
+use super::{cache, change, databases, move_exclusion, namespace, views, zones};
 use crate::pg::error::{Error, Result};
 use crate::protocol::table::CreateTable;
 use crate::store::collections::Locked;
@@ -26,9 +26,7 @@ fn random_token() -> i64 {
 /// Errors: `NamespaceExists`, `InvalidNamespace`.
 pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
     namespace::split(name)?;
-    if cache::find(name)?.is_some() {
-        return Err(Error::new(Kind::NamespaceExists, format!("Collection {name} already exists.")));
-    }
+    views::check_free(name)?;
     create_unsharded(name, collation)
 }
 
@@ -57,12 +55,15 @@ fn create_unsharded(name: &str, collation: Option<&Collator>) -> Result<()> {
 }
 
 /// Inserts the collection's row; None if it is there already.
+/// Errors: `CommandNotSupportedOnView` if there is a view of that name.
 pub(super) fn insert_row(
     name: &str,
     database: &str,
     key: Option<&KeyPattern>,
     collation: Option<&Collator>,
 ) -> Result<Option<i32>> {
+    views::lock_name(name);
+    views::refuse(name)?;
     let key = key.map(|key| key.to_json().to_string());
     let collation = collation.map(|collator| collator.definition().to_string());
     collections::insert(name, database, key.as_deref(), random_token(), collation.as_deref())
@@ -107,10 +108,14 @@ pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
     change::log("configureCollectionBalancing", Some(name), &json!({"chunkSize": mb}))
 }
 
-/// Drops a collection, its documents and its metadata, everywhere; true if there was one.
+/// Drops a collection, its documents and its metadata, everywhere, or a view; true if there was one.
 /// Errors: `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
 pub fn drop(name: &str) -> Result<bool> {
     check_may_change()?;
+    namespace::split(name)?;
+    if views::drop(name)? {
+        return Ok(true);
+    }
     let dropped = drop_but_zones(name)?;
     zones::forget(name)?;
     Ok(dropped)
@@ -142,6 +147,7 @@ pub fn drop_database(name: &str) -> Result<bool> {
     for collection in collections::of_database(name)? {
         drop(&collection)?;
     }
+    views::drop_of_database(name)?;
     zones::forget_database(name)?;
     databases::forget(name)?;
     Ok(true)

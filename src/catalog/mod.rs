@@ -17,6 +17,7 @@
 //! * [`dismantle`]: takes the cluster apart.
 //! * [`protection`]: refuses to drop what a cluster needs.
 //! * [`takeover`]: a copy of the router becomes the router.
+//! * [`views`]: pipelines that are read like collections.
 //! * [`zones`]: which shards and which ranges of keys belong to a zone.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
 //! * [`addresses`]: shards that move to another machine.
@@ -55,4 +56,5 @@ pub mod shards;
 pub mod sizes;
 pub mod survey;
 pub mod takeover;
+pub mod views;
 pub mod zones;

@@ -1,8 +1,11 @@
 //! What a router knows of a collection, read from the catalog in one snapshot.
 
 use crate::ownership::table;
+use crate::pg::error::{Error, Result};
 use crate::protocol::table::CreateIndex;
+use crate::store::views::StoredView;
 use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
+use docshard_core::error::Kind;
 use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
@@ -114,6 +117,51 @@ impl Index {
     /// The filter of its `partialFilterExpression`, as text.
     pub fn partial_filter(&self) -> Option<&str> {
         self.partial.as_deref().filter(|_| !self.sparse).map(|partial| partial.expression.as_str())
+    }
+}
+
+/// A view: a pipeline that is read like a collection.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// `db.view`
+    pub namespace: String,
+    pub database: String,
+    /// the collection or view of the same database that it reads, by its name there
+    pub view_on: String,
+    pub stages: Vec<Json>,
+    /// the collation of all statements over it
+    pub collation: Option<Arc<Collator>>,
+}
+
+impl View {
+    /// A view as the catalog has it.
+    /// Errors: `InvalidViewDefinition`.
+    pub fn of(stored: StoredView) -> Result<View> {
+        let StoredView { namespace, view_on, pipeline, collation } = stored;
+        let invalid = |what: &str| {
+            let message = format!("the view {namespace} has an invalid definition: {what}");
+            Error::new(Kind::InvalidViewDefinition, message)
+        };
+        let collation = collation.as_ref().map(Collator::parse).transpose().map_err(|e| invalid(&e.message))?.flatten();
+        let (Json::Array(stages), Some((database, _))) = (pipeline, namespace.split_once('.')) else {
+            return Err(invalid("its pipeline must be an array"));
+        };
+        let database = database.to_owned();
+        Ok(View { namespace, database, view_on, stages, collation: collation.map(Arc::new) })
+    }
+
+    pub fn collation(&self) -> Option<&Collator> {
+        self.collation.as_deref()
+    }
+
+    /// Its name in the database.
+    pub fn name(&self) -> &str {
+        self.namespace.split_once('.').map_or("", |(_, name)| name)
+    }
+
+    /// The namespace that it is a pipeline over.
+    pub fn source(&self) -> String {
+        format!("{}.{}", self.database, self.view_on)
     }
 }
 

@@ -11,6 +11,7 @@
 //! INVARIANT: no transaction waits in 1 or 2 while it holds the row's lock, as a move needs the row to complete. A move that
 //! registers locks the row first and then only tries to get the tag ([`try_share`]), so the two cannot wait for each other.
 
+use super::cache;
 use super::change::{self, Locked};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
@@ -67,8 +68,7 @@ pub fn try_share(collection: i32) -> bool {
 
 fn number(namespace: &str) -> Result<i32> {
     let _snapshot = ActiveSnapshot::latest();
-    collections::read_id(namespace)?
-        .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
+    collections::read_id(namespace)?.ok_or_else(|| cache::not_found(namespace))
 }
 
 fn undecided(collection: i32) -> Result<Vec<Undecided>> {

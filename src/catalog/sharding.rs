@@ -4,7 +4,7 @@ use super::change::refuse_while_building;
 use super::collections::{drop_but_zones, insert_row, lay_out};
 use super::model::{Collection, Index, Shard};
 use super::nodes::{call_on, query_on, run_on};
-use super::{cache, change, databases, indexes, move_exclusion, namespace, settings, zones};
+use super::{cache, change, databases, indexes, move_exclusion, namespace, settings, views, zones};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::protocol::sql;
@@ -62,6 +62,7 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
             return Err(Error::new(Kind::InvalidOptions, message));
         }
     }
+    views::refuse(name)?;
     zones::lock()?;
     databases::enable_sharding(database, None)?;
     let existing = cache::find(name)?;

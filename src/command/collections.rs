@@ -4,7 +4,7 @@ use super::find::listing;
 use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::model::{Collection, Index};
-use crate::catalog::{cache, namespace};
+use crate::catalog::{cache, namespace, views};
 use crate::operation::arguments::{Arguments, Form, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
@@ -31,18 +31,27 @@ pub fn create(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::CREATE_COLLECTION, || collections::create(&namespace, &request.fields))
 }
 
+pub fn modify(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.namespace()?;
+    request.answer(&table::MODIFY_COLLECTION, || collections::modify(&namespace, &request.fields))
+}
+
 fn count_of_indexes(collection: &Collection) -> i64 {
     i64::try_from(collection.count_of_indexes()).unwrap_or(i64::MAX)
 }
 
 pub fn drop(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
-    let Some(collection) = cache::find(&namespace)? else {
+    let collection = cache::find(&namespace)?;
+    if collection.is_none() && cache::view(&namespace)?.is_none() {
         return Err(Error::new(Kind::NamespaceNotFound, "ns not found"));
-    };
+    }
     request.answer(&table::DROP_COLLECTION, || {
         crate::catalog::collections::drop(&namespace)?;
-        Ok(json!({"nIndexesWas": count_of_indexes(&collection), "ns": namespace}))
+        Ok(match &collection {
+            Some(collection) => json!({"nIndexesWas": count_of_indexes(collection), "ns": namespace}),
+            None => json!({"ns": namespace}),
+        })
     })
 }
 
@@ -156,6 +165,7 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let collection = cache::find(&namespace)?;
     if collection.is_none() && !config::has(&namespace) {
+        views::refuse(&namespace)?;
         return Err(Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     }
     let mut documents = vec![document(&id_index())?];
@@ -200,6 +210,18 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
             };
             shown["info"] = json!({"readOnly": false, "uuid": collection.uuid});
             shown["idIndex"] = id_index();
+        }
+        documents.push(document(&shown)?);
+    }
+    for view in views::of_database(request.db)? {
+        let mut shown = json!({"name": view.name(), "type": "view"});
+        if !name_only {
+            let mut options = json!({"viewOn": view.view_on, "pipeline": view.stages});
+            if let Some(collator) = view.collation() {
+                options["collation"] = collator.definition().clone();
+            }
+            shown["options"] = options;
+            shown["info"] = json!({"readOnly": true});
         }
         documents.push(document(&shown)?);
     }
@@ -262,6 +284,7 @@ fn average(bytes: i64, documents: i64) -> i64 {
 pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let scale = scale(request)?;
+    views::refuse(&namespace)?;
     let collection = cache::find(&namespace)?;
     let parts = match collection.as_deref() {
         Some(collection) => measure::collection(collection)?,
@@ -328,7 +351,7 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(json!({
         "db": request.db,
         "collections": count,
-        "views": 0,
+        "views": views::of_database(request.db)?.len(),
         "objects": documents,
         "avgObjSize": average(bytes, documents),
         "dataSize": bytes / scale,

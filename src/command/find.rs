@@ -12,16 +12,10 @@ use crate::pg::spi::param::Param;
 use crate::router::explain::{Explained, Verbosity, explain as explained};
 use crate::router::query::Query;
 use docshard_core::error::Kind;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
 const CURSOR_OPTIONS: Fields = &[&[may("batchSize", Type::Count)]];
-
-/// Returns the options of a find in the form of `docshard.find`'s options.
-fn options_of(fields: &Arguments<'_>) -> Json {
-    let names = table::FIND.options.iter().flat_map(|group| group.iter()).map(|field| field.name);
-    Json::Object(names.filter_map(|name| Some((name.to_owned(), fields.get(name)?.clone()))).collect::<Map<_, _>>())
-}
 
 pub fn find(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::FIND)?;
@@ -38,7 +32,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     };
     // A result that fits into the first batch needs no portal that outlives the transaction.
     if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
-        let mut documents = reading::find(&namespace, filter, &reading::find_options(&namespace, fields)?)?;
+        let mut documents = reading::find(&namespace, filter, fields)?;
         let mut found = Vec::new();
         while let Some(document) = documents.next_document()? {
             found.push(document.bytes().to_vec());
@@ -46,13 +40,13 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         return Ok(cursors::open_over(&opening, found, documents.is_partial())?.reply("firstBatch", &namespace));
     }
     // A portal that outlives the transaction needs a statement, whose arguments are text.
-    let (filter, options) = (filter.text(), options_of(fields).to_string());
+    let (filter, options) = (filter.text(), fields.to_options(table::FIND.options).to_string());
     let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options)];
     let found = cursors::open(&opening, "SELECT docshard.find($1, $2::json, $3::json)", &params)?;
     Ok(found.reply("firstBatch", &namespace))
 }
 
-fn size(given: Option<u64>, otherwise: usize) -> usize {
+pub fn size(given: Option<u64>, otherwise: usize) -> usize {
     given.map_or(otherwise, |n| usize::try_from(n).unwrap_or(usize::MAX))
 }
 
@@ -84,15 +78,16 @@ pub fn kill_cursors(request: &Request<'_>) -> Result<Reply> {
     })))
 }
 
+/// Returns `batchSize` of the field `cursor`.
+pub fn batch_size(request: &Request<'_>) -> Result<Option<u64>> {
+    let Some(cursor) = request.fields.get("cursor") else { return Ok(None) };
+    let path = format!("{}.cursor", request.name);
+    Arguments::parse(cursor, Form::Command(&path), CURSOR_OPTIONS)?.count("batchSize")
+}
+
 /// Returns documents in memory as a cursor, which may have several batches.
 pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) -> Result<Reply> {
-    let batch = match request.fields.get("cursor") {
-        None => None,
-        Some(cursor) => {
-            let path = format!("{}.cursor", request.name);
-            Arguments::parse(cursor, Form::Command(&path), CURSOR_OPTIONS)?.count("batchSize")?
-        }
-    };
+    let batch = batch_size(request)?;
     let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };
     Ok(cursors::open_over(&opening, documents, false)?.reply("firstBatch", namespace))
 }

@@ -3,7 +3,7 @@
 //! * [`table`]: all commands as data: name, fields with their types, the database where each may run, and its function.
 //! * [`request`]: the form of an entry, and the check of a command document against it.
 //! * [`reply`], [`failure`]: answers and errors in MongoDB's form, and the errors that must be raised instead.
-//! * [`documents`], [`write`], [`find`], [`cursors`]: the commands for documents.
+//! * [`documents`], [`write`], [`find`], [`aggregate`], [`cursors`]: the commands for documents.
 //! * [`collections`], [`cluster`], [`information`]: the other commands.
 //!
 //! A command runs an operation (`crate::operation`), as an SQL function of schema `docshard` does. A role may run the command if
@@ -12,6 +12,7 @@
 //! INVARIANT: a command runs in a subtransaction. A command that answers `ok: 0` has changed nothing; an error that must end the
 //! whole transaction (a cancel, a serialization failure in a transaction block) is raised as PostgreSQL's ERROR.
 
+pub mod aggregate;
 pub mod cluster;
 pub mod collections;
 pub mod cursors;
@@ -68,10 +69,8 @@ fn answer(db: &str, command: &Json) -> Result<Vec<u8>> {
         Ok((reply, bytes))
     };
     let outcome = attempt(run).map_err(|error| match &deadline {
-        Some(deadline) if &error.sqlstate == b"57014" && deadline.is_over() => {
-            Error::new(Kind::MaxTimeMSExpired, "operation exceeded time limit")
-        }
-        _ => error,
+        Some(deadline) => deadline.explain(error),
+        None => error,
     });
     information::note_outcome(&request, outcome.as_ref().map(|(reply, _)| reply));
     outcome.map(|(_, bytes)| bytes)

@@ -2,7 +2,7 @@
 
 use super::reply::Reply;
 use crate::catalog::namespace;
-use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, number, type_name};
+use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, type_name};
 use crate::operation::rights;
 use crate::operation::source::Source;
 use crate::operation::table::Operation;
@@ -49,15 +49,6 @@ const GENERIC: &[Field] = &[
     may("apiStrict", Type::Bool),
     may("apiDeprecationErrors", Type::Bool),
 ];
-
-/// The values of fields in some of these: object, field, the known strings.
-const VALUES: &[(&str, &str, &[&str])] = &[
-    ("readConcern", "level", &["local", "available", "majority", "linearizable", "snapshot"]),
-    ("writeConcern", "w", &["majority"]),
-    ("$readPreference", "mode", &["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"]),
-];
-/// The largest number of members of a replica set, and so of `w`.
-const MAX_W: i64 = 50;
 
 /// The fields of MongoDB's transactions.
 const TRANSACTIONAL: &[&str] = &["txnNumber", "autocommit", "startTransaction", "stmtId", "stmtIds"];
@@ -107,18 +98,7 @@ impl<'a> Request<'a> {
                 .with_hint("Run the commands between BEGIN and COMMIT; a single one is atomic by itself."));
         }
         let (fields, generic) = Arguments::of_command(map, name, spec.fields, &[GENERIC])?;
-        for (object, field, known) in VALUES {
-            let Some(value) = generic.get(object).and_then(|object| object.get(field)) else { continue };
-            let is_known = match number(value) {
-                Some(n) => *field == "w" && n.as_i64().is_some_and(|n| (0..=MAX_W).contains(&n)),
-                None => value.is_null() || value.as_str().is_some_and(|value| known.contains(&value)),
-            };
-            if !is_known {
-                let hint = if *field == "w" { format!(" or a number from 0 to {MAX_W}") } else { String::new() };
-                return Err(Error::new(Kind::FailedToParse, format!("{object}.{field} cannot be {value}"))
-                    .with_hint(format!("It is \"{}\"{hint}.", known.join("\", \""))));
-            }
-        }
+        generic.check_concerns()?;
         if let Some(other) = generic.text("$db").filter(|other| *other != db) {
             let message = format!("the command is for the database '{other}' and was run in '{db}'");
             return Err(Error::new(Kind::InvalidNamespace, message));
@@ -185,13 +165,6 @@ impl<'a> Request<'a> {
 
     /// `maxTimeMS`; None: no limit.
     pub fn max_time_ms(&self) -> Result<Option<i64>> {
-        match self.generic.integer("maxTimeMS")? {
-            None | Some(0) => Ok(None),
-            Some(n) if (0..=i64::from(i32::MAX)).contains(&n) => Ok(Some(n)),
-            Some(n) => {
-                let message = format!("{n} value for maxTimeMS is out of range [0, {}]", i32::MAX);
-                Err(Error::new(Kind::BadValue, message))
-            }
-        }
+        self.generic.max_time_ms()
     }
 }

@@ -2,7 +2,7 @@
 
 use super::reply::Reply;
 use super::request::{Command, Run};
-use super::{cluster, collections, documents, find, information, write};
+use super::{aggregate, cluster, collections, documents, find, information, write};
 use crate::operation::arguments::{Conflict, Field, Fields, Type, may, must};
 use crate::operation::table::*;
 use crate::operation::{self, balancer, chunks, shards};
@@ -96,6 +96,8 @@ commands! {
         => [] find::get_more, "retrieve more results from an existing cursor";
     "killCursors" reads of_collection(String) &[&[must("cursors", Type::Array)]]
         => [] find::kill_cursors, "kill a list of cursor ids";
+    "aggregate" reads command(Any) AGGREGATE_COMMAND
+        => [AGGREGATE; AGGREGATE_CONFLICTS] aggregate::aggregate, "run a pipeline over a collection";
     "count" reads of_collection(String) COUNT_COMMAND => [COUNT] documents::count, "count documents";
     "distinct" reads of_collection(String) DISTINCT_COMMAND
         => [DISTINCT] documents::distinct, "return the distinct values of a field";
@@ -106,6 +108,8 @@ commands! {
     // Collections, indexes, databases.
     "create" writes of_collection(String) CREATE_COMMAND
         => [CREATE_COLLECTION; CREATE_CONFLICTS] collections::create, "create a collection";
+    "collMod" | "collmod" writes of_collection(String) COLL_MOD_COMMAND
+        => [MODIFY_COLLECTION] collections::modify, "change the definition of a view";
     "drop" writes of_collection(String) NONE => [DROP_COLLECTION] collections::drop, "drop a collection";
     "dropDatabase" writes command(Integer) NONE => [DROP_DATABASE] collections::drop_database, "drop a database";
     "createIndexes" writes of_collection(String) CREATE_INDEXES_COMMAND

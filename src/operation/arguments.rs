@@ -140,6 +140,15 @@ pub enum Form<'a> {
     Command(&'a str),
 }
 
+/// The values of fields in read concerns, write concerns and read preferences: object, field, the known strings.
+const CONCERNS: &[(&str, &str, &[&str])] = &[
+    ("readConcern", "level", &["local", "available", "majority", "linearizable", "snapshot"]),
+    ("writeConcern", "w", &["majority"]),
+    ("$readPreference", "mode", &["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"]),
+];
+/// The largest number of members of a replica set, and so of `w`.
+const MAX_W: i64 = 50;
+
 /// Arguments whose names and types have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
@@ -242,6 +251,49 @@ impl<'a> Arguments<'a> {
             let message = format!("{}.{argument} must be an integer, not {json}", self.form.name());
             Error::new(Kind::BadValue, message)
         })
+    }
+
+    /// Returns these arguments in the form of the options of an SQL function.
+    pub fn to_options(&self, options: Fields) -> Json {
+        let fields = options.iter().flat_map(|group| group.iter());
+        let given = fields.filter_map(|field| {
+            let value = match (field.kind, self.get(field.argument)?) {
+                // Only commands accept a number for a flag.
+                (Type::Bool, value) => truth(value).map_or_else(|| value.clone(), Json::Bool),
+                (_, value) => value.clone(),
+            };
+            Some((field.name.to_owned(), value))
+        });
+        Json::Object(given.collect())
+    }
+
+    /// Returns `maxTimeMS`; None: no limit.
+    pub fn max_time_ms(&self) -> Result<Option<i64>> {
+        match self.integer("maxTimeMS")? {
+            None | Some(0) => Ok(None),
+            Some(n) if (0..=i64::from(i32::MAX)).contains(&n) => Ok(Some(n)),
+            Some(n) => {
+                let message = format!("{n} value for maxTimeMS is out of range [0, {}]", i32::MAX);
+                Err(Error::new(Kind::BadValue, message))
+            }
+        }
+    }
+
+    /// Checks read concern, write concern and read preference. They change nothing.
+    pub fn check_concerns(&self) -> Result<()> {
+        for (object, field, known) in CONCERNS {
+            let Some(value) = self.get(object).and_then(|object| object.get(field)) else { continue };
+            let is_known = match number(value) {
+                Some(n) => *field == "w" && n.as_i64().is_some_and(|n| (0..=MAX_W).contains(&n)),
+                None => value.is_null() || value.as_str().is_some_and(|value| known.contains(&value)),
+            };
+            if !is_known {
+                let hint = if *field == "w" { format!(" or a number from 0 to {MAX_W}") } else { String::new() };
+                return Err(Error::new(Kind::FailedToParse, format!("{object}.{field} cannot be {value}"))
+                    .with_hint(format!("It is \"{}\"{hint}.", known.join("\", \""))));
+            }
+        }
+        Ok(())
     }
 
     /// Returns a number without its fraction.

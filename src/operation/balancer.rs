@@ -64,6 +64,7 @@ pub fn status() -> Result<Json> {
 pub fn collection_status(ns: &str) -> Result<Json> {
     check_router()?;
     namespace::split(ns)?;
+    views::refuse_sharded(ns)?;
     let found = balancer::collection_status(ns)?;
     let mut status = json!({
         "chunkSize": found.chunk_size_mb,
@@ -85,6 +86,7 @@ pub fn collection_status(ns: &str) -> Result<Json> {
 fn change(ns: &str, change: impl FnOnce() -> Result<()>) -> Result<Json> {
     check_may_change()?;
     namespace::split(ns)?;
+    views::refuse_sharded(ns)?;
     change()?;
     worker::wake_at_commit();
     Ok(json!({"ok": 1}))

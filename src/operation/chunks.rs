@@ -3,7 +3,7 @@
 use super::source::Source;
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::model::Collection;
-use crate::catalog::{cache, chunks, namespace};
+use crate::catalog::{cache, chunks, namespace, views};
 use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -43,7 +43,8 @@ fn key_of(pattern: &KeyPattern, find: Source<'_>) -> Result<Vec<u8>> {
 
 fn check(ns: &str) -> Result<()> {
     check_may_change()?;
-    namespace::split(ns).map(|_| ())
+    namespace::split(ns)?;
+    views::refuse_sharded(ns)
 }
 
 fn ok() -> Json {

@@ -1,13 +1,13 @@
 //! Administration of collections and their indexes.
 
 use super::arguments::{Arguments, Form};
-use super::table::{CREATE_INDEXES, Operation};
+use super::table::{CREATE_INDEXES, OF_COLLECTIONS, Operation};
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::index_options::{self, IndexOptions};
 use crate::catalog::index_removal;
 use crate::catalog::indexes::Made;
 use crate::catalog::sharding::{self, ShardOptions};
-use crate::catalog::{collections, indexes, namespace};
+use crate::catalog::{cache, collections, indexes, namespace, views};
 use crate::indexing;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -20,7 +20,41 @@ use std::rc::Rc;
 pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
-    collections::create(ns, collation.as_ref())?;
+    match options.text("viewOn") {
+        Some(view_on) => views::create(ns, view_on, stages(options)?.unwrap_or_default(), collation)?,
+        None => collections::create(ns, collation.as_ref())?,
+    }
+    Ok(json!({"ok": 1}))
+}
+
+/// The stages of a view.
+fn stages<'a>(options: &Arguments<'a>) -> Result<Option<&'a [Json]>> {
+    match options.get("pipeline") {
+        None => Ok(None),
+        Some(Json::Array(stages)) => Ok(Some(stages)),
+        Some(other) => Err(Error::new(Kind::TypeMismatch, format!("the pipeline must be an array, not {other}"))),
+    }
+}
+
+/// Changes a view. Of a collection nothing can be changed.
+pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
+    check_may_change()?;
+    namespace::split(ns)?;
+    let is_view = cache::view(ns)?.is_some();
+    if !is_view {
+        cache::get(ns)?;
+    }
+    if let Some(field) = OF_COLLECTIONS.iter().find(|field| options.get(field.name).is_some()) {
+        let (kind, of) = match is_view {
+            true => (Kind::InvalidOptions, "on a view"),
+            false => (Kind::NotImplemented, "by docshard"),
+        };
+        return Err(Error::new(kind, format!("the option '{}' is not supported {of}", field.name)));
+    }
+    let (view_on, stages) = (options.text("viewOn"), stages(options)?);
+    if view_on.is_some() || stages.is_some() {
+        views::modify(ns, view_on, stages)?;
+    }
     Ok(json!({"ok": 1}))
 }
 

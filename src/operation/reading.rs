@@ -1,8 +1,10 @@
-//! The operations find, aggregate, count and distinct.
+//! The operations find, aggregate, count and distinct, over collections and views.
 
 use super::arguments::{Arguments, Form};
 use super::source::{self, Shared, Source};
 use super::table::Operation;
+use crate::catalog::views::{self, Resolved};
+use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::sorter::SortMemory;
 use crate::router::aggregate::{self, Results};
@@ -12,15 +14,18 @@ use crate::router::options::{CountOptions, FindOptions, parsed_setting};
 use crate::router::query::Query;
 use crate::router::read;
 use docshard_core::error::Kind;
+use docshard_core::query::distinct::Distinct;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::stage::Pipeline;
-use serde_json::Value as Json;
+use docshard_core::values::document::raw;
+use docshard_core::values::document::value::Value;
+use serde_json::{Value as Json, json};
 
 /// The name, in each database, under which pipelines run that read no collection, as in MongoDB.
 pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
 
-/// Parses the options of `find`, `find_one` or `explain`.
+/// Parses the options of `explain`.
 pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<FindOptions> {
     let json = crate::pg::datum::json::parse(text)?;
     find_options(namespace, &Arguments::parse(&json, Form::Options(operation.function), operation.options)?)
@@ -55,8 +60,68 @@ pub fn find_query(filter: Source<'_>, options: &FindOptions) -> Result<Query> {
     Ok(Query { bounds: options.bounds.clone(), ..query })
 }
 
-pub fn find(namespace: &str, filter: Source<'_>, options: &FindOptions) -> Result<Documents> {
-    read::find(namespace, &find_query(filter, options)?, options)
+/// The documents of a find.
+pub enum Found {
+    Collection(Documents),
+    View(Box<Results>),
+}
+
+impl Found {
+    pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
+        match self {
+            Found::Collection(documents) => documents.next_document(),
+            Found::View(results) => results.next_document(),
+        }
+    }
+
+    /// True if it lacks, so far, the documents of shards that cannot be reached.
+    pub fn is_partial(&self) -> bool {
+        matches!(self, Found::Collection(documents) if documents.is_partial())
+    }
+}
+
+/// Parses the options of `find` or `find_one` and finds the documents.
+pub fn find_of_call(namespace: &str, filter: &str, options: &str, operation: &'static Operation) -> Result<Found> {
+    let json = crate::pg::datum::json::parse(options)?;
+    let arguments = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
+    find(namespace, Source::Text(filter), &arguments)
+}
+
+/// Finds documents. Over a view, the find is a pipeline behind the view's.
+pub fn find(namespace: &str, filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Found> {
+    if let Some(view) = views::resolve(namespace)? {
+        let stages = find_stages(filter, arguments)?;
+        let shared = Shared::of(arguments, None);
+        return Ok(Found::View(Box::new(Aggregation { stages: &stages, shared, on_disk: true }.run_over(&view)?)));
+    }
+    let options = find_options(namespace, arguments)?;
+    Ok(Found::Collection(read::find(namespace, &find_query(filter, &options)?, &options)?))
+}
+
+/// The stages of a find.
+/// Errors: `InvalidPipelineOperator` for options that pipelines lack.
+fn find_stages(filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Vec<Json>> {
+    if let Some(option) = ["min", "max"].into_iter().find(|option| arguments.get(option).is_some()) {
+        let message = format!("the option {option} is not supported on a view");
+        return Err(Error::new(Kind::InvalidPipelineOperator, message));
+    }
+    let limit = arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0);
+    let given = |name| arguments.get(name).filter(|json| !is_empty(json)).cloned();
+    let mut stages = matching(filter)?;
+    stages.extend(given("sort").map(|sort| json!({"$sort": sort})));
+    stages.extend(arguments.count("skip")?.filter(|skip| *skip > 0).map(|skip| json!({"$skip": skip})));
+    stages.extend(limit.map(|limit| json!({"$limit": limit})));
+    stages.extend(given("projection").map(|projection| json!({"$project": projection})));
+    Ok(stages)
+}
+
+fn matching(filter: Source<'_>) -> Result<Vec<Json>> {
+    let filter = filter.value()?;
+    Ok(if is_empty(&filter) { Vec::new() } else { vec![json!({"$match": filter})] })
+}
+
+fn is_empty(json: &Json) -> bool {
+    json.as_object().is_some_and(serde_json::Map::is_empty)
 }
 
 #[derive(Debug)]
@@ -83,51 +148,118 @@ impl<'a> Count<'a> {
     }
 
     pub fn run(&self, namespace: &str) -> Result<i64> {
+        if let Some(view) = views::resolve(namespace)? {
+            return self.run_over(&view);
+        }
         let (query, options) = self.parts(namespace)?;
         read::count(namespace, &query, &options)
     }
+
+    fn run_over(&self, view: &Resolved) -> Result<i64> {
+        let mut stages = matching(self.filter)?;
+        stages.extend((self.skip > 0).then(|| json!({"$skip": self.skip})));
+        stages.extend(self.limit.map(|limit| json!({"$limit": limit})));
+        stages.push(json!({"$count": "n"}));
+        let mut counted = Aggregation { stages: &stages, shared: self.shared, on_disk: true }.run_over(view)?;
+        let Some(found) = counted.next_document()? else { return Ok(0) };
+        let number = raw::document(found.bytes()).and_then(|document| document.get("n")).map(Value::from_raw);
+        match number {
+            Some(Value::Number(number)) => Ok(number.to_i64_truncated()),
+            _ => Err(Error::new(Kind::InternalError, "a count is not a number")),
+        }
+    }
 }
 
-/// Runs a pipeline over a collection. Its beginning is a find; the rest runs over the documents that this returns.
+/// Returns the number of documents according to PostgreSQL's statistics; those of a view are counted.
+pub fn estimated_count(namespace: &str) -> Result<i64> {
+    if let Some(view) = views::resolve(namespace)? {
+        return Count { filter: Source::EMPTY, skip: 0, limit: None, shared: Shared::default() }.run_over(&view);
+    }
+    read::estimated_count(namespace)
+}
+
+/// Runs a pipeline over a collection or a view.
 pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> Result<Results> {
-    let Json::Array(list) = stages else {
+    let Json::Array(stages) = stages else {
         return Err(Error::new(Kind::TypeMismatch, "'pipeline' option must be specified as an array"));
     };
-    let shared = Shared::of(arguments, None);
-    let setting = shared.setting(namespace, Some(stages))?;
-    let pipeline = Pipeline::parse(list, &parsed_setting(setting.as_ref())?)?.rearranged()?;
-    let memory = SortMemory::new(arguments.get("allowDiskUse") != Some(&Json::Bool(false)));
-    let has_collection = namespace.split_once('.').is_none_or(|(_, name)| name != WITHOUT_COLLECTION);
-    if pipeline.begins() == has_collection {
-        let message = match has_collection {
-            true => format!("the first stage of this pipeline needs the namespace 'database.{WITHOUT_COLLECTION}'"),
-            false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
+    arguments.check_concerns()?;
+    arguments.count("batchSize")?;
+    let (shared, on_disk) = (Shared::of(arguments, None), arguments.flag("allowDiskUse"));
+    Aggregation { stages, shared, on_disk }.run(namespace)
+}
+
+/// A pipeline with the arguments of its statement.
+#[derive(Clone, Copy, Debug)]
+struct Aggregation<'a> {
+    stages: &'a [Json],
+    shared: Shared<'a>,
+    /// false: stages keep to MongoDB's limit of memory, and fail beyond
+    on_disk: bool,
+}
+
+impl Aggregation<'_> {
+    fn run(&self, namespace: &str) -> Result<Results> {
+        match views::resolve(namespace)? {
+            Some(view) => self.run_over(&view),
+            None => self.run_on_collection(namespace),
+        }
+    }
+
+    /// Runs the view's pipeline and this one as one over the collection, so that filters reach its shards.
+    fn run_over(&self, view: &Resolved) -> Result<Results> {
+        let collation = view.collation_for(self.shared.collation)?;
+        let stages = [&view.stages, self.stages].concat();
+        let shared = Shared { collation: Some(collation), ..self.shared };
+        Aggregation { stages: &stages, shared, ..*self }.run_on_collection(&view.namespace)
+    }
+
+    /// The beginning of the pipeline is a find; the rest runs over the documents that this returns.
+    fn run_on_collection(&self, namespace: &str) -> Result<Results> {
+        let setting = self.shared.setting(namespace, Some(&Json::Array(self.stages.to_vec())))?;
+        let pipeline = Pipeline::parse(self.stages, &parsed_setting(setting.as_ref())?)?.rearranged()?;
+        let memory = SortMemory::new(self.on_disk);
+        let has_collection = namespace.split_once('.').is_none_or(|(_, name)| name != WITHOUT_COLLECTION);
+        if pipeline.begins() == has_collection {
+            let message = match has_collection {
+                true => format!("the first stage of this pipeline needs the namespace 'database.{WITHOUT_COLLECTION}'"),
+                false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
+            };
+            return Err(Error::new(Kind::InvalidNamespace, message));
+        }
+        if !has_collection {
+            return Results::new(Documents::of_streams(Vec::new(), 0), &pipeline, memory);
+        }
+        let (find, rest) = pipeline.find();
+        let projection = find.projection();
+        let parsed = projection.as_ref().map(Projection::parse).transpose()?;
+        let options = FindOptions {
+            sort: source::sort(find.sort.as_ref(), setting.as_ref())?,
+            included: parsed.as_ref().and_then(Projection::included),
+            projection: projection.as_ref().map(Json::to_string),
+            setting,
+            skip: find.skip,
+            limit: find.limit,
+            hint: self.shared.hint.cloned(),
+            ..FindOptions::default()
         };
-        return Err(Error::new(Kind::InvalidNamespace, message));
+        let query = find_query(Source::Value(&find.filter), &options)?;
+        if rest.stages().is_empty() {
+            return Results::new(read::find(namespace, &query, &options)?, &rest, memory);
+        }
+        aggregate::aggregate(namespace, &query, &options, &rest, memory)
     }
-    if !has_collection {
-        return Results::new(Documents::of_streams(Vec::new(), 0), &pipeline, memory);
-    }
-    let (find, rest) = pipeline.find();
-    let projection = find.projection();
-    let parsed = projection.as_ref().map(Projection::parse).transpose()?;
-    let options = FindOptions {
-        sort: source::sort(find.sort.as_ref(), setting.as_ref())?,
-        included: parsed.as_ref().and_then(Projection::included),
-        projection: projection.as_ref().map(Json::to_string),
-        setting,
-        skip: find.skip,
-        limit: find.limit,
-        hint: shared.hint.cloned(),
-        ..FindOptions::default()
-    };
-    let query = find_query(Source::Value(&find.filter), &options)?;
-    if rest.stages().is_empty() {
-        return Results::new(read::find(namespace, &query, &options)?, &rest, memory);
-    }
-    aggregate::aggregate(namespace, &query, &options, &rest, memory)
 }
 
 pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Shared<'_>) -> Result<Values> {
-    distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?)
+    let Some(view) = views::resolve(namespace)? else {
+        return distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?);
+    };
+    let shared = Shared { collation: Some(view.collation_for(shared.collation)?), ..*shared };
+    let environment = parsed_setting(shared.setting(&view.namespace, None)?.as_ref())?;
+    let mut stages = matching(filter)?;
+    stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));
+    let field = Distinct::parse(field, &environment)?;
+    let documents = Aggregation { stages: &stages, shared, on_disk: true }.run_over(&view)?;
+    Values::of_documents(documents, &field, &SortMemory::new(true))
 }

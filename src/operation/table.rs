@@ -39,6 +39,8 @@ const COLLATION: Field = may("collation", Object);
 pub const CHOICE: &[Field] = &[HINT, COLLATION];
 pub const LET: &[Field] = &[may("let", Object)];
 const COMMENT: &[Field] = &[may("comment", Any)];
+/// Options of a whole command, and of a cursor, that an SQL function has, too. Rows stream, so batches mean nothing to it.
+const LIMITS: &[Field] = &[may("maxTimeMS", Integer), may("readConcern", Document), may("batchSize", Count)];
 const FILTER: Field = must("filter", Any);
 const SORT: &[Field] = &[may("sort", Object)];
 const UPSERT: Field = may("upsert", StrictBool);
@@ -74,6 +76,16 @@ pub const FIND_COMMAND: Fields = &[
 pub const COUNT_COMMAND: Fields =
     &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Object)], CHOICE];
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
+
+/// Collections have no validators, so there is nothing to bypass.
+const AGGREGATING: &[Field] =
+    &[may("allowDiskUse", Bool).or_true(), may("bypassDocumentValidation", Bool), may("explain", Bool).refused()];
+pub const AGGREGATE_COMMAND: Fields = &[&[must("pipeline", Array), may("cursor", Object)], AGGREGATING, CHOICE, LET];
+pub const AGGREGATE_CONFLICTS: &[Conflict] = &[Conflict::All(
+    &[Missing("cursor"), False("explain")],
+    Kind::FailedToParse,
+    "The 'cursor' option is required, except for aggregate with the explain argument",
+)];
 
 // Writing.
 
@@ -155,6 +167,12 @@ pub const FIND_AND_MODIFY_COMMAND: Fields =
 // Collections and indexes.
 
 const ONLY_COLLATION: &[Field] = &[COLLATION];
+const VIEW: &[Field] = &[may("viewOn", String), may("pipeline", Array)];
+const NO_VIEW: Conflict = Conflict::All(
+    &[Given("pipeline"), Missing("viewOn")],
+    Kind::InvalidOptions,
+    "'pipeline' requires 'viewOn' to also be specified",
+);
 pub const CREATE_COMMAND: Fields = &[
     &[
         may("capped", Bool).refused(),
@@ -169,9 +187,8 @@ pub const CREATE_COMMAND: Fields = &[
         may("validationLevel", Choice(&["off", "strict", "moderate"])),
         may("validationAction", Choice(&["error", "warn", "errorAndLog"])),
         may("indexOptionDefaults", Object),
-        may("viewOn", String).refused(),
-        may("pipeline", Array).refused(),
     ],
+    VIEW,
     ONLY_COLLATION,
 ];
 pub const CREATE_CONFLICTS: &[Conflict] = &[
@@ -182,10 +199,11 @@ pub const CREATE_CONFLICTS: &[Conflict] = &[
     ),
     Conflict::All(&[False("capped"), Given("size")], Kind::InvalidOptions, NOT_CAPPED),
     Conflict::All(&[False("capped"), Given("max")], Kind::InvalidOptions, NOT_CAPPED),
+    NO_VIEW,
     Conflict::All(
-        &[Given("pipeline"), Missing("viewOn")],
+        &[Given("viewOn"), Given("idIndex")],
         Kind::InvalidOptions,
-        "'pipeline' requires 'viewOn' to also be specified",
+        "the option 'idIndex' is not supported on a view",
     ),
     Conflict::All(
         &[Given("expireAfterSeconds"), Missing("timeseries"), Missing("clusteredIndex")],
@@ -199,6 +217,21 @@ pub const CREATE_CONFLICTS: &[Conflict] = &[
     ),
 ];
 const NOT_CAPPED: &str = "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
+
+/// What may be changed of a collection in MongoDB, and not here. None of it is of views.
+pub const OF_COLLECTIONS: &[Field] = &[
+    may("index", Object),
+    may("expireAfterSeconds", Any),
+    may("validator", Object),
+    may("validationLevel", Choice(&["off", "strict", "moderate"])),
+    may("validationAction", Choice(&["error", "warn", "errorAndLog"])),
+    may("timeseries", Object),
+    may("changeStreamPreAndPostImages", Object),
+    may("cappedSize", Integer),
+    may("cappedMax", Integer),
+    may("prepareUnique", Bool),
+];
+pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
 
 const KEY: &[Field] = &[may("key", Object)];
 const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden", Bool)];
@@ -295,7 +328,7 @@ operations! {
     EXPLAIN = "explain" FIND.options;
     COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
     DISTINCT = "distinct" &[CHOICE, LET, COMMENT];
-    AGGREGATE = "aggregate" &[CHOICE, LET, &[may("allowDiskUse", Bool)], COMMENT];
+    AGGREGATE = "aggregate" &[AGGREGATING, CHOICE, LET, LIMITS, COMMENT];
     INSERT_ONE = "insert_one" &[COMMENT];
     INSERT_MANY = "insert_many" &[&[ORDERED], COMMENT];
     UPDATE_ONE = "update_one" &[UPDATING, SORT, CHOICE, LET, COMMENT];
@@ -309,7 +342,8 @@ operations! {
     FIND_ONE_AND_DELETE = "find_one_and_delete" &[ANSWERED, CHOICE, LET, COMMENT];
     FIND_AND_MODIFY = "find_and_modify" &[FIND_AND_MODIFY_FIELDS, CHOICE, LET, COMMENT]
         => unless FIND_AND_MODIFY_CONFLICTS;
-    CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION];
+    CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION, VIEW] => unless &[NO_VIEW];
+    MODIFY_COLLECTION = "modify_collection" &[VIEW, OF_COLLECTIONS];
     DROP_COLLECTION = "drop_collection" &[];
     CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED];
     CREATE_INDEXES = "create_indexes" &[KEY, INDEX, EXPIRY, INDEXED] => unless &[NO_KEY];

@@ -34,7 +34,12 @@ impl Results {
 
     /// Returns the next document. Not to be called again after it has returned None or an error.
     pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
-        Ok(self.0.advance()?.then(|| RawJsonb::from_bytes(self.0.bytes())))
+        Ok(self.next_bytes()?.map(RawJsonb::from_bytes))
+    }
+
+    /// As [`next_document`](Self::next_document): its bytes, until the next call.
+    pub fn next_bytes(&mut self) -> Result<Option<&[u8]>> {
+        Ok(self.0.advance()?.then(|| self.0.bytes()))
     }
 }
 

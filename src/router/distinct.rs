@@ -1,6 +1,7 @@
 //! Returns the distinct values of a field. Each shard returns its own values in order; the router drops duplicates while it
-//! merges them.
+//! merges them. Those of a pipeline's documents are sorted here.
 
+use super::aggregate::Results;
 use super::config;
 use super::execute;
 use super::fresh_map::with_fresh_map;
@@ -13,29 +14,67 @@ use super::query::Query;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use docshard_core::query::distinct::Distinct;
+use docshard_core::query::stage::{Memory, Sorter};
 use docshard_core::values::document::raw;
 
 pub struct Values {
-    rows: MergedRows,
+    rows: Rows,
     last: Option<Vec<u8>>,
 }
 
+/// Values with their keys, in the order of the keys.
+enum Rows {
+    OfShards(MergedRows),
+    Sorted(Box<dyn Sorter>),
+}
+
 impl Values {
+    /// The distinct values in documents that a pipeline makes.
+    pub fn of_documents(mut documents: Results, field: &Distinct, memory: &dyn Memory) -> Result<Self> {
+        let mut sorter = memory.sorter(None, false)?;
+        while let Some(bytes) = documents.next_bytes()? {
+            let values = raw::document(bytes).map(|document| field.values(document)).transpose()?;
+            for (key, value) in values.into_iter().flatten() {
+                sorter.add(&key, &value)?;
+            }
+        }
+        sorter.sort()?;
+        Ok(Self { rows: Rows::Sorted(sorter), last: None })
+    }
+
     pub fn next_value(&mut self) -> Result<Option<RawJsonb>> {
-        while let Some(row) = self.rows.next_row()? {
-            let key = row.get(1).unwrap_or_default();
-            if self.last.as_deref() == Some(key) {
-                continue;
+        match &mut self.rows {
+            Rows::OfShards(rows) => {
+                while let Some(row) = rows.next_row()? {
+                    if !is_new(&mut self.last, row.get(1).unwrap_or_default()) {
+                        continue;
+                    }
+                    let bytes = row.get(0).unwrap_or_default();
+                    if row.is_foreign() {
+                        raw::validate(bytes).map_err(Error::from)?;
+                    }
+                    return Ok(Some(RawJsonb::from_bytes(bytes)));
+                }
             }
-            self.last = Some(key.to_vec());
-            let bytes = row.get(0).unwrap_or_default();
-            if row.is_foreign() {
-                raw::validate(bytes).map_err(Error::from)?;
+            Rows::Sorted(sorter) => {
+                while sorter.advance()? {
+                    if is_new(&mut self.last, sorter.key()) {
+                        return Ok(Some(RawJsonb::from_bytes(sorter.value())));
+                    }
+                }
             }
-            return Ok(Some(RawJsonb::from_bytes(bytes)));
         }
         Ok(None)
     }
+}
+
+/// True if a key differs from the last one, which it replaces.
+fn is_new(last: &mut Option<Vec<u8>>, key: &[u8]) -> bool {
+    let is_new = last.as_deref() != Some(key);
+    if is_new {
+        *last = Some(key.to_vec());
+    }
+    is_new
 }
 
 /// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are
@@ -54,6 +93,6 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
                 execute::merged(&collection, &plan::distinct(&Search::new(&collection, query)?, field)?)?
             }
         };
-        Ok(Values { rows, last: None })
+        Ok(Values { rows: Rows::OfShards(rows), last: None })
     })
 }

@@ -4,9 +4,9 @@
 //! the catalog. Until then it uses the *foreseen* map, the one that the decided move will make; shards accept that one as soon
 //! as the recipient's part is committed, too.
 
-use crate::catalog::cache;
 use crate::catalog::cluster::check_router;
 use crate::catalog::model::Collection;
+use crate::catalog::{cache, views};
 use crate::migration::foresight::Foreseen;
 use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
@@ -42,6 +42,8 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         if known.is_none() {
             // This node may be a shard, which has no namespaces. The collection must then not appear to be empty.
             check_router()?;
+            // Whoever can read a view does so by its pipeline, over the collection.
+            views::refuse(namespace)?;
         }
         let assumed = known.as_ref().map(|c| c.revision);
         // The foreseen map counts only until the catalog's map changes.

@@ -38,6 +38,8 @@ pub enum Tag {
     Definition(i32),
     /// the cluster's router, on each of its shards
     Router,
+    /// a hash of a namespace, on the router, while a collection or a view of that name is created
+    Namespace(i64),
     /// a shard whose lock `Router` is held for this router; the keeper process holds both
     Kept(i32),
 }
@@ -66,6 +68,7 @@ impl Tag {
             Tag::Victim(pid) => narrow(0xD0CB, pid),
             Tag::Definition(id) => narrow(0xD0CC, id),
             Tag::Router => narrow(0xD0CD, 0),
+            Tag::Namespace(hash) => wide(0xD0CF, hash),
             Tag::Kept(shard) => narrow(0xD0CE, shard),
         };
         pg_sys::LOCKTAG {

@@ -28,6 +28,7 @@ pub mod rotation;
 pub mod settings;
 pub mod shards;
 pub mod transactions;
+pub mod views;
 pub mod zone_ranges;
 pub mod zones;
 
@@ -71,8 +72,17 @@ pub fn lock_beginnings() -> Result<()> {
 
 /// Deletes everything that makes this database part of a cluster with others, and all collections.
 pub fn clear() -> Result<()> {
-    let tables =
-        ["collections", "zone_ranges", "zones", "databases", "grants", "migrations", "transactions", "rotation"];
+    let tables = [
+        "collections",
+        "views",
+        "zone_ranges",
+        "zones",
+        "databases",
+        "grants",
+        "migrations",
+        "transactions",
+        "rotation",
+    ];
     for rows in tables.into_iter().chain(["shards WHERE server IS NOT NULL"]) {
         spi::execute(&format!("DELETE FROM docshard_catalog.{rows}"), &[])?;
     }

@@ -24,6 +24,8 @@ fn seen(node: &Node, database: &str) -> Value {
         "one": look("SELECT d FROM docshard.find('shop.things', '{\"k\": 77}') d"),
         "few": look("SELECT docshard.count_documents('shop.things', '{\"n\": {\"$lt\": 3}}') n"),
         "notes": look("SELECT d FROM docshard.find('shop.notes') d"),
+        "views": look("SELECT * FROM docshard.views ORDER BY namespace"),
+        "viewed": look("SELECT d FROM docshard.find('shop.few', '{}', '{\"sort\": {\"_id\": 1}}') d"),
     })
 }
 
@@ -45,6 +47,8 @@ fn prepare(cluster: &Cluster) {
         "SELECT docshard.split_at('shop.things', '{\"k\": 200}')",
         "SELECT docshard.move_chunk('shop.things', '{\"k\": 100}', 'shard0')",
         "SELECT docshard.move_chunk('shop.things', '{\"k\": 200}', 'shard1')",
+        "SELECT docshard.create_collection('shop.few',
+           '{\"viewOn\": \"things\", \"pipeline\": [{\"$match\": {\"n\": {\"$lt\": 1.0}}}], \"collation\": {\"locale\": \"en\"}}')",
         "SELECT docshard.insert_one('shop.notes', '{\"_id\": 1, \"text\": \"a note, on the router itself\"}')",
     ] {
         client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
@@ -89,6 +93,7 @@ fn a_restored_router_knows_its_cluster() {
     let before = seen(&cluster.router, "postgres");
     assert_eq!(before["things"].as_array().unwrap().len(), 300);
     assert_eq!(before["few"][0]["n"], 90);
+    assert_eq!((before["views"].as_array().unwrap().len(), before["viewed"].as_array().unwrap().len()), (1, 30));
     assert_eq!(before["shards"].as_array().unwrap().len(), 3);
 
     let file = cluster.router.scratch_file("dump");

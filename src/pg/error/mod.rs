@@ -185,18 +185,17 @@ pub fn init() {
 
 pub const UNIQUE_VIOLATION: &[u8; 5] = b"23505";
 
-/// Runs SQL here. A unique violation becomes an `Err`, which the caller must raise again, as the transaction has failed; other
-/// ERRORs pass.
+/// Runs SQL here. A unique violation becomes an `Err`, as in [`catch`].
 pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, run)
+}
+
+/// Runs `run`. An ERROR of this code becomes an `Err`, which the caller must raise again, as the transaction has failed; other
+/// ERRORs pass.
+pub fn catch<T>(code: PgSqlErrorCode, run: impl FnOnce() -> Result<T>) -> Result<T> {
     let run = std::cell::Cell::new(Some(run));
     PgTryBuilder::new(AssertUnwindSafe(|| (run.take().expect("run once"))()))
-        .catch_when(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, |caught| {
-            let (message, detail) = match caught {
-                CaughtError::PostgresError(report) => (report.message().to_owned(), report.detail().map(str::to_owned)),
-                _ => (String::new(), None),
-            };
-            Err(Error { detail, ..Error::of_sqlstate(*UNIQUE_VIOLATION, message) })
-        })
+        .catch_when(code, |caught| Err(Error::from_caught(caught)))
         .execute()
 }
 

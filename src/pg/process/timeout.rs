@@ -1,7 +1,10 @@
 //! A deadline for part of a statement, by PostgreSQL's `statement_timeout` timer.
 
-use pgrx::pg_sys;
+use crate::pg::error::{Error, Result, catch};
+use docshard_core::error::Kind;
+use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::{CStr, c_int};
+use std::time::{Duration, Instant};
 
 /// PostgreSQL 15's number of the timer in `utils/timeout.h`.
 const STATEMENT_TIMEOUT: c_int = 3;
@@ -55,9 +58,40 @@ impl Deadline {
     }
 
     /// True if this deadline has passed, and not an earlier `statement_timeout`.
-    pub fn is_over(&self) -> bool {
+    fn is_over(&self) -> bool {
         // SAFETY: reads the clock.
         self.armed && unsafe { pg_sys::GetCurrentTimestamp() } >= self.at
+    }
+
+    /// The error with which work has ended: `MaxTimeMSExpired` if this deadline cancelled it.
+    pub fn explain(&self, error: Error) -> Error {
+        if &error.sqlstate == b"57014" && self.is_over() {
+            return Error::new(Kind::MaxTimeMSExpired, "operation exceeded time limit");
+        }
+        error
+    }
+}
+
+/// A limit of the time that several calls of a function take together. The time between the calls does not count.
+#[derive(Debug)]
+pub struct TimeLimit {
+    /// None: no limit
+    left: Option<Duration>,
+}
+
+impl TimeLimit {
+    pub fn of_ms(milliseconds: Option<i64>) -> Self {
+        Self { left: milliseconds.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0))) }
+    }
+
+    /// Runs a part of the work. The caller must raise the error `MaxTimeMSExpired`, as the statement has been cancelled.
+    pub fn run<T>(&mut self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(left) = self.left else { return work() };
+        let began = Instant::now();
+        let deadline = Deadline::after(i64::try_from(left.as_millis()).unwrap_or(i64::MAX));
+        let done = catch(PgSqlErrorCode::ERRCODE_QUERY_CANCELED, work).map_err(|error| deadline.explain(error));
+        self.left = Some(left.saturating_sub(began.elapsed()));
+        done
     }
 }
 

@@ -1,0 +1,280 @@
+//! Views: pipelines that are read like collections.
+//!
+//! A view reads a collection or another view of its database. [`resolve`] follows a view to the collection below and puts the
+//! pipelines of the views on the way together, so that a query over a view is one pipeline over a collection. Nothing is stored for a
+//! view, and there are no rights to it: who reads it needs the right to the collection.
+//!
+//! INVARIANT: no chain of views has more than [`MAX_DEPTH`] or is a cycle, and views that read one another have one collation. Changes of
+//! views keep it, one transaction at a time; [`resolve`] does not rely on it. A view and a collection never have the same name: both are
+//! created under [`lock_name`].
+
+use super::cluster::check_may_change;
+use super::model::View;
+use super::{cache, change, databases, namespace};
+use crate::pg::error::{Error, Result};
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::storage::lock::{self, Mode, Tag};
+use crate::store::views as store;
+use docshard_core::error::Kind;
+use docshard_core::query::environment::Environment;
+use docshard_core::query::stage::Pipeline;
+use docshard_core::values::collation::Collator;
+use docshard_core::values::key::encode::hash_encoded;
+use serde_json::{Value as Json, json};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most views of which one reads the next: MongoDB's limit.
+pub const MAX_DEPTH: usize = 20;
+
+/// A view as a pipeline over a collection.
+#[derive(Debug)]
+pub struct Resolved {
+    /// the collection, which may be missing
+    pub namespace: String,
+    pub stages: Vec<Json>,
+    /// the collation of all statements over the view, also if it is the simple one
+    pub collation: Json,
+}
+
+/// Follows a view to the collection that it reads; None if the namespace is not a view.
+/// Errors: `ViewDepthLimitExceeded`; `OptionNotSupportedOnView` if its views have several collations; `InvalidViewDefinition`.
+pub fn resolve(namespace: &str) -> Result<Option<Resolved>> {
+    let Some(first) = cache::view(namespace)? else { return Ok(None) };
+    let mut resolved =
+        Resolved { namespace: first.source(), stages: first.stages.clone(), collation: definition(first.collation()) };
+    for _ in 1..MAX_DEPTH {
+        let Some(next) = cache::view(&resolved.namespace)? else { return Ok(Some(resolved)) };
+        if next.collation() != first.collation() {
+            return Err(collations_differ(namespace, &next.namespace));
+        }
+        resolved.stages.splice(0..0, next.stages.iter().cloned());
+        resolved.namespace = next.source();
+    }
+    match cache::view(&resolved.namespace)? {
+        None => Ok(Some(resolved)),
+        Some(_) => Err(too_deep(namespace)),
+    }
+}
+
+impl Resolved {
+    /// Checks the collation of a statement over a view, and returns the view's, which the statement has in any case.
+    /// Errors: `OptionNotSupportedOnView` if they differ; those of [`Collator::parse`].
+    pub fn collation_for(&self, given: Option<&Json>) -> Result<&Json> {
+        let given = given.filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
+        if let Some(given) = given
+            && definition(Collator::parse(given)?.as_ref()) != self.collation
+        {
+            let message = format!("Cannot override a view's default collation: {}", self.collation);
+            return Err(Error::new(Kind::OptionNotSupportedOnView, message));
+        }
+        Ok(&self.collation)
+    }
+}
+
+fn definition(collator: Option<&Collator>) -> Json {
+    collator.map_or_else(|| json!({"locale": "simple"}), |collator| collator.definition().clone())
+}
+
+fn too_deep(namespace: &str) -> Error {
+    let message = format!("View depth too deep: {namespace} reads through more than {MAX_DEPTH} views");
+    Error::new(Kind::ViewDepthLimitExceeded, message)
+}
+
+fn collations_differ(one: &str, other: &str) -> Error {
+    let message = format!("View {one} has a different collation than view {other}, which it reads or is read by");
+    Error::new(Kind::OptionNotSupportedOnView, message)
+}
+
+/// Refuses what is only for collections if the namespace is a view.
+/// Errors: `CommandNotSupportedOnView`.
+pub fn refuse(namespace: &str) -> Result<()> {
+    match cache::view(namespace)? {
+        None => Ok(()),
+        Some(_) => Err(cache::not_found(namespace)),
+    }
+}
+
+/// Refuses what is only for sharded collections if the namespace is a view.
+/// Errors: `NamespaceNotSharded`, as in MongoDB.
+pub fn refuse_sharded(namespace: &str) -> Result<()> {
+    match cache::view(namespace)? {
+        None => Ok(()),
+        Some(_) => Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {namespace} is a view"))),
+    }
+}
+
+/// Blocks other transactions that create a collection or a view of that name, until the transaction ends.
+pub(super) fn lock_name(namespace: &str) {
+    lock::acquire(Tag::Namespace(hash_encoded(namespace.as_bytes())), Mode::Exclusive);
+}
+
+/// Errors: `NamespaceExists`.
+pub(super) fn check_free(namespace: &str) -> Result<()> {
+    if cache::view(namespace)?.is_some() {
+        return Err(Error::new(Kind::NamespaceExists, format!("A view already exists. NS: {namespace}")));
+    }
+    if cache::find(namespace)?.is_some() {
+        return Err(Error::new(Kind::NamespaceExists, format!("Collection {namespace} already exists.")));
+    }
+    Ok(())
+}
+
+/// The name of a collection or view in a database, as views name what they read.
+fn check_name(database: &str, name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::new(Kind::BadValue, "'viewOn' cannot be empty"));
+    }
+    namespace::split(&format!("{database}.{name}")).map(drop)
+}
+
+/// Checks the definition of a view: its pipeline, and its place among the database's other views.
+fn check(view: &View) -> Result<()> {
+    // A time, as the stages may ask for it.
+    let setting = Environment::to_json(view.collation().map(Collator::definition), None, Some(0));
+    let environment = setting.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
+    let pipeline = Pipeline::parse(&view.stages, &environment)?;
+    if pipeline.begins() {
+        let message = "a view reads a collection, but its pipeline makes its documents itself";
+        return Err(Error::new(Kind::InvalidNamespace, message));
+    }
+    let others = {
+        let _snapshot = ActiveSnapshot::latest();
+        store::read_of_database(&view.database)?
+    };
+    let mut views = BTreeMap::new();
+    for stored in others {
+        let other = View::of(stored)?;
+        views.insert(other.namespace.clone(), other);
+    }
+    views.insert(view.namespace.clone(), view.clone());
+    check_graph(&views, view)
+}
+
+/// The namespaces that a view reads.
+fn sources(view: &View) -> Vec<String> {
+    vec![view.source()]
+}
+
+/// Checks what a view reads, and what reads the view. The other views have been checked before.
+fn check_graph(views: &BTreeMap<String, View>, view: &View) -> Result<()> {
+    let read_by = |name: &str| views.get(name).into_iter().flat_map(sources).collect::<Vec<_>>();
+    let readers_of = |name: &str| {
+        let reads = |other: &&View| sources(other).iter().any(|read| read == name);
+        views.values().filter(reads).map(|other| other.namespace.clone()).collect::<Vec<_>>()
+    };
+    let (below, is_cycle) = depth(views, &view.namespace, read_by);
+    if is_cycle {
+        let message = format!("View cycle detected: {} would read itself", view.namespace);
+        return Err(Error::new(Kind::GraphContainsCycle, message));
+    }
+    let (above, _) = depth(views, &view.namespace, readers_of);
+    if below + above + 1 > MAX_DEPTH {
+        return Err(too_deep(&view.namespace));
+    }
+    let neighbours = read_by(&view.namespace).into_iter().chain(readers_of(&view.namespace));
+    let differs = |other: &&View| other.collation() != view.collation();
+    match neighbours.filter_map(|name| views.get(&name)).find(differs) {
+        Some(other) => Err(collations_differ(&view.namespace, &other.namespace)),
+        None => Ok(()),
+    }
+}
+
+/// The length of the longest chain of views that begins next to one, and whether one leads back to it. Lengths above [`MAX_DEPTH`] do
+/// not matter.
+fn depth(views: &BTreeMap<String, View>, from: &str, next: impl Fn(&str) -> Vec<String>) -> (usize, bool) {
+    let mut level: BTreeSet<String> = BTreeSet::from([from.to_owned()]);
+    for depth in 0..=MAX_DEPTH {
+        level = level.iter().flat_map(|name| next(name)).filter(|name| views.contains_key(name)).collect();
+        if level.is_empty() || level.contains(from) {
+            return (depth, !level.is_empty());
+        }
+    }
+    (MAX_DEPTH, false)
+}
+
+/// Creates a view.
+/// Errors: `NamespaceExists`, `InvalidNamespace`; `BadValue` for an empty name; those of stages; `OptionNotSupportedOnView`,
+/// `GraphContainsCycle`, `ViewDepthLimitExceeded`.
+pub fn create(name: &str, view_on: &str, stages: &[Json], collation: Option<Collator>) -> Result<()> {
+    check_may_change()?;
+    let (database, _) = namespace::split(name)?;
+    check_name(database, view_on)?;
+    check_free(name)?;
+    databases::ensure(database, None)?;
+    store::lock()?;
+    lock_name(name);
+    check_free(name)?;
+    let view = View {
+        namespace: name.to_owned(),
+        database: database.to_owned(),
+        view_on: view_on.to_owned(),
+        stages: stages.to_vec(),
+        collation: collation.map(Into::into),
+    };
+    check(&view)?;
+    let collation = view.collation().map(|collator| collator.definition().to_string());
+    store::insert(name, database, view_on, &pipeline(stages), collation.as_deref())?;
+    changed("createView", &view)
+}
+
+/// Changes what a view reads, and how; what is not given stays.
+/// Errors: as [`create`]; `InvalidOptions` for a collection, `NamespaceNotFound`.
+pub fn modify(name: &str, view_on: Option<&str>, stages: Option<&[Json]>) -> Result<()> {
+    check_may_change()?;
+    store::lock()?;
+    let Some(view) = cache::view(name)? else {
+        cache::get(name)?;
+        return Err(Error::new(
+            Kind::InvalidOptions,
+            format!("{name} is not a view: viewOn and pipeline are for views"),
+        ));
+    };
+    let mut view = (*view).clone();
+    if let Some(view_on) = view_on {
+        check_name(&view.database, view_on)?;
+        view_on.clone_into(&mut view.view_on);
+    }
+    if let Some(stages) = stages {
+        view.stages = stages.to_vec();
+    }
+    check(&view)?;
+    store::set(name, &view.view_on, &pipeline(&view.stages))?;
+    changed("modifyView", &view)
+}
+
+fn pipeline(stages: &[Json]) -> String {
+    Json::Array(stages.to_vec()).to_string()
+}
+
+fn changed(what: &str, view: &View) -> Result<()> {
+    change::log(what, Some(&view.namespace), &json!({"viewOn": view.view_on, "pipeline": view.stages}))?;
+    change::announce();
+    Ok(())
+}
+
+/// Drops a view; false if there is none.
+pub(super) fn drop(name: &str) -> Result<bool> {
+    if cache::view(name)?.is_none() {
+        return Ok(false);
+    }
+    store::lock()?;
+    let dropped = store::delete(name)?;
+    if dropped {
+        change::log("dropView", Some(name), &json!({}))?;
+        change::announce();
+    }
+    Ok(dropped)
+}
+
+/// The views of a database, by name.
+pub fn of_database(database: &str) -> Result<Vec<View>> {
+    let _snapshot = ActiveSnapshot::latest();
+    store::read_of_database(database)?.into_iter().map(View::of).collect()
+}
+
+/// Drops the views of a database.
+pub(super) fn drop_of_database(database: &str) -> Result<()> {
+    store::delete_of_database(database)?;
+    change::announce();
+    Ok(())
+}

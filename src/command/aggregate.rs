@@ -1,0 +1,47 @@
+//! The command aggregate.
+
+use super::cursors::{self, FIRST_BATCH, Opening};
+use super::find::{batch_size, size};
+use super::reply::Reply;
+use super::request::Request;
+use crate::operation::arguments::{number, type_name};
+use crate::operation::reading::WITHOUT_COLLECTION;
+use crate::operation::table;
+use crate::pg::error::{Error, Result};
+use crate::pg::spi::param::Param;
+use docshard_core::error::Kind;
+
+/// The namespace of the first field: a collection's name, or 1 for a pipeline without a collection.
+pub fn namespace(request: &Request<'_>) -> Result<String> {
+    if request.target.is_string() {
+        return request.namespace();
+    }
+    match number(request.target).map(|number| number.to_f64() == 1.0) {
+        Some(true) => Ok(format!("{}.{WITHOUT_COLLECTION}", request.db)),
+        Some(false) => {
+            let message = "Invalid command format: the 'aggregate' field must specify a collection name or 1";
+            Err(Error::new(Kind::FailedToParse, message))
+        }
+        None => {
+            let message = format!("collection name has invalid type: {}", type_name(request.target));
+            Err(Error::new(Kind::TypeMismatch, message))
+        }
+    }
+}
+
+/// The result may have any number of documents, so it is always read from a portal.
+pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
+    request.check_right(&table::AGGREGATE)?;
+    let namespace = namespace(request)?;
+    let opening = Opening {
+        namespace: &namespace,
+        batch: size(batch_size(request)?, FIRST_BATCH),
+        single_batch: false,
+        may_expire: true,
+    };
+    let pipeline = request.json("pipeline").to_string();
+    let options = request.fields.to_options(table::AGGREGATE.options).to_string();
+    let params = [Param::Text(&namespace), Param::Text(&pipeline), Param::Text(&options)];
+    let found = cursors::open(&opening, "SELECT docshard.aggregate($1, $2::json, $3::json)", &params)?;
+    Ok(found.reply("firstBatch", &namespace))
+}
