@@ -192,6 +192,7 @@ kinds! {
     CommandNotSupportedOnView = 166, "42809";
     OptionNotSupportedOnView = 167, "22023";
     InvalidViewDefinition = 182, "42P17";
+    ViewPipelineMaxSizeExceeded = 229, "54000";
     InvalidPipelineOperator = 168, "22023";
     ConversionFailure = 241, "22023";
 }

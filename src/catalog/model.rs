@@ -129,6 +129,8 @@ pub struct View {
     /// the collection or view of the same database that it reads, by its name there
     pub view_on: String,
     pub stages: Vec<Json>,
+    /// the size of their text
+    pub bytes: usize,
     /// the collation of all statements over it
     pub collation: Option<Arc<Collator>>,
 }
@@ -142,12 +144,13 @@ impl View {
             let message = format!("the view {namespace} has an invalid definition: {what}");
             Error::new(Kind::InvalidViewDefinition, message)
         };
+        let bytes = pipeline.to_string().len();
         let collation = collation.as_ref().map(Collator::parse).transpose().map_err(|e| invalid(&e.message))?.flatten();
         let (Json::Array(stages), Some((database, _))) = (pipeline, namespace.split_once('.')) else {
             return Err(invalid("its pipeline must be an array"));
         };
         let database = database.to_owned();
-        Ok(View { namespace, database, view_on, stages, collation: collation.map(Arc::new) })
+        Ok(View { namespace, database, view_on, stages, bytes, collation: collation.map(Arc::new) })
     }
 
     pub fn collation(&self) -> Option<&Collator> {

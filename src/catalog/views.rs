@@ -24,7 +24,9 @@ use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most views of which one reads the next: MongoDB's limit.
-pub const MAX_DEPTH: usize = 20;
+const MAX_DEPTH: usize = 20;
+/// The largest pipeline of a view, with those of the views that it reads: MongoDB's limit.
+const MAX_BYTES: usize = 16 << 20;
 
 /// A view as a pipeline over a collection.
 #[derive(Debug)]
@@ -40,20 +42,30 @@ pub struct Resolved {
 /// Errors: `ViewDepthLimitExceeded`; `OptionNotSupportedOnView` if its views have several collations; `InvalidViewDefinition`.
 pub fn resolve(namespace: &str) -> Result<Option<Resolved>> {
     let Some(first) = cache::view(namespace)? else { return Ok(None) };
-    let mut resolved =
-        Resolved { namespace: first.source(), stages: first.stages.clone(), collation: definition(first.collation()) };
-    for _ in 1..MAX_DEPTH {
-        let Some(next) = cache::view(&resolved.namespace)? else { return Ok(Some(resolved)) };
-        if next.collation() != first.collation() {
-            return Err(collations_differ(namespace, &next.namespace));
+    let collation = definition(first.collation());
+    let mut chain = vec![first];
+    loop {
+        let last = &chain[chain.len() - 1];
+        let Some(next) = cache::view(&last.source())? else { break };
+        if next.collation() != last.collation() {
+            return Err(collations_differ(&last.namespace, &next.namespace));
         }
-        resolved.stages.splice(0..0, next.stages.iter().cloned());
-        resolved.namespace = next.source();
+        if chain.len() == MAX_DEPTH {
+            return Err(too_deep(namespace));
+        }
+        chain.push(next);
     }
-    match cache::view(&resolved.namespace)? {
-        None => Ok(Some(resolved)),
-        Some(_) => Err(too_deep(namespace)),
+    check_bytes(namespace, chain.iter().map(|view| view.bytes).sum())?;
+    let stages = chain.iter().rev().flat_map(|view| view.stages.iter().cloned()).collect();
+    Ok(chain.last().map(|view| Resolved { namespace: view.source(), stages, collation }))
+}
+
+fn check_bytes(namespace: &str, bytes: usize) -> Result<()> {
+    if bytes <= MAX_BYTES {
+        return Ok(());
     }
+    let message = format!("the pipeline of the view {namespace} has {bytes} bytes, more than {MAX_BYTES}");
+    Err(Error::new(Kind::ViewPipelineMaxSizeExceeded, message))
 }
 
 impl Resolved {
@@ -124,11 +136,12 @@ fn check_name(database: &str, name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(Error::new(Kind::BadValue, "'viewOn' cannot be empty"));
     }
-    namespace::split(&format!("{database}.{name}")).map(drop)
+    namespace::split(&format!("{database}.{name}")).map(|_| ())
 }
 
 /// Checks the definition of a view: its pipeline, and its place among the database's other views.
 fn check(view: &View) -> Result<()> {
+    check_bytes(&view.namespace, view.bytes)?;
     // A time, as the stages may ask for it.
     let setting = Environment::to_json(view.collation().map(Collator::definition), None, Some(0));
     let environment = setting.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
@@ -204,16 +217,18 @@ pub fn create(name: &str, view_on: &str, stages: &[Json], collation: Option<Coll
     store::lock()?;
     lock_name(name);
     check_free(name)?;
+    let text = pipeline(stages);
     let view = View {
         namespace: name.to_owned(),
         database: database.to_owned(),
         view_on: view_on.to_owned(),
         stages: stages.to_vec(),
+        bytes: text.len(),
         collation: collation.map(Into::into),
     };
     check(&view)?;
     let collation = view.collation().map(|collator| collator.definition().to_string());
-    store::insert(name, database, view_on, &pipeline(stages), collation.as_deref())?;
+    store::insert(name, database, view_on, &text, collation.as_deref())?;
     changed("createView", &view)
 }
 
@@ -237,8 +252,10 @@ pub fn modify(name: &str, view_on: Option<&str>, stages: Option<&[Json]>) -> Res
     if let Some(stages) = stages {
         view.stages = stages.to_vec();
     }
+    let text = pipeline(&view.stages);
+    view.bytes = text.len();
     check(&view)?;
-    store::set(name, &view.view_on, &pipeline(&view.stages))?;
+    store::set(name, &view.view_on, &text)?;
     changed("modifyView", &view)
 }
 

@@ -40,7 +40,7 @@ pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
         may_expire: true,
     };
     let pipeline = request.json("pipeline").to_string();
-    let options = request.fields.to_options(table::AGGREGATE.options).to_string();
+    let options = request.fields.as_options(table::AGGREGATE.options).to_string();
     let params = [Param::Text(&namespace), Param::Text(&pipeline), Param::Text(&options)];
     let found = cursors::open(&opening, "SELECT docshard.aggregate($1, $2::json, $3::json)", &params)?;
     Ok(found.reply("firstBatch", &namespace))

@@ -12,7 +12,7 @@ use crate::pg::spi::param::Param;
 use crate::router::explain::{Explained, Verbosity, explain as explained};
 use crate::router::query::Query;
 use docshard_core::error::Kind;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
 const CURSOR_OPTIONS: Fields = &[&[may("batchSize", Type::Count)]];
@@ -40,7 +40,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         return Ok(cursors::open_over(&opening, found, documents.is_partial())?.reply("firstBatch", &namespace));
     }
     // A portal that outlives the transaction needs a statement, whose arguments are text.
-    let (filter, options) = (filter.text(), fields.to_options(table::FIND.options).to_string());
+    let (filter, options) = (filter.text(), fields.as_options(table::FIND.options).to_string());
     let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options)];
     let found = cursors::open(&opening, "SELECT docshard.find($1, $2::json, $3::json)", &params)?;
     Ok(found.reply("firstBatch", &namespace))

@@ -254,7 +254,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Returns these arguments in the form of the options of an SQL function.
-    pub fn to_options(&self, options: Fields) -> Json {
+    pub fn as_options(&self, options: Fields) -> Json {
         let fields = options.iter().flat_map(|group| group.iter());
         let given = fields.filter_map(|field| {
             let value = match (field.kind, self.get(field.argument)?) {

@@ -3,7 +3,7 @@
 use super::arguments::Arguments;
 use crate::balancer::{self, control};
 use crate::catalog::cluster::{check_may_change, check_router};
-use crate::catalog::{collections, namespace, settings};
+use crate::catalog::{collections, namespace, settings, views};
 use crate::pg::error::{Error, Result};
 use crate::worker;
 use docshard_core::cluster::balancer::{Compliance, Reason};

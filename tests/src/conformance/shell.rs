@@ -105,6 +105,16 @@ impl Shell {
         Ok(rows.iter().map(|row| parse(row.get(0))).collect())
     }
 
+    /// The documents that a pipeline makes.
+    pub fn aggregate(&mut self, namespace: &str, pipeline: &Value, options: &Value) -> Result<Vec<Value>, Failure> {
+        let sql = "SELECT d::text FROM docshard.aggregate($1::text, $2::text::json, $3::text::json) AS d";
+        let rows = self
+            .client
+            .query(sql, &[&namespace, &pipeline.to_string(), &options.to_string()])
+            .map_err(|e| Failure::of(&e))?;
+        Ok(rows.iter().map(|row| parse(row.get(0))).collect())
+    }
+
     /// Inserts documents, all or none.
     pub fn insert(&mut self, namespace: &str, documents: &[Value]) -> Result<(), Failure> {
         let texts: Vec<String> = documents.iter().map(Value::to_string).collect();

@@ -142,6 +142,7 @@ fn perform(shell: &mut Shell, namespace: &str, operation: &Value) -> Result<Retu
             shell.call(function, namespace, &[&argument("filter"), &options(&["filter"])])
         }
         "find" => shell.find(namespace, &argument("filter"), &options(&["filter"])).map(Value::from),
+        "aggregate" => shell.aggregate(namespace, &argument("pipeline"), &options(&["pipeline"])).map(Value::from),
         "findOne" => shell.call("find_one", namespace, &[&argument("filter"), &options(&["filter"])]),
         "countDocuments" | "count" => {
             shell.call("count_documents", namespace, &[&argument("filter"), &options(&["filter"])])
