@@ -429,6 +429,8 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
         ("test", "delete_many", json!({"delete": "own", "deletes": [{"q": find, "limit": 0}]})),
         ("test", "find", json!({"find": "own"})),
         ("test", "find", json!({"find": "own", "limit": 1})),
+        ("test", "aggregate", json!({"aggregate": "own", "pipeline": [{"$count": "n"}], "cursor": {}})),
+        ("test", "modify_collection", json!({"collMod": "own"})),
         ("test", "count_documents", json!({"count": "own"})),
         ("test", "distinct", json!({"distinct": "own", "key": "k"})),
         ("test", "find_and_modify", json!({"findAndModify": "own", "query": find, "remove": true})),
