@@ -8,7 +8,6 @@ use crate::operation::arguments::{number, type_name};
 use crate::operation::reading::WITHOUT_COLLECTION;
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use docshard_core::error::Kind;
 
 /// The namespace of the first field: a collection's name, or 1 for a pipeline without a collection.
@@ -41,7 +40,5 @@ pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
     };
     let pipeline = request.json("pipeline").to_string();
     let options = request.fields.as_options(table::AGGREGATE.options).to_string();
-    let params = [Param::Text(&namespace), Param::Text(&pipeline), Param::Text(&options)];
-    let found = cursors::open(&opening, "SELECT docshard.aggregate($1, $2::json, $3::json)", &params)?;
-    Ok(found.reply("firstBatch", &namespace))
+    Ok(cursors::open(&opening, &table::AGGREGATE, &pipeline, &options)?.reply("firstBatch", &namespace))
 }

@@ -5,6 +5,7 @@
 //! ten minutes is closed when the session next uses cursors.
 
 use super::reply::{Node, Reply, integer};
+use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::cursor;
@@ -76,12 +77,14 @@ pub struct Opening<'a> {
     pub may_expire: bool,
 }
 
-/// Opens a cursor over a statement that returns documents.
-pub fn open(opening: &Opening<'_>, sql: &str, params: &[Param<'_>]) -> Result<Batch> {
+/// Opens a cursor over the documents that an operation's SQL function returns. A portal that outlives the transaction needs a
+/// statement, whose arguments are text: the request and its options.
+pub fn open(opening: &Opening<'_>, operation: &Operation, request: &str, options: &str) -> Result<Batch> {
     close_idle();
     let id = new_id();
     let portal = format!("docshard_cursor_{id}");
-    cursor::open(&portal, sql, params)?;
+    let sql = format!("SELECT docshard.{}($1, $2::json, $3::json)", operation.function);
+    cursor::open(&portal, &sql, &[Param::Text(opening.namespace), Param::Text(request), Param::Text(options)])?;
     begin(opening, id, Some(portal), VecDeque::new(), false)
 }
 

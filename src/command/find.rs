@@ -8,7 +8,6 @@ use crate::operation::reading;
 use crate::operation::source::{self, Source};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use crate::router::explain::{Explained, Verbosity, explain as explained};
 use crate::router::query::Query;
 use docshard_core::error::Kind;
@@ -39,10 +38,8 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         }
         return Ok(cursors::open_over(&opening, found, documents.is_partial())?.reply("firstBatch", &namespace));
     }
-    // A portal that outlives the transaction needs a statement, whose arguments are text.
-    let (filter, options) = (filter.text(), fields.as_options(table::FIND.options).to_string());
-    let params = [Param::Text(&namespace), Param::Text(&filter), Param::Text(&options)];
-    let found = cursors::open(&opening, "SELECT docshard.find($1, $2::json, $3::json)", &params)?;
+    let options = fields.as_options(table::FIND.options).to_string();
+    let found = cursors::open(&opening, &table::FIND, &filter.text(), &options)?;
     Ok(found.reply("firstBatch", &namespace))
 }
 
