@@ -10,8 +10,8 @@ use super::stored::document;
 use super::table;
 use crate::pg::error::Result;
 use crate::pg::{datum::json, transaction::snapshot};
-use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch};
-use crate::storage::scan::{self, Bound, Direction};
+use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
+use crate::storage::scan::{self, Bound, Columns, Direction};
 use crate::storage::{gin, lock};
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
@@ -41,9 +41,12 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     }
     // From here on a drop of the table or of an index waits; the lookups below detect an earlier one.
     lock::keep_relation(table::oid(collection)?);
-    let Ok((table, _)) = table::oids(collection) else { return Ok(None) };
-    let index = table::index_oids(search.index).filter(|(_, entries)| gin::is_empty(*entries));
-    let Some((index, _)) = index else { return Ok(None) };
+    let Ok((table, primary_key)) = table::oids(collection) else { return Ok(None) };
+    let index = match search.index {
+        SHARD_KEY => Some(primary_key),
+        index => table::index_oids(index).filter(|(_, entries)| gin::is_empty(*entries)).map(|(btree, _)| btree),
+    };
+    let Some(index) = index else { return Ok(None) };
     let sort =
         search.sort.as_deref().map(|text| -> Result<Sort> { Ok(Sort::read(&json::parse(text)?)?) }).transpose()?;
     let projection = search
@@ -58,9 +61,10 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     let mut first = FirstDocuments::new(most, search.in_order, search.keyed);
     let (mut seen, mut bytes) = (0, 0);
     let (is_small, failed) = (Cell::new(true), Cell::new(None));
-    let mut take = |doc: &[u8]| -> Result<bool> {
+    let mut take = |row: &Columns<'_>, doc: &[u8]| -> Result<bool> {
         let key = match &sort {
             Some(sort) => Cow::from(sort.key_of(document(doc)?)),
+            None if search.keyed && search.index == SHARD_KEY => Cow::from(row.slice(table::SKEY)),
             None => Cow::default(),
         };
         first.take(&key, || match &projection {
@@ -78,7 +82,7 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
             is_small.set(false);
             return false;
         }
-        take(doc).unwrap_or_else(|error| {
+        take(&row, doc).unwrap_or_else(|error| {
             failed.set(Some(error));
             false
         })

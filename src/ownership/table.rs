@@ -46,7 +46,8 @@ pub fn count(collection: i32) -> Result<u64> {
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
-/// The document's column, counted from 0: see [`create`].
+/// Columns of the table, counted from 0: see [`create`].
+pub(super) const SKEY: usize = 0;
 pub(super) const DOC: usize = 2;
 
 /// Counts the documents that match a filter, by the active snapshot.

@@ -57,11 +57,14 @@ checked_calls! {
     } -> String;
 }
 
+/// The shard key's own index, where an index has a number.
+pub const SHARD_KEY: i32 = 0;
+
 /// How a range of an index is searched, and what is returned: a record of named fields, as JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct IndexRangeSearch {
-    /// the number of a secondary index with a b-tree of all documents except those that have entries
+    /// the number of a secondary index with a b-tree of all documents except those that have entries, or [`SHARD_KEY`]
     pub index: i32,
     /// it is read from its end
     pub backward: bool,
@@ -73,7 +76,7 @@ pub struct IndexRangeSearch {
     pub in_order: bool,
     /// the answer has the keys, too
     pub keyed: bool,
-    /// the sort's text, by whose key they come; None: they come as the index is read, without a key
+    /// the sort's text, by whose key they come; None: they come as the index is read, without a key, or with the shard key
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<String>,
     /// the projection's text

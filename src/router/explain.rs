@@ -20,6 +20,7 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::protocol::documents::SHARD_KEY;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
@@ -343,7 +344,11 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
     match plan.path {
         AccessPath::Key => fetch(&table::primary_key_name(collection.id), false),
         AccessPath::IndexRange { finds, backward, sorted } => {
-            let fetch = fetch(&table::index_name(finds.index), backward);
+            let index = match finds.index {
+                SHARD_KEY => table::primary_key_name(collection.id),
+                index => table::index_name(index),
+            };
+            let fetch = fetch(&index, backward);
             let found = if sorted { json!({"stage": "SORT", "inputStage": fetch}) } else { fetch };
             if finds.unlimited { found } else { json!({"stage": "LIMIT", "inputStage": found}) }
         }

@@ -78,6 +78,12 @@ pub fn says_keys_alone(search: &Search<'_>) -> bool {
     !paths.is_empty() && keys <= MAX_RANGES && filter.is_ranges_of(&paths)
 }
 
+/// True if one range of shard keys is equivalent to the filter.
+pub fn says_one_range(search: &Search<'_>) -> bool {
+    let (paths, keys) = leading(search.collection, search.filter());
+    keys == 1 && search.filter().is_ranges_of(&paths)
+}
+
 /// The visible indexes that contain every document that the filter can match.
 fn usable<'a>(collection: &'a Collection, filter: &Filter) -> impl Iterator<Item = &'a Index> {
     let holds_all = |index: &Index| index.partial.as_deref().is_none_or(|partial| filter.implies(&partial.filter));

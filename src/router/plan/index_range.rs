@@ -1,4 +1,5 @@
-//! The access path for small results: one range of one secondary index, which is equivalent to the filter.
+//! The access path for small results: one range of one index, which is equivalent to the filter. The index is a secondary one, or the
+//! shard key's own.
 //!
 //! A shard scans the range directly, without PostgreSQL's planner and executor, and returns all documents as one packed value:
 //! see `ownership::index_range`. The path requires a limit, or an equality for the index's first column, so that the result is
@@ -6,12 +7,13 @@
 
 use super::covered;
 use super::divided_scan::is_turned;
-use super::index_choice::index_for;
+use super::index_choice::{index_for, says_one_range};
 use super::index_restriction::IndexRestriction;
 use super::search::Search;
 use crate::catalog::model::Index;
+use crate::protocol::documents::SHARD_KEY;
 use crate::router::options::FindOptions;
-use crate::router::order::column_order;
+use crate::router::order::{Order, column_order};
 use docshard_core::query::index::{APART, Wanted};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -66,7 +68,7 @@ pub struct IndexRange {
     pub backward: bool,
     /// the index has the order of the sort
     pub in_order: bool,
-    /// the first column is given by equality
+    /// the first column is given by equality, which matters without a limit
     is_narrow: bool,
 }
 
@@ -78,10 +80,45 @@ impl IndexRange {
         if !matches!(search.restriction, IndexRestriction::None) {
             return None;
         }
-        let range = by_index(search, options, most)?;
+        let range = by_shard_key(search, options, most).or_else(|| by_index(search, options, most))?;
         let declined = range.finds.unlimited && !range.is_narrow || range.finds.are_declined(counts);
         (!declined).then_some(range)
     }
+
+    /// The order of each shard's rows, by their keys.
+    pub fn order(&self, options: &FindOptions) -> Order {
+        match options.sort {
+            None => Order::None,
+            // The keys of a sort have its direction already; shard keys do not.
+            Some(_) if self.finds.index == SHARD_KEY && self.backward => Order::Descending,
+            Some(_) => Order::Ascending,
+        }
+    }
+}
+
+/// The range of the shard key's own index, for a limited find whose filter is nothing else, and whose order the index has.
+fn by_shard_key(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<IndexRange> {
+    let (collection, filter) = (search.collection, search.filter());
+    let [range] = search.keys.as_slice() else { return None };
+    let backward = match options.sort.as_ref().map(|(sort, _)| column_order(collection, filter, sort)) {
+        // Without an order, all documents are read soonest as they lie.
+        None if search.keys.is_all() => return None,
+        None => false,
+        Some(Some(("t.skey", backward))) => backward,
+        Some(_) => return None,
+    };
+    if options.limit.is_none() || collection.key.is_unsharded() || !says_one_range(search) {
+        return None;
+    }
+    Some(IndexRange {
+        finds: FindsByIndex { collection: collection.id, index: SHARD_KEY, unlimited: false },
+        lo: vec![range.lo.clone()],
+        hi: vec![range.hi.clone().unwrap_or_default()],
+        most,
+        backward,
+        in_order: true,
+        is_narrow: false,
+    })
 }
 
 /// Chooses a secondary index whose key conditions are equivalent to the filter.

@@ -37,7 +37,7 @@ pub enum AccessPath {
     Nothing,
     /// one document by its key, without PostgreSQL's planner
     Key,
-    /// a range of a secondary index, without PostgreSQL's planner; the shard may decline
+    /// a range of an index, without PostgreSQL's planner; the shard may decline
     IndexRange {
         finds: FindsByIndex,
         backward: bool,
@@ -137,8 +137,8 @@ pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed) -> Res
         if let Some(range) = IndexRange::of_find(search, options, allowed == Allowed::All) {
             let (finds, backward, sorted) = (range.finds, range.backward, !range.in_order);
             let path = AccessPath::IndexRange { finds, backward, sorted };
+            let order = range.order(options);
             let statement = Find { search, options, single_target }.index_range(range);
-            let order = if options.sort.is_some() { Order::Ascending } else { Order::None };
             let (skip, shard_limit) = (options.skip, Some(1));
             return Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit, lost });
         }

@@ -8,7 +8,7 @@ use super::index_choice::finds_few;
 use super::index_range::IndexRange;
 use super::search::Search;
 use crate::catalog::model::{Collection, Index};
-use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch};
+use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
 use crate::protocol::sql;
 use crate::router::options::FindOptions;
 use crate::router::order::{Order, column_order};
@@ -100,7 +100,8 @@ impl Find<'_> {
         let IndexRange { finds, lo, hi, most, backward, in_order, .. } = range;
         // Rows of a single shard, and rows without a sort, need no merge key.
         let keyed = !self.single_target && self.options.sort.is_some();
-        let sort = self.options.sort.as_ref().filter(|_| !in_order || keyed).map(|(_, text)| text.clone());
+        let by_sort = !in_order || keyed && finds.index != SHARD_KEY;
+        let sort = self.options.sort.as_ref().filter(|_| by_sort).map(|(_, text)| text.clone());
         let search = IndexRangeSearch {
             index: finds.index,
             backward,
