@@ -6,7 +6,7 @@ use super::table::Operation;
 use crate::catalog::views::{self, Resolved};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::memory::sorter::SortMemory;
+use crate::pg::memory::stages::SortMemory;
 use crate::router::aggregate::{self, Results};
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;

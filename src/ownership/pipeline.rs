@@ -8,7 +8,7 @@ use super::placement::{Placement, check_read};
 use super::table::{self, DOC};
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
-use crate::pg::memory::sorter::SortMemory;
+use crate::pg::memory::stages::SortMemory;
 use crate::pg::spi::cursor::Cursor;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};

@@ -14,7 +14,7 @@ use super::rows::ShardRow;
 use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
-use crate::pg::memory::sorter::SortMemory;
+use crate::pg::memory::stages::SortMemory;
 use crate::pg::stages;
 use docshard_core::query::stage::{Memory, Pipeline};
 use std::rc::Rc;

@@ -56,6 +56,16 @@ struct Command {
     documents: Vec<Vec<u8>>,
 }
 
+/// The documents of a case's collection. Some cases list those of an earlier collection of the same name first: of documents with
+/// one `_id`, the last counts.
+fn collected(documents: &[Value]) -> Vec<&Value> {
+    let is_last = |(position, document): &(usize, &Value)| {
+        let later = &documents[position + 1..];
+        document.get("_id").is_none_or(|id| later.iter().all(|later| later.get("_id") != Some(id)))
+    };
+    documents.iter().enumerate().filter(is_last).map(|(_, document)| document).collect()
+}
+
 fn command(case: &Case) -> Result<Command> {
     let fields: &Map<String, Value> = &case.command;
     // A day in November 2023.
@@ -63,7 +73,8 @@ fn command(case: &Case) -> Result<Command> {
     let json = Environment::to_json(fields.get("collation"), fields.get("let"), now);
     let environment = Environment::parse(&json.unwrap_or_default())?;
     let stages = fields["pipeline"].as_array().cloned().unwrap_or_default();
-    let documents = case.documents.iter().map(|document| write::value(&ext_json::from_json(document)?));
+    let documents = collected(&case.documents);
+    let documents = documents.into_iter().map(|document| write::value(&ext_json::from_json(document)?));
     Ok(Command {
         pipeline: Pipeline::parse(&stages, &environment)?,
         environment,

@@ -5,7 +5,7 @@ use crate::values::document::value::Value;
 use std::collections::HashMap;
 
 /// A document that is being built.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Fields {
     fields: Vec<(String, Value)>,
     positions: HashMap<String, usize>,

@@ -8,6 +8,7 @@
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::envelope;
 use crate::query::environment::Environment;
@@ -68,6 +69,8 @@ enum Node {
     Positional,
     /// the value of an expression
     Computed(Box<Expression>),
+    /// the value of this position among those that are given
+    Given(usize),
 }
 
 /// A range of an array's elements.
@@ -203,12 +206,54 @@ impl Projection {
     /// the values of expressions.
     pub fn apply(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
         let position = self.filter.as_ref().and_then(|filter| filter.position(document));
-        let context = Context { root: document, collator: self.collator.as_deref(), position };
+        let context = Context { root: document, collator: self.collator.as_deref(), position, given: &[] };
         write::document(&match self.mode {
             Mode::Include => context.include(Some(document), &self.fields, Within::Documents)?,
             Mode::Exclude => context.exclude(document, &self.fields, Within::Documents)?,
             Mode::Add => context.put(Some(document), &self.fields)?,
         })
+    }
+}
+
+/// Paths to which values are assigned, as `$addFields` does.
+#[derive(Debug)]
+pub(crate) struct Assignments {
+    fields: Tree,
+    paths: Vec<String>,
+}
+
+impl Assignments {
+    /// Parses paths.
+    ///
+    /// # Errors
+    /// Those of field paths; a [collision](Self::is_collision) for two paths of which one leads to the other or is the same.
+    pub(crate) fn parse(paths: &[&str]) -> Result<Assignments> {
+        let environment = Environment::default();
+        let mut parser = Parser::new(&environment, Dialect::Stage);
+        for (position, path) in paths.iter().enumerate() {
+            path::check_field_path(path)?;
+            parser.add(path, Node::Given(position))?;
+        }
+        Ok(Assignments { fields: parser.fields, paths: paths.iter().map(|path| (*path).to_owned()).collect() })
+    }
+
+    /// True for the error of paths that are in each other's way.
+    pub(crate) fn is_collision(error: &Error) -> bool {
+        matches!(error.kind, Kind::Location(31249 | 31250))
+    }
+
+    /// The paths.
+    pub(crate) fn paths(&self) -> impl Iterator<Item = &str> {
+        self.paths.iter().map(String::as_str)
+    }
+
+    /// The document's jsonb with a value for each path, in their order; a field whose value is missing is removed.
+    ///
+    /// # Errors
+    /// `BSONObjectTooLarge` and `DocumentTooDeep`.
+    pub(crate) fn apply(&self, document: RawObject<'_>, values: &[Option<Value>]) -> Result<Vec<u8>> {
+        let context = Context { root: document, collator: None, position: None, given: values };
+        write::document(&context.put(Some(document), &self.fields)?)
     }
 }
 
@@ -242,7 +287,7 @@ fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
             true
         }
         Node::Branch(tree) => leaves(tree, &format!("{above}{name}."), paths),
-        Node::Slice(_) | Node::Element(_) | Node::Positional | Node::Computed(_) => false,
+        Node::Slice(_) | Node::Element(_) | Node::Positional | Node::Computed(_) | Node::Given(_) => false,
     })
 }
 
@@ -266,6 +311,8 @@ struct Context<'a> {
     collator: Option<&'a Collator>,
     /// the array element by which the document matched
     position: Option<usize>,
+    /// the values of fields
+    given: &'a [Option<Value>],
 }
 
 impl<'a> Context<'a> {
@@ -346,6 +393,10 @@ impl<'a> Context<'a> {
         for (name, node) in fields {
             let part = match node {
                 Node::Computed(expression) => self.computed(expression)?,
+                Node::Given(position) => {
+                    let given = self.given.get(*position).and_then(Option::as_ref);
+                    given.map(|value| Part::Owned(budget::copying(|| value.clone())))
+                }
                 Node::Branch(fields) if object.is_none_or(|object| object.get(name).is_none()) => {
                     Some(self.put(None, fields)?)
                 }

@@ -1,7 +1,7 @@
 //! The names in the language's tables, for documentation, tests and fuzzers, so that no other list is needed.
 
 use super::accumulator::ACCUMULATORS;
-use super::stage::STAGES;
+use super::stage::{STAGES, WINDOW_FUNCTIONS};
 use super::{expression, filter, update};
 use crate::values::document::ext_json;
 use std::collections::BTreeSet;
@@ -29,6 +29,11 @@ pub fn accumulators() -> impl Iterator<Item = &'static str> {
     ACCUMULATORS.iter().map(|operator| operator.name)
 }
 
+/// The functions of windows.
+pub fn window_functions() -> impl Iterator<Item = &'static str> {
+    WINDOW_FUNCTIONS.iter().map(|operator| operator.name)
+}
+
 /// The stages of pipelines; with true, those that an update may have.
 pub fn stages() -> impl Iterator<Item = (&'static str, bool)> {
     STAGES.iter().filter(|stage| stage.for_clients).map(|stage| (stage.name, stage.in_updates))
@@ -39,5 +44,5 @@ pub fn names() -> BTreeSet<&'static str> {
     let stages = stages().map(|(name, _)| name);
     let operators = filter_operators().chain(update_operators()).chain(expression_operators());
     let words = ext_json::NAMES.iter().chain(PARTS).copied();
-    operators.chain(accumulators()).chain(stages).chain(words).collect()
+    operators.chain(accumulators()).chain(window_functions()).chain(stages).chain(words).collect()
 }

@@ -5,4 +5,6 @@ pub mod allocator;
 pub mod budget;
 pub mod call_state;
 pub mod recently_used;
-pub mod sorter;
+mod rows;
+mod sorter;
+pub mod stages;

@@ -11,52 +11,22 @@
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use crate::pg::version;
 use docshard_core::error::{Error, Kind, Result};
-use docshard_core::query::stage::{Memory, Sorter};
+use docshard_core::query::stage::Sorter;
 use pgrx::pg_sys;
 use std::cell::Cell;
+use std::ffi::CStr;
 use std::rc::Rc;
 
-/// The memory of stages: `work_mem` for a sort, `work_mem × hash_mem_multiplier` for a hash table.
-#[derive(Clone, Debug)]
-pub struct SortMemory {
-    /// false: more than [`MAX_BYTES`] in one sort are an error
-    on_disk: bool,
-    /// set when a sort writes files
-    used_disk: Rc<Cell<bool>>,
-}
-
-impl SortMemory {
-    /// `on_disk`: sorts may use temporary files.
-    pub fn new(on_disk: bool) -> Self {
-        Self { on_disk, used_disk: Rc::default() }
-    }
-
-    pub fn is_on_disk(&self) -> bool {
-        self.on_disk
-    }
-}
-
 /// What a sort may hold where no disk may be used: MongoDB's limit.
-const MAX_BYTES: usize = 100 << 20;
+pub(super) const MAX_BYTES: usize = 100 << 20;
 
-impl Memory for SortMemory {
-    fn stage_bytes(&self) -> usize {
-        // SAFETY: a function of two settings.
-        unsafe { pg_sys::get_hash_memory_limit() }
-    }
-
-    fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>> {
-        let bound = most.and_then(|most| i64::try_from(most).ok());
-        let most_bytes = if self.on_disk || bound.is_some() { usize::MAX } else { MAX_BYTES };
-        Ok(Box::new(TupleSorter::new(bound, again, most_bytes, Rc::clone(&self.used_disk))))
-    }
-
-    fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory> {
-        Rc::new(Self { used_disk, ..self.clone() })
-    }
+/// The error of a stage that needs a disk where none may be used.
+pub(super) fn disk_is_needed() -> Error {
+    let message = format!("a stage used more than {MAX_BYTES} bytes, and allowDiskUse is false");
+    Error::new(Kind::QueryExceededMemoryLimitNoDiskUseAllowed, message).with_hint("Pass allowDiskUse: true.")
 }
 
-struct TupleSorter {
+pub(super) struct TupleSorter {
     /// where `state` is
     memory: pg_sys::MemoryContext,
     state: *mut pg_sys::Tuplesortstate,
@@ -72,21 +42,32 @@ struct TupleSorter {
 /// The bytes of a key's length.
 const LENGTH: usize = size_of::<u32>();
 
+/// A memory context that lives as long as the transaction, or until it is deleted.
+///
+/// # Safety
+/// Within a transaction.
+pub(super) unsafe fn new_context(name: &'static CStr) -> pg_sys::MemoryContext {
+    // SAFETY: promised by the caller.
+    unsafe {
+        pg_sys::AllocSetContextCreateInternal(
+            pg_sys::TopTransactionContext,
+            name.as_ptr(),
+            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
+            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
+        )
+    }
+}
+
 impl TupleSorter {
-    fn new(bound: Option<i64>, again: bool, most_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
+    pub fn new(bound: Option<i64>, again: bool, most_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
         let mut options = if again { pg_sys::TUPLESORT_RANDOMACCESS } else { pg_sys::TUPLESORT_NONE };
         if bound.is_some() {
             options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
         }
         // SAFETY: within a transaction, whose memory outlives the sort: see the head of this file.
         let (memory, state) = unsafe {
-            let memory = pg_sys::AllocSetContextCreateInternal(
-                pg_sys::TopTransactionContext,
-                c"docshard sort".as_ptr(),
-                pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
-                pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
-                pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
-            );
+            let memory = new_context(c"docshard sort");
             let former = pg_sys::MemoryContextSwitchTo(memory);
             let state = pg_sys::tuplesort_begin_datum(
                 pg_sys::BYTEAOID,
@@ -115,9 +96,7 @@ impl Sorter for TupleSorter {
         self.row.extend(u32::try_from(key.len()).unwrap_or(u32::MAX).to_ne_bytes());
         self.bytes = self.bytes.saturating_add(self.row.len());
         if self.bytes > self.most_bytes {
-            let message = format!("a stage used more than {MAX_BYTES} bytes, and allowDiskUse is false");
-            return Err(Error::new(Kind::QueryExceededMemoryLimitNoDiskUseAllowed, message)
-                .with_hint("Pass allowDiskUse: true."));
+            return Err(disk_is_needed());
         }
         // SAFETY: the sort has not been ended, and copies the datum.
         unsafe {

@@ -7,7 +7,7 @@ use crate::values::document::value::Value;
 use crate::values::order::Strings;
 
 /// The least value, or (`LARGEST`) the largest; of equal ones the first. Null and missing do not count.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Extreme<'a, const LARGEST: bool> {
     best: Option<Operand<'a>>,
 }
@@ -50,7 +50,7 @@ impl<'a, const LARGEST: bool> Accumulator<'a> for Extreme<'a, LARGEST> {
 }
 
 /// The first value, or (`LAST`) the last; missing counts, too.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct End<'a, const LAST: bool> {
     value: Option<Operand<'a>>,
 }

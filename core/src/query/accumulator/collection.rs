@@ -19,7 +19,7 @@ fn kept<'a, A: Accumulator<'a>>(mut empty: A, state: Value, strings: Strings<'_>
 }
 
 /// All values in their order; missing ones are left out.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     values: Vec<Value>,
     bytes: usize,
@@ -60,7 +60,7 @@ impl<'a> Accumulator<'a> for List {
 }
 
 /// The values that are not equal to another, in the order they come in; missing ones are left out.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     list: List,
     /// the encodings of all
@@ -112,7 +112,7 @@ impl<'a> Accumulator<'a> for Set {
 }
 
 /// The fields of all documents, of equal names the last; null and missing do not count.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Merged {
     fields: Fields,
     bytes: usize,

@@ -23,6 +23,6 @@ pub(crate) use collection::Merged;
 pub(crate) use numbers::{Average, Deviation};
 pub use percentile::Method;
 pub(crate) use percentile::{sorted_numbers, wanted_parts};
-pub(crate) use state::{Accumulator, size_of_value};
+pub(crate) use state::{Accumulator, grow_by, size_of_value};
 pub(crate) use sum::Sum;
 pub use table::{ACCUMULATORS, Accumulation, AccumulatorOperator, Argument, Parameters, find};

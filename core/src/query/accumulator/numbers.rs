@@ -48,7 +48,7 @@ fn count(parts: &mut Parts<'_>) -> Result<i64> {
 }
 
 /// The average; null of no numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Average {
     sum: Sum,
     count: i64,
@@ -92,7 +92,7 @@ impl<'a> Accumulator<'a> for Average {
 
 /// The standard deviation, by Welford's method: of a whole population, or (`FEWER` 1) of a sample. Parts are joined by Chan's
 /// formula, so its last digits depend on how the values are divided, as in MongoDB.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Deviation<const FEWER: i64> {
     count: i64,
     mean: f64,
@@ -148,7 +148,7 @@ impl<'a, const FEWER: i64> Accumulator<'a> for Deviation<FEWER> {
 }
 
 /// How many values there are, of any kind.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Count(i64);
 
 impl<'a> Accumulator<'a> for Count {

@@ -80,7 +80,7 @@ pub(crate) fn sorted_numbers<'o, 'v: 'o>(values: impl Iterator<Item = &'o Operan
 }
 
 /// All numbers of a group, for percentiles at some parts, or the median.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Percentiles {
     method: Method,
     /// None for the median

@@ -11,7 +11,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// The first values, or the last; a missing one is null.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ends {
     count: usize,
     last: bool,
@@ -91,7 +91,7 @@ enum Order {
 
 /// The values that come first in an order. Values are ranked by themselves, where null and missing do not count, or by a sort key
 /// beside each.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Ranked {
     count: usize,
     order: Order,
@@ -104,7 +104,7 @@ pub(crate) struct Ranked {
 }
 
 /// A value with its rank: the smaller key is better, and of equal ones the smaller tie.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Row {
     key: Vec<u8>,
     tie: i128,

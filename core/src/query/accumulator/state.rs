@@ -76,7 +76,7 @@ pub(super) fn grow(bytes: &mut usize, value: &Value, name: &str) -> Result<()> {
 ///
 /// # Errors
 /// As [`grow`].
-pub(super) fn grow_by(bytes: &mut usize, more: usize, name: &str) -> Result<()> {
+pub(crate) fn grow_by(bytes: &mut usize, more: usize, name: &str) -> Result<()> {
     *bytes += more;
     budget::bytes(more);
     if *bytes > MAX_STATE_BYTES { Err(too_large(name)) } else { Ok(()) }

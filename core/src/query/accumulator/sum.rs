@@ -116,6 +116,22 @@ impl Sum {
         });
     }
 
+    /// Takes away a finite number that has been added.
+    pub(crate) fn subtract(&mut self, number: &Number) {
+        match number {
+            Number::Int(value) => self.integers -= i128::from(*value),
+            Number::Double(value) => self.add_double(-value),
+            Number::Decimal(Decimal::Finite(value)) => self.add_decimal(&-&**value),
+            Number::Decimal(_) => {}
+        }
+    }
+
+    /// Says numbers of which types are left. As sums are exact, those of types that are not left are zero.
+    pub(crate) fn set_types(&mut self, has_double: bool, has_decimal: bool) {
+        self.has_double = has_double;
+        self.decimal = self.decimal.take().filter(|_| has_decimal);
+    }
+
     /// Adds another sum.
     pub(crate) fn merge(&mut self, other: Sum) {
         self.integers += other.integers;

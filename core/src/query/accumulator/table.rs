@@ -7,7 +7,7 @@ use super::percentile::{Method, Percentiles};
 use super::several::{Ends, Ranked};
 use super::state::{Accumulator, damaged};
 use super::sum::Sum;
-use crate::budget::Evaluation;
+use crate::budget::{self, Evaluation};
 use crate::error::{Kind, Result, error};
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
@@ -69,7 +69,7 @@ impl fmt::Debug for AccumulatorOperator {
 
 impl AccumulatorOperator {
     /// A small one of an expression's values, whose result does not depend on the order of documents.
-    const fn new<A: Accumulator<'static> + fmt::Debug + Default + 'static>(name: &'static str) -> Self {
+    const fn new<A: Accumulator<'static> + Clone + fmt::Debug + Default + 'static>(name: &'static str) -> Self {
         Self::begun(name, Argument::Expression, |_| Box::new(A::default()))
     }
 
@@ -124,11 +124,12 @@ trait State: fmt::Debug {
     fn add(&mut self, value: Operand<'_>, strings: Strings<'_>) -> Result<()>;
     fn merge(&mut self, later: Value, strings: Strings<'_>) -> Result<()>;
     fn finish(self: Box<Self>) -> Value;
+    fn result(&self) -> Value;
     fn state(&self) -> Value;
     fn size(&self) -> usize;
 }
 
-impl<A: Accumulator<'static> + fmt::Debug + 'static> State for A {
+impl<A: Accumulator<'static> + Clone + fmt::Debug + 'static> State for A {
     fn add(&mut self, value: Operand<'_>, strings: Strings<'_>) -> Result<()> {
         if self.wants(&value, strings) { Accumulator::add(self, value.into_owned(), strings) } else { Ok(()) }
     }
@@ -139,6 +140,10 @@ impl<A: Accumulator<'static> + fmt::Debug + 'static> State for A {
 
     fn finish(self: Box<Self>) -> Value {
         Accumulator::finish(*self).into_value()
+    }
+
+    fn result(&self) -> Value {
+        Accumulator::finish(self.clone()).into_value()
     }
 
     fn state(&self) -> Value {
@@ -214,6 +219,12 @@ impl Accumulation {
     /// The result.
     pub fn finish(self) -> Value {
         self.state.finish()
+    }
+
+    /// The result of the values so far.
+    pub(crate) fn result(&self) -> Value {
+        let _evaluation = Evaluation::begin();
+        budget::copying(|| self.state.result())
     }
 
     /// The memory that the state takes, in bytes, about.

@@ -81,7 +81,8 @@ fn subtract(_: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Opera
     }
 }
 
-fn difference(left: &Number, right: &Number) -> Result<Number> {
+/// The difference of two numbers, in the wider of their types; of integers a double if it does not fit a long.
+pub(crate) fn difference(left: &Number, right: &Number) -> Result<Number> {
     match (left, right) {
         (Number::Int(a), Number::Int(b)) => Ok(match a.checked_sub(*b) {
             Some(difference) => Number::Int(difference),
@@ -107,15 +108,20 @@ fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
     for operand in call.arguments() {
         let Some(operand) = operand?.non_null() else { return Ok(Operand::NULL) };
         let number = call.number(&operand, "its arguments", 28765)?;
-        product = match (&product, &number) {
-            (Number::Int(a), Number::Int(b)) => match a.checked_mul(*b) {
-                Some(product) => Number::Int(product),
-                None => Number::Double(*a as f64 * *b as f64),
-            },
-            _ => product.multiply(&number)?,
-        };
+        product = product_of(&product, &number)?;
     }
     Ok(Operand::number_of(product))
+}
+
+/// The product of two numbers, in the wider of their types; of integers a double if it does not fit a long.
+pub(crate) fn product_of(a: &Number, b: &Number) -> Result<Number> {
+    match (a, b) {
+        (Number::Int(a), Number::Int(b)) => Ok(match a.checked_mul(*b) {
+            Some(product) => Number::Int(product),
+            None => Number::Double(*a as f64 * *b as f64),
+        }),
+        _ => a.multiply(b),
+    }
 }
 
 /// Both arguments as numbers.

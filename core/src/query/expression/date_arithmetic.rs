@@ -49,8 +49,9 @@ const SHIFT_ARGUMENTS: Arguments = Arguments::Named(
     [5166400, 5166401],
 );
 
+/// A unit of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
+pub(crate) enum Unit {
     Year,
     Quarter,
     Month,
@@ -75,13 +76,53 @@ const UNITS: &[(&str, Unit)] = &[
 ];
 
 impl Unit {
-    /// The length of a unit of fixed length, in milliseconds.
+    /// The unit of that name.
+    pub(crate) fn find(name: &str) -> Option<Unit> {
+        UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit)
+    }
+
+    /// The length in milliseconds, in UTC; None for months and longer units, whose length varies.
+    pub(crate) fn fixed_millis(self) -> Option<i64> {
+        match self {
+            Unit::Year | Unit::Quarter | Unit::Month => None,
+            Unit::Week => Some(7 * 86_400_000),
+            Unit::Day => Some(86_400_000),
+            unit => Some(unit.millis()),
+        }
+    }
+
+    /// The length of a unit of fixed length in any time zone, in milliseconds.
     fn millis(self) -> i64 {
         match self {
             Unit::Hour => 3_600_000,
             Unit::Minute => 60_000,
             Unit::Second => 1000,
             _ => 1,
+        }
+    }
+
+    /// A date plus a number of units, in UTC; None if that is no date.
+    pub(crate) fn after(self, millis: i64, amount: i64) -> Option<i64> {
+        self.after_in(millis, amount, &TimeZone::UTC).ok().flatten()
+    }
+
+    /// A date plus a number of units in a time zone; None if the number is too large.
+    fn after_in(self, millis: i64, amount: i64, zone: &TimeZone) -> Result<Option<i64>> {
+        let span = match self {
+            Unit::Year => Span::new().try_years(amount),
+            Unit::Quarter => Span::new().try_months(amount.saturating_mul(3)),
+            Unit::Month => Span::new().try_months(amount),
+            Unit::Week => Span::new().try_weeks(amount),
+            Unit::Day => Span::new().try_days(amount),
+            unit => {
+                let shifted = amount.checked_mul(unit.millis()).and_then(|by| millis.checked_add(by));
+                return Ok(shifted.filter(|shifted| date::instant(*shifted).is_ok()));
+            }
+        };
+        let start = local(millis, zone)?;
+        match span.and_then(|span| start.checked_add(span)) {
+            Ok(shifted) => millis_at(shifted, zone).map(Some),
+            Err(_) => Ok(None),
         }
     }
 }
@@ -93,8 +134,9 @@ fn unit(call: &Call<'_>, index: usize, code: i32) -> Result<Option<Unit>> {
         return Ok(None);
     }
     let name = call.text(&name, "'unit'", code)?;
-    let unit = UNITS.iter().find(|(known, _)| *known == name).map(|(_, unit)| *unit);
-    unit.map(Some).ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
+    Unit::find(name)
+        .map(Some)
+        .ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
 }
 
 /// The first day of the week in an argument, which only the unit week uses; None if it is null.
@@ -136,26 +178,7 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     let count = amount.int64().ok_or_else(|| call.wrong_type(&amount, "'amount'", "an integer", 5166405))?;
     let invalid = || error!(6045000, "invalid {} 'amount' parameter value: {count} {unit_name}", call.name);
     let amount = count.checked_mul(sign).ok_or_else(invalid)?;
-    let span = |amount: i64| match unit {
-        Unit::Year => Span::new().try_years(amount),
-        Unit::Quarter => Span::new().try_months(amount.saturating_mul(3)),
-        Unit::Month => Span::new().try_months(amount),
-        Unit::Week => Span::new().try_weeks(amount),
-        _ => Span::new().try_days(amount),
-    };
-    let shifted = match unit {
-        Unit::Year | Unit::Quarter | Unit::Month | Unit::Week | Unit::Day => {
-            let span = span(amount).map_err(|_| invalid())?;
-            let shifted = local(millis, &zone)?.checked_add(span).map_err(|_| invalid())?;
-            millis_at(shifted, &zone)?
-        }
-        unit => {
-            let shifted =
-                amount.checked_mul(unit.millis()).and_then(|by| millis.checked_add(by)).ok_or_else(invalid)?;
-            date::instant(shifted).map_err(|_| invalid())?;
-            shifted
-        }
-    };
+    let shifted = unit.after_in(millis, amount, &zone)?.ok_or_else(invalid)?;
     Ok(Operand::date_of(shifted))
 }
 

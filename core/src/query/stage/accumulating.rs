@@ -43,14 +43,23 @@ impl Accumulating {
         };
         ensure!(name.starts_with('$'), 40234, "The field '{field}' must be an accumulator object");
         let operator = accumulator::find(name)?;
+        let is_unary = operator.argument == Argument::Expression && argument.is_array();
+        ensure!(!is_unary, 40237, "The {name} accumulator is a unary operator");
+        Self::parse_argument(operator, argument, environment)
+    }
+
+    /// Parses the argument of an accumulator, an array among them.
+    pub fn parse_argument(
+        operator: &'static AccumulatorOperator,
+        argument: &Json,
+        environment: &Environment,
+    ) -> Result<Accumulating> {
+        let name = operator.name;
         let mut parser = Arguments { name, environment, fields: None };
         let mut parameters = Parameters::default();
         let mut count = None;
         let input = match operator.argument {
-            Argument::Expression => {
-                ensure!(!argument.is_array(), 40237, "The {name} accumulator is a unary operator");
-                Input::Value(Expression::parse(argument, environment)?)
-            }
+            Argument::Expression => Input::Value(Expression::parse(argument, environment)?),
             Argument::Nothing => {
                 let empty = argument.as_object().is_some_and(Map::is_empty);
                 ensure!(empty, Kind::TypeMismatch, "{name} takes no arguments, i.e. {name}:{{}}");
@@ -149,14 +158,19 @@ impl Accumulating {
 
     /// Adds what the accumulator wants of a document.
     pub fn add(&self, document: RawObject<'_>, state: &mut Accumulation) -> Result<()> {
+        state.add_operand(self.input(document)?)
+    }
+
+    /// What the accumulator wants of a document.
+    pub fn input<'d>(&'d self, document: RawObject<'d>) -> Result<Operand<'d>> {
         let collator = self.collator.as_deref();
         match &self.input {
-            Input::Nothing => state.add_operand(Operand::NULL),
-            Input::Value(expression) => state.add_operand(expression.operand(document, collator)?),
+            Input::Nothing => Ok(Operand::NULL),
+            Input::Value(expression) => expression.operand(document, collator),
             Input::Sorted(sort, expression) => {
                 let key = Value::Binary(0, sort.key_of(document));
                 let output = expression.operand(document, collator)?.into_value();
-                state.add_operand(Operand::array(vec![key, output]))
+                Ok(Operand::array(vec![key, output]))
             }
         }
     }

@@ -41,6 +41,11 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
                 at_shards.push(stage.clone());
                 continue;
             }
+            (_, Shape::Partitions(group)) if key.is_some_and(|paths| group.is_within(paths)) => {
+                key = key.filter(|paths| keeps(&stage.operation.fields().written, paths));
+                at_shards.push(stage.clone());
+                continue;
+            }
             (Merge::Again, _) => (this(), None, this()),
             (Merge::Ordered, Shape::Sort(sort)) => {
                 let limit = rest.first().filter(|next| matches!(next.operation.shape(), Shape::Limit(_)));

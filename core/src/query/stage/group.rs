@@ -9,7 +9,7 @@
 
 use super::accumulating::{Accumulating, accumulated_count};
 use super::fields::Fields;
-use super::operation::{Context, Grouping, Operation, Parsed, Parser, Shape};
+use super::operation::{Context, Grouping, Operation, Parsed, Parser, Partitioning, Shape};
 use super::stream::{Input, Sorter, Stream, document};
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
@@ -73,12 +73,14 @@ impl Operation for Group {
     }
 }
 
-impl Grouping for Group {
+impl Partitioning for Group {
     fn is_within(&self, paths: &[&str]) -> bool {
         let whole = self.id.whole_paths();
         self.collator.is_none() && paths.iter().all(|path| whole.contains(path))
     }
+}
 
+impl Grouping for Group {
     fn only_counts(&self) -> bool {
         self.id.constant().is_some() && !self.merges && self.fields.iter().all(|(_, field)| field.counts())
     }

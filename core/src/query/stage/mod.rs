@@ -1,10 +1,11 @@
 //! Stages of pipelines: what becomes of documents, one after the other.
 //!
 //! * [`fields`] says which fields a stage looks at and which it changes.
-//! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds.
+//! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] is one such place. [`arranged`] documents are
+//!   sorted by partitions, and by [`position`].
 //! * [`operation`] is what a stage is: its row, its argument, what it does.
-//! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`], [`derived`], [`documents`] and
-//!   [`facet`] are the stages.
+//! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`], [`window`], [`derived`],
+//!   [`documents`], [`facet`], [`fill`] and [`densify`] are the stages.
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
 //! * [`rearrange`] moves stages so that there is less to do; [`division`] divides them between shards and the place where the
 //!   shards' documents come together. Both follow from the table's properties.
@@ -12,7 +13,11 @@
 //! * [`pipeline`] puts all of it together.
 
 mod fields;
+mod position;
+mod rows;
 mod stream;
+
+mod arranged;
 
 mod operation;
 
@@ -21,13 +26,16 @@ mod bounded;
 mod derived;
 mod documents;
 mod facet;
+mod fill;
 mod granularity;
 mod single;
 mod sort;
 mod unwind;
 
 mod bucket_auto;
+mod densify;
 mod group;
+mod window;
 
 mod table;
 
@@ -44,5 +52,7 @@ pub use fields::{Fields, Written};
 pub use measured::{Measured, Measurements};
 pub use operation::{Merge, Stage, StageOperator};
 pub use pipeline::{Division, Pipeline};
+pub use rows::Rows;
 pub use stream::{Given, InMemory, Input, Memory, Sorter, Stream};
 pub use table::STAGES;
+pub use window::{WINDOW_FUNCTIONS, WindowOperator};

@@ -175,14 +175,18 @@ pub(super) enum Shape<'o> {
     Skip(u64),
     Sort(&'o Sort),
     Group(&'o dyn Grouping),
+    Partitions(&'o dyn Partitioning),
     Other,
 }
 
-/// What there is to know about a stage that groups.
-pub(super) trait Grouping: fmt::Debug {
+/// What there is to know about a stage that looks at the documents of one group, or partition, at a time.
+pub(super) trait Partitioning: fmt::Debug {
     /// True if documents of one group have equal values at each of these paths.
     fn is_within(&self, paths: &[&str]) -> bool;
+}
 
+/// What there is to know about a stage that makes one document of a group.
+pub(super) trait Grouping: Partitioning {
     /// True if all documents are one group, of which nothing but their number is asked.
     fn only_counts(&self) -> bool;
 

@@ -4,6 +4,7 @@
 //! stage asks for, and a stage that makes many documents of one makes them one by one. A document is lent, not copied, until the
 //! stream moves on.
 
+use super::rows::{Rows, RowsInMemory};
 use crate::budget;
 use crate::error::{Kind, Result, error};
 use crate::values::document::raw::{self, RawObject};
@@ -69,6 +70,12 @@ pub trait Memory {
     /// Those of the implementation.
     fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>>;
 
+    /// Rows for several readers, of which there are none yet.
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn rows(&self) -> Result<Box<dyn Rows>>;
+
     /// The same memory, which sets the flag when a sorter puts rows on disk.
     fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory>;
 }
@@ -120,6 +127,10 @@ impl Memory for InMemory {
 
     fn sorter(&self, most: Option<u64>, _: bool) -> Result<Box<dyn Sorter>> {
         Ok(Box::new(Sorted { most: most.and_then(|most| usize::try_from(most).ok()), ..Sorted::default() }))
+    }
+
+    fn rows(&self) -> Result<Box<dyn Rows>> {
+        Ok(Box::new(RowsInMemory::default()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! The stages of pipelines, as a table.
 
 use super::operation::{Merge, Parse, StageOperator};
-use super::{bounded, bucket_auto, derived, documents, facet, group, single, sort, unwind};
+use super::{bounded, bucket_auto, densify, derived, documents, facet, fill, group, single, sort, unwind, window};
 use crate::error::{Kind, Result, bail};
 use serde_json::{Value as Json, json};
 
@@ -69,6 +69,12 @@ pub const STAGES: &[StageOperator] = &[
     StageOperator::of_all("$sortByCount", Merge::States, derived::sort_by_count),
     StageOperator::of_all("$bucket", Merge::States, derived::bucket),
     StageOperator::of_all("$bucketAuto", Merge::Undivided, bucket_auto::bucket_auto),
+    StageOperator {
+        one_to_one: true,
+        ..StageOperator::of_all("$setWindowFields", Merge::Undivided, window::set_window_fields)
+    },
+    StageOperator::of_all("$fill", Merge::Undivided, fill::fill),
+    StageOperator::of_all("$densify", Merge::Undivided, densify::densify),
     StageOperator::of_all("$facet", Merge::Undivided, facet::facet).not_in_facets(),
     StageOperator {
         begins: true,
@@ -105,9 +111,6 @@ const NOT_SUPPORTED: &[&str] = &[
     "$unionWith",
     "$out",
     "$merge",
-    "$setWindowFields",
-    "$fill",
-    "$densify",
     "$geoNear",
     "$collStats",
     "$indexStats",

@@ -121,7 +121,7 @@ impl Stream for Unwinding<'_> {
 }
 
 /// The value at a path that leads through embedded documents alone.
-fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawValue<'d>> {
+pub(super) fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawValue<'d>> {
     let (head, rest) = path::split(path);
     let value = document.get(head)?;
     match rest {

@@ -1,0 +1,157 @@
+//! A parsed window function: which documents are in its window, what it is given of each, and what it makes of them.
+
+use super::bounds::Bounds;
+use super::tally::Tally;
+use crate::error::{Kind, Result, bail, ensure};
+use crate::query::expression::{Expression, difference, product_of};
+use crate::query::operand::Operand;
+use crate::query::sort::Sort;
+use crate::query::stage::accumulating::Accumulating;
+use crate::query::stage::position::Position;
+use crate::values::collation::Collator;
+use crate::values::document::number::{self, Number, quotient};
+use crate::values::document::raw::RawObject;
+use crate::values::document::value::Value;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+/// A parsed window function.
+#[derive(Debug)]
+pub(super) struct Function {
+    pub bounds: Bounds,
+    pub input: Input,
+    pub kind: Class,
+}
+
+/// What a function is given of a document.
+#[derive(Debug)]
+pub(super) enum Input {
+    /// what the accumulator wants
+    Accumulated(Accumulating),
+    Value(Expression, Option<Arc<Collator>>),
+    /// the key by which it is sorted
+    SortKey(Sort),
+    /// an array of the value by which it is sorted, and a value
+    Positioned(String, Expression, Option<Arc<Collator>>),
+}
+
+/// How a function's result comes about.
+pub(super) enum Class {
+    /// of all values in the window; `removes` if the first one can be taken away
+    Tally { begin: Box<dyn Fn() -> Result<Box<dyn Tally>> + Send + Sync>, removes: bool },
+    /// of the first and the last value; `default` if there is none
+    Ends { end: End, default: Value },
+    /// `$linearFill`: of the values before and after the document that are not null or missing
+    Fill,
+}
+
+/// What becomes of the first and the last value of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    First,
+    Last,
+    /// `$derivative`; with the milliseconds of its unit
+    Derivative(Option<i64>),
+}
+
+impl fmt::Debug for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Class::Tally { .. } => f.write_str("Tally"),
+            Class::Ends { end, .. } => end.fmt(f),
+            Class::Fill => f.write_str("Fill"),
+        }
+    }
+}
+
+impl Function {
+    /// The paths that it reads; None for the whole document.
+    pub fn fields_read(&self) -> Option<BTreeSet<String>> {
+        let mut paths = self.input.fields_read()?;
+        paths.extend(self.bounds.path().map(str::to_owned));
+        Some(paths)
+    }
+}
+
+impl Input {
+    /// What the function is given of a document.
+    pub fn of<'d>(&'d self, document: RawObject<'d>) -> Result<Operand<'d>> {
+        match self {
+            Input::Accumulated(accumulating) => accumulating.input(document),
+            Input::Value(expression, collator) => expression.operand(document, collator.as_deref()),
+            Input::SortKey(sort) => Ok(Operand::Made(Value::Binary(0, sort.key_of(document)))),
+            Input::Positioned(path, expression, collator) => {
+                let position = Position::of(document, path).into_value();
+                let value = expression.operand(document, collator.as_deref())?;
+                Ok(Operand::array(vec![position, value.into_value()]))
+            }
+        }
+    }
+
+    fn fields_read(&self) -> Option<BTreeSet<String>> {
+        match self {
+            Input::Accumulated(accumulating) => accumulating.fields_read(),
+            Input::Value(expression, _) => expression.fields_read(),
+            Input::SortKey(sort) => Some(sort.fields.iter().map(|(path, _)| path.clone()).collect()),
+            Input::Positioned(path, expression, _) => {
+                let mut paths = expression.fields_read()?;
+                paths.insert(path.clone());
+                Some(paths)
+            }
+        }
+    }
+}
+
+impl End {
+    /// The result.
+    ///
+    /// # Errors
+    /// Of `$derivative`, for what is no date or number.
+    pub fn of(self, first: &Value, last: &Value) -> Result<Value> {
+        match self {
+            End::First => Ok(first.clone()),
+            End::Last => Ok(last.clone()),
+            End::Derivative(unit) => match (first, last) {
+                (Value::Array(first), Value::Array(last)) => derivative(first, last, unit),
+                _ => Ok(Value::Null),
+            },
+        }
+    }
+}
+
+/// The change of a value over that of the position; null if the position does not change.
+fn derivative(first: &[Value], last: &[Value], unit: Option<i64>) -> Result<Value> {
+    let ([from, low], [to, high]) = (first, last) else { return Ok(Value::Null) };
+    let run = match (from, to, unit) {
+        (Value::Date(from), Value::Date(to), Some(_)) => difference(&Number::Int(*to), &Number::Int(*from))?,
+        (_, _, Some(_)) => bail!(5624900, "$derivative with 'unit' expects the sortBy field to be a Date"),
+        (Value::Date(_), ..) | (_, Value::Date(_), _) => {
+            bail!(5624901, "$derivative where the sortBy is a Date requires a 'unit'")
+        }
+        (Value::Number(from), Value::Number(to), None) => difference(to, from)?,
+        _ => bail!(5624902, "$derivative (with no 'unit') expects the sortBy field to be numeric"),
+    };
+    let rise = match (low, high) {
+        (Value::Number(low), Value::Number(high)) => difference(high, low)?,
+        (Value::Date(low), Value::Date(high)) => difference(&Number::Int(*high), &Number::Int(*low))?,
+        _ => {
+            let nullish = |value| Operand::Given(value).is_nullish();
+            ensure!(!nullish(low) && !nullish(high), 5624903, "$derivative input must not be null or missing");
+            bail!(
+                Kind::TypeMismatch,
+                "$derivative can't subtract {} from {}",
+                Operand::Given(low).type_name(),
+                Operand::Given(high).type_name()
+            )
+        }
+    };
+    if number::compare(&run, &Number::Int(0)).is_eq() {
+        return Ok(Value::Null);
+    }
+    let slope = quotient(&rise, &run);
+    Ok(Value::Number(match unit {
+        None => slope,
+        Some(millis) => product_of(&slope, &Number::Int(millis))?,
+    }))
+}

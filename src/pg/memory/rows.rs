@@ -1,0 +1,129 @@
+//! PostgreSQL's tuplestore, for stages that look at the documents around one: rows are in memory up to `work_mem`, and in a temporary
+//! file beyond. Several readers go through them.
+//!
+//! The store lives in a memory context of its own, as a sort does, and for the same reasons: see [`super::sorter`].
+//!
+//! INVARIANT: no reader reads behind the last row, so none is at the store's end, where it would stay when rows are added.
+
+use super::sorter::{MAX_BYTES, disk_is_needed, new_context};
+use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
+use docshard_core::error::Result;
+use docshard_core::query::stage::Rows;
+use pgrx::pg_sys;
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::rc::Rc;
+
+pub(super) struct TupleRows {
+    /// where all else is
+    memory: pg_sys::MemoryContext,
+    state: *mut pg_sys::Tuplestorestate,
+    /// of one bytea
+    descriptor: pg_sys::TupleDesc,
+    slot: *mut pg_sys::TupleTableSlot,
+    readers: c_int,
+    on_disk: bool,
+    /// set when the store writes a file
+    used_disk: Rc<Cell<bool>>,
+    /// of all rows that have been added since the last time there was none
+    bytes: usize,
+}
+
+impl TupleRows {
+    pub fn new(on_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
+        // SAFETY: within a transaction, whose memory outlives the store: see the head of the file of sorts.
+        unsafe {
+            let memory = new_context(c"docshard rows");
+            let former = pg_sys::MemoryContextSwitchTo(memory);
+            let descriptor = pg_sys::CreateTemplateTupleDesc(1);
+            pg_sys::TupleDescInitEntry(descriptor, 1, std::ptr::null(), pg_sys::BYTEAOID, -1, 0);
+            let slot = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsMinimalTuple);
+            let state = pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem);
+            // Nothing is read backward or again, so what readers have passed can be forgotten.
+            pg_sys::tuplestore_set_eflags(state, 0);
+            pg_sys::MemoryContextSwitchTo(former);
+            Self { memory, state, descriptor, slot, readers: 0, on_disk, used_disk, bytes: 0 }
+        }
+    }
+}
+
+fn pointer(reader: usize) -> c_int {
+    c_int::try_from(reader).unwrap_or(c_int::MAX)
+}
+
+impl Rows for TupleRows {
+    fn add(&mut self, row: &[u8]) -> Result<()> {
+        self.bytes = self.bytes.saturating_add(row.len());
+        // SAFETY: the store has not been ended, and copies the datum.
+        let in_memory = unsafe {
+            let varlena = new_varlena(row);
+            let (mut datum, mut is_null) = (pg_sys::Datum::from(varlena), false);
+            pg_sys::tuplestore_putvalues(self.state, self.descriptor, &raw mut datum, &raw mut is_null);
+            pg_sys::pfree(varlena.cast());
+            pg_sys::tuplestore_in_memory(self.state)
+        };
+        if in_memory {
+            return Ok(());
+        }
+        self.used_disk.set(true);
+        if !self.on_disk && self.bytes > MAX_BYTES { Err(disk_is_needed()) } else { Ok(()) }
+    }
+
+    fn reader(&mut self) -> usize {
+        self.readers += 1;
+        let reader = match self.readers {
+            // The store has one from the beginning.
+            1 => 0,
+            // SAFETY: the store has not been ended.
+            _ => unsafe { pg_sys::tuplestore_alloc_read_pointer(self.state, 0) },
+        };
+        usize::try_from(reader).unwrap_or_default()
+    }
+
+    fn next(&mut self, reader: usize) -> Result<&[u8]> {
+        // SAFETY: the store has not been ended. The row stays in the slot until the next row is read, before which the slice is given
+        // back.
+        unsafe {
+            pg_sys::tuplestore_select_read_pointer(self.state, pointer(reader));
+            if !pg_sys::tuplestore_gettupleslot(self.state, true, false, self.slot) {
+                return Ok(&[]);
+            }
+            pg_sys::slot_getsomeattrs(self.slot, 1);
+            Ok(detoasted_bytes(*(*self.slot).tts_values))
+        }
+    }
+
+    fn follow(&mut self, reader: usize, other: usize) {
+        // SAFETY: the store has not been ended, and has both readers.
+        unsafe { pg_sys::tuplestore_copy_read_pointer(self.state, pointer(other), pointer(reader)) }
+    }
+
+    fn trim(&mut self) {
+        // SAFETY: the store has not been ended. The slot gives back what it has of it.
+        unsafe {
+            pg_sys::ExecClearTuple(self.slot);
+            pg_sys::tuplestore_trim(self.state);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes = 0;
+        // SAFETY: as above.
+        unsafe {
+            pg_sys::ExecClearTuple(self.slot);
+            pg_sys::tuplestore_clear(self.state);
+        }
+    }
+}
+
+impl Drop for TupleRows {
+    fn drop(&mut self) {
+        // SAFETY: as for a sort. The slot and its descriptor are in the context that is deleted; no other one refers to them.
+        unsafe {
+            if !std::thread::panicking() && pg_sys::IsTransactionState() {
+                pg_sys::tuplestore_end(self.state);
+            }
+            pg_sys::MemoryContextDelete(self.memory);
+        }
+    }
+}

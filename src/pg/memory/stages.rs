@@ -1,0 +1,50 @@
+//! What the stages of pipelines keep documents in: PostgreSQL's sorts and stores, within its settings for memory.
+
+use super::rows::TupleRows;
+use super::sorter::{MAX_BYTES, TupleSorter};
+use docshard_core::error::Result;
+use docshard_core::query::stage::{Memory, Rows, Sorter};
+use pgrx::pg_sys;
+use std::cell::Cell;
+use std::rc::Rc;
+
+/// The memory of stages: `work_mem` for a sort or a store, `work_mem × hash_mem_multiplier` for a hash table.
+#[derive(Clone, Debug)]
+pub struct SortMemory {
+    /// false: more than 100 MiB in a sort or a store are an error
+    on_disk: bool,
+    /// set when a sort or a store writes files
+    used_disk: Rc<Cell<bool>>,
+}
+
+impl SortMemory {
+    /// `on_disk`: sorts and stores may use temporary files.
+    pub fn new(on_disk: bool) -> Self {
+        Self { on_disk, used_disk: Rc::default() }
+    }
+
+    pub fn is_on_disk(&self) -> bool {
+        self.on_disk
+    }
+}
+
+impl Memory for SortMemory {
+    fn stage_bytes(&self) -> usize {
+        // SAFETY: a function of two settings.
+        unsafe { pg_sys::get_hash_memory_limit() }
+    }
+
+    fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>> {
+        let bound = most.and_then(|most| i64::try_from(most).ok());
+        let most_bytes = if self.on_disk || bound.is_some() { usize::MAX } else { MAX_BYTES };
+        Ok(Box::new(TupleSorter::new(bound, again, most_bytes, Rc::clone(&self.used_disk))))
+    }
+
+    fn rows(&self) -> Result<Box<dyn Rows>> {
+        Ok(Box::new(TupleRows::new(self.on_disk, Rc::clone(&self.used_disk))))
+    }
+
+    fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory> {
+        Rc::new(Self { used_disk, ..self.clone() })
+    }
+}
