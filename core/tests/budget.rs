@@ -250,6 +250,26 @@ fn every_loop_asks_whether_to_go_on() {
     }
 }
 
+/// Patterns for which a search without limits would backtrack exponentially often.
+#[test]
+fn a_search_cannot_run_away() {
+    let _alone = alone();
+    let against = bytes(&json!({"s": "a".repeat(5000)}));
+    for (pattern, end) in [
+        ("(a+)+$b", End::Answer),
+        (r"(a+)+\1b", End::Error),
+        ("(?=(a*)*b)c", End::Answer),
+        ("^(a|aa)+(?!a)b", End::Answer),
+    ] {
+        let asked = ASKED.load(Relaxed);
+        PATIENCE.store(asked + 1_000_000, Relaxed);
+        let expression = json!({"$regexMatch": {"input": "$s", "regex": pattern}});
+        assert_eq!(evaluated(&expression, &against), end, "{pattern}");
+        println!("{pattern}: {} checks", ASKED.load(Relaxed) - asked);
+    }
+    PATIENCE.store(usize::MAX, Relaxed);
+}
+
 /// A search that would take minutes: the pattern has many states, and the text is long.
 #[test]
 fn a_search_for_a_large_pattern_can_be_ended() {

@@ -35,13 +35,13 @@ fn check_role(role: &str) -> Result<()> {
             .with_hint("Create it first: CREATE ROLE … LOGIN."));
     }
     if role.starts_with(access::PREFIX) || role.starts_with("pg_") {
-        return Err(Error::new(Kind::BadValue, format!("role \"{role}\" is not an application's"))
-            .with_hint("Names that begin with docshard_ or pg_ are for other uses."));
+        return Err(Error::new(Kind::BadValue, format!("role \"{role}\" is reserved"))
+            .with_hint("Names that begin with docshard_ or pg_ cannot receive grants."));
     }
     Ok(())
 }
 
-/// Refuses a name that is neither a collection's nor a database's.
+/// Refuses a resource that is not a valid name of a collection or database.
 fn check_resource(resource: &str) -> Result<()> {
     match resource {
         EVERYTHING => Ok(()),
@@ -60,7 +60,7 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     store::grants::delete_of_dropped_roles()?;
     for (resources, level) in [(read, Level::Read), (write, Level::Write)] {
         for resource in resources {
-            // What may be written may be read already.
+            // The level `Write` includes `Read`: an existing grant is never lowered.
             store::grants::insert_or_raise(&quote_ident(role), resource, level)?;
         }
     }
@@ -74,9 +74,9 @@ pub fn revoke(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     store::grants::lock_exclusive()?;
     let name = quote_ident(role);
     let not_granted = |resource: &str, level: Level| {
-        let message = format!("role \"{role}\" was not granted to {} \"{resource}\"", level.name());
+        let message = format!("role \"{role}\" has no grant to {} \"{resource}\"", level.name());
         Error::new(Kind::PrivilegeNotFound, message)
-            .with_hint("docshard.grants shows what was granted; a resource is revoked as it was granted.")
+            .with_hint("The view docshard.grants shows the grants. A grant of a database is revoked as a whole.")
     };
     if read.is_empty() && write.is_empty() {
         store::grants::delete_of_role(&name)?;
@@ -126,7 +126,7 @@ fn apply(role: &str) -> Result<()> {
     Ok(())
 }
 
-/// One role's privileges on a collection: it is a reader, a writer, or neither.
+/// Puts the role into one of the lists readers, writers and others of a collection.
 fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>; 3] {
     let (readers, writers) = grants::of_collection(granted, namespace);
     let mut lists = [Vec::new(), Vec::new(), Vec::new()];
@@ -151,7 +151,7 @@ pub fn make_roles(session: &mut Session) -> Result<()> {
     Ok(())
 }
 
-/// Passes on the call that gives a collection's new table its privileges; under [`lock_shared`].
+/// Calls `send` with the privileges of a collection's new table, under [`lock_shared`].
 pub fn for_new_table(namespace: &str, collection: i32, send: impl FnOnce(&SetAccess<'_>) -> Result<()>) -> Result<()> {
     lock_shared()?;
     let granted = grants::all()?;

@@ -35,7 +35,7 @@ use std::rc::Rc;
 /// The result of a change of address.
 #[derive(Debug)]
 pub struct Changed {
-    /// the new address, for people
+    /// the new address, for display
     pub host: String,
     /// the shards that could not be changed, each with its error
     pub pending: Pending,
@@ -84,18 +84,18 @@ pub fn set_local(conn: &str) -> Result<Changed> {
     let is_joined = server::foreign_server_oid(&server).is_some();
     join_local(local_id()?)?;
     let oid = server::foreign_server_oid(&server)
-        .ok_or_else(|| Error::new(Kind::InternalError, "a server that was made is not there"))?;
+        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server is missing although it was created before"))?;
     let key =
         lock_visibly(|key| spi::query("SELECT pg_catalog.pg_advisory_xact_lock($1)", &[Param::Int8(key)]).map(drop))?;
     let mut login = merged(remote::server_options(oid)?, &given);
     login.extend(remote::mapping_options(oid)?);
-    // A role that this very transaction has made cannot log in yet.
+    // A role that this transaction has created cannot log in before it commits.
     if is_joined {
         let mut own = Session::open_conninfo(&login, !server::outer_user_is_superuser())
             .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
         let seen = own.query(&format!("SELECT {}", sees("pg_catalog.pg_locks", key)), &[])?;
         if seen.first().and_then(|row| row.bool(0)) != Some(true) {
-            return Err(elsewhere("the address leads to another server than this router's"));
+            return Err(elsewhere("the address leads to another server than this router"));
         }
     }
     let (told, pending) = tell_others(local_id()?, &server, &given, key)?;
@@ -119,11 +119,11 @@ fn finish(name: &str, given: &Keywords, pending: Pending) -> Result<Changed> {
 fn address(conn: &str) -> Result<Keywords> {
     let (keywords, _) = parse_connection(conn)?;
     if keywords.iter().any(|(keyword, _)| keyword == "user" || keyword == "password") {
-        return Err(Error::new(Kind::BadValue, "an address has no user and no password")
-            .with_hint("The login stays as it is; docshard.rotate_service_password() changes passwords."));
+        return Err(Error::new(Kind::BadValue, "an address must not contain a user or password")
+            .with_hint("The login is not changed. docshard.rotate_service_password() changes passwords."));
     }
     if value(&keywords, "host").or_else(|| value(&keywords, "hostaddr")).is_none() {
-        return Err(Error::new(Kind::BadValue, "the address names no host"));
+        return Err(Error::new(Kind::BadValue, "the address has no host"));
     }
     if !server::outer_user_is_superuser() {
         refuse_foreign_options(&keywords)?;
@@ -131,7 +131,7 @@ fn address(conn: &str) -> Result<Keywords> {
     Ok(keywords)
 }
 
-/// The options of a server with a new address.
+/// Replaces the address among a server's options.
 fn merged(mut options: Keywords, given: &Keywords) -> Keywords {
     options.retain(|(keyword, _)| !access::ADDRESS.contains(&keyword.as_str()) && value(given, keyword).is_none());
     options.extend(given.iter().cloned());
@@ -150,7 +150,7 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
         &[],
     )?;
     if marks.first().and_then(|row| row.bool(0)) != Some(true) {
-        return Err(elsewhere("the address leads to a database that is no shard"));
+        return Err(elsewhere("the address leads to a database that is not a shard"));
     }
     let marks = session.query("SELECT cluster_id, shard FROM docshard_data.node", &[])?;
     match marks.first().and_then(|row| row.i64(0).zip(row.text(1))) {
@@ -161,7 +161,7 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
         Some((_, name)) => {
             return Err(elsewhere(&format!("the address leads to the shard \"{name}\" of another cluster")));
         }
-        None => return Err(elsewhere("the address leads to a database that is no shard")),
+        None => return Err(elsewhere("the address leads to a database that is not a shard")),
     }
     let wanted = store::placements::of_shard(shard.id)?;
     let found = session.query("SELECT collection_id, token, version FROM docshard_data.placement", &[])?;
@@ -172,7 +172,7 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
             let message =
                 format!("the database at that address has another version of {} than the catalog", placed.namespace);
             return Err(Error::new(Kind::IllegalOperation, message).with_hint(
-                "It is a copy of another moment, or a chunk is being moved: docshard.stop_balancer(), and try again.",
+                "It is an older copy, or a chunk is being moved. Call docshard.stop_balancer() and try again.",
             ));
         }
     }
@@ -188,7 +188,7 @@ fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
     Ok(key)
 }
 
-/// In SQL, true if that lock is held on the server.
+/// A SQL condition: the lock with this key is held on the server whose `pg_locks` is given.
 fn sees(locks: &str, key: i64) -> String {
     let (high, low) = ((key.cast_unsigned() >> 32) as u32, key.cast_unsigned() as u32);
     format!(
@@ -197,10 +197,10 @@ fn sees(locks: &str, key: i64) -> String {
     )
 }
 
-/// A session at a shard, in a transaction that has changed something there.
+/// A session at a shard with an open transaction that has changed the address.
 type Told = (Rc<Shard>, Session);
 
-/// Gives all other shards the new address of one, and lets them check it, without committing.
+/// Sets the new address on all other shards, which check it. Does not commit.
 fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec<Told>, Pending)> {
     let (mut told, mut pending) = (Vec::new(), Vec::new());
     let mut others: Vec<_> = cache::shards()?.values().cloned().collect();
@@ -216,7 +216,7 @@ fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec
                 tell(&mut session, server, given)?;
                 if let Err(error) = try_from(&mut session, server, key) {
                     let message = format!("shard \"{}\" does not reach the address: {}", other.name, error.message);
-                    let hint = "Nothing was changed. See pg_hba.conf at the address, and the network between the two.";
+                    let hint = "Nothing was changed. Check pg_hba.conf at the address, and the network between the two.";
                     return Err(Error {
                         context: error.context,
                         detail: error.detail,
@@ -231,7 +231,7 @@ fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec
     Ok((told, pending))
 }
 
-/// Begins a transaction at a shard, and changes the address that a server has there.
+/// Begins a transaction at a shard, and changes the address of a foreign server there.
 fn tell(session: &mut Session, server: &str, given: &Keywords) -> Result<()> {
     session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
     change_at(session, server, given)
@@ -243,7 +243,7 @@ fn change_at(session: &mut Session, server: &str, given: &Keywords) -> Result<()
     SetServerAddress { server, options: &names, settings: &values }.call(session)
 }
 
-/// True if the server, as the shard reaches it, is the one on which the lock is held.
+/// Checks that the foreign server on the shard leads to the database that holds the lock.
 fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
     const TABLE: &str = "docshard_data.locks_of_another";
     session.execute(&format!(
@@ -254,12 +254,12 @@ fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
     let seen = session.query(&format!("SELECT {}", sees(TABLE, key)), &[])?;
     session.execute(&format!("DROP FOREIGN TABLE {TABLE}"))?;
     if seen.first().and_then(|row| row.bool(0)) != Some(true) {
-        return Err(Error::new(Kind::HostUnreachable, "from there it leads to another server"));
+        return Err(Error::new(Kind::HostUnreachable, "the address leads to another server from there"));
     }
     Ok(())
 }
 
-/// Gives the shard that has moved the present addresses of the others.
+/// Sets the addresses of the other shards on the shard that has moved.
 fn tell_moved(session: &mut Session, moved: &Shard) -> Result<()> {
     for other in cache::shards()?.values().filter(|other| other.id != moved.id) {
         if let Place::Remote(oid) = other.place {

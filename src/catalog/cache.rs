@@ -1,8 +1,8 @@
 //! Each backend's cache of the catalog: immutable snapshots, checked again only after an invalidation.
 //!
-//! A hot-path read touches no catalog table: it compares one number. After an invalidation the collection's revision is
-//! read; only if that moved is the whole collection read again, in one snapshot. Always with the newest snapshot, also
-//! under REPEATABLE READ: a map newer than the data is refused by the shard, never silently wrong.
+//! While the cache is valid, a statement reads no catalog table: it compares one number. After an invalidation it reads the
+//! collection's revision, and the whole collection only if the revision has changed. Both are read with the newest snapshot, also
+//! under REPEATABLE READ: if the map is newer than the transaction's snapshot, the shard refuses the statement.
 
 use super::model::{Collection, Index, Place, Shard, View};
 use crate::pg::error::{Error, Result};
@@ -21,7 +21,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// From this number of changed chunks on, reading all chunks is as fast.
+/// With this number of changed chunks or more, all chunks are read instead.
 const MANY_CHANGES: usize = 1000;
 
 struct Entry {
@@ -38,7 +38,7 @@ struct Cache {
     /// views, with the generations in which they were read
     views: HashMap<String, (u64, Rc<View>)>,
     shards: Option<(u64, Shards)>,
-    /// the generation in which the watched relation was looked up: dropping the relation begins another generation
+    /// the generation in which the watched relation was looked up; dropping the relation begins a new generation
     watched_in: u64,
 }
 
@@ -46,7 +46,7 @@ thread_local! {
     static CACHE: RefCell<Cache> = RefCell::new(Cache::default());
 }
 
-/// A number that grows with every change of the catalog that cached metadata must notice.
+/// A number that grows with every change of the catalog that invalidates cached metadata.
 /// Errors: `InternalError` if this database has no catalog.
 pub(super) fn generation() -> Result<u64> {
     let generation = invalidation::generation();
@@ -63,14 +63,14 @@ pub(super) fn generation() -> Result<u64> {
     Ok(generation)
 }
 
-/// Announces a change of the catalog that concerns no single collection (shards, settings).
+/// Announces a change of shards, settings or grants, which belongs to no single collection.
 pub fn announce() {
     if let Some(relation) = store::relation(c"collections") {
         invalidation::announce(relation);
     }
 }
 
-/// The collection; None if there is none of that name.
+/// Returns the collection, or None if no collection has that name.
 /// Errors: `InternalError` if the catalog breaks its invariants.
 pub fn find(namespace: &str) -> Result<Option<Rc<Collection>>> {
     let generation = generation()?;
@@ -235,7 +235,7 @@ fn index(stored: StoredIndex) -> Result<Index> {
     })
 }
 
-/// The map as the active snapshot shows it.
+/// Reads all chunks of the map in the active snapshot.
 fn whole_map(collection: i32) -> Result<ChunkMap> {
     let mut failed = None;
     let mut rows = chunks::read_all(collection)?;
@@ -250,7 +250,7 @@ fn whole_map(collection: i32) -> Result<ChunkMap> {
     failed.map_or_else(|| Ok(map?), Err)
 }
 
-/// The cached map with the chunks that have changed since; None if there are many, or if they do not fit into the map.
+/// The cached map with the chunks that have changed since. None if there are many, or if they conflict with the map.
 fn changed_map(collection: i32, cached: &Collection) -> Result<Option<Rc<ChunkMap>>> {
     let mut changed = chunks::read_changed(collection, cached.revision, MANY_CHANGES)?;
     if changed.is_empty() {
@@ -296,7 +296,7 @@ mod tests {
             let before = find("map.c").unwrap().expect("a collection");
             split(at);
             assert_eq!(check("map.c"), number + 2);
-            // What is new is read, and no more.
+            // Only changed chunks are read.
             let _snapshot = ActiveSnapshot::latest();
             let changed = chunks::read_changed(before.id, before.revision, MANY_CHANGES).unwrap().len();
             assert_eq!(changed, 2);
@@ -304,19 +304,19 @@ mod tests {
         }
         merge(10, 50);
         assert_eq!(check("map.c"), 5);
-        // Several changes at once: a chunk that was split is gone again.
+        // Several changes at once. A chunk of an earlier split no longer exists.
         split(60);
         split(65);
         merge(50, 70);
         merge(50, 90);
         assert_eq!(check("map.c"), 4);
-        // Nothing of the map, but of the collection.
+        // The collection changes, its map does not.
         let before = find("map.c").unwrap().expect("a collection");
         run("SELECT docshard.create_index('map.c', '{\"n\": 1}')");
         let after = find("map.c").unwrap().expect("a collection");
         assert_eq!((after.revision > before.revision, after.indexes.len()), (true, 1));
         assert!(Rc::ptr_eq(&after.map, &before.map));
-        // Another collection of that name.
+        // Another collection with the same name.
         run("SELECT docshard.drop_collection('map.c'); SELECT docshard.shard_collection('map.c', '{\"other\": 1}')");
         assert_eq!(check("map.c"), 1);
     }

@@ -1,4 +1,4 @@
-//! Changes of metadata.
+//! The protocol for changes of metadata: lock, write, advance the revision, announce.
 //!
 //! RULE: a transaction that changes a collection's chunks, placements or indexes first locks the collection's row ([`lock`]), and
 //! ends with [`touch`]. So changes of one collection are serialized, and every cached map is invalidated. The range of a deleted
@@ -56,7 +56,7 @@ pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
             Kind::ConflictingOperationInProgress,
             format!("the index {} of {name} is being built", build.name),
         )
-        .with_hint("Run it again when that is over; docshard.list_index_builds() shows how far it is.")),
+        .with_hint("Try again when the build has ended; docshard.list_index_builds() shows its progress.")),
     }
 }
 

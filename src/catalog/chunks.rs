@@ -1,5 +1,4 @@
-//! Splitting and merging chunks. This changes only the map: no shard takes part and no version advances, as no key changes its
-//! owner.
+//! Splits and merges chunks. Only the map changes: as no key changes its owner, no shard takes part and no version advances.
 
 use super::change::{self, Locked};
 use super::move_exclusion;
@@ -36,8 +35,8 @@ pub fn containing(collection: i32, key: &[u8]) -> Result<Chunk> {
     chunks::containing(collection, key)?.ok_or_else(|| Error::new(Kind::InternalError, "no chunk holds the key"))
 }
 
-/// Splits a locked collection's chunks at these keys, each in any chunk; returns the number of new chunks.
-/// Errors: `BadValue` for a key that is a bound of a chunk already.
+/// Splits a locked collection's chunks at these keys, in whichever chunk each lies; returns the number of new chunks.
+/// Errors: `BadValue` for a key that already is a chunk's bound.
 pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[Vec<u8>]) -> Result<usize> {
     let highest = pattern.max_bound();
     for point in points {
@@ -59,7 +58,7 @@ pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[V
     Ok(points.len())
 }
 
-/// Clears the mark "jumbo" of the chunk that holds a key, in a locked collection: the balancer tries again to split it.
+/// Clears the flag "jumbo" of the chunk that holds a key, in a locked collection. The balancer then tries again to split it.
 pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: &[u8]) -> Result<()> {
     let chunk = containing(locked.id, key)?;
     if !chunks::set_jumbo(locked.id, &chunk.min, false)? {
@@ -71,8 +70,8 @@ pub fn clear_jumbo(locked: &Locked, namespace: &str, pattern: &KeyPattern, key: 
 }
 
 /// Merges the chunks of a locked collection from `min` to `max`; returns their number.
-/// Errors: `BadValue` if `min` or `max` is no chunk's bound, if there is only one chunk between them, or if they are not all on
-/// one shard.
+/// Errors: `BadValue` if `min` or `max` is not a chunk's bound, if only one chunk lies between them, or if the chunks are on several
+/// shards.
 pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8], max: &[u8]) -> Result<usize> {
     let merged = chunks::within(locked.id, min, max)?;
     let bad = |message: String| Err(Error::new(Kind::BadValue, message));

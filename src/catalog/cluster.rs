@@ -1,9 +1,9 @@
-//! Which database is the cluster's router, and whether this one is.
+//! Tells whether this database is the cluster's router or a copy of it.
 //!
-//! A copy of the router, which is a restored dump or a copy of its server's files, has the same catalog and reaches the same shards.
-//! It must not act: it would take the router's prepared transactions and moves for remains of a crash, and assign the same
-//! numbers. So it changes nothing, here or on the shards, until `docshard.take_over_cluster()`. It may read, as shards check
-//! the versions.
+//! A copy is a restored dump, or a copy of the server's files. It has the same catalog and reaches the same shards. It must not
+//! write: it would treat the router's prepared transactions and moves as remains of a crash, and assign the same numbers as the
+//! router. So it changes nothing, here or on the shards, until `docshard.take_over_cluster()`. It may read, because shards check
+//! versions.
 
 use super::cache;
 use crate::pg::error::{Error, Result};
@@ -20,7 +20,7 @@ use docshard_core::error::Kind;
 use std::cell::RefCell;
 
 thread_local! {
-    /// What this database is, as of a generation of the catalog.
+    /// The cached standing of this database, with the generation of the catalog in which it was read.
     static KNOWN: RefCell<Option<(u64, Standing)>> = const { RefCell::new(None) };
 }
 
@@ -29,7 +29,7 @@ pub fn identity() -> Identity {
     Identity { system: server::system_identifier(), database: u32::from(process::my_database()) }
 }
 
-/// This database's standing, as the newest snapshot has it.
+/// Returns this database's standing in the newest snapshot.
 pub fn standing() -> Result<Standing> {
     standing_in(cache::generation()?)
 }
@@ -97,9 +97,9 @@ pub(super) fn require_router_in(generation: u64) -> Result<()> {
 fn refused(reason: &str) -> Error {
     Error::new(
         Kind::NotWritablePrimary,
-        format!("this database is a copy of the cluster's router, and changes nothing: {reason}"),
+        format!("this database is a copy of the cluster's router and cannot change the cluster: {reason}"),
     )
-    .with_hint("If it is to be the router from now on, an administrator calls docshard.take_over_cluster().")
+    .with_hint("To make it the router, an administrator calls docshard.take_over_cluster().")
 }
 
 pub use crate::store::cluster::coordinator;
@@ -114,8 +114,8 @@ pub(super) fn register() -> Result<()> {
     store::set_first_router(&identity().to_string())
 }
 
-/// Records permanently that this database is a copy, and why. False if that is recorded already, or if this database has taken the
-/// cluster over meanwhile, so that its epoch is another one.
+/// Records permanently that this database is a copy, and why. False if a reason is recorded already, or if the epoch is no longer
+/// `epoch` because this database has taken the cluster over meanwhile.
 pub fn become_copy(reason: &str, epoch: i64) -> Result<bool> {
     let is_new = store::set_copy(reason, Some(epoch))?;
     cache::announce();

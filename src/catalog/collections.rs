@@ -46,7 +46,7 @@ fn create_unsharded(name: &str, collation: Option<&Collator>) -> Result<()> {
     let (database, _) = namespace::split(name)?;
     let primary = databases::ensure(database, None)?;
     let pattern = KeyPattern::unsharded();
-    // Somebody else may create it at the same moment: one of both does, the other finds it.
+    // If another session has just created it, that collection is used.
     let Some(id) = insert_row(name, database, None, collation)? else { return Ok(()) };
     let chunk = Chunk { min: pattern.min_bound(), max: pattern.max_bound(), shard: primary };
     lay_out(id, name, &pattern, &[chunk])?;
@@ -54,7 +54,7 @@ fn create_unsharded(name: &str, collation: Option<&Collator>) -> Result<()> {
     change::touch(id)
 }
 
-/// Inserts the collection's row; None if it is there already.
+/// Inserts the collection's row; None if the collection exists already.
 /// Errors: `CommandNotSupportedOnView` if there is a view of that name.
 pub(super) fn insert_row(
     name: &str,
@@ -71,7 +71,7 @@ pub(super) fn insert_row(
 
 /// Inserts the chunks of a collection and creates its tables on their shards.
 pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[Chunk]) -> Result<()> {
-    let gone = || Error::new(Kind::NamespaceNotFound, "the collection is gone");
+    let gone = || Error::new(Kind::NamespaceNotFound, "the collection was dropped");
     let Locked { token, version, .. } = collections::lock_id(id)?.ok_or_else(gone)?;
     let mut shards: Vec<ShardId> = chunks.iter().map(|chunk| chunk.shard).collect();
     shards.sort_unstable();
@@ -92,7 +92,7 @@ fn lock_sharded(name: &str) -> Result<Locked> {
     Ok(locked)
 }
 
-/// Lets the balancer move a sharded collection's chunks, or not.
+/// Enables or disables the balancer for a sharded collection.
 /// Errors: `NamespaceNotFound`, `NamespaceNotSharded`.
 pub fn set_balancing(name: &str, on: bool) -> Result<()> {
     let locked = lock_sharded(name)?;
@@ -121,7 +121,7 @@ pub fn drop(name: &str) -> Result<bool> {
     Ok(dropped)
 }
 
-/// As [`drop`], but keeps its ranges of zones.
+/// As [`drop`], but keeps the collection's zone ranges.
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     namespace::split(name)?;
     let locked = match move_exclusion::lock(name) {

@@ -1,5 +1,5 @@
-//! The positions of shards: the content of handshakes, and the counter that the worker advances. A shard's position is its
-//! timeline and its counter.
+//! The known positions of shards. A position is a shard's timeline and its counter, which the router's worker advances.
+//! Handshakes compare it, to detect a shard that was restored from an older copy.
 //!
 //! INVARIANT: a counter is committed on the shard, and on its synchronous standbys, before the catalog has it.
 
@@ -45,7 +45,7 @@ impl Cluster for Catalog {
             contacts::read_peer(&name)
         })?;
         let Some(peer) = peer else { return Ok(None) };
-        // A server whose shard is being added has its name only, as has the one that leads to this database.
+        // For a shard that is being added, and for this database itself, only the server's name is known.
         let named = || name.strip_prefix("docshard_").map(str::to_owned);
         let Some(shard) = peer.shard.or_else(named) else { return Ok(None) };
         let position = peer.timeline.zip(peer.counter).map(|(timeline, counter)| Position { timeline, counter });
@@ -101,7 +101,7 @@ struct Report {
 /// Opens a session on a shard, and returns the shard's report.
 fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session, Report)> {
     let Place::Remote(server) = shard.place else {
-        return Err(Error::new(Kind::IllegalOperation, "the router's own database is as old as the catalog"));
+        return Err(Error::new(Kind::IllegalOperation, "the router's own database has no position: it contains the catalog"));
     };
     let mut session = open(server)?;
     let sql =
@@ -114,7 +114,7 @@ fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session,
 }
 
 fn no_answer() -> Error {
-    Error::new(Kind::HostUnreachable, "the shard does not know how far it has come")
+    Error::new(Kind::HostUnreachable, "the shard does not report its position")
 }
 
 /// The position in the first column, which is the answer to [`Identity`].
@@ -131,7 +131,7 @@ pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result
     Ok(node.compare(known, refuses_lost_writes(), false)?)
 }
 
-/// The error for a session without handshake that reaches an old copy of its shard; None if it reaches the shard.
+/// Checks a session that had no handshake: returns an error if it has reached an old copy of its shard, else None.
 pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
     let Some(known) = contacts::position(shard)? else { return Ok(None) };
     let found = Identity::decode(&session.query_within(&Identity::statement(), &[], milliseconds)?)?;
@@ -147,7 +147,7 @@ pub enum Visit {
     Refused(String),
 }
 
-/// Compares a shard's position with the catalog's, and records it, or what is wrong with it. Needs a transaction of its own.
+/// Compares a shard's position with the catalog's, and records the position or the mismatch. Needs a transaction of its own.
 pub fn visit(shard: &Shard) -> Result<Visit> {
     let (session, report) = ask(shard, Session::open_at_any_position)?;
     let known = contacts::position(shard.id)?.unwrap_or(report.position);
@@ -161,7 +161,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
         note_trouble(shard, &refusal.message, progress == Progress::CatalogIsOld)?;
         return Ok(Visit::Refused(refusal.message));
     }
-    // Recorded before the next one, also if an earlier worker ended before it could record it.
+    // Recorded before the counter is advanced again. An earlier worker may have ended before it could record it.
     contacts::set_position(shard.id, report.position)?;
     if progress == Progress::LostWrites {
         note_lost_writes(shard, report.at.as_deref())?;
@@ -169,7 +169,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     Ok(Visit::Advance(Box::new(session), report.position.counter.saturating_add(1)))
 }
 
-/// Records why a shard is refused, once. If the shard is ahead of the catalog, this router must not write any more.
+/// Records why a shard is refused, once. If the shard is ahead of the catalog, this router stops writing.
 fn note_trouble(shard: &Shard, trouble: &str, is_ahead: bool) -> Result<()> {
     if !contacts::set_trouble(shard.id, trouble, is_ahead)? {
         return Ok(());
@@ -233,7 +233,7 @@ fn now() -> Result<String> {
     rows.first().map(|row| row.text(0).to_owned()).ok_or_else(no_answer)
 }
 
-/// Accepts a shard at its present position; returns what is known to be missing there.
+/// Accepts a refused shard: records its current position as the known one, and returns the writes that are known to be missing there.
 /// Errors: `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database.
 pub fn accept(name: &str) -> Result<Value> {
     let shard = cache::shard_named(name)?;
@@ -256,7 +256,7 @@ pub fn accept(name: &str) -> Result<Value> {
         said["lostFrom"] = report.at.into();
         said["lostTo"] = now()?.into();
     }
-    // Until the last shard is accepted this router changes nothing else.
+    // This router changes nothing else until the last shard is accepted.
     if !store::cluster::is_copy()? {
         change::log("acceptShard", None, &said)?;
     }
@@ -268,7 +268,7 @@ pub fn notes(shard: ShardId) -> Result<Option<String>> {
     let Some(trouble) = contacts::trouble(shard)? else { return Ok(None) };
     let lost = trouble.lost_to.map(|to| {
         let from = trouble.lost_from.as_deref().unwrap_or("the beginning");
-        format!("writes from {from} to {to} may be lost; docshard.accept_shard() ends this notice")
+        format!("writes from {from} to {to} may be lost; docshard.accept_shard() removes this notice")
     });
     Ok(trouble.trouble.or(lost))
 }

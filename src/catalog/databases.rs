@@ -44,12 +44,12 @@ pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     let shard = match wanted {
         Some(shard) => shard,
         None => shards::emptiest()?.ok_or_else(|| {
-            Error::new(Kind::ShardNotFound, "there is no shard that can take data")
+            Error::new(Kind::ShardNotFound, "no shard can take data")
                 .with_hint("Add one: docshard.add_shard().")
         })?,
     };
     store::insert(name, shard)?;
-    primary(name)?.ok_or_else(|| Error::new(Kind::InternalError, format!("database {name} could not be made")))
+    primary(name)?.ok_or_else(|| Error::new(Kind::InternalError, format!("database {name} could not be created")))
 }
 
 fn reserved(name: &str) -> Error {

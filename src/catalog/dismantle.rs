@@ -1,4 +1,4 @@
-//! Takes a cluster apart: at its router, or at a shard whose router is gone.
+//! Dismantles a cluster: drops its documents and metadata, on its router, or on a shard whose router is gone.
 //!
 //! The first call returns what would be lost; the second confirms it with the cluster's identity. Shards are dismantled first, each
 //! in a transaction of its own, this database last: after a failure, repeating the call completes it. The router is a new cluster
@@ -27,16 +27,16 @@ use std::rc::Rc;
 /// Options of `docshard.dismantle`.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope {
-    /// the other databases of the cluster are dismantled, too
+    /// whether the cluster's other databases are dismantled, too
     pub shards: bool,
-    /// those that cannot be reached are left as they are
+    /// whether shards that cannot be reached are skipped
     pub skip_unreachable: bool,
 }
 
 /// The role of this database in a cluster.
 struct Target {
     cluster: i64,
-    /// the shard of another database's cluster that this one is
+    /// this database's name as a shard, if another database is its router
     shard: Option<String>,
     collections: i64,
 }
@@ -60,12 +60,12 @@ fn look() -> Result<Target> {
     })
 }
 
-/// Takes the cluster apart if `confirm` is its identity; without `confirm`, returns what would be lost.
+/// Dismantles the cluster if `confirm` is its identity. Without `confirm`, returns what would be lost.
 /// Errors: `Unauthorized` unless the user is a superuser or the extension's owner; `BadValue` for a wrong confirmation;
 /// `ConflictingOperationInProgress`; `HostUnreachable` and other errors of connections.
 pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if !server::outer_user_is_superuser() && server::outer_user() != user::extension_owner()? {
-        return Err(Error::new(Kind::Unauthorized, "only a superuser may take a cluster apart"));
+        return Err(Error::new(Kind::Unauthorized, "only a superuser may dismantle a cluster"));
     }
     let target = look()?;
     let others: Vec<Rc<Shard>> = match (&target.shard, scope.shards) {
@@ -79,27 +79,27 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if let (false, Standing::Copy(reason)) = (others.is_empty(), cluster::standing()?) {
         return Err(Error::new(
             Kind::NotWritablePrimary,
-            format!("this database is a copy of the cluster's router, and takes no shard apart: {reason}"),
+            format!("this database is a copy of the cluster's router and cannot dismantle shards: {reason}"),
         )
         .with_hint(
-            "docshard.dismantle(confirm, '{\"shards\": false}') takes this database alone out of the cluster.",
+            "docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster.",
         ));
     }
     let names: Vec<&str> = others.iter().map(|shard| shard.name.as_str()).collect();
     let Some(confirm) = confirm else {
         return Ok(json!({
-            "msg": "all documents of these databases would be dropped: call it again with the confirmation",
+            "msg": "this would drop all documents of these databases; to confirm, pass the value of confirm",
             "confirm": target.confirmation(),
             "role": if target.shard.is_some() { "shard" } else { "router" },
             "shard": target.shard, "shards": names, "collections": target.collections, "ok": 1,
         }));
     };
     if confirm != target.confirmation() {
-        return Err(Error::new(Kind::BadValue, "this is not the identity of the cluster that would be taken apart")
-            .with_hint("docshard.dismantle() without arguments tells what would be lost, and the identity."));
+        return Err(Error::new(Kind::BadValue, "the confirmation is not the identity of this cluster")
+            .with_hint("docshard.dismantle() without arguments returns what would be lost, and the identity."));
     }
     if server::in_transaction_block() {
-        let message = "a cluster cannot be taken apart inside a transaction block";
+        let message = "a cluster cannot be dismantled inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
     }
     if target.shard.is_some() {
@@ -116,10 +116,10 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     dismantle_here(&target)?;
     restore_lock_timeout(&before)?;
     Ok(if unreachable.is_empty() {
-        json!({"msg": "the cluster is taken apart", "ok": 1})
+        json!({"msg": "the cluster is dismantled", "ok": 1})
     } else {
         json!({
-            "msg": "the cluster is taken apart, but for what could not be reached as its shard: run docshard.dismantle() there",
+            "msg": "the cluster is dismantled, except for shards that could not be reached: run docshard.dismantle() there",
             "unreachable": unreachable, "ok": 1,
         })
     })
@@ -171,12 +171,12 @@ fn stop_moves() -> Result<()> {
             Kind::ConflictingOperationInProgress,
             format!("a chunk is being moved (migration {})", migration.id),
         )
-        .with_hint("docshard.stop_balancer() waits until no chunk moves any more."));
+        .with_hint("docshard.stop_balancer() waits until no chunk is being moved."));
     }
     if let Some(build) = store::index_builds::all()?.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
         let message = format!("the index {} is being built", build.name);
         return Err(Error::new(Kind::ConflictingOperationInProgress, message)
-            .with_hint("Run it again when that is over; docshard.list_index_builds() shows how far it is."));
+            .with_hint("Try again when the build has ended; docshard.list_index_builds() shows its progress."));
     }
     Ok(())
 }
@@ -185,12 +185,12 @@ fn stop_moves() -> Result<()> {
 fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Result<Vec<String>> {
     let mut sessions = Vec::new();
     let mut unreachable = Vec::new();
-    // All are reached before one is touched.
+    // Connects to all shards before any is changed.
     for shard in others {
         let Some(oid) = shard.place.server() else { continue };
         match Session::open(oid) {
             Ok(session) => sessions.push((shard.name.clone(), session)),
-            // What is there belongs to no cluster, as after a call that did not come to its end, or not to this one.
+            // The database there belongs to no cluster, as after an interrupted call, or to another cluster.
             Err(error) if error.sqlstate == REFUSED_CONNECTION => unreachable.push(shard.name.clone()),
             Err(_) if scope.skip_unreachable => unreachable.push(shard.name.clone()),
             Err(error) => {

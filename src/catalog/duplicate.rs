@@ -10,13 +10,13 @@ use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::key::encode::decode;
 
-/// MongoDB's error for a second document of the same `_id`.
+/// MongoDB's error for a second document with the same `_id`.
 pub fn of_id(namespace: &str, id: &Value) -> Error {
     of_index(namespace, "_id_", &[("_id".to_owned(), false)], Some(vec![id.clone()]))
 }
 
-/// MongoDB's error for a second document of the same keys in a unique index. `fields` are the index's, each with true for
-/// descending; `values` are the keys, one a field, where they are known.
+/// MongoDB's error for a second document with the same keys in a unique index. `fields` are the index's fields, each with true for
+/// descending. `values` are the duplicate keys, one for each field, if they are known.
 pub fn of_index(namespace: &str, index: &str, fields: &[(String, bool)], values: Option<Vec<Value>>) -> Error {
     let mut message = format!("E11000 duplicate key error collection: {namespace} index: {index}");
     let mut duplicate = DuplicateKey { pattern: Vec::with_capacity(fields.len()), value: None };
@@ -42,10 +42,10 @@ pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
 /// As [`of_index`], for a relation on a shard that is not in the catalog yet.
 pub fn of_unknown(namespace: &str, relation: &str) -> Error {
     of_index(namespace, relation, &[], None)
-        .with_hint("A unique index is being built, and documents must fit already: see docshard.list_index_builds().")
+        .with_hint("A unique index is being built, and writes are already checked against it: see docshard.list_index_builds().")
 }
 
-/// What MongoDB calls an index by in this error.
+/// The index's name in MongoDB's message.
 fn title(index: &str, collation: Option<&Collator>) -> String {
     match collation {
         None => index.to_owned(),
@@ -53,7 +53,7 @@ fn title(index: &str, collation: Option<&Collator>) -> String {
     }
 }
 
-/// A violated unique index, which PostgreSQL names by its relation, in MongoDB's words; any other error as it is.
+/// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's. Other errors are unchanged.
 pub fn translate(collection: &Collection, error: Error) -> Error {
     if &error.sqlstate != UNIQUE_VIOLATION || error.message.starts_with("E11000") {
         return error;
@@ -73,7 +73,7 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
     Error { context: error.context, ..translated }
 }
 
-/// A unique index that could not be built, in MongoDB's words; any other error as it is.
+/// Translates the error of a unique index that could not be built into MongoDB's. Other errors are unchanged.
 pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Error) -> Error {
     if &error.sqlstate != UNIQUE_VIOLATION {
         return error;
@@ -83,13 +83,13 @@ pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Er
     Error { context: error.context, ..of_index(namespace, &title, &keys.fields, values) }
 }
 
-/// True if the violated index is the primary key of the collection's table, that of shard key and `_id`.
+/// True if the violated index is the primary key of the collection's table, on shard key and `_id`.
 pub fn is_of_primary_key(collection: &Collection, error: &Error) -> bool {
     &error.sqlstate == UNIQUE_VIOLATION && error.message.contains(&format!("\"c{}_pkey\"", collection.id))
 }
 
-/// The last of the encoded keys that PostgreSQL's DETAIL shows; in the primary key it is that of `_id`, in a unique index the
-/// only one. PostgreSQL omits them for users who may not read the columns.
+/// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key this is `_id`; a unique index has only one. PostgreSQL
+/// leaves the keys out if the user may not read the columns.
 pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
     // `Key (…)=(\x…, \x…) already exists.`
     let (_, keys) = error.detail.as_deref()?.rsplit_once(")=(")?;

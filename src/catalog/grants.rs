@@ -16,13 +16,13 @@ use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The resource that is all collections.
+/// The resource that stands for all collections.
 pub const EVERYTHING: &str = "*";
 
 pub use crate::store::grants::{Grant, Level};
 
 impl Grant {
-    /// True if it concerns a collection of that name.
+    /// True if the grant covers the collection of that name.
     pub fn covers(&self, namespace: &str) -> bool {
         let resource = self.resource.as_str();
         resource == EVERYTHING
@@ -64,7 +64,7 @@ pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>,
     (readers, writers)
 }
 
-/// The role whose privileges count on shards for a statement of the present user on a collection.
+/// Returns the role whose privileges apply on shards when the current user runs a statement on a collection.
 /// Errors: `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary`
 /// for a write at a copy of the router.
 pub fn require(collection: &Collection, level: Level) -> Result<Role> {

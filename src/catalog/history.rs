@@ -1,4 +1,4 @@
-//! Deletes old entries of the changelog and old moves, after the number of days that the settings say.
+//! Deletes entries of the changelog and ended moves that are older than the number of days in the settings.
 
 use super::settings;
 use crate::pg::error::Result;

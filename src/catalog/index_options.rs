@@ -16,7 +16,7 @@ const MAX_EXPIRY_S: i64 = 2_147_483_647;
 /// The options of an index.
 #[derive(Clone, Debug, Default)]
 pub struct IndexOptions<'a> {
-    /// its name, unless MongoDB's default
+    /// the name; None for MongoDB's default name
     pub name: Option<&'a str>,
     /// no two documents with the same keys
     pub unique: bool,
@@ -28,7 +28,7 @@ pub struct IndexOptions<'a> {
     pub sparse: bool,
     /// it holds only documents that match this filter
     pub partial: Option<Rc<Partial>>,
-    /// what its strings are ordered by; None for their bytes
+    /// the order of its strings; None: by bytes
     pub collation: Option<Arc<Collator>>,
     /// which fields a wildcard index has
     pub wildcard_projection: Option<&'a Json>,

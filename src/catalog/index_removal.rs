@@ -12,8 +12,8 @@ use docshard_core::error::Kind;
 use docshard_core::query::index::IndexKeys;
 use serde_json::{Value as Json, json};
 
-/// Drops indexes everywhere: those of these names, that of these keys (an object), or all (`"*"`) but the one on `_id` and
-/// that of the shard key; returns how many there were, including the one on `_id`.
+/// Drops indexes everywhere, chosen by an array of names, by one name, by keys (an object), or all of them (`"*"`) except those on
+/// `_id` and on the shard key. Returns how many indexes there were before, including the one on `_id`.
 /// Errors: as [`drop`]; `TypeMismatch`.
 pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     check_may_change()?;
@@ -31,13 +31,13 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
         Json::String(name) => names.push(name.clone()),
         Json::Array(list) => {
             for name in list {
-                let wrong = || Error::new(Kind::TypeMismatch, "indexes are dropped by an array of their names");
+                let wrong = || Error::new(Kind::TypeMismatch, "an array of indexes to drop must contain names");
                 names.push(name.as_str().ok_or_else(wrong)?.to_owned());
             }
         }
         keys @ Json::Object(_) => names.push(named_by(&collection, keys)?),
         _ => {
-            let message = "what to drop is the name of an index, its keys, an array of names, or \"*\"";
+            let message = "the index to drop must be a name, keys, an array of names, or \"*\"";
             return Err(Error::new(Kind::TypeMismatch, message));
         }
     }
@@ -47,8 +47,8 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     Ok(collection.count_of_indexes())
 }
 
-/// True if no other visible index begins with the shard key. A ranged shard key needs one, a hashed one doesn't: MongoDB's rule.
-/// A unique shard key needs a unique index of exactly its keys, without which it would not be unique any more.
+/// True if the shard key needs this index. MongoDB's rule: a ranged shard key needs a visible index that begins with it, a hashed
+/// one does not. A unique shard key needs a unique index with exactly its keys.
 fn is_last_of_key(collection: &Collection, name: &str) -> bool {
     let key = &collection.key;
     let is_enough = |index: &Index| !collection.unique || (index.unique && index.is_of_key(key));
@@ -96,7 +96,7 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     if found.is_none() && !is_own(&collection) {
         return Err(not_found());
     }
-    // One of the same keys and other options hides the shard key's own index, which then appears again.
+    // An index with the same keys and other options hides the shard key's own index, which appears again after the drop.
     let hides_own = collection.has_key_index
         && found.is_some_and(|index| {
             let options = (index.unique, index.hidden, index.expire_after_s);

@@ -1,4 +1,4 @@
-//! Secondary indexes: the same on every shard that has the collection's table, also on those that get it later.
+//! Creates secondary indexes. Every shard that has the collection's table has the same ones, also a shard that gets the table later.
 
 use super::index_options::IndexOptions;
 use super::model::Collection;
@@ -46,7 +46,7 @@ pub enum Drafted {
 /// An index that is to be created.
 #[derive(Debug)]
 pub struct Draft {
-    /// its number, that of no other
+    /// its number, which no other index ever has
     pub id: i32,
     /// the collection's number
     pub collection: i32,
@@ -77,14 +77,14 @@ impl Draft {
         }
     }
 
-    /// The error of a build in MongoDB's words.
+    /// Translates the error of a build into MongoDB's.
     pub fn translate(&self, error: Error) -> Error {
         duplicate::translate_build(&self.namespace, &self.name, &self.keys, error)
     }
 }
 
-/// Checks whether an index can be created, and gives it a number. The collection's metadata are locked until the transaction
-/// ends; the collection is created if it is not there.
+/// Checks whether an index can be created, and gives it a number. Creates the collection if it does not exist. The collection's
+/// metadata are locked until the transaction ends.
 pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
     namespace::split(ns)?;
     let parsed = crate::pg::datum::json::parse(keys_json)?;
@@ -115,12 +115,12 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         );
         return Err(Error::new(Kind::BadValue, message));
     }
-    // What is there already need not wait for moves.
+    // If the index exists there is no need to wait for moves.
     if let Some(existing) = existing(&*cache::get(ns)?, &name, &keys, options)? {
         return Ok(Drafted::Exists(existing));
     }
     let locked = move_exclusion::lock(ns)?;
-    // Under the lock, so that no shard that gets the collection meanwhile is missed.
+    // Read under the lock, so that a shard that gets the collection concurrently is included.
     let collection = cache::get(ns)?;
     if let Some(existing) = existing(&collection, &name, &keys, options)? {
         return Ok(Drafted::Exists(existing));
@@ -149,7 +149,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     })))
 }
 
-/// The indexes that one call creates, each once.
+/// The indexes that one call creates; a second index of the same name is an error.
 #[derive(Debug)]
 pub struct Made {
     before: Vec<String>,
@@ -157,7 +157,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// None yet.
+    /// No indexes yet.
     pub fn none(ns: &str) -> Result<Self> {
         let collection = cache::find(ns)?;
         let own = collection.as_ref().and_then(|collection| collection.key_index()).map(|keys| keys.default_name());
@@ -165,13 +165,13 @@ impl Made {
         Ok(Self { before: names.chain(own).chain(["_id_".to_owned()]).collect(), made: Vec::new() })
     }
 
-    /// The names of those that were not there before.
+    /// The names of the indexes that did not exist before.
     pub fn made(&self) -> &[String] {
         &self.made
     }
 
     /// Adds an index.
-    /// Errors: `IndexAlreadyExists` if the call has it already.
+    /// Errors: `IndexAlreadyExists` if the same call has created it.
     pub fn add(&mut self, name: &str) -> Result<()> {
         if self.made.iter().any(|made| made == name) {
             return Err(Error::new(Kind::IndexAlreadyExists, format!("Identical index already exists: {name}")));
@@ -205,7 +205,7 @@ pub fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     change::touch(draft.collection)
 }
 
-/// The unique index of a collection that is sharded with `unique`. The primary key of the tables is one of `{"_id": 1}`.
+/// Creates the unique index of a collection that is sharded with `unique`. For `{"_id": 1}` the primary key of the tables serves.
 pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     if pattern.is_in_order_of_id() {
         return Ok(());
@@ -214,7 +214,7 @@ pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
     create(ns, &pattern.to_json().to_string(), &options).map(|_| ())
 }
 
-/// The name of an existing index that is the same; an error if one conflicts.
+/// Returns the name of an existing identical index, or an error if an index conflicts.
 fn existing(
     collection: &Collection,
     name: &str,
@@ -243,7 +243,7 @@ fn existing(
     shard_key_index(collection, name, keys, options)
 }
 
-/// The name of the shard key's own index, if the request means that index; an error if they conflict.
+/// Returns the name of the shard key's own index if the request describes it, or an error if the two conflict.
 fn shard_key_index(
     collection: &Collection,
     name: &str,
@@ -261,7 +261,7 @@ fn shard_key_index(
         let message = format!("An existing index has the same name as the requested index: {name}, keys {own}");
         return Err(Error::new(Kind::IndexKeySpecsConflict, message));
     }
-    // What it is beside its keys the primary key cannot be.
+    // The primary key cannot have these options, so this is another index.
     if !is_plain || options.hidden || options.expire_after_s.is_some() {
         return Ok(None);
     }
@@ -272,7 +272,7 @@ fn shard_key_index(
     Ok(Some(own_name))
 }
 
-/// Uniqueness holds on each shard alone, so the shard key must come first.
+/// Checks a unique index of a sharded collection. Each shard checks only its own documents, so the keys must begin with the shard key.
 fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Result<()> {
     let prefixed = pattern.hashed_field().is_none()
         && keys.fields.len() >= pattern.fields.len()

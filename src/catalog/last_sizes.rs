@@ -1,5 +1,5 @@
-//! The number of documents of each collection on each shard, by PostgreSQL's statistics, as the worker last read it. It says how
-//! much is lost with a shard that is lost for good.
+//! The last known number of documents of each collection on each shard, which the worker reads from PostgreSQL's statistics. It is
+//! reported when a shard is removed as lost.
 
 use super::cache;
 use super::model::{Place, Shard};

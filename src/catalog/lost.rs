@@ -1,4 +1,5 @@
-//! Shards that are lost for good: what is lost with them, the token that confirms it, and where their ranges of keys go, empty.
+//! Removal of shards that are lost for good: the report of what is lost, the token that confirms it, and the other shards that get
+//! their ranges, which are then empty.
 //!
 //! A shard that was removed as lost stays recorded, so that its database is recognized and refused if it comes back.
 
@@ -18,10 +19,10 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 
-/// The number of ranges of a collection that are listed.
+/// The most ranges of a collection that are listed.
 const NAMED_RANGES: usize = 100;
 
-/// What would be lost with a shard, for people: a collection each, with its ranges and the documents that were last known there.
+/// Reports what would be lost with a shard: for each collection its ranges, and the last known number of documents there.
 pub fn loss(shard: ShardId) -> Result<Vec<Json>> {
     let owning = collections::with_chunks_on(shard)?;
     let mut lost = Vec::with_capacity(owning.len());
@@ -64,13 +65,14 @@ pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
     if lost_shards::is_token(shard.id, token)? {
         return Ok(());
     }
-    Err(Error::new(Kind::BadValue, format!("this token does not confirm that shard \"{}\" is lost", shard.name))
-        .with_hint("A token holds for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') gives a new one."))
+    Err(Error::new(Kind::BadValue, format!("invalid token for the removal of the lost shard \"{}\"", shard.name))
+        .with_hint("A token is valid for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') returns a new one."))
 }
 
 pub use crate::store::lost_shards::set_removed as note_removed;
 
-/// Refuses a database that reports itself as a shard of this cluster and was removed as lost: its documents are out of date. `has_documents`: it has tables of collections.
+/// Refuses a database that was a shard of this cluster and was removed as lost, because its documents are out of date.
+/// `has_documents`: it has tables of collections.
 /// Errors: `IllegalOperation`.
 pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()> {
     if !has_documents {
@@ -86,13 +88,13 @@ pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()
             ),
         )
         .with_hint(
-            "Its documents are not the cluster's any more. Save there what is of use; then, as a superuser there, \
+            "Its documents no longer belong to the cluster. Save those that are of use; then, as a superuser there, \
              docshard.dismantle() makes it a database that can be added.",
         )),
     }
 }
 
-/// The shards that can take ranges over: those that answer and are not draining.
+/// The shards that can take over ranges: they are reachable and not draining.
 /// Errors: `HostUnreachable` if there is none.
 pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
     let mut heirs: Vec<ShardId> = cache::shards()?
@@ -103,7 +105,7 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
         .collect();
     heirs.sort_unstable();
     if heirs.is_empty() {
-        return Err(Error::new(Kind::HostUnreachable, "no other shard answers that could take the ranges over"));
+        return Err(Error::new(Kind::HostUnreachable, "no other shard can be reached to take over the ranges"));
     }
     Ok(heirs)
 }
@@ -118,9 +120,10 @@ pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
     Ok(moved)
 }
 
-/// Gives a collection's ranges on the lost shard to others, where they are empty. Its row is locked, and no chunk of it moves.
+/// Assigns a collection's ranges on the lost shard to other shards, where they are empty. The caller has locked the collection's row,
+/// and none of its chunks is being moved.
 ///
-/// A session with the old map asks the lost shard, or one of the heirs answers that the map is stale.
+/// A session with the old map fails at the lost shard, or a shard that took over ranges answers that the map is stale.
 pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()> {
     let locked = change::lock(namespace)?;
     refuse_while_building(locked.id, namespace)?;
@@ -141,7 +144,7 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
             let in_zone = |shard: &ShardId| {
                 zone.is_none_or(|zone| zones.get(shard).is_some_and(|all| all.iter().any(|one| one == zone)))
             };
-            // Each in turn, so that they stay even.
+            // Ranges are distributed evenly.
             let fewest = |among: &mut dyn Iterator<Item = &ShardId>| {
                 among.min_by_key(|shard| (targets.get(shard).copied().unwrap_or(0), **shard)).copied()
             };
@@ -161,7 +164,7 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
     change::touch(locked.id)
 }
 
-/// Brings shards to a version of a collection, whose table and indexes they get if they have none.
+/// Sets the version of a collection on shards, and creates its table and indexes where they are missing.
 fn place(
     namespace: &str,
     locked: &change::Locked,

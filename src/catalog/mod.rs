@@ -1,26 +1,26 @@
 //! The cluster's metadata: read into immutable snapshots, changed under one lock a collection.
 //!
 //! * [`namespace`]: names of databases and collections, checked.
-//! * [`model`]: what a router knows of a collection; [`cache`] keeps it until it changes.
+//! * [`model`]: a collection's metadata as a router reads them; [`cache`] keeps them until they change.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`contacts`]: the positions of shards, for handshakes.
 //! * [`move_exclusion`]: locks for changes that wait until no chunk moves.
 //! * [`cluster`]: which database is the cluster's router, and whether this one is.
 //! * [`history`]: deletes old entries of the changelog and old moves.
 //! * [`grants`]: the rights of roles to read and write collections.
-//! * [`sizes`]: the sizes of collections, asked from shards; [`survey`] asks all shards, even if some are unreachable.
-//! * [`duplicate`]: violated unique indexes in MongoDB's words.
+//! * [`sizes`]: the sizes of collections, as shards measure them; [`survey`] queries all shards, even if some are unreachable.
+//! * [`duplicate`]: MongoDB's errors for violated unique indexes.
 //! * [`last_sizes`]: the last known sizes; [`lost`]: shards that are lost for good.
 //! * [`chunks`]: splitting and merging.
 //! * [`rotation`]: a new password for the service role.
 //! * [`pending_drops`]: drops that are still to be done at shards that could not be reached.
-//! * [`dismantle`]: takes the cluster apart.
+//! * [`dismantle`]: dissolves the cluster.
 //! * [`protection`]: refuses to drop what a cluster needs.
 //! * [`takeover`]: a copy of the router becomes the router.
 //! * [`views`]: pipelines that are read like collections.
 //! * [`zones`]: which shards and which ranges of keys belong to a zone.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
-//! * [`addresses`]: shards that move to another machine.
+//! * [`addresses`]: changes the address of a shard.
 //! * [`shards`]: adding and removing shards, and how they are reached; [`databases`], [`collections`], [`sharding`], [`access`]:
 //!   the other operations of administrators; [`nodes`] runs their statements on shards.
 //! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`].

@@ -19,14 +19,14 @@ use std::sync::Arc;
 /// Where a shard is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// this very database
+    /// this database
     Local,
     /// reached through this postgres_fdw server
     Remote(pg_sys::Oid),
 }
 
 impl Place {
-    /// The server of one that is not here.
+    /// The server of a remote shard.
     pub fn server(self) -> Option<pg_sys::Oid> {
         match self {
             Place::Local => None,
@@ -44,7 +44,7 @@ pub struct Shard {
     pub server: Option<String>,
     /// where it is
     pub place: Place,
-    /// it is being emptied
+    /// it is being emptied, to be removed
     pub draining: bool,
     /// how much it may hold, in MiB
     pub max_size_mb: Option<i32>,
@@ -92,18 +92,18 @@ impl Index {
         &self.keys.fields
     }
 
-    /// What its strings are ordered by; None for their bytes.
+    /// The order of its strings; None: by bytes.
     pub fn collation(&self) -> Option<&Arc<Collator>> {
         self.keys.collation.as_ref()
     }
 
-    /// True if its keys are those of a shard key, of every document, in the order of bytes.
+    /// True if its keys are exactly the shard key, in byte order, and it holds every document.
     pub fn is_of_key(&self, key: &KeyPattern) -> bool {
         self.fields().len() == key.fields.len() && self.begins_with_key(key)
     }
 
-    /// True if its keys begin with those of a shard key, of every document, in the order of bytes: it is compatible with the
-    /// shard key, in MongoDB's words.
+    /// True if its keys begin with the shard key, in byte order, and it holds every document. MongoDB calls it compatible with the shard
+    /// key.
     pub fn begins_with_key(&self, key: &KeyPattern) -> bool {
         let is_plain = self.partial.is_none() && self.keys.collation.is_none() && self.keys.wildcard.is_none();
         let hashed = self.keys.hashed.filter(|hashed| *hashed < key.fields.len());
@@ -179,13 +179,13 @@ pub struct Collection {
     pub key: KeyPattern,
     /// no two documents with the same shard key
     pub unique: bool,
-    /// false: the shard key has no index of its own, as another one served already, or it was dropped
+    /// whether the shard key has an index of its own; false if another index served already, or if it was dropped
     pub has_key_index: bool,
-    /// the collation of statements that name none
+    /// the default collation of statements
     pub collation: Option<Arc<Collator>>,
-    /// distinguishes it from another collection of the same number
+    /// a random number that distinguishes it from another collection with the same `id`, as in a restored cluster
     pub token: i64,
-    /// advanced with every change
+    /// advanced by every change
     pub revision: i64,
     /// which shard owns which keys
     pub map: Rc<ChunkMap>,
@@ -201,15 +201,14 @@ impl Collection {
         table::name(self.id)
     }
 
-    /// The secondary index that a relation of that name belongs to on a shard; None if it is none that the
-    /// catalog knows.
+    /// The secondary index to which a shard's relation of that name belongs; None if the catalog has no such index.
     pub fn index_of(&self, relation: &str) -> Option<&Index> {
         let id = table::index_of(relation)?;
         self.indexes.iter().find(|index| index.id == id)
     }
 
-    /// The keys of the shard key's own index, which the primary key of the tables is. None if there is none, it is that of `_id`,
-    /// or a secondary index has its keys or its name.
+    /// The keys of the shard key's own index, which is the primary key of the tables. None if there is none, if it is the index on `_id`,
+    /// or if a secondary index has the same keys or name.
     pub fn key_index(&self) -> Option<IndexKeys> {
         if self.key.is_in_order_of_id() || !self.has_key_index {
             return None;
@@ -225,12 +224,12 @@ impl Collection {
         1 + usize::from(self.key_index().is_some()) + self.indexes.len()
     }
 
-    /// True if there is a unique index beside the primary key.
+    /// True if there is a unique index besides the primary key.
     pub fn has_unique_index(&self) -> bool {
         self.indexes.iter().any(|index| index.unique)
     }
 
-    /// The name and keys of the index that a relation of that name belongs to on a shard; None if the catalog knows none.
+    /// Name and keys of the index to which a shard's relation of that name belongs; None if the catalog has no such index.
     pub fn described(&self, relation: &str) -> Option<(String, Json)> {
         if let Some(index) = self.index_of(relation) {
             return Some((index.name.clone(), serde_json::from_str(&index.keys_json).unwrap_or_default()));

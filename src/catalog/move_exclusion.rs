@@ -43,7 +43,7 @@ pub fn lock(namespace: &str) -> Result<Locked> {
         lock::acquire(Tag::Definition(id), Mode::Exclusive);
         await_moves(id, namespace)?;
         let locked = change::lock(namespace)?;
-        // Another collection may have taken the name meanwhile.
+        // The collection may have been dropped and created anew meanwhile.
         if locked.id == id {
             return Ok(locked);
         }
@@ -81,7 +81,7 @@ fn conflict(namespace: &str, migration: i64) -> Error {
         Kind::ConflictingOperationInProgress,
         format!("a chunk of {namespace} is being moved (migration {migration})"),
     )
-    .with_hint("Wait until it has ended; the view docshard.migrations shows it.")
+    .with_hint("Wait until the move has ended; the view docshard.migrations shows it.")
 }
 
 fn await_moves(collection: i32, namespace: &str) -> Result<()> {
@@ -105,7 +105,7 @@ fn await_moves(collection: i32, namespace: &str) -> Result<()> {
                 first.id
             );
             let hint = format!(
-                "Run it again when the move is over, raise lock_timeout, or end the move with \
+                "Try again when the move has ended, raise lock_timeout, or end the move with \
                  docshard.abort_migration({}).",
                 first.id
             );
@@ -115,7 +115,7 @@ fn await_moves(collection: i32, namespace: &str) -> Result<()> {
             && let Some(due) = moves.iter().find(|m| m.running && m.of_balancer && !aborted.contains(&m.id))
         {
             aborted.push(due.id);
-            // Without a free worker the move is waited for as a user's is.
+            // If no background worker is free, wait for the move as for a user's.
             let _ = job::run_detached(ABORT, "docshard: aborting a move", &json!(due.id), || Ok(true));
         }
         sleep_ms(POLL_MS);

@@ -12,9 +12,9 @@ fn invalid(message: String) -> Error {
     Error::new(Kind::InvalidNamespace, message).with_hint("A namespace is database.collection, such as social.inbox.")
 }
 
-/// The database that shows the catalog; nothing is stored in it.
+/// The database whose collections show the catalog. It stores nothing.
 pub const CONFIG: &str = "config";
-/// The database in which each of MongoDB's nodes keeps its own data; routers write nothing into it.
+/// The database in which each node of MongoDB keeps its own data. Routers write nothing to it.
 pub const LOCAL: &str = "local";
 
 /// Refuses to write to a namespace of the database that shows the catalog.
@@ -28,7 +28,7 @@ pub fn check_writable(namespace: &str) -> Result<()> {
     ))
 }
 
-/// True for the databases that MongoDB keeps for itself, and shards nothing in.
+/// True for MongoDB's internal databases, whose collections cannot be sharded.
 pub fn is_reserved(database: &str) -> bool {
     ["admin", LOCAL].contains(&database)
 }
@@ -54,7 +54,7 @@ pub fn split(namespace: &str) -> Result<(&str, &str)> {
     split_with(namespace, None)
 }
 
-/// Like [`split`], also for one name that no collection can have.
+/// Like [`split`], but accepts the name `allowed`, which a collection cannot have.
 pub fn split_with<'n>(namespace: &'n str, allowed: Option<&str>) -> Result<(&'n str, &'n str)> {
     if namespace.is_empty() {
         return Err(invalid("the namespace is empty".to_owned()));

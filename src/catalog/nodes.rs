@@ -1,4 +1,4 @@
-//! Running administrators' statements on shards, inside the caller's transaction, as the service role.
+//! Runs statements and calls on shards as the service role, in the caller's transaction.
 
 use super::cache;
 use super::model::{Place, Shard};

@@ -1,4 +1,4 @@
-//! Drops that are still to be done at shards which could not be reached.
+//! Drops of collections and indexes that are still to be performed on shards which could not be reached.
 //!
 //! A session that connects to such a shard performs them first (see `remote::handshake`); the worker does the same and then deletes
 //! the rows. They may be performed twice. A collection or index that is created under the same name meanwhile has another number, so
@@ -69,12 +69,12 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
     let (kind, number) = dropped.parts();
     for shard in &late {
         store::insert(shard.id, kind, number, namespace)?;
-        pgrx::notice!("shard \"{}\" cannot be reached: there {namespace} is dropped when it is back", shard.name);
+        pgrx::notice!("shard \"{}\" cannot be reached: {namespace} is dropped there when it is reachable again", shard.name);
     }
     Ok(late.iter().map(|shard| shard.name.clone()).collect())
 }
 
-/// The statements that must run first on a server's shard. The caller may have no right to read the catalog, or may have an old
+/// The statements that must run first on a server's shard. Works for a caller who may not read the catalog, or who has an old
 /// snapshot.
 pub fn statements(server: &str) -> Result<Vec<String>> {
     let due = user::as_extension_owner(|| {

@@ -1,5 +1,5 @@
-//! Refuses to drop what a cluster needs: the extension, the servers of shards and the tables of collections, however the drop
-//! is reached, and the database itself.
+//! Refuses to drop what a cluster needs: the extension, the servers of shards, the tables of collections, and the database itself.
+//! This includes drops that cascade.
 //!
 //! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
 //! docshard's own statements pass (`drop_guard::unguarded`); after `docshard.dismantle()` the database needs no protection. Triggers
@@ -21,17 +21,17 @@ use std::cell::Cell;
 const STILL_NEEDED: [u8; 5] = *b"2BP01";
 
 thread_local! {
-    /// The statement in which the extension was found to be droppable: while its objects are dropped one by one, its tables
-    /// cannot be read again.
+    /// The statement in which the extension was found to be droppable. While its objects are dropped one by one, its tables can no
+    /// longer be read.
     static PASSED: Cell<Option<(u32, i64)>> = const { Cell::new(None) };
 }
 
-/// Begins to watch; called from `_PG_init`.
+/// Installs the check of drops; called from `_PG_init`.
 pub fn init() {
     drop_guard::watch(judge);
 }
 
-/// Why this database must not be dropped; None if it may be.
+/// The reason why this database must not be dropped, or None.
 pub fn role() -> Result<Option<String>> {
     let marks = spi::query("SELECT shard FROM docshard_data.node", &[])?;
     if let Some(mark) = marks.first() {
@@ -93,13 +93,13 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
     }
 }
 
-const DISMANTLE: &str = "docshard.dismantle() takes the cluster apart, with its documents; then it can be dropped.";
+const DISMANTLE: &str = "docshard.dismantle() dissolves the cluster and drops its documents; then this can be dropped.";
 
 fn needed(name: &str, why: &str) -> Error {
     Error { sqlstate: STILL_NEEDED, ..Error::new(Kind::IllegalOperation, format!("cannot drop {name} because {why}")) }
 }
 
-/// Why the table of a collection is needed.
+/// The reason why a collection's table must not be dropped, or None.
 fn collection_in_use(collection: i32) -> Result<Option<String>> {
     let sql = "SELECT FROM docshard_data.placement WHERE collection_id = $1";
     if spi::query(sql, &[Param::Int4(collection)])?.is_empty() {
@@ -127,10 +127,10 @@ fn judge_server(server: &str, name: &str) -> Result<()> {
     match shard {
         None => Ok(()),
         Some(_) if server == server_name(LOCAL) => {
-            Err(needed(name, "the shards of this cluster reach this database by it").with_hint(DISMANTLE))
+            Err(needed(name, "the shards of this cluster connect to this database through it").with_hint(DISMANTLE))
         }
-        Some(shard) => Err(needed(name, &format!("this router reaches the shard \"{shard}\" by it"))
-            .with_hint("docshard.remove_shard() takes a shard out of the cluster.")),
+        Some(shard) => Err(needed(name, &format!("this router connects to the shard \"{shard}\" through it"))
+            .with_hint("docshard.remove_shard() removes a shard from the cluster.")),
     }
 }
 
@@ -144,7 +144,7 @@ fn judge_database(database: pgrx::pg_sys::Oid, name: &str) -> Result<()> {
     )?;
     let Some(row) = rows.first() else { return Ok(()) };
     Err(needed(name, &format!("it is a {} of a docshard cluster", row.text(0))).with_hint(format!(
-        "docshard.dismantle() there takes the cluster apart. Of a mere copy: ALTER DATABASE {} RESET docshard.part_of_cluster.",
+        "Run docshard.dismantle() there. If it is only a copy of a node: ALTER DATABASE {} RESET docshard.part_of_cluster.",
         crate::pg::spi::quote::quote_ident(row.text(1))
     )))
 }

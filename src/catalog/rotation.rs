@@ -1,12 +1,13 @@
-//! A new password for the service role, while statements go on.
+//! Changes the passwords of the service role while clients keep working.
 //!
-//! 1. A new password is noted for every server, its own for each, durably: nothing is lost if this process ends at any step.
-//! 2. Server by server, each in a transaction of its own: the shard gets the verifier, then the user mapping gets the
-//!    password, and the note goes. Whoever connects in between is refused, reads the mapping again, and tries again (see
-//!    `remote::login`); connections that are open stay.
+//! 1. Record a new password for every server in `docshard_catalog.rotation`, durably: nothing is lost if this process ends at any
+//!    step.
+//! 2. For each server, in a transaction of its own: set the verifier on the shard, then the password in the user mapping, and delete
+//!    the record. A session that connects in between is refused, reads the mapping again and retries (see `remote::login`). Open
+//!    connections are not affected.
 //!
-//! What a call could not finish, the worker does, or the next call, with the same passwords. Databases of one PostgreSQL server, at one host and
-//! port, may have accepted the router as one role of an administrator's: such shards share a password.
+//! The worker or the next call completes an interrupted rotation with the recorded passwords. Several shards may be databases of one
+//! PostgreSQL server that have accepted the router under one role; these shards share a password.
 
 use super::cache;
 use super::model::Place;
@@ -29,10 +30,10 @@ const ROTATE: &str = "rotate the service password";
 /// Held by the process that changes passwords.
 const CHANGING: Tag = Tag::Worker(7);
 
-/// How long to wait before looking again whether another process has ended, in milliseconds.
+/// The interval at which the lock of another process is tried again, in milliseconds.
 const PAUSE_MS: i64 = 50;
 
-/// Makes the job known; called from `_PG_init`.
+/// Registers the job; called from `_PG_init`.
 pub fn init() {
     job::register(ROTATE, |_| Ok(json!(rotate()?)));
 }
@@ -62,7 +63,7 @@ fn servers() -> Result<Vec<(String, Oid)>> {
     Ok(with_password)
 }
 
-/// The role as which the router logs in at a server, and the address.
+/// The role under which the router logs in to a server, and the address.
 fn account(oid: Oid) -> Result<Vec<(String, String)>> {
     let mut options = remote::server_options(oid)?;
     options.extend(remote::mapping_options(oid)?);
@@ -84,7 +85,7 @@ pub fn finish() -> Result<()> {
 }
 
 fn rotate() -> Result<Vec<(String, String)>> {
-    // This process ends with its job, and gives the lock back.
+    // The lock is released when this process ends, after its job.
     while !lock::try_acquire_for_session(CHANGING, Mode::Exclusive) {
         server::sleep_ms(PAUSE_MS);
     }
@@ -130,7 +131,7 @@ fn change(rotation: &Rotation) -> Result<()> {
     store::delete(server)
 }
 
-/// True if the shard already accepts this login. A shard that asks for no password is not tried.
+/// True if the shard already accepts this login. False without an attempt if the shard asks for no password.
 fn is_known(oid: Oid, login: &[(String, String)]) -> Result<bool> {
     let mut options = remote::server_options(oid)?;
     options.extend(login.iter().filter(|(option, _)| option != "password_required").cloned());

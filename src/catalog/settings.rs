@@ -1,4 +1,4 @@
-//! The cluster's settings: one table of names, defaults and bounds; only differences are stored.
+//! The cluster's settings: one table of names, defaults and bounds. The catalog stores only values that differ from the default.
 
 use super::change;
 use crate::pg::error::{Error, Result};
@@ -11,7 +11,7 @@ use docshard_core::error::Kind;
 #[derive(Debug)]
 pub struct Setting {
     pub name: &'static str,
-    /// its value until it is set
+    /// the value unless it is set
     pub default: &'static str,
     /// the values it takes
     pub kind: SettingKind,
@@ -66,7 +66,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "active_window_stop",
         default: "",
         kind: SettingKind::Time,
-        description: "until when the balancer works each day (HH:MM); may be after midnight; it needs both ends",
+        description: "the time of day until which the balancer works (HH:MM); may be after midnight; both ends must be set",
     },
     Setting {
         name: "parallel_moves",
@@ -84,7 +84,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "pause_ms",
         default: "0",
         kind: SettingKind::Integer(0, 86_400_000),
-        description: "how long the balancer begins no move after one has ended, in milliseconds",
+        description: "pause of the balancer after each move, in milliseconds",
     },
     Setting {
         name: "merge_delay_s",
@@ -102,7 +102,8 @@ pub const SETTINGS: &[Setting] = &[
         name: "shard_count_interval_ms",
         default: "5000",
         kind: SettingKind::Integer(1000, 3_600_000),
-        description: "interval at which the worker advances each shard's counter, in milliseconds; a restore or failover that loses only later writes is not detected",
+        description: "interval at which the worker advances each shard's counter, in milliseconds; a restore or failover \
+                              that loses only later writes is not detected",
     },
     Setting {
         name: "changelog_days",
@@ -118,7 +119,7 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
-/// Every setting's present value, in the order of [`SETTINGS`].
+/// The current value of every setting, in the order of [`SETTINGS`].
 pub fn all() -> Result<Vec<(&'static Setting, String)>> {
     SETTINGS.iter().map(|setting| Ok((setting, get(setting.name)?))).collect()
 }
@@ -140,10 +141,10 @@ pub fn get(name: &str) -> Result<String> {
 }
 
 /// An integer setting's value.
-/// Errors: as [`get`]; `InternalError` if the catalog holds no number.
+/// Errors: as [`get`]; `InternalError` if the stored value is not a number.
 pub fn integer(name: &str) -> Result<i64> {
     let value = get(name)?;
-    value.parse().map_err(|_| Error::new(Kind::InternalError, format!("setting \"{name}\" is no integer: \"{value}\"")))
+    value.parse().map_err(|_| Error::new(Kind::InternalError, format!("setting \"{name}\" is not an integer: \"{value}\"")))
 }
 
 /// A boolean setting's value.

@@ -1,4 +1,4 @@
-//! Sharding a collection. An empty one gets its initial chunks on all shards; one with documents is split on its shard.
+//! Shards a collection. An empty collection gets its initial chunks on all shards; one with documents is split on its shard.
 
 use super::change::refuse_while_building;
 use super::collections::{drop_but_zones, insert_row, lay_out};
@@ -95,7 +95,7 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
         Some(collection) if shard_existing(&collection, pattern, options, &zones)? => collection.id,
         existing => {
             if let Some(collection) = existing {
-                // It is empty: it starts anew.
+                // The collection is empty, so it is created anew.
                 drop_but_zones(name)?;
                 shard_new(name, database, pattern, options, (&shards, &zones), Some(&collection))?
             } else {
@@ -112,13 +112,13 @@ fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     let mut shards: Vec<_> = cache::shards()?.values().filter(|shard| !shard.draining).cloned().collect();
     shards.sort_unstable_by_key(|shard| shard.id);
     if shards.is_empty() {
-        return Err(Error::new(Kind::ShardNotFound, "there is no shard that can take data"));
+        return Err(Error::new(Kind::ShardNotFound, "no shard can take data"));
     }
     Ok(shards)
 }
 
-/// An empty sharded collection: a hashed one starts with chunks on every shard, another with one on the primary shard,
-/// and one with zones with chunks on their shards. The collection keeps its other properties.
+/// Creates an empty sharded collection. With a hashed key it has chunks on every shard, with zones on the zones' shards, else one
+/// chunk on the primary shard. It keeps its other properties.
 fn shard_new(
     name: &str,
     database: &str,
@@ -131,7 +131,7 @@ fn shard_new(
     let collation = former.and_then(|former| former.collation.as_deref());
     let serves = former.map_or(Ok(false), |former| has_index_or_place(former, pattern, options))?;
     let Some(id) = insert_row(name, database, Some(pattern), collation)? else {
-        return Err(Error::new(Kind::ConflictingOperationInProgress, format!("{name} was created at the same moment")));
+        return Err(Error::new(Kind::ConflictingOperationInProgress, format!("{name} was created concurrently")));
     };
     let mut bounds = Vec::new();
     if pattern.hashed_field() == Some(0) {
@@ -154,7 +154,7 @@ fn shard_new(
     Ok(id)
 }
 
-/// Shards a collection with documents, on the shard where it is, and splits it at once; false if it is empty.
+/// Shards a collection with documents on its current shard, and splits it. Returns false if it is empty.
 fn shard_existing(
     collection: &Collection,
     pattern: &KeyPattern,
@@ -164,7 +164,7 @@ fn shard_existing(
     let name = &collection.namespace;
     let locked = move_exclusion::lock(name)?;
     refuse_while_building(locked.id, name)?;
-    // Under the lock: it may have moved since it was looked up.
+    // Read again under the lock, as it may have been moved.
     let collection = &*cache::get(name)?;
     let shard = cache::shard(collection.map.owner(&[]))?;
     let table = collection.table();
@@ -208,7 +208,7 @@ fn shard_existing(
     Ok(true)
 }
 
-/// The bounds that divide a collection into chunks of half the chunk size, at existing keys.
+/// Existing keys that divide a collection into chunks of half the chunk size.
 fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, chunk_size: i64) -> Result<Vec<Vec<u8>>> {
     let parts = (bytes / (chunk_size / 2).max(1) + 1).min(10_000);
     let mut bounds = vec![pattern.min_bound()];
@@ -233,28 +233,28 @@ fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, ch
     Ok(bounds)
 }
 
-/// True if a collection has an index that serves the shard key, which then gets none of its own. A unique shard key is served by a
-/// unique index of exactly its keys.
+/// True if a collection has an index that serves the shard key, which then gets no index of its own. A unique shard key needs a
+/// unique index with exactly its keys.
 /// Errors: `InvalidOptions` if such an index is not unique.
 fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
     let mut serving = collection.indexes.iter().filter(|index| !index.hidden && index.begins_with_key(pattern));
     let found = if options.unique { serving.find(|index| index.is_of_key(pattern)) } else { serving.next() };
     if options.unique && found.is_some_and(|index| !index.unique) {
         let (name, key) = (&collection.namespace, pattern.to_json());
-        let message = format!("can't shard collection '{name}' as unique: its index on {key} is not");
+        let message = format!("can't shard collection '{name}' as unique: its index on {key} is not unique");
         return Err(Error::new(Kind::InvalidOptions, message));
     }
     Ok(found.is_some())
 }
 
-/// As [`has_index`], for an empty collection: if it is false, no index may have the name of the shard key's own.
+/// As [`has_index`], for an empty collection. If it returns false, no index has the name of the shard key's own index.
 /// Errors: as [`has_index`]; `IndexKeySpecsConflict`.
 fn has_index_or_place(collection: &Collection, pattern: &KeyPattern, options: &ShardOptions) -> Result<bool> {
     let serves = has_index(collection, pattern, options)?;
     let own = IndexKeys::parse(&pattern.to_json())?.default_name();
     match collection.indexes.iter().find(|index| index.name == own).filter(|_| !serves) {
         Some(Index { keys_json: keys, .. }) => {
-            let message = format!("The index {own} has the name of the shard key's, which it does not serve: {keys}");
+            let message = format!("The index {own} has the name of the shard key's index, but other keys: {keys}");
             Err(Error::new(Kind::IndexKeySpecsConflict, message))
         }
         None => Ok(serves),

@@ -19,9 +19,9 @@ use std::time::Duration;
 /// A chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// the least key inside
+    /// the lower bound
     pub min: Vec<u8>,
-    /// the upper bound as in the catalog
+    /// the upper bound, as in the catalog
     pub max: Vec<u8>,
     pub shard: ShardId,
     /// it cannot be split
@@ -51,7 +51,7 @@ pub struct Collection {
 }
 
 impl Collection {
-    /// The end of a chunk for statements at a shard: None for the last one, which has none.
+    /// The upper bound of a chunk for statements at a shard; None for the last chunk, which is unbounded.
     pub fn end_of<'a>(&self, chunk: &'a Chunk) -> Option<&'a [u8]> {
         (chunk.max != self.key.max_bound()).then_some(chunk.max.as_slice())
     }
@@ -78,7 +78,7 @@ pub fn collections(sharded_only: bool) -> Result<Vec<Collection>> {
     Ok(collections)
 }
 
-/// For the balancer, which measures often, tables up to this number of MiB are counted.
+/// The largest table whose documents are counted for the balancer, in MiB; larger ones are estimated, as it measures often.
 pub const COUNTED_OFTEN_MB: i32 = 50;
 
 /// The size of a collection on a shard.
@@ -86,11 +86,11 @@ pub const COUNTED_OFTEN_MB: i32 = 50;
 pub struct Amount {
     /// documents; None if there are no statistics
     pub documents: Option<i64>,
-    /// bytes: of the table, if they are estimated, else of the documents
+    /// bytes of the documents; those of the table if they are estimated
     pub bytes: i64,
 }
 
-/// A shard, and the sizes of the collections that it has, by their numbers.
+/// A shard, with the sizes of its collections by their numbers, or an error.
 pub type Estimates = (Rc<Shard>, Result<HashMap<i32, Amount>>);
 
 /// Sizes of collections on every shard by PostgreSQL's statistics. All shards are asked at once, each for at most `limit`.
@@ -106,7 +106,7 @@ pub fn estimate(collections: &[i32], limit: Duration) -> Result<Vec<Estimates>> 
     Ok(answers.into_iter().map(|called| (called.shard, called.answer.map(of))).collect())
 }
 
-/// Asks a shard for the sizes of a collection's chunks there: counted if its table has at most `counted_mb` MiB.
+/// Measures a collection's chunks on a shard: counts documents if its table has at most `counted_mb` MiB, else estimates them.
 pub fn measure(shard: &Shard, collection: &mut Collection, counted_mb: i32) -> Result<()> {
     let mut here: Vec<_> = collection.chunks.iter_mut().filter(|chunk| chunk.shard == shard.id).collect();
     if here.is_empty() {
@@ -149,8 +149,8 @@ pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counte
     Ok(())
 }
 
-/// The number of writes to each collection's table on each shard, by PostgreSQL's statistics, which are delayed. If a number is the
-/// same twice, nothing changed in between, or the statistics do not have the change yet.
+/// The number of writes to each collection's table on each shard, from PostgreSQL's statistics. These are delayed: an unchanged
+/// number does not prove that nothing was written.
 pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(ShardId, i32), i64>> {
     let params = [Param::Int4Array(collections)];
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
@@ -166,7 +166,7 @@ pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(Sh
     Ok(rows.flat_map(|(shard, rows)| rows.iter().map(|row| ((shard.id, row.i32(0)), row.i64(1)))).collect())
 }
 
-/// Asks a shard for a chunk's exact documents and bytes; it reads them all.
+/// Counts a chunk's documents and bytes exactly; the shard reads all of them.
 pub fn measure_exactly(shard: &Shard, collection: &Collection, chunk: &Chunk) -> Result<(u64, u64)> {
     let range = MeasureRange { collection: collection.id, lo: &chunk.min, hi: collection.end_of(chunk) };
     let size = read_call_on(shard, &range)?;

@@ -1,7 +1,7 @@
-//! Queries to all shards at once, with a time limit, for reports about a cluster some of whose shards may be unreachable.
+//! Queries all shards at once, with a time limit, for reports. Some of the shards may be unreachable.
 //!
-//! Each shard returns its cluster, name and position with the rows. Rows of another database, or of an old copy of the shard, are an
-//! error.
+//! Each shard returns its cluster, name and position with the rows. The answer of another database, or of an old copy of the shard,
+//! counts as an error.
 
 use super::cluster::cluster_id;
 use super::model::Shard;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// The rows of a shard, or its error.
 #[derive(Debug)]
 pub struct Answer {
-    /// who was asked
+    /// the shard
     pub shard: Rc<Shard>,
     pub rows: Result<Vec<Row>>,
     /// how long it took; None without an answer
@@ -32,9 +32,9 @@ pub struct Answer {
 
 /// The answer of a shard to a call, or its error.
 pub struct Called<A> {
-    /// who was asked
+    /// the shard
     pub shard: Rc<Shard>,
-    /// what it said
+    /// the answer, or the error
     pub answer: Result<A>,
     /// how long it took; None without an answer
     pub latency: Option<Duration>,
@@ -45,7 +45,7 @@ pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>
     let answers = ask(&C::SIGNATURE.invocation(), &C::SIGNATURE.columns(), &call.params(), limit)?;
     let of = |answer: Answer| {
         let answered = answer.rows.and_then(|mut rows| {
-            // A shard that answers no row is still a row of the survey.
+            // The left join returns a row of NULLs for a shard without rows.
             rows.retain(|row| (0..C::SIGNATURE.columns().len()).any(|column| row.get(column).is_some()));
             C::decode(&rows)
         });
@@ -65,7 +65,7 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
         "SELECT n.cluster_id, n.shard, {}, {columns} FROM docshard_data.node n LEFT JOIN LATERAL (SELECT * FROM {from}) AS a ON true",
         Identity::SIGNATURE.invocation()
     );
-    // Before the shards are asked, as their counters may advance meanwhile.
+    // Read before the shards are asked, as their counters may advance meanwhile.
     let known: HashMap<_, _> = store::contacts::all()?
         .iter()
         .map(|Contact { shard, timeline, counter, .. }| (*shard, Position { timeline: *timeline, counter: *counter }))
@@ -116,7 +116,7 @@ fn check_mark(shard: &Shard, cluster: i64, mark: Option<(i64, &str)>) -> Result<
         let wanted = Member { cluster, shard: shard.name.clone() };
         return Ok(wanted.require(&Member { cluster: theirs, shard: name.to_owned() })?);
     }
-    let message = format!("the address of shard \"{}\" leads to a database that is no shard", shard.name);
+    let message = format!("the address of shard \"{}\" leads to a database that is not a shard", shard.name);
     Err(Error::new(Kind::HostUnreachable, message)
         .with_hint("docshard.set_shard_address() gives the shard another address."))
 }

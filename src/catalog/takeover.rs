@@ -1,4 +1,4 @@
-//! A copy of the router takes the cluster over, and the previous router loses it.
+//! Take-over: a copy of the router becomes the cluster's router, and shards refuse the previous one.
 //!
 //! On each shard, in a transaction of its own, the epoch is raised and the other router's sessions are terminated; from then on the
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
@@ -140,11 +140,11 @@ pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64>
     if epoch < LAST_EPOCH {
         return Ok(epoch);
     }
-    let message = format!("shard \"{shard}\" says that its router has the epoch {epoch}, which none can have");
+    let message = format!("shard \"{shard}\" reports the impossible epoch {epoch} of its router");
     Err(Error::new(Kind::HostUnreachable, message).with_hint("Its row of docshard_data.node is damaged."))
 }
 
-/// A shard that this router has taken over.
+/// The position of a shard that this router has taken over.
 fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
     let hello = Hello {
         to: Member { cluster: router.cluster, shard: reached.shard.name.clone() },
@@ -158,7 +158,7 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
     Ok(Welcome::from(SayHello::of(&hello, true).call(&mut reached.session)?).position)
 }
 
-/// Makes a shard belong to this router, and terminates the sessions of all other routers there, and earlier ones of this router.
+/// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
 pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
     let raised = session.query(
@@ -169,7 +169,7 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
         let message = format!("another database has just taken over shard \"{shard}\"");
         return Err(Error::new(Kind::ConflictingOperationInProgress, message));
     }
-    // A later session has the new epoch, or is refused.
+    // Sessions that start later have the new epoch, or are refused.
     let until = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
     let until = until.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
     let began = Instant::now();
@@ -186,7 +186,7 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
         if began.elapsed() > ENDING {
             let number = staying.len();
             let message = format!("{number} sessions of the other router at shard \"{shard}\" do not end");
-            return Err(Error::new(Kind::OperationFailed, message).with_hint("End them there, and call this again."));
+            return Err(Error::new(Kind::OperationFailed, message).with_hint("Terminate them there, and call the function again."));
         }
         server::sleep_ms(20);
     }

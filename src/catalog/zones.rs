@@ -1,7 +1,7 @@
-//! Zones: which shards belong to one, and which ranges of a collection's keys are stored there.
+//! Zones: the shards that belong to a zone, and the ranges of collections' keys that are stored on these shards.
 //!
-//! A range may be given before its collection is sharded: then its bounds are kept as they were written, and encoded
-//! once the shard key is known. RULE: call [`lock`] before zones are changed or relied on, and before any row is locked.
+//! A range may be assigned before its collection is sharded. Its bounds are then kept as they were written, and encoded once the
+//! shard key is known. RULE: call [`lock`] before zones are changed or relied on, and before any row is locked.
 
 use super::change;
 use super::{cache, namespace};
@@ -71,7 +71,7 @@ pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> R
     namespace::split(ns)?;
     lock()?;
     let sharded = cache::find(ns)?.map(|collection| collection.key.clone()).filter(|key| !key.is_unsharded());
-    // Until the shard key is known, that of the bounds' own fields stands for it.
+    // Until the shard key is known, the fields of the bounds are used as the pattern.
     let pattern = match sharded {
         Some(pattern) => pattern,
         None => provisional(min)?,
@@ -126,7 +126,7 @@ fn provisional(bound: &Value) -> Result<KeyPattern> {
     KeyPattern::parse(&Value::Object(fields)).map_err(|error| Error::new(Kind::BadValue, error.message))
 }
 
-/// A range's bounds, encoded. An upper bound of nothing but MaxKey is the highest, however many fields it names.
+/// Encodes a range's bounds. An upper bound whose values are all MaxKey is the highest, however many fields it has.
 fn bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Vec<u8>)> {
     let fields = |bound: &Value| bound.as_object().map(|members| members.keys().cloned().collect::<Vec<_>>());
     if let (Some(of_min), Some(of_max)) = (fields(min), fields(max))
@@ -216,7 +216,7 @@ pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
 
 pub use crate::store::zone_ranges::{delete_of_collection as forget, delete_of_database as forget_database};
 
-/// Where an empty collection's chunks may go.
+/// The shards that may get chunks of an empty collection, with their zones.
 pub fn homes(shards: &[ShardId]) -> Result<Vec<Home>> {
     let mut zones = of_shards()?;
     Ok(shards.iter().map(|&id| Home { id, zones: zones.remove(&id).unwrap_or_default() }).collect())

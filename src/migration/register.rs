@@ -277,7 +277,7 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
     if let Some(other) = record::undecided_at(collection.id, [donor, request.to])? {
         return Err(conflict(
             format!("a chunk of {} is being moved (migration {other})", request.namespace),
-            "Wait until it has ended; the view docshard.migrations shows it.",
+            "Wait until the move has ended; the view docshard.migrations shows it.",
         ));
     }
     let donor_version = placements::version(collection.id, donor)?

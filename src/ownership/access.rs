@@ -224,7 +224,7 @@ pub fn create_role(role: &str) -> Result<()> {
     let (name, service) = (quote_ident(role), required_service_role()?);
     // The service role becomes a member, which it may be of application roles only.
     if role.starts_with(PREFIX) || role.starts_with("pg_") {
-        return Err(refuse(format!("role \"{role}\" is not an application's")));
+        return Err(refuse(format!("role \"{role}\" is reserved")));
     }
     if has_role(role)? {
         refuse_powerful(role)?;

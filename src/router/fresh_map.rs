@@ -20,9 +20,9 @@ use std::time::{Duration, Instant};
 /// How long a statement waits for a move that is being decided.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A statement that waits for a decided move tries to complete it this often.
-const HELP: Duration = Duration::from_millis(500);
+const COMPLETION_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a statement waits if the catalog knows of no move that could explain the disagreement.
-const DOUBT: Duration = Duration::from_secs(2);
+const MISMATCH_PATIENCE: Duration = Duration::from_secs(2);
 /// The first wait for a newer map, or for shards to accept the foreseen one. A short pause keeps the statements that a move has
 /// blocked from taking the processors which the end of the move needs.
 const FIRST_PAUSE_MS: u64 = 8;
@@ -69,7 +69,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         }
         let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
         let is_lost = |collection: &Collection| -> Result<bool> {
-            Ok(started.elapsed() > DOUBT && !recovery::may_change_placement(collection.id)? && is_assumed()?)
+            Ok(started.elapsed() > MISMATCH_PATIENCE && !recovery::may_change_placement(collection.id)? && is_assumed()?)
         };
         if started.elapsed() > PATIENCE || known.as_deref().map_or(Ok(false), is_lost)? {
             return Err(Error::new(Kind::StaleShardVersion, format!("{namespace}: {}", error.message)).with_hint(
@@ -92,7 +92,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         pause = (pause * 2).min(LAST_PAUSE_MS);
         // Try again later: the process that completes the move may die, too.
         let is_late = pause == LAST_PAUSE_MS || foreseen.as_ref().is_some_and(|ahead| ahead.is_late);
-        if is_late && helped.is_none_or(|at| at.elapsed() >= HELP) {
+        if is_late && helped.is_none_or(|at| at.elapsed() >= COMPLETION_INTERVAL) {
             helped = Some(Instant::now());
             match complete_decided_moves(namespace) {
                 // No background worker is free. Another process or the next attempt may complete the move.

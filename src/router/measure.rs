@@ -40,7 +40,7 @@ impl Measured {
     }
 }
 
-/// Measures a collection on every shard that has chunks of it; empty if the collection is gone.
+/// Measures a collection on every shard that has chunks of it; empty if the collection was dropped.
 pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     with_fresh_map(&collection.namespace, |collection| {
         let Some(collection) = collection else { return Ok(Vec::new()) };

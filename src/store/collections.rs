@@ -75,7 +75,7 @@ pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collec
 /// The next version of a collection: never given out before, and never again.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
-    advance_version(id)?.ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection is gone"))
+    advance_version(id)?.ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection was dropped"))
 }
 
 statements! {

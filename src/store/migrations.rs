@@ -233,8 +233,7 @@ statements! {
         ), [id, from.name(), to.name()]
     }
 
-    /// Ends a decided move neither side of which can be completed, because the donor or the recipient is lost: the donor keeps the
-    /// range.
+        /// Ends a decided move that cannot be completed because the donor or the recipient is lost. The donor keeps the range.
     pub fn give_up(id: i64) {
         run format!(
             "UPDATE docshard_catalog.migrations SET state = 'done', step = 'done', outcome = 'aborted', {}, \

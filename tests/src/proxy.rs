@@ -1,7 +1,11 @@
-//! A TCP proxy on loopback, with which tests cut, delay and block traffic between clients and servers.
+//! A TCP proxy on loopback, with which tests cut, delay and block traffic between clients and servers, and count round trips.
 //!
 //! Each connection has two threads, one per direction. When a connection is cut, bytes in transit are lost.
+//!
+//! A round trip begins when the client sends something after it got an answer, or for the first time. With a delay, requests
+//! that the client sends without waiting for an answer belong to one round trip.
 
+use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -39,10 +43,40 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     conditions: Conditions,
-    /// Number and both ends of each connection.
-    connections: Vec<(u64, TcpStream, TcpStream)>,
+    connections: Vec<Connection>,
+    /// Round trips of all connections, also of closed ones.
+    round_trips: BTreeMap<u64, RoundTrips>,
     next: u64,
     closed: bool,
+}
+
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    client: TcpStream,
+    server: TcpStream,
+}
+
+impl Connection {
+    fn cut(self) {
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+}
+
+#[derive(Debug, Default)]
+struct RoundTrips {
+    /// The first bytes that the client sent.
+    first: Vec<u8>,
+    count: usize,
+    /// The client has sent something since the last answer.
+    is_open: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Requests,
+    Answers,
 }
 
 impl Proxy {
@@ -77,15 +111,19 @@ impl Proxy {
 
     /// Cuts all connections. New ones are accepted unless the [`Conditions`] refuse them.
     pub fn cut(&self) {
-        for (_, client, server) in std::mem::take(&mut self.shared.state().connections) {
-            let _ = client.shutdown(Shutdown::Both);
-            let _ = server.shutdown(Shutdown::Both);
-        }
+        std::mem::take(&mut self.shared.state().connections).into_iter().for_each(Connection::cut);
     }
 
     /// The number of connections.
     pub fn connections(&self) -> usize {
         self.shared.state().connections.len()
+    }
+
+    /// The number of round trips on connections whose first message contains this text, such as an `application_name`.
+    pub fn round_trips(&self, text: &str) -> usize {
+        let state = self.shared.state();
+        let of_text = |trips: &&RoundTrips| trips.first.windows(text.len()).any(|part| part == text.as_bytes());
+        state.round_trips.values().filter(of_text).map(|trips| trips.count).sum()
     }
 }
 
@@ -122,15 +160,19 @@ impl Shared {
             let mut state = self.state();
             state.next += 1;
             let number = state.next;
-            state.connections.push((number, client, server));
+            state.connections.push(Connection { number, client, server });
             number
         };
         let (requests, answers) = (Arc::clone(self), Arc::clone(self));
-        thread::spawn(move || requests.carry(number, client_in, server_out, |conditions| conditions.hold_requests));
-        thread::spawn(move || answers.carry(number, server_in, client_out, |conditions| conditions.hold_answers));
+        thread::spawn(move || requests.carry(number, client_in, server_out, Direction::Requests));
+        thread::spawn(move || answers.carry(number, server_in, client_out, Direction::Answers));
     }
 
-    fn carry(&self, number: u64, mut from: TcpStream, mut to: TcpStream, holds: fn(&Conditions) -> bool) {
+    fn carry(&self, number: u64, mut from: TcpStream, mut to: TcpStream, direction: Direction) {
+        let holds = |conditions: &Conditions| match direction {
+            Direction::Requests => conditions.hold_requests,
+            Direction::Answers => conditions.hold_answers,
+        };
         let mut buffer = vec![0; 64 << 10];
         loop {
             let length = match from.read(&mut buffer) {
@@ -139,17 +181,23 @@ impl Shared {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => break,
             };
+            if direction == Direction::Requests {
+                self.state().round_trips.entry(number).or_default().note_request(&buffer[..length]);
+            }
             let delay = self.state().conditions.delay;
             if !delay.is_zero() {
                 thread::sleep(delay);
             }
             let mut state = self.state();
-            while holds(&state.conditions) && state.connections.iter().any(|(other, ..)| *other == number) {
+            while holds(&state.conditions) && state.connections.iter().any(|other| other.number == number) {
                 let wait = self.changed.wait_timeout(state, Duration::from_millis(50));
                 state = wait.unwrap_or_else(PoisonError::into_inner).0;
             }
             // Bytes in transit on a connection that was cut are lost.
-            let cut = !state.connections.iter().any(|(other, ..)| *other == number);
+            let cut = !state.connections.iter().any(|other| other.number == number);
+            if direction == Direction::Answers {
+                state.round_trips.entry(number).or_default().is_open = false;
+            }
             drop(state);
             if cut || to.write_all(&buffer[..length]).is_err() {
                 break;
@@ -159,12 +207,21 @@ impl Shared {
         let _ = to.shutdown(Shutdown::Write);
         let _ = from.shutdown(Shutdown::Read);
         let mut state = self.state();
-        if let Some(place) = state.connections.iter().position(|(other, ..)| *other == number) {
-            let (_, client, server) = state.connections.swap_remove(place);
+        if let Some(place) = state.connections.iter().position(|other| other.number == number) {
+            let connection = state.connections.swap_remove(place);
             drop(state);
-            let _ = client.shutdown(Shutdown::Both);
-            let _ = server.shutdown(Shutdown::Both);
+            connection.cut();
         }
+    }
+}
+
+impl RoundTrips {
+    fn note_request(&mut self, bytes: &[u8]) {
+        if self.first.is_empty() {
+            self.first = bytes.to_vec();
+        }
+        self.count += usize::from(!self.is_open);
+        self.is_open = true;
     }
 }
 
@@ -223,5 +280,22 @@ mod tests {
 
         proxy.set(Conditions { refuse: true, ..Conditions::default() });
         assert!(ask(&mut connect(), 7).is_err());
+    }
+
+    #[test]
+    fn it_counts_round_trips() {
+        let proxy = Proxy::before(server());
+        proxy.set(Conditions { delay: Duration::from_millis(100), ..Conditions::default() });
+        let mut stream = TcpStream::connect(("127.0.0.1", proxy.port)).unwrap();
+        for expected in 1..=2 {
+            // Two requests, sent without waiting for the first answer.
+            stream.write_all(b"a").unwrap();
+            thread::sleep(Duration::from_millis(10));
+            stream.write_all(b"b").unwrap();
+            let mut answers = [0; 2];
+            stream.read_exact(&mut answers).unwrap();
+            assert_eq!(&answers, b"bc");
+            assert_eq!((proxy.round_trips("a"), proxy.round_trips("x")), (expected, 0));
+        }
     }
 }

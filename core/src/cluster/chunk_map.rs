@@ -1,7 +1,7 @@
 //! The chunk map of one collection: an immutable snapshot of the owners of its keys.
 //!
-//! INVARIANT: the chunks cover every key: the first starts at the pattern's lowest bound, each ends where the next
-//! starts, the last has no upper end. A map that breaks it cannot be made.
+//! INVARIANT: the chunks cover every key. The first starts at the pattern's lowest bound, each ends where the next starts, and the
+//! last has no upper end. The constructors refuse a map that breaks this.
 
 use crate::error::{Error, Kind, Result, error};
 use crate::values::key::{KeyRange, KeyRanges};
@@ -13,9 +13,9 @@ pub type ShardId = i32;
 /// A chunk as read from the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// the least key inside
+    /// the lower bound, inclusive
     pub min: Vec<u8>,
-    /// the least key above; for the last chunk the pattern's highest bound, which is inside too
+    /// the upper bound, exclusive; for the last chunk the pattern's highest bound, inclusive
     pub max: Vec<u8>,
     /// the owner
     pub shard: ShardId,
@@ -26,14 +26,14 @@ pub struct Chunk {
 pub struct Target {
     /// the shard
     pub shard: ShardId,
-    /// the wanted ranges that touch a chunk of the shard, uncut: a shard's table holds only what it owns
+    /// the statement's ranges that touch a chunk of the shard; not clipped to the chunk, as a shard's table holds only what it owns
     pub ranges: KeyRanges,
-    /// how many chunks of the shard are touched
+    /// the number of the shard's chunks that the ranges touch
     pub chunks: usize,
 }
 
-/// The snapshot. A bound is stored once, next to its neighbours: a session keeps a map of every collection that it uses, and
-/// makes another of it with every change.
+/// The snapshot. Its form is compact, as a session keeps a map of every collection that it uses and copies it with every change:
+/// bounds are stored once, one after the other.
 #[derive(Debug)]
 pub struct ChunkMap {
     /// the chunks' lower bounds in key order, and the last one's upper bound, one after the other
@@ -59,10 +59,10 @@ impl ChunkMap {
         builder.finish()
     }
 
-    /// The map after a change: each of these chunks, sorted by `min`, takes the place of all that lies within its bounds.
+    /// The map after a change: each of these chunks, sorted by `min`, replaces the chunks within its bounds.
     ///
     /// # Errors
-    /// As [`ChunkMap::new`], for chunks that do not fit in.
+    /// As [`ChunkMap::new`], for chunks that leave a gap or overlap others.
     pub fn with_changes(&self, changed: &[Chunk]) -> Result<Self> {
         let mut builder = Builder::default();
         // The first chunk that is neither kept nor replaced yet.
@@ -184,7 +184,7 @@ impl ChunkMap {
             let (start, end) = self.span(range);
             for chunk in start..end {
                 let owner = &mut touched[self.owner_of[chunk] as usize];
-                // Ranges come in order, so only the last chunk of one can be touched again by the next.
+                // Ranges are in order, so only the last chunk of a range can be touched by the next one, too.
                 owner.chunks += usize::from(chunk >= counted);
                 if owner.last_range.replace(number) != Some(number) {
                     owner.ranges.push(range.clone());
@@ -254,7 +254,7 @@ impl Builder {
             return Ok(());
         }
         self.push(map.bound(from), map.bound(from + 1), map.owner_at(from))?;
-        // The others fit to each other, so they are copied as they are.
+        // The other chunks are consecutive in the map, so they are copied unchecked.
         let (start, end) = (map.ends[from], map.ends[to - 1]);
         let before = self.bounds_end()?;
         self.bounds.extend_from_slice(&map.bounds[start as usize..end as usize]);
@@ -286,7 +286,7 @@ impl Builder {
         if self.shards.is_empty() {
             return Err(flaw("no chunk"));
         }
-        // The last chunk may well start at its own upper bound, which is inside.
+        // The last chunk may start at its own upper bound, which is inclusive.
         if self.start_of_last() > self.last.as_slice() {
             return Err(flaw("a last chunk that ends before it starts"));
         }

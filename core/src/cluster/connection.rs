@@ -29,10 +29,10 @@ enum Transaction {
         /// savepoints from this one on belong to committed subtransactions
         release_from: Option<i32>,
     },
-    /// an error has rolled an implicit transaction back
+    /// an error has rolled back an implicit transaction
     RolledBack {
         depth: i32,
-        /// it had written before, so the local transaction must not commit
+        /// it had written, so the local transaction must not commit
         void: bool,
     },
 }
@@ -49,7 +49,7 @@ enum Activity {
     SyncDue,
 }
 
-/// Whether the connection can be used, best first.
+/// How far the connection can be used, from fully to not at all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Link {
     Good,
@@ -95,7 +95,7 @@ impl ConnectionState {
         matches!(self.transaction, Transaction::Implicit { .. })
     }
 
-    /// True if an error has rolled writes back.
+    /// True if an error has rolled back writes.
     pub const fn is_void(&self) -> bool {
         matches!(self.transaction, Transaction::RolledBack { void: true, .. })
     }
@@ -408,7 +408,7 @@ mod tests {
         assert!(fresh.roll_back_implicit(true) && written.roll_back_implicit(false));
         assert_eq!((fresh.is_void(), fresh.depth()), (false, 0));
         assert_eq!((written.is_void(), written.depth(), written.has_written()), (true, 1, true));
-        assert!(!written.roll_back_implicit(false), "it is no implicit one any more");
+        assert!(!written.roll_back_implicit(false), "it is no longer implicit");
         written.set_sync_due();
         assert!(written.is_busy(false) && written.take_sync_due() && !written.is_busy(false));
         written.ended();
@@ -448,7 +448,7 @@ mod tests {
         assert_eq!((state.depth(), state.has_written(), state.is_implicit()), (1, true, false));
         state.doom();
         state.refuse();
-        assert!(state.is_broken() && state.is_to_be_closed(), "nothing mends it");
+        assert!(state.is_broken() && state.is_to_be_closed(), "a broken connection stays broken");
     }
 
     #[test]

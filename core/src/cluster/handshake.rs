@@ -61,7 +61,7 @@ impl Member {
         }
         Err(error!(Kind::HostUnreachable, "expected {self}, but the server that was reached is {found}").with_hint(
             format!(
-                "Look where the foreign server docshard_{} leads: ALTER SERVER … OPTIONS (SET host '…', SET port '…').",
+                "Check the address of the foreign server docshard_{}: ALTER SERVER … OPTIONS (SET host '…', SET port '…').",
                 self.shard
             ),
         ))
@@ -162,7 +162,7 @@ impl Node {
                 "{} belongs to the router with epoch {}, and refuses the one with epoch {} ({})",
                 self.member, self.epoch, hello.epoch, hello.router
             ))
-            .with_hint("Another database has taken the cluster over; use that one."));
+            .with_hint("Another database has taken over the cluster. Connect to that one."));
         }
         let newest = hello.newest.min(NEWEST_PROTOCOL);
         if newest < hello.oldest.max(OLDEST_PROTOCOL) {
@@ -185,7 +185,7 @@ impl Node {
     pub fn compare(&self, known: Position, refuse_lost_writes: bool, writes: bool) -> Result<()> {
         let Self { member, position, .. } = self;
         let accept = format!(
-            "If this is the server to go on with, without what is missing, call docshard.accept_shard('{}').",
+            "To continue with this server without the missing writes, call docshard.accept_shard('{}').",
             member.shard
         );
         match known.progress_of(*position) {
@@ -193,7 +193,7 @@ impl Node {
                 "expected {member} at {known}, but the server that was reached is at {position}: \
                  it is an old primary, or was restored"
             ))
-            .with_hint(format!("Stop a server that was replaced, or restore a later backup. {accept}"))),
+            .with_hint(format!("Stop this server if it was replaced, or restore a later backup. {accept}"))),
             Progress::OldCopy => Err(refused(format!(
                 "expected {member} at {known}, but the server that was reached is at {position}: it is an older copy"
             ))
@@ -202,10 +202,10 @@ impl Node {
                 "expected {member} at {known}, but the server that was reached is at {position}: \
                  it was promoted without all acknowledged writes"
             ))
-            .with_hint(format!("docshard.on_lost_writes is refuse. {accept}"))),
+            .with_hint(format!("docshard.on_lost_writes is set to refuse. {accept}"))),
             Progress::CatalogIsOld if writes => Err(error!(
                 Kind::NotWritablePrimary,
-                "{member} is at {position}, but this router knows of {known} only: its catalog is an older copy, \
+                "{member} is at {position}, but this router has recorded {known}: its catalog is an older copy, \
                  and takes no writes"
             )
             .with_hint(

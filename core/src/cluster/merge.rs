@@ -6,8 +6,8 @@
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 
-/// The next row of each stream that has one, in the order of `K`; among equals the stream with the least number comes
-/// first, so that the result is stable.
+/// The next row of each stream that has one, in the order of `K`. Among equal rows that of the stream with the lowest number comes
+/// first, so the merge is stable.
 pub struct Heads<K, T> {
     waiting: BinaryHeap<Reverse<Head<K, T>>>,
     descending: bool,

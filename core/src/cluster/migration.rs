@@ -1,6 +1,6 @@
 //! The states of a chunk's migration and the next action in each. Pure, so that a test can crash it at every step.
 //!
-//! The state is stored in the catalog's row. The row alone decides: the shards are made to follow it.
+//! The state is stored in the catalog's row. Only the row decides the outcome; the shards follow it.
 //!
 //! ```text
 //! running ──► committed ──► moved ──► done
@@ -121,7 +121,7 @@ pub enum Action {
     CommitDonor,
     /// commit the recipient's prepared transaction
     CommitRecipient,
-    /// change the chunk map, and set to *moved*
+    /// change the chunk map, and set the state to *moved*
     Flip,
     /// on both shards end the sessions, roll back prepared transactions and drop leftovers; then set to *done*
     Clean,

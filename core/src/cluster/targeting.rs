@@ -2,9 +2,9 @@
 //!
 //! RULE: targeting may over-select, never under-select. A condition that the analysis does not understand allows every key.
 //!
-//! The pattern's fields are taken in order. While the filter allows only single values of a field, each of them is appended to
-//! the prefixes found so far. The first field with a range ends the analysis, since beyond it the keys of one value and the
-//! next interleave. So do a hashed field with a range, and too many ranges.
+//! The pattern's fields are taken in order. While the filter allows only single values of a field, each of them is appended to the
+//! prefixes found so far. The first field with a range ends the analysis, because later fields do not select a contiguous range of
+//! keys. A hashed field with a range, and too many ranges, end it, too.
 
 pub mod point;
 
@@ -15,7 +15,7 @@ use crate::values::key::pattern::FieldKind;
 use crate::values::key::{KeyPattern, KeyRange, KeyRanges};
 use crate::values::order::Class;
 
-/// More ranges than this are widened: a statement that carries them costs more than it saves.
+/// Largest number of ranges. More are merged into wider ones: sending them costs more than it saves.
 const MAX_RANGES: usize = 1000;
 
 /// The shard keys that a matching document can have.
@@ -23,13 +23,14 @@ pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
     compound_ranges(pattern, |path| filter.ranges_within(path))
 }
 
-/// The only shard key that a matching document can have: the filter gives every field of it by equality. None for an unsharded
-/// collection, where all documents have the same key, and for a regular expression.
+/// The only shard key that a matching document can have, if the filter has an equality condition for each of its fields. None for
+/// an unsharded collection, where all documents have the same key, and for a regular expression.
 pub fn exact_key(pattern: &KeyPattern, filter: &Filter) -> Option<Vec<u8>> {
     key_ranges(pattern, filter).as_point().filter(|_| !has_regex(pattern, filter)).map(<[u8]>::to_vec)
 }
 
-/// True if the filter has a regular expression for a field of the shard key. It is no equality, also if a stored value is one.
+/// True if the filter has a regular expression for a field of the shard key. It is not an equality condition, although it also
+/// matches a stored regular expression that is equal.
 pub fn has_regex(pattern: &KeyPattern, filter: &Filter) -> bool {
     let is_regex = |range: &KeyRange| range.lo.first() == Some(&(Class::Regex as u8));
     pattern.fields.iter().any(|(path, _)| filter.ranges_within(path).as_slice().iter().any(is_regex))

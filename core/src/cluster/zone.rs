@@ -9,9 +9,9 @@ use crate::values::key::KeyPattern;
 /// A range of keys that belongs to a zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ZoneRange {
-    /// the least key inside
+    /// the lower bound, inclusive
     pub min: Vec<u8>,
-    /// the least key above; the pattern's highest bound is inside, as in the last chunk
+    /// the upper bound, exclusive; the pattern's highest bound is inclusive, as for the last chunk
     pub max: Vec<u8>,
     /// the zone
     pub zone: String,

@@ -1,10 +1,10 @@
 //! Collations: comparison of strings by the rules of a language.
 //!
-//! A collation is ICU's, given by locale and options; `{"locale": "simple"}` is the comparison of bytes. Where keys are compared
-//! as bytes, a string's sort key takes the string's place, so a sort under a collation is merged like any other.
+//! Collations are those of ICU, chosen by locale and options; `{"locale": "simple"}` compares bytes. In keys that are compared as
+//! bytes, a string is replaced by its sort key, so that sorted streams under a collation are merged like any others.
 //!
-//! INVARIANT: a condition on strings narrows a search by stored keys only if both have the same collation. Shard keys,
-//! `_id` and most indexes have none: their strings are in the order of bytes.
+//! INVARIANT: a condition on strings restricts a scan of stored keys only if both have the same collation. Shard keys, `_id` and
+//! most indexes have none: their strings are in byte order.
 
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::ext_json;
@@ -30,7 +30,7 @@ impl fmt::Debug for Collator {
     }
 }
 
-/// Two collations are equal if all options are, whether given or by default.
+/// Two collations are equal if all their options are, whether given or defaults.
 impl PartialEq for Collator {
     fn eq(&self, other: &Self) -> bool {
         self.definition == other.definition
@@ -39,7 +39,7 @@ impl PartialEq for Collator {
 
 impl Eq for Collator {}
 
-/// The locales that MongoDB documents; those of a language follow it. Source: MongoDB's manual, "Collation Locales".
+/// The locales that MongoDB documents. Source: MongoDB's manual, "Collation Locales".
 const LOCALES: &str = "af am ar as az be bg bn bo bs bs_Cyrl ca chr cs cy da de de_AT dsb dz ee el en en_US en_US_POSIX eo es et \
     fa fa_AF fi fil fo fr fr_CA ga gl gu ha haw he hi hr hsb hu hy id ig is it ja ka kk kl km kn ko kok ky lb \
     lkt ln lo lt lv mk ml mn mr ms mt my nb ne nl nn om or pa pl ps pt ro ru se si sk sl smn sq sr sr_Latn sv \
@@ -53,7 +53,7 @@ const VARIANTS: &str =
 const ICU_VARIANTS: &[(&str, &str)] =
     &[("phonebook", "phonebk"), ("traditional", "trad"), ("dictionary", "dict"), ("gb2312han", "gb2312")];
 
-/// MongoDB's version of ICU's collations, the only one that a collation may ask for.
+/// MongoDB's version of ICU's collations, the only accepted value of the option `version`.
 const VERSION: &str = "57.1";
 
 /// The options that a collation may have.
@@ -119,7 +119,7 @@ impl Collator {
         preferences.case_first = case_first;
         preferences.numeric_ordering = Some(numeric_ordering);
         let icu = CollatorBorrowed::try_new(preferences, options)
-            .map_err(|error| error!(Kind::BadValue, "the collation cannot be made: {error}"))?;
+            .map_err(|error| error!(Kind::BadValue, "invalid collation: {error}"))?;
         let definition = json!({
             "locale": locale,
             "caseLevel": options.case_level == Some(CaseLevel::On),

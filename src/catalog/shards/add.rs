@@ -1,9 +1,8 @@
 //! Adds a shard.
 //!
-//! Adding a shard makes a postgres_fdw server and a user mapping here, the extension there, and on every shard a server
-//! for every other one, through which chunks are pulled when they move. What is done on other nodes is idempotent and
-//! comes first; the catalog's row, in the caller's transaction, comes last: if adding fails half way, adding again goes
-//! on from there, and nothing refers to what was left.
+//! This creates a postgres_fdw server and a user mapping on the router, the extension on the new shard, and on every shard a server
+//! for every other shard, through which a recipient pulls chunks. Changes of other nodes come first and are idempotent; the catalog's
+//! row comes last, in the caller's transaction. If adding fails half way, nothing refers to the remains, and a second call completes it.
 
 use super::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
@@ -27,17 +26,17 @@ use serde_json::json;
 /// Options of [`add`].
 #[derive(Debug, Default)]
 pub struct AddOptions {
-    /// the shard's name; made up if None
+    /// the shard's name; None: that of a MongoDB connection string, or else the first free one of `shard0000`, `shard0001`, …
     pub name: Option<String>,
     /// how much it may hold, in MiB
     pub max_size_mb: Option<i32>,
     /// the role that logs in for this call: a superuser there, or the role that `docshard.accept_router` was given there
     pub user: Option<String>,
-    /// with which password
+    /// the password of `user`
     pub password: Option<String>,
 }
 
-/// Adds a shard; answers its name. The same again is no change.
+/// Adds a shard; returns its name. Does nothing if the database is already a shard under this name.
 /// Errors: `HostUnreachable`, `IllegalOperation` (itself, the same database under another name), `OperationFailed` (wrong
 /// version, data of another cluster, a name that is taken), `BadValue`.
 pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
@@ -75,7 +74,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     }
     let name = match wanted {
         Some(name) => name,
-        None => store::shards::free_name()?.ok_or_else(|| Error::new(Kind::OperationFailed, "no name is left"))?,
+        None => store::shards::free_name()?.ok_or_else(|| Error::new(Kind::OperationFailed, "no free name for a shard"))?,
     };
     check_name(&name)?;
     cluster::register()?;
@@ -97,7 +96,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     Ok(name)
 }
 
-/// Adding a shard that is being removed keeps it.
+/// Ends draining: a shard that is being removed and is added again stays.
 fn stop_draining(name: &str) -> Result<()> {
     if store::shards::set_draining(name, false)? {
         change::log("removeShard.cancel", None, &json!({"shard": name}))?;
@@ -114,8 +113,8 @@ fn add_local(options: &AddOptions) -> Result<String> {
     Ok(LOCAL.to_owned())
 }
 
-/// The name under which the database is a shard already, which its own mark says, as it stays the same wherever the database
-/// is restored; an error if database or name are taken otherwise.
+/// The name under which the database is a shard already, as its own table `docshard_data.node` says: a restored database keeps that
+/// name. Returns an error if another database has the name, or if this database has another name.
 fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
     if probe.identity == cluster::identity() {
         return Err(Error::new(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
@@ -140,8 +139,8 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
     }
 }
 
-/// Notes for people which database a shard is, where the shard's server leads to it: pg_upgrade and a restore change that.
-/// Errors: `OperationFailed` if the server leads to another database from which this one was copied.
+/// Records which database a shard is, for display. pg_upgrade and a restore change that.
+/// Errors: `OperationFailed` if the shard's server leads to another database, of which this one is a copy.
 fn note_node(name: &str, probe: &Probe) -> Result<()> {
     match node_of(&server_name(name)) {
         None => Ok(()),
@@ -154,8 +153,8 @@ fn note_node(name: &str, probe: &Probe) -> Result<()> {
     }
 }
 
-/// Makes the node a shard of this cluster: the extension, in our version, our service role, and our mark. A superuser's
-/// login is used for this alone; any other is the service role's itself.
+/// Makes the node a shard of this cluster: creates the extension and the service role there, and writes its row of
+/// `docshard_data.node`. If `user` is a superuser its login is used only here; otherwise it becomes the service role.
 fn prepare_node(
     session: &mut Session,
     probe: &Probe,
@@ -167,7 +166,7 @@ fn prepare_node(
     let ours = env!("CARGO_PKG_VERSION");
     let refuse = |message: String| Error::new(Kind::OperationFailed, message);
     if probe.default_version.is_none() {
-        return Err(refuse("docshard is not installed on that node".to_owned())
+        return Err(refuse("docshard is not installed on the node".to_owned())
             .with_hint("Install the extension's files on that machine: make install."));
     }
     if let Some(theirs) = probe.version.as_deref().or(probe.default_version.as_deref())
@@ -197,7 +196,7 @@ fn prepare_node(
         ),
         &[],
     )?;
-    let not_a_shard = || refuse("the node does not answer as a shard".to_owned());
+    let not_a_shard = || refuse("the node returned an invalid answer".to_owned());
     let row = rows.first().ok_or_else(not_a_shard)?;
     let (collections, placements) = row.i64(2).zip(row.i64(4)).ok_or_else(not_a_shard)?;
     if let (Some(cluster), Some(shard)) = (row.text(0), row.text(1)) {
@@ -217,12 +216,12 @@ fn prepare_node(
     }
     let ours = spi::query(&format!("SELECT encode({sample}, 'hex')"), &[])?;
     if ours.first().is_none_or(|here| Some(here.text(0)) != row.text(3)) {
-        return Err(refuse("the node stores jsonb differently: it has another processor architecture".to_owned()));
+        return Err(refuse("the node has another processor architecture, which stores jsonb differently".to_owned()));
     }
     let login = if probe.superuser {
         let login = Login { user: service_name(id)?, password: Some(credentials::random_password()?) };
         let verifier = credentials::scram_verifier(login.password.as_deref().unwrap_or_default())?;
-        // The verifier is not for a log either.
+        // Keeps the verifier out of the server's log.
         session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
         session.query("SELECT docshard.accept_router($1, $2)", &[Param::Text(&login.user), Param::Text(&verifier)])?;
         login

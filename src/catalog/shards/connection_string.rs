@@ -1,4 +1,4 @@
-//! How administrators write where a shard is: libpq's connection strings, and MongoDB's.
+//! Parses the connection strings of shards: libpq's forms and MongoDB's.
 
 use crate::pg::error::{Error, Result};
 use crate::remote;
@@ -6,8 +6,8 @@ use docshard_core::error::Kind;
 
 pub(in crate::catalog) type Keywords = Vec<(String, String)>;
 
-/// A connection string as libpq options: libpq's own forms, or MongoDB's `name/host1:port,host2:port`, whose name is
-/// the second answer.
+/// Parses a connection string to libpq options. It has one of libpq's forms, or MongoDB's `name/host1:port,host2:port`; the second
+/// value is that name.
 pub(in crate::catalog) fn parse_connection(conn: &str) -> Result<(Keywords, Option<String>)> {
     let mongodb = !conn.contains('=') && !conn.contains("://");
     let Some((name, hosts)) = conn.split_once('/').filter(|_| mongodb) else {
@@ -17,10 +17,10 @@ pub(in crate::catalog) fn parse_connection(conn: &str) -> Result<(Keywords, Opti
     let mut ports = Vec::new();
     for host in hosts.split(',') {
         let (host, port) = host.rsplit_once(':').unwrap_or((host, "5432"));
-        // Not even a login: what follows "@" is the host in MongoDB's other form, and messages name the host.
+        // In MongoDB's other form a login precedes "@". It is refused, as messages show the host.
         if host.is_empty() || host.contains('@') || port.parse::<u16>().is_err() {
             return Err(Error::new(Kind::FailedToParse, "malformed connection string")
-                .with_hint("MongoDB's form is name/host1:port,host2:port; libpq's forms are fine too."));
+                .with_hint("Use MongoDB's form name/host1:port,host2:port, or one of libpq's forms."));
         }
         names.push(host);
         ports.push(port);
@@ -41,14 +41,15 @@ pub(in crate::catalog) fn set(keywords: &mut Keywords, name: &str, value: &str) 
     keywords.push((name.to_owned(), value.to_owned()));
 }
 
-/// Where a shard is, for people.
+/// The address of a shard, for display.
 pub(in crate::catalog) fn display_host(keywords: &Keywords) -> String {
     let host = value(keywords, "host").or(value(keywords, "hostaddr")).unwrap_or("[local]");
     let port = value(keywords, "port").unwrap_or("5432");
     format!("{host}:{port}/{}", value(keywords, "dbname").unwrap_or(""))
 }
 
-/// Only superusers may use files, identities or services of this server to log in elsewhere.
+/// Refuses options with which the router would log in with files, identities or services of its own server, unless a superuser gives
+/// them. Requires a password.
 pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
     if password.is_none_or(str::is_empty) {
         return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard")
@@ -57,7 +58,7 @@ pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: 
     refuse_foreign_options(keywords)
 }
 
-/// The part of that which concerns where a shard is.
+/// The part of [`refuse_foreign_secrets`] that checks the address.
 pub(in crate::catalog) fn refuse_foreign_options(keywords: &Keywords) -> Result<()> {
     const ALLOWED: &[&str] =
         &["host", "hostaddr", "port", "dbname", "sslmode", "connect_timeout", "target_session_attrs"];

@@ -1,4 +1,4 @@
-//! Shards as administrators see them: added, drained, removed, and how they are reached.
+//! Adds, drains and removes shards, and maintains the servers and roles by which they are reached.
 
 pub mod add;
 pub(in crate::catalog) mod connection_string;

@@ -1,4 +1,4 @@
-//! What a node tells of itself before it is a shard.
+//! Queries the properties of a node before it becomes a shard.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -7,12 +7,12 @@ use crate::remote::{Row, Session};
 use docshard_core::cluster::standing::Identity;
 use docshard_core::error::Kind;
 
-/// What a node tells of itself.
+/// The properties of a node.
 pub(super) struct Probe {
     pub(super) identity: Identity,
     /// the extension's version that is installed there; None if its files are missing
     pub(super) default_version: Option<String>,
-    /// that of the extension in the database
+    /// the extension's version in the database; None without the extension
     pub(super) version: Option<String>,
     pub(super) encoding: String,
     pub(super) prepared_transactions: bool,
@@ -41,7 +41,7 @@ pub(super) fn probe(session: &mut Session) -> Result<Probe> {
             superuser: row.bool(6)?,
         })
     };
-    let unknown = || Error::new(Kind::InternalError, "the node does not know its database");
+    let unknown = || Error::new(Kind::InternalError, "the node does not report its database");
     rows.first().and_then(decode).ok_or_else(unknown)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn node_of(server: &str) -> Option<Identity> {
     Some(probe(&mut session).ok()?.identity)
 }
 
-/// The name of a shard of this cluster, as its own table docshard_data.node has it; None if the database is none.
+/// The database's name as a shard of this cluster, from its table `docshard_data.node`; None if it is not a shard.
 pub(super) fn mark(session: &mut Session, probe: &Probe, cluster: i64) -> Result<Option<String>> {
     if probe.version.is_none() {
         return Ok(None);

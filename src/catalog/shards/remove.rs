@@ -16,7 +16,7 @@ use docshard_core::error::Kind;
 use serde_json::json;
 use std::rc::Rc;
 
-/// How far a removal is.
+/// The progress of a removal.
 #[derive(Debug)]
 pub enum Removal {
     /// draining has begun
@@ -30,8 +30,8 @@ pub enum Removal {
     Completed,
 }
 
-/// Removes a shard: the first call begins to drain it, later ones tell how far it is, the last one removes it. The
-/// second answer names the databases whose primary shard it is: they must be moved or dropped by hand.
+/// Removes a shard: the first call begins to drain it, later calls report the progress, and the last call removes it. The second
+/// value names the databases whose primary shard it is; the administrator must move or drop them.
 /// Errors: `ShardNotFound`, `IllegalOperation` for the last shard, `ZoneStillInUse` for the last one of a zone with ranges.
 pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     check_may_change()?;
@@ -56,8 +56,8 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     Ok((Removal::Completed, databases))
 }
 
-/// The shard of that name, which may be removed; with it, the zones and all shards are locked.
-/// Errors: as [`remove`], whatever the shard has.
+/// Checks that a shard may be removed, and locks the zones and all shards.
+/// Errors: as [`remove`].
 pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     check_may_change()?;
     zones::lock()?;
@@ -67,7 +67,7 @@ pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
     Ok(shard)
 }
 
-/// Refuses the last shard, and the last one of a zone that has ranges.
+/// Refuses the last shard of the cluster, and the last shard of a zone that has ranges.
 fn check_dispensable(shard: &Shard) -> Result<()> {
     if store::shards::count_others(shard.id)? == 0 {
         return Err(Error::new(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard"));
@@ -82,8 +82,8 @@ fn check_dispensable(shard: &Shard) -> Result<()> {
     Ok(())
 }
 
-/// Forgets a shard that is lost, and what this router decided and cannot tell it. Of the others, those that cannot be reached keep
-/// a server that leads nowhere.
+/// Removes a lost shard from the catalog, with the decisions that were pending for it. Other shards that cannot be reached keep a
+/// useless foreign server.
 pub fn forget_lost(shard: &Shard) -> Result<()> {
     let Some(server) = &shard.server else { return Ok(()) };
     store::transactions::delete_of_server(server)?;
@@ -98,12 +98,12 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
     access::disconnect_shard(server, &puller)
 }
 
-/// Takes back what [`add`] made; the shard has no document left.
+/// Removes everything that [`add`](super::add::add) created. The shard has no documents left.
 fn take_away(shard: &Shard) -> Result<()> {
     let placed = store::placements::delete_of_shard(shard.id)?;
     if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
-        // Not in this transaction, which drops the server and so could not commit over it. If this transaction rolls back, the dropped
-        // tables were empty, and repeating the call completes the removal.
+        // A separate transaction, as this one drops the server and could not commit through it. If this transaction rolls
+        // back, the call can be repeated: the dropped tables were empty.
         let mut session = Session::open(oid)?;
         session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
         for &collection in &placed {

@@ -1,5 +1,4 @@
-//! The servers, user mappings and roles by which the router reaches a shard, and shards each other: chunks that move are
-//! pulled through them.
+//! The foreign servers, user mappings and roles by which the router connects to shards, and shards to each other, to pull chunks.
 
 use super::connection_string::{Keywords, REACH_HINT, set, unreachable_shard, value};
 use super::names::{LOCAL, puller_name, server_name, service_name};
@@ -17,7 +16,7 @@ use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::Kind;
 
-/// How the router logs in at a shard from now on.
+/// The login that the router uses for a shard.
 pub(in crate::catalog) struct Login {
     pub(in crate::catalog) user: String,
     pub(in crate::catalog) password: Option<String>,
@@ -31,12 +30,12 @@ impl Login {
     }
 }
 
-/// Makes the server that leads to a shard, and lets the router log in there.
+/// Creates the foreign server of a shard, and the user mapping with the router's login.
 pub(in crate::catalog) fn make_server(name: &str, keywords: &Keywords, login: &Login) -> Result<()> {
     let server = server_name(name);
     if server::foreign_server_oid(&server).is_some() {
         return Err(Error::new(Kind::OperationFailed, format!("foreign server \"{server}\" exists already"))
-            .with_hint("It belongs to no shard of this cluster: DROP SERVER it, or choose another name."));
+            .with_hint("It belongs to no shard of this cluster. Run DROP SERVER, or choose another name."));
     }
     let options: Vec<_> =
         keywords.iter().map(|(keyword, value)| format!("{} {}", quote_ident(keyword), quote_literal(value))).collect();
@@ -52,7 +51,7 @@ pub(in crate::catalog) fn make_server(name: &str, keywords: &Keywords, login: &L
 /// Lets the new shard and every other one, this database included, pull from each other.
 pub(in crate::catalog) fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
     let oid = server::foreign_server_oid(&server_name(name))
-        .ok_or_else(|| Error::new(Kind::InternalError, "a server that was made is not there"))?;
+        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server is missing although it was created before"))?;
     let mut session =
         Session::open(oid).map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     grants::make_roles(&mut session)?;
@@ -77,24 +76,25 @@ pub(in crate::catalog) fn connect_shards(name: &str, id: i32, keywords: &Keyword
         connect(&mut session, &shard.name, &remote::server_options(oid)?, &puller)?;
         connect(&mut other, name, keywords, &puller_name(shard.id)?)?;
     }
-    // Here last: databases of one server share roles, and this transaction keeps those that it makes from the others.
+    // This database comes last: databases of one server share roles, and this uncommitted transaction would block the creation of the
+    // same roles by the others.
     access::accept_puller(&puller, &verifier)?;
     access::map_puller(&server_name(name), &own)
 }
 
-/// Lets a shard reach another one as its puller. What a server's options say of this machine's files stays here.
+/// Lets a shard log in to another one with its puller role. Options that name files of this machine are not passed on.
 fn connect(session: &mut Session, name: &str, keywords: &Keywords, puller: &str) -> Result<()> {
     let shared = keywords.iter().filter(|(keyword, _)| access::SERVER_OPTIONS.contains(&keyword.as_str()));
     let (names, values): (Vec<&str>, Vec<&str>) = shared.map(|(name, value)| (name.as_str(), value.as_str())).unzip();
     ConnectShard { server: &server_name(name), options: &names, settings: &values, puller }.call(session)
 }
 
-/// The number of this database as a shard, also if it is none any more.
+/// The number of this database as a shard, even if it is no longer a shard.
 pub(in crate::catalog) fn local_id() -> Result<i32> {
     Ok(store::shards::id(LOCAL)?.unwrap_or(0))
 }
 
-/// Makes this database reachable as the shards are, when the first one joins it: moves work with it over a connection.
+/// Creates a foreign server for this database when the first shard is added: moves connect to it as to any shard.
 pub(in crate::catalog) fn join_local(id: i32) -> Result<()> {
     if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
         return Ok(());
@@ -102,14 +102,13 @@ pub(in crate::catalog) fn join_local(id: i32) -> Result<()> {
     let (user, password) = (service_name(id)?, credentials::random_password()?);
     access::accept_router(&user, Some(&credentials::scram_verifier(&password)?))?;
     let mut own = local_keywords(None)?;
-    // Soon given up: a connection to a database that is being dropped waits, and the worker that waits for it is what
-    // DROP DATABASE waits for, five seconds at most.
+    // A short timeout: connecting to a database that is being dropped blocks, and DROP DATABASE waits at most five seconds for the worker
+    // that connects.
     set(&mut own, "connect_timeout", "2");
     make_server(LOCAL, &own, &Login { user, password: Some(password) })
 }
 
-/// How shards reach this database: by the address given to `docshard.set_local_address`, which the router's own server has;
-/// else as far as can be guessed.
+/// The address under which shards reach this database: the one given to `docshard.set_local_address`, or else a guess.
 fn local_address(seen: Option<&str>) -> Result<Keywords> {
     let guessed = local_keywords(None)?;
     if let Some(oid) = server::foreign_server_oid(&server_name(LOCAL)) {
@@ -121,7 +120,7 @@ fn local_address(seen: Option<&str>) -> Result<Keywords> {
     local_keywords(seen)
 }
 
-/// How to reach this database: over TCP, from the address that a shard saw, or at this machine's own; else over its socket.
+/// Guesses the address of this database: over TCP, the address that a shard saw, or 127.0.0.1; else its socket.
 fn local_keywords(seen: Option<&str>) -> Result<Keywords> {
     let rows = spi::query(
         "SELECT pg_catalog.current_setting('port'), \
@@ -129,12 +128,12 @@ fn local_keywords(seen: Option<&str>) -> Result<Keywords> {
            pg_catalog.current_database()::pg_catalog.text, pg_catalog.current_setting('listen_addresses')",
         &[],
     )?;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "this server does not know its port"))?;
+    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the server does not report its port"))?;
     let socket = row.text(1).trim();
     let listens: Vec<&str> = row.text(3).split(',').map(str::trim).filter(|address| !address.is_empty()).collect();
     let everywhere = |address: &&str| ["*", "0.0.0.0", "localhost", "127.0.0.1"].contains(address);
     let own = match listens.first() {
-        // The socket asks for the name of the operating system's user, as a rule.
+        // Sockets mostly use peer authentication, which a role with a password fails.
         Some(_) if listens.iter().any(everywhere) => "127.0.0.1",
         Some(first) => *first,
         None if socket.is_empty() => "127.0.0.1",

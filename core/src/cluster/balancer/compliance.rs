@@ -1,4 +1,4 @@
-//! Whether a collection's chunks are where the policy wants them.
+//! Checks whether a collection's chunks are where the policy requires them, as `balancerCollectionStatus` reports.
 
 use super::moves::moves;
 use super::split::splits;
@@ -14,8 +14,8 @@ pub enum Compliance {
     Compliant,
 }
 
-/// Whether a collection, by position, complies; the gravest reason if not. A collection whose balancing is off is judged as if
-/// it were on.
+/// Returns whether a collection, given by position, complies, and the most serious reason if not. A collection whose balancing is off
+/// is checked as if it were on.
 pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
     let shards = Shards::of(cluster);
     let classes = classes(&shards, collection);
@@ -31,11 +31,11 @@ pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
         let most = |part: &dyn Fn(usize) -> u64| class.homes.iter().map(|&shard| part(shard)).max().unwrap_or(0);
         most(&|shard| class.excess(shard)) + most(&|shard| class.lack(shard)) > class.threshold
     };
-    // What no split and no move can mend is no violation.
+    // A state that no split or move can change is not a violation.
     let mut one =
         Cluster { shards: cluster.shards.clone(), collections: vec![cluster.collections[collection].clone()] };
     one.shards.iter_mut().for_each(|shard| shard.unavailable = false);
-    // A single shard is not balanced.
+    // With a single shard there is nothing to balance.
     if one.shards.len() > 1
         && let Some(split) = splits(&one).first()
     {

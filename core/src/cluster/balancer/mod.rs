@@ -11,14 +11,14 @@
 //! size is cut into equal parts. The split size is the collection's chunk size, and smaller while the collection is
 //! young, so that it spreads early.
 //!
-//! Moves ([`moves`]), one a shard at a time, so all moves of one plan are disjoint:
+//! Moves ([`moves`]): a shard takes part in at most one move of a plan. The kinds of moves, most urgent first:
 //!
-//! 1. *Zones*: a chunk on a shard outside its zone goes to the zone's shard that lacks most, jumbo ones too.
-//! 2. *Draining* shards give away any chunk, jumbo ones too, to the shard that lacks most. Tiny neighbours move along, here and
-//!    into zones, as far as that shard lacks them.
-//! 3. *Evenness*: a shard above the target gives to one below it while excess and lack together are more than a
-//!    threshold: three times the chunk size, as in MongoDB, or an eighth of the target where that is less. The chunk that
-//!    goes is the largest that overshoots on neither side, else the smallest that is at most half of both together.
+//! 1. *Zones*: a chunk on a shard outside its zone, also a jumbo one, moves to the zone's shard that is farthest below its target.
+//! 2. *Draining*: a draining shard gives away any chunk, also a jumbo one, to the shard that is farthest below its target. Tiny
+//!    neighbours move along, here and into zones, up to the recipient's target.
+//! 3. *Evenness*: a shard above its target gives chunks to one below its target while excess and lack together exceed a
+//!    threshold. The threshold is three times the chunk size, as in MongoDB, or an eighth of the target if that is less. The largest
+//!    chunk moves that crosses neither target; else the smallest one of at most half of excess and lack together.
 //!
 //! Merges ([`merge`]): neighbours on one shard, in one zone, that became tiny.
 //!

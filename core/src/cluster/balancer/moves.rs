@@ -8,8 +8,8 @@ use std::ops::Range;
 /// Largest number of recipients that are tried for a donor. A recipient that can take nothing from the fullest donors may still
 /// take from a later one, but trying all is slow.
 const TRIED_RECIPIENTS: usize = 8;
-/// Largest number of chunks that are tried for a shard that must give some away. Most are of one size, and a recipient without
-/// room for the largest may have room for a smaller one.
+/// Largest number of chunks that are tried for a shard that must give chunks away. Most chunks have one size, and a recipient
+/// without room for the largest may have room for a smaller one.
 const TRIED_CHUNKS: usize = 4;
 
 /// Largest size of a chunk that moves together with its neighbours, in bytes.
@@ -62,7 +62,7 @@ impl Round<'_> {
         self.moves.push(Move { collection: class.collection, chunks, from, to, reason });
     }
 
-    /// The chunk with the neighbours that move together with it, as far as the recipient lacks them.
+    /// The chunk and the tiny neighbours that move with it, up to the recipient's target.
     fn together(&self, class: &Class, chunk: usize, to: usize) -> Range<usize> {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
         let first = &chunks[chunk];
@@ -98,7 +98,7 @@ impl Round<'_> {
         start..end
     }
 
-    /// Moves a chunk off each shard that must give some away, to the home that lacks most.
+    /// Plans a move off each shard that must give chunks away, to the home that is farthest below its target.
     fn expel(&mut self, class: &Class, reason: Reason, must_give: impl Fn(&Self, usize) -> bool) {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
         let can_move = |chunk: &u32| !chunks[*chunk as usize].resting;
@@ -156,7 +156,7 @@ impl Round<'_> {
         }
     }
 
-    /// The chunk whose move best closes the gap.
+    /// The chunk whose move brings both shards closest to their targets.
     fn best(&self, class: &Class, from: usize, to: usize, excess: u64, lack: u64) -> Option<u32> {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
         let half = (excess + lack) / 2;

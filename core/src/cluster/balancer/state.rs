@@ -20,7 +20,7 @@ pub type ZoneId = u32;
 pub struct Shard {
     /// its number
     pub id: ShardId,
-    /// it is being emptied: it gives, and takes nothing
+    /// it is being emptied: it only gives chunks away
     pub draining: bool,
     /// the most bytes that it may hold
     pub max_bytes: Option<u64>,

@@ -1,9 +1,9 @@
-//! Fast path for filters that are nothing but a key, such as `{"recipient": "ann", "sent": {"$date": …}}`: the filter's text is
-//! deserialized directly into the key's bytes, without a parsed filter. Most finds of a busy application have such filters.
+//! Fast path for filters that consist of a key only, such as `{"recipient": "ann", "sent": {"$date": …}}`. The filter's text is
+//! deserialized directly into the key's bytes, without a parsed filter. Applications mostly use such filters in their most frequent
+//! finds.
 //!
-//! RULE: a [`Point`] is what the analysis of the parsed filter would find: the one shard key and the one `_id` that matching
-//! documents have, and every document with them matches. Every filter that is not obviously of this form is left to that
-//! analysis.
+//! RULE: a [`Point`] equals the result of analysing the parsed filter: the only shard key and the only `_id` of matching documents,
+//! and every document with them matches. A filter of any other form is left to that analysis.
 
 use crate::values::document::element::Element;
 use crate::values::document::number::Number;
@@ -35,7 +35,7 @@ pub fn of_text(pattern: &KeyPattern, filter: &str) -> Option<Point> {
 /// The filter: each of its fields is one of the pattern's, or `_id`, and equal to a value.
 struct Fields<'p>(&'p KeyPattern);
 
-/// A value that equals nothing but itself, encoded at the end of the bytes.
+/// A value that is equal only to itself; its encoding is appended to the bytes.
 struct Scalar<'o>(&'o mut Vec<u8>);
 
 /// A string that a function reads; None refuses it.
@@ -47,7 +47,7 @@ enum Extended {
     ObjectId,
 }
 
-/// The error for every filter of another form. No user sees it: the filter is parsed as usual then.
+/// The error for every filter of another form. Users do not see it, as the filter is then parsed as usual.
 fn refused<E: Error>() -> E {
     E::custom("not a key alone")
 }

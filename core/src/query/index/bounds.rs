@@ -18,7 +18,7 @@ use serde_json::Value as Json;
 /// One end of a range: a value for each field.
 type Corner = Vec<(String, Value)>;
 
-/// `min` and `max`, of which at least one is given.
+/// The options `min` and `max`. At least one of them is set.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     min: Option<Corner>,

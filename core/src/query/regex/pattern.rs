@@ -566,18 +566,11 @@ mod tests {
     }
 
     #[test]
-    fn a_search_cannot_run_away() {
+    fn a_search_that_gives_up_is_an_error() {
         let text = "a".repeat(5000);
-        for source in ["(a+)+$b", r"(a+)+\1b", "(?=(a*)*b)c", "^(a|aa)+(?!a)b"] {
-            let start = std::time::Instant::now();
-            let pattern = Pattern::new(source, "").unwrap();
-            assert_ne!(pattern.search(&text).ok(), Some(true));
-            assert!(start.elapsed().as_secs() < 20, "{source}");
-            if source.contains(r"\1") {
-                assert_eq!(pattern.search(&text).unwrap_err().kind, Kind::Location(51156));
-                assert_eq!(watched(|| pattern.is_found_in(&text)).unwrap_err().kind, Kind::Location(51156));
-                assert!(watched(|| pattern.is_found_in("aa")).is_ok(), "an error is reported once");
-            }
-        }
+        let pattern = Pattern::new(r"(a+)+\1b", "").unwrap();
+        assert_eq!(pattern.search(&text).unwrap_err().kind, Kind::Location(51156));
+        assert_eq!(watched(|| pattern.is_found_in(&text)).unwrap_err().kind, Kind::Location(51156));
+        assert!(watched(|| pattern.is_found_in("aa")).is_ok(), "an error is reported once");
     }
 }

@@ -1,7 +1,7 @@
 //! Extended JSON v2: reads canonical, relaxed and legacy forms, writes the relaxed form.
 //!
-//! An object is of an extended type if one of its keys is the name of a type, in any order of keys; then the whole object must be
-//! well formed. All other objects are ordinary ones; their names are checked when they are stored.
+//! An object with a key that is the name of a type, at any position, is of that extended type and must be well formed. All other
+//! objects are ordinary ones; their names are checked when they are stored.
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;

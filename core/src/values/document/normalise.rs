@@ -78,8 +78,8 @@ pub fn check_edited(document: RawObject<'_>, positions: impl Iterator<Item = usi
 }
 
 fn not_stored() -> Error {
-    error!(Kind::BadValue, "The document is not in the form that is stored")
-        .with_hint("Insert it with docshard's functions, which bring Extended JSON into its relaxed form.")
+    error!(Kind::BadValue, "The document is not in stored form")
+        .with_hint("Insert it with docshard's functions, which convert Extended JSON to its relaxed form.")
 }
 
 fn check_size(bytes: &[u8]) -> Result<()> {
@@ -146,7 +146,7 @@ fn changed_value(value: RawValue<'_>, depth: usize) -> Result<Option<Part<'_>>> 
         RawValue::Number(number) => {
             let double = number.to_f64();
             if !double.is_finite() {
-                return Err(error!(Kind::BadValue, "A number is larger than a double holds")
+                return Err(error!(Kind::BadValue, "A number exceeds the range of a double")
                     .with_hint("Write it as a decimal: {\"$numberDecimal\": \"…\"}."));
             }
             Ok(Some(Part::Owned(Value::Number(Number::Double(double)))))

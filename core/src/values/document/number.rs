@@ -1,7 +1,7 @@
 //! int, long, double and decimal: comparison by value, arithmetic with MongoDB's promotions.
 //!
-//! Comparison is exact: a double counts as the binary fraction that it is, not as the decimals that it prints. What a
-//! comparison of doubles cannot decide is compared as `BigDecimal`.
+//! Comparison is exact: a double is compared by its binary value, not by its printed decimals. Numbers that round to the same double
+//! are compared as `BigDecimal`.
 
 use crate::error::{Kind, Result, error};
 use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive, Zero, num_bigint::BigInt};
@@ -373,7 +373,7 @@ fn combine(
     match (a, b) {
         (Number::Int(a), Number::Int(b)) => integers(*a, *b).map(Number::Int).ok_or_else(|| {
             let message = "Failed to apply $inc operations to current value";
-            error!(Kind::BadValue, "{message}: {a} and {b} combine to more than 64 bits hold")
+            error!(Kind::BadValue, "{message}: the result of {a} and {b} exceeds 64 bits")
                 .with_hint("Use a double or a decimal, such as {\"$numberDecimal\": \"1\"}.")
         }),
         (Number::Decimal(_), _) | (_, Number::Decimal(_)) => {

@@ -31,7 +31,7 @@ const EXACT_POWERS: [f64; 23] = [
     1e21, 1e22,
 ];
 
-/// A finite numeric taken apart.
+/// The parts of a finite numeric.
 struct Parts<'a> {
     negative: bool,
     weight: i32,

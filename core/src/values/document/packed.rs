@@ -176,7 +176,7 @@ mod tests {
     fn packed(all: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
         let mut packer = Packer::default();
         all.iter().for_each(|(key, document)| packer.put(key, document));
-        packer.into_bytes().expect("not too much")
+        packer.into_bytes().expect("within the limit")
     }
 
     fn unpacked(packed: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {

@@ -371,7 +371,7 @@ pub fn validate(bytes: &[u8]) -> Result<()> {
 }
 
 fn damaged(what: &str) -> Error {
-    error!(Kind::BadValue, "these bytes are no jsonb value: {what}")
+    error!(Kind::BadValue, "invalid jsonb: {what}")
 }
 
 fn refuse(is_damaged: bool, what: &str) -> Result<()> {
@@ -404,7 +404,7 @@ fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
         let end = children.end(index, start);
         let child = children.data.get(start..end).ok_or_else(|| damaged("a child is cut off"))?;
         let is_key = per_count == 2 && index < count;
-        refuse(is_key && entry & ENTRY_TYPE_MASK != ENTRY_STRING, "a key is no string")?;
+        refuse(is_key && entry & ENTRY_TYPE_MASK != ENTRY_STRING, "a key is not a string")?;
         match entry & ENTRY_TYPE_MASK {
             ENTRY_STRING => {
                 refuse(!is_text(child), "a string is not UTF-8")?;

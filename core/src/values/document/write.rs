@@ -306,7 +306,7 @@ fn put_entry(out: &mut [u8], entries: usize, index: usize, entry: u32) {
 /// The entry of a child that was just written from `start` on.
 fn entry(kind: u32, start: usize, out: &[u8]) -> Result<u32> {
     let fits = out.len() <= MAX_JSONB_BYTES;
-    ensure!(fits, Kind::BSONObjectTooLarge, "more than {MAX_JSONB_BYTES} bytes in one value");
+    ensure!(fits, Kind::BSONObjectTooLarge, "A value exceeds {MAX_JSONB_BYTES} bytes");
     Ok(kind | (out.len() - start) as u32)
 }
 

@@ -3,12 +3,12 @@
 //! Every encoding starts with the byte of its [`Class`](crate::values::order::Class) and is prefix-free, so the concatenation of
 //! several is a compound key that compares field by field. After the class follow:
 //!
-//! * number: an eight-byte image of the value rounded to a double towards zero, then `EXACT`; or, for a long beyond 2^53 or a decimal
-//!   that is no double, `BEYOND` and its decimal digits. For a negative value the marker is `BELOW` and the digits are
-//!   inverted. So 2, 2.0 and decimal 2.00 have the same encoding.
+//! * number: the value rounded to a double towards zero, as eight bytes that sort as doubles do; then a marker. `EXACT` means that
+//!   the value equals the double. For other values, which are longs beyond 2^53 and decimals, `BEYOND` and the decimal digits follow,
+//!   or for negative ones `BELOW` and the inverted digits. So 2, 2.0 and decimal 2.00 have the same encoding.
 //! * string, symbol: UTF-8 and a byte 0; inside, 0 becomes 1 1, and 1 becomes 1 2.
-//! * object: for each field in jsonb's order its value's class, its name as a string, and the rest of its value's
-//!   encoding; then a byte 0. Array: the elements' encodings and a byte 0. (Classes are above 0.)
+//! * object: for each field in jsonb's order the class of its value, its name as a string, and the rest of the value's encoding; then
+//!   a byte 0. Array: the elements' encodings and a byte 0. (Classes are above 0.)
 //! * binary: length, subtype, bytes. ObjectId, bool, date, timestamp: big-endian with their own width, the sign of a
 //!   date inverted. Regex: two strings. Pointer: string and ObjectId. Code: string, and the scope as an object.
 //! * MinKey, null, MaxKey: nothing.
@@ -217,7 +217,7 @@ fn encode_digits(value: &BigDecimal, out: &mut Vec<u8>) {
 pub fn decode(bytes: &[u8]) -> Result<(Value, &[u8])> {
     let mut rest = bytes;
     let value = Decoder { rest: &mut rest, lossy: false }.value(MAX_RECURSION);
-    value.map(|value| (value, rest)).ok_or_else(|| Error::new(Kind::BadValue, "These bytes are no encoded key"))
+    value.map(|value| (value, rest)).ok_or_else(|| Error::new(Kind::BadValue, "Invalid encoded key"))
 }
 
 /// Splits off the first of several encodings, which may have a collation; None for bytes that no encoding produces.

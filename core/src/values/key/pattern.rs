@@ -135,7 +135,7 @@ impl KeyPattern {
     pub fn bound_from_json(&self, json: &Json) -> Result<Vec<u8>> {
         let Json::Object(members) = json else { bail!(Kind::TypeMismatch, "A bound must be an object, not {json}") };
         if !self.is_unsharded() && members.is_empty() {
-            bail!(Kind::BadValue, "The bound names no field of the shard key {}", self.to_json());
+            bail!(Kind::BadValue, "The bound has no field of the shard key {}", self.to_json());
         }
         let mut members = members.iter();
         let mut bound = Vec::new();
@@ -167,8 +167,8 @@ impl KeyPattern {
     }
 
     fn not_in_pattern(&self, name: &str) -> Error {
-        error!(Kind::BadValue, "The bound's field '{name}' is not where the shard key {} has it", self.to_json())
-            .with_hint("A bound has the shard key's fields, in its order, perhaps without the last ones.")
+        error!(Kind::BadValue, "The bound's field '{name}' is not at this position of the shard key {}", self.to_json())
+            .with_hint("A bound has the shard key's fields in the same order; the last ones may be omitted.")
     }
 
     /// A bound as a key document, in the pattern's order. Undecodable fields become MinKey.
@@ -259,7 +259,7 @@ fn parse_kind(path: &str, json: &Json) -> Result<FieldKind> {
         Value::String(kind) if kind == "hashed" => Ok(FieldKind::Hashed),
         Value::String(kind) => bail!(
             Kind::BadValue,
-            "The shard key's field '{path}' cannot be of the kind \"{kind}\": only 1 and \"hashed\" are"
+            "The shard key's field '{path}' must be 1 or \"hashed\", not \"{kind}\""
         ),
         Value::Number(number) if number.as_i64() == Some(1) => Ok(FieldKind::Ranged),
         Value::Number(number) if number.to_f64() < 0.0 => {

@@ -3,12 +3,12 @@
 use super::encode::{decode, prefix_successor};
 use std::cmp::Ordering;
 
-/// A half-open range `[lo, hi)` of byte strings; `hi` None means no upper end.
+/// A half-open range `[lo, hi)` of byte strings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// the least key inside
+    /// the lower bound, inclusive
     pub lo: Vec<u8>,
-    /// the least key above, or None
+    /// the upper bound, exclusive; None: unbounded
     pub hi: Option<Vec<u8>>,
 }
 
@@ -46,8 +46,8 @@ impl KeyRange {
 
     /// The keys that consist of the prefix and an encoding in the range, with or without further fields.
     ///
-    /// An end of the range may lie directly after a value's encoding, among the keys that continue that encoding. It then moves
-    /// after all of them, since the range contains either all or none.
+    /// An end of the range may lie directly after a value's encoding, among the keys that continue that encoding. It is then moved after
+    /// all of these keys, since the range contains either all of them or none.
     pub(crate) fn under(&self, prefix: &[u8]) -> Self {
         let end = |bytes: &[u8]| [prefix, behind_value(bytes).as_deref().unwrap_or(bytes)].concat();
         Self { lo: end(&self.lo), hi: self.hi.as_deref().map_or_else(|| prefix_successor(prefix), |hi| Some(end(hi))) }
@@ -100,7 +100,7 @@ impl KeyRanges {
     pub fn as_slice(&self) -> &[KeyRange] {
         &self.0
     }
-    /// The only key inside, if there is one alone.
+    /// The key, if the ranges contain exactly one.
     pub fn as_point(&self) -> Option<&[u8]> {
         match self.0.as_slice() {
             [one] => one.as_point(),
