@@ -1,4 +1,4 @@
-//! Aborts a move in every possible way, at every step.
+//! Aborts a move at every step, by every means.
 
 use docshard_tests::moving::{
     NS, Pending, check_clean, count, create, keep_from_loading, move_chunk, owner, step, table,
@@ -18,15 +18,15 @@ type Move = Pending<Value>;
 fn cluster() -> Cluster {
     let cluster = Cluster::start(2);
     create(&cluster, "shard0", DOCUMENTS, "'n', 0", [DOCUMENTS / 2]);
-    // So that the collection has a table there.
+    // Creates the collection's table on the recipient.
     move_chunk(&mut cluster.router.client(), DOCUMENTS - 1, "shard1").expect("a move");
     cluster
 }
 
-/// What keeps a move at a step, as long as it lives.
+/// Holds a move at a step until it is dropped.
 struct Held(#[expect(dead_code, reason = "kept open")] Vec<Client>);
 
-/// The steps at which a move is held.
+/// The steps at which a move can be held.
 const STEPS: [&str; 4] = ["preparing the recipient", "waiting for writers", "cloning", "handing over"];
 
 fn open(node: &Node, sql: &str) -> Client {
@@ -46,7 +46,7 @@ fn hold_at(cluster: &Cluster, at: &str, mut mover: Client) -> (Held, Move) {
     let start = move || thread::spawn(move || move_chunk(&mut mover, 1, to));
     let recipient = &cluster.shards[recipient];
     let (held, moving) = match at {
-        // The donor's sample of documents waits.
+        // The donor's sampling of documents blocks.
         "preparing the recipient" => {
             let held = open(&cluster.shards[donor], &format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", table(cluster)));
             (vec![held], start())
@@ -66,7 +66,7 @@ fn hold_at(cluster: &Cluster, at: &str, mut mover: Client) -> (Held, Move) {
     (Held(held), moving)
 }
 
-/// Nothing is left anywhere, every document is there once, and the chunk can be moved.
+/// Checks that no leftovers exist, that every document exists once, and that the chunk can be moved.
 fn check(cluster: &Cluster, at: &str) {
     let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
     wait_until(&format!("{at}: the end"), PATIENCE, || cluster.router.value::<i64>(unfinished) == 0);
@@ -106,7 +106,7 @@ fn abort_migration_ends_a_move_at_any_step() {
         drop(held);
         check(&cluster, at);
     }
-    // It is over, and again.
+    // The move has ended; aborting it again is an error.
     let id: i64 = cluster.router.value("SELECT max(id) FROM docshard.migrations");
     let answer: Value = cluster.router.value(&format!("SELECT docshard.abort_migration({id})"));
     assert_eq!(answer["aborted"], false, "{answer}");
@@ -117,7 +117,7 @@ fn abort_migration_ends_a_move_at_any_step() {
 fn a_move_that_is_decided_is_completed_by_abort_migration() {
     let cluster = cluster();
     let (held, moving) = hold_at(&cluster, "handing over", cluster.router.client());
-    // The map cannot change as long as this lasts.
+    // While this lock is held the chunk map cannot change.
     let mut map =
         open(&cluster.router, &format!("SELECT FROM docshard_catalog.collections WHERE namespace = '{NS}' FOR UPDATE"));
     drop(held);
@@ -177,7 +177,7 @@ fn a_client_that_is_terminated_takes_its_move_along() {
         let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
         let (held, moving) = hold_at(&cluster, at, client);
         cluster.router.psql(&format!("SELECT pg_terminate_backend({pid})"));
-        // The client library at times meets the closed connection before it hands on the server's last word.
+        // The client library sometimes sees the closed connection before it returns the server's last message.
         let error = moving.join().expect("no panic").expect_err("the session has ended");
         assert!(error.is_closed() || error.code().is_some_and(|code| code.code() == "57P01"), "{at}: {error:?}");
         // The client gets its answer before the job ends.
@@ -188,7 +188,7 @@ fn a_client_that_is_terminated_takes_its_move_along() {
     }
 }
 
-/// The move came to nothing.
+/// Checks that the move was aborted and the donor keeps the chunk.
 fn check_unmoved(cluster: &Cluster, at: &str, before: &str) {
     let unfinished = "SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'";
     wait_until(&format!("{at}: the end"), PATIENCE, || cluster.router.value::<i64>(unfinished) == 0);
@@ -200,7 +200,7 @@ fn check_unmoved(cluster: &Cluster, at: &str, before: &str) {
 fn stop_balancer_aborts_what_does_not_end_in_time() {
     let cluster = cluster();
     cluster.router.psql("INSERT INTO docshard_catalog.settings VALUES ('balancer_interval_ms', '200')");
-    // Nobody may write there: whatever the balancer clones to this shard waits.
+    // Writers to this table are blocked, so whatever the balancer clones to this shard waits.
     let held = keep_from_loading(&cluster, &cluster.shards[1]);
     cluster.router.psql(
         "SELECT docshard.remove_shard('shard0'); SELECT docshard.remove_shard('local'); SELECT docshard.start_balancer()",
@@ -216,7 +216,7 @@ fn stop_balancer_aborts_what_does_not_end_in_time() {
     wait_until("the shard is empty", PATIENCE, || owner(&cluster.router, 0) == "shard1");
 }
 
-/// Answers of `remove_shard`: how far the removal is.
+/// The answers of `remove_shard`, which report the progress of the removal.
 fn remove_shard(cluster: &Cluster, name: &str) -> String {
     cluster.router.value(&format!("SELECT docshard.remove_shard('{name}') ->> 'state'"))
 }
@@ -228,7 +228,7 @@ fn a_shard_that_is_being_removed_and_a_move_wait_for_each_other() {
         let from = owner(&cluster.router, 0);
         let to = if from == "shard0" { "shard1" } else { "shard0" };
         let (held, moving) = hold_at(&cluster, at, cluster.router.client());
-        // The recipient drains from now on; what is on its way still arrives.
+        // From now on the recipient drains. A move that is already under way still completes.
         assert_eq!(remove_shard(&cluster, to), "started", "{at}");
         assert_eq!(remove_shard(&cluster, to), "ongoing", "{at}");
         let mut client = cluster.router.client();
@@ -244,7 +244,7 @@ fn a_shard_that_is_being_removed_and_a_move_wait_for_each_other() {
         check(&cluster, at);
         assert_eq!(owner(&cluster.router, 0), from, "{at}");
     }
-    // The last chunk leaves a shard that is being removed.
+    // The last chunk leaves the draining shard.
     if owner(&cluster.router, 0) == "shard0" {
         cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', 'shard1')"));
     }

@@ -48,7 +48,7 @@ fn at_a_shard_collections_are_neither_made_nor_dropped() {
     assert_eq!(count(&cluster), 100);
 }
 
-/// As docs/operations.md says.
+/// VACUUM FULL, as docs/operations.md recommends after moves.
 #[test]
 fn the_space_of_what_was_moved_can_be_given_back() {
     let cluster = cluster();
@@ -71,7 +71,7 @@ fn the_space_of_what_was_moved_can_be_given_back() {
     assert_eq!(router.value::<i64>("SELECT docshard.count_documents('b.c')"), 5000);
 }
 
-/// Unless the administrator says so.
+/// JIT compilation is off in the sessions at shards, unless the administrator turns it on.
 #[test]
 fn statements_at_shards_are_not_compiled() {
     let cluster = cluster();
@@ -88,7 +88,7 @@ fn statements_at_shards_are_not_compiled() {
         .expect("a trigger");
     let seen = |number: i32| -> Option<String> {
         shard.psql("TRUNCATE seen");
-        // Of twenty, some are at each of two shards.
+        // Each shard has some of the twenty documents.
         cluster.router.psql(&format!(
             "SELECT docshard.insert_many('a.c', array_agg(jsonb_build_object('_id', n))) \
              FROM generate_series({number}, {number} + 19) AS n"
@@ -136,7 +136,7 @@ fn a_dumped_router_is_restored() {
     assert_eq!(restored("SELECT docshard.count_documents('a.u')").trim(), "1");
 }
 
-/// A worker that could not be started once took the whole server down, again and again.
+/// Regression test: a worker that could not be started made the whole server restart again and again.
 #[test]
 fn a_server_without_room_for_another_worker_goes_on() {
     let mut cluster = Cluster::servers(0);

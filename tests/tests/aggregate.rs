@@ -1,5 +1,5 @@
-//! Aggregations over shards come to what core makes of the same documents in one place, also while chunks move, and leave nothing
-//! behind when they are cut off.
+//! Aggregations over shards return the same as core does for all documents in one place, also while chunks move. An aborted
+//! aggregation leaves no files or memory behind.
 
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 const NS: &str = "test.orders";
 
-/// Documents of keys on all nodes; some fields are missing, null, or arrays.
+/// Documents with keys on all nodes. Some fields are missing, null, or arrays.
 fn orders() -> Vec<Value> {
     (0..3000)
         .map(|k| {
@@ -50,7 +50,7 @@ fn pipelines() -> Vec<Value> {
     ]
 }
 
-/// What core makes of the documents, one stage after the other; sorted, as most pipelines leave the order open.
+/// Core's result for the documents, stage by stage; sorted, as most pipelines do not define an order.
 fn expected(pipeline: &Value, documents: &[Value]) -> Vec<String> {
     let documents: Vec<_> = documents.iter().map(|d| write::value(&ext_json::from_json(d).unwrap()).unwrap()).collect();
     let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: usize::MAX });
@@ -83,7 +83,7 @@ fn fill(cluster: &Cluster) -> Vec<Value> {
     orders
 }
 
-/// Waits until no node's session has a temporary file: an error arrives before its transaction has ended.
+/// Waits until no session of any node has a temporary file: an error reaches the client before the transaction has ended.
 fn await_no_files(cluster: &Cluster, after: &str) {
     wait_until(&format!("the end of temporary files after {after}"), Duration::from_secs(10), || {
         let mut nodes = cluster.shards.iter().chain([&cluster.router]);
@@ -91,7 +91,8 @@ fn await_no_files(cluster: &Cluster, after: &str) {
     });
 }
 
-/// A sort must outlive a rolled back savepoint in which it began, as its cursor does; and leave no memory if it does not.
+/// A sort must outlive the savepoint in which its cursor was first read, even if that is rolled back. An abandoned sort must
+/// free its memory.
 #[test]
 fn a_cursor_outlives_the_savepoint_of_its_first_row() {
     let cluster = Cluster::spread(NS);
@@ -164,7 +165,7 @@ fn an_aggregation_that_is_cut_off_leaves_nothing() {
     let cluster = Cluster::spread(NS);
     fill(&cluster);
     let mut client = cluster.router.client();
-    // Each of these needs more memory than there is, and fails, or is left, while its files are there.
+    // Each pipeline needs more memory than allowed, so it has temporary files when it fails or is abandoned.
     client.batch_execute("SET work_mem = '64kB'").unwrap();
     let wide = json!({"$set": {"s": {"$range": [0, 300]}}});
     let sort = json!({"$sort": {"price": 1}});

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 fn application_roles_work_at_the_router_and_do_not_open_shards() {
     let cluster = Cluster::with_passwords(2);
     spread(&cluster, 2);
-    // One has been at a shard for another purpose.
+    // One role exists at a shard already, for another purpose.
     cluster.shards[1].unlogged_client().batch_execute("CREATE ROLE writer NOLOGIN").unwrap();
     let writer = create_role(&cluster, "writer", &json!({"write": "test"}));
     let reader = create_role(&cluster, "reader", &json!({"read": NS}));
     let router_session = |role, password| cluster.router.try_client_with(role, password).expect(role);
 
-    // The router lets each do what it was granted.
+    // Through the router each role can do what it was granted.
     let (find, update) = (
         format!("SELECT docshard.find('{NS}')"),
         format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')"),
@@ -34,7 +34,7 @@ fn application_roles_work_at_the_router_and_do_not_open_shards() {
         }
     }
 
-    // Their passwords open no shard: they can't log in there, with any.
+    // Application roles cannot log in to a shard with any password.
     for shard in &cluster.shards {
         for (role, password) in [("writer", &writer), ("reader", &reader)] {
             assert_eq!(sqlstate_of_login(shard.try_client_with(role, password)), "28P01");
@@ -48,7 +48,7 @@ fn application_roles_work_at_the_router_and_do_not_open_shards() {
         cluster.router.value("SELECT count(*) FROM pg_user_mappings WHERE usename IN ('writer', 'reader')");
     assert_eq!(mapped, 0);
 
-    // A shard looks for itself, whatever the router says.
+    // A shard checks privileges itself, whatever the router sends.
     let table = table(&cluster);
     for shard in &cluster.shards {
         let mut client = service_session(&cluster, shard);
@@ -75,7 +75,7 @@ fn application_roles_work_at_the_router_and_do_not_open_shards() {
     }
     cluster.router.psql("UPDATE docshard_catalog.grants SET level = 'read' WHERE role = 'reader'::regrole");
 
-    // What was granted is revoked everywhere, and then nothing is left of the role.
+    // Grants are revoked on every node; then the role is removed from the shards.
     for role in ["writer", "reader"] {
         let drop = format!("DROP ROLE {role}");
         assert_eq!(sqlstate_of(&mut cluster.router.client(), &drop), "2BP01");
@@ -131,7 +131,7 @@ fn a_shard_is_added_under_load_without_an_error() {
         more("statements run", 20);
         let new = &cluster.shards[1];
         cluster.router.add_shard(new);
-        // The roles are there before the first chunk.
+        // The roles exist on the shard before its first chunk.
         let roles = "SELECT string_agg(rolname, ' ' ORDER BY rolname) FROM pg_roles WHERE rolname IN ('app', 'other') AND NOT rolcanlogin";
         assert_eq!(new.value::<String>(roles), "app other");
         assert_eq!(new.value::<i64>("SELECT count(*) FROM docshard_data.placement"), 0);
@@ -149,8 +149,8 @@ fn a_shard_is_added_under_load_without_an_error() {
     assert!(may("app", "INSERT") && may("other", "SELECT") && !may("other", "INSERT"));
 }
 
-/// Whose privileges count at a shard: the caller's, or the owner's of a function that runs as its owner; a superuser is the
-/// service role there.
+/// The role whose privileges a shard checks: the caller, or the owner of a SECURITY DEFINER function. For a superuser it is the
+/// service role.
 #[test]
 fn the_role_at_a_shard_is_the_one_whose_privileges_count() {
     let cluster = Cluster::with_passwords(1);
@@ -186,12 +186,12 @@ fn the_role_at_a_shard_is_the_one_whose_privileges_count() {
     cluster.router.psql(&update);
     assert_eq!(seen(), service, "a superuser");
 
-    // A member has the role's privileges, and acts as the role at the shard; so does a role after SET ROLE.
+    // A member of the granted role has its privileges, and acts as that role at the shard. So does a session after SET ROLE.
     cluster.router.psql("GRANT app TO member");
     assert_eq!(sees("member", &member, &update), "app");
     assert_eq!(sees("member", &member, &format!("SET ROLE app; {update}")), "app");
 
-    // Functions that run as their owner, called by a role without privileges, also through a view.
+    // SECURITY DEFINER functions, called by a role without privileges, directly and through a view.
     cluster.router.psql(&format!(
         "CREATE FUNCTION act() RETURNS jsonb LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$ {update}::jsonb $$; \
          ALTER FUNCTION act() OWNER TO owner; CREATE VIEW acting AS SELECT act(); ALTER VIEW acting OWNER TO owner; \
@@ -208,7 +208,7 @@ fn the_role_at_a_shard_is_the_one_whose_privileges_count() {
     assert_eq!(sqlstate_of(&mut visitor, &update), "42501");
 }
 
-/// After a revoke and a new grant it is another role at the shards; an existing session continues.
+/// After a revoke and a new grant the shard has a new role; an existing session continues to work.
 #[test]
 fn a_role_that_comes_again_is_served() {
     let cluster = Cluster::with_passwords(2);
@@ -220,15 +220,15 @@ fn a_role_that_comes_again_is_served() {
     cluster.router.psql("SELECT docshard.revoke_access('app')");
     assert_eq!(sqlstate_of(&mut session, &find), "42501");
     cluster.router.psql(&format!("SELECT docshard.grant_access('app', '{{\"write\": \"{NS}\"}}')"));
-    // The first statement may still find the shard's session as it was.
+    // The first statement may still use the shard's session with the old role.
     let _ = session.batch_execute(&find);
     for _ in 0..3 {
         session.batch_execute(&find).expect("it was granted again");
     }
 }
 
-/// Statements of several roles in one session, which are cancelled at any moment, roll back to savepoints, or fail: what comes
-/// later runs as its own role. The shard allows each role one collection, where the router would allow both.
+/// Statements of several roles in one session are cancelled at any moment, roll back to savepoints, or fail. Later statements
+/// must run as their own role. At the shard each role may access one collection; the router would allow both.
 #[test]
 fn the_role_at_a_shard_is_right_whatever_is_interrupted() {
     let cluster = Cluster::start(1);
@@ -260,7 +260,7 @@ fn the_role_at_a_shard_is_right_whatever_is_interrupted() {
         });
         let mut random = fastrand::Rng::with_seed(8);
         let mut number = 0;
-        // As long as it takes to have seen enough of each.
+        // Runs until each outcome was seen often enough.
         let limit = Instant::now() + PATIENCE;
         while (right <= 300 || refused <= 100 || interrupted <= 100) && Instant::now() < limit {
             let isolation = ["READ COMMITTED", "REPEATABLE READ"][random.usize(..2)];
@@ -301,7 +301,7 @@ fn the_role_at_a_shard_is_right_whatever_is_interrupted() {
                     other => panic!("{sql}: {other:?}"),
                 }
                 if failed && !in_block {
-                    // Nothing has stayed of it.
+                    // No effect of the interrupted statements remains.
                     break;
                 }
             }

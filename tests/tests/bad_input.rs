@@ -7,13 +7,13 @@ use postgres::{Client, error::SqlState};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
-/// MongoDB's code that an error carries.
+/// The MongoDB code of an error.
 fn code(error: &postgres::Error) -> Option<i64> {
     let detail = error.as_db_error()?.detail()?.strip_prefix("MongoDB error ")?;
     detail.split(' ').next()?.parse().ok()
 }
 
-/// Each value breaks a rule of Extended JSON's specification.
+/// Each value violates Extended JSON's specification.
 fn malformed() -> Vec<Value> {
     let lines = include_str!("../../core/tests/data/malformed_ext_json.jsonl").lines();
     let values: Vec<Value> =
@@ -100,7 +100,7 @@ impl Random {
         }
     }
 
-    /// SQL for an argument of that type.
+    /// SQL for a random argument of that type.
     fn argument(&mut self, type_name: &str) -> String {
         let literal = |text: &str| format!("'{}'", text.replace('\'', "''"));
         if self.below(20) == 0 {
@@ -166,7 +166,7 @@ const TEXTS: &[&str] = &[
     "x'; --",
 ];
 
-/// Paths, commands, options, and names that no table of the language has.
+/// Paths, commands, options, and names that are in no table of the language.
 const OWN_NAMES: &[&str] = &[
     "a",
     "b",
@@ -238,13 +238,13 @@ const OWN_NAMES: &[&str] = &[
     "in",
 ];
 
-/// Names that mean something somewhere.
+/// Names with a meaning in some context.
 static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| OWN_NAMES.iter().copied().chain(vocabulary::names()).collect());
 
-/// Changes the cluster for good, or waits for somebody.
+/// Functions that are not called: they change the cluster permanently, or block.
 const LEFT_OUT: &[&str] = &["add_shard", "remove_shard", "move_primary", "stop_balancer", "drop_database"];
 
-/// Functions of the schema with the types of their arguments.
+/// The schema's functions with their argument types.
 fn functions(client: &mut Client, schema: &str) -> Vec<(String, Vec<String>)> {
     let sql = "SELECT proname::text, ARRAY(SELECT format_type(t, NULL) FROM unnest(proargtypes) AS t)
                FROM pg_proc WHERE pronamespace = $1::text::regnamespace AND prokind = 'f'
@@ -256,8 +256,7 @@ fn functions(client: &mut Client, schema: &str) -> Vec<(String, Vec<String>)> {
     all.into_iter().filter(|(name, _)| !LEFT_OUT.contains(&name.as_str())).collect()
 }
 
-/// Every function, again and again, with whatever its arguments' types allow: an error at most, and none that tells of a
-/// mistake inside.
+/// Calls every function many times with random arguments of the right types. Errors are fine, except internal ones.
 #[test]
 fn nonsense_never_crashes_a_backend() {
     let cluster = Cluster::start(1);
@@ -284,14 +283,14 @@ fn nonsense_never_crashes_a_backend() {
                 let sql = format!("SELECT * FROM {schema}.{name}({})", arguments.join(", "));
                 let mut transaction = client.transaction().expect("the backend lives");
                 let outcome = transaction.batch_execute(&sql);
-                // Nothing stays, so that each call finds the same.
+                // Each call is rolled back, so that all calls see the same state.
                 let rolled_back = transaction.rollback();
                 match outcome {
                     Ok(()) => succeeded += 1,
                     Err(error) => {
                         let db =
                             error.as_db_error().unwrap_or_else(|| panic!("the backend is gone after {sql}: {error}"));
-                        // This is pgrx's error for a null argument; internal functions are not called manually.
+                        // pgrx raises this error for a null argument; users do not call internal functions.
                         let null = schema == "docshard_internal" && db.message().ends_with("must not be null");
                         let internal = *db.code() == SqlState::INTERNAL_ERROR && db.detail().is_none() && !null;
                         assert!(!internal && !db.message().contains("panicked"), "{sql}: {db:?}");
@@ -307,7 +306,7 @@ fn nonsense_never_crashes_a_backend() {
     assert_eq!(left, 1);
 }
 
-/// Commands that work, each in its database.
+/// Valid commands, each with its database.
 fn commands() -> Vec<(&'static str, Value)> {
     let documents = [
         json!({"insert": "c", "documents": [{"_id": 5, "a": 1}, {"a": [1, {"b": {"$numberLong": "5"}}]}], "ordered": false}),
@@ -374,9 +373,9 @@ fn commands() -> Vec<(&'static str, Value)> {
 }
 
 impl Random {
-    /// Spoils one place of a document: any value in it, or a field's name.
+    /// Damages one place of a document: a value or a field's name.
     fn mutate(&mut self, json: &mut Value) {
-        // Fewer at the root than below it: what names the command should often stay.
+        // Rarely at the root, so that the command's name mostly stays.
         let deeper = self.below(5) > 0;
         match json {
             Value::Object(fields) if deeper && !fields.is_empty() => {
@@ -421,7 +420,8 @@ impl Random {
     }
 }
 
-/// What a command cannot answer it has not done; and errors quote zero bytes, which neither messages nor jsonb hold.
+/// A command that cannot return its answer has no effect. Errors escape zero bytes, which neither messages nor jsonb can
+/// contain.
 #[test]
 fn what_cannot_be_answered_is_not_done() {
     let cluster = Cluster::start(1);
@@ -434,7 +434,7 @@ fn what_cannot_be_answered_is_not_done() {
         |run: &mut dyn FnMut(&Value) -> Value, query: Value| run(&json!({"count": "c", "query": query}))["n"].clone();
     assert_eq!(run(&json!({"insert": "c", "documents": [{"_id": 1, "n": 0}]}))["n"], 1);
 
-    // Deep enough for a document, and too deep for an answer that has it inside.
+    // This nests as deep as a document may, so an answer that contains it nests too deep.
     let deep = (0..98).fold(json!(1), |inside, _| json!({"a": inside}));
     let update = json!({"update": "c", "updates": [
         {"q": {"_id": 1}, "u": {"$set": {"n": 1}}}, {"q": {"_id": deep}, "u": {"$set": {"deep": 1}}, "upsert": true},
@@ -466,7 +466,7 @@ fn what_cannot_be_answered_is_not_done() {
     assert_eq!(error.as_db_error().unwrap().message(), "unknown option \"no\\u0000thing\" of find");
 }
 
-/// Commands that are almost right: each is answered, and none by an internal error. `FUZZ_SEED` chooses others.
+/// Runs slightly damaged commands: each gets an answer, none an internal error. `FUZZ_SEED` chooses others.
 #[test]
 fn mutated_commands_are_answered() {
     let cluster = Cluster::start(1);
@@ -485,7 +485,7 @@ fn mutated_commands_are_answered() {
         let mut transaction = client.transaction().expect("the backend lives");
         let sql = "SELECT docshard.run_command($1::text, $2::text::json)";
         let answer = transaction.query_one(sql, &[&database, &command.to_string()]).map(|row| row.get::<_, Value>(0));
-        // Nothing stays, so that each command finds the same.
+        // Each command is rolled back, so that all commands see the same state.
         transaction.rollback().unwrap_or_else(|e| panic!("the backend is gone after {command}: {e}"));
         answer
     };

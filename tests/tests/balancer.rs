@@ -1,4 +1,4 @@
-//! The workers balance, drain and resolve transactions, and survive failures.
+//! The workers balance and drain shards, resolve prepared transactions, and survive failures.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -25,7 +25,7 @@ fn insert(client: &mut Client, namespace: &str, from: i32, to: i32) {
         .expect("documents can be inserted");
 }
 
-/// A cluster whose balancer looks often, its own database drained from the start.
+/// A cluster with a short balancer interval, whose own database `local` is drained from the start.
 fn cluster(shards: usize) -> Cluster {
     let cluster = Cluster::start(shards);
     let mut client = cluster.router.client();
@@ -38,7 +38,7 @@ fn cluster(shards: usize) -> Cluster {
     cluster
 }
 
-/// Documents of a collection on each shard, by its name.
+/// The number of the collection's documents on each shard, by shard name.
 fn spread(node: &Node, namespace: &str) -> Vec<(String, i64)> {
     let rows = node
         .client()
@@ -58,7 +58,7 @@ fn count(node: &Node, namespace: &str) -> i64 {
     node.client().query_one("SELECT docshard.count_documents($1, '{}')", &[&namespace]).expect("a count").get(0)
 }
 
-/// True if every shard has its part, give or take a quarter.
+/// True if every shard has its share of the documents, within a quarter.
 fn is_even(spread: &[(String, i64)], shards: usize) -> bool {
     let ideal = spread.iter().map(|(_, n)| n).sum::<i64>() / i64::try_from(shards).unwrap();
     spread.len() == shards && spread.iter().all(|(_, n)| (n - ideal).abs() * 4 <= ideal)
@@ -69,7 +69,7 @@ fn worker(node: &Node) -> Option<i32> {
     rows.expect("pg_stat_activity").first().map(|row| row.get(0))
 }
 
-/// No chunk is being moved, and nothing is left of moves.
+/// Checks that no chunk is being moved and no leftovers of moves exist.
 fn is_quiet(node: &Node) -> bool {
     node.value("SELECT NOT EXISTS (SELECT FROM docshard_catalog.migrations WHERE state <> 'done')")
 }
@@ -131,7 +131,7 @@ fn a_chunk_of_one_key_becomes_jumbo_and_others_do_not() {
     assert_eq!(count(&cluster.router, "t.c"), 7_000);
 }
 
-/// Chunks of a zone's ranges that are elsewhere, and chunks of which only a part lies in a zone.
+/// Counts chunks of zones' ranges that are on other shards, and chunks that lie only partly in a zone.
 fn out_of_zone(node: &Node, namespace: &str) -> i64 {
     let row = node.client().query_one(
         "SELECT count(*) FROM docshard.chunks c JOIN docshard.zone_ranges r USING (namespace) \
@@ -165,7 +165,7 @@ fn zones_are_filled_and_the_rest_gives_way() {
     let error = client.batch_execute("SELECT docshard.remove_shard('shard2')").unwrap_err();
     assert!(error.as_db_error().is_some_and(|e| e.detail() == Some("MongoDB error 163 (ZoneStillInUse).")), "{error}");
 
-    // A range that another zone gets moves, whatever is there; one that is taken back spreads again.
+    // A range that is reassigned to another zone moves there; after its removal the chunks spread again.
     client
         .batch_execute(
             "SELECT docshard.add_shard_to_zone('shard0', 'warm'); \
@@ -221,7 +221,7 @@ fn what_does_not_change_is_not_measured_again() {
     let cluster = cluster(2);
     load(&mut cluster.router.client(), "t.c", 4_000);
     wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2) && is_quiet(&cluster.router));
-    // Measuring such a small table reads all of it.
+    // For a table this small, measuring reads all documents.
     let scans = || -> i64 {
         cluster
             .shards
@@ -258,7 +258,7 @@ fn it_works_within_its_window_and_pauses_and_leaves_alone_what_it_must() {
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(moves(), 0, "it works outside of its window");
     assert_eq!(status(&cluster.router)["activeWindow"]["open"], false);
-    // Over midnight or not: from an hour ago on for two hours.
+    // From an hour ago on, for two hours; the window may cross midnight.
     client
         .batch_execute(
             "SELECT docshard.disable_balancing('t.c'), docshard.set_setting('pause_ms', '3000'), \
@@ -402,7 +402,7 @@ fn what_a_shard_that_is_down_holds_is_remembered() {
         client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     }
     assert_eq!(spread(&cluster.router, "t.c"), [("shard0".to_owned(), 12_000), ("shard2".to_owned(), 18_000)]);
-    // Measuring such a small table reads all of it.
+    // For a table this small, measuring reads all documents.
     let scans = "SELECT coalesce(sum(seq_scan), 0)::int8 FROM pg_stat_user_tables WHERE relname ~ '^c\\d+$'";
     let mut before = -1;
     wait_until("all is measured", LONG, || {
@@ -419,7 +419,7 @@ fn what_a_shard_that_is_down_holds_is_remembered() {
     };
     wait_until("what is too much goes to the third", LONG, || documents("shard1") > 0);
     std::thread::sleep(Duration::from_secs(2));
-    // A third is 10,000. Who took the shard for empty, or left it out, would make the other two even.
+    // A third is 10,000. If the shard were taken for empty, or ignored, the other two would be equal instead.
     let moved = documents("shard1");
     assert!((1_000..=3_000).contains(&moved), "{moved}");
     assert_eq!(documents("shard0"), 0);
@@ -431,7 +431,7 @@ fn a_clock_that_was_set_back_stops_nothing() {
     let mut client = cluster.router.client();
     load(&mut client, "t.c", 6_000);
     wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 2) && is_quiet(&cluster.router));
-    // What the catalog would hold had all that happened before the clock went back by a day.
+    // The catalog's state after the clock was set back by a day.
     client
         .batch_execute(
             "UPDATE docshard_catalog.balancer_state SET last_round_at = now() + interval '1 day', \
@@ -472,15 +472,15 @@ fn a_move_is_throttled() {
         .expect("one move");
     let (bytes, millis): (i64, i64) = (row.get(0), row.get(1));
     assert!(bytes > 1 << 20, "{bytes}");
-    // One step has as many bytes as milliseconds allow, give or take what rounding loses.
+    // A step copies as many bytes as fit into its milliseconds, except for rounding.
     assert!(millis + 10 >= bytes * 1000 / (1 << 20), "{bytes} bytes took {millis} ms");
 }
 
-/// What a server may write into one file at most, in bytes, from its next processes on: as if there were no more space.
+/// Limits the size of files that the server's new processes may write, in bytes, as if the disk were full.
 fn limit_files(node: &Node, most: Option<u64>) {
     let pid = node.pid().expect("it runs").to_string();
     let most = most.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
-    // As the server's own user, who alone is sure to be allowed to.
+    // Runs as the server's own user, who may certainly change the limit.
     node.program("/usr/bin/prlimit", &["--pid", &pid, &format!("--fsize={most}:")]);
 }
 
@@ -489,7 +489,7 @@ fn a_recipient_without_space_is_told_and_tried_again() {
     let mut cluster = cluster(2);
     let mut client = cluster.router.client();
     client.batch_execute("SELECT docshard.stop_balancer()").unwrap();
-    // Small enough for the limit.
+    // These files are smaller than the limit.
     let recipient = &mut cluster.shards[1];
     recipient.stop();
     recipient.program("pg_resetwal", &["--wal-segsize=1", "-D", recipient.data().to_str().unwrap()]);
@@ -533,7 +533,7 @@ fn drop_database_is_not_kept_waiting() {
         node.value("SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE datname = 'other' AND backend_type = 'client backend')")
     });
     node.psql("ALTER DATABASE other RESET docshard.part_of_cluster");
-    // A worker that has just begun to look may be met once; one that stayed would be met every time.
+    // Once, the worker may just have connected; a worker that kept its connection would be found every time.
     wait_until("the database can be dropped", LONG, || {
         node.client().batch_execute("DROP DATABASE IF EXISTS other").is_ok()
     });
@@ -578,7 +578,7 @@ fn without_preloading_the_balancer_says_what_to_do() {
 #[test]
 fn a_preloaded_server_allows_prepared_transactions_unless_told_otherwise() {
     let mut cluster = Cluster::servers(0);
-    // What it is where nothing is told shows in the golden tests: these servers are told.
+    // The golden tests show the default; these servers set it.
     for (setting, expected) in [("0", "0"), ("7", "7")] {
         cluster.router.configure(&format!("max_prepared_transactions = {setting}"));
         cluster.router.stop();
@@ -587,7 +587,7 @@ fn a_preloaded_server_allows_prepared_transactions_unless_told_otherwise() {
     }
 }
 
-/// Prepares a transaction at the shard as a router's backend with local transaction id `xid` would have.
+/// Prepares a transaction at the shard under the name that a router's backend with local transaction `xid` would use.
 fn leave_prepared(cluster: &Cluster, xid: u32, key: i32) -> String {
     let id: String = cluster.router.value("SELECT to_hex(id) FROM docshard_catalog.cluster");
     let gid = format!("docshard_{id:0>16}{xid:08x}_1_2_3");
@@ -610,7 +610,7 @@ fn what_a_dead_backend_left_prepared_is_resolved_as_it_decided() {
     let cluster = cluster(1);
     wait_until("the worker stays", LONG, || worker(&cluster.router).is_some());
     cluster.shards[0].psql("CREATE TABLE left_over (n int)");
-    // The worker must not look between the two, nor may it be about to.
+    // The worker must not run between the two statements.
     let mut client = cluster.router.client();
     client.batch_execute("BEGIN; LOCK TABLE docshard_catalog.transactions").unwrap();
     let decided = leave_prepared(&cluster, 4_000_000_000, 1);
@@ -620,7 +620,7 @@ fn what_a_dead_backend_left_prepared_is_resolved_as_it_decided() {
         ))
         .unwrap();
     leave_prepared(&cluster, 4_000_000_001, 2);
-    // Another cluster's is none of ours.
+    // A transaction of another cluster is left alone.
     let mut shard = cluster.shards[0].client();
     shard
         .batch_execute(

@@ -29,7 +29,7 @@ fn damage_is_found_at_every_shard() {
     assert_eq!((&report["valid"], &report["documents"]), (&json!(true), &json!(300)), "{report}");
     let key = |k: i64| format!("docshard_internal.shard_key('{{\"k\": {k}}}', '{{\"k\": 1}}')");
     let [shard0, shard1] = cluster.shards.as_slice() else { panic!("two shards") };
-    // What belongs to another shard; a wrong key at each; what is there twice, at both.
+    // Documents that belong to another shard; a wrong key at each shard; a document that exists on both.
     shard0.psql(&format!("INSERT INTO {table} VALUES ({}, {}, '{{\"_id\": 1000, \"k\": 250}}')", key(250), key(1000)));
     shard1.psql(&format!("UPDATE {table} SET skey = {} WHERE id = {}", key(999), key(210)));
     cluster.router.psql(&format!("UPDATE {table} SET id = {} WHERE id = {}", key(-5), key(7)));
@@ -47,7 +47,7 @@ fn damage_is_found_at_every_shard() {
     assert_eq!(found, expected, "{report}");
     assert_eq!(report["duplicateIds"], json!([150]));
     assert_eq!((&report["valid"], &report["problems"], &report["documents"]), (&json!(false), &json!(3), &json!(302)));
-    // A move does not take over what is wrong.
+    // A move does not copy the damaged documents.
     let error = cluster
         .router
         .client()
@@ -79,7 +79,7 @@ fn nothing_is_found_while_chunks_move() {
                 format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', '{to}')")
             })
         });
-        // A document that goes from shard to shard.
+        // A document whose update moves it from shard to shard.
         let writer = scope.spawn(|| {
             run(&|n| {
                 format!(

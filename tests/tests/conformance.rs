@@ -35,7 +35,7 @@ fn the_document_language_conforms() {
     }
 
     let cluster = Cluster::start(3);
-    // What is spread stays spread.
+    // Chunks that were spread must not be moved back.
     cluster.router.client().execute("SELECT docshard.stop_balancer()", &[]).expect("the balancer stops");
     let ways: Vec<Way> = {
         let commands = std::env::var_os("CONFORMANCE_COMMANDS").is_some()
@@ -70,7 +70,7 @@ fn run(stage: &mut Stage, case: &Case) -> Outcome {
         Kind::ShardCollection | Kind::CreateIndex => return run_definition(stage, case),
         _ => {}
     }
-    // About the name itself.
+    // The case is about the name itself.
     let system = case.namespace.as_ref().is_some_and(|namespace| namespace.contains(".system."));
     if let Some(namespace) = &case.namespace
         && (system || matches!(case.expected, Expected::Error(Some(INVALID_NAMESPACE))))
@@ -80,14 +80,14 @@ fn run(stage: &mut Stage, case: &Case) -> Outcome {
     }
     let namespace = match stage.prepare(case) {
         Ok(namespace) => namespace,
-        // Two documents of one `_id` need a collection that is sharded by something else.
+        // Two documents with the same `_id` need a collection that is sharded by another field.
         Err(failure) if failure.code == Some(DUPLICATE_KEY) && has_duplicate_ids(case) => {
             return Outcome::Excused(Class::Shape);
         }
         Err(failure) => return Outcome::Failed(format!("preparing: {}", failure.message)),
     };
     for command in &case.prelude {
-        // What it answers does not count, only what it leaves behind.
+        // The answers of preceding commands do not matter, only their effects.
         let _ = stage.shell.run(&namespace, command);
     }
     let answer = stage.shell.run(&namespace, &case.command);
@@ -109,7 +109,7 @@ fn has_duplicate_ids(case: &Case) -> bool {
     ids.len() < all
 }
 
-/// Cases that define a collection or an index have their own.
+/// Cases that create a collection or an index need a new collection.
 fn run_definition(stage: &mut Stage, case: &Case) -> Outcome {
     if case.kind == Kind::ShardCollection && stage.way().is_sharded() {
         return Outcome::Excused(Class::Shape);
@@ -126,7 +126,7 @@ fn run_definition(stage: &mut Stage, case: &Case) -> Outcome {
     };
     let mut prelude = case.prelude.clone();
     if !case.indexes.is_empty() {
-        // Each alone: one that docshard does not have must not keep the others from being made.
+        // Each index is created alone, so that one that docshard does not support does not prevent the others.
         for index in &case.indexes {
             prelude.push(object(&json!({"createIndexes": "c", "indexes": [index]})));
         }

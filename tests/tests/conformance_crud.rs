@@ -16,7 +16,7 @@ fn the_crud_specification_holds() {
     let only = std::env::var("CONFORMANCE").ok();
     let mut tests = spec::load(&path);
     assert!(tests.len() > 250, "only {} tests", tests.len());
-    // Estimates come from PostgreSQL's statistics, which are gathered when they are.
+    // Estimates come from PostgreSQL's statistics, which are delayed.
     tests.retain(|test| !test.operations.iter().any(|name| name == "estimatedDocumentCount"));
     let excuses = Excuses::load(&list_file("crud_spec.txt"));
     for id in excuses.ids() {
@@ -27,7 +27,7 @@ fn the_crud_specification_holds() {
     }
 
     let cluster = Cluster::start(3);
-    // What is spread stays spread.
+    // Chunks that were spread must not be moved back.
     cluster.router.client().execute("SELECT docshard.stop_balancer()", &[]).expect("the balancer stops");
     let ways = [Way::Local, Way::Hashed, Way::Range];
     let runs: Vec<Vec<Outcome>> = thread::scope(|scope| {

@@ -49,7 +49,7 @@ fn answer(found: Result<Vec<Vec<u8>>>) -> std::result::Result<Answer, Failure> {
     found.map(|documents| Answer::Documents(documents.iter().map(shown).collect())).map_err(failure)
 }
 
-/// What a case's command asks for.
+/// The pipeline and options of a case's command.
 struct Command {
     pipeline: Pipeline,
     environment: Environment,
@@ -68,7 +68,7 @@ fn collected(documents: &[Value]) -> Vec<&Value> {
 
 fn command(case: &Case) -> Result<Command> {
     let fields: &Map<String, Value> = &case.command;
-    // A day in November 2023.
+    // A fixed day in November 2023.
     let now = Some(1_700_000_000_000);
     let json = Environment::to_json(fields.get("collation"), fields.get("let"), now);
     let environment = Environment::parse(&json.unwrap_or_default())?;

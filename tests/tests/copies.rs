@@ -8,7 +8,7 @@ use std::time::Duration;
 const NS: &str = "test.things";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster as of `Cluster::spread`, with documents on all nodes.
+/// A cluster of `Cluster::spread` with documents on all nodes.
 fn cluster() -> Cluster {
     let cluster = Cluster::spread(NS);
     cluster.router.psql("SELECT docshard.set_setting('balancer_interval_ms', '500')");
@@ -48,7 +48,7 @@ fn prepared(node: &Node) -> i64 {
     node.value("SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'docshard%'")
 }
 
-/// Tells the workers' launcher to look at all databases now.
+/// Makes the workers' launcher check all databases now.
 fn wake_workers(cluster: &Cluster) {
     cluster.router.psql("SELECT docshard.set_setting('balancer_enabled', 'false')");
 }
@@ -65,7 +65,7 @@ fn a_restored_dump_changes_nothing_until_it_takes_over() {
     assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
     restore(&cluster, "restored");
     wake_workers(&cluster);
-    // Its worker does nothing but say so.
+    // The copy's worker only reports that it is a copy.
     wait_until("the copy knows what it is", PATIENCE, || {
         cluster.router.log().contains("is a copy of its cluster's router")
     });
@@ -74,7 +74,7 @@ fn a_restored_dump_changes_nothing_until_it_takes_over() {
     router.batch_execute("COMMIT PREPARED 'of the client'").expect("the router's decision");
     assert_eq!(count(&mut router, "{\"p\": 1}"), 50);
 
-    // It reads, and writes nothing.
+    // The copy can read, but not write.
     let mut copy = client(&cluster.router, "restored");
     assert_eq!(count(&mut copy, "{\"k\": {\"$gte\": 100}}"), 70);
     for sql in [
@@ -113,7 +113,7 @@ fn a_restored_dump_changes_nothing_until_it_takes_over() {
     assert!(!status.contains("copy"), "{status}");
     assert_eq!(count(&mut router, "{}"), 80);
 
-    // Until it takes over as the router: then the other one is a copy, and no shard accepts it.
+    // After `take_over_cluster()` the copy is the router, and no shard accepts the other one.
     router.batch_execute("BEGIN").expect("a transaction");
     router
         .batch_execute(&format!(
@@ -145,7 +145,7 @@ fn a_restored_dump_changes_nothing_until_it_takes_over() {
     let id: i64 = copy.query_one("SELECT max(id) FROM docshard_catalog.migrations", &[]).expect("a move").get(0);
     assert!(id >= 2 << 32, "{id}");
     copy.batch_execute("SELECT docshard.create_collection('test.more')").expect("a collection");
-    // Either may be it.
+    // Either of the two may become the router.
     let taken: Value =
         router.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
     assert_eq!(taken["epoch"], 3, "{taken}");
@@ -154,7 +154,8 @@ fn a_restored_dump_changes_nothing_until_it_takes_over() {
         .expect("a write");
 }
 
-/// What another router has prepared is decided by an administrator, once this one has taken over, but for what this one knows.
+/// Transactions that another router has prepared are left to the administrator after a take-over, except those that this
+/// catalog has decided.
 #[test]
 fn what_the_replaced_router_has_prepared_is_left_alone() {
     let cluster = cluster();
@@ -172,7 +173,7 @@ fn what_the_replaced_router_has_prepared_is_left_alone() {
     };
     let (first, second) = (gids(&cluster.shards[0]), gids(&cluster.shards[1]));
     assert_eq!((first.len(), second.len()), (2, 2));
-    // The copy has a decided transaction, as if it had been dumped before the shards were informed.
+    // The copy's catalog has a decided transaction, as if it had been dumped before the shards were informed.
     restore(&cluster, "restored");
     let mut copy = client(&cluster.router, "restored");
     for (gid, server) in [(&first[0], "docshard_shard0"), (&second[0], "docshard_shard1")] {
@@ -196,10 +197,10 @@ fn what_the_replaced_router_has_prepared_is_left_alone() {
     assert_eq!(count(&mut copy, "{\"_id\": {\"$regex\": \"^decided\"}}"), 2);
 }
 
-/// How long the routers of a test wait for a shard's lock.
+/// `docshard.router_lock_timeout` of the routers in these tests.
 const LOCK_TIMEOUT: &str = "6s";
 
-/// A cluster whose router waits for `LOCK_TIMEOUT`.
+/// A cluster whose router uses `LOCK_TIMEOUT`.
 fn impatient() -> Cluster {
     let cluster = cluster();
     cluster.router.psql(&format!("ALTER SYSTEM SET docshard.router_lock_timeout = '{LOCK_TIMEOUT}'"));
@@ -236,7 +237,7 @@ fn a_copy_of_the_routers_files_finds_out_and_remembers() {
     let status: String = cluster.router.value("SELECT docshard.status()");
     assert!(!status.contains("copy"), "{status}");
 
-    // It knows that at once when it starts again.
+    // After a restart it knows at once that it is a copy.
     twin.0.stop();
     twin.0.start();
     let mut copy = twin.0.client();
@@ -247,7 +248,7 @@ fn a_copy_of_the_routers_files_finds_out_and_remembers() {
     assert_eq!(count(&mut copy, "{\"p\": 1}"), 50);
     assert_eq!(holders(&cluster), [Some(true), Some(true)]);
 
-    // It may become the router, and then the other one is not.
+    // It may take over the cluster; then the other database is the copy.
     let taken: Value = copy.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
     assert_eq!(taken["epoch"], 2, "{taken}");
     copy.batch_execute(insert).expect("a write");
@@ -258,7 +259,7 @@ fn a_copy_of_the_routers_files_finds_out_and_remembers() {
     assert_eq!(state, "25006", "{message}");
 }
 
-/// A session of a dead keeper, which the shard does not know to be dead.
+/// A session of a dead keeper, which the shard still considers alive.
 fn lingering(node: &Node) -> Client {
     let mut client = node.try_client_as(node.service_role().trim_matches('"'), "postgres").expect("the router's role");
     let mut holder: Option<String> = None;
@@ -279,7 +280,7 @@ fn a_router_that_comes_back_is_no_copy_of_itself() {
         let insert = format!("SELECT docshard.insert_many('{NS}', ARRAY['{{\"k\": 150}}', '{{\"k\": 250}}']::jsonb[])");
         cluster.router.client().batch_execute(&insert).expect("a write");
     };
-    // It restarts; it crashes, and a session lingers; its standby takes its place, and one lingers.
+    // The router restarts; it crashes and leaves a session behind; a standby takes its place, with a session left behind.
     cluster.router.stop();
     cluster.router.start();
     is_router(&cluster);
@@ -302,7 +303,7 @@ fn a_router_that_comes_back_is_no_copy_of_itself() {
     assert!(!cluster.router.log().contains("is a copy of"), "the log knows of a copy");
 }
 
-/// A shard that hangs keeps the keeper from none of the others.
+/// A shard that hangs does not keep the keeper from locking the others.
 #[test]
 fn a_hung_shard_keeps_no_lock_from_being_held() {
     let cluster = impatient();
@@ -327,7 +328,7 @@ fn upgraded_servers_are_named_anew() {
     let mut cluster = cluster();
     let (name, url) = (cluster.shards[0].name.clone(), cluster.shards[0].url());
     cluster.shards[0].change_system_identifier();
-    // PostgreSQL's function has no unsigned type to show it in.
+    // The function returns the unsigned number as a signed one.
     let node = "SELECT (system_identifier + CASE WHEN system_identifier < 0 THEN 2::numeric ^ 64 ELSE 0 END)::numeric(20)::text \
                 FROM pg_control_system()";
     let now: String = cluster.shards[0].value(node);
@@ -339,7 +340,7 @@ fn upgraded_servers_are_named_anew() {
     let add = format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"{name}\"}}')");
     router.batch_execute(&add).expect("the same shard again");
     assert_eq!(cluster.router.value::<String>(&known), now);
-    // A copy of it is not taken for it.
+    // A copy of the upgraded server is still detected as a copy.
     let url = cluster.shards[1].url();
     let other = format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"{name}\"}}')");
     assert_eq!(refused(&mut router, &other).0, "55000");
@@ -355,7 +356,7 @@ fn upgraded_servers_are_named_anew() {
     router.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')").expect("a move");
 }
 
-/// Another router, which knew more collections, has made a table of that number.
+/// Another router, whose catalog had more collections, has created a table with this number.
 #[test]
 fn a_table_of_another_collection_is_not_adopted() {
     let cluster = cluster();
@@ -371,7 +372,7 @@ fn a_table_of_another_collection_is_not_adopted() {
     router.batch_execute(create).expect("it has another number then");
     let count: i64 = router.query_one("SELECT docshard.count_documents('test.hashed')", &[]).expect("a count").get(0);
     assert_eq!(count, 0);
-    // The same collection's is.
+    // A table of the same collection is reused.
     let id: i32 = cluster.router.value("SELECT id FROM docshard_catalog.collections WHERE namespace = 'test.hashed'");
     let (token, version): (i64, i64) = {
         let row = shard
@@ -382,7 +383,7 @@ fn a_table_of_another_collection_is_not_adopted() {
     shard.psql(&format!("SELECT docshard_internal.create_table({id}, {token}, {version}, false)"));
 }
 
-/// A router that takes a move for dead takes its capture away: what is written from then on the move does not see.
+/// A router that considers a move dead removes its capture: later writes are missing in the move.
 #[test]
 fn a_move_without_its_capture_changes_nothing() {
     let cluster = cluster();

@@ -22,7 +22,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// A session that suspects soon.
+/// A session with a short `deadlock_timeout`.
 fn client(cluster: &Cluster) -> Client {
     let mut client = cluster.router.client();
     client.batch_execute("SET deadlock_timeout = '100ms'").unwrap();
@@ -33,13 +33,13 @@ fn increase(k: i64) -> String {
     format!("SELECT docshard.update_one('{NS}', '{{\"k\": {k}}}', '{{\"$inc\": {{\"n\": 1}}}}')")
 }
 
-/// A transaction of that, in a block: a call that is all of a transaction commits at its shard, and holds nothing elsewhere.
+/// A transaction block with one update. Without the block, the call would commit at its shard and hold no locks.
 fn alone(k: i64) -> String {
     format!("BEGIN; {}; COMMIT", increase(k))
 }
 
-/// The number of transactions that got a deadlock error. Each increments two documents, the second after all have incremented their
-/// first.
+/// The number of transactions that got a deadlock error. Each increments two documents, the second one after all transactions
+/// have incremented their first.
 fn told(cluster: &Cluster, pairs: &[(i64, i64)]) -> usize {
     let met = Barrier::new(pairs.len());
     let ends: Vec<_> = thread::scope(|scope| {
@@ -69,7 +69,8 @@ fn sum(cluster: &Cluster) -> i64 {
 fn one_of_a_circle_is_told() {
     let cluster = cluster();
     let [here, a, b] = KEYS;
-    // Each waits for the document of the next; at two shards, at the router and a shard, at all three.
+    // In each cycle a transaction waits for the document of the next one: at two shards, at the router and a shard, at all
+    // three.
     for circle in [&[(a, b), (b, a)][..], &[(here, a), (a, here)], &[(here, a), (a, b), (b, here)]] {
         let before = sum(&cluster);
         assert_eq!(told(&cluster, circle), 1, "{circle:?}");
@@ -116,7 +117,7 @@ fn however_many_wait_one_looks() {
         };
         let waiters: Vec<_> = (0..WAITERS).map(|_| scope.spawn(wait)).collect();
         connected.wait();
-        // The detector, which has to read this table, does not finish.
+        // The detector has to read this table, so it does not finish.
         holder.batch_execute("LOCK TABLE docshard_catalog.shards IN ACCESS EXCLUSIVE MODE").unwrap();
         locked.wait();
         let looking = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard job'";

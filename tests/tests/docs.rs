@@ -24,7 +24,7 @@ struct Block {
     follows: bool,
 }
 
-/// What an example must print.
+/// The output that an example must print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rendering {
     Table,
@@ -107,7 +107,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// What stands for a node in the pages, and what it is here.
+/// Names in the pages, with their replacements in this test.
 fn names(cluster: &Cluster, database: &str) -> Vec<(String, String)> {
     let mut names = vec![("dbname=docs".to_owned(), format!("dbname={database}"))];
     for (number, shard) in cluster.shards.iter().enumerate() {

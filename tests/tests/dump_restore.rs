@@ -4,7 +4,7 @@
 use docshard_tests::{Cluster, Node};
 use serde_json::{Value, json};
 
-/// What a client may see of a cluster.
+/// Everything that a client can see of a cluster.
 fn seen(node: &Node, database: &str) -> Value {
     let mut client = node.try_client_as("postgres", database).unwrap_or_else(|e| panic!("{}: {e}", node.name));
     let mut look = |sql: &str| -> Value {
@@ -55,7 +55,7 @@ fn prepare(cluster: &Cluster) {
     }
 }
 
-/// The restored router is told to be the router, and goes on where the dumped one ended.
+/// The restored router takes over the cluster, and continues where the dumped one ended.
 fn goes_on(node: &Node, database: &str) {
     let mut client = node.try_client_as("postgres", database).unwrap();
     let first = "SELECT docshard.insert_one('shop.things', '{\"_id\": \"l\", \"k\": 50}')";
@@ -86,7 +86,7 @@ fn goes_on(node: &Node, database: &str) {
 #[test]
 fn a_restored_router_knows_its_cluster() {
     let mut cluster = Cluster::start(3);
-    // One is taken out, to restore to.
+    // shard2 leaves the cluster, to be the server to which the dump is restored.
     cluster.router.psql("SELECT docshard.remove_shard('shard2')");
     cluster.router.psql("SELECT docshard.remove_shard('shard2')");
     prepare(&cluster);
@@ -103,7 +103,7 @@ fn a_restored_router_knows_its_cluster() {
     let roles = roles.to_str().unwrap();
     cluster.router.program("pg_dump", &["-Fc", "-f", file]);
     cluster.router.program("pg_dumpall", &["--roles-only", "-f", roles]);
-    // The superuser is there already.
+    // The dump's roles include the superuser, which exists already.
     spare.program("psql", &["-X", "-q", "-o", "/dev/null", "-f", roles]);
     spare.psql("CREATE DATABASE restored");
     spare.program("pg_restore", &["--exit-on-error", "-d", "restored", file]);

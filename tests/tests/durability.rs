@@ -1,5 +1,5 @@
-//! Acknowledged writes, and messages that other nodes have acted on, survive a crash and a failover to a synchronous standby with
-//! any `synchronous_commit`; and a node does not act on commits that its standby does not have.
+//! Acknowledged writes, and commits on which other nodes have acted, survive a crash and a failover to a synchronous
+//! standby with any `synchronous_commit`. A node does not act on commits that its standby does not have.
 
 use docshard_tests::{Cluster, Node, Standby, wait_until};
 use postgres::Client;
@@ -10,15 +10,15 @@ use std::time::Duration;
 const NS: &str = "test.things";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Accounts by their shards: see `Cluster::spread`.
+/// The first account of each shard: see `Cluster::spread`.
 const LOCAL: i64 = 1;
 const SHARD0: i64 = 100;
 const SHARD1: i64 = 200;
 
-/// Accounts of a shard, so that transfers need not wait for each other.
+/// The number of accounts on a shard, so that transfers need not wait for each other.
 const ACCOUNTS: i64 = 10;
 
-/// A cluster with accounts of 100 each.
+/// A cluster whose accounts have a balance of 100 each.
 fn cluster() -> Cluster {
     let cluster = Cluster::spread(NS);
     let mut client = cluster.router.client();
@@ -32,7 +32,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// A transaction without its end.
+/// The statements of a transfer, without COMMIT.
 fn transfer(from: i64, to: i64) -> String {
     let add = |k: i64, n: i64| {
         let (filter, update) = (json!({"k": k, "_id": k}), json!({"$inc": {"n": n}}));
@@ -51,7 +51,7 @@ fn prepared(node: &Node) -> i64 {
     node.value("SELECT count(*) FROM pg_prepared_xacts")
 }
 
-/// Everything that was prepared at shards is finished, and no decision is kept.
+/// Waits until all prepared transactions at shards have ended and no decision is left.
 fn all_resolved(cluster: &Cluster) {
     wait_until("prepared transactions are resolved", PATIENCE, || {
         cluster.shards.iter().map(prepared).sum::<i64>() == 0
@@ -73,7 +73,7 @@ fn start(mut client: Client, sql: String) -> Running {
     thread::spawn(move || client.batch_execute(&sql))
 }
 
-/// A synchronous standby that gets nothing.
+/// A synchronous standby that receives nothing.
 fn lost_standby(node: &Node) -> Standby {
     let standby = node.standby();
     standby.cut_off();
@@ -83,14 +83,14 @@ fn lost_standby(node: &Node) -> Standby {
 #[test]
 fn an_acknowledged_commit_on_several_shards_survives_a_crash_of_the_router() {
     let mut cluster = cluster();
-    // What is not flushed at once is lost.
+    // Commits that are not flushed at once are lost in the crash.
     cluster.router.configure("wal_writer_delay = '10s'");
     cluster.router.stop();
     cluster.router.start();
     for round in 1..=3 {
         let mut client = cluster.router.client();
         client.batch_execute("SET synchronous_commit = off").unwrap();
-        // The maps are read before, so that the commit is the last that is written.
+        // Reads the chunk maps first, so that the commit is the last WAL record.
         client.batch_execute(&format!("{}ROLLBACK", transfer(LOCAL, SHARD0))).unwrap();
         client.batch_execute(&format!("{}COMMIT", transfer(LOCAL, SHARD0))).unwrap();
         cluster.router.crash();
@@ -130,7 +130,7 @@ fn a_decision_waits_for_the_standby() {
         statement.join().unwrap().expect_err("the router is gone");
     }
 
-    // What nobody was told has not happened; what the client had prepared before can be committed.
+    // A transfer that was not acknowledged has no effect. The transaction that the client had prepared before can be committed.
     let others = || cluster.shards.iter().map(prepared).collect::<Vec<_>>() == [1, 0];
     wait_until("what was not decided is rolled back", PATIENCE, others);
     let mut client = cluster.router.client();
@@ -148,7 +148,7 @@ fn a_decision_waits_for_the_standby() {
     }
 }
 
-/// What a shard has prepared, and what it has committed of that, is on its standby before anybody relies on it.
+/// A shard's PREPARE and COMMIT PREPARED are on its standby before the router relies on them.
 #[test]
 fn a_shards_part_waits_for_the_shards_standby() {
     let mut cluster = cluster();
@@ -157,7 +157,7 @@ fn a_shards_part_waits_for_the_shards_standby() {
         cluster.shards[0].psql("SELECT pg_reload_conf()");
         let before = [SHARD0, SHARD1].map(|k| balance(&mut cluster.router.client(), k));
 
-        // Its PREPARE.
+        // PREPARE.
         let standby = lost_standby(&cluster.shards[0]);
         let waiting = start(cluster.router.client(), format!("{}COMMIT", transfer(SHARD0, SHARD1)));
         await_waiting(&cluster.shards[0], 1);
@@ -168,7 +168,7 @@ fn a_shards_part_waits_for_the_shards_standby() {
         let after = [SHARD0, SHARD1].map(|k| balance(&mut cluster.router.client(), k));
         assert_eq!(after, before, "{level}");
 
-        // Its COMMIT PREPARED: the router forgets the decision only when the standby has it.
+        // COMMIT PREPARED: the router deletes the decision only after the standby has it.
         let standby = cluster.shards[0].standby();
         let mut holder = cluster.router.client();
         holder.batch_execute("BEGIN; LOCK TABLE docshard_catalog.transactions IN EXCLUSIVE MODE").unwrap();
@@ -178,7 +178,7 @@ fn a_shards_part_waits_for_the_shards_standby() {
         holder.batch_execute("COMMIT").unwrap();
         await_waiting(&cluster.shards[0], 1);
         waiting.join().unwrap().expect("it is decided");
-        // Of this one the shard's default holds again: it waits for nobody.
+        // For this update the shard's default setting applies again, so it does not wait for the standby.
         let update = "SELECT docshard.update_one('test.things', '{\"k\": 105}', '{\"$inc\": {\"x\": 1}}')";
         cluster.router.client().batch_execute(update).unwrap();
         cluster.shards[0].fail_over(standby);
@@ -188,7 +188,8 @@ fn a_shards_part_waits_for_the_shards_standby() {
     }
 }
 
-/// A shard's standby shows none of what is prepared at the shard: who asks it must not learn that it is over.
+/// A standby of a shard does not show transactions that are prepared at the shard. The router must not conclude that they have
+/// ended.
 #[test]
 fn a_standby_is_not_taken_for_a_shard() {
     let cluster = cluster();
@@ -197,7 +198,7 @@ fn a_standby_is_not_taken_for_a_shard() {
     holder.batch_execute("BEGIN; LOCK TABLE docshard_catalog.transactions IN EXCLUSIVE MODE").unwrap();
     let transfer = start(cluster.router.client(), format!("{}COMMIT", transfer(SHARD0, SHARD1)));
     wait_until("both have prepared", PATIENCE, || cluster.shards.iter().map(prepared).sum::<i64>() == 2);
-    // The router cannot tell the shard: it is decided, and the shard's part is left.
+    // The decision is made, but the router cannot send it to the shard, whose session is frozen.
     let session = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'docshard %' AND query LIKE '%PREPARE TRANSACTION%'";
     let session = cluster.shards[0].value::<i32>(session).unsigned_abs();
     cluster.shards[0].freeze(session);
@@ -215,7 +216,7 @@ fn a_standby_is_not_taken_for_a_shard() {
     let error = error.as_db_error().expect("the server's");
     assert_eq!(error.code().code(), "08001", "{error:?}");
     assert!(error.message().contains("standby"), "{error:?}");
-    // The worker, or its keeper, has asked, and has not believed it.
+    // The worker or its keeper has connected to the standby, and refused it.
     let said = "could not connect to shard \"docshard_shard0\": the server is a standby";
     wait_until("the worker looks", PATIENCE, || cluster.router.log_tail(200).contains(said) || !decided());
     assert!(decided(), "the decision for the shard is kept");

@@ -29,7 +29,7 @@ fn expired_documents_go_away_on_every_shard() {
         "SELECT docshard.shard_collection('ttl.c', '{\"k\": 1}')".to_owned(),
         "SELECT docshard.split_at('ttl.c', '{\"k\": 10}')".to_owned(),
         "SELECT docshard.move_chunk('ttl.c', '{\"k\": 10}', 'shard1')".to_owned(),
-        // Everything twice, once on each shard.
+        // All documents twice, once on each shard.
         format!(
             "SELECT docshard.insert_many('ttl.c', array_agg(doc || jsonb_build_object('k', k, '_id', k || name))) \
              FROM (VALUES (1), (11)) AS shard (k), (VALUES \
@@ -52,7 +52,7 @@ fn expired_documents_go_away_on_every_shard() {
     found.sort();
     assert_eq!(found, sorted);
 
-    // What expires later goes later, also while nothing else happens; a dropped index lets live.
+    // Documents that expire later are deleted later, even if nothing else happens. After the index is dropped none are deleted.
     client.batch_execute("SELECT docshard.drop_index('ttl.c', 'at_1')").unwrap();
     client
         .batch_execute("SELECT docshard.create_index('ttl.c', '{\"at\": 1}', '{\"expireAfterSeconds\": 60}')")
@@ -73,7 +73,7 @@ fn expired_documents_go_away_on_every_shard() {
     wait_until("a later round", PATIENCE, || ids(&cluster, "ttl.d").is_empty());
     assert!(ids(&cluster, "ttl.c").contains(&"late".to_owned()));
 
-    // With a partial index only its documents expire. The server's setting against scans has no effect on that.
+    // With a partial index only documents in the index expire. The setting `notablescan` does not prevent that.
     cluster.router.psql("ALTER SYSTEM SET docshard.notablescan = on");
     cluster.router.psql("SELECT pg_reload_conf()");
     for sql in [
@@ -91,7 +91,8 @@ fn expired_documents_go_away_on_every_shard() {
     assert_eq!(ids(&cluster, "ttl.p"), ["early", "open"]);
 }
 
-/// The worker must not wait for ever for locks that only itself can end, as those of what a crash left prepared.
+/// The worker must not wait for locks of transactions that only the worker itself ends, such as those that a crash left
+/// prepared.
 #[test]
 fn what_holds_up_a_delete_does_not_hold_up_the_worker() {
     let cluster = Cluster::start(1);

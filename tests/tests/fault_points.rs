@@ -1,22 +1,24 @@
-//! At each fault point of a move, and of what aborts one, a process fails or dies or a server crashes. Afterwards the chunk is
-//! wholly on one shard, no document is missing or duplicated, leftovers are cleaned up automatically, and a later move succeeds.
+//! At each fault point of a move, and of the recovery of a move, a process fails or dies, or a server crashes. Afterwards
+//! the chunk is completely on one shard, no document is missing or duplicated, leftovers are cleaned up automatically, and a
+//! later move succeeds.
 //!
-//! `DOCSHARD_FAULT_ROWS=100000` runs everything on a large chunk; by default only one kind of accident per point does.
+//! By default only one kind of accident at each point moves a large chunk; `DOCSHARD_FAULT_ROWS=100000` makes all of them
+//! do so.
 
 use docshard_tests::faults::names;
 use docshard_tests::moving::{Moving, PATIENCE};
 use docshard_tests::{Fault, Node, wait_until};
 
-/// What happens at a point.
+/// The accident at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Accident {
     /// an ERROR
     Error,
-    /// the process that moves dies, and with it all sessions of the router
+    /// the coordinator's process is killed, and so all sessions of the router end
     KillCoordinator,
     /// the move's sessions at the donor are ended
     EndSessions(Role),
-    /// one of the move's sessions is killed, and with it all sessions of that shard
+    /// one of the move's sessions is killed, and so all sessions of that shard end
     KillSession(Role),
     /// a server crashes
     Crash(Role),
@@ -32,7 +34,7 @@ enum Role {
 use Accident::{Crash, EndSessions, Error, KillCoordinator, KillSession};
 use Role::{Donor, Recipient, Router};
 
-/// The points on a move's way, in their order, with the fault that leads there if a move without accident does not.
+/// The points of a move in order. A point that a move reaches only after a fault comes with that fault.
 fn points() -> Vec<(&'static str, Option<(&'static str, Fault)>)> {
     let ways = [
         ("move.recipient_first", None),
@@ -41,7 +43,7 @@ fn points() -> Vec<(&'static str, Option<(&'static str, Fault)>)> {
         ("recover.step", Some(("move.decided", Fault::Kill))),
     ];
     let on_the_way = names("point", "router").into_iter().filter(|name| {
-        // That one is for a mechanism that is switched off.
+        // This point belongs to a mechanism that is switched off.
         (name.starts_with("move.") || name.starts_with("recover."))
             && !["move.recipient_first", "move.resumed"].contains(name)
     });
@@ -96,7 +98,7 @@ fn strike(moving: &mut Moving, point: &'static str, before: Option<(&'static str
     moving.cluster.router.release(point);
     let outcome = mover.join().unwrap();
     await_server(&moving.cluster.router);
-    // Nobody is asked to clean up.
+    // Clean-up is automatic.
     wait_until(&format!("{accident:?} at {point}: all is cleaned"), PATIENCE, || {
         let unfinished = "SELECT FROM docshard_catalog.migrations WHERE state <> 'done'";
         let rows = moving.cluster.router.try_client().and_then(|mut client| client.query(unfinished, &[]));
@@ -110,7 +112,7 @@ fn strike(moving: &mut Moving, point: &'static str, before: Option<(&'static str
     moving.check_chunk();
 }
 
-/// Every accident at every point, from a list; then a move without any.
+/// Injects the listed accidents at every point, and then runs a move without accident.
 fn strike_everywhere(rows: i64, accidents: impl Fn(usize) -> Vec<Accident>) {
     let mut moving = Moving::with_chunk(rows, 100);
     moving.run("INSERT INTO docshard_catalog.settings VALUES ('balancer_interval_ms', '200')");
@@ -119,7 +121,7 @@ fn strike_everywhere(rows: i64, accidents: impl Fn(usize) -> Vec<Accident>) {
             strike(&mut moving, point, before, accident);
         }
         moving.cluster.router.clear_faults();
-        // Its successor is the next point's: but not if that fails early.
+        // The next point's move does not show that moves still work, as it may fail early.
         moving.move_to(&moving.other()).expect("a later move");
     }
     moving.check();

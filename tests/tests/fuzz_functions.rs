@@ -1,8 +1,8 @@
 //! Calls every function that an application's role may call with malformed arguments, inside running servers.
 //!
 //! A call may fail, but not with an internal error, a lost connection, or after a longer time than `statement_timeout`. Arguments
-//! are damaged copies of what a router really sends, recorded from the servers; or nonsense. `DOCSHARD_SEED` chooses them, and a
-//! failure is reported with the seed and the number of the call. `make soak SECONDS=…` runs longer.
+//! are damaged copies of what a router really sends, recorded from the servers, or nonsense. `DOCSHARD_SEED` chooses them;
+//! a failure is reported with the seed and the number of the call. `make soak SECONDS=…` runs longer.
 
 use docshard_core::query::vocabulary;
 use docshard_tests::Cluster;
@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Calls of a function.
+/// For each function the number of its calls, and of successful ones.
 type Calls = BTreeMap<String, (u64, u64)>;
 
 fn number(name: &str) -> Option<u64> {
@@ -40,7 +40,7 @@ const SETUP: &str = r#"
     CREATE ROLE fuzz_app LOGIN;
     SELECT docshard.grant_access('fuzz_app')"#;
 
-/// A collection at one node, as a router knows it, with a document that is there.
+/// A collection at one node, as a router addresses it, with an existing document.
 #[derive(Clone, Debug)]
 struct Target {
     id: String,
@@ -58,7 +58,7 @@ struct Row {
     packed: String,
 }
 
-/// A session, and what is at its node.
+/// A session, and the objects on its node.
 struct Session {
     name: &'static str,
     client: Client,
@@ -96,7 +96,7 @@ fn targets(client: &mut Client) -> Vec<Target> {
     placed.into_iter().map(target).collect()
 }
 
-/// What indexes keep of the documents.
+/// Keys that the indexes have stored for the documents.
 fn keys(client: &mut Client, targets: &[Target]) -> Vec<String> {
     let mut all = Vec::new();
     for (keys, target) in examples("keys").iter().flat_map(|keys| targets.iter().map(move |target| (keys, target))) {
@@ -112,7 +112,7 @@ fn keys(client: &mut Client, targets: &[Target]) -> Vec<String> {
     all
 }
 
-/// A function: how it is called, and its arguments' names and types.
+/// A function: its name, and its arguments' names and types.
 #[derive(Debug)]
 struct Function {
     name: String,
@@ -120,7 +120,7 @@ struct Function {
     arguments: Vec<(String, String)>,
 }
 
-/// All that an application's role may call.
+/// All functions that an application's role may call.
 fn functions(client: &mut Client) -> Vec<Function> {
     let sql = "SELECT p.pronamespace::regnamespace || '.' || p.proname,
                  ARRAY(SELECT coalesce(p.proargnames[n], '') FROM generate_subscripts(p.proargtypes, 1) AS s, LATERAL (SELECT s + 1) AS o (n) ORDER BY n),
@@ -167,7 +167,7 @@ const TEXTS: &[&str] = &[
     "hashed",
 ];
 
-/// What routers send and users write, by the purpose.
+/// Arguments that routers send and users write, by purpose.
 fn examples(purpose: &str) -> Vec<Value> {
     match purpose {
         "filter" => vec![
@@ -243,7 +243,7 @@ fn examples(purpose: &str) -> Vec<Value> {
     }
 }
 
-/// Paths, options, and names that no table of the language has.
+/// Paths, options, and names that are in no table of the language.
 const OWN_NAMES: &[&str] = &[
     "a",
     "b",
@@ -264,7 +264,7 @@ const OWN_NAMES: &[&str] = &[
     "update",
 ];
 
-/// Names that mean something somewhere.
+/// Names with a meaning in some context.
 static NAMES: LazyLock<Vec<&str>> = LazyLock::new(|| OWN_NAMES.iter().copied().chain(vocabulary::names()).collect());
 
 struct Fuzz {
@@ -297,7 +297,7 @@ impl Fuzz {
         }
     }
 
-    /// Spoils one place of it.
+    /// Damages one place of a document.
     fn mutate(&mut self, json: &mut Value) {
         let deeper = !self.one_in(4);
         match json {
@@ -342,7 +342,7 @@ impl Fuzz {
             }
             text.truncate(at);
         }
-        // Deeper than any parser should follow.
+        // Deeper than a parser may recurse.
         if self.one_in(200) {
             let deep = self.rng.usize(50..5_000);
             text = format!("{}{text}{}", "[".repeat(deep), "]".repeat(deep));
@@ -350,7 +350,7 @@ impl Fuzz {
         text
     }
 
-    /// Hexadecimal digits of bytes, some of them spoilt.
+    /// Hexadecimal digits of bytes, some of them damaged.
     fn spoil(&mut self, hex: &str) -> String {
         let mut bytes: Vec<u8> =
             (0..hex.len() / 2).filter_map(|at| u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()).collect();
@@ -400,7 +400,7 @@ impl Fuzz {
         if self.one_in(3) { self.spoil(&exact) } else { exact }
     }
 
-    /// SQL for an argument.
+    /// SQL for a random argument.
     fn argument(
         &mut self,
         function: &str,
@@ -506,7 +506,7 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Calls until the time is over; how often each function was called, and succeeded.
+/// Calls functions until the time is over; returns how often each was called, and succeeded.
 fn fuzz(seed: u64, time: Duration) -> Calls {
     println!("SEED={seed}");
     let cluster = Cluster::start(1);
@@ -516,7 +516,7 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
     }
     let functions = functions(&mut admin);
     let (router, shard) = (&cluster.router, &cluster.shards[0]);
-    // At a shard it cannot log in: the router's role acts for it there.
+    // The role cannot log in at a shard: the router's service role switches to it there.
     let service = shard.psql("SELECT role FROM docshard_data.service").trim().to_owned();
     let as_app = |node: &docshard_tests::Node, login: &str| {
         let mut client = node.try_client_as(login, "postgres").expect("a session");
@@ -578,7 +578,7 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
                 let Some(db) = error.as_db_error() else {
                     panic!("{}", what(&format!("the session is lost: {error:?}")))
                 };
-                // Internal errors, and the ends of sessions and connections.
+                // Internal errors, and ended sessions and connections.
                 let wrong = ["XX000", "XX001", "XX002", "57P01", "57P02", "08006", "08001", "08007"];
                 if wrong.contains(&db.code().code())
                     || ["panicked", "statement timeout"].iter().any(|m| db.message().contains(m))
@@ -592,7 +592,7 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
     }
     let failures: Vec<String> = failures.into_values().collect();
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
-    // Nothing has stayed.
+    // All calls were rolled back.
     for (namespace, expected) in [("fuzz.c", 3), ("fuzz.s", 20), ("fuzz.h", 9)] {
         let left: i64 = router.value(&format!("SELECT docshard.count_documents('{namespace}')"));
         assert_eq!(left, expected, "{namespace}");
@@ -602,7 +602,7 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
     calls
 }
 
-/// The arguments are not so bad that nothing is reached.
+/// Checks that enough calls succeed: arguments must not be so bad that every call fails early.
 fn check(calls: &Calls) {
     let never: Vec<_> = calls.iter().filter(|(_, (called, succeeded))| *called > 100 && *succeeded == 0).collect();
     let (called, succeeded) = calls.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
@@ -616,7 +616,7 @@ fn malformed_arguments_are_refused_in_order() {
     check(&fuzz(number("DOCSHARD_SEED").unwrap_or(1), Duration::from_secs(seconds)));
 }
 
-/// As long as DOCSHARD_SOAK_SECONDS says; with a fresh seed unless one is given.
+/// Runs for DOCSHARD_SOAK_SECONDS, with a new seed unless one is given.
 #[test]
 #[ignore = "runs for as long as one likes: make soak SECONDS=600"]
 fn soak() {

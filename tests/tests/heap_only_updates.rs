@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 const DURATION: Duration = Duration::from_secs(12);
 /// The number of documents; the first half is the moving chunk.
 const DOCUMENTS: i64 = 200;
-/// Documents that single updates are about: few, so that their tuples form long chains.
+/// The number of documents that single updates change: few, so that their tuples form long chains.
 const HOT: i64 = 12;
 
-/// Keys and options of indexes that stay.
+/// Keys and options of permanent indexes.
 const STAYING: &[(&str, &str)] = &[
     (r#"{"v": 1}"#, "{}"),
     (r#"{"w": -1, "v": 1}"#, "{}"),
@@ -29,7 +29,7 @@ const STAYING: &[(&str, &str)] = &[
     (r#"{"tags": 1}"#, "{}"),
     (r#"{"k": 1, "tags": 1, "u": 1}"#, r#"{"unique": true}"#),
 ];
-/// Those that are built and dropped.
+/// Keys and options of indexes that are built and dropped during the test.
 const COMING: &[(&str, &str)] = &[
     (r#"{"n": 1}"#, "{}"),
     (r#"{"flag": 1, "w": 1}"#, "{}"),
@@ -51,7 +51,7 @@ fn change(random: &mut fastrand::Rng) -> Value {
     }
 }
 
-/// Runs a statement; false if it met another transaction's change, which is not at issue here.
+/// Runs a statement; false if it conflicts with another transaction, which this test ignores.
 fn run(client: &mut Client, sql: &str) -> bool {
     match client.batch_execute(sql) {
         Ok(()) => true,
@@ -67,14 +67,14 @@ fn update(client: &mut Client, random: &mut fastrand::Rng, many: bool) {
         let filter = json!({"k": {"$gte": from, "$lt": from + 40}});
         run(client, &format!("SELECT docshard.update_many('{NS}', '{filter}', '{change}')"));
     } else {
-        // Half of them in the chunk that moves.
+        // Half of them are in the moving chunk.
         let k = random.i64(0..HOT) + if random.bool() { 0 } else { DOCUMENTS / 2 };
         let filter = json!({"k": k, "_id": k});
         run(client, &format!("SELECT docshard.update_one('{NS}', '{filter}', '{change}')"));
     }
 }
 
-/// Checks the collection's table of a shard and all its b-trees that are complete: every row must have its entry in each.
+/// Checks the collection's table on a shard with amcheck, and all its valid b-trees: each must have an entry for every row.
 fn check(client: &mut Client, shard: &str, table: &str) -> usize {
     let corrupt = client.query(&format!("SELECT blkno, offnum, msg FROM verify_heapam('{table}')"), &[]);
     let corrupt = corrupt.unwrap_or_else(|error| panic!("{shard}: {error:?}"));
@@ -97,7 +97,7 @@ fn check(client: &mut Client, shard: &str, table: &str) -> usize {
     indexes.len()
 }
 
-/// Heap-only updates of the collection's table, and all updates.
+/// The number of heap-only updates of the collection's table, and of all updates.
 fn updates(shard: &Node, table: &str) -> (i64, i64) {
     let sql = format!("SELECT n_tup_hot_upd, n_tup_upd FROM pg_stat_all_tables WHERE relid = '{table}'::regclass");
     let row = shard.client().query_one(&sql, &[]).expect("statistics");

@@ -1,4 +1,5 @@
-//! Objects that a role creates in its own schemas are not executed by other roles, and its settings change no answers.
+//! Objects that a role creates in its own schemas are not executed by other roles, and a role's settings do not change
+//! results.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -33,8 +34,8 @@ const TYPES: [&str; 16] = [
 const TRAP: &str = "CREATE FUNCTION {s}.trap(what text) RETURNS bool LANGUAGE plpgsql AS $$ \
      BEGIN RAISE LOG 'caught: % runs %', current_user, what; RETURN true; END $$";
 
-/// Operators, functions and a relation in a schema, each a trap under a name that PostgreSQL has too: operators of every two
-/// types, which are the better match where PostgreSQL's own needs a conversion.
+/// Creates traps in a schema: operators, functions and a relation with names that PostgreSQL has too. There are operators for
+/// every two types, which match better than PostgreSQL's own where that one needs a conversion.
 fn set_traps(client: &mut Client, schema: &str) {
     let mut sql = TRAP.replace("{s}", schema) + ";";
     for (l, left) in TYPES.iter().enumerate() {
@@ -63,7 +64,7 @@ fn set_traps(client: &mut Client, schema: &str) {
     set_types(client, schema);
 }
 
-/// Types and relations of a schema under names that PostgreSQL or docshard has too.
+/// Creates types and relations in a schema with names that PostgreSQL or docshard has too.
 fn set_types(client: &mut Client, schema: &str) {
     let mut sql = String::new();
     for name in
@@ -92,7 +93,7 @@ fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
     std::iter::once(&cluster.router).chain(&cluster.shards)
 }
 
-/// Ordinary work over three nodes, with its answers.
+/// Ordinary statements over three nodes, with their results.
 fn work(client: &mut Client) -> Vec<Value> {
     let mut answers = Vec::new();
     for sql in [
@@ -136,8 +137,8 @@ fn work(client: &mut Client) -> Vec<Value> {
     answers
 }
 
-/// A router with two shards, in databases where a role with CREATE privileges set traps before the extension was created; and the
-/// role `app`, which has been granted a collection and has a schema of its own with the same traps.
+/// A router with two shards. In their databases a role with CREATE privileges set traps before the extension was created. The
+/// role `app` may access one collection, and has a schema of its own with the same traps.
 fn with_traps() -> Cluster {
     let cluster = Cluster::servers(2);
     for node in nodes(&cluster) {
@@ -159,7 +160,7 @@ fn with_traps() -> Cluster {
     cluster
 }
 
-/// The collection, in three parts.
+/// Spreads the collection over the three nodes.
 fn spread(cluster: &Cluster) {
     for sql in [
         "SELECT docshard.stop_balancer()".to_owned(),
@@ -179,7 +180,7 @@ fn spread(cluster: &Cluster) {
 fn what_a_role_makes_is_run_by_nobody_else() {
     let cluster = with_traps();
     let router = &cluster.router;
-    // The administrator has the search path that PostgreSQL gives him: "$user", public.
+    // The administrator uses PostgreSQL's default search path: "$user", public.
     spread(&cluster);
     let mut app = router.try_client_as("app", "postgres").unwrap();
     app.batch_execute("CREATE FUNCTION pg_temp.trap(what text) RETURNS bool LANGUAGE sql AS 'SELECT app.trap(what)'")
@@ -189,7 +190,7 @@ fn what_a_role_makes_is_run_by_nobody_else() {
         app.batch_execute(&format!("SET search_path = {path}")).unwrap();
         assert!(!work(&mut app).is_empty());
     }
-    // The trap works.
+    // Checks that the trap works.
     app.batch_execute("SET search_path = pg_temp, app, pg_catalog; SELECT 'x'::name").unwrap();
     assert!(router.log_tail(1_000_000).contains("caught: app runs type name"));
 
@@ -218,7 +219,7 @@ fn what_a_role_makes_is_run_by_nobody_else() {
     wait_until("the worker deletes what has expired", PATIENCE, || {
         router.value("SELECT docshard.count_documents('test.things', '{\"_id\": 7}') = 0")
     });
-    // The job that looks for deadlocks is started by a session of the role's.
+    // A session of this role starts the job that detects deadlocks.
     app.batch_execute("SET search_path = app, public; SET deadlock_timeout = '100ms'").unwrap_or_default();
     let mut holder = router.client();
     holder
@@ -284,12 +285,12 @@ fn a_schema_that_is_there_already_is_refused() {
     let mut latin = cluster.router.try_client_as("postgres", "latin").unwrap();
     let refused = latin.batch_execute("CREATE EXTENSION docshard CASCADE").expect_err("it is not in UTF8");
     assert_eq!(refused.code().unwrap().code(), "0A000", "{refused:?}");
-    // As a dump leaves it: an empty schema of the same owner's.
+    // The state after a dump was restored: an empty schema of the same owner.
     client.batch_execute("CREATE SCHEMA docshard; CREATE EXTENSION docshard").unwrap();
 }
 
-/// PostgreSQL's settings that a user may change, with values other than the defaults, as arguments of `ALTER ROLE`; without those that
-/// change the meaning of a statement.
+/// PostgreSQL's settings that a user may change, with values other than the defaults, as arguments of `ALTER ROLE`. Settings
+/// that change the meaning of a statement are left out.
 fn odd_settings(client: &mut Client) -> Vec<(String, String)> {
     let asked_for = [
         "default_transaction_read_only",
@@ -371,7 +372,7 @@ fn a_table_that_a_role_locks_keeps_the_worker_from_nothing_else() {
     router.psql(&format!("SELECT docshard.grant_access('locker', '{{\"write\": \"{NS}\"}}')"));
     let mut locker = router.try_client_as("locker", "postgres").unwrap();
     locker.batch_execute("BEGIN; LOCK TABLE docshard_data.c1 IN ACCESS EXCLUSIVE MODE").unwrap();
-    // Whose first round measures the collection.
+    // The balancer's first round measures the collection.
     router.psql("SELECT docshard.start_balancer()");
     let blocked =
         "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'docshard worker' AND wait_event_type = 'Lock'";

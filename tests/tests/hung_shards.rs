@@ -1,5 +1,5 @@
-//! Shards that do not answer: SIGSTOP of all their processes, after which the system still accepts connections, but no answer
-//! arrives.
+//! Shards that do not answer: all their processes get SIGSTOP. The operating system still accepts connections, but no
+//! answer arrives.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const NS: &str = "test.c";
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a statement came to, and how long it took.
+/// The result of a statement, and how long it took.
 struct Ended {
     error: Option<postgres::Error>,
     took: Duration,
@@ -23,7 +23,7 @@ impl Ended {
         self.error.as_ref().expect("an error").code().expect("one of the server").code()
     }
 
-    /// It says that shard0 does not answer, as MongoDB would.
+    /// Checks that the error names shard0 and has MongoDB's code for a timeout.
     #[track_caller]
     fn names_the_shard(&self) {
         let error = self.error.as_ref().and_then(|error| error.as_db_error()).expect("one of the server");
@@ -48,7 +48,7 @@ fn insert(k: i64) -> String {
     format!("SELECT docshard.insert_one('{NS}', '{{\"k\": {k}, \"_id\": \"{k}\"}}')")
 }
 
-/// A session that has a connection to shard0, and to shard1.
+/// A session that has a connection to each shard.
 fn session(cluster: &Cluster, sql: &str) -> Client {
     let mut client = cluster.router.client();
     client.batch_execute(&format!("{}; {}; {sql}", find(150), find(250))).expect("all is well");
@@ -59,7 +59,7 @@ fn table(cluster: &Cluster) -> String {
     cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"))
 }
 
-/// The processes of a shard that serve the router's sessions and are busy, or in a transaction.
+/// The number of a shard's processes that serve the router's sessions and are busy or in a transaction.
 fn at_work(shard: &Node) -> i64 {
     shard.value(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'docshard %' AND state <> 'idle' \
@@ -78,7 +78,7 @@ fn a_cancelled_statement_ends_at_once_and_so_does_its_session_at_the_shard() {
             [timeout, &format!("{timeout}; BEGIN"), timeout].map(|sql| session(&cluster, sql));
         [reader, block, single]
     };
-    // A write that is the whole transaction has already been sent its COMMIT, so only the shard knows the outcome.
+    // A write that is the whole transaction is sent with its COMMIT, so only the shard knows the outcome.
     let check = |what: &str, ended: Vec<Ended>, expected: &[&str]| {
         for (ended, expected) in ended.iter().zip(expected) {
             assert_eq!(ended.sqlstate(), *expected, "{what}: {:?}", ended.error);
@@ -92,14 +92,14 @@ fn a_cancelled_statement_ends_at_once_and_so_does_its_session_at_the_shard() {
         move || running.into_iter().map(|one| one.join().expect("no panic")).collect::<Vec<_>>()
     };
 
-    // Its processes stand still.
+    // The shard's processes are frozen.
     let mut ready: Vec<_> = clients().into_iter().zip(statements.clone()).collect();
     let committing = session(&cluster, &format!("BEGIN; {}", insert(153)));
     let cancel = committing.cancel_token();
     ready.push((committing, "COMMIT".to_owned()));
     shard.freeze_all();
     let ended = all(ready);
-    // No statement_timeout is in force during a COMMIT.
+    // During COMMIT no statement_timeout applies.
     thread::sleep(Duration::from_secs(2));
     cancel.cancel_query(postgres::NoTls).expect("the router takes it");
     let ended = ended();
@@ -107,7 +107,7 @@ fn a_cancelled_statement_ends_at_once_and_so_does_its_session_at_the_shard() {
     check("stopped", ended, &["57014", "57014", "08007", "08007"]);
     wait_until("the stopped sessions end", Duration::from_secs(5), || at_work(shard) == 0);
 
-    // It waits for a lock, and obeys.
+    // The shard waits for a lock, and obeys the cancel.
     let ready = clients();
     let mut holder = shard.client();
     holder.batch_execute(&format!("BEGIN; LOCK TABLE {}", table(&cluster))).expect("a lock");
@@ -116,7 +116,7 @@ fn a_cancelled_statement_ends_at_once_and_so_does_its_session_at_the_shard() {
     wait_until("the waiting sessions end", Duration::from_secs(5), || at_work(shard) == 0);
     holder.batch_execute("COMMIT").expect("no lock");
 
-    // It does something that no cancel ends.
+    // The shard executes something that a cancel does not end.
     shard.psql(&format!(
         "CREATE FUNCTION public.stubborn() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN LOOP \
            BEGIN PERFORM pg_catalog.pg_sleep(60); EXCEPTION WHEN query_canceled THEN NULL; END; END LOOP; END $$; \
@@ -194,7 +194,7 @@ fn a_shard_that_does_not_answer_ends_the_statement() {
     assert_eq!(cluster.router.value::<i64>(&count), 0, "what ended with 08006 has not happened");
 }
 
-/// Each question whether a shard answers is a connection there.
+/// Each probe of a shard opens a connection to it.
 fn an_application_sets_no_shard_timeout(cluster: &Cluster) {
     cluster.router.psql("CREATE ROLE app LOGIN");
     let mut client = cluster.router.try_client_as("app", "postgres").expect("it may log in");
@@ -202,10 +202,10 @@ fn an_application_sets_no_shard_timeout(cluster: &Cluster) {
     assert_eq!(error.code().expect("one of the server").code(), "42501", "{error:?}");
 }
 
-/// In how many seconds the system asks the hosts of idle connections to a port of this machine whether they are there.
+/// After how many seconds the system sends keepalive probes on idle connections to a port of this machine.
 fn keepalive_timers(port: u16) -> Vec<u64> {
     const KEEPALIVE: &str = "02";
-    /// what the system counts in, a second
+    /// the number of the kernel's timer ticks in a second
     const TICKS: u64 = 100;
     let table = std::fs::read_to_string("/proc/net/tcp").expect("Linux");
     let timer = |line: &str| {
@@ -224,7 +224,7 @@ fn a_shard_that_works_for_long_is_waited_for() {
     an_application_sets_no_shard_timeout(&cluster);
     let shard = &cluster.shards[0];
     let open = |sql: &str| session(&cluster, &format!("SET docshard.shard_timeout = '500ms'; {sql}"));
-    // Its process stands still, but the server answers.
+    // The session's process is frozen, but the server answers.
     let mut reader = open("");
     let name: String = reader
         .query_one(
@@ -268,7 +268,7 @@ fn a_move_ends_though_its_recipient_waits_for_a_hung_donor() {
     });
     donor.freeze_all();
     let began = Instant::now();
-    // Next it reads what has changed at the donor. It answers the router itself.
+    // Next the recipient reads changes from the donor. It still answers the router.
     holder.batch_execute("COMMIT").expect("no lock");
     let ended = moving.join().expect("no panic");
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
@@ -281,7 +281,7 @@ fn a_move_ends_though_its_recipient_waits_for_a_hung_donor() {
     cluster.router.client().batch_execute(&insert(151)).expect("all is well again");
 }
 
-/// The name of a transaction that the router had prepared at a shard, and rolled back.
+/// The name that the router used for a transaction which it prepared at a shard and rolled back.
 fn name_of_prepared(cluster: &Cluster, shard: &Node) -> String {
     let mut client = cluster.router.client();
     client
@@ -301,7 +301,7 @@ fn prepared(shard: &Node) -> i64 {
 fn a_worker_leaves_a_hung_shard_alone_and_serves_the_others() {
     let cluster = Cluster::spread(NS);
     let (shard, other) = (&cluster.shards[0], &cluster.shards[1]);
-    // It need not be as patient as it is.
+    // A short timeout makes the test faster.
     cluster.router.psql("ALTER SYSTEM SET docshard.shard_timeout = '1s'");
     cluster.router.psql("SELECT pg_reload_conf()");
     let mut client = cluster.router.client();
@@ -313,7 +313,7 @@ fn a_worker_leaves_a_hung_shard_alone_and_serves_the_others() {
         )
         .expect("settings and an index");
     let (gid, role) = (name_of_prepared(&cluster, other), other.service_role());
-    // Documents expire, and abandoned prepared transactions are rolled back.
+    // Checks that documents still expire, and that abandoned prepared transactions are rolled back.
     let mut serves = |what: &str| {
         client
             .batch_execute("SELECT docshard.insert_one('other.c', '{\"at\": {\"$date\": \"2020-01-01T00:00:00Z\"}}')")

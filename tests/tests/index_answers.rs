@@ -1,6 +1,6 @@
-//! Answers do not depend on indexes: random statements on random documents with arrays have the same results with indexes of every
-//! kind and without, with hints and without, on shards that had the collection when the indexes were created and on one that got
-//! it later.
+//! Results do not depend on indexes: random statements on random documents with arrays return the same with indexes of
+//! every kind and without, with hints and without. This holds on a shard that had the collection when the indexes were created,
+//! and on one that got it later.
 
 use docshard_tests::Cluster;
 use fastrand::Rng;
@@ -40,7 +40,7 @@ fn single(rng: &mut Rng) -> Value {
     }
 }
 
-/// An array, of anything; below `d` there may be a further one.
+/// An array of anything; `d` may contain a further array.
 fn array(rng: &mut Rng) -> Value {
     let element = |rng: &mut Rng| match rng.u8(0..10) {
         0 | 1 => json!({"d": scalar(rng), "e": scalar(rng)}),
@@ -51,7 +51,7 @@ fn array(rng: &mut Rng) -> Value {
     (0..rng.usize(0..4)).map(|_| element(rng)).collect()
 }
 
-/// Values of `a`, `b` and `c`, of which one at most has arrays: two in one index would be refused.
+/// Values of `a`, `b` and `c`. At most one of them has arrays, as an index cannot have two array fields.
 fn values(rng: &mut Rng) -> Map<String, Value> {
     let array_at = rng.usize(0..6);
     let field = |(at, name): (usize, &str)| {
@@ -99,7 +99,7 @@ fn filter(rng: &mut Rng, depth: usize) -> Value {
     Value::Object(fields.collect())
 }
 
-/// What a statement answers for each collection.
+/// The results of a statement for both collections.
 fn answers(client: &mut Client, sql: &str, filter: &Value) -> [Value; 2] {
     ["answers.plain", "answers.indexed"].map(|ns| {
         let row = client.query_one(sql, &[&ns, filter]);
@@ -114,7 +114,7 @@ fn assert_same(client: &mut Client, what: &str, sql: &str, filter: &Value) {
 
 const FIND: &str =
     "SELECT coalesce(jsonb_agg(d ORDER BY (d ->> '_id')::int), '[]') FROM docshard.find($1, $2::jsonb::json) d";
-/// An index may be read in the order of the sort; each ends with `_id`, so that there is one answer.
+/// Sort orders that an index may serve. Each ends with `_id`, so that the order is unique.
 const SORTS: [&str; 9] = [
     r#"{"a": 1, "_id": -1}"#,
     r#"{"a": -1, "_id": 1}"#,
@@ -126,7 +126,7 @@ const SORTS: [&str; 9] = [
     r#"{"c.d": 1, "_id": -1}"#,
     r#"{"c.d": -1, "_id": 1}"#,
 ];
-/// Of these an index may tell all that is answered.
+/// Projections that an index may cover.
 const PROJECTIONS: [&str; 6] = [
     r#"{"a": 1, "_id": 0}"#,
     r#"{"a": 1, "b": 1, "_id": 0}"#,
@@ -140,7 +140,8 @@ const COUNT: &str = "SELECT to_jsonb(docshard.count_documents($1, $2::jsonb::jso
 const HINTED: &str = "SELECT coalesce(jsonb_agg(d ORDER BY (d ->> '_id')::int), '[]') \
                       FROM docshard.find($1, $2::jsonb::json, json_build_object('hint', $3::jsonb)) d";
 
-/// The same with a hint, unless it is refused as the index may lack something; true if it is obeyed.
+/// Runs the find with a hint, and compares the result. True if the hint is obeyed; it may be refused if the index lacks
+/// documents.
 fn obeys(client: &mut Client, what: &str, filter: &Value, hint: &Value) -> bool {
     let plain: Value = client.query_one(FIND, &[&"answers.plain", filter]).unwrap().get(0);
     match client.query_one(HINTED, &[&"answers.indexed", filter, hint]) {
@@ -158,7 +159,7 @@ fn obeys(client: &mut Client, what: &str, filter: &Value, hint: &Value) -> bool 
     }
 }
 
-/// Indexes with a path for each field, and true for descending.
+/// Indexes with their fields; true means descending.
 const PARTS: [(&str, &[(&str, bool)]); 5] = [
     ("a_1", &[("a", false)]),
     ("a_-1_b_1", &[("a", true), ("b", false)]),
@@ -167,7 +168,7 @@ const PARTS: [(&str, &[(&str, bool)]); 5] = [
     ("b_-1_a_1__id_1", &[("b", true), ("a", false), ("_id", false)]),
 ];
 
-/// What `$expr` says of a document without arrays whose key lies behind a corner, or, inclusively, at it.
+/// A condition with `$expr`: true for a document without arrays whose key is after a bound, or, if `inclusively`, equal to it.
 fn behind(fields: &[(&str, bool)], corner: &Map<String, Value>, inclusively: bool) -> Value {
     let value = |path: &str| json!({"$ifNull": [format!("${path}"), null]});
     let compare = |operator: &str, path: &str| json!({operator: [value(path), {"$literal": corner[path]}]});
@@ -185,7 +186,7 @@ fn behind(fields: &[(&str, bool)], corner: &Map<String, Value>, inclusively: boo
     json!({"$or": ways})
 }
 
-/// Part of an index has the documents whose keys are there, in its order; true if there is such a part.
+/// Compares a find with `min` and `max` with all documents in that range of an index; true if the hint is obeyed.
 fn has_part(client: &mut Client, what: &str, rng: &mut Rng, filter: &Value) -> bool {
     let (name, fields) = PARTS[rng.usize(0..PARTS.len())];
     let mut corner = || -> Map<String, Value> {
@@ -212,7 +213,7 @@ fn has_part(client: &mut Client, what: &str, rng: &mut Rng, filter: &Value) -> b
     let mut ids: Vec<i64> = in_order.iter().map(id).collect();
     ids.sort_unstable();
     assert_eq!(ids, sorted.iter().map(id).collect::<Vec<_>>(), "{what}");
-    // Without arrays it is what comparisons say, and each document has its place.
+    // Without arrays each document has one key in the index, so comparisons decide which documents are in the range.
     let heads: Vec<&str> = fields.iter().map(|(path, _)| path.split('.').next().unwrap()).collect();
     let single =
         |document: &&Value| !heads.iter().any(|head| document[*head].is_array() || document[*head]["d"].is_array());
@@ -253,7 +254,7 @@ fn answers_do_not_depend_on_indexes() {
     let documents: Vec<Value> = (0..600).map(|id| document(&mut rng, id)).collect();
     for ns in ["answers.plain", "answers.indexed"] {
         client.execute("SELECT docshard.insert_many($1, $2)", &[&ns, &documents]).unwrap();
-        // The other shard has neither table nor index until now.
+        // Until now the other shard has neither the table nor the indexes.
         client.execute("SELECT docshard.move_chunk($1, '{\"k\": 300}', 'shard1')", &[&ns]).unwrap();
     }
     let kinds = "SELECT string_agg(concat(c.relname ~ 'unique', i.indpred IS NOT NULL), ' ' ORDER BY i.indexrelid::regclass::text) \
@@ -263,7 +264,7 @@ fn answers_do_not_depend_on_indexes() {
     assert_eq!(donor.matches("ft").count(), 8, "{donor}");
     assert_eq!(donor.matches("tt").count(), 1, "{donor}");
     for shard in &cluster.shards {
-        // Small tables are read without indexes, so that nothing would be tried.
+        // Without this setting small tables are scanned, and no index is tested.
         shard.psql("ALTER SYSTEM SET enable_seqscan = off");
         shard.psql("SELECT pg_reload_conf()");
         shard.psql("VACUUM ANALYZE");

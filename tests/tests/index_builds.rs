@@ -1,4 +1,4 @@
-//! Indexes are built on all shards at once while writes continue, completely or not at all.
+//! Indexes are built on all shards in parallel while writes continue; they exist on all shards or on none.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -36,7 +36,7 @@ fn spawn(cluster: &Cluster, sql: String) -> JoinHandle<Result<(), postgres::Erro
     thread::spawn(move || client.batch_execute(&sql))
 }
 
-/// A writer on a shard that stays in its transaction: what builds there waits for it.
+/// A writer on a shard with an open transaction; an index build there waits for it.
 fn writer(cluster: &Cluster, shard: &Node) -> Client {
     let table: String =
         cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
@@ -82,7 +82,7 @@ fn writes_go_on_and_all_else_is_refused() {
     let mut blocker = writer(&cluster, &cluster.shards[0]);
     let builder = spawn(&cluster, create(r#"{"v": 1, "tags": -1}"#, "{}"));
     await_phase(&cluster, "shard0", "waiting for writers before build");
-    // Not held up by it.
+    // The other shard's build does not wait for that writer.
     await_phase(&cluster, "shard1", "done");
     let mut client = cluster.router.client();
     client.batch_execute("SET statement_timeout = '20s'; SET lock_timeout = '5s'").unwrap();
@@ -116,7 +116,7 @@ fn writes_go_on_and_all_else_is_refused() {
         assert_eq!(relations(shard).iter().map(|(_, valid)| *valid).collect::<Vec<_>>(), [true, true]);
     }
     assert_eq!(phase(&cluster, "shard0"), None);
-    // The tables move, drop and count as ever.
+    // The tables can still be moved, dropped and counted.
     client.batch_execute(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 0}}', 'shard1')")).unwrap();
     let count: i64 = client.query_one(&hinted, &[]).unwrap().get(0);
     assert_eq!(count, 4);
@@ -168,7 +168,7 @@ fn a_failure_on_one_shard_leaves_nothing() {
     let message = error.as_db_error().unwrap().message();
     assert!(message.contains("b.c index: k_1 dup key: { k: 1500 }"), "{message}");
     assert_nothing_is_left(&cluster);
-    // Of several, all or none.
+    // Several indexes in one call: all are created, or none.
     let several = format!(
         r#"SELECT docshard.create_indexes('{NS}', '[{{"key": {{"v": 1}}}}, {{"key": {{"v": "hashed"}}}}, {{"key": {{"tags": "hashed"}}}}]')"#
     );
@@ -226,7 +226,7 @@ fn the_routers_own_database_builds_while_its_caller_waits() {
     assert_eq!(found, json!({"_id": 77, "v": 77}));
     assert_eq!(relations(&cluster.router).len(), 2);
     assert!(relations(&cluster.router).iter().all(|(_, valid)| *valid));
-    // While somebody writes there, too, and as a command.
+    // The same through a command, and with a concurrent writer.
     let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'own.c'");
     let mut blocker = cluster.router.client();
     blocker.batch_execute(&format!("BEGIN; LOCK TABLE {table} IN ROW EXCLUSIVE MODE")).unwrap();
@@ -245,7 +245,7 @@ fn the_routers_own_database_builds_while_its_caller_waits() {
         let count = format!("SELECT docshard.count_documents('own.c', '{{\"v\": 77}}', '{{\"hint\": \"{hint}\"}}')");
         assert_eq!(client.query_one(&count, &[]).unwrap().get::<_, i64>(0), 2, "{hint}");
     }
-    // Part of a transaction it is as ever: it locks, and rolls back.
+    // In a transaction block an index is built as before: the table is locked, and the build can be rolled back.
     client.batch_execute("BEGIN; SELECT docshard.create_index('own.c', '{\"z\": 1}'); ROLLBACK").unwrap();
     assert_eq!(relations(&cluster.router).len(), 4);
 }
@@ -271,7 +271,7 @@ fn a_single_node_builds_while_writes_go_on() {
     let count = "SELECT docshard.count_documents('own.c', '{\"v\": 77}', '{\"hint\": \"v_-1\"}')";
     assert_eq!(client.query_one(count, &[]).unwrap().get::<_, i64>(0), 2);
     assert_eq!(relations(&cluster.router).iter().map(|(_, valid)| *valid).collect::<Vec<_>>(), [true, true]);
-    // What fails, is cancelled, or loses its server leaves nothing.
+    // A build that fails, is cancelled, or loses its server leaves nothing behind.
     let error = client.batch_execute("SELECT docshard.create_index('own.c', '{\"v\": 1}', '{\"unique\": true}')");
     assert_eq!(code(&error.expect_err("two of a key")), "11000");
     assert_eq!(relations(&cluster.router).len(), 2);
@@ -309,7 +309,7 @@ fn a_build_that_hears_late_of_its_cancel_leaves_nothing() {
     blocker.batch_execute("BEGIN; LOCK TABLE docshard_data.c1 IN ROW EXCLUSIVE MODE").unwrap();
     let builder = spawn(&cluster, "SELECT docshard.create_index('own.c', '{\"w\": 1}')".to_owned());
     await_phase(&cluster, "local", "waiting for writers before build");
-    // It is the postmaster that passes the cancel on to the worker.
+    // The postmaster, not the session, passes the cancel on to the worker.
     let postmaster = cluster.router.pid().expect("it runs");
     cluster.router.freeze(postmaster);
     let cancel = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity \

@@ -13,7 +13,7 @@ const NAMESPACE: &str = "few.documents";
 const INDEXES: &str = r#"[{"key": {"a": 1}}, {"key": {"a": -1, "b": 1}}, {"key": {"b": 1, "_id": -1}},
     {"key": {"c.d": -1, "a": 1}, "unique": false}, {"key": {"g": 1, "b": -1}}, {"key": {"e": 1}, "sparse": true}]"#;
 
-/// Two shards with half of the shard keys each, and counters of what they are asked.
+/// Two shards with half of the shard keys each, and with statistics of function calls.
 fn cluster(documents: &[Value]) -> Cluster {
     let cluster = Cluster::start(2);
     let mut client = cluster.router.client();
@@ -30,7 +30,7 @@ fn cluster(documents: &[Value]) -> Cluster {
     cluster
 }
 
-/// How often shards were asked so, by sessions that have ended.
+/// How often shards called a function, in sessions that have ended.
 fn asked(cluster: &Cluster, function: &str) -> i64 {
     let sql = format!("SELECT coalesce(sum(calls), 0)::int8 FROM pg_stat_user_functions WHERE funcname = '{function}'");
     cluster.shards.iter().map(|shard| shard.value::<i64>(&sql)).sum()
@@ -94,7 +94,7 @@ fn filter(rng: &mut Rng) -> Value {
     Value::Object(paths.iter().map(|path| ((*path).to_owned(), condition(rng))).collect())
 }
 
-/// Each ends with `_id` or is one of documents, so that there is one answer.
+/// Sort orders with a unique result: each ends with `_id`, or the filter matches one document.
 const SORTS: [&str; 10] = [
     r#"{"a": 1, "_id": 1}"#,
     r#"{"b": 1, "_id": -1}"#,
@@ -119,7 +119,7 @@ fn index_range_finds_answer_like_planned_finds() {
     let mut client = cluster.router.client();
     for round in 0..240 {
         if round == 180 {
-            // From here on there are entries beside some of the indexes.
+            // From here on some indexes have entries for arrays beside the b-tree.
             let arrays: Vec<Value> = (2_000..2_060)
                 .map(|id| {
                     let mut document = document(&mut rng, id);
@@ -155,7 +155,7 @@ fn index_range_finds_answer_like_planned_finds() {
     assert!(asked > 200, "SEED={seed}: shards were asked {asked} times");
 }
 
-/// There is one at most, whether a limit says so or not.
+/// An `_id` matches one document at most, with and without a limit.
 #[test]
 fn the_document_of_an_id_is_found_without_a_plan() {
     let documents: Vec<Value> =
@@ -189,7 +189,7 @@ fn the_document_of_an_id_is_found_without_a_plan() {
     assert_eq!(asked(&cluster, "find_document"), 5 * 60);
 }
 
-/// What is more than a few, and transactions in which it counts what is not there.
+/// Result sets that are too large for the fast path, and transactions for which an index has wrong entries.
 #[test]
 fn what_is_none_of_its_searches_is_left_to_postgresql() {
     let documents: Vec<Value> = (0..1_500)
@@ -199,13 +199,13 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
     let mut client = cluster.router.client();
     let ids = |found: Vec<Value>| found.iter().map(|d| d["_id"].as_i64().unwrap()).collect::<Vec<_>>();
 
-    // More documents than a shard sorts by itself.
+    // More documents than a shard sorts itself.
     let newest = |client: &mut Client| ids(found(client, &json!({"e": "one"}), r#"{"sort": {"k": -1}, "limit": 3}"#));
     for _ in 0..3 {
         assert_eq!(newest(&mut client), [1499, 1498, 1497]);
     }
 
-    // An array that this transaction has written, and others do not see.
+    // This transaction has written an array; other sessions do not see it.
     let by_b = r#"{"sort": {"b": 1, "_id": -1}, "limit": 2}"#;
     let of_b = json!({"b": {"$gte": 1_498}});
     let mut other = cluster.router.client();
@@ -221,10 +221,10 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
         assert_eq!(found(&mut other, &of_b, by_b).len(), 2, "{level:?}");
         transaction.rollback().unwrap();
     }
-    // It is still in the index, in pages that were not vacuumed.
+    // The array's entry is still in the index, as the pages were not vacuumed.
     assert_eq!(ids(found(&mut other, &of_b, r#"{"sort": {"b": -1, "_id": 1}, "limit": 1}"#)).len(), 1);
 
-    // Documents of more bytes than a shard keeps.
+    // Documents with more bytes than a shard keeps in memory.
     let big = "x".repeat(1 << 20);
     for id in 6_000..6_006 {
         let document = json!({"_id": id, "g": 5, "k": id, "a": "big", "pad": big});
@@ -235,7 +235,7 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
         (6_000..6_006).collect::<Vec<_>>()
     );
 
-    // An index that is not to be relied on.
+    // An invalid index must not be used.
     for shard in &cluster.shards {
         shard.psql(
             "UPDATE pg_index SET indisvalid = false WHERE indexrelid::regclass::text ~ '^docshard_data.i[0-9]+$'",
@@ -246,7 +246,7 @@ fn what_is_none_of_its_searches_is_left_to_postgresql() {
     assert_eq!(newest(&mut client), [1499, 1498, 1497]);
     assert_eq!(ids(found(&mut client, &json!({"a": 1}), r#"{"sort": {"k": 1}, "limit": 2}"#)), [1, 3]);
 
-    // Rows that are not shown to everybody.
+    // Row-level security hides rows from a role.
     let mut shard = cluster.shards[1].client();
     let table: String = shard
         .query_one("SELECT c.oid::regclass::text FROM pg_class c WHERE relname ~ '^c[0-9]+$'", &[])
@@ -322,7 +322,7 @@ fn index_range_finds_see_every_document_while_chunks_move() {
     assert!(asked(&cluster, "find_by_index_range") > 40);
 }
 
-/// Indexes go and come, in one commit or concurrently, under finds that use them.
+/// Indexes are created and dropped, in one transaction or concurrently, while finds use them.
 #[test]
 fn index_range_finds_continue_while_indexes_are_created_and_dropped() {
     let documents: Vec<Value> =
@@ -335,7 +335,7 @@ fn index_range_finds_continue_while_indexes_are_created_and_dropped() {
             scope.spawn(move || {
                 let expected: Vec<i64> = (0..300).filter(|id| id % 7 == 3).take(10).collect();
                 while !done.load(Ordering::Relaxed) {
-                    // A session that was refused once asks no more.
+                    // A session whose fast path was declined once does not try it again.
                     let mut client = cluster.router.client();
                     for _ in 0..20 {
                         let found =
@@ -372,7 +372,7 @@ fn index_range_finds_continue_while_indexes_are_created_and_dropped() {
     assert!(asked(&cluster, "find_by_index_range") > 10);
 }
 
-/// Of every access path, the statement that `explain` shows is the one that shards then run.
+/// For every access path, the statement that `explain` shows is the one that shards run.
 #[test]
 fn explain_shows_the_statement_that_is_run() {
     let documents: Vec<Value> =
@@ -414,7 +414,7 @@ fn explain_shows_the_statement_that_is_run() {
         assert!(!found(&mut client, filter, &options.to_string()).is_empty(), "{filter} {options}");
         assert_eq!(runs(&plan), before + shards, "{filter} {options}: {plan}");
     }
-    // find_one is the find with a limit of one, whether its filter is parsed or not.
+    // find_one is a find with limit 1, whether or not its filter is parsed.
     let filter = json!({"g": 3, "k": 3, "_id": 3});
     let plan = explain(&mut client, json!({"find": "documents", "filter": filter, "limit": 1}));
     let before = runs(&plan);
@@ -441,7 +441,7 @@ fn explain_shows_the_statement_that_is_run() {
     client.query("SELECT docshard.distinct($1, 'a', '{\"b\": {\"$lt\": 9}}')", &[&NAMESPACE]).unwrap();
     assert_eq!(runs(&plan), before + 2, "{plan}");
 
-    // A shard that has an array declines, and the statement that is shown for that case is run.
+    // A shard that has an array declines the fast path, and the statement that `explain` shows for that case is run.
     let array = json!({"_id": 1_000, "g": 0, "k": 1_000, "a": [2, 7], "b": 1});
     client.execute("SELECT docshard.insert_one($1, $2)", &[&NAMESPACE, &array]).unwrap();
     let (filter, options) = (json!({"a": 2}), r#"{"limit": 3}"#);

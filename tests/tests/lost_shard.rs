@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// SQLSTATE of a statement's error, and its message, hint and context.
+/// SQLSTATE of a statement's error, and a text of its message, hint and context.
 fn refusal(node: &Node, sql: &str) -> (String, String) {
     let error = node.client().batch_execute(sql).expect_err(sql);
     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
@@ -39,13 +39,13 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
         "SELECT docshard.enable_sharding('lone', 'shard1'); SELECT docshard.insert_one('lone.c', '{\"_id\": 1}'); ",
     );
     router.psql("CREATE ROLE app LOGIN; SELECT docshard.grant_access('app', '{\"write\": [\"test\", \"lone\"]}')");
-    // Asked when a worker begins.
+    // The worker asks when it starts.
     wait_until("the worker knows what is there", PATIENCE, || {
         router.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'docshard worker'");
         thread::sleep(Duration::from_millis(500));
         router.value("SELECT coalesce(sum(documents), 0) = 102 FROM docshard_catalog.last_sizes l JOIN docshard_catalog.shards s ON s.id = l.shard_id WHERE s.name = 'shard1'")
     });
-    // Sessions that have the old map, one of them with a connection to the shard.
+    // Sessions with the old map; one of them has a connection to the shard.
     let mut old = router.client();
     let count_old = "SELECT docshard.count_documents('test.c')";
     assert_eq!(old.query_one(count_old, &[]).expect("a count").get::<_, i64>(0), 300);
@@ -54,7 +54,7 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
     cluster.shards[1].kill9();
     let router = &cluster.router;
 
-    // What needs it fails at once, and says whom it needs.
+    // Statements that need the lost shard fail at once, and name it.
     for sql in [
         "SELECT docshard.create_index('test.c', '{\"m\": 1}')",
         "SELECT docshard.shard_collection('test.all', '{\"a\": \"hashed\"}')",
@@ -87,7 +87,7 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
     let done = answer(router, &remove);
     assert_eq!((&done["state"], &done["dbsMoved"]), (&"completed".into(), &serde_json::json!(["lone"])));
 
-    // What it had is empty, and lives on; its indexes and grants, too.
+    // The lost ranges are empty but usable; their indexes and grants exist.
     assert_eq!(old.query_one(count_old, &[]).expect("a count").get::<_, i64>(0), 199);
     assert_eq!(documents(router, "lone.c"), 0);
     let mut app = router.try_client_as("app", "postgres").expect("a connection");
@@ -102,7 +102,7 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
     let entry = "SELECT details #>> '{lost,1,documents}' FROM docshard.changelog WHERE what = 'removeShard.lost'";
     assert_eq!(router.psql(entry).trim(), "101");
 
-    // It comes back: the cluster does not use it, and accepts it again only as a new shard.
+    // When the shard returns, the cluster does not use it, and accepts it only as a new shard.
     cluster.shards[1].start();
     let (router, shard) = (&cluster.router, &cluster.shards[1]);
     assert_eq!(documents(router, "test.c"), 201);
@@ -118,7 +118,7 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
     assert_eq!(documents(router, "test.c"), 201);
 }
 
-/// A move whose other side has the documents saves them.
+/// If the other shard of a move has the documents, they are kept.
 #[test]
 fn moves_with_a_lost_shard_end_without_losing_more() {
     const DOCUMENTS: i64 = 1_000;
@@ -128,7 +128,7 @@ fn moves_with_a_lost_shard_end_without_losing_more() {
         let told = answer(router, &format!("docshard.remove_shard('{shard}', '{{\"lost\": true}}')"));
         let options = serde_json::json!({"lost": true, "token": told["token"]}).to_string();
         let remove = format!("SELECT (docshard.remove_shard('{shard}', '{options}'))::text");
-        // The worker may be at the move at that moment.
+        // The worker may be completing the move at the same time.
         wait_until("the shard is removed", PATIENCE, || match router.client().query_one(&remove, &[]) {
             Ok(row) => row.get::<_, String>(0).contains("completed"),
             Err(error) => {
@@ -137,7 +137,7 @@ fn moves_with_a_lost_shard_end_without_losing_more() {
             }
         });
     };
-    // Not decided; decided, with the recipient lost; decided, with the donor lost.
+    // The move is undecided; it is decided and the recipient is lost; it is decided and the donor is lost.
     for (point, from, to, dead) in [("move.recipient_prepared", 0, 1, 1), ("move.decided", 0, 2, 2)] {
         cluster.router.arm(point, Fault::Pause);
         let mut mover = cluster.router.client();
@@ -179,7 +179,7 @@ fn moves_with_a_lost_shard_end_without_losing_more() {
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 0);
 }
 
-/// The first connection does it, before its first statement.
+/// The first connection performs the drop, before its first statement.
 #[test]
 fn what_is_dropped_without_a_shard_is_dropped_there_when_it_returns() {
     let mut cluster = Cluster::spread("test.c");
@@ -218,7 +218,7 @@ fn what_is_dropped_without_a_shard_is_dropped_there_when_it_returns() {
         assert!(began.elapsed() < Duration::from_secs(5), "{sql}: {:?}", began.elapsed());
     }
     assert_eq!(router.value::<i64>("SELECT count(*) FROM docshard_catalog.pending_drops"), 3);
-    // Another one of that name.
+    // A new collection with the same name.
     router.psql("SELECT docshard.insert_one('test.d', '{\"_id\": \"new\"}')");
     assert_eq!(router.value::<i64>("SELECT docshard.count_documents('test.d')"), 1);
 
@@ -226,7 +226,7 @@ fn what_is_dropped_without_a_shard_is_dropped_there_when_it_returns() {
     router.freeze(worker.unsigned_abs());
     cluster.shards[1].start();
     let (router, shard) = (&cluster.router, &cluster.shards[1]);
-    // A unique index that is there still would refuse it.
+    // The unique index, if it still existed, would refuse this document.
     let written =
         router.client().batch_execute("SELECT docshard.insert_one('test.c', '{\"_id\": 2, \"k\": 250, \"u\": 1}')");
     let left = (tables(shard), indexes(shard));

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A router and two shards with a collection of `documents` documents, `k` from 0, in the chunks below and from `k` =
-/// half of them; both on `shard0`.
+/// A router and two shards with a collection of `documents` documents, `k` from 0. It has two chunks, each with half of the
+/// documents, both on `shard0`.
 fn cluster(documents: i64) -> Cluster {
     let cluster = Cluster::start(2);
     create(&cluster, "local", documents, "'pad', repeat('x', 200)", [documents / 2]);
@@ -24,7 +24,7 @@ fn cluster(documents: i64) -> Cluster {
     cluster
 }
 
-/// Nothing of a move is left, no document is lost or doubled.
+/// Checks that no leftovers of a move exist and that no document is lost or duplicated.
 fn check_all(cluster: &Cluster, documents: i64) {
     check_clean(cluster);
     assert_eq!(in_tables(cluster), documents, "documents in all tables");
@@ -90,7 +90,7 @@ fn writes_wait_for_the_move_and_succeed() {
         .map(|role| {
             let (stop, next) = (Arc::clone(&stop), Arc::clone(&next));
             let mut client = cluster.router.client();
-            // One of them writes in transactions, which must be run again if the chunk moves between their statements.
+            // One of the writers uses transactions, which must be repeated if the chunk moves between their statements.
             let (begin, commit) = if role == 0 { ("BEGIN; ", "; SELECT pg_sleep(0.01); COMMIT") } else { ("", "") };
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
@@ -132,8 +132,8 @@ fn writes_wait_for_the_move_and_succeed() {
     check_all(&cluster, total);
 }
 
-/// A move of the chunk with `k` = 0 to `shard1` that has begun to copy and gets no further, until the returned client's
-/// transaction ends.
+/// Starts a move of the chunk with `k` = 0 to `shard1`. It has begun to copy and waits until the returned client's transaction
+/// ends.
 fn held_while_copying(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
     let holder = keep_from_loading(cluster, &cluster.shards[1]);
     let mover = start_move(cluster, 0, "shard1");
@@ -154,7 +154,7 @@ fn writes_go_on_while_a_chunk_is_copied() {
             let mut client = cluster.router.client();
             thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    // Two of a kind each; all in the moving chunk. A thousand documents a writer may be deleted.
+                    // Two writers of each kind, all in the moving chunk. Each may delete up to a thousand documents.
                     let n = done.load(Ordering::Relaxed) * 2 + writer % 2;
                     let sql = match writer / 2 {
                         0 => format!(
@@ -171,7 +171,7 @@ fn writes_go_on_while_a_chunk_is_copied() {
                     };
                     client.batch_execute(&sql).expect("a write of one statement never fails");
                     done.fetch_add(1, Ordering::SeqCst);
-                    // So that those who delete do not run out of documents.
+                    // A pause, so that the deleting writers do not run out of documents.
                     thread::sleep(Duration::from_millis(5));
                 }
             })
@@ -187,7 +187,7 @@ fn writes_go_on_while_a_chunk_is_copied() {
     holder.batch_execute("COMMIT").unwrap();
     let answer = mover.join().unwrap().expect("a move");
     assert_eq!(owner(&cluster.router, 0), "shard1");
-    // And back, with nothing in the way.
+    // The chunk moves back, without concurrent writers.
     move_chunk(&mut cluster.router.client(), 0, "shard0").expect("a move");
     stop.store(true, Ordering::Relaxed);
     for writer in writers {
@@ -243,7 +243,7 @@ fn every_way_to_write_is_captured() {
     direct.batch_execute(&format!("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM {table}")).unwrap();
 
     let (mut holder, mover) = held_while_copying(&cluster);
-    // Values of a unique index change places.
+    // Two documents exchange their values of a unique index.
     run(&format!("SELECT docshard.delete_one('{NS}', '{{\"_id\": \"u1\", \"k\": 7}}')"));
     run(&format!("SELECT docshard.update_one('{NS}', '{{\"_id\": \"u2\", \"k\": 7}}', '{{\"$set\": {{\"u\": 1}}}}')"));
     run(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": \"u1\", \"k\": 7, \"u\": 2}}')"));
@@ -259,7 +259,7 @@ fn every_way_to_write_is_captured() {
         .unwrap();
     run(&format!("BEGIN; {}; SAVEPOINT a; {}; ROLLBACK TO a; {}; COMMIT", mark(15), mark(16), mark(17)));
     direct.batch_execute(&format!("BEGIN; SAVEPOINT a; {}; ROLLBACK TO a; {}; COMMIT", set(18), set(19))).unwrap();
-    // One that is prepared keeps its locks, and postpones the hand-over.
+    // A prepared transaction keeps its locks, and postpones the hand-over.
     direct.batch_execute(&format!("BEGIN; {}; PREPARE TRANSACTION 'prepared by a user'", set(20))).unwrap();
     holder.batch_execute("COMMIT").unwrap();
     wait_until("handing over", Duration::from_secs(20), || step(&cluster.router) == "handing over");
@@ -390,8 +390,8 @@ fn errors_say_what_to_do() {
     check_all(&cluster, 100);
 }
 
-/// Begins a move of the chunk with `k` = 0 to `shard1`, and holds it right before its decision, when both shards have
-/// prepared, until the returned client's transaction ends.
+/// Starts a move of the chunk with `k` = 0 to `shard1`, and holds it right before its decision, when both shards have prepared,
+/// until the returned client's transaction ends.
 fn held_before_the_decision(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
     let step = |name: &str| {
         wait_until(name, Duration::from_secs(20), || {
@@ -400,7 +400,7 @@ fn held_before_the_decision(cluster: &Cluster) -> (Client, thread::JoinHandle<Re
             cluster.router.value::<i64>(&sql) == 1
         });
     };
-    // A writer keeps the move at one step, and a lock on the donor at another, so that the third can be caught.
+    // A writer holds the move at one step and a lock on the donor at another, so that the step between can be held.
     let mut writer = cluster.router.client();
     writer.batch_execute("BEGIN").unwrap();
     writer.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 1, \"_id\": \"new\"}}')")).unwrap();
@@ -431,7 +431,7 @@ fn held_before_the_decision(cluster: &Cluster) -> (Client, thread::JoinHandle<Re
 fn kill_coordinator(node: &Node) {
     let pid: i32 = node.value("SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard job'");
     std::process::Command::new("kill").arg("-9").arg(pid.to_string()).status().unwrap();
-    // All sessions of that server end with it, and it starts anew.
+    // All sessions of that server end, and it restarts.
     thread::sleep(Duration::from_millis(200));
     wait_until("the router is back", Duration::from_secs(60), || node.try_client().is_ok());
 }
@@ -450,7 +450,7 @@ fn a_coordinator_that_dies_after_preparing_is_taken_back() {
     check_all(&cluster, 20_000);
 }
 
-/// Lets a held move decide and commit on both shards; it then waits for the map, as long as that client's transaction lasts.
+/// Lets a held move decide and commit on both shards. It then waits for the map until that client's transaction ends.
 fn decided(cluster: &Cluster, holder: &mut Client) -> Client {
     let mut map = cluster.router.client();
     map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
@@ -468,7 +468,7 @@ fn a_coordinator_that_dies_after_the_decision_is_replaced() {
     let cluster = cluster(20_000);
     let (mut holder, mover) = held_before_the_decision(&cluster);
     let _map = decided(&cluster, &mut holder);
-    // Who reads now has an old map, and waits for the new one.
+    // A reader now has an old map, and waits for the new one.
     kill_coordinator(&cluster.router);
     mover.join().unwrap().expect_err("the coordinator was killed");
     let url = cluster.router.url();
@@ -483,7 +483,7 @@ fn a_coordinator_that_dies_after_the_decision_is_replaced() {
 fn however_many_meet_a_decided_move_one_worker_completes_it() {
     const CLIENTS: usize = 12;
     let mut cluster = cluster(1_000);
-    // Without a worker of its own, and telling of each that is started.
+    // The router has no worker of its own, and logs each worker that is started.
     cluster.router.configure("shared_preload_libraries = ''\nlog_min_messages = debug1");
     cluster.router.stop();
     cluster.router.start();
@@ -494,7 +494,7 @@ fn however_many_meet_a_decided_move_one_worker_completes_it() {
     let mut map = cluster.router.client();
     map.batch_execute("BEGIN; SELECT FROM docshard_catalog.collections FOR UPDATE").unwrap();
 
-    // They go by the map that is to come, and notice that it does not.
+    // Readers use the foreseen map, and wait until they see that the catalog's map does not change.
     thread::sleep(Duration::from_millis(600));
     let read = || {
         let readers: Vec<_> = (0..CLIENTS)
@@ -516,7 +516,7 @@ fn however_many_meet_a_decided_move_one_worker_completes_it() {
     wait_until("a worker waits for the map", Duration::from_secs(20), || cluster.router.value::<i64>(jobs) == 1);
     read();
     assert_eq!((started(), cluster.router.value::<i64>(jobs)), (1, 1), "one worker is enough");
-    // Should it die, one of them starts another.
+    // If the worker dies, one of the clients starts another.
     let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE backend_type = 'docshard job'";
     assert_eq!(cluster.router.value::<i64>(end), 1);
     wait_until("the worker is gone", Duration::from_secs(20), || cluster.router.value::<i64>(jobs) == 0);
@@ -564,10 +564,10 @@ fn moves_of_one_chunk_at_the_same_time() {
 #[test]
 fn a_clock_that_is_set_back_in_a_move_makes_no_negative_durations() {
     let cluster = cluster(1_000);
-    // So that there is a table to be locked.
+    // Creates the table on the recipient, so that it can be locked.
     move_chunk(&mut cluster.router.client(), 999, "shard1").expect("a move");
     let (mut holder, mover) = held_while_copying(&cluster);
-    // What the catalog would hold had the clock gone back by a day since.
+    // The catalog's state after the clock was set back by a day.
     cluster.router.psql(
         "UPDATE docshard_catalog.migrations SET step_at = step_at + interval '1 day', \
                 started_at = started_at + interval '1 day', updated_at = updated_at + interval '1 day' \
@@ -606,7 +606,7 @@ fn a_shard_that_crashes_around_the_decision_commits_later() {
     }
 }
 
-/// A small pseudo-random sequence, so that a failure can be repeated.
+/// A small pseudo-random sequence, so that a failure is repeatable.
 struct Dice(u64);
 
 impl Dice {
@@ -618,16 +618,16 @@ impl Dice {
     }
 }
 
-/// What happens to the cluster while a chunk moves.
+/// An accident while a chunk moves.
 #[derive(Clone, Copy, Debug)]
 enum Accident {
-    /// the postmaster of a node dies, as if the machine had crashed
+    /// the postmaster of a node is killed, as if the machine had crashed
     Crash(usize),
-    /// a session of the move on a shard is ended
+    /// a session of the move on a shard is terminated
     EndSession(usize),
-    /// a session of the move on a shard dies, and all other sessions there with it
+    /// a session of the move on a shard is killed, and so all sessions of the shard end
     KillSession(usize),
-    /// the process that moves dies, and all other sessions of the router with it
+    /// the coordinator's process is killed, and so all sessions of the router end
     KillCoordinator,
 }
 
@@ -641,7 +641,7 @@ impl Accident {
         }
     }
 
-    /// Lets it happen; what it was to hit may be gone already.
+    /// Injects the accident. Its target may be gone already.
     fn strike(self, cluster: &mut Cluster, downtime: Duration) {
         let session =
             "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'docshard m %' ORDER BY random() LIMIT 1";
@@ -676,10 +676,10 @@ impl Accident {
     }
 }
 
-/// Inserts into the moving chunk, and counts, until told to stop; errors are expected, wrong answers are not.
+/// Clients that insert into the moving chunk and count until they are stopped. Errors are expected, wrong counts are not.
 struct Load {
     stop: Arc<AtomicBool>,
-    /// inserts that were begun, and those that were acknowledged
+    /// the number of inserts that were begun, and of those that were acknowledged
     begun: Arc<AtomicU64>,
     acknowledged: Arc<AtomicU64>,
     threads: Vec<thread::JoinHandle<()>>,
@@ -728,7 +728,7 @@ impl Load {
         load
     }
 
-    /// The least and the largest number of documents that there may be now.
+    /// Stops the clients; returns the smallest and the largest number of documents that may exist now.
     fn end(self) -> (i64, i64) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
@@ -738,7 +738,7 @@ impl Load {
     }
 }
 
-/// Waits until a move is at that step, or has passed it.
+/// Waits until a move is at that step or a later one.
 fn await_step(router: &Node, step: &str) {
     let began = Instant::now();
     let mut client = router.client();

@@ -1,4 +1,4 @@
-//! Waiting times: changes of a collection wait for moves of its chunks, writers for a hand-over.
+//! Waiting: changes of a collection wait for moves of its chunks, and writers wait for a hand-over.
 
 use docshard_tests::faults::Fault;
 use docshard_tests::moving::{Moving, NS, PATIENCE};
@@ -13,7 +13,7 @@ fn run(client: &mut Client, sql: &str) {
     client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
 }
 
-/// SQLSTATE and DETAIL of what fails.
+/// SQLSTATE and DETAIL of a statement's error.
 fn error_of(client: &mut Client, sql: &str) -> (String, String) {
     let error = client.batch_execute(sql).expect_err(sql);
     let error = error.as_db_error().expect("an error of the server");
@@ -27,7 +27,7 @@ fn set_max_write_stall(router: &Node, value: &str) {
     wait_until("the setting is read", PATIENCE, shown);
 }
 
-/// The balancer looks often, and has the router's own database drained.
+/// Starts the balancer with a short interval, and drains the router's own database.
 fn start_balancer(cluster: &Cluster) {
     run(
         &mut cluster.router.client(),
@@ -74,7 +74,7 @@ fn changes_wait_for_a_users_move() {
     let mover = moving.start_move("shard1");
     router.await_fault("move.cloned");
 
-    // As long as lock_timeout says; cancels are obeyed.
+    // Changes wait for `lock_timeout`, and can be cancelled.
     let split = format!("SELECT docshard.split_at('{NS}', '{{\"k\": 50}}')");
     let index = format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')");
     let mut client = router.client();
@@ -87,13 +87,13 @@ fn changes_wait_for_a_users_move() {
     }
     run(&mut client, "SET lock_timeout = 0; SET statement_timeout = '300ms'");
     assert_eq!(error_of(&mut client, &split).0, "57014");
-    // A transaction that holds what the move needs cannot wait for it.
+    // A transaction with a lock that the move needs must not wait for the move.
     run(&mut client, "SET statement_timeout = 0");
     let both = format!("BEGIN; SELECT docshard.disable_balancing('{NS}'); {split}");
     assert_eq!(error_of(&mut client, &both).0, "55006");
     run(&mut client, "ROLLBACK");
 
-    // The move ends first, and they go on: also one in a transaction of several.
+    // The changes continue after the move, including one in a transaction with several changes.
     let pending = [
         moving.spawn(format!(
             "BEGIN; {split}; SELECT docshard.merge_chunks('{NS}', \
@@ -132,7 +132,7 @@ fn the_balancers_move_gives_way_to_changes() {
     wait_until("it is aborted", PATIENCE, || router.value::<i64>(aborted) == 1);
     router.release("move.cloned");
 
-    // Changes go on while others move, and nothing is refused.
+    // Changes and other moves run concurrently, and no change is refused.
     for k in 0..6 {
         let mut client = router.client();
         run(&mut client, &format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", 10 + k * 100));
@@ -170,8 +170,8 @@ fn update(moving: &Moving, stop: &Arc<AtomicBool>, slowest: &Arc<AtomicI64>) -> 
     })
 }
 
-/// What a move under writes does while VACUUM finds the recipient's table empty; returns the slowest write and the move, in
-/// milliseconds.
+/// Moves a chunk under writes while VACUUM finds the recipient's table empty. Returns the durations of the slowest write and of
+/// the move, in milliseconds.
 fn move_under_writes_and_vacuum(documents: i64, max_write_stall: &str) -> (i64, i64) {
     let moving = Moving::with_chunk(documents, 20);
     let router = &moving.cluster.router;
@@ -201,7 +201,7 @@ fn move_under_writes_and_vacuum(documents: i64, max_write_stall: &str) -> (i64, 
     stop.store(true, Ordering::Relaxed);
     let written: i64 = writers.into_iter().map(|writer| writer.join().expect("a writer")).sum();
     assert!(written > 0);
-    // Statistics of a session are there a second later at the latest.
+    // A session reports its statistics within a second.
     thread::sleep(Duration::from_millis(1200));
     assert_eq!(recipient.value::<i64>(&scans), before, "sequential scans of the recipient's table");
     let sum: i64 = router.value(&format!("SELECT sum((d->>'n')::int8)::int8 FROM docshard.find('{NS}', '{{}}') d"));
@@ -238,7 +238,7 @@ fn a_hand_over_that_takes_too_long_lets_writers_go_on_and_is_tried_again() {
     let mover = moving.start_move("shard1");
     router.await_fault("move.caught_up");
     let id: i64 = router.value("SELECT id FROM docshard.migrations WHERE state = 'running'");
-    // The last round cannot write into its table.
+    // The lock blocks the last round's writes to the staging table.
     let mut holder = moving.shard("shard1").client();
     run(&mut holder, &format!("BEGIN; LOCK TABLE docshard_data.m{id}_staging IN SHARE MODE"));
     router.release("move.caught_up");
@@ -247,7 +247,7 @@ fn a_hand_over_that_takes_too_long_lets_writers_go_on_and_is_tried_again() {
         moving.shard("shard1").value::<i64>(sql) == 1
     };
     wait_until("the last round waits", PATIENCE, held);
-    // While it does, writers go on.
+    // Meanwhile writers continue.
     let update =
         format!("SELECT docshard.update_one('{NS}', '{{\"_id\": 1, \"k\": 1}}', '{{\"$inc\": {{\"n\": 1}}}}')");
     run(&mut router.client(), &update);
@@ -276,7 +276,7 @@ fn a_move_that_never_is_quick_enough_ends_and_its_range_rests() {
     assert_eq!(moving.owner(), "shard0");
     moving.check();
 
-    // The balancer moves what else is there, and leaves it alone.
+    // The balancer moves the other chunks, and leaves this one alone for a while.
     set_max_write_stall(router, "1min");
     run(&mut router.client(), "SELECT docshard.remove_shard('shard0')");
     start_balancer(&moving.cluster);
@@ -288,7 +288,7 @@ fn a_move_that_never_is_quick_enough_ends_and_its_range_rests() {
     wait_until("the others have left", PATIENCE, || there("min->>'k' ~ '^[3-9][0-9][0-9]$'") == 0);
     thread::sleep(Duration::from_millis(700));
     assert!(there("true") > 0, "it rests");
-    // A user may move it nevertheless.
+    // A user may still move it.
     run(&mut router.client(), "SELECT docshard.stop_balancer()");
     run(
         &mut router.client(),
@@ -301,7 +301,7 @@ fn a_move_that_never_is_quick_enough_ends_and_its_range_rests() {
 fn a_chunk_that_takes_too_long_to_remove_is_split_before_it_moves() {
     let moving = Moving::with_chunk(9_000, 20);
     let router = &moving.cluster.router;
-    // The donor removed a document in 10 ms, the last time.
+    // Records that the donor needed 10 ms for each document that it removed last.
     run(
         &mut router.client(),
         "INSERT INTO docshard_catalog.migrations (token, collection_id, namespace, min, max, donor, recipient, version, \
@@ -331,7 +331,7 @@ fn drain_empty_chunks(chunks: i32) -> (i64, Duration) {
         "SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('test', 'shard0'); \
          SELECT docshard.shard_collection('test.empty', '{\"k\": 1}')",
     );
-    // As a script of many split_at would do.
+    // The same as a script with many calls of split_at.
     run(
         &mut client,
         &format!(

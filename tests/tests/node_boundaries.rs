@@ -1,10 +1,10 @@
-//! The permissions of one node of a cluster on another: no more than its part of the work requires.
+//! The permissions of one node of a cluster on another. A node can do no more than its part of the work requires.
 
 use docshard_tests::Cluster;
 use docshard_tests::logins::{NS, service_login, service_session, spread, sqlstate_of, table};
 use serde_json::Value;
 
-/// Databases of one server share its roles: what one cluster's router may ask for touches no other's.
+/// Databases of one server share its roles. The router of one cluster cannot affect roles of another.
 #[test]
 fn a_router_reaches_no_roles_but_its_own() {
     let cluster = Cluster::with_passwords(1);
@@ -21,7 +21,7 @@ fn a_router_reaches_no_roles_but_its_own() {
         .expect("roles of others");
     shard.psql("CREATE DATABASE tenants OWNER tenant");
     let mut client = service_session(&cluster, shard);
-    // What verifies is of no password that anybody has.
+    // A valid verifier that belongs to no password.
     let verifier = format!("SCRAM-SHA-256$4096:AAAAAAAAAAAAAAAAAAAAAA==${0}:{0}", "A".repeat(43) + "=");
     for role in ["docshard_0badf00d", "docshard_0badf00d_1"] {
         for sql in [
@@ -77,7 +77,7 @@ fn a_router_reaches_no_roles_but_its_own() {
     }
 }
 
-/// A shard reads at another one what is on its way to it, and nothing else.
+/// A shard may read the moving documents of another shard, and nothing else there.
 #[test]
 fn a_shard_reads_at_another_only_what_moves() {
     let cluster = Cluster::with_passwords(2);
@@ -116,7 +116,7 @@ fn a_shard_reads_at_another_only_what_moves() {
     for sql in documents.iter().chain(&more) {
         assert_eq!(sqlstate_of(&mut client, sql), "42501", "{sql}");
     }
-    // As a move does.
+    // A move inserts this row.
     cluster.shards[0].psql(&format!("INSERT INTO docshard_data.capture VALUES ({number}, 1, '{skey}', '{after}')"));
     for sql in &documents {
         client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
@@ -151,11 +151,11 @@ fn a_shard_that_answers_nonsense_is_refused() {
         let mut client = cluster.router.client();
         let error = client.query(&find, &[]).expect_err(nonsense);
         assert!(error.code().is_some(), "{nonsense}: {error:?}");
-        // The same session goes on.
+        // The same session continues to work.
         let own = format!("SELECT docshard.count_documents('{NS}', '{{\"k\": 0}}')");
         assert_eq!(client.query_one(&own, &[]).expect("the router's own part").get::<_, i64>(0), 1);
     }
-    // Numbers that nothing can be calculated with.
+    // Extreme numbers, which would overflow in calculations.
     let arguments: String = shard.value("SELECT pg_get_function_arguments('docshard_internal.divide_range'::regproc)");
     for parts in [i64::MAX, -1] {
         shard.psql(&format!(
@@ -169,7 +169,7 @@ fn a_shard_that_answers_nonsense_is_refused() {
         let message = error.as_db_error().unwrap().message();
         assert_eq!(message, format!("malformed answer to divide_range: {parts} parts"));
     }
-    // Sizes that no chunk has, and of chunks that are not there.
+    // Implausible sizes, and sizes of chunks that do not exist.
     shard.psql(
         "CREATE OR REPLACE FUNCTION docshard_internal.measure_chunks(collection integer, bounds bytea[], counted_mb integer) \
          RETURNS TABLE(chunk integer, documents bigint, bytes bigint) LANGUAGE sql STABLE AS $$ \
@@ -178,7 +178,7 @@ fn a_shard_that_answers_nonsense_is_refused() {
     );
     let status: Value = cluster.router.value(&format!("SELECT docshard.balancer_collection_status('{NS}')::jsonb"));
     assert_eq!(status["ok"], 1, "{status}");
-    // Names that no move has, and tables of others, do not keep the router from cleaning up.
+    // Malformed names of moves, and foreign tables, do not prevent the router's clean-up.
     let number: i64 = shard.value("SELECT cluster_id FROM docshard_data.node");
     shard.psql(&format!(
         "BEGIN; SELECT txid_current(); PREPARE TRANSACTION 'docshard_m_{number}_99999999999999999999_t'"

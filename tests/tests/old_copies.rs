@@ -10,7 +10,8 @@ use std::time::Duration;
 const NS: &str = "test.things";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster that counts often. Keys from 100 on are on `shard0`, from 200 on `shard1`: see `Cluster::spread`.
+/// A cluster with a short interval of the counter. Keys from 100 on are on `shard0`, from 200 on `shard1`: see
+/// `Cluster::spread`.
 fn cluster() -> Cluster {
     let cluster = Cluster::spread(NS);
     cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '1000')");
@@ -37,7 +38,7 @@ fn count(cluster: &Cluster) -> i64 {
     try_count(&mut cluster.router.client()).expect("a count")
 }
 
-/// Waits until each shard has been counted twice more, so that what was written before is older than the last count.
+/// Waits until each shard's counter was advanced twice more, so that earlier writes are older than the last advance.
 fn await_counts(cluster: &Cluster) {
     let counters = || {
         let sql = "SELECT coalesce(array_agg(counter ORDER BY shard_id), '{}') FROM docshard_catalog.contacts";
@@ -55,7 +56,7 @@ fn refusal(answer: Result<impl Sized, postgres::Error>) -> DbError {
     error.as_db_error().unwrap_or_else(|| panic!("{error}")).clone()
 }
 
-/// The statements that concern the first shard are refused in a new session, with such a message.
+/// Checks that statements for the first shard are refused in a new session with this message.
 fn refused(cluster: &Cluster, reason: &str) {
     let mut client = cluster.router.client();
     for sql in [insert_sql(150), format!("SELECT docshard.find_one('{NS}', '{{\"k\": 100}}')")] {
@@ -98,7 +99,7 @@ fn a_shard_restored_from_an_older_copy_is_refused_until_it_is_accepted() {
     assert!(accepted["shardAccepted"] == "shard0" && accepted["lostFrom"].is_string(), "{accepted}");
     assert_eq!(count(&cluster), 3);
     insert(&cluster, 102);
-    // It is counted on from there.
+    // The counter continues from the accepted position.
     await_counts(&cluster);
     assert_eq!(count(&cluster), 4);
     assert_eq!(logged(&cluster, "acceptShard"), 1);
@@ -123,7 +124,7 @@ fn an_old_primary_that_is_started_again_is_refused() {
                     WHERE s.name = 'shard0'";
     wait_until("the new timeline is noted", PATIENCE, || cluster.router.value::<i64>(timeline) == 2);
     assert_eq!(count(&cluster), 5);
-    // Of the two hosts it is the first, and believes itself to be the primary.
+    // The old server is the first of the two hosts, and considers itself the primary.
     cluster.shards[0].start();
     standby.end_keeper_session();
     for k in [103, 104] {
@@ -183,7 +184,7 @@ fn a_failover_that_loses_writes_is_reported_or_refused() {
 fn a_handshake_that_the_worker_has_overtaken_is_repeated() {
     let cluster = cluster();
     cluster.router.psql("CREATE ROLE reader");
-    // The first goes over a cached connection, the second over a session of its own.
+    // The first statement uses a cached connection, the second a session of its own.
     for sql in [insert_sql(150), format!("SELECT docshard.grant_access('reader', '{{\"read\": [\"{NS}\"]}}')")] {
         cluster.router.arm("handshake.read", Fault::Pause);
         let mut client = cluster.router.client();
@@ -206,7 +207,7 @@ fn a_router_with_an_older_catalog_stops_writing() {
     cluster.router.restore(old);
     let mut client = cluster.router.client();
     assert_eq!(try_count(&mut client).expect("it reads"), 3);
-    // In a session that has read, too.
+    // The same in a session that has read before.
     for k in [110, 210] {
         let error = refusal(client.batch_execute(&insert_sql(k)));
         assert_eq!(error.code().code(), "25006", "{error:?}");

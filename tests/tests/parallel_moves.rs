@@ -14,8 +14,8 @@ const LONG: Duration = Duration::from_secs(60);
 const CHUNKS: i64 = 16;
 const DOCUMENTS: i64 = 8_000;
 
-/// Documents of about 400 bytes with keys 0 … in equal chunks: seven on each of `shard0` and `shard1`, one on each of `shard2`
-/// and `shard3`. The balancer is off.
+/// A cluster with documents of about 400 bytes and keys from 0 in equal chunks: seven on each of `shard0` and `shard1`, one on
+/// each of `shard2` and `shard3`. The balancer is off.
 fn cluster() -> Cluster {
     let cluster = Cluster::start(4);
     let text = "'n', 0, 'text', repeat(md5(k::text), 12)";
@@ -34,7 +34,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// The least key of a chunk.
+/// The lower bound of a chunk.
 fn key(chunk: i64) -> i64 {
     chunk * (DOCUMENTS / CHUNKS)
 }
@@ -47,7 +47,7 @@ fn running(node: &Node) -> i64 {
     node.value("SELECT count(*) FROM docshard.migrations WHERE state = 'running' AND step = 'cloning'")
 }
 
-/// Every document is there once, at the shard that owns it, and nothing is left of moves.
+/// Checks that every document exists once, on the shard that owns it, and that no leftovers of moves exist.
 fn check(cluster: &Cluster) {
     recover(cluster);
     check_clean(cluster);
@@ -71,7 +71,7 @@ fn moves_of_one_collection_between_other_shards_do_not_wait_for_each_other() {
     let first = start_move(&cluster, key(0), "shard2");
     wait_until("it clones", LONG, || running(&cluster.router) == 1);
 
-    // Another pair of shards: it goes through, also the writes to it, and what reads both.
+    // A move between two other shards succeeds, and so do writes to these shards and reads of both.
     start_move(&cluster, key(7), "shard3").join().unwrap().expect("a move between other shards");
     assert_eq!(owner(&cluster.router, key(7)), "shard3");
     assert_eq!(owner(&cluster.router, key(0)), "shard0");
@@ -79,7 +79,7 @@ fn moves_of_one_collection_between_other_shards_do_not_wait_for_each_other() {
     run(&cluster.router, &increment(key(7)));
     assert_eq!(count(&mut cluster.router.client()), DOCUMENTS);
 
-    // One that meets it is refused, as donor or as recipient on either side.
+    // A move with one of the busy shards is refused, as donor and as recipient.
     for (chunk, to) in [(1, "shard1"), (8, "shard0"), (8, "shard2"), (14, "shard3")] {
         let error = move_chunk(&mut cluster.router.client(), key(chunk), to).expect_err("the shard is taken");
         assert_eq!(sqlstate(&error), "55006", "{chunk} to {to}: {error:?}");
@@ -227,7 +227,8 @@ fn owned(cluster: &Cluster, shard: &str) -> i64 {
 #[test]
 fn where_workers_run_out_there_are_fewer_moves_at_a_time() {
     let mut cluster = cluster();
-    // PostgreSQL's own worker, docshard's launcher, the database's worker and its keeper leave one, where two moves may begin.
+    // PostgreSQL's own worker, docshard's launcher, the database's worker and its keeper leave one free worker, where two moves
+    // could begin.
     cluster.router.configure("max_worker_processes = 5");
     cluster.router.stop();
     cluster.router.start();

@@ -1,4 +1,4 @@
-//! `allowPartialResults`: with shards down, a find returns the documents of the others, and says so.
+//! `allowPartialResults`: when shards are down, a find returns the documents of the other shards, and reports that.
 
 use docshard_tests::Cluster;
 use postgres::Client;
@@ -7,7 +7,7 @@ use serde_json::Value;
 const NS: &str = "test.c";
 const PARTIAL: &str = "partial results: shard \"shard0\", \"shard1\" cannot be reached";
 
-/// Documents of some size with `k` from 0 to 299, of which each of `local`, shard0 and shard1 has 100.
+/// A cluster with documents of the given size and `k` from 0 to 299; each of `local`, `shard0` and `shard1` has 100.
 fn filled(bytes: usize) -> Cluster {
     let cluster = Cluster::spread(NS);
     cluster.router.psql(&format!(
@@ -27,7 +27,7 @@ fn command(client: &mut Client, command: &str) -> Value {
         .expect("JSON")
 }
 
-/// The documents of an answer's batch, and whether it says that others are missing.
+/// The number of documents in an answer's batch, and its field `partialResultsReturned`.
 fn batch(answer: &Value) -> (usize, Option<bool>) {
     let cursor = &answer["cursor"];
     let documents = cursor["firstBatch"].as_array().or(cursor["nextBatch"].as_array());
@@ -41,7 +41,7 @@ fn a_find_goes_without_the_shards_that_are_down() {
     let script = |cluster: &Cluster, sql: &str| cluster.router.psql_script("postgres", &["-A", "-t"], sql);
     let all = r#"{"allowPartialResults": true}"#;
     assert_eq!(script(&cluster, &find(all)).trim(), "300");
-    // A session with connections to all shards, and one without.
+    // A session with connections to all shards, and a new one.
     let mut old = cluster.router.client();
     let whole = r#"{"find": "c", "batchSize": 1000, "allowPartialResults": true}"#;
     assert_eq!(batch(&command(&mut old, whole)), (300, None));
@@ -51,7 +51,7 @@ fn a_find_goes_without_the_shards_that_are_down() {
     for answer in [command(&mut old, whole), command(&mut cluster.router.client(), whole)] {
         assert_eq!(batch(&answer), (100, Some(true)));
     }
-    // By every access path: a sort, a limit, a range of an index, one key.
+    // Each access path: a sort, a limit, an index range, one key.
     for (options, found) in [
         (all.to_owned(), 100),
         (r#"{"allowPartialResults": true, "sort": {"k": -1}}"#.to_owned(), 100),
@@ -75,15 +75,15 @@ fn a_find_goes_without_the_shards_that_are_down() {
         range.contains(PARTIAL) && range.lines().filter(|line| line.parse::<i64>().is_ok()).count() == 14,
         "{range}"
     );
-    // What needs no shard that is down is complete.
+    // A find that needs no shard that is down is complete.
     let here = r#"{"find": "c", "filter": {"k": 5}, "allowPartialResults": true}"#;
     assert_eq!(batch(&command(&mut old, here)), (1, None));
-    // The transaction goes on, and may write where it can.
+    // The transaction continues, and may write on shards that are up.
     let insert = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": -1, \"k\": -1}}') -> 'insertedId'");
     let printed = script(&cluster, &format!("BEGIN; {}; {insert}; {}; COMMIT; {}", find(all), find(all), find(all)));
     let numbers: Vec<&str> = printed.lines().filter(|line| line.parse::<i64>().is_ok()).collect();
     assert_eq!(numbers, ["100", "-1", "101", "101"], "{printed}");
-    // Without the option, and for what does not have it, it is an error.
+    // Without the option, and for commands that do not have it, the shard's failure is an error.
     for sql in [
         find("{}"),
         find(r#"{"allowPartialResults": false}"#),
@@ -94,7 +94,7 @@ fn a_find_goes_without_the_shards_that_are_down() {
     }
     let refused = command(&mut old, r#"{"count": "c", "allowPartialResults": true}"#);
     assert_eq!(refused["code"], 40415, "{refused}");
-    // They come back.
+    // The shards start again.
     for shard in &mut cluster.shards {
         shard.start();
     }
@@ -103,7 +103,7 @@ fn a_find_goes_without_the_shards_that_are_down() {
 
 #[test]
 fn a_cursor_says_that_a_shard_was_lost_under_way() {
-    // More than sockets hold.
+    // More than socket buffers hold.
     let mut cluster = filled(200_000);
     let mut client = cluster.router.client();
     client.batch_execute("BEGIN").expect("a transaction");
@@ -113,7 +113,7 @@ fn a_cursor_says_that_a_shard_was_lost_under_way() {
     let id = first["cursor"]["id"].as_i64().expect("a cursor");
     cluster.shards[1].stop();
     let more = format!(r#"{{"getMore": {id}, "collection": "c", "batchSize": 50}}"#);
-    // What shard1 had sent is returned; from where its documents end, the result is partial.
+    // The documents that shard1 had sent are returned; the batch in which they end is partial.
     let (mut documents, mut last) = (2, None);
     loop {
         let answer = command(&mut client, &more);
@@ -128,13 +128,13 @@ fn a_cursor_says_that_a_shard_was_lost_under_way() {
     assert!((200..300).contains(&documents) && last == Some(true), "{documents} {last:?}");
     client.batch_execute("COMMIT").expect("a commit");
 
-    // Outside a transaction the commit reads the rest.
+    // Outside a transaction the commit reads the remaining documents.
     let first = command(&mut client, find);
     assert_eq!(batch(&first), (2, Some(true)));
     let id = first["cursor"]["id"].as_i64().expect("a cursor");
     let rest = command(&mut client, &format!(r#"{{"getMore": {id}, "collection": "c", "batchSize": 5}}"#));
     assert_eq!(batch(&rest), (5, Some(true)));
-    // Another one, which is complete, says nothing.
+    // Another find that is complete does not report partial results.
     let whole = command(
         &mut client,
         r#"{"find": "c", "filter": {"k": {"$lt": 100}}, "batchSize": 2, "allowPartialResults": true}"#,

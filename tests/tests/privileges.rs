@@ -9,10 +9,11 @@ use std::fmt::Write;
 
 const TABLE: &str = include_str!("../privileges.txt");
 
-/// The roles of the table's columns; the service role, which comes last, has another name in each cluster.
+/// The roles of the table's columns. The service role, in the last column, has another name in each cluster.
 const ROLES: &[&str] = &["nobody", "application", "reader", "monitor"];
 
-/// A cluster whose roles may write, or read, the collection `test.own`, and not `test.other`. Both are on `shard0` too.
+/// A cluster with roles that may write, or read, the collection `test.own` but not `test.other`. Both collections are on
+/// `shard0`, too.
 fn cluster() -> (Cluster, String) {
     let cluster = Cluster::spread("test.own");
     let router = &cluster.router;
@@ -37,7 +38,7 @@ fn cluster() -> (Cluster, String) {
     (cluster, service)
 }
 
-/// A session of a role: at a shard, where application roles cannot log in, as the router makes it.
+/// A session of a role. At a shard, where application roles cannot log in, it is created as the router does.
 fn session(node: &Node, role: &str, service: &str) -> Client {
     let acts_for = node.name != "router" && ["application", "reader"].contains(&role);
     let mut client = node
@@ -49,7 +50,7 @@ fn session(node: &Node, role: &str, service: &str) -> Client {
     client
 }
 
-/// What comes of a statement, which changes nothing in any case: `yes`, `refused` for a lack of privileges, or another SQLSTATE.
+/// Tries a statement and rolls it back. Returns `yes`, `refused` for missing privileges, or another SQLSTATE.
 fn attempt(client: &mut Client, sql: &str) -> String {
     client.batch_execute("BEGIN").expect("a transaction");
     let result = client.simple_query(sql);
@@ -74,7 +75,7 @@ fn rows(node: &Node, sql: &str) -> Vec<Vec<String>> {
     rows.collect()
 }
 
-/// The lines of a section of the table, without its heading, by their first column.
+/// The lines of a section of the table without its heading, by first column.
 fn section(name: &str) -> BTreeMap<String, (String, String)> {
     let lines = TABLE.lines().skip_while(|line| *line != format!("== {name}")).skip(1);
     let lines =
@@ -92,7 +93,7 @@ fn section(name: &str) -> BTreeMap<String, (String, String)> {
     map
 }
 
-/// Fails with the lines that differ, as they should be in the table.
+/// Fails if the lines differ from the table; prints the correct ones.
 fn compare(name: &str, found: &BTreeMap<String, (String, String)>) {
     let expected = section(name);
     let mut differences = String::new();
@@ -115,11 +116,11 @@ fn compare(name: &str, found: &BTreeMap<String, (String, String)>) {
     );
 }
 
-/// A function as the catalog has it.
+/// A function in PostgreSQL's catalog.
 struct Function {
     signature: String,
-    /// a statement that calls it with nulls, which PostgreSQL can't leave out though the function be strict; None if SQL can't
-    /// call it
+    /// a statement that calls it with nulls, so that PostgreSQL cannot skip the call even of a strict function; None if SQL
+    /// cannot call it
     with_nulls: Option<String>,
     /// it may write, or takes a collection: only a call shows whether it checks privileges itself
     looks_itself: bool,
@@ -151,7 +152,7 @@ fn functions(node: &Node) -> Vec<Function> {
     all
 }
 
-/// True if a role may use the function's schema, and execute it.
+/// For each function, whether a role may use its schema and execute it.
 fn may_execute(node: &Node, role: &str) -> BTreeMap<String, bool> {
     let sql = format!(
         "SELECT p.oid::regprocedure, has_schema_privilege('{role}', p.pronamespace, 'USAGE') AND has_function_privilege('{role}', p.oid, 'EXECUTE')
@@ -161,7 +162,7 @@ fn may_execute(node: &Node, role: &str) -> BTreeMap<String, bool> {
     rows(node, &sql).into_iter().map(|row| (row[0].clone(), row[1] == "t")).collect()
 }
 
-/// What stands in a call for the collections as they are in this cluster.
+/// The placeholders in calls, with their values for the collections of this cluster.
 fn placeholders(cluster: &Cluster) -> Vec<(String, String)> {
     let sql = "SELECT CASE namespace WHEN 'test.own' THEN 'own' ELSE 'other' END, substring(\"table\" FROM '[0-9]+$')
                  FROM docshard.collections WHERE namespace LIKE 'test.%'";
@@ -179,7 +180,7 @@ fn placeholders(cluster: &Cluster) -> Vec<(String, String)> {
             all.push((format!("<{} key>", row[0]), format!("'{skey}'::bytea, '{id}'::bytea")));
         }
     }
-    // A document that is not there any more, as a router sends it.
+    // A document that no longer exists, as a router sends it.
     cluster.router.psql("SELECT docshard.insert_one('test.own', '{\"_id\": 150, \"k\": 150}')");
     let new = format!(
         "SELECT string_agg(int4send(length(part)) || part, '' ORDER BY n) FROM docshard_data.c{},
@@ -255,7 +256,7 @@ fn functions_are_allowed_or_refused_as_the_table_says() {
     compare("functions", &found);
 }
 
-/// What a role may do with each relation, as letters.
+/// The privileges of a role on each relation, as letters.
 fn relations(cluster: &Cluster, node: &Node, role: &str) -> Vec<(String, String)> {
     let sql = format!(
         "SELECT c.oid::regclass, concat(
@@ -299,7 +300,7 @@ fn relations_are_allowed_or_refused_as_the_table_says() {
     }
 }
 
-/// Nothing runs as somebody else with the caller's search path.
+/// No function runs as another role with the caller's search path.
 #[test]
 fn functions_that_run_as_their_owner_name_their_search_path() {
     let (cluster, _) = cluster();
@@ -310,7 +311,8 @@ fn functions_that_run_as_their_owner_name_their_search_path() {
     for function in all {
         assert!(function[1].contains("search_path=pg_catalog, pg_temp"), "{function:?}");
     }
-    // Nobody makes objects beside the extension's but the service role, which makes the collections' tables.
+    // Besides superusers only the service role can create objects in the extension's schemas: it creates the collections'
+    // tables.
     let sql = "SELECT n.nspname || ' ' || r.rolname FROM pg_namespace n, pg_roles r
                 WHERE n.nspname LIKE 'docshard%' AND has_schema_privilege(r.oid, n.oid, 'CREATE') AND NOT r.rolsuper";
     for node in [&cluster.router, &cluster.shards[0]] {
@@ -318,14 +320,14 @@ fn functions_that_run_as_their_owner_name_their_search_path() {
     }
 }
 
-/// The worst that a role can do which may write a collection: to damage that collection's documents. Tried at a shard, as if
-/// the role's statements were its own and not the router's.
+/// A role that may write a collection can damage only that collection's documents. Its statements run directly at a shard, as
+/// if it could log in there.
 #[test]
 fn a_writer_of_a_collection_can_damage_only_that() {
     let (cluster, service) = cluster();
     let (router, shard) = (&cluster.router, &cluster.shards[0]);
     let named = |sql: &str| placeholders(&cluster).iter().fold(sql.to_owned(), |sql, (from, to)| sql.replace(from, to));
-    // As a running move creates one at a shard, under a name that the worker does not take for a leftover of a dead move.
+    // A running move creates such a table at a shard, under a name that the worker does not consider a leftover.
     shard.psql(&format!(
         "SET ROLE {service}; CREATE TABLE docshard_data.a_staging (skey bytea, id bytea, doc jsonb); \
          INSERT INTO docshard_data.a_staging VALUES ('', '', '{{}}')"
@@ -356,7 +358,7 @@ fn a_writer_of_a_collection_can_damage_only_that() {
         "INSERT INTO docshard_catalog.grants VALUES ('application'::regrole, '*', 'write')",
         "DELETE FROM docshard_catalog.transactions",
         "SELECT * FROM docshard_catalog.rotation",
-        // Nor the table itself, or what stands around it.
+        // Changes of the table itself, or of objects that belong to it.
         "TRUNCATE docshard_data.c<own>",
         "DROP TABLE docshard_data.c<own>",
         "ALTER TABLE docshard_data.c<own> DISABLE TRIGGER capture",
@@ -377,12 +379,12 @@ fn a_writer_of_a_collection_can_damage_only_that() {
         "SELECT docshard_internal.drop_table(<other>)",
     ] {
         let sql = named(sql);
-        // A GRANT of what one can't grant is a warning, unless one has no privilege at all.
+        // A GRANT of a privilege that the role cannot grant is a warning, unless the role has no privilege on the object.
         let expected = if sql.starts_with("GRANT") { "0LP01" } else { "refused" };
         assert_eq!(attempt(&mut client, &sql), expected, "{sql}");
     }
 
-    // What it may: documents, but not what is no document, nor one at a place where it isn't looked for unnoticed.
+    // The role may write documents, but nothing that is not a document, nor a document with a wrong key.
     for sql in
         ["UPDATE docshard_data.c<own> SET doc = '{\"_id\": 1, \"broken\": true}'", "DELETE FROM docshard_data.c<own>"]
     {
@@ -413,7 +415,7 @@ fn nobody_reaches_a_shard_by_its_servers() {
     }
 }
 
-/// Commands, each with the function that it is like: all that there are, see [`commands_demand_the_right_of_their_function`].
+/// All commands, each with the corresponding function: see [`commands_demand_the_right_of_their_function`].
 fn commands() -> Vec<(&'static str, &'static str, Json)> {
     let find = json!({"k": 1});
     vec![
@@ -488,8 +490,7 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
     ]
 }
 
-/// Commands that are like no function: what they tell is what every role that reaches the router can read, or is the
-/// session's own.
+/// Commands without a corresponding function: they return what every role can read, or concern only the session.
 const OF_NO_FUNCTION: &[&str] = &[
     "buildInfo",
     "collStats",
@@ -504,7 +505,7 @@ const OF_NO_FUNCTION: &[&str] = &[
     "ping",
 ];
 
-/// What a command answers; nothing stays of it.
+/// Runs a command, rolls it back, and returns its answer.
 fn run_command(client: &mut Client, db: &str, command: &Json) -> Json {
     let mut transaction = client.transaction().expect("a transaction");
     let sql = "SELECT docshard.run_command($1, $2::text::json)::text";
@@ -550,7 +551,7 @@ fn commands_demand_the_right_of_their_function() {
         router.psql(&format!("REVOKE EXECUTE ON FUNCTION docshard.{function} FROM application"));
     }
 
-    // It is done with the rights that the function has: an administrator may take them away.
+    // The command has only the rights of the function, which an administrator may restrict.
     router.psql("GRANT EXECUTE ON FUNCTION docshard.create_collection TO application");
     let create = json!({"create": "new"});
     assert_eq!(run_command(&mut client, "test", &create), json!({"ok": 1}));
@@ -593,7 +594,7 @@ fn commands_demand_the_right_of_their_function() {
     client.batch_execute("RESET ROLE").unwrap();
     assert_eq!(told(&mut client), failed["errmsg"]);
 
-    // Nobody's rights or settings are left over.
+    // No role or setting of another command remains.
     let left = "SELECT current_user || ' ' || current_setting('search_path')";
     assert_eq!(client.query_one(left, &[]).unwrap().get::<_, String>(0), "application \"$user\", public");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 const APPLICATION: (&str, &str) = ("docs_app", "secret of the application");
 
-/// Adds a shard by the address `address`, with the login of its superuser, which is kept out of logs.
+/// Adds a shard under `address` with its superuser's login, which is kept out of logs.
 fn add_shard(router: &Node, shard: &Node, address: &str) {
     let options = serde_json::json!({"name": shard.name, "user": "postgres", "password": shard.password()}).to_string();
     router
@@ -45,14 +45,14 @@ fn application(router: &Node, sql: &str) -> String {
     router.as_application(APPLICATION.0, APPLICATION.1, sql)
 }
 
-/// Everything is there, and the application can write.
+/// Checks that all documents exist and that the application can write.
 fn check(router: &Node) {
     assert_eq!(application(router, "SELECT docshard.count_documents('shop.orders')"), "300");
     let updated = "SELECT docshard.update_many('shop.orders', '{}', '{\"$inc\": {\"n\": 1}}') -> 'modifiedCount'";
     assert_eq!(application(router, updated), "300");
 }
 
-/// Moves a chunk of each shard to the next one, and all back.
+/// Moves a chunk of each shard to the next one, and moves all of them back.
 fn move_around(router: &Node) {
     let mut client = router.client();
     let chunks = "SELECT shard, min FROM (SELECT DISTINCT ON (shard) shard, min::text FROM docshard.chunks ORDER BY shard, min_key) AS c";
@@ -72,14 +72,14 @@ fn call(router: &Node, call: &str) -> Value {
     router.value(&format!("SELECT docshard.{call}"))
 }
 
-/// The message of the error of a call.
+/// The message of a call's error.
 fn refused(router: &Node, call: &str) -> String {
     let error = router.client().batch_execute(&format!("SELECT docshard.{call}")).expect_err(call);
     error.as_db_error().unwrap_or_else(|| panic!("{call}: {error}")).message().to_owned()
 }
 
-/// Shards have nothing to say of sessions of the router that end in order. (With TLS, a server takes an end without leave for a
-/// connection that was reset.)
+/// Checks that shards log nothing when the router's sessions end normally. (With TLS, a server logs a reset connection if the
+/// client does not announce the end.)
 fn check_logs(shards: &[Node]) {
     for shard in shards {
         let log = shard.log();
@@ -107,7 +107,7 @@ fn sessions_end_in_order_and_shards_come_and_go() {
         application(router, statement);
     }
     router.psql("SELECT * FROM docshard.health; SELECT docshard.status()");
-    // One that is ended from outside, in its work.
+    // A session that is terminated while it works.
     let mut client = router.client();
     client
         .batch_execute("BEGIN; SELECT docshard.update_many('shop.orders', '{}', '{\"$set\": {\"m\": 1}}')")
@@ -119,7 +119,7 @@ fn sessions_end_in_order_and_shards_come_and_go() {
     assert_eq!(call(router, "rotate_service_password()")["ok"], 1);
     check(router);
 
-    // Removed, and added again.
+    // The shard is removed, and added again.
     router.psql("SELECT docshard.start_balancer()");
     let remove = || call(router, "remove_shard('shard1')")["state"].as_str().unwrap_or_default().to_owned();
     assert_eq!(remove(), "started");
@@ -140,14 +140,14 @@ fn a_shard_moves_to_another_server() {
     let root = cluster.router.verified_address();
     let (_, tls) = root.split_once("sslmode").expect("it says how TLS is used");
     let address = |port: u16| format!("host=127.0.0.1 port={port} sslmode{tls}");
-    // As it was before a chunk came.
+    // The state before a chunk was moved there.
     let old = cluster.shards[1].backup();
     let chunk = "docshard.move_range('shop.orders', c.min, c.max, 'shard1')";
     cluster
         .router
         .psql(&format!("SELECT {chunk} FROM docshard.chunks c WHERE shard = 'local' ORDER BY min_key LIMIT 1"));
 
-    // What leads elsewhere changes nothing.
+    // An address that leads elsewhere changes nothing.
     let router = &cluster.router;
     let set = |conn: &str| format!("set_shard_address('shard1', '{conn}')");
     let servers =
@@ -168,7 +168,7 @@ fn a_shard_moves_to_another_server() {
         assert!(error.contains(expected), "{conn}: {error}");
     }
     assert!(refused(router, "set_shard_address('local', 'host=127.0.0.1')").contains("router's own database"));
-    // A login has no place in MongoDB's form, and none in a message.
+    // MongoDB's form of a connection string cannot contain a login, and the message must not show it.
     let login = refused(router, &set("rs0/root:s3cret@127.0.0.1:1"));
     assert!(login.contains("malformed") && !login.contains("s3cret"), "{login}");
     let mut client = router.client();
@@ -179,7 +179,7 @@ fn a_shard_moves_to_another_server() {
     drop(client);
     assert_eq!(all(&cluster), before);
 
-    // A standby on the other machine takes over; the application gets errors until the router has the new address.
+    // A standby on another machine is promoted. The application gets errors until the router has the new address.
     let standby = cluster.shards[1].standby();
     cluster.shards[1].fail_over_to(standby);
     let new = cluster.shards[1].port;
@@ -194,7 +194,7 @@ fn a_shard_moves_to_another_server() {
     assert!(cluster.shards[0].value::<bool>(&there));
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.changelog WHERE what = 'setAddress'"), 1);
 
-    // A shard that is down is informed later.
+    // A shard that is down gets the address later.
     cluster.shards[0].stop();
     let answer = call(&cluster.router, &set(&address(new)));
     assert_eq!(answer["pending"][0]["shard"], "shard0", "{answer}");
@@ -203,7 +203,7 @@ fn a_shard_moves_to_another_server() {
     check(&cluster.router);
     check_logs(&cluster.shards[1..]);
 
-    // A copy of another moment, under the address that is right.
+    // The address is right, but the server there is an older copy.
     let ports: Vec<u16> = cluster.shards.iter().map(|shard| shard.port).collect();
     cluster.shards[1].restore(old);
     let error = refused(&cluster.router, &set(&address(ports[1])));

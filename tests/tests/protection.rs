@@ -5,7 +5,7 @@ use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// SQLSTATE and message of a statement's error, with its hint.
+/// SQLSTATE of a statement's error, and a text of its message and hint.
 fn refusal(node: &Node, database: &str, sql: &str) -> (String, String) {
     let mut client = node.try_client_as("postgres", database).expect("a connection");
     let error = client.batch_execute(sql).expect_err(sql);
@@ -13,7 +13,7 @@ fn refusal(node: &Node, database: &str, sql: &str) -> (String, String) {
     (error.code().code().to_owned(), format!("{}; {}", error.message(), error.hint().unwrap_or_default()))
 }
 
-/// Different statements with the same effect.
+/// Tries different statements that drop the same objects, and checks that all are refused.
 fn assert_protected(node: &Node, table: &str, servers: &[&str]) {
     let mut drops = vec![
         "DROP EXTENSION docshard".to_owned(),
@@ -81,7 +81,7 @@ fn a_cluster_is_not_dropped_but_dismantled() {
     assert_eq!((code.as_str(), message.contains("it is a shard of a docshard cluster")), ("2BP01", true), "{message}");
     assert_eq!(counted(&cluster), 300);
 
-    // A copy of the router is dropped when somebody says that it is one; its original, and its shards, know nothing of it.
+    // A copy of the router can be dropped after its owner has declared it a copy. The original and the shards are not affected.
     let dump = router.dump("postgres");
     let answer = router.psql_script("copied", &["-v", "ON_ERROR_STOP=1"], &dump);
     assert!(!answer.contains("ERROR"), "{answer}");
@@ -91,11 +91,11 @@ fn a_cluster_is_not_dropped_but_dismantled() {
         router.client().batch_execute("DROP DATABASE copied WITH (FORCE)").is_ok()
     });
 
-    // What docshard itself drops.
+    // docshard's own functions may drop objects.
     router.psql("SELECT docshard.create_collection('test.gone'); SELECT docshard.drop_collection('test.gone')");
     assert_eq!(counted(&cluster), 300);
 
-    // Taking it apart: the first call only tells.
+    // The first call of dismantle only reports.
     let told = router.psql("SELECT docshard.dismantle()");
     assert!(told.contains(r#""shards":["shard0","shard1"]"#) && told.contains(r#""collections":1"#), "{told}");
     assert_eq!(refusal(router, "postgres", "SELECT docshard.dismantle('something')").0, "22023");
@@ -111,7 +111,7 @@ fn a_cluster_is_not_dropped_but_dismantled() {
         refusal(router, "postgres", &format!("BEGIN; SELECT docshard.dismantle('{identity}'); COMMIT")).0,
         "25001"
     );
-    // A prepared transaction of the cluster's is in nobody's way.
+    // A prepared transaction of the cluster does not prevent it.
     router.psql("BEGIN; SELECT docshard.insert_many('test.c', ARRAY['{\"k\": 150, \"_id\": 1000}', '{\"k\": 250, \"_id\": 1001}']::jsonb[]); PREPARE TRANSACTION 'by hand'");
     assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 1);
     router.psql("ROLLBACK PREPARED 'by hand'");
@@ -129,7 +129,7 @@ fn a_cluster_is_not_dropped_but_dismantled() {
         );
     }
     assert_ne!(router.value::<String>("SELECT docshard.dismantle() ->> 'confirm'"), identity);
-    // What is left is as new, and may join a cluster again; or go.
+    // What remains is a new cluster: it can be used, join another cluster, or be dropped.
     router.psql("SELECT docshard.insert_one('test.c', '{\"_id\": 1}')");
     router.psql(&format!("SELECT docshard.add_shard('{}', '{{\"name\": \"shard1\"}}')", cluster.shards[1].url()));
     assert_eq!(refusal(router, "postgres", "DROP EXTENSION docshard CASCADE").0, "2BP01");
@@ -137,8 +137,8 @@ fn a_cluster_is_not_dropped_but_dismantled() {
     assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'docshard_%'"), 0);
 }
 
-/// On a server that does not preload docshard, the event trigger loads it in time; at a shard whose router is gone, the shard's
-/// administrator takes it out.
+/// On a server that does not preload docshard, the event trigger loads it in time. A shard whose router is gone can be
+/// dismantled by its own administrator.
 #[test]
 fn a_shard_without_its_router_is_dismantled() {
     let mut cluster = Cluster::spread("test.c");
@@ -163,7 +163,7 @@ fn a_shard_without_its_router_is_dismantled() {
         told.contains(r#""role":"shard""#) && told.contains(r#""shard":"shard0""#) && told.contains(&identity),
         "{told}"
     );
-    // The router, which is another one now, does not take it for its own.
+    // The router, which belongs to a new cluster now, refuses the database as its shard.
     let url = shard.url();
     let add = format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"shard0\"}}')");
     assert!(refusal(&cluster.router, "postgres", &add).1.contains("of another docshard cluster"));
@@ -173,12 +173,12 @@ fn a_shard_without_its_router_is_dismantled() {
     cluster.router.psql("SELECT docshard.enable_sharding('test', 'shard0')");
     let (code, message) = refusal(shard, "postgres", "DROP EXTENSION docshard CASCADE");
     assert_eq!(code, "2BP01", "{message}");
-    // Nothing here depends on the extension: PostgreSQL would drop it without CASCADE.
+    // No object depends on the extension, so PostgreSQL would drop it even without CASCADE.
     let (code, message) = refusal(&cluster.router, "postgres", "DROP EXTENSION docshard");
     assert_eq!((code.as_str(), message.contains("is the router of a cluster")), ("2BP01", true), "{message}");
 }
 
-/// Nobody would miss it.
+/// A database without documents and other shards can be dropped.
 #[test]
 fn an_extension_without_documents_is_dropped() {
     let cluster = Cluster::servers(0);

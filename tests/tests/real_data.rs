@@ -1,4 +1,5 @@
-//! Real documents on real servers: through all changes of the cluster, answers equal those of a simple evaluation of the files.
+//! Real documents on real servers: through all changes of the cluster, results equal those of a simple evaluation of the
+//! files.
 
 use docshard_tests::{Cluster, docs, shared_data, wait_until};
 use postgres::Client;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 const ZIPS: &str = "geo.zips";
 
-/// The files, and how many documents each has, as a check on the reading.
+/// The files with their numbers of documents, to check that they are read completely.
 const FILES: &[(&str, usize)] = &[
     ("accounts", 1746),
     ("books", 431),
@@ -65,8 +66,7 @@ fn move_chunk(client: &mut Client, namespace: &str, find: &Value, to: &str) -> O
     client.query_one(sql, &[&namespace, &find.to_string(), &to]).map(|_| ())
 }
 
-/// A document reduced to what it means, whichever dialect of Extended JSON it is written in: numbers as doubles, dates as
-/// milliseconds.
+/// A document in a form that does not depend on the dialect of Extended JSON: numbers as doubles, dates as milliseconds.
 fn meaning(value: &Value) -> Value {
     match value {
         Value::Number(n) => json!(n.as_f64()),
@@ -87,7 +87,7 @@ fn single(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
     (fields.len() == 1).then_some((name, value))
 }
 
-/// Of `2009-04-01T00:00:00.000-0700`, `2009-04-01T07:00:00Z`, `{"$numberLong": "1238569200000"}`.
+/// Milliseconds of `2009-04-01T00:00:00.000-0700`, `2009-04-01T07:00:00Z`, `{"$numberLong": "1238569200000"}`.
 fn milliseconds(date: &Value) -> i64 {
     let text = match date {
         Value::Object(long) => return long["$numberLong"].as_str().unwrap().parse().unwrap(),
@@ -115,7 +115,7 @@ fn milliseconds(date: &Value) -> i64 {
     ((days * 86400 + seconds) - zone * 60) * 1000 + fraction
 }
 
-/// A document's meaning as text that doesn't depend on the order of fields.
+/// A document's meaning as text that does not depend on the order of fields.
 fn fingerprint(value: &Value) -> String {
     match meaning(value) {
         Value::Object(fields) => {
@@ -153,7 +153,7 @@ fn every_dialect_of_extended_json_comes_back_with_its_meaning() {
         for (stored, original) in sorted(&stored).iter().zip(&sorted(&originals)) {
             assert_eq!(stored, original, "{file}");
         }
-        // And each is found by its _id as it is written in the file.
+        // Each is found by its _id in the form of the file.
         for original in originals.iter().step_by(expected / 10) {
             let found = find(&mut client, &namespace, &json!({"_id": original["_id"]}), &json!({})).unwrap();
             assert_eq!(found.len(), 1, "{file}: {}", original["_id"]);
@@ -162,16 +162,16 @@ fn every_dialect_of_extended_json_comes_back_with_its_meaning() {
     }
 }
 
-/// What is known of the zip codes by reading the file, without docshard.
+/// Facts about the zip codes, computed from the file without docshard.
 struct Zips {
     documents: Vec<Value>,
-    /// state → (how many, population)
+    /// for each state the number of zip codes and the population
     states: BTreeMap<String, (i64, i64)>,
-    /// the ids of those with most inhabitants, from the sixth to the 25th
+    /// the ids of the 6th to the 25th zip code by population
     biggest: Vec<String>,
-    /// the ids of those with 70,000 inhabitants and more
+    /// the ids of zip codes with a population of at least 70,000
     big: Vec<String>,
-    /// the ids of those with few inhabitants in two states
+    /// the ids of zip codes with a small population in two states
     small: Vec<String>,
 }
 
@@ -196,7 +196,7 @@ impl Zips {
         Some((texts, Self { documents, states, biggest, big, small }))
     }
 
-    /// Asks the cluster, and compares. An error is returned, a wrong answer panics.
+    /// Queries the cluster, and compares. Returns an error of the cluster; panics for a wrong answer.
     fn compare(&self, client: &mut Client) -> Outcome<()> {
         let total = i64::try_from(self.documents.len()).unwrap();
         assert_eq!(count(client, ZIPS, &json!({}))?, total, "all");
@@ -219,7 +219,7 @@ impl Zips {
         let some = json!({"state": {"$in": ["RI", "DE"]}, "pop": {"$lt": 500}});
         assert_eq!(ids(&find(client, ZIPS, &some, &json!({}))?), self.small, "small ones");
 
-        // The order is part of the answer.
+        // This compares the order, too.
         let options = json!({"sort": {"pop": -1, "_id": 1}, "skip": 5, "limit": 20});
         let top = find(client, ZIPS, &json!({}), &options)?;
         assert_eq!(top.iter().map(|d| d["_id"].as_str().unwrap()).collect::<Vec<_>>(), self.biggest, "the biggest");
@@ -237,7 +237,7 @@ impl Zips {
         self.compare(&mut cluster.router.client()).unwrap_or_else(|e| panic!("{when}: {e:?}"));
     }
 
-    /// The documents whose keys serve to name chunks.
+    /// Documents whose keys identify chunks.
     fn samples(&self) -> impl Iterator<Item = &Value> {
         self.documents.iter().step_by(self.documents.len() / 7)
     }
@@ -249,7 +249,7 @@ fn ids<'a>(documents: impl IntoIterator<Item = &'a Value>) -> Vec<String> {
     ids
 }
 
-/// The key of a document, as `split_find` and `move_chunk` want it.
+/// The key of a document, as an argument of `split_find` and `move_chunk`.
 fn key(document: &Value) -> Value {
     json!({"state": document["state"], "_id": document["_id"]})
 }
@@ -260,15 +260,15 @@ fn chunks(client: &mut Client) -> Vec<String> {
     client.query(sql, &[&ZIPS]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
-/// Takes the zip codes through everything that may happen to a cluster.
+/// Takes the zip codes through all changes of a cluster.
 fn zips_stay_right(shard_first: bool, shard_key: &Value) {
     let Some((texts, zips)) = Zips::read() else { return };
     let mut cluster = Cluster::start(3);
     let mut client = cluster.router.client();
-    // What is moved is up to the test, and shard2 shall have nothing that a drain cannot move.
+    // The test alone moves chunks, and shard2 must be able to drain.
     client.batch_execute("SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('geo', 'shard0')").unwrap();
 
-    // Sharded while it is empty, or with its data, for which there must be an index.
+    // The collection is sharded while it is empty, or with documents, which requires an index.
     if shard_first {
         call(&mut client, "shard_collection", ZIPS, shard_key);
         insert_all(&mut client, ZIPS, &texts);
@@ -280,7 +280,7 @@ fn zips_stay_right(shard_first: bool, shard_key: &Value) {
     }
     zips.check(&cluster, "before anything");
 
-    // From here on somebody reads all the time. Reads may fail while a server is down, but are never wrong.
+    // From here on a thread reads all the time. Reads may fail while a server is down, but their results must be right.
     let reading = Reading::default();
     let mut reader = cluster.router.client();
     thread::scope(|scope| {
@@ -293,13 +293,13 @@ fn zips_stay_right(shard_first: bool, shard_key: &Value) {
                         assert!(!reader.is_closed(), "the router itself was lost: {e:?}");
                         thread::sleep(Duration::from_millis(50));
                     }
-                    // It may have begun before the outage did.
+                    // The read may have begun before the outage.
                     Err(_) if reading.outage.load(Ordering::SeqCst) => {}
                     Err(e) => panic!("reading failed with all servers up: {e:?}"),
                 }
             }
         });
-        // A failed step must not leave the reader running for ever.
+        // Stops the reader even if a step fails.
         let _stop = StopOnDrop(&reading);
 
         splits(&cluster, &zips, shard_first);
@@ -313,18 +313,18 @@ fn zips_stay_right(shard_first: bool, shard_key: &Value) {
     zips.check(&cluster, "after everything");
 }
 
-/// What the reader and the rest of the test tell each other.
+/// State that the reader and the rest of the test share.
 #[derive(Default)]
 struct Reading {
     stop: AtomicBool,
     /// a server is down: reads may fail
     outage: AtomicBool,
-    /// how many comparisons succeeded
+    /// the number of successful comparisons
     comparisons: AtomicUsize,
 }
 
 impl Reading {
-    /// Waits until reads, begun from now on, succeed.
+    /// Waits until a read that begins from now on succeeds.
     fn recovers(&self) {
         let seen = self.comparisons.load(Ordering::SeqCst);
         wait_until("reads work again", Duration::from_secs(60), || {
@@ -373,7 +373,7 @@ fn moves(cluster: &Cluster, zips: &Zips) {
     }
 }
 
-/// Kills the postmaster of a donor or of a recipient in the middle of moves: a chunk is then wholly on one side.
+/// Kills the postmaster of a donor or a recipient during moves. Afterwards a chunk is completely on one shard.
 fn crashes(cluster: &mut Cluster, zips: &Zips, reading: &Reading) {
     for (round, delay) in [3, 15, 40, 120].into_iter().enumerate() {
         let sample = zips.samples().nth(round).unwrap();
@@ -391,12 +391,12 @@ fn crashes(cluster: &mut Cluster, zips: &Zips, reading: &Reading) {
         });
         cluster.shards[victim].start();
 
-        // What was decided is completed, what was not is undone, by themselves.
+        // Decided moves are completed and undecided ones are aborted automatically.
         reading.recovers();
         reading.outage.store(false, Ordering::SeqCst);
         zips.check(cluster, &format!("after killing shard{victim} {delay} ms into a move: {moved:?}"));
 
-        // The chunk is as good as any other.
+        // The chunk can be moved like any other.
         let mut client = cluster.router.client();
         move_chunk(&mut client, ZIPS, &key(sample), &format!("shard{to}")).unwrap_or_else(|e| panic!("again: {e:?}"));
         zips.check(cluster, "after the move that was interrupted");

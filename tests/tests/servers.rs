@@ -38,7 +38,7 @@ fn a_killed_node_comes_back_with_what_was_committed() {
     assert_eq!(shard.value::<i64>("SELECT sum(n) FROM t"), 1);
 }
 
-/// The name of a variable that makes [`a_process_that_starts_servers_and_dies`] do so.
+/// An environment variable that makes [`a_process_that_starts_servers_and_dies`] start servers and die.
 const DIE: &str = "DOCSHARD_TESTS_DIE";
 
 #[test]

@@ -1,5 +1,5 @@
-//! The logins between nodes: their passwords rotate while clients connect, no log contains them, and they are dropped when a shard
-//! is removed.
+//! The logins between nodes: their passwords are rotated while clients connect, no log contains them, and the roles are
+//! dropped when a shard is removed.
 
 use docshard_tests::logins::{
     NS, PATIENCE, assert_not_logged, create_role, secrets, service_login, service_session, spread, sqlstate_of,
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The service role's password changes again and again while clients come, connect and go.
+/// The service role's password is rotated repeatedly while clients connect, work and disconnect.
 #[test]
 fn passwords_rotate_while_clients_connect() {
     const CLIENTS: usize = 32;
@@ -27,7 +27,7 @@ fn passwords_rotate_while_clients_connect() {
         for client in 0..CLIENTS {
             let (cluster, stop, sessions, password) = (&cluster, &stop, &sessions, &password);
             scope.spawn(move || {
-                // One stays connected, the others come anew each time.
+                // One session stays connected, the others are opened anew.
                 let mut old = cluster.router.try_client_with("app", password).expect("a session");
                 while !stop.load(Ordering::Relaxed) {
                     let mut new = cluster.router.try_client_with("app", password).expect("a session");
@@ -53,7 +53,7 @@ fn passwords_rotate_while_clients_connect() {
             for (at, (_, node)) in servers.into_iter().enumerate() {
                 assert!(old[at].0 == new[at].0 && old[at].1 != new[at].1);
                 assert_eq!(sqlstate_of_login(node.try_client_with(&old[at].0, &old[at].1)), "28P01");
-                // What the router would tell another shard, were it asked for the password itself, is good for nothing here.
+                // A password for another shard, which that shard could learn by asking for it in plain text, is of no use here.
                 let (theirs, password) = &new[(at + 1) % 3];
                 assert!(*theirs != new[at].0 && *password != new[at].1);
                 assert_eq!(sqlstate_of_login(node.try_client_with(&new[at].0, password)), "28P01");
@@ -66,7 +66,7 @@ fn passwords_rotate_while_clients_connect() {
         stop.store(true, Ordering::Relaxed);
     });
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.rotation"), 0);
-    // Moves use other passwords, and go on.
+    // Moves use other passwords, and continue to work.
     cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"));
     assert_not_logged(&cluster, &[first, passwords, secrets(&cluster)].concat());
 }
@@ -94,7 +94,7 @@ fn a_rotation_that_was_interrupted_is_finished_by_the_worker() {
     cluster.router.psql(&format!("SELECT docshard.find('{NS}')"));
 }
 
-/// A rotation that a shard interrupts leaves nothing in a log either, and the next one ends it.
+/// A rotation that fails at a shard logs no secret either, and the next rotation completes it.
 #[test]
 fn no_secret_is_logged_though_statements_fail() {
     let mut cluster = Cluster::with_passwords(2);
@@ -103,7 +103,7 @@ fn no_secret_is_logged_though_statements_fail() {
     let mut all = secrets(&cluster);
     all.push(app.clone());
 
-    // A shard on which the role is locked, and whose administrator cancels the change.
+    // The role is locked on this shard, and its administrator cancels the change.
     let (service, _) = service_login(&cluster, "shard0");
     let mut holder = cluster.shards[0].client();
     holder.batch_execute(&format!("BEGIN; ALTER ROLE {service} CONNECTION LIMIT 90")).unwrap();
@@ -127,7 +127,7 @@ fn no_secret_is_logged_though_statements_fail() {
     all.extend(secrets(&cluster));
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.rotation"), 1);
 
-    // One that is down.
+    // A shard that is down.
     cluster.shards[1].stop();
     let answer = cluster.router.psql("SELECT docshard.rotate_service_password()");
     assert!(!answer.contains("docshard_shard0"), "{answer}");
@@ -138,7 +138,7 @@ fn no_secret_is_logged_though_statements_fail() {
     let mut session = cluster.router.try_client_with("app", &app).expect("a session");
     assert_eq!(session.query(&format!("SELECT docshard.find('{NS}')"), &[]).expect("a find").len(), 3);
 
-    // Statements that fail at a shard, as the service role and for others, and at the router.
+    // Statements that fail at a shard, as the service role and as other roles, and at the router.
     assert_eq!(
         sqlstate_of(&mut session, &format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 100, \"k\": 100}}')")),
         "23505"
@@ -148,7 +148,7 @@ fn no_secret_is_logged_though_statements_fail() {
     {
         assert_eq!(sqlstate_of(&mut service_session(&cluster, &cluster.shards[0]), sql), "22023", "{sql}");
     }
-    // A wrong login for add_shard, with the precautions of the documentation.
+    // add_shard with a wrong login, used as the documentation recommends.
     let port = cluster.shards[0].port;
     let wrong = "wrong-password-of-postgres";
     let error = cluster
@@ -163,7 +163,7 @@ fn no_secret_is_logged_though_statements_fail() {
     assert_not_logged(&cluster, &all);
 }
 
-/// What a removed shard knew, and what others knew of it, is gone; it can be added again.
+/// All secrets that a removed shard had, and that others had for it, are deleted. It can be added again.
 #[test]
 fn nothing_is_left_of_a_removed_shard() {
     let cluster = Cluster::with_passwords(3);
@@ -174,7 +174,7 @@ fn nothing_is_left_of_a_removed_shard() {
     let (service, _) = service_login(&cluster, "shard2");
     let puller = format!("{}_{id}", service.rsplit_once("_s").expect("a service role's name").0);
     let secret: String = cluster.shards[2].value("SELECT secret FROM docshard_data.service");
-    // That was in use.
+    // Checks that they existed before.
     for node in [&cluster.router, &cluster.shards[0], &cluster.shards[1]] {
         node.try_client_with(&puller, &secret).unwrap_or_else(|e| panic!("{puller} at {}: {e}", node.name));
     }
@@ -202,7 +202,7 @@ fn nothing_is_left_of_a_removed_shard() {
     ] {
         assert_eq!(removed.value::<i64>(&sql), 0, "{sql}");
     }
-    // The others move on.
+    // Moves between the other shards still work.
     cluster.router.psql("SELECT docshard.stop_balancer()");
     cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'local')"));
     cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"));
@@ -216,12 +216,12 @@ fn nothing_is_left_of_a_removed_shard() {
     assert_not_logged(&cluster, &all);
 }
 
-/// A superuser is needed to create the extension at a new shard, and for nothing else; what logs in for that is forgotten.
+/// Only the creation of the extension on a new shard needs a superuser, and that login is not stored.
 #[test]
 fn no_superuser_is_needed_beyond_creating_the_extension() {
     let cluster = Cluster::servers_with_passwords(2);
     cluster.router.add_shard(&cluster.shards[0]);
-    // An administrator who is no superuser, and a shard that its own superuser has prepared.
+    // The administrator is not a superuser, and the shard was prepared by its own superuser.
     let dba = create_role(&cluster, "dba", &Value::Null);
     cluster.router.psql(
         "GRANT USAGE ON SCHEMA docshard, docshard_internal TO dba; \
@@ -258,7 +258,7 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
         session.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     }
 
-    // Nobody that the cluster knows is powerful, and no administrator's login is kept.
+    // The cluster's roles have no special privileges, and no administrator's login is stored.
     for node in nodes(&cluster) {
         let powerful = "SELECT count(*) FROM pg_roles WHERE (rolname LIKE 'docshard\\_%' OR rolname = 'its_router')
            AND (rolsuper OR rolcreaterole OR rolcreatedb OR rolreplication OR rolbypassrls)";
@@ -278,7 +278,7 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
             );
         }
     }
-    // So their passwords may change.
+    // The administrators' passwords may therefore change.
     for shard in &cluster.shards {
         shard.unlogged_client().batch_execute("ALTER ROLE postgres PASSWORD 'another-one' NOLOGIN").unwrap();
     }

@@ -19,7 +19,7 @@ fn move_chunk(client: &mut Client, k: i64, to: &str) {
     client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
 }
 
-/// Calls a function on the collection; runs it again if the transaction could not be serialized.
+/// Calls a function on the collection; repeats the call after a serialization error.
 fn call(client: &mut Client, function: &str, arguments: &[&Value]) -> Value {
     let arguments: Vec<String> =
         arguments.iter().map(|a| format!(", '{}'", a.to_string().replace('\'', "''"))).collect();
@@ -40,7 +40,7 @@ fn documents(client: &mut Client) -> Vec<Value> {
     client.query(&sql, &[]).expect("a find").iter().map(|row| row.get(0)).collect()
 }
 
-/// Rows in the tables of all nodes, whatever the map says.
+/// The number of rows in the tables of all nodes, whether or not the shards own them.
 fn stored(cluster: &Cluster) -> i64 {
     let table: String =
         cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
@@ -48,7 +48,7 @@ fn stored(cluster: &Cluster) -> i64 {
     nodes.map(|node: &Node| node.value::<i64>(&format!("SELECT count(*) FROM {table}"))).sum()
 }
 
-/// Clients that repeat a piece of work until they are stopped; each gets its number.
+/// Clients that repeat a piece of work until they are stopped. Each gets its number.
 struct Clients<T> {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<Vec<T>>>,
@@ -82,7 +82,7 @@ impl<T: Send + 'static> Clients<T> {
 #[test]
 fn no_increment_of_a_counter_is_lost() {
     let cluster = Cluster::spread(NS);
-    // The counter is not there yet: the clients race to make it, too.
+    // The counter does not exist yet: the clients race to create it, too.
     let clients = Clients::start(&cluster, 5, |client, _| {
         let options = json!({"upsert": true, "returnDocument": "after"});
         let counter = call(client, "find_one_and_update", &[&json!({"k": 150}), &json!({"$inc": {"n": 1}}), &options]);
@@ -105,7 +105,7 @@ fn no_increment_of_a_counter_is_lost() {
     println!("{} increments", numbers.len());
 }
 
-/// The counter is found by its name, by various functions; its shard key changes, too, and chunks move.
+/// The counter is found by its name through different functions. Its shard key changes, and chunks move.
 #[test]
 fn no_increment_without_the_shard_key_is_lost() {
     let mut cluster = Cluster::spread(NS);
@@ -113,7 +113,7 @@ fn no_increment_without_the_shard_key_is_lost() {
     for k in [20, 120, 220] {
         call(&mut client, "insert_one", &[&json!({"k": k, "name": "another", "n": 0})]);
     }
-    // It is not there yet: the clients race to make it, and each would put it at another shard.
+    // The counter does not exist yet. The clients race to create it, each at another shard.
     let clients = Clients::start(&cluster, 6, |client, number| {
         let filter = json!({"name": "counter"});
         let k = [50, 150, 250][number % 3];
@@ -133,14 +133,14 @@ fn no_increment_without_the_shard_key_is_lost() {
     numbers.sort_unstable();
     let all = i64::try_from(numbers.len()).expect("a number");
     assert_eq!(numbers, (1..=all).collect::<Vec<_>>());
-    // Of ids that were made within one second none is known to be the first.
+    // ObjectIds that were generated within a second have no defined order.
     let mut found: Vec<_> = documents(&mut client).iter().map(|d| d["n"].as_i64()).collect();
     found.sort_unstable();
     assert_eq!(found, [Some(0), Some(0), Some(0), Some(all)]);
     assert_eq!(stored(&cluster), 4);
     println!("{all} increments");
 
-    // Writes that can match at one shard alone ask no other, in whatever way their filter says so.
+    // Writes whose filter restricts them to one shard ask no other shard, whatever the form of the filter.
     let sql = format!(
         "SELECT d->>'shard' FROM jsonb_array_elements(docshard.explain('{NS}', '{{\"k\": 20}}')::jsonb -> 'shards') d"
     );
@@ -177,12 +177,12 @@ fn concurrent_upserts_make_one_document() {
                 let mut client = cluster.router.client();
                 thread::spawn(move || {
                     let round = ROUND.load(Ordering::Relaxed);
-                    // Without the shard key, each would put it elsewhere.
+                    // Without the shard key, each upsert would insert the document at another shard.
                     let (filter, update) = match round % 2 {
                         0 => (json!({"k": round, "kind": "bucket"}), json!({"$push": {"m": number}})),
                         _ => (
                             json!({"round": round, "kind": "bucket"}),
-                            // No key that another round looks for.
+                            // A key that no other round uses.
                             json!({"$push": {"m": number}, "$setOnInsert": {"k": number * 50 + 7}}),
                         ),
                     };
@@ -203,7 +203,7 @@ fn concurrent_upserts_make_one_document() {
     }
 }
 
-/// Makes jobs, of one shard key or of several shards, and lets clients take them, by an update of the first in this order.
+/// Creates jobs, with one shard key or with several, and lets clients take them by updates of the first job in this order.
 fn a_queue_gives_each_job_to_one_client(k: Option<i64>, sort: &str, index: Option<&str>) {
     const JOBS: i64 = 60;
     let cluster = Cluster::spread(NS);
@@ -212,7 +212,7 @@ fn a_queue_gives_each_job_to_one_client(k: Option<i64>, sort: &str, index: Optio
         client.batch_execute(&format!("SELECT docshard.create_index('{NS}', '{keys}')")).unwrap();
     }
     for n in 0..JOBS {
-        // What has an array is not in an index's b-tree.
+        // An array is not stored in the index's b-tree.
         let state = if n % 7 == 0 { json!(["new", "odd"]) } else { json!("new") };
         call(
             &mut client,
@@ -322,15 +322,15 @@ fn documents_that_change_their_shard_are_neither_lost_nor_doubled() {
     assert_eq!(stored(&cluster), DOCUMENTS);
     let changes: i64 = documents.iter().filter_map(|d| d["n"].as_i64()).sum();
     assert_eq!(changes, modified.iter().sum::<i64>(), "updates lost or done twice");
-    // Each is where its key says.
+    // Each document is on the shard that owns its key.
     for document in &documents {
         assert_eq!(call(&mut client, "count_documents", &[&json!({"k": document["k"], "_id": document["_id"]})]), 1);
     }
     println!("{} updates, {changes} changes", modified.len());
 }
 
-/// An update of many meets documents that another transaction has changed, removed or left alone, and waits for it. With a
-/// trigger of somebody else on the table, rows are written another way.
+/// An update of many documents waits for another transaction, which changes or removes some of them. With a user's trigger on
+/// the table, rows are written by another code path.
 #[test]
 fn an_update_of_many_looks_again_at_what_it_waited_for() {
     let cluster = Cluster::spread(NS);
@@ -382,7 +382,7 @@ fn an_update_of_many_looks_again_at_what_it_waited_for() {
     }
 }
 
-/// A document may be found twice by one statement's scan, be it by two entries of an index. It is updated once.
+/// A scan may return a document twice, for example by two index entries. It must be updated once.
 #[test]
 fn an_update_of_many_updates_each_document_once() {
     let cluster = Cluster::spread(NS);
@@ -392,7 +392,7 @@ fn an_update_of_many_updates_each_document_once() {
         call(&mut client, "insert_one", &[&json!({"_id": k, "k": k, "tags": [k % 7, 20 + k % 5], "n": 0})]);
     }
     let filter = json!({"$or": [{"tags": {"$lt": 3}}, {"tags": {"$gte": 20}}, {"tags": {"$in": [4, 21]}}]});
-    // What it writes meets its own condition again.
+    // The update adds another element that matches its condition.
     let update = json!({"$inc": {"n": 1}, "$push": {"tags": 21}});
     for round in 1..=3 {
         let done = call(&mut client, "update_many", &[&filter, &update, &json!({"hint": {"tags": 1}})]);

@@ -1,5 +1,5 @@
-//! The document language over shards: the same statements on an unsharded collection and on one with documents spread by range
-//! over four nodes return the same results, and leave the same documents.
+//! The document language over shards: the same statements return the same results, and leave the same documents, in an
+//! unsharded collection and in one that is spread by range over four nodes.
 
 use docshard_tests::Cluster;
 use postgres::Client;
@@ -9,7 +9,7 @@ const DB: &str = "lang";
 const PLAIN: &str = "plain";
 const SPREAD: &str = "spread";
 
-/// A router and three shards; the chunks of `lang.spread` lie by turns on all four nodes.
+/// A router and three shards; the chunks of `lang.spread` are on the four nodes in turn.
 fn cluster() -> Cluster {
     let cluster = Cluster::start(3);
     let mut client = cluster.router.client();
@@ -29,13 +29,13 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// The collection named in place of `C`.
+/// Replaces `C` by the collection's name.
 fn named(json: &Value, collection: &str) -> Value {
     let text = json.to_string().replace("\"C\"", &format!("\"{collection}\""));
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Answers that are about the same, of whichever collection, look the same.
+/// Replaces the collections' names in an answer, so that answers can be compared.
 fn alike(answer: &Value) -> Value {
     let mut answer: Value =
         serde_json::from_str(&answer.to_string().replace(&format!("{DB}.{SPREAD}"), &format!("{DB}.{PLAIN}")))
@@ -52,7 +52,7 @@ fn command(client: &mut Client, command: &Value) -> Value {
     row.unwrap_or_else(|e| panic!("{command}: {e:?}")).get(0)
 }
 
-/// Calls a function on a collection; an error is answered as its SQLSTATE and message.
+/// Calls a function on a collection; an error is returned as its SQLSTATE and message.
 fn call(client: &mut Client, function: &str, collection: &str, arguments: &[Value]) -> Value {
     let arguments: Vec<String> =
         arguments.iter().map(|a| format!(", '{}'", a.to_string().replace('\'', "''"))).collect();
@@ -73,7 +73,7 @@ fn documents(client: &mut Client, collection: &str) -> Value {
     call(client, "find", collection, &[json!({}), json!({"sort": {"_id": 1}})])
 }
 
-/// Both collections, as they are compared.
+/// The two collections that are compared.
 struct Pair {
     client: Client,
 }
@@ -98,7 +98,7 @@ impl Pair {
         pair
     }
 
-    /// Runs a command on both; they must answer the same and leave the same.
+    /// Runs a command on both collections, and compares answers and documents.
     fn command(&mut self, json: &Value) -> Value {
         let [plain, spread] = [PLAIN, SPREAD].map(|collection| command(&mut self.client, &named(json, collection)));
         assert_eq!(alike(&plain), alike(&spread), "{json}");
@@ -106,7 +106,7 @@ impl Pair {
         plain
     }
 
-    /// Calls a function on both, in the same way.
+    /// Calls a function on both collections, and compares.
     fn call(&mut self, function: &str, arguments: &[Value]) -> Value {
         let [plain, spread] = [PLAIN, SPREAD].map(|collection| call(&mut self.client, function, collection, arguments));
         assert_eq!(alike(&plain), alike(&spread), "{function} {arguments:?}");
@@ -119,7 +119,7 @@ impl Pair {
         assert_eq!(plain, spread, "after {after}");
     }
 
-    /// Reads to the end of a cursor, both in the same batches; answers how many documents came.
+    /// Reads a cursor to its end in batches, and compares these; returns the number of documents.
     fn read_all(&mut self, find: &Value, batch: usize) -> usize {
         let [plain, spread] = [PLAIN, SPREAD].map(|collection| {
             let first = command(&mut self.client, &named(find, collection));
@@ -159,7 +159,7 @@ fn updates_over_shards_are_those_of_one_collection(cluster: &Cluster) {
     let mut pair = Pair::new(cluster);
     let modified = |answer: &Value| answer["nModified"].as_i64().unwrap_or_else(|| panic!("{answer}"));
     for (update, expected) in [
-        // pipelines, some of whose documents stay as they are
+        // pipelines that leave some documents unchanged
         (
             json!({"q": {"n": {"$gte": 3}}, "u": [{"$set": {"sum": {"$add": ["$n", "$k"]}}}, {"$unset": "tags"}], "multi": true}),
             33,
@@ -180,7 +180,7 @@ fn updates_over_shards_are_those_of_one_collection(cluster: &Cluster) {
             json!({"q": {}, "u": {"$unset": {"items.$[big].q": ""}}, "arrayFilters": [{"big.q": {"$gte": 50}}], "multi": true}),
             15,
         ),
-        // nothing to do
+        // an update that changes nothing
         (json!({"q": {"k": {"$lt": 50}}, "u": {"$set": {"items.$[].none": 1}}, "multi": true, "upsert": false}), 50),
         (json!({"q": {"k": {"$lt": 50}}, "u": {"$set": {"items.$[].none": 1}}, "multi": true}), 0),
         (json!({"q": {"k": 75}, "u": {"$set": {"new": true}, "$setOnInsert": {"_id": "u"}}, "upsert": true}), 0),
@@ -221,7 +221,7 @@ fn cursors_and_distinct_read_all_shards(cluster: &Cluster) {
     let single = json!({"find": "C", "sort": {"k": 1}, "limit": 3, "singleBatch": true, "batchSize": 2});
     assert_eq!(pair.read_all(&single, 2), 2);
 
-    // A cursor that is killed is gone; what comes after it works.
+    // After a cursor is killed, the session still works.
     for collection in [PLAIN, SPREAD] {
         let answer = command(&mut pair.client, &json!({"find": collection, "batchSize": 0}));
         let id = answer["cursor"]["id"].clone();
@@ -243,7 +243,7 @@ fn cursors_and_distinct_read_all_shards(cluster: &Cluster) {
     ] {
         assert_eq!(pair.command(&distinct)["ok"], 1, "{distinct}");
     }
-    // Of equal values, which one stands for them is left open.
+    // Which of several equal values represents them is undefined.
     for collection in [PLAIN, SPREAD] {
         let distinct = json!({"distinct": collection, "key": "name", "collation": english()});
         assert_eq!(command(&mut pair.client, &distinct)["values"].as_array().map(Vec::len), Some(3));
@@ -263,7 +263,7 @@ fn single_documents_and_bulks_over_shards(cluster: &Cluster) {
         json!({"findAndModify": "C", "query": {"k": 35}, "remove": true, "fields": {"k": 1}}),
         json!({"findAndModify": "C", "query": {"k": 35}, "remove": true}),
         json!({"findAndModify": "C", "query": {"k": 36}, "update": {"$inc": {"name": 1}}}),
-        // To another shard.
+        // The new key is on another shard.
         json!({"findAndModify": "C", "query": {"k": 3}, "update": {"$set": {"k": 53}}, "new": true}),
         json!({"findAndModify": "C", "query": {"_id": 53}, "update": {"$set": {"k": 3}}, "new": true}),
     ] {
@@ -288,7 +288,7 @@ fn single_documents_and_bulks_over_shards(cluster: &Cluster) {
         let answer = pair.call("bulk_write", &[operations.clone(), options]);
         assert_eq!(answer[0]["bulk_write"]["writeErrors"].as_array().map(Vec::len), Some(errors), "{answer}");
     }
-    // What fails in the middle of a batch of inserts.
+    // An error in the middle of a batch of inserts.
     for ordered in [true, false] {
         let base = if ordered { 200 } else { 300 };
         let inserts: Vec<Value> = [0, 10, 20, 30, 12, 40, 50]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 const NS: &str = "test.things";
 
-/// One on each node: see `Cluster::spread`.
+/// A key on each node: see `Cluster::spread`.
 const KEYS: [i64; 3] = [1, 100, 200];
 const NODES: [&str; 3] = ["local", "shard0", "shard1"];
 
@@ -50,7 +50,7 @@ fn code(error: &postgres::Error) -> &str {
     error.code().map_or("", SqlState::code)
 }
 
-/// Documents in the tables of all nodes, whatever the map says.
+/// The documents in the tables of all nodes, whether or not the shards own them.
 fn stored(cluster: &Cluster) -> Vec<i64> {
     let table: String =
         cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{NS}'"));
@@ -91,7 +91,7 @@ fn rolled_back_here_is_rolled_back_there() {
     assert_eq!(count(&mut client, &json!({"n": 0})), 3);
     assert_eq!(stored(&cluster), [1, 1, 1]);
 
-    // Savepoints, one in another, released and rolled back.
+    // Nested savepoints, released and rolled back.
     client.batch_execute("BEGIN; SAVEPOINT a").unwrap();
     for k in KEYS {
         insert(&mut client, &json!({"_id": "a", "k": k})).unwrap();
@@ -111,7 +111,7 @@ fn rolled_back_here_is_rolled_back_there() {
     assert_eq!(count(&mut client, &json!({})), 7);
     assert_eq!(stored(&cluster), [2, 2, 3]);
 
-    // An error ends no more than its subtransaction, and an error of a function's body is a subtransaction too.
+    // An error ends only its subtransaction. A function's exception block is a subtransaction, too.
     client.batch_execute("BEGIN").unwrap();
     insert(&mut client, &json!({"_id": "e", "k": 100})).unwrap();
     client.batch_execute("SAVEPOINT s").unwrap();
@@ -139,7 +139,7 @@ fn rolled_back_here_is_rolled_back_there() {
 fn a_single_write_is_rolled_back_without_a_warning() {
     let cluster = cluster();
     let mut client = cluster.router.client();
-    // Its only write goes to one shard, without BEGIN.
+    // The transaction's only write goes to one shard, without BEGIN.
     let error = client
         .batch_execute(&format!(
             "DO $$ BEGIN
@@ -150,7 +150,7 @@ fn a_single_write_is_rolled_back_without_a_warning() {
         .expect_err("it is raised");
     assert_eq!(code(&error), "P0001", "{error:?}");
     assert_eq!(stored(&cluster), [0, 0, 0]);
-    // The session still works, and can write there.
+    // The session still works, and can write on that shard.
     insert(&mut client, &json!({"_id": 1, "k": 100})).unwrap();
     assert_eq!(stored(&cluster), [0, 1, 0]);
     for node in nodes(&cluster) {
@@ -191,7 +191,7 @@ fn duplicates_are_refused_as_mongodb_does() {
         assert_eq!(error.code().code(), "23505", "{error:?}");
         assert!(error.message().starts_with("E11000 duplicate key error"), "{error:?}");
         assert!(error.detail().is_some_and(|d| d.contains("11000") && d.contains("DuplicateKey")), "{error:?}");
-        // The number is the same, however it is written.
+        // Equal numbers of different types are the same key.
         let error = insert(&mut client, &json!({"_id": 1.0, "k": {"$numberLong": k.to_string()}})).unwrap_err();
         assert_eq!(code(&error), "23505", "{error:?}");
     }
@@ -211,7 +211,7 @@ fn duplicates_are_refused_as_mongodb_does() {
     assert_eq!(stored(&cluster), [2, 2, 2]);
 }
 
-/// Several clients at once do something that many times each; what they return is added up.
+/// Runs a piece of work in several clients concurrently; returns the sum of their results.
 fn clients(cluster: &Cluster, clients: i64, work: impl Fn(i64, &mut Client) -> i64 + Sync) -> i64 {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..clients)
@@ -235,7 +235,7 @@ fn no_increment_is_lost() {
     let done = clients(&cluster, 6, |number, client| {
         for round in 0..60 {
             let k = KEYS[round % 3];
-            // By the shard key, by _id alone, and by whatever matches.
+            // Filters by shard key, by _id alone, and by other fields.
             let (function, filter) = match number % 3 {
                 0 => ("update_one", json!({"k": k})),
                 1 => ("update_one", json!({"_id": format!("counter {k}")})),
@@ -268,7 +268,7 @@ fn no_increment_is_lost() {
     }
 }
 
-/// Transfers between documents on different shards keep their sum.
+/// Accounts on different shards; transfers between them keep the sum.
 fn accounts(client: &mut Client) {
     for k in KEYS {
         insert(client, &json!({"_id": k, "k": k, "n": 100})).unwrap();
@@ -291,7 +291,7 @@ fn balances(client: &mut Client) -> Vec<i64> {
     KEYS.iter().map(|&k| field(client, k, "n").as_i64().unwrap()).collect()
 }
 
-/// Everything that was prepared is finished, and no decision is kept any longer than needed.
+/// Waits until all prepared transactions have ended and no decision is left.
 fn all_resolved(cluster: &Cluster) {
     wait_until("prepared transactions are resolved", Duration::from_secs(60), || prepared(cluster) == 0);
     wait_until("decisions are forgotten", Duration::from_secs(60), || {
@@ -299,8 +299,8 @@ fn all_resolved(cluster: &Cluster) {
     });
 }
 
-/// Lets a transfer from `shard0` to `shard1` run up to where both have prepared and nothing is decided, by holding the
-/// table of decisions; then does something; then lets it go on. Returns how the transfer ended.
+/// Holds a transfer from `shard0` to `shard1` after both shards have prepared and before the decision, by a lock on the table
+/// of decisions. Calls `act`, releases the transfer, and returns its result.
 fn at_the_decision(cluster: &mut Cluster, act: impl FnOnce(&mut Cluster, &postgres::CancelToken)) -> Outcome<()> {
     let mut holder = cluster.router.client();
     holder.batch_execute("BEGIN; LOCK TABLE docshard_catalog.transactions IN EXCLUSIVE MODE").unwrap();
@@ -336,7 +336,7 @@ fn a_router_lost_while_it_tells_the_shards_has_committed() {
     let mut client = cluster.router.client();
     let transfer = thread::spawn(move || transfer(&mut client, 100, 200));
     wait_until("both shards have prepared", Duration::from_secs(30), || prepared(&cluster) == 2);
-    // They do not answer any more, so it waits with what it has decided.
+    // The shard's sessions are frozen, so the router waits after its decision.
     let sessions = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'docshard %'";
     let frozen: Vec<(usize, u32)> = (0..2)
         .flat_map(|shard| {
@@ -350,7 +350,7 @@ fn a_router_lost_while_it_tells_the_shards_has_committed() {
         cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.transactions") > 0
     });
     cluster.router.kill9();
-    // What it had to tell the client is of no interest; it may not abort what is committed.
+    // The client's result does not matter: the transfer is committed and cannot be rolled back.
     let _ = transfer.join().expect("the transfer does not panic");
     let log = cluster.router.log_tail(50);
     assert!(!log.contains("PANIC"), "{log}");
@@ -387,7 +387,7 @@ fn a_commit_cancelled_before_it_is_decided_takes_all_back() {
     assert_eq!(balances(&mut cluster.router.client()), [100, 100, 100]);
 }
 
-/// A small pseudo-random sequence, so that a failure can be repeated.
+/// A small pseudo-random sequence, so that a failure is repeatable.
 struct Dice(u64);
 
 impl Dice {
@@ -411,7 +411,7 @@ fn nodes_killed_at_any_moment_leave_no_transfer_half_done() {
     let mut most = 0;
     for round in 0..rounds {
         let mut client = cluster.router.client();
-        // As many transfers as fit until the crash.
+        // Transfers run until the crash.
         let transfers = thread::spawn(move || {
             let mut done = 0;
             while transfer(&mut client, 100, 200).is_ok() {
@@ -463,7 +463,7 @@ fn everybody_writes_while_chunks_split_and_move() {
     let stop = AtomicBool::new(false);
     let running = || !stop.load(Ordering::Relaxed);
     thread::scope(|scope| {
-        // Whatever ends the test ends them.
+        // Stops the threads also if the test panics.
         struct Stop<'a>(&'a AtomicBool);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -480,7 +480,7 @@ fn everybody_writes_while_chunks_split_and_move() {
                     let id = begun.fetch_add(1, Ordering::SeqCst);
                     insert(&mut client, &json!({"_id": id, "k": id % 300, "n": 0})).expect("an insert");
                     done.fetch_add(1, Ordering::SeqCst);
-                    // By _id alone, and by the shard key.
+                    // By _id alone, or by the shard key.
                     let old = (id * 7919) % BEFORE;
                     let filter = if id % 2 == 0 { json!({"_id": old}) } else { json!({"k": old % 300, "_id": old}) };
                     let answer =
@@ -501,7 +501,7 @@ fn everybody_writes_while_chunks_split_and_move() {
                         assert_eq!(answer["modifiedCount"], BEFORE, "{answer}");
                         all_increments.fetch_add(1, Ordering::Relaxed);
                     }
-                    // It had written on a shard when it learnt that a chunk had moved.
+                    // The update had written on a shard before it found that a chunk had moved.
                     Err(error) => assert_eq!(code(&error), "40001", "{error:?}"),
                 }
                 thread::sleep(Duration::from_millis(100));
@@ -554,8 +554,8 @@ fn everybody_writes_while_chunks_split_and_move() {
     assert_eq!(prepared(&cluster), 0);
 }
 
-/// `lock_timeout` of the client's session holds at the shards for each statement as it is then, whatever became of the
-/// transaction that it was told in.
+/// The client's current `lock_timeout` applies at shards to each statement, even if the transaction in which the shard got it
+/// was rolled back.
 #[test]
 fn lock_timeout_reaches_the_shards() {
     const NOT_AVAILABLE: &str = "55P03";
@@ -572,7 +572,7 @@ fn lock_timeout_reaches_the_shards() {
     holder.batch_execute("BEGIN").unwrap();
     call(&mut holder, "update_many", &[&json!({}), &json!({"$inc": {"n": 1}})]).unwrap();
 
-    // A connection that has seen the statement, and one that has not; by itself, and in a block.
+    // A connection that has been sent the setting, and one that has not; outside and inside a block.
     for _ in 0..2 {
         client.batch_execute("SET lock_timeout = '100ms'").unwrap();
         for k in KEYS {
@@ -598,7 +598,7 @@ fn lock_timeout_reaches_the_shards() {
         client.batch_execute("RESET statement_timeout").unwrap();
     }
 
-    // The announcement of a committed transaction is permanent.
+    // A setting that was sent in a committed transaction stays at the shard.
     client.batch_execute("SET lock_timeout = '100ms'; BEGIN").unwrap();
     for k in KEYS {
         insert(&mut client, &json!({"_id": "new", "k": k})).unwrap();
@@ -616,8 +616,8 @@ fn lock_timeout_reaches_the_shards() {
 const TWO: &str = r#"{"pair": true, "k": {"$gte": 100, "$lt": 200}}"#;
 const TWO_HERE: &str = r#"{"pair": true, "k": {"$lt": 100}}"#;
 
-/// Two transactions each check that two documents exist, and delete one: one of the transactions fails. As single statements, in a
-/// block, and in a batch without `BEGIN`; on a shard and at the router.
+/// Write skew: two transactions each check that two documents exist, and delete one of them; one transaction must fail. As
+/// single statements, in a block, and in a batch without `BEGIN`; on a shard and at the router.
 #[test]
 fn serializable_transactions_leave_one_of_two() {
     let cluster = cluster();
@@ -692,7 +692,7 @@ fn serializable_transactions_have_one_shard() {
                 client.batch_execute("ROLLBACK").unwrap();
             }
         }
-        // One shard is enough, any number of times.
+        // A transaction on one shard may read and write repeatedly.
         let own = [read(one), write(one), read(one), write(one)].join("; ");
         client.batch_execute(&format!("BEGIN ISOLATION LEVEL SERIALIZABLE; {own}; COMMIT")).unwrap();
         assert_eq!(field(&mut client, one, "n"), 2);
@@ -707,7 +707,7 @@ fn serializable_transactions_have_one_shard() {
     assert_eq!(count(&mut client, &json!({})), 3);
     client.batch_execute("COMMIT").unwrap();
 
-    // READ ONLY and DEFERRABLE go along: the shard's transaction waits until it knows that it will not be refused.
+    // READ ONLY and DEFERRABLE are passed on: the shard's transaction waits for a snapshot with which it cannot fail.
     let mut writer = cluster.shards[0].client();
     writer.batch_execute("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM pg_class").unwrap();
     let reads = format!("BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE; {}", read(100));
@@ -720,7 +720,8 @@ fn serializable_transactions_have_one_shard() {
     assert_eq!(code(&client.batch_execute(&write(100)).unwrap_err()), "25006");
 }
 
-/// A call that is the whole transaction is committed at its shard before its answer is written, so that must not fail.
+/// A call that is the whole transaction commits at its shard before its answer is written. Writing the answer must therefore
+/// not fail.
 #[test]
 fn a_call_whose_answer_cannot_be_written_leaves_nothing() {
     let cluster = Cluster::start(1);

@@ -31,7 +31,8 @@ fn is_duplicate(error: &postgres::Error) -> bool {
         && error.as_db_error().is_some_and(|error| error.message().starts_with("E11000"))
 }
 
-/// What comes of a call while another transaction, which ends so, has entered `["x", "y"]` at this key.
+/// Runs a call while another transaction has written `["x", "y"]` at this key, and then ends that transaction as given. Returns
+/// the call's error.
 fn beside(
     cluster: &Cluster,
     k: i64,
@@ -55,7 +56,7 @@ fn beside(
 #[test]
 fn the_second_writer_of_a_key_waits_for_the_first() {
     let cluster = cluster();
-    // On the router itself and on a shard.
+    // On the router and on a shard.
     for k in [10, 110] {
         let at = |n: i64| k + n;
         let insert = |n: i64| format!("'{{\"k\": {}, \"tags\": [\"y\", \"z\"]}}'", at(n));
@@ -114,7 +115,7 @@ fn no_two_documents_share_an_element_while_chunks_move() {
                     match result {
                         Ok(_) => done += 1,
                         Err(error) if is_duplicate(&error) => refused += 1,
-                        // Two that take each other's elements, one of which is told to try again.
+                        // Two transactions that write each other's elements are a deadlock; one of them gets an error.
                         Err(error) => assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error:?}"),
                     }
                 }

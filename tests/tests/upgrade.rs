@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What an administrator and an application have done before the upgrade.
+/// The statements of an administrator and an application before the upgrade.
 const BEFORE: &[&str] = &[
     "SELECT docshard.stop_balancer()",
     "SELECT docshard.enable_sharding('shop', 'local')",
@@ -35,7 +35,7 @@ const BEFORE: &[&str] = &[
     "SELECT docshard.grant_access('clerk', '{\"write\": [\"shop\"]}')",
 ];
 
-/// What is asked before and after, with the same answers.
+/// Queries that return the same before and after the upgrade.
 const QUESTIONS: &[&str] = &[
     "SELECT docshard.find('shop.things', '{}', '{\"sort\": {\"_id\": 1}}')",
     "SELECT docshard.find('shop.things', '{\"n\": 3}', '{\"sort\": {\"k\": 1}, \"hint\": {\"n\": 1, \"k\": -1}}')",
@@ -59,7 +59,7 @@ fn ask(client: &mut Client, sql: &str) -> Vec<Value> {
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// A cluster of two shards with the extension of a release, in which [`BEFORE`] was done.
+/// A cluster of two shards with the extension of a release, on which [`BEFORE`] was run.
 fn used_cluster(release: &Release) -> Cluster {
     let cluster = Cluster::servers_of_release(2, release);
     for node in nodes(&cluster) {
@@ -78,8 +78,8 @@ fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
     cluster.shards.iter().chain([&cluster.router])
 }
 
-/// What others have made on each node before: operators that fit better than PostgreSQL's own, in a schema that the extension's
-/// scripts would find them in, a function whose name is one of docshard's, and a privilege that may be handed on.
+/// Objects of other users that exist before the upgrade: operators that match better than PostgreSQL's own, in a schema of the
+/// search path; a function with the name of one of docshard's; and a privilege with grant option.
 const OF_OTHERS: &[&str] = &[
     "CREATE ROLE mallory",
     "GRANT CREATE ON SCHEMA public TO mallory",
@@ -93,7 +93,7 @@ const OF_OTHERS: &[&str] = &[
     "GRANT EXECUTE ON FUNCTION docshard_internal.remove_leaving TO mallory WITH GRANT OPTION",
 ];
 
-/// What is left of it, on each node after the upgrade.
+/// Checks these objects on a node after the upgrade.
 fn check_of_others(node: &Node) {
     let function = "docshard_internal.delete_range(bigint, integer, bytea, bytea)";
     for sql in [
@@ -127,7 +127,7 @@ fn objects(node: &Node) -> BTreeMap<(String, String), String> {
     rows.iter().map(line).collect()
 }
 
-/// What one has and the other has not, or has otherwise.
+/// The objects that differ between two nodes, or exist on one only.
 fn differences(upgraded: &Node, fresh: &Node) -> String {
     let (upgraded, fresh) = (objects(upgraded), objects(fresh));
     let mut text = String::new();
@@ -146,10 +146,10 @@ fn differences(upgraded: &Node, fresh: &Node) -> String {
     text
 }
 
-/// What a node made at run time, as SQL: tables of collections, with triggers, indexes and privileges.
+/// The objects that a node created at run time, as SQL: tables of collections with triggers, indexes and privileges.
 fn made_at_run_time(node: &Node) -> String {
     let dump = node.program("pg_dump", &["--schema-only", "--schema=docshard_data", "--dbname=postgres"]);
-    // pg_dump guards its output by a random word.
+    // pg_dump protects its output with a random word.
     let lines = dump.lines().filter(|line| !line.starts_with("\\restrict") && !line.starts_with("\\unrestrict"));
     let dump = lines.collect::<Vec<_>>().join("\n");
     match node
@@ -216,7 +216,7 @@ fn an_upgrade_from_every_release_is_a_fresh_install_with_its_data() {
     }
 }
 
-/// What an application and an administrator do at any moment of an upgrade. `round` tells one time from another.
+/// Statements of an application and an administrator that work at any time of an upgrade. `round` distinguishes the runs.
 fn works(cluster: &Cluster, round: usize, when: &str) {
     let mut client = cluster.router.client();
     let [one, two] = [1000 + 2 * round, 1001 + 2 * round];
@@ -247,8 +247,8 @@ fn works(cluster: &Cluster, round: usize, when: &str) {
     }
 }
 
-/// From one release to a later one, node by node in that order. Every pair of the two meets, as router and as shard, and each
-/// library also with the older one's SQL objects.
+/// Upgrades from one release to a later one, node by node in this order. Every combination of the two releases as router and
+/// shard occurs, and each library also runs with the older SQL objects.
 fn upgrade_in_order(from: &Release, to: &Release, order: [&str; 3]) {
     let mut cluster = used_cluster(from);
     works(&cluster, 0, "before");
@@ -271,7 +271,7 @@ fn nodes_of_two_releases_work_together() {
     pairs
         .extend(earlier.iter().filter(|release| release.is_upgraded_node_by_node()).map(|release| (release, &present)));
     for (from, to) in pairs {
-        // Shards first, as docs/operations.md says; and the other way round, which somebody will do.
+        // Shards first, as docs/operations.md requires, and the router first, as users may do nevertheless.
         upgrade_in_order(from, to, ["shard0", "shard1", "router"]);
         upgrade_in_order(from, to, ["router", "shard1", "shard0"]);
     }

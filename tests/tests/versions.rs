@@ -1,4 +1,4 @@
-//! Nodes of different versions of PostgreSQL in one cluster, and from one version to a newer one.
+//! Nodes with different versions of PostgreSQL in one cluster, and upgrades of a node to a newer version.
 //!
 //! Run by `make test-all`, which names the installations of all versions: see [`Installation`].
 
@@ -26,7 +26,7 @@ const PREPARE: &[&str] = &[
     "SELECT docshard.insert_one('shop.notes', '{\"_id\": 1, \"text\": \"unsharded\"}')",
 ];
 
-/// Queries of all kinds, with their answers at any time.
+/// Different queries with their expected answers.
 fn answers() -> Vec<(&'static str, Value)> {
     let of_n = |n: i64| (0..30).rev().map(|i| json!(10 * i + n)).collect::<Value>();
     vec![
@@ -51,7 +51,7 @@ fn answers() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Writes on every shard, alone and in a transaction over all three, then undone.
+/// Writes on every shard, alone and in a transaction over all three, which are then undone.
 const WRITES: &[&str] = &[
     "SELECT docshard.insert_many('shop.things', array_agg(jsonb_build_object('_id', 1000 + k, 'k', k, 'n', 77)))
        FROM generate_series(0, 299, 50) k",
@@ -66,7 +66,7 @@ const WRITES: &[&str] = &[
     "SELECT docshard.update_many('shop.things', '{\"x\": {\"$exists\": true}}', '{\"$unset\": {\"x\": 1}}')",
 ];
 
-/// From every node to every other, and back to where they were.
+/// Moves from every node to every other one, and back.
 const MOVES: &[(i64, &str)] = &[
     (50, "shard0"),
     (50, "shard1"),
@@ -112,7 +112,7 @@ fn works(cluster: &Cluster, when: &str) {
     answers_are_right(cluster, when);
 }
 
-/// Two versions, the older one first, for all that there are.
+/// All pairs of versions, the older one first.
 fn upgrades() -> impl Iterator<Item = (&'static Installation, &'static Installation)> {
     let all = Installation::all();
     assert!(all.len() > 1, "only PostgreSQL {} is here", all[0].major());
@@ -181,7 +181,7 @@ fn a_shard_is_replaced_by_one_of_a_newer_version() {
     }
 }
 
-/// Follows docs/operations.md with a node of a cluster whose other nodes stay as they are.
+/// Follows docs/operations.md for one node of a cluster; the other nodes keep their version.
 fn pg_upgrade(cluster: &mut Cluster, name: &str, new: &'static Installation) {
     let mut ran = 0;
     for (language, text) in examples("### By pg_upgrade") {

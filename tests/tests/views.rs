@@ -1,14 +1,14 @@
-//! The administrators' views: their contents are right, or reported as unknown, and arrive quickly, also while shards are down or
-//! hang.
+//! The administrators' views return correct values, or report them as unknown, within a time limit, even while shards are
+//! down or hang.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Within which views answer, though shards hang.
+/// The time limit of the views while shards hang.
 const BOUND: Duration = Duration::from_secs(3);
-/// A machine that is busy with other tests does nothing at once.
+/// An addition for a machine that is busy with other tests.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// A router with two shards and a collection of three hundred documents on all three.
@@ -37,7 +37,7 @@ fn parts(router: &Node, options: &str) -> Vec<Part> {
     rows.iter().map(|row| (row.get(0), row.get(1), row.get(2), row.get(3))).collect()
 }
 
-/// The lines of `status()` that tell of a collection's parts.
+/// The lines of `status()` with the documents of a collection on each shard.
 fn lines(router: &Node) -> Vec<String> {
     let text: String = router.value("SELECT docshard.status()");
     text.lines().filter(|line| line.contains(" documents ")).map(str::to_owned).collect()
@@ -113,7 +113,7 @@ fn a_shard_out_of_reach_is_unknown_and_not_empty() {
         )
     );
 
-    // Its address leads to another shard.
+    // The shard's address leads to another shard.
     let rename = |from: &str, to: &str| {
         cluster.shards[1].psql(&format!("UPDATE docshard_data.node SET shard = '{to}' WHERE shard = '{from}'"));
     };
@@ -128,9 +128,9 @@ fn a_shard_out_of_reach_is_unknown_and_not_empty() {
 fn views_answer_though_shards_hang() {
     let cluster = cluster();
     let router = &cluster.router;
-    // Not what this is about: the worker, and sessions that were connected before.
+    // This test is not about the worker, nor about sessions that were connected before.
     router.psql("SELECT docshard.stop_balancer()");
-    // Each says where a shard is.
+    // Each view shows the address of a shard.
     for (name, port) in [("shard0", cluster.shards[0].port), ("shard1", cluster.shards[1].port)] {
         let host: String = router.value(&format!("SELECT host FROM docshard.shards WHERE name = '{name}'"));
         assert!(host.contains(&format!(":{port}/")), "{host}");
@@ -156,7 +156,7 @@ fn views_answer_though_shards_hang() {
     within("the distribution", BOUND, || {
         assert_eq!(parts(router, "{}").iter().filter(|part| part.1.is_none()).count(), 2)
     });
-    // One of two hosts hangs, the other is there.
+    // One of two hosts hangs, the other answers.
     cluster.shards[1].thaw_all();
     let [hung, alive] = [cluster.shards[0].port, cluster.shards[1].port];
     router.psql(&format!(
@@ -171,7 +171,7 @@ fn estimates_come_from_statistics() {
     let mut cluster = cluster();
     let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'a.c'");
     cluster.router.psql("SELECT docshard.stop_balancer()");
-    // More than is counted where no statistics are.
+    // A table that is too large to be counted if it has no statistics.
     let rows = 20_000;
     cluster.shards[0].psql(&format!(
         "INSERT INTO {table} SELECT skey || n::text::bytea, id || n::text::bytea, doc FROM {table}, generate_series(1, 1000) AS n \
@@ -187,7 +187,7 @@ fn estimates_come_from_statistics() {
     }
     std::thread::sleep(Duration::from_secs(1));
     assert_eq!(cluster.shards[0].value::<i64>(&scans), before, "the table was read");
-    // The counters are gone after a crash.
+    // A crash resets PostgreSQL's counters.
     cluster.node("shard0").kill9();
     cluster.node("shard0").start();
     assert_eq!(parts(&cluster.router, "{}")[1].1, Some(exact));

@@ -1,5 +1,5 @@
-//! Statements that are a whole transaction: `SELECT docshard.insert_one(…)` outside a transaction block commits at its shard at
-//! once. Anything larger is rolled back as one, and no outcome is reported wrongly.
+//! Statements that are the whole transaction: outside a transaction block `SELECT docshard.insert_one(…)` commits at its
+//! shard immediately. Any larger statement is rolled back as a whole, and no outcome is reported wrongly.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use fallible_iterator::FallibleIterator;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 const NS: &str = "test.whole";
 
-/// All documents are on the one shard.
+/// All documents are on one shard.
 fn cluster() -> Cluster {
     let cluster = Cluster::start(1);
     let mut client = cluster.router.client();
@@ -53,7 +53,7 @@ fn whatever_is_more_than_the_call_is_rolled_back_with_it() {
          '{{\"_id\": 1, \"k\": 1}}')))"
     );
     for sql in [
-        // Another statement in the message, another column, what is made of the answer, another row.
+        // A second statement in the message, a second column, an expression over the answer, a second row.
         format!("{one}; SELECT 1 / 0"),
         format!("{one}, 1 / (random() * 0)::int"),
         format!("SELECT 1 / (random() * 0)::int + length(({one})::text)"),
@@ -61,7 +61,7 @@ fn whatever_is_more_than_the_call_is_rolled_back_with_it() {
         format!("{one} UNION ALL {two} UNION ALL SELECT to_jsonb(1 / (random() * 0)::int)"),
         format!("WITH done AS MATERIALIZED ({one}) SELECT 1 / (random() * 0)::int FROM done"),
         nested,
-        // Within PostgreSQL's own statements and languages.
+        // Inside PostgreSQL's own statements and languages.
         format!("EXPLAIN ANALYZE {one} UNION ALL SELECT to_jsonb(1 / (random() * 0)::int)"),
         format!("DO $$ BEGIN PERFORM 1 FROM ({one}) x; RAISE division_by_zero; END $$"),
         format!("CREATE TEMPORARY TABLE t AS SELECT 1 / (random() * 0)::int FROM ({one} OFFSET 0) x"),
@@ -80,7 +80,7 @@ fn whatever_is_more_than_the_call_is_rolled_back_with_it() {
     assert_eq!(count(&mut client), 3);
 }
 
-/// A connection that speaks the protocol by itself, as drivers with pipelines do.
+/// A connection that uses the protocol directly, as drivers with pipelining do.
 struct Raw {
     stream: TcpStream,
     received: bytes::BytesMut,
@@ -98,7 +98,7 @@ impl Raw {
         raw
     }
 
-    /// Sends statements with one synchronisation point behind them; answers the SQLSTATEs of errors.
+    /// Sends statements with one synchronisation point after them; returns the SQLSTATEs of errors.
     fn pipeline(&mut self, statements: &[&str]) -> Vec<String> {
         let mut message = bytes::BytesMut::new();
         for sql in statements {
@@ -150,7 +150,7 @@ fn statements_up_to_a_synchronisation_point_are_one_transaction() {
     assert_eq!(count(&mut client), 4);
 }
 
-/// Runs a write that has to wait at the shard, until the session that has locked the document there is done.
+/// Runs a write that waits at the shard until the session that has locked the document ends.
 fn waiting(cluster: &Cluster, sql: String) -> (Client, postgres::CancelToken, JoinHandle<Result<(), postgres::Error>>) {
     let mut holder = shard(cluster).client();
     let table: String =
@@ -206,7 +206,7 @@ fn a_lost_shard_leaves_the_outcome_unknown_unless_it_says_otherwise() {
     shard(&cluster).kill(u32::try_from(session).unwrap());
     let error = writer.join().unwrap().expect_err("its session was killed");
     assert_eq!(error.code().unwrap().code(), "08007", "{error:?}");
-    // The killed process is gone before the shard notices and ends the others; until then the shard still accepts sessions.
+    // The process was killed, but the shard's postmaster notices later, and accepts sessions until then.
     wait_until("the shard goes down", Duration::from_secs(30), || holder.batch_execute("SELECT 1").is_err());
     wait_until("the shard is back", Duration::from_secs(30), || shard(&cluster).try_client().is_ok());
     let document: String = cluster.router.value(&format!("SELECT docshard.find_one('{NS}', '{{\"k\": 0}}')->>'n'"));

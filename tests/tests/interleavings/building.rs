@@ -30,7 +30,7 @@ fn i15_a_builder_that_fails_or_dies_at_any_step_leaves_an_index_everywhere_or_no
                 router.value::<i64>(builds) == 0 && relations(&moving) == 0
             });
             router.clear_faults();
-            // Chunks move as ever, and the index can be made.
+            // Chunks can still be moved, and the index can be created.
             moving.move_to(&moving.other()).expect("a move");
             moving.run(&create);
             assert_eq!(relations(&moving), 4, "{fault:?} at {point}");

@@ -21,12 +21,12 @@ fn i10_the_puller_dies_between_a_round_and_the_next() {
         router.arm(point, Fault::Pause);
         router.release("move.cloned");
         router.await_fault(point);
-        // R has a transaction open, S has none.
+        // Session R has an open transaction, session S has none.
         let puller = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                       WHERE application_name LIKE 'docshard m %' AND state = 'idle'";
         assert_eq!(moving.cluster.shards[1].value::<i64>(puller), 1, "{point}: S");
         router.release(point);
-        // Where nothing had to be pulled after that the move ends all the same; if not, it is taken back.
+        // If nothing remains to be pulled, the move succeeds; otherwise it is aborted.
         let outcome = mover.join().unwrap();
         moving.recover();
         assert_eq!(moving.owner(), if outcome.is_ok() { "shard1" } else { "shard0" }, "{point}: {outcome:?}");
@@ -49,7 +49,7 @@ fn i11_a_coordinator_that_was_taken_for_dead_comes_back() {
         router.arm(point, Fault::Pause);
         let mover = moving.start_move(&to);
         router.await_fault(point);
-        // As if this router had failed over: its successor does not see its locks.
+        // The lock is switched off as if the router had failed over: its successor does not see its predecessor's locks.
         router.switch_off("coordinator_lock");
         moving.recover();
         let decided = AFTER_THE_DECISION.contains(&point);
@@ -71,7 +71,7 @@ fn i11_a_coordinator_that_was_taken_for_dead_comes_back() {
 fn i11_what_arrives_after_the_abort_is_taken_back() {
     let moving = Moving::start(200);
     let router = &moving.cluster.router;
-    // Its sessions have no name yet, so recovery finds none to end: the coordinator continues until it reads its own row.
+    // The move's sessions have no name yet, so recovery cannot end them: the coordinator continues until it reads its row.
     router.arm("move.registering", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.registering");
@@ -84,7 +84,7 @@ fn i11_what_arrives_after_the_abort_is_taken_back() {
     assert!(error.message().contains("the move was aborted"), "{error:?}");
     moving.check();
 
-    // A PREPARE of that attempt, and a capture, that were on their way all the time.
+    // A PREPARE and a capture of the aborted attempt arrive late.
     let names = "SELECT 'docshard_m_' || c.id || '_' || m.id FROM docshard_catalog.cluster c, \
                  (SELECT max(id) AS id FROM docshard_catalog.migrations) m";
     let gid: String = router.value(names);
@@ -107,7 +107,7 @@ fn i11_what_arrives_after_the_abort_is_taken_back() {
             "BEGIN; SELECT pg_current_xact_id(); SET LOCAL ROLE {other}; PREPARE TRANSACTION '{gid}_r'"
         ))
         .unwrap();
-    // A writer to the range waits until the router's worker sweeps.
+    // A writer to the range waits until the router's worker cleans up.
     moving.run(&increment(1));
     for shard in &moving.cluster.shards {
         wait_until("what was prepared is rolled back", PATIENCE, || {
@@ -136,7 +136,7 @@ fn i12_a_node_crashes_between_decision_and_map_with_everybody_looking() {
             moving.cluster.router.await_fault(point);
             moving.cluster.node(victim).crash();
             moving.cluster.router.release("dispatch.sending");
-            // New maps, and helpers; they may get errors, but never a wrong number.
+            // Clients with new maps, some of which help to complete the move. They may get errors, but never a wrong count.
             let stop = Arc::new(AtomicBool::new(false));
             let others: Vec<_> = (0..4)
                 .map(|role| {
@@ -166,7 +166,7 @@ fn i12_a_node_crashes_between_decision_and_map_with_everybody_looking() {
             let mut counts: Vec<_> = others.into_iter().flat_map(|other| other.join().unwrap()).collect();
             counts.extend(old.join().unwrap());
             assert!(counts.iter().all(|&n| n == 200), "{point}, {victim}: {counts:?}");
-            // Before the decision the coordinator's own end decides.
+            // If the coordinator dies before the decision, the move is aborted.
             let expected = if point == "move.prepared" && victim == "router" { &from } else { &to };
             assert_eq!(moving.owner(), *expected, "{point}, {victim}: {outcome:?}");
             moving.check();
@@ -197,7 +197,8 @@ fn i13_a_users_prepared_transaction_stays_in_the_way_through_a_restart_of_the_do
         moving.cluster.shards[0].start();
     };
 
-    // From before the capture: the move waits for it, dies with the donor, and the next waits again.
+    // This prepared transaction began before the capture. The move waits for it and dies with the donor; the next move waits
+    // again.
     prepare(&moving, 1);
     let mover = moving.start_move("shard1");
     await_step(&moving, "waiting for writers");
@@ -216,7 +217,7 @@ fn i13_a_users_prepared_transaction_stays_in_the_way_through_a_restart_of_the_do
     moving.check();
     moving.move_to("shard0").expect("a move back");
 
-    // From during the clone: it postpones the hand-over.
+    // This one began during the clone, and postpones the hand-over.
     moving.cluster.router.arm("move.cloned", Fault::Pause);
     let mover = moving.start_move("shard1");
     moving.cluster.router.await_fault("move.cloned");
@@ -235,7 +236,7 @@ fn i13_a_users_prepared_transaction_stays_in_the_way_through_a_restart_of_the_do
     moving.check();
     moving.move_to("shard0").expect("a move back");
 
-    // A transaction over several shards, held between its two phases.
+    // A transaction over several shards is held between its two phases.
     moving.cluster.router.arm("decide.prepared", Fault::Pause);
     let writer = moving.spawn(format!("BEGIN; {}; {}; COMMIT", increment(3), increment(110)));
     moving.cluster.router.await_fault("decide.prepared");
@@ -277,7 +278,7 @@ fn i13_a_transaction_that_a_user_prepared_on_the_router_outlives_all_its_nodes()
         let recovered =
             |moving: &Moving| moving.cluster.router.client().batch_execute("SELECT docshard.recover_moves()");
         recovered(&moving).expect("nothing to recover, or done");
-        // Nobody decides it but the user.
+        // The transaction was prepared by the user: only the user may end it.
         let prepared = |moving: &Moving| -> i64 {
             nodes(&moving.cluster).map(|node| node.value::<i64>("SELECT count(*) FROM pg_prepared_xacts")).sum()
         };

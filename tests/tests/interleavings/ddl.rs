@@ -4,7 +4,7 @@ use crate::BEFORE_THE_DECISION;
 use docshard_tests::moving::{Moving, NS, PATIENCE, increment, insert};
 use docshard_tests::{Fault, wait_until};
 
-/// Whatever changes the collection's chunks, indexes or existence.
+/// Statements that change the collection's chunks or indexes, or drop it.
 fn changes() -> [(&'static str, String); 7] {
     [
         ("create_index", format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')")),
@@ -40,7 +40,7 @@ fn i15_changes_of_the_collection_wait_while_a_chunk_moves() {
         mover.join().unwrap().expect("a move");
         moving.check();
     }
-    // The map has changed: only the clean-up remains.
+    // The map has changed, and only the clean-up remains.
     router.arm("move.flipped", Fault::Pause);
     let mover = moving.start_move(&moving.other());
     router.await_fault("move.flipped");
@@ -52,7 +52,7 @@ fn i15_changes_of_the_collection_wait_while_a_chunk_moves() {
     router.release("move.flipped");
     mover.join().unwrap().expect("a move");
     moving.check();
-    // A drop together with leftovers of a move.
+    // The collection is dropped while leftovers of a move exist.
     router.arm("move.flipped", Fault::Pause);
     let mover = moving.start_move(&moving.other());
     router.await_fault("move.flipped");
@@ -62,7 +62,8 @@ fn i15_changes_of_the_collection_wait_while_a_chunk_moves() {
     moving.check_clean();
 }
 
-/// PostgreSQL locks all that goes with an extension before it asks whether that may go. A move has locks there, and waits for others.
+/// PostgreSQL locks all members of an extension before it checks whether the extension may be dropped. A move holds locks on
+/// them, and waits for others.
 #[test]
 fn a_drop_of_the_extension_is_refused_at_once_while_a_chunk_moves() {
     let moving = Moving::start(20);
@@ -95,7 +96,7 @@ fn i15_innocent_writers_go_on_at_every_step_while_one_stays_in_the_way() {
         router.arm(point, Fault::Pause);
         let mover = moving.start_move(&moving.other());
         router.await_fault(point);
-        // They would never answer if they waited for the move, which waits for this test.
+        // These would block forever if they waited for the move, which waits for this test.
         for k in [110, 160] {
             moving.run(&increment(k));
         }
@@ -156,7 +157,7 @@ fn i15_an_index_under_construction_holds_up_the_beginning_of_a_move() {
     builder.batch_execute("COMMIT").unwrap();
     mover.join().unwrap().expect("a move");
     moving.check();
-    // The recipient had the index before the documents came.
+    // The recipient created the index before it copied documents.
     let sql = "SELECT count(*) FROM pg_indexes WHERE schemaname = 'docshard_data' AND indexname ~ '^i[0-9]+$'";
     assert_eq!(moving.cluster.shards[1].value::<i64>(sql), 1);
 }

@@ -85,7 +85,8 @@ fn i14_a_node_restored_from_before_a_move_is_refused() {
             ("an update", increment(1)),
             ("a move", format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 0}}', '{}')", moving.other())),
         ] {
-            // One node alone knows of the move or does not: a statement that asks another may be answered, and rightly.
+            // Only one node knows of the move, or does not. A statement that uses only another node may succeed, and that is
+            // correct.
             let answered = moving.cluster.router.client().batch_execute(&sql);
             let asks_only_another = matches!(what, "a find of the chunk" | "an insert" | "an update")
                 && moving.owner() != victim
@@ -100,7 +101,7 @@ fn i14_a_node_restored_from_before_a_move_is_refused() {
             }
         }
         moving.cluster.node(victim).restore(new);
-        // The old copy may have been counted at, or by, in the meantime, and the worker may be about to note that.
+        // Meanwhile the counter may have been advanced at the old copy, and the worker may be about to record that.
         let go_on = "SELECT docshard.accept_shard(name) FROM docshard.shards WHERE name <> 'local'";
         let delete = format!("SELECT docshard.delete_one('{NS}', '{{\"k\": 1, \"_id\": 1001}}')");
         wait_until("the present copy is accepted", PATIENCE, || {
@@ -110,7 +111,7 @@ fn i14_a_node_restored_from_before_a_move_is_refused() {
         moving.check();
     }
     assert_eq!(count(&mut moving.cluster.router.client()), 200);
-    // Before the next move the present data is as good as ever.
+    // The current data are complete before the next move, too.
     moving.move_to(&moving.other()).expect("a later move");
     moving.check();
 }

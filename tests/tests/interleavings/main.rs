@@ -14,7 +14,7 @@ mod writers;
 use docshard_tests::Fault;
 use docshard_tests::moving::{Moving, NS, Pending};
 
-/// What a client that has its map already is to do: it is held at the router, right before it sends.
+/// Runs a client's statement with the chunk map that it has cached: it is held at the router, right before it sends.
 fn with_old_map<T>(moving: &Moving, start: impl FnOnce() -> Pending<T>) -> Pending<T> {
     moving.cluster.router.arm("dispatch.sending", Fault::Pause);
     let pending = start();
@@ -33,7 +33,7 @@ fn point_read(k: i64) -> String {
     format!("SELECT (d->>'n')::int8 FROM docshard.find('{NS}', '{{\"k\": {k}, \"_id\": {k}}}') d")
 }
 
-/// The points of a move's coordinator before its decision, in their order.
+/// The points of a move's coordinator before its decision, in order.
 const BEFORE_THE_DECISION: [&str; 15] = [
     "move.registered",
     "move.placed",
@@ -52,6 +52,6 @@ const BEFORE_THE_DECISION: [&str; 15] = [
     "move.prepared",
 ];
 
-/// Those after it.
+/// The points after the decision.
 const AFTER_THE_DECISION: [&str; 5] =
     ["move.decided", "move.donor_committed", "move.recipient_committed", "move.flipped", "move.cleaned"];

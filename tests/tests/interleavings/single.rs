@@ -1,13 +1,14 @@
-//! A write to one document without the shard key, held between its two phases: it has found a candidate, and has not written yet.
+//! A write to one document without the shard key is held between its two phases: it has found a candidate, but has not
+//! written.
 
 use docshard_tests::moving::{Moving, NS, Pending};
 use docshard_tests::{Cluster, Fault};
 use serde_json::{Value, json};
 
-/// Says of a write's answer whether it was found.
+/// Returns whether a write's answer reports a match.
 type Hit = fn(&Value) -> bool;
 
-/// The writes, to the document of the tag `sought`.
+/// The writes to the document whose tag is `sought`, each with its check.
 fn writes() -> [(String, Hit); 5] {
     let hit: Hit = |answer| answer["matchedCount"] == 1;
     let sorted = r#"'{"tag": "sought"}', '{"$inc": {"n": 1}}', '{"sort": {"place": 1}}'"#;
@@ -20,7 +21,7 @@ fn writes() -> [(String, Hit); 5] {
     ]
 }
 
-/// A collection with chunks on two shards, and a tagged document at each of two keys.
+/// A collection with chunks on two shards, and two tagged documents.
 fn start() -> Moving {
     let moving = Moving::start(200);
     set(&moving, 10, &json!({"place": 1, "n": 0, "tag": "sought"}));
@@ -52,7 +53,7 @@ fn a_candidate_that_moves_or_changes_before_it_is_written() {
     let mut expected = 0;
     for (round, (write, hit)) in writes().into_iter().enumerate() {
         let is_delete = write.contains("delete_one");
-        // Its chunk moves: it is found where it is now.
+        // The candidate's chunk moves; the write follows it.
         if !is_delete {
             let pending = held(&moving, &write);
             moving.start_move(["shard1", "shard0"][round % 2]).join().unwrap().expect("a move");
@@ -61,7 +62,7 @@ fn a_candidate_that_moves_or_changes_before_it_is_written() {
             expected += 1;
             assert_eq!(sum(&moving.cluster), expected, "{write}");
         }
-        // It no longer matches, and another one does, at another shard.
+        // The candidate no longer matches, and another document at another shard does.
         let pending = held(&moving, &write);
         set(&moving, 150, &json!({"tag": "sought"}));
         set(&moving, 10, &json!({"tag": ""}));
@@ -76,7 +77,7 @@ fn a_candidate_that_moves_or_changes_before_it_is_written() {
         }
         expected += 1;
         assert_eq!(sum(&moving.cluster), expected, "{write}");
-        // Nothing matches any more.
+        // No document matches any more.
         let pending = held(&moving, &write);
         set(&moving, 150, &json!({"tag": ""}));
         router.release("write_target.found");
@@ -99,7 +100,7 @@ fn a_candidate_that_loses_its_place_in_the_order_before_it_is_written() {
     set(&moving, 10, &json!({"place": 3}));
     router.release("write_target.found");
     assert_eq!(pending.join().unwrap().expect("a write")["place"], 2);
-    // What has nothing to do with the order is no reason to look again.
+    // A change of a field that is not in the sort order does not repeat the search.
     let pending = held(&moving, &write);
     set(&moving, 150, &json!({"other": 3}));
     set(&moving, 10, &json!({"place": 1}));

@@ -3,7 +3,7 @@
 use docshard_tests::Fault;
 use docshard_tests::moving::Moving;
 
-/// Somebody has let every role do everything with every table to come.
+/// The administrator has granted all privileges on future tables to every role.
 #[test]
 fn i23_nobody_reaches_the_staging_tables_of_a_move() {
     let moving = Moving::start(200);

@@ -1,4 +1,4 @@
-//! The necessity of each mechanism: with it switched off, an invariant is violated in the same order of events in which it holds
+//! Each mechanism is necessary: when it is switched off, the same order of events violates an invariant that holds
 //! otherwise.
 
 use crate::with_old_map;
@@ -9,7 +9,7 @@ fn off_at_shards(moving: &Moving, mechanism: &str) {
     moving.cluster.shards.iter().for_each(|shard| shard.switch_off(mechanism));
 }
 
-/// Lets recovery try once, whatever comes of it.
+/// Lets recovery try once, and ignores its result.
 fn recover_once(moving: &Moving) {
     moving.run("SELECT docshard.recover_moves()");
 }
@@ -56,8 +56,8 @@ fn without_the_version_check_a_write_goes_astray() {
         }
         let donor = moving.owner();
         let router = &moving.cluster.router;
-        // It comes when the move no longer waits for others, and looks for captures when the hand-over has removed its
-        // own.
+        // The write begins after the move has waited for older writers, and checks for captures after the hand-over has removed
+        // its own.
         router.arm("move.cloned", Fault::Pause);
         let mover = moving.start_move(&moving.other());
         router.await_fault("move.cloned");
@@ -68,7 +68,7 @@ fn without_the_version_check_a_write_goes_astray() {
         mover.join().unwrap().expect("a move");
         moving.shard(&donor).release("write.locked");
         writer.join().unwrap().expect("a write");
-        // The first round goes to shard1, the second back.
+        // The first move goes to shard1, the second one back.
         let astray = if donor == "shard0" { moving.halves().0 } else { moving.halves().1 };
         assert_eq!(astray, i64::from(off), "documents at a shard that does not own them");
     }
@@ -138,7 +138,7 @@ fn without_waiting_for_earlier_writers_an_update_is_lost() {
     let moving = Moving::start(200);
     let router = &moving.cluster.router;
     router.switch_off("wait_for_writers");
-    // The count would reveal an unnoticed change of a document.
+    // The comparison of counts would detect a lost change of a document.
     router.switch_off("count");
     let mut early = router.client();
     early.batch_execute(&format!("BEGIN; {}", increment(1))).unwrap();

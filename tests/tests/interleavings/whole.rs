@@ -18,14 +18,14 @@ fn what_is_a_whole_transaction_is_committed_with_the_shards_answer() {
         let mut witness = moving.cluster.router.client();
         moving.cluster.router.arm("dispatch.answered", Fault::Kill);
         moving.spawn(sql.as_str()).join().unwrap().expect_err("its process was killed");
-        // Until the server has noticed it still takes connections, and then breaks them.
+        // Until the postmaster notices, it accepts connections, which break later.
         wait_until("all of the router's sessions are ended", docshard_tests::moving::PATIENCE, || {
             witness.batch_execute("SELECT").is_err()
         });
         wait_until("the router is back", docshard_tests::moving::PATIENCE, || {
             moving.cluster.router.try_client().is_ok()
         });
-        // An aborted one still goes away at the shard.
+        // At the shard an aborted session may still be ending.
         wait_until("no session of the router's is left", docshard_tests::moving::PATIENCE, || {
             moving.shard("shard0").value::<i64>(
                 "SELECT count(*) FROM pg_stat_activity WHERE state LIKE '%transaction%' AND pid <> pg_backend_pid()",
@@ -35,7 +35,7 @@ fn what_is_a_whole_transaction_is_committed_with_the_shards_answer() {
     }
     assert_eq!(moving.field(2, "n").as_deref(), Some("1"));
     assert_eq!(moving.field(4, "n").as_deref(), Some("0"));
-    // One came, one went.
+    // One document was inserted and one deleted; this keeps the expected number.
     moving.run(&insert(6, 1_002));
     moving.documents += 1;
     moving.check_clean();

@@ -30,7 +30,7 @@ fn i01_writers_that_wait_for_the_moves_lock_write_at_the_recipient() {
     assert_eq!(moving.field(-3, "n").as_deref(), Some("1"));
     assert_eq!(moving.field(5, "n"), None);
     assert_eq!(moving.halves(), (0, 101));
-    // Two came, one went.
+    // Two documents were inserted and one was deleted.
     moving.documents += 1;
     assert_eq!(count(&mut moving.cluster.router.client()), moving.documents);
     moving.check_clean();
@@ -46,13 +46,14 @@ fn i02_a_snapshot_from_before_the_capture_writes_after_the_drain() {
     router.arm("move.cloned", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.cloned");
-    // What it writes has been read already, and is captured though its snapshot knows of no capture.
+    // The move has already copied what this transaction writes. Its writes are captured although its snapshot does not contain
+    // the capture.
     for k in [1, 99] {
         old.batch_execute(&increment(k)).expect("nothing was handed over");
     }
     router.release("move.cloned");
     wait_until("handing over", Duration::from_secs(60), || moving.step() == "handing over");
-    // It postpones the hand-over as long as it is open.
+    // While it is open it postpones the hand-over.
     old.batch_execute(&increment(50)).expect("nothing was handed over");
     assert_eq!(moving.step(), "handing over");
     old.batch_execute("COMMIT").expect("nothing was handed over");
@@ -100,8 +101,8 @@ fn i04_a_map_from_before_a_split_or_merge_meets_the_hand_over() {
             format!("SELECT docshard.split_at('{NS}', '{{\"k\": 50}}')"),
         ),
     ] {
-        // A writer to the moving part waits, and then finds it at the recipient. A writer to another part does not wait in the first
-        // case, and writes to the moving chunk in the second.
+        // A writer to the moving part waits, and then writes at the recipient. A writer to the other part does not wait in the
+        // first case, and writes to the moving chunk in the second.
         for k in [10, 90] {
             let writer = with_old_map(&moving, || moving.spawn(increment(k)));
             moving.run(&change);
@@ -130,8 +131,8 @@ fn i04_a_map_from_before_a_split_or_merge_meets_the_hand_over() {
     moving.check();
 }
 
-/// The points inside the hand-over, in their order, with whether a read with the old map is answered there, and whether
-/// a write is.
+/// The points inside the hand-over in order. For each: whether a read with the old map is answered there, and whether a write
+/// is.
 const HAND_OVER: [(&str, bool, bool); 9] = [
     ("move.frozen", true, false),
     ("move.deleting", true, false),
@@ -188,7 +189,7 @@ fn i06_a_scatter_that_sees_the_donor_before_and_the_recipient_after() {
     let find = format!("SELECT count(DISTINCT d->>'_id') FROM docshard.find('{NS}', '{{}}') d");
     let count = format!("SELECT docshard.count_documents('{NS}')");
     for sql in [&count, &find, &count, &find] {
-        // `shard0` is asked first: it is the donor in the first round, the recipient in the second.
+        // `shard0` is asked first. It is the donor in the first round and the recipient in the second.
         moving.cluster.shards[0].arm("read.checking", Fault::Pause);
         router.arm("dispatch.sent", Fault::Pause);
         let scatter = moving.spawn_value::<i64>(sql.clone());
@@ -207,7 +208,7 @@ fn i07_a_broadcast_update_checked_early_and_executed_late() {
     let moving = Moving::start(200);
     let router = &moving.cluster.router;
     let broadcast = format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')");
-    // The recipient has checked; the donor waits for T, and finds itself stale.
+    // The recipient has checked the version. The donor waits for the hand-over, and then finds its version stale.
     router.arm("move.frozen", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.frozen");
@@ -216,7 +217,7 @@ fn i07_a_broadcast_update_checked_early_and_executed_late() {
     router.release("move.frozen");
     writer.join().unwrap().expect("nothing was written before all had checked");
     mover.join().unwrap().expect("a move");
-    // Both have checked, and none has written: the hand-over must wait.
+    // Both shards have checked the version, and none has written: the hand-over must wait.
     router.arm("move.cloned", Fault::Pause);
     let mover = moving.start_move("shard0");
     router.await_fault("move.cloned");
@@ -233,7 +234,7 @@ fn i07_a_broadcast_update_checked_early_and_executed_late() {
     moving.check();
 }
 
-/// The router is a shard, too: another of its chunks goes away when it has checked its map and is about to write.
+/// The router is a shard, too: one of its chunks moves away after it has checked its map, before it writes.
 #[test]
 fn a_map_that_grows_old_between_check_and_write_at_the_router_itself() {
     let moving = Moving::start(10);
@@ -270,7 +271,7 @@ fn i08_commits_between_reading_and_applying_the_log() {
     router.arm("move.cloned", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.cloned");
-    // Its numbers in the log are the lowest, and it commits last.
+    // This transaction has the lowest numbers in the log, and commits last.
     let mut late = router.client();
     late.batch_execute(&format!("BEGIN; {}; {}", increment(1), delete(90, 90))).unwrap();
     moving.run(&increment(2));
@@ -284,7 +285,7 @@ fn i08_commits_between_reading_and_applying_the_log() {
     router.arm("move.pulled", Fault::Pause);
     router.release("move.cloned");
     router.await_fault("move.pulled");
-    // Read by no round so far; documents that this round has read are among them.
+    // No round has read these changes yet; some are of documents that the current round has read.
     moving.run(&increment(2));
     moving.run(&increment(7));
     router.arm("move.applied", Fault::Pause);
@@ -310,7 +311,7 @@ fn i09_a_document_changes_its_shard_key_into_and_out_of_the_range() {
     router.arm("move.cloned", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.cloned");
-    // 160 and 170 are beside the range on the donor, 120 is on the recipient.
+    // 160 and 170 are outside the range on the donor, 120 is on the recipient.
     let rekey = |from: i64, to: i64| {
         format!(
             "UPDATE {table} SET skey = docshard_internal.shard_key('{{\"k\": {to}}}', '{{\"k\": 1}}'), \
@@ -322,7 +323,7 @@ fn i09_a_document_changes_its_shard_key_into_and_out_of_the_range() {
         donor.batch_execute(&rekey(from, to)).unwrap();
     }
     donor.batch_execute(&format!("BEGIN; {}; ROLLBACK", rekey(14, 171))).unwrap();
-    // As a client changes a key to another shard's: in one transaction.
+    // A client changes the key to one of another shard, in one transaction.
     let rebirth = |from: i64, to: i64| {
         let document = format!("{{\"_id\": {from}, \"k\": {to}, \"from\": {from}}}");
         format!("BEGIN; {}; SELECT docshard.insert_one('{NS}', '{document}'); COMMIT", delete(from, from))
@@ -336,7 +337,7 @@ fn i09_a_document_changes_its_shard_key_into_and_out_of_the_range() {
          FROM docshard.find('{NS}', '{{\"from\": {{\"$exists\": true}}}}') d"
     );
     assert_eq!(router.value::<String>(&sql), "11>170 12>13 16>121 120>15 160>10");
-    // Each is where its new key belongs.
+    // Each document is on the owner of its new key.
     for (from, to) in [(160, 10), (11, 170), (12, 13), (120, 15), (16, 121)] {
         let sql = format!("SELECT count(*) FROM docshard.find('{NS}', '{{\"k\": {to}, \"_id\": {from}}}')",);
         assert_eq!(router.value::<i64>(&sql), 1, "{from} > {to}");
@@ -349,7 +350,7 @@ fn unique_values_change_places_between_two_parts_of_a_clone() {
     let moving = Moving::start(20);
     let router = &moving.cluster.router;
     moving.run(&format!("SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"u\": 1}}', '{{\"unique\": true}}')"));
-    // Long ones, so that they come in many parts.
+    // Large documents, so that the clone has many parts.
     moving.run(&format!(
         "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', n, 'k', 5, 'u', jsonb_build_array(n, -n), \
          'pad', repeat(md5(n::text), 6000)))) FROM generate_series(1000, 1099) AS n"
@@ -357,7 +358,8 @@ fn unique_values_change_places_between_two_parts_of_a_clone() {
     router.arm("move.cloning", Fault::Pause);
     let mover = moving.start_move("shard1");
     router.await_fault("move.cloning");
-    // The first has come with what the last, which comes later, takes from it; and what came with it came too late.
+    // The first document was copied with a value that the last document takes over; the last one is copied later, with that
+    // value.
     let set = |id: i64, u: &str| {
         format!("SELECT docshard.update_one('{NS}', '{{\"k\": 5, \"_id\": {id}}}', '{{\"$set\": {{\"u\": {u}}}}}')")
     };
@@ -378,7 +380,7 @@ fn unique_values_change_places_between_two_parts_of_a_clone() {
     moving.check_clean();
 }
 
-/// The donor's part of a hand-over, run manually: its end is not reported before its session confirms it, or a timeout ends.
+/// The donor's part of a hand-over, run manually: other statements wait until its session confirms the end, or until a timeout.
 #[test]
 fn an_excluded_writer_stands_by_for_the_end_of_the_hand_over() {
     let moving = Moving::start(200);
@@ -395,7 +397,7 @@ fn an_excluded_writer_stands_by_for_the_end_of_the_hand_over() {
              BEGIN; SELECT docshard_internal.exclude_range_writers(77); COMMIT"
         ))
         .expect("a hand-over");
-    // Of class 0xD0CA, which the view shows as a signed number of two bytes.
+    // The class is 0xD0CA, which the view shows as a signed number of two bytes.
     let held = "SELECT count(*) FROM pg_locks WHERE objid = 77 AND objsubid::int8 & 65535 = 53450 AND granted";
     assert_eq!(donor.value::<i64>(held), 1);
     let write = |client: &mut Client| {
