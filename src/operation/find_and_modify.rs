@@ -6,7 +6,7 @@ use super::writing::DocumentWrite;
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
 use crate::router::modification::WriteResult;
-use crate::router::options::parsed_setting;
+use crate::router::options::parsed_environment;
 use crate::router::query::Query;
 use docshard_core::error::Kind;
 use docshard_core::query::envelope;
@@ -66,13 +66,13 @@ impl<'a> FindAndModify<'a> {
 /// Parses the projection; None if whole documents are returned.
 fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> {
     let Some(json) = json else { return Ok(None) };
-    let parsed = Projection::parse_in(json, &parsed_setting(query.setting.as_ref())?)?;
+    let parsed = Projection::parse_in(json, &parsed_environment(query.environment.as_ref())?)?;
     if parsed.is_identity() {
         return Ok(None);
     }
     if !parsed.is_positional() {
         return Ok(Some(parsed));
     }
-    let text = envelope::wrap(&json.to_string(), query.setting.as_ref(), Some(&query.text));
+    let text = envelope::wrap(&json.to_string(), query.environment.as_ref(), Some(&query.text));
     Ok(Some(Projection::read(&json::parse(&text)?)?))
 }

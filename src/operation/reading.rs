@@ -10,7 +10,7 @@ use crate::pg::memory::stages::SortMemory;
 use crate::router::aggregate::{self, Results};
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
-use crate::router::options::{CountOptions, FindOptions, parsed_setting};
+use crate::router::options::{CountOptions, FindOptions, parsed_environment};
 use crate::router::query::Query;
 use crate::router::read;
 use docshard_core::error::Kind;
@@ -35,10 +35,10 @@ pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Ope
 pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOptions> {
     let shared = Shared::of(arguments, None);
     let projection = arguments.get("projection");
-    let setting = shared.setting(namespace, projection)?;
-    let sort = source::sort(arguments.get("sort"), setting.as_ref())?;
+    let environment = shared.environment(namespace, projection)?;
+    let sort = source::sort(arguments.get("sort"), environment.as_ref())?;
     let parsed = match projection {
-        Some(spec) => Some(Projection::parse_in(spec, &parsed_setting(setting.as_ref())?)?),
+        Some(spec) => Some(Projection::parse_in(spec, &parsed_environment(environment.as_ref())?)?),
         None => None,
     };
     Ok(FindOptions {
@@ -46,7 +46,7 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
         positional: parsed.as_ref().is_some_and(Projection::is_positional),
         included: parsed.as_ref().and_then(Projection::included),
         projection: projection.filter(|_| parsed.is_some_and(|parsed| !parsed.is_identity())).map(Json::to_string),
-        setting,
+        environment,
         skip: arguments.count("skip")?.unwrap_or(0),
         limit: arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0),
         hint: shared.hint.cloned(),
@@ -56,7 +56,7 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
 }
 
 pub fn find_query(filter: Source<'_>, options: &FindOptions) -> Result<Query> {
-    let query = source::query(filter, options.setting.as_ref(), options.hint.as_ref())?;
+    let query = source::query(filter, options.environment.as_ref(), options.hint.as_ref())?;
     Ok(Query { bounds: options.bounds.clone(), ..query })
 }
 
@@ -216,8 +216,8 @@ impl Aggregation<'_> {
 
     /// The beginning of the pipeline is a find; the rest runs over the documents that this returns.
     fn run_on_collection(&self, namespace: &str) -> Result<Results> {
-        let setting = self.shared.setting(namespace, Some(&Json::Array(self.stages.to_vec())))?;
-        let pipeline = Pipeline::parse(self.stages, &parsed_setting(setting.as_ref())?)?.rearranged()?;
+        let environment = self.shared.environment(namespace, Some(&Json::Array(self.stages.to_vec())))?;
+        let pipeline = Pipeline::parse(self.stages, &parsed_environment(environment.as_ref())?)?.rearranged()?;
         let memory = SortMemory::new(self.on_disk);
         let has_collection = namespace.split_once('.').is_none_or(|(_, name)| name != WITHOUT_COLLECTION);
         if pipeline.begins() == has_collection {
@@ -234,10 +234,10 @@ impl Aggregation<'_> {
         let projection = find.projection();
         let parsed = projection.as_ref().map(Projection::parse).transpose()?;
         let options = FindOptions {
-            sort: source::sort(find.sort.as_ref(), setting.as_ref())?,
+            sort: source::sort(find.sort.as_ref(), environment.as_ref())?,
             included: parsed.as_ref().and_then(Projection::included),
             projection: projection.as_ref().map(Json::to_string),
-            setting,
+            environment,
             skip: find.skip,
             limit: find.limit,
             hint: self.shared.hint.cloned(),
@@ -256,7 +256,7 @@ pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Share
         return distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?);
     };
     let shared = Shared { collation: Some(view.collation_for(shared.collation)?), ..*shared };
-    let environment = parsed_setting(shared.setting(&view.namespace, None)?.as_ref())?;
+    let environment = parsed_environment(shared.environment(&view.namespace, None)?.as_ref())?;
     let mut stages = matching(filter)?;
     stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));
     let field = Distinct::parse(field, &environment)?;

@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use crate::pg::error::Result;
-use crate::router::options::{self, parsed_setting};
+use crate::router::options::{self, parsed_environment};
 use crate::router::query::Query;
 use docshard_core::query::envelope;
 use docshard_core::query::sort::Sort;
@@ -61,26 +61,26 @@ impl<'a> Shared<'a> {
     }
 
     /// Returns the environment of the statement; `projection` may use `$$NOW`.
-    pub fn setting(&self, namespace: &str, projection: Option<&Json>) -> Result<Option<Json>> {
+    pub fn environment(&self, namespace: &str, projection: Option<&Json>) -> Result<Option<Json>> {
         let text = projection.map(Json::to_string).unwrap_or_default();
-        options::setting(namespace, self.collation, self.variables, &[&text])
+        options::environment(namespace, self.collation, self.variables, &[&text])
     }
 
     pub fn query(&self, namespace: &str, filter: Source<'_>, projection: Option<&Json>) -> Result<Query> {
-        query(filter, self.setting(namespace, projection)?.as_ref(), self.hint)
+        query(filter, self.environment(namespace, projection)?.as_ref(), self.hint)
     }
 }
 
-pub fn query(filter: Source<'_>, setting: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
-    Query::of(&*filter.value()?, &filter.text(), setting)?.hinted(hint)
+pub fn query(filter: Source<'_>, environment: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
+    Query::of(&*filter.value()?, &filter.text(), environment)?.hinted(hint)
 }
 
 /// Parses a sort and returns it with the text that is sent to shards; None if it is empty.
-pub fn sort(spec: Option<&Json>, setting: Option<&Json>) -> Result<Option<(Sort, String)>> {
+pub fn sort(spec: Option<&Json>, environment: Option<&Json>) -> Result<Option<(Sort, String)>> {
     match spec {
         Some(spec) if !spec.as_object().is_some_and(serde_json::Map::is_empty) => Ok(Some((
-            Sort::parse_in(spec, &parsed_setting(setting)?)?,
-            envelope::wrap(&spec.to_string(), setting, None),
+            Sort::parse_in(spec, &parsed_environment(environment)?)?,
+            envelope::wrap(&spec.to_string(), environment, None),
         ))),
         _ => Ok(None),
     }

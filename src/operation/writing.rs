@@ -194,7 +194,7 @@ impl<'a> DocumentWrite<'a> {
             return Err(Error::new(Kind::FailedToParse, message));
         }
         let upsert = self.upsert && modification.is_some();
-        let sort = source::sort(self.sort, query.setting.as_ref())?;
+        let sort = source::sort(self.sort, query.environment.as_ref())?;
         write::write(namespace, &Write { query, modification, many: self.many, upsert, sort, images })
     }
 }

@@ -77,8 +77,8 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Opt
 
 /// The statement that returns the distinct values of a field with their keys, in the order of the keys.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<Statement>> {
-    let setting = query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
-    let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(setting)];
+    let environment = query.environment.as_ref().map(ToString::to_string).unwrap_or_default();
+    let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(environment)];
     let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };
     let sql = format!(
         "SELECT DISTINCT ON (v.key) v.value, v.key FROM (SELECT t.doc {from}) AS d, \

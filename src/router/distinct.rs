@@ -6,7 +6,7 @@ use super::config;
 use super::execute;
 use super::fresh_map::with_fresh_map;
 use super::merged_rows::MergedRows;
-use super::options::parsed_setting;
+use super::options::parsed_environment;
 use super::order::Order;
 use super::plan;
 use super::plan::search::Search;
@@ -80,7 +80,7 @@ fn is_new(last: &mut Option<Vec<u8>>, key: &[u8]) -> bool {
 /// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are
 /// compared by value, strings by the collation. A collection that does not exist has none.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
-    Distinct::parse(field, &parsed_setting(query.setting.as_ref())?)?;
+    Distinct::parse(field, &parsed_environment(query.environment.as_ref())?)?;
     with_fresh_map(namespace, |collection| {
         let rows = match collection {
             None => {

@@ -45,8 +45,8 @@ impl Modification {
         array_filters: Option<&Json>,
         query: &Query,
     ) -> Result<Rc<Self>> {
-        let setting = query.setting.as_ref();
-        let may_be_kept = array_filters.is_none() && setting.is_none() && text.len() <= LONGEST_KEPT;
+        let environment = query.environment.as_ref();
+        let may_be_kept = array_filters.is_none() && environment.is_none() && text.len() <= LONGEST_KEPT;
         if may_be_kept && let Some(known) = Self::kept(text, style) {
             return Ok(known);
         }
@@ -58,7 +58,7 @@ impl Modification {
             array_filters,
             filter: &query.text,
             now: options::now(),
-            environment: setting,
+            environment,
         };
         let Compiled { update: parsed, text: compiled, is_lasting } = instruction.compile()?;
         let modification = Rc::new(Self { update: parsed, text: compiled });

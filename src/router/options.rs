@@ -12,7 +12,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Returns the environment of a statement: its collation (by default the collection's), its variables, and the present
 /// time if one of the texts uses `$$NOW`. None if it is empty.
-pub fn setting(
+pub fn environment(
     namespace: &str,
     collation: Option<&Json>,
     variables: Option<&Json>,
@@ -25,7 +25,7 @@ pub fn setting(
     let asks = |text: &str| text.contains("$$NOW");
     let timed = texts.iter().any(|text| asks(text)) || variables.is_some_and(|json| asks(&json.to_string()));
     let json = Environment::to_json(collation, variables, timed.then(now));
-    parsed_setting(json.as_ref())?;
+    parsed_environment(json.as_ref())?;
     Ok(json)
 }
 
@@ -35,7 +35,7 @@ pub fn now() -> i64 {
     i64::try_from(since).unwrap_or(i64::MAX)
 }
 
-pub fn parsed_setting(json: Option<&Json>) -> Result<Environment> {
+pub fn parsed_environment(json: Option<&Json>) -> Result<Environment> {
     Ok(json.map(Environment::parse).transpose()?.unwrap_or_default())
 }
 
@@ -50,7 +50,7 @@ pub struct FindOptions {
     /// the paths of an inclusion projection
     pub included: Option<Vec<String>>,
     /// collation, variables and time, as `Environment::to_json` writes them
-    pub setting: Option<Json>,
+    pub environment: Option<Json>,
     pub skip: u64,
     pub limit: Option<u64>,
     pub hint: Option<Json>,

@@ -18,7 +18,7 @@ pub struct Query {
     /// the filter's text with the environment, as it is sent to shards
     pub text: String,
     /// collation, variables and time, as `Environment::to_json` writes them
-    pub setting: Option<Json>,
+    pub environment: Option<Json>,
     /// an index's name or keys, or `{"$natural": 1}`
     pub hint: Option<Json>,
     /// `min` and `max` of the hinted index
@@ -31,19 +31,19 @@ impl Query {
     }
 
     /// Parses a filter in an environment, to which the present time is added if the filter uses `$$NOW`.
-    pub fn parse_in(text: &str, setting: Option<&Json>) -> Result<Self> {
-        Self::of(&crate::pg::datum::json::parse(text)?, text, setting)
+    pub fn parse_in(text: &str, environment: Option<&Json>) -> Result<Self> {
+        Self::of(&crate::pg::datum::json::parse(text)?, text, environment)
     }
 
     /// Like [`parse_in`](Self::parse_in), for a filter that is JSON already; `text` is its text.
-    pub fn of(json: &Json, text: &str, setting: Option<&Json>) -> Result<Self> {
-        let mut setting = setting.cloned();
-        if text.contains("$$NOW") && setting.as_ref().is_none_or(|setting| setting.get("now").is_none()) {
-            let fields = setting.get_or_insert_with(|| Json::Object(serde_json::Map::new()));
+    pub fn of(json: &Json, text: &str, environment: Option<&Json>) -> Result<Self> {
+        let mut environment = environment.cloned();
+        if text.contains("$$NOW") && environment.as_ref().is_none_or(|environment| environment.get("now").is_none()) {
+            let fields = environment.get_or_insert_with(|| Json::Object(serde_json::Map::new()));
             fields["now"] = Json::from(options::now());
         }
-        let filter = Filter::parse_in(json, &options::parsed_setting(setting.as_ref())?)?;
-        Ok(Self { filter, text: envelope::wrap(text, setting.as_ref(), None), setting, hint: None, bounds: None })
+        let filter = Filter::parse_in(json, &options::parsed_environment(environment.as_ref())?)?;
+        Ok(Self { filter, text: envelope::wrap(text, environment.as_ref(), None), environment, hint: None, bounds: None })
     }
 
     /// Sets the hint; an empty object is ignored.

@@ -183,7 +183,7 @@ fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Opti
         sort: Some(sort.clone()),
         included: Projection::parse(&projection)?.included(),
         projection: Some(projection.to_string()),
-        setting: query.setting.clone(),
+        environment: query.environment.clone(),
         limit: Some(1),
         hint: query.hint.clone(),
         ..FindOptions::default()

@@ -82,8 +82,8 @@ fn delete(index: &Expiring, patience: i64) -> Result<()> {
     spi::query("SELECT pg_catalog.set_config('docshard.notablescan', 'off', true)", &[])?;
     let simple = json!({"locale": "simple"});
     let collation = index.collation.as_ref().unwrap_or(&simple);
-    let setting = options::setting(&index.namespace, Some(collation), None, &[])?;
-    let query = &Query::of(&filter, &filter.to_string(), setting.as_ref())?;
+    let environment = options::environment(&index.namespace, Some(collation), None, &[])?;
+    let query = &Query::of(&filter, &filter.to_string(), environment.as_ref())?;
     let write = Write { query, modification: None, many: true, upsert: false, sort: None, images: false };
     write::write(&index.namespace, &write).map(drop)
 }

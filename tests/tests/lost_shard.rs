@@ -8,6 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Limit for a statement that must fail without waiting: shorter than any wait of docshard, and long enough for a busy machine.
+const AT_ONCE: Duration = Duration::from_secs(20);
 
 /// SQLSTATE of a statement's error, and a text of its message, hint and context.
 fn refusal(node: &Node, sql: &str) -> (String, String) {
@@ -64,7 +66,7 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
         let began = Instant::now();
         let (code, message) = refusal(router, sql);
         assert!(code.starts_with("08") && message.contains("shard1"), "{sql}: {code} {message}");
-        assert!(began.elapsed() < Duration::from_secs(5), "{sql}: {:?}", began.elapsed());
+        assert!(began.elapsed() < AT_ONCE, "{sql}: {:?}", began.elapsed());
     }
 
     let told = answer(router, &lost(r#"{"lost": true}"#));
@@ -215,7 +217,7 @@ fn what_is_dropped_without_a_shard_is_dropped_there_when_it_returns() {
             !said.contains("ERROR") && said.contains(&format!("{dropped} is dropped there when it is reachable again")),
             "{said}"
         );
-        assert!(began.elapsed() < Duration::from_secs(5), "{sql}: {:?}", began.elapsed());
+        assert!(began.elapsed() < AT_ONCE, "{sql}: {:?}", began.elapsed());
     }
     assert_eq!(router.value::<i64>("SELECT count(*) FROM docshard_catalog.pending_drops"), 3);
     // A new collection with the same name.

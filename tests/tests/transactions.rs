@@ -7,7 +7,7 @@ use postgres::error::SqlState;
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 const NS: &str = "test.things";
 
@@ -448,7 +448,7 @@ fn nodes_killed_at_any_moment_leave_no_transfer_half_done() {
 #[test]
 fn everybody_writes_while_chunks_split_and_move() {
     const BEFORE: i64 = 3000;
-    const TIME: Duration = Duration::from_secs(8);
+    const MOVES: usize = 24;
     let cluster = cluster();
     let mut client = cluster.router.client();
     client
@@ -519,20 +519,17 @@ fn everybody_writes_while_chunks_split_and_move() {
         });
 
         let mut dice = Dice(20_261_120);
-        let began = Instant::now();
-        let (mut moves, mut splits) = (0, 0);
-        while began.elapsed() < TIME {
+        let mut splits = 0;
+        for round in 0..MOVES {
             let key = json!({"k": dice.below(300)});
-            if moves % 3 == 0 && splits < 12 && call(&mut client, "split_find", &[&key]).is_ok() {
+            if round % 3 == 0 && call(&mut client, "split_find", &[&key]).is_ok() {
                 splits += 1;
             }
             let to = json!(NODES[usize::try_from(dice.below(3)).unwrap()]);
             let sql = format!("SELECT docshard.move_chunk('{NS}', '{key}', '{}')", to.as_str().unwrap());
             client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-            moves += 1;
         }
-        println!("{moves} moves, {splits} splits");
-        assert!(moves > 3 && splits > 2, "{moves} moves, {splits} splits");
+        assert!(splits > 2, "{splits} splits");
     });
     let sum = |client: &mut Client, name: &str| -> i64 {
         let sql = format!(
@@ -541,6 +538,7 @@ fn everybody_writes_while_chunks_split_and_move() {
         client.query_one(&sql, &[]).unwrap().get(0)
     };
     let total = done.into_inner();
+    assert!(total > BEFORE, "the clients have written");
     println!(
         "{} inserts, {} counts, {} updates of all",
         total - BEFORE,

@@ -9,7 +9,7 @@ use crate::catalog::model::{Collection, Index};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::protocol::sql;
-use crate::router::options::parsed_setting;
+use crate::router::options::parsed_environment;
 use crate::router::query::Query;
 use crate::storage::{SCHEMA, covering, planning};
 use docshard_core::error::Kind;
@@ -86,9 +86,9 @@ impl<'a> IndexRestriction<'a> {
         let index = if own.is_some() { None } else { named(collection, hint)? };
         if let Some(bounds) = &query.bounds {
             // A document that is not in the index has no key in the span, so the result lacks it anyway.
-            let setting = parsed_setting(query.setting.as_ref())?;
+            let environment = parsed_environment(query.environment.as_ref())?;
             let keys = index.map(|index| index.keys.clone()).or(own).unwrap_or_else(IndexKeys::of_id);
-            let span = bounds.span(&keys, setting.collator().map(Arc::as_ref))?;
+            let span = bounds.span(&keys, environment.collator().map(Arc::as_ref))?;
             return Ok(Self::Part { index, keys, span });
         }
         let Some(index) = index else { return Ok(Self::KeyIndexes) };

@@ -66,14 +66,14 @@ pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
 /// differ, such as `2` and a decimal `2.00`, the shortest is returned.
 pub fn distinct(search: &Search<'_>, mut conditions: Conditions, field: &str) -> Statement {
     let field = conditions.param(Parameter::Text(field.to_owned()));
-    let setting = search.query.setting.as_ref().map(ToString::to_string).unwrap_or_default();
-    let setting = conditions.param(Parameter::Text(setting));
+    let environment = search.query.environment.as_ref().map(ToString::to_string).unwrap_or_default();
+    let environment = conditions.param(Parameter::Text(environment));
     let sql = format!(
         "SELECT DISTINCT ON (d.key) d.value, d.key FROM (\
            SELECT DISTINCT v.key, v.value FROM {} t, {} v WHERE {}\
          ) d ORDER BY d.key, pg_catalog.octet_length(d.value), d.value",
         search.collection.table(),
-        sql::distinct_values("t.doc", field, setting),
+        sql::distinct_values("t.doc", field, environment),
         conditions.sql()
     );
     conditions.into_statement(sql)
@@ -242,7 +242,7 @@ impl Find<'_> {
     fn projection(&self) -> Option<String> {
         let options = self.options;
         let filter = options.positional.then_some(self.search.query.text.as_str());
-        options.projection.as_ref().map(|projection| envelope::wrap(projection, options.setting.as_ref(), filter))
+        options.projection.as_ref().map(|projection| envelope::wrap(projection, options.environment.as_ref(), filter))
     }
 
     fn projected(&self, document: &str, conditions: &mut Conditions) -> String {
