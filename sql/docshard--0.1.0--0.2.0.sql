@@ -59,7 +59,9 @@ BEGIN
                        ('forget_changes', 'delete_copied_changes'), ('exclude_from_migration', 'exclude_range_writers'),
                        ('end_hand_over', 'release_range_writers'), ('write_uncaptured', 'bypass_capture'),
                        ('migration_writers', 'range_writers'), ('make_role', 'create_role'), ('pull_verifier', 'puller_verifier'),
-                       ('admit_puller', 'accept_puller'), ('measure', 'measure_chunks'), ('estimate', 'estimate_sizes')) AS n (old, new)
+                       ('admit_puller', 'accept_puller'), ('measure', 'measure_chunks'), ('estimate', 'estimate_sizes'),
+                       ('steers', 'load_library'), ('taken', 'find_conflict'), ('put_document', 'replace_document'),
+                       ('moves', 'changes_key'), ('restored', 'restore_document')) AS n (old, new)
           JOIN pg_catalog.pg_proc p ON p.proname = n.old AND p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
           -- An administrator's own function of that name is not renamed.
           JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_proc'::pg_catalog.regclass AND d.objid = p.oid AND d.deptype = 'e'
@@ -67,6 +69,14 @@ BEGIN
         EXECUTE pg_catalog.format('ALTER FUNCTION %s RENAME TO %I', renamed.function, renamed.new);
         EXECUTE pg_catalog.replace(pg_catalog.pg_get_functiondef(renamed.oid), renamed.old || '_wrapper', renamed.new || '_wrapper');
     END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM docshard_internal.load_library();
+EXCEPTION WHEN undefined_file OR undefined_function THEN
+    NULL;
 END $$;
 
 -- New functions.

@@ -14,9 +14,9 @@ DECLARE
         'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status'];
     -- Functions that statements of such a caller use at a shard.
     for_all_at_shards CONSTANT name[] := ARRAY[
-        'hello', 'at_version', 'by_index', 'steers', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'run_pipeline', 'lock_and_check', 'insert_documents', 'taken', 'update_document', 'update_found', 'put_document', 'may_update', 'delete_document', 'matches', 'project',
-        'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restored', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
-        'apply_update', 'moves', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings',
+        'hello', 'at_version', 'by_index', 'load_library', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'run_pipeline', 'lock_and_check', 'insert_documents', 'find_conflict', 'update_document', 'update_found', 'replace_document', 'may_update', 'delete_document', 'matches', 'project',
+        'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restore_document', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
+        'apply_update', 'changes_key', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings',
         'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid'];
     -- Monitoring: also for members of pg_monitor.
     for_monitors CONSTANT name[] := ARRAY[

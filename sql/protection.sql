@@ -27,7 +27,7 @@ CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_data.node
 CREATE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM docshard_internal.steers();
+    PERFORM docshard_internal.load_library();
 EXCEPTION WHEN undefined_file OR undefined_function THEN
     NULL;
 END $$;

@@ -260,7 +260,7 @@ proptest! {
                     continue;
                 }
                 let columns: Vec<Vec<u8>> = (0..index.fields.len()).map(|column| index.key(document, column)).collect();
-                let restored = index.restored(columns.iter().map(Vec::as_slice), &index.types(document)).unwrap();
+                let restored = index.restore_document(columns.iter().map(Vec::as_slice), &index.types(document)).unwrap();
                 prop_assert_eq!(read(&restored), read(&projection.apply(document).unwrap()), "{} {}", keys, json);
                 if filter.looks_only_at(|path| index.covers(path)) {
                     let matches = filter.matches(raw::document(&restored).unwrap());
@@ -282,7 +282,7 @@ proptest! {
         let index = IndexKeys::parse(&json!({"v": 1})).unwrap();
         if !index.is_apart(document) {
             let key = index.key(document, 0);
-            let restored = index.restored(std::iter::once(key.as_slice()), &index.types(document)).unwrap();
+            let restored = index.restore_document(std::iter::once(key.as_slice()), &index.types(document)).unwrap();
             prop_assert_eq!(restored, stored);
         }
     }
@@ -295,9 +295,9 @@ fn what_are_no_keys_restores_nothing() {
     let document = raw::document(&stored).unwrap();
     let (a, b) = (index.key(document, 0), index.key(document, 1));
     for keys in [vec![APART, APART], vec![&a], vec![&a, &b[..1]], vec![&a, &[]]] {
-        assert_eq!(index.restored(keys.into_iter(), &[]).unwrap_err().kind, Kind::BadValue);
+        assert_eq!(index.restore_document(keys.into_iter(), &[]).unwrap_err().kind, Kind::BadValue);
     }
-    assert_eq!(index.restored([a.as_slice(), &b].into_iter(), &[9]).unwrap_err().kind, Kind::BadValue);
+    assert_eq!(index.restore_document([a.as_slice(), &b].into_iter(), &[9]).unwrap_err().kind, Kind::BadValue);
 }
 
 fn wants(keys: &Json, filter: &Json, document: &Json) -> bool {

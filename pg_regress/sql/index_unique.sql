@@ -94,7 +94,7 @@ DECLARE
     agrees boolean;
 BEGIN
     EXECUTE format('WITH e AS (SELECT DISTINCT t.id, e.value FROM %s t, jsonb_path_query(t.doc::jsonb, ''lax $.k[*]'') AS e (value))
-        SELECT count(*) = count(DISTINCT value) AND count(*) > 10 AND bool_and(EXISTS (SELECT FROM docshard_internal.taken(%s, '''', '''',
+        SELECT count(*) = count(DISTINCT value) AND count(*) > 10 AND bool_and(EXISTS (SELECT FROM docshard_internal.find_conflict(%s, '''', '''',
             docshard_internal.pack(jsonb_build_object(''_id'', ''other'', ''k'', value))))) FROM e', the_table, substring(the_table FROM '[0-9]+$')) INTO agrees;
     RETURN agrees;
 END $$;

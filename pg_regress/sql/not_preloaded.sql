@@ -58,7 +58,7 @@ SELECT docshard.create_index('shop.items', '{"n": 1}');
 SELECT c."table" AS items, i.relation AS by_n FROM docshard.collections c JOIN docshard.indexes i USING (namespace) WHERE namespace = 'shop.items'
 \gset
 \c -
-EXPLAIN (COSTS OFF) SELECT FROM :items WHERE docshard_internal.steers() AND docshard_internal.by_index(:'by_n'::text);
+EXPLAIN (COSTS OFF) SELECT FROM :items WHERE docshard_internal.load_library() AND docshard_internal.by_index(:'by_n'::text);
 SET docshard.multi_shard_commit = one_by_one;
 SELECT docshard.drop_database('shop'), docshard.drop_database('far');
 RESET docshard.multi_shard_commit;

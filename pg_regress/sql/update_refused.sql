@@ -52,16 +52,16 @@ SELECT docshard.update_many('updr.c', '{}', '{"a": 1}');
 \echo :LAST_ERROR_SQLSTATE
 -- What a router calls at a shard takes nobody's word for where a row is.
 SELECT "table", substring("table" FROM '[0-9]+$') AS number FROM docshard.collections WHERE namespace = 'updr.c' \gset
-SELECT docshard_internal.put_document(:number, '(0,999)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
-SELECT docshard_internal.put_document(:number, '(0,0)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
-SELECT docshard_internal.put_document(:number, ctid, skey, '\x00', doc, '{"_id": 1, "bad": 1}') FROM :table;
-SELECT docshard_internal.put_document(:number, '(4294967294,1)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
-SELECT docshard_internal.put_document(:number, '(4294967295,1)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.replace_document(:number, '(0,999)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.replace_document(:number, '(0,0)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.replace_document(:number, ctid, skey, '\x00', doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.replace_document(:number, '(4294967294,1)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
+SELECT docshard_internal.replace_document(:number, '(4294967295,1)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
 SELECT pg_relation_size(:'table') / current_setting('block_size')::int AS blocks;
 -- Nor for what a document is.
-SELECT docshard_internal.put_document(:number, ctid, skey, id, doc, '{"_id": 1, "bad": {"$set": 1}}') FROM :table;
-SELECT docshard_internal.put_document(:number, ctid, skey, id, doc, '[1]') FROM :table;
-SELECT docshard_internal.put_document(:number, ctid, skey, id, doc, '{"_id": 1, "bad": {"$numberLong": "5"}}') FROM :table;
+SELECT docshard_internal.replace_document(:number, ctid, skey, id, doc, '{"_id": 1, "bad": {"$set": 1}}') FROM :table;
+SELECT docshard_internal.replace_document(:number, ctid, skey, id, doc, '[1]') FROM :table;
+SELECT docshard_internal.replace_document(:number, ctid, skey, id, doc, '{"_id": 1, "bad": {"$numberLong": "5"}}') FROM :table;
 SELECT docshard_internal.update_found(:number, '(4294967295,1)', skey, id, doc, '{}', '{"update": {"$set": {"bad": 1}}}', '{}') FROM :table;
 SELECT docshard_internal.update_found(:number, '(0,999)', skey, id, doc, '{}', '{"update": {"$set": {"bad": 1}}}', '{}') FROM :table;
 SELECT docshard.find('updr.c');

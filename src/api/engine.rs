@@ -82,9 +82,9 @@ fn apply_update(
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
-fn moves(before: RawJsonb, after: RawJsonb, paths: Array<'_, &str>) -> bool {
+fn changes_key(before: RawJsonb, after: RawJsonb, paths: Array<'_, &str>) -> bool {
     let paths: Vec<String> = paths.iter().flatten().map(str::to_owned).collect();
-    run(|| Ok(update::moves(document(&before)?, document(&after)?, &paths)))
+    run(|| Ok(update::changes_any(document(&before)?, document(&after)?, &paths)))
 }
 
 thread_local! {

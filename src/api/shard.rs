@@ -45,7 +45,7 @@ shard_functions! {
 
     [stable, parallel_safe, strict] by_index(_index: &str) -> bool => Ok(true);
 
-    [immutable, parallel_safe] steers() -> bool => Ok(true);
+    [immutable, parallel_safe] load_library() -> bool => Ok(true);
 
     // Documents.
 
@@ -90,11 +90,11 @@ shard_functions! {
         documents::insert(&InsertDocuments { collection, token, version, documents }).map(u64::cast_signed)
     };
 
-    [volatile, parallel_unsafe, strict] taken(
+    [volatile, parallel_unsafe, strict] find_conflict(
         collection: i32, skey: &[u8], id: &[u8], document: &[u8],
     ) -> TableIterator<'static, (name!(relation, String), name!(key, Vec<u8>))> => {
-        let taken = documents::taken(collection, &Row { skey, id, doc: document })?;
-        Ok(TableIterator::new(taken.into_iter().map(|taken| (taken.index, taken.key))))
+        let conflict = documents::find_conflict(collection, &Row { skey, id, doc: document })?;
+        Ok(TableIterator::new(conflict.into_iter().map(|conflict| (conflict.index, conflict.key))))
     };
 
     [volatile, parallel_unsafe] update_document(
@@ -108,7 +108,7 @@ shard_functions! {
     };
 
     /// The calling statement has found and locked the row at `place`.
-    [volatile, parallel_unsafe] put_document(
+    [volatile, parallel_unsafe] replace_document(
         collection: i32, place: pg_sys::ItemPointerData, skey: &[u8], id: &[u8], doc: RawJsonb, after: RawJsonb,
     ) => documents::replace(collection, &FoundRow::new(place, skey, id, &doc), &after);
 

@@ -68,12 +68,12 @@ pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
 }
 
 /// Returns the unique index besides the primary key, and its key, with which a row conflicts.
-pub fn taken(collection: i32, row: &Row<'_>) -> Result<Option<Conflict>> {
+pub fn find_conflict(collection: i32, row: &Row<'_>) -> Result<Option<Conflict>> {
     raw::validate(row.doc)?;
     let mut writer = table::writer(collection, Purpose::Insert)?;
-    let taken = writer.conflict(row);
+    let conflict = writer.conflict(row);
     writer.finish();
-    Ok(taken)
+    Ok(conflict)
 }
 
 /// Returns the first document with a key that matches the filter. Checks the version in the statement's snapshot.

@@ -12,7 +12,7 @@ fragments! {
     by_index(_index: "text") -> Value("boolean");
 
     /// True. A constant, so that a backend that plans a statement with it has loaded this library.
-    steers() -> Value("boolean");
+    load_library() -> Value("boolean");
 
     /// True if the document matches the filter.
     matches(doc: "jsonb", filter: "text") -> Value("boolean");
@@ -33,7 +33,7 @@ fragments! {
     apply_update(doc: "jsonb", update: "text", fixed: "text[]") -> Value("jsonb");
 
     /// True if the two documents differ at one of the paths, the shard key's.
-    moves(before: "jsonb", after: "jsonb", paths: "text[]") -> Value("boolean");
+    changes_key(before: "jsonb", after: "jsonb", paths: "text[]") -> Value("boolean");
 
     /// The values that a field of the document has, and the keys by which equal ones are known.
     distinct_values(doc: "jsonb", field: "text", setting: "text") -> Table(&[("key", "bytea"), ("value", "bytea")]);
@@ -57,7 +57,7 @@ fragments! {
     index_types(doc: "jsonb", keys: "text") -> Value("bytea");
 
     /// The document that types and columns of an index were made of, with the fields of the index.
-    restored(keys: "text", types: "bytea", columns: "bytea[]") -> Value("jsonb");
+    restore_document(keys: "text", types: "bytea", columns: "bytea[]") -> Value("jsonb");
 
     /// True if the document's keys in an index are entries.
     has_index_entries(doc: "jsonb", keys: "text") -> Value("boolean");
@@ -75,10 +75,10 @@ fragments! {
     lock_upsert(collection: "integer", number: "bigint") -> Void;
 
     /// The unique index in which another document has a key of this one, and that key.
-    taken(collection: "integer", skey: "bytea", id: "bytea", document: "bytea") -> Table(&[("relation", "text"), ("key", "bytea")]);
+    find_conflict(collection: "integer", skey: "bytea", id: "bytea", document: "bytea") -> Table(&[("relation", "text"), ("key", "bytea")]);
 
     /// Replaces the document of a row that the statement has found and locked.
-    put_document(collection: "integer", place: "tid", skey: "bytea", id: "bytea", doc: "jsonb", after: "jsonb") -> Void;
+    replace_document(collection: "integer", place: "tid", skey: "bytea", id: "bytea", doc: "jsonb", after: "jsonb") -> Void;
 
     /// True; an ERROR if the caller may not update documents of the collection.
     may_update(collection: "integer") -> Value("boolean");

@@ -257,7 +257,7 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
 }
 
 fn taken(collection: &Collection, [skey, id, bytes]: &[String; 3]) -> String {
-    sql::taken(collection.id, skey, id, bytes)
+    sql::find_conflict(collection.id, skey, id, bytes)
 }
 
 /// Returns the condition that the row violates no secondary unique index. `ON CONFLICT DO NOTHING` does not apply to these

@@ -118,7 +118,7 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
         Some(modification) => {
             let update = conditions.param(Parameter::Text(modification.text.clone()));
             let fixed = conditions.param(Parameter::TextArray(Vec::new()));
-            let moves = moves(collection, modification, &mut conditions);
+            let moves = changes_key(collection, modification, &mut conditions);
             let after = if write.images { "true" } else { "w.moves" };
             format!(
                 "WITH {matched}, \
@@ -131,7 +131,7 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
                  FROM weighed w",
                 sql::apply_update("m.doc", update, fixed),
                 sql::pack("w.after"),
-                sql::put_document(collection.id, "w.place", "w.skey", "w.id", "w.doc", "w.after")
+                sql::replace_document(collection.id, "w.place", "w.skey", "w.id", "w.doc", "w.after")
             )
         }
     };
@@ -139,13 +139,13 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
 }
 
 /// Returns the SQL condition that the update changes the document's shard key.
-fn moves(collection: &Collection, modification: &Modification, conditions: &mut Conditions) -> String {
+fn changes_key(collection: &Collection, modification: &Modification, conditions: &mut Conditions) -> String {
     let paths: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
     if !paths.iter().any(|path| modification.update.touches(path)) {
         return "false".to_owned();
     }
     let paths = conditions.param(Parameter::TextArray(paths));
-    format!("(a.after IS NOT NULL AND {})", sql::moves("a.doc", "a.after", paths))
+    format!("(a.after IS NOT NULL AND {})", sql::changes_key("a.doc", "a.after", paths))
 }
 
 /// Turns the shard's row into a result, and relocates the document if its shard key has changed.

@@ -4,7 +4,7 @@
 //! then all paths without an index are removed. If no condition can use the index, the whole index is scanned. A hint is ignored
 //! if the index does not exist, or if it is partial and the planner cannot prove its condition.
 //!
-//! A statement also calls `docshard_internal.steers()`, a constant, whose evaluation during planning loads this library with its hooks.
+//! A statement also calls `docshard_internal.load_library()`, a constant. Its evaluation during planning loads this library with its hooks.
 
 use crate::protocol::sql;
 use pgrx::{FromDatum, PgList, pg_guard, pg_sys};
@@ -21,7 +21,7 @@ pub type Choice = fn(mark: &str, index: &str) -> bool;
 
 /// Returns a condition that is always true and loads this library.
 pub fn loads() -> String {
-    sql::steers()
+    sql::load_library()
 }
 
 struct Hooks {

@@ -340,7 +340,7 @@ fn a_writer_of_a_collection_can_damage_only_that() {
         "DELETE FROM docshard_data.c<other>",
         "SELECT docshard_internal.lock_and_check(<other>, <other version>, NULL, NULL)",
         "SELECT docshard_internal.count_all(<other>)",
-        "SELECT docshard_internal.put_document(<other>, <other place>, <other key>, '{\"_id\": 100, \"k\": 100}', '{\"_id\": 100, \"k\": 100, \"x\": 1}')",
+        "SELECT docshard_internal.replace_document(<other>, <other place>, <other key>, '{\"_id\": 100, \"k\": 100}', '{\"_id\": 100, \"k\": 100, \"x\": 1}')",
         "SELECT docshard_internal.pack_part(<other>, <other key>, NULL, NULL)",
         "SELECT * FROM docshard_data.a_staging",
         "INSERT INTO docshard_data.a_staging VALUES ('', '', '{}')",

@@ -80,7 +80,7 @@ fn types(index: &Index) -> String {
 fn restored(index: &Index, types: &str, columns: impl Iterator<Item = String>) -> String {
     let columns: Vec<String> = columns.collect();
     let keys = quote_literal(&index.definition);
-    sql::restored(format_args!("{keys}::text"), types, columns.join(", "))
+    sql::restore_document(format_args!("{keys}::text"), types, columns.join(", "))
 }
 
 /// Returns the WHERE clauses for b-tree and entries, both with the `conditions` so far. `exact` as in [`exactly`],

@@ -117,7 +117,7 @@ impl<'a> IndexRestriction<'a> {
             }
             IndexRestriction::AnyIndex => planning::ANY.to_owned(),
         };
-        Some(format!("{} AND {}", sql::steers(), sql::by_index(format_args!("'{mark}'::text"))))
+        Some(format!("{} AND {}", sql::load_library(), sql::by_index(format_args!("'{mark}'::text"))))
     }
 }
 

@@ -108,7 +108,7 @@ impl IndexKeys {
     ///
     /// # Errors
     /// `BadValue` for other bytes, and for the keys of a document whose keys are entries.
-    pub fn restored<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
+    pub fn restore_document<'k>(&self, keys: impl Iterator<Item = &'k [u8]>, types: &[u8]) -> Result<Vec<u8>> {
         let malformed = || error!(Kind::BadValue, "these are not the keys of a document");
         let mut codes = Codes(types);
         let mut fields = Vec::new();

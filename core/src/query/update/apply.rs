@@ -248,7 +248,7 @@ impl Update {
 }
 
 /// True if the documents differ at one of the paths; missing equals null, as in a shard key.
-pub fn moves(before: RawObject<'_>, after: RawObject<'_>, paths: &[String]) -> bool {
+pub fn changes_any(before: RawObject<'_>, after: RawObject<'_>, paths: &[String]) -> bool {
     paths.iter().any(|path| !same(path::resolve(before, path), path::resolve(after, path)))
 }
 

@@ -25,6 +25,6 @@ mod pipeline;
 mod apply;
 mod instruction;
 
-pub use apply::{Update, moves};
+pub use apply::{Update, changes_any};
 pub use instruction::{Compiled, Instruction, Style, read};
 pub(crate) use parse::operator_names;
