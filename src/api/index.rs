@@ -44,8 +44,15 @@ fn index_types(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> V
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
-fn restore_document(keys: &str, types: &[u8], columns: VariadicArray<'_, &[u8]>, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
-    with_index(fcinfo, keys, |index| Ok(RawJsonb::from_bytes(&index.restore_document(columns.iter().flatten(), types)?)))
+fn restore_document(
+    keys: &str,
+    types: &[u8],
+    columns: VariadicArray<'_, &[u8]>,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
+    with_index(fcinfo, keys, |index| {
+        Ok(RawJsonb::from_bytes(&index.restore_document(columns.iter().flatten(), types)?))
+    })
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 5, requires = ["schemas"])]

@@ -84,7 +84,7 @@ pub fn set_local(conn: &str) -> Result<Changed> {
     let is_joined = server::foreign_server_oid(&server).is_some();
     join_local(local_id()?)?;
     let oid = server::foreign_server_oid(&server)
-        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server is missing although it was created before"))?;
+        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server does not exist"))?;
     let key =
         lock_visibly(|key| spi::query("SELECT pg_catalog.pg_advisory_xact_lock($1)", &[Param::Int8(key)]).map(drop))?;
     let mut login = merged(remote::server_options(oid)?, &given);
@@ -216,7 +216,8 @@ fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec
                 tell(&mut session, server, given)?;
                 if let Err(error) = try_from(&mut session, server, key) {
                     let message = format!("shard \"{}\" does not reach the address: {}", other.name, error.message);
-                    let hint = "Nothing was changed. Check pg_hba.conf at the address, and the network between the two.";
+                    let hint =
+                        "Nothing was changed. Check pg_hba.conf at the address, and the network between the two.";
                     return Err(Error {
                         context: error.context,
                         detail: error.detail,

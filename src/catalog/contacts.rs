@@ -101,7 +101,10 @@ struct Report {
 /// Opens a session on a shard, and returns the shard's report.
 fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session, Report)> {
     let Place::Remote(server) = shard.place else {
-        return Err(Error::new(Kind::IllegalOperation, "the router's own database has no position: it contains the catalog"));
+        return Err(Error::new(
+            Kind::IllegalOperation,
+            "the router's own database has no position: it contains the catalog",
+        ));
     };
     let mut session = open(server)?;
     let sql =

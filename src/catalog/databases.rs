@@ -44,8 +44,7 @@ pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     let shard = match wanted {
         Some(shard) => shard,
         None => shards::emptiest()?.ok_or_else(|| {
-            Error::new(Kind::ShardNotFound, "no shard can take data")
-                .with_hint("Add one: docshard.add_shard().")
+            Error::new(Kind::ShardNotFound, "no shard can take data").with_hint("Add one: docshard.add_shard().")
         })?,
     };
     store::insert(name, shard)?;

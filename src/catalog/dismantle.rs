@@ -81,9 +81,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
             Kind::NotWritablePrimary,
             format!("this database is a copy of the cluster's router and cannot dismantle shards: {reason}"),
         )
-        .with_hint(
-            "docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster.",
-        ));
+        .with_hint("docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster."));
     }
     let names: Vec<&str> = others.iter().map(|shard| shard.name.as_str()).collect();
     let Some(confirm) = confirm else {

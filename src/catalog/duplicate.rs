@@ -41,8 +41,9 @@ pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
 
 /// As [`of_index`], for a relation on a shard that is not in the catalog yet.
 pub fn of_unknown(namespace: &str, relation: &str) -> Error {
-    of_index(namespace, relation, &[], None)
-        .with_hint("A unique index is being built, and writes are already checked against it: see docshard.list_index_builds().")
+    of_index(namespace, relation, &[], None).with_hint(
+        "A unique index is being built, and writes are already checked against it: see docshard.list_index_builds().",
+    )
 }
 
 /// The index's name in MongoDB's message.

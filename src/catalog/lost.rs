@@ -66,7 +66,9 @@ pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::BadValue, format!("invalid token for the removal of the lost shard \"{}\"", shard.name))
-        .with_hint("A token is valid for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') returns a new one."))
+        .with_hint(
+            "A token is valid for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') returns a new one.",
+        ))
 }
 
 pub use crate::store::lost_shards::set_removed as note_removed;

@@ -69,7 +69,10 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
     let (kind, number) = dropped.parts();
     for shard in &late {
         store::insert(shard.id, kind, number, namespace)?;
-        pgrx::notice!("shard \"{}\" cannot be reached: {namespace} is dropped there when it is reachable again", shard.name);
+        pgrx::notice!(
+            "shard \"{}\" cannot be reached: {namespace} is dropped there when it is reachable again",
+            shard.name
+        );
     }
     Ok(late.iter().map(|shard| shard.name.clone()).collect())
 }

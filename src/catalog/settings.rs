@@ -144,7 +144,9 @@ pub fn get(name: &str) -> Result<String> {
 /// Errors: as [`get`]; `InternalError` if the stored value is not a number.
 pub fn integer(name: &str) -> Result<i64> {
     let value = get(name)?;
-    value.parse().map_err(|_| Error::new(Kind::InternalError, format!("setting \"{name}\" is not an integer: \"{value}\"")))
+    value
+        .parse()
+        .map_err(|_| Error::new(Kind::InternalError, format!("setting \"{name}\" is not an integer: \"{value}\"")))
 }
 
 /// A boolean setting's value.

@@ -186,7 +186,8 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
         if began.elapsed() > ENDING {
             let number = staying.len();
             let message = format!("{number} sessions of the other router at shard \"{shard}\" do not end");
-            return Err(Error::new(Kind::OperationFailed, message).with_hint("Terminate them there, and call the function again."));
+            return Err(Error::new(Kind::OperationFailed, message)
+                .with_hint("Terminate them there, and call the function again."));
         }
         server::sleep_ms(20);
     }

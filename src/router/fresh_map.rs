@@ -69,7 +69,9 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         }
         let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
         let is_lost = |collection: &Collection| -> Result<bool> {
-            Ok(started.elapsed() > MISMATCH_PATIENCE && !recovery::may_change_placement(collection.id)? && is_assumed()?)
+            Ok(started.elapsed() > MISMATCH_PATIENCE
+                && !recovery::may_change_placement(collection.id)?
+                && is_assumed()?)
         };
         if started.elapsed() > PATIENCE || known.as_deref().map_or(Ok(false), is_lost)? {
             return Err(Error::new(Kind::StaleShardVersion, format!("{namespace}: {}", error.message)).with_hint(

@@ -43,7 +43,13 @@ impl Query {
             fields["now"] = Json::from(options::now());
         }
         let filter = Filter::parse_in(json, &options::parsed_environment(environment.as_ref())?)?;
-        Ok(Self { filter, text: envelope::wrap(text, environment.as_ref(), None), environment, hint: None, bounds: None })
+        Ok(Self {
+            filter,
+            text: envelope::wrap(text, environment.as_ref(), None),
+            environment,
+            hint: None,
+            bounds: None,
+        })
     }
 
     /// Sets the hint; an empty object is ignored.

@@ -74,7 +74,9 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     }
     let name = match wanted {
         Some(name) => name,
-        None => store::shards::free_name()?.ok_or_else(|| Error::new(Kind::OperationFailed, "no free name for a shard"))?,
+        None => {
+            store::shards::free_name()?.ok_or_else(|| Error::new(Kind::OperationFailed, "no free name for a shard"))?
+        }
     };
     check_name(&name)?;
     cluster::register()?;

@@ -51,7 +51,7 @@ pub(in crate::catalog) fn make_server(name: &str, keywords: &Keywords, login: &L
 /// Lets the new shard and every other one, this database included, pull from each other.
 pub(in crate::catalog) fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
     let oid = server::foreign_server_oid(&server_name(name))
-        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server is missing although it was created before"))?;
+        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server does not exist"))?;
     let mut session =
         Session::open(oid).map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     grants::make_roles(&mut session)?;

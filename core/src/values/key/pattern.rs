@@ -257,10 +257,9 @@ fn check_path(path: &str) -> Result<()> {
 fn parse_kind(path: &str, json: &Json) -> Result<FieldKind> {
     match ext_json::from_json(json)? {
         Value::String(kind) if kind == "hashed" => Ok(FieldKind::Hashed),
-        Value::String(kind) => bail!(
-            Kind::BadValue,
-            "The shard key's field '{path}' must be 1 or \"hashed\", not \"{kind}\""
-        ),
+        Value::String(kind) => {
+            bail!(Kind::BadValue, "The shard key's field '{path}' must be 1 or \"hashed\", not \"{kind}\"")
+        }
         Value::Number(number) if number.as_i64() == Some(1) => Ok(FieldKind::Ranged),
         Value::Number(number) if number.to_f64() < 0.0 => {
             bail!(Kind::BadValue, "The shard key's field '{path}' cannot be descending: only ascending (1) is allowed")
