@@ -191,7 +191,7 @@ impl Update {
                 return Err(altered(self.is_replacement(), "_id", new));
             }
         }
-        if fixed.iter().any(|path| self.touches(path)) && moves(document, after, fixed) {
+        if fixed.iter().any(|path| self.touches(path)) && changes_any(document, after, fixed) {
             let message = "Multi-update operations are not allowed when updating the shard key field.";
             return Err(error!(Kind::InvalidOptions, "{message}")
                 .with_hint("Change the shard keys of documents one by one, each by an update of one document."));
