@@ -259,13 +259,12 @@ fn a_search_cannot_run_away() {
         ("(a+)+$b", End::Answer),
         (r"(a+)+\1b", End::Error),
         ("(?=(a*)*b)c", End::Answer),
-        ("^(a|aa)+(?!a)b", End::Answer),
+        ("^(a|aa)+(?!a)b", End::Error),
     ] {
-        let asked = ASKED.load(Relaxed);
-        PATIENCE.store(asked + 1_000_000, Relaxed);
+        // The most that is needed is 440,000 checks.
+        PATIENCE.store(ASKED.load(Relaxed) + 1_000_000, Relaxed);
         let expression = json!({"$regexMatch": {"input": "$s", "regex": pattern}});
         assert_eq!(evaluated(&expression, &against), end, "{pattern}");
-        println!("{pattern}: {} checks", ASKED.load(Relaxed) - asked);
     }
     PATIENCE.store(usize::MAX, Relaxed);
 }
