@@ -1,4 +1,4 @@
--- What add_shard refuses, and that nothing of it stays.
+-- What add_shard refuses; nothing remains of a refused call.
 \getenv host PGHOST
 \getenv port PGPORT
 CREATE PROCEDURE try(conn text, options json DEFAULT '{}') LANGUAGE plpgsql AS $$
@@ -13,14 +13,14 @@ EXCEPTION WHEN OTHERS THEN
   IF concat(SQLERRM, detail, hint) ~ 'secret' THEN RAISE WARNING 'the password is told'; END IF;
 END $$;
 \set server 'host=' :host ' port=' :port
--- Itself.
+-- The router itself.
 CALL try(:'server' || ' dbname=regress');
 CALL try(:'server');
--- The same database under another name; a name that is taken.
+-- The same database under another name; a name that is in use.
 CALL try(:'server' || ' dbname=regress_shard0', '{"name": "other"}');
 CREATE DATABASE regress_other TEMPLATE template0 ENCODING UTF8;
 CALL try(:'server' || ' dbname=regress_other', '{"name": "shard0"}');
--- Unreachable: no such database, nobody there.
+-- Unreachable: a database that does not exist, a port on which no server listens.
 CALL try(:'server' || ' dbname=nowhere');
 CALL try('host=' || :'host' || ' port=1 dbname=regress_other');
 CALL try('nobody/localhost:1,127.0.0.1:1');
@@ -40,9 +40,9 @@ CALL try(:'server' || ' dbname=regress_other', json_build_object('name', repeat(
 CALL try(:'server' || ' dbname=regress_other', '{"maxSize": -1}');
 CALL try(:'server' || ' dbname=regress_other', '{"maxSize": "big"}');
 CALL try(:'server' || ' dbname=regress_other', '{"maxsize": 1}');
--- No password is told.
+-- Messages contain no password.
 CALL try(:'server' || ' dbname=nowhere user=nobody password=secret');
--- A database that holds data of another cluster, is a router of its own, or is in another encoding.
+-- A database with data of another cluster, a router with collections, a database in another encoding.
 \set here :DBNAME
 \connect regress_other
 SET client_min_messages = warning;
@@ -55,7 +55,7 @@ CALL try(:'server' || ' dbname=regress_other', '{"name": "other"}');
 SELECT docshard.drop_database('own');
 UPDATE docshard_data.node SET cluster_id = 1, shard = 'theirs';
 INSERT INTO docshard_data.node (cluster_id, shard) SELECT 1, 'theirs' WHERE NOT EXISTS (SELECT FROM docshard_data.node);
--- There, administration says where it belongs.
+-- Administration on a shard says which cluster it belongs to.
 SELECT docshard.add_shard('dbname=x');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.shard_collection('a.b', '{"c": 1}');
@@ -67,7 +67,7 @@ CALL try(:'server' || ' dbname=regress_latin', '{"name": "latin"}');
 SELECT name FROM docshard.list_shards() ORDER BY name;
 SELECT srvname FROM pg_foreign_server ORDER BY srvname;
 DROP PROCEDURE try;
--- It is a shard, for all that this server knows.
+-- As far as this server knows, the database is a shard.
 DROP DATABASE regress_other;
 \echo :LAST_ERROR_SQLSTATE
 \connect regress_other

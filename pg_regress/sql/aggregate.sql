@@ -1,4 +1,4 @@
--- Aggregations: a pipeline's beginning is a find, the rest runs over what this returns.
+-- Aggregations: the beginning of a pipeline becomes a find, the other stages process its documents.
 SELECT docshard.shard_collection('agg.sales', '{"_id": "hashed"}');
 SELECT docshard.insert_many('agg.sales', array_agg(jsonb_build_object('_id', n, 'item', 'i' || n % 4, 'qty', n % 7, 'tags', jsonb_build_array(n % 2, 'x'))))
   -> 'insertedCount' AS inserted FROM generate_series(1, 500) n;
@@ -12,7 +12,7 @@ SELECT docshard.aggregate('agg.sales', '[]') LIMIT 0;
 SELECT docshard.aggregate('agg.nothing', '[{"$count": "n"}]');
 -- Variables and the time.
 SELECT docshard.aggregate('agg.sales', '[{"$match": {"$expr": {"$eq": ["$_id", "$$id"]}}}, {"$project": {"now": {"$type": "$$NOW"}, "id": "$$id"}}]', '{"let": {"id": 7}}');
--- A collation, which is the collection's unless another is given.
+-- A collation: by default the collection's, else the given one.
 SELECT docshard.create_collection('agg.names', '{"collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.insert_many('agg.names', ARRAY['{"_id": 1, "n": "ann"}', '{"_id": 2, "n": "ANN"}', '{"_id": 3, "n": "bob"}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.aggregate('agg.names', '[{"$match": {"n": "aNN"}}, {"$group": {"_id": "$n", "c": {"$sum": 1}}}]');
@@ -22,7 +22,7 @@ SELECT docshard.aggregate('agg.$cmd.aggregate', '[{"$documents": [{"a": 1}, {"a"
 SELECT docshard.aggregate('agg.$cmd.aggregate', '[{"$match": {}}]');
 SELECT docshard.aggregate('agg.sales', '[{"$documents": []}]');
 SELECT docshard.aggregate('config.collections', '[{"$match": {"_id": {"$regex": "^agg"}}}, {"$group": {"_id": null, "n": {"$sum": 1}}}]');
--- More groups, and more to sort, than memory holds: they go to temporary files, which end with the statement.
+-- If groups, or documents to be sorted, exceed the memory, they go to temporary files, which are removed when the statement ends.
 SET work_mem = '64kB';
 SELECT docshard.aggregate('agg.sales', '[{"$unwind": "$tags"}, {"$group": {"_id": {"i": "$_id", "t": "$tags"}, "all": {"$push": "$$ROOT"}}}, {"$group": {"_id": null, "groups": {"$sum": 1}, "most": {"$max": {"$size": "$all"}}}}]');
 SELECT docshard.aggregate('agg.sales', '[{"$set": {"k": {"$mod": [{"$multiply": ["$_id", 7919]}, 500]}, "s": {"$range": [0, 50]}}}, {"$sort": {"k": 1}}, {"$project": {"k": 1}}]') LIMIT 3;

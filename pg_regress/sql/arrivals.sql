@@ -1,4 +1,4 @@
--- What a move has pulled is checked before it is stored, whoever has put it into the staging table.
+-- A recipient checks the documents that it has pulled before it stores them, whoever wrote the staging table.
 SELECT docshard.shard_collection('arrive.c', '{"k": 1}');
 SELECT docshard.insert_one('arrive.c', '{"_id": 1, "k": 5}') IS NOT NULL AS inserted;
 SELECT "table", substring("table" FROM '[0-9]+$') AS number FROM docshard.collections WHERE namespace = 'arrive.c' \gset
@@ -6,7 +6,7 @@ CREATE TABLE docshard_data.m990_staging (batch int, seq bigint, skey bytea, id b
 CREATE INDEX ON docshard_data.m990_staging (batch);
 CREATE FUNCTION pg_temp.length(part bytea) RETURNS bytea LANGUAGE sql AS $$
   SELECT string_agg(set_byte('\x00', 0, (length(part) >> (8 * n)) & 255), '' ORDER BY n) FROM generate_series(0, 3) n $$;
--- Puts a document into the staging table as the only one of the batch 1.
+-- Replaces the staging table's batch 1 by this document.
 CREATE FUNCTION pg_temp.stage(skey bytea, id bytea, doc bytea) RETURNS void LANGUAGE sql AS $$
   DELETE FROM docshard_data.m990_staging;
   INSERT INTO docshard_data.m990_staging (batch, documents, packed)
@@ -14,10 +14,10 @@ CREATE FUNCTION pg_temp.stage(skey bytea, id bytea, doc bytea) RETURNS void LANG
 CREATE FUNCTION pg_temp.key(value text, path text DEFAULT 'k') RETURNS bytea LANGUAGE sql AS $$
   SELECT docshard_internal.shard_key(format('{"%s": %s}', path, value)::jsonb, format('{"%s": 1}', path)) $$;
 \set load 'SELECT docshard_internal.load_batch(990, ' :number ', 1, false, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
--- As it should be.
+-- A valid document.
 SELECT pg_temp.stage(pg_temp.key('12'), pg_temp.key('2'), docshard_internal.pack('{"_id": 2, "k": 12}'));
 :load;
--- Outside of the range; another shard key; another _id; no document; nothing of the kind.
+-- Outside the range; another shard key; another _id; not a document; not jsonb.
 SELECT pg_temp.stage(pg_temp.key('20'), pg_temp.key('3'), docshard_internal.pack('{"_id": 3, "k": 20}'));
 :load;
 SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), docshard_internal.pack('{"_id": 3, "k": 14}'));
@@ -33,13 +33,13 @@ SELECT pg_temp.stage(pg_temp.key('13'), pg_temp.key('3'), '\x0100002003000080fff
 UPDATE docshard_data.m990_staging SET packed = substr(packed, 1, length(packed) - 1);
 :load;
 SELECT docshard.find('arrive.c', '{}', '{"sort": {"k": 1}}');
--- Changes are checked alike, those of documents that have gone by their keys.
+-- Changes are checked in the same way; those of deleted documents by their keys.
 CREATE FUNCTION pg_temp.change(k text, id text, doc jsonb) RETURNS void LANGUAGE sql AS $$
   DELETE FROM docshard_data.m990_staging;
   INSERT INTO docshard_data.m990_staging (batch, seq, skey, id, doc)
   SELECT 2, n, pg_temp.key(k), pg_temp.key(id), doc FROM generate_series(1, 2) n $$;
 \set apply 'SELECT docshard_internal.apply_changes(990, ' :number ', 2, pg_temp.key(''10''), pg_temp.key(''20''), ''{"k": 1}'')'
--- A new one, the same again, changed, gone, gone again. Each is in the log twice.
+-- A new document, the same again, changed, deleted, deleted again. Each is in the log twice.
 SELECT pg_temp.change('15', '1', '{"_id": 1, "k": 15}');
 :apply;
 :apply;
@@ -49,7 +49,7 @@ SELECT docshard.find('arrive.c', '{}', '{"sort": {"k": 1}}');
 SELECT pg_temp.change('15', '1', NULL);
 :apply;
 :apply;
--- Another shard key; no document; outside of the range, also without a document.
+-- Another shard key; not a document; outside the range, also for a deleted document.
 SELECT pg_temp.change('15', '1', '{"_id": 1, "k": 16}');
 :apply;
 SELECT pg_temp.change('15', '1', '{"_id": {"$oid": 1}, "k": 15}');

@@ -1,4 +1,4 @@
--- The balancer: started, stopped, watched; it drains a shard that is being removed.
+-- The balancer is started, stopped and observed; it drains a shard that is being removed.
 SELECT s - 'lastRound' - 'lastError' - 'lastErrorAt' AS status FROM (SELECT docshard.balancer_status()::jsonb) AS b (s);
 SELECT docshard.start_balancer();
 SELECT docshard.balancer_status() ->> 'mode' AS mode;

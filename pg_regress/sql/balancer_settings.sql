@@ -1,8 +1,8 @@
--- How the balancer is told what to do: per collection, by time of day, how fast; and what it thinks of a collection.
+-- Settings of the balancer: by collection, by time of day, speed; and its report on a collection.
 SELECT docshard.shard_collection('bs.c', '{"a": 1}');
 SELECT docshard.insert_many('bs.c', array_agg(jsonb_build_object('_id', i, 'a', i))) ->> 'insertedCount' FROM generate_series(1, 9) i;
 
--- Chunk size: its own, and back to the cluster's; what is not named stays.
+-- Chunk size: the collection's own, and back to the cluster's. Options that are not given stay unchanged.
 SELECT docshard.configure_collection_balancing('bs.c', '{"chunkSize": 32}');
 SELECT docshard.balancer_collection_status('bs.c');
 SELECT docshard.configure_collection_balancing('bs.c', '{}');
@@ -14,7 +14,7 @@ SELECT docshard.configure_collection_balancing('bs.c', '{"chunkSize": "large"}')
 SELECT docshard.configure_collection_balancing('bs.c', '{"size": 5}');
 SELECT docshard.configure_collection_balancing('bs.none', '{"chunkSize": 5}');
 
--- Off and on.
+-- Balancing is switched off and on.
 SELECT docshard.disable_balancing('bs.c');
 SELECT docshard.balancer_collection_status('bs.c');
 SELECT docshard.enable_balancing('bs.c');
@@ -26,7 +26,7 @@ SELECT docshard.disable_balancing('nodot');
 SELECT docshard.balancer_collection_status('bs.plain');
 SELECT docshard.balancer_collection_status('bs.none');
 
--- The window: both ends make one.
+-- The window: it applies only if both ends are set.
 SELECT docshard.set_setting('active_window_start', '23:00');
 SELECT docshard.balancer_status()::jsonb ? 'activeWindow' AS has_window;
 SELECT docshard.set_setting('active_window_stop', '06:00');
@@ -38,7 +38,7 @@ SELECT docshard.set_setting('active_window_stop', NULL);
 SELECT docshard.set_setting('throttle_mb_per_s', '-1');
 SELECT docshard.set_setting('pause_ms', 'long');
 
--- The mark of a chunk that could not be split.
+-- The flag of a chunk that could not be split.
 SELECT docshard.split_at('bs.c', '{"a": 5}');
 UPDATE docshard_catalog.chunks SET jumbo = true WHERE collection_id = (SELECT id FROM docshard_catalog.collections WHERE namespace = 'bs.c');
 SELECT docshard.clear_jumbo_flag('bs.c', '{"a": 7}');

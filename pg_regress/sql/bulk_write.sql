@@ -8,11 +8,11 @@ SELECT docshard.bulk_write('bulk.c', '[
   {"deleteOne": {"filter": {"_id": 2}}}]') AS bulk \gset
 SELECT jsonb_pretty(:'bulk');
 SELECT docshard.find('bulk.c', '{}', '{"sort": {"_id": 1}}');
--- Ordered, the first that fails ends it; what came before stays.
+-- Ordered: the first failure ends the call; earlier operations stay.
 SELECT docshard.bulk_write('bulk.c', '[{"insertOne": {"document": {"_id": 4}}}, {"insertOne": {"document": {"_id": 1}}},
   {"insertOne": {"document": {"_id": 5}}}, {"deleteMany": {"filter": {}}}]');
 SELECT docshard.count_documents('bulk.c');
--- Unordered, all are tried; each error has its operation's index.
+-- Unordered: all operations are tried; each error has the index of its operation.
 SELECT docshard.bulk_write('bulk.c', '[{"insertOne": {"document": {"_id": 4}}}, {"insertOne": {"document": {"_id": 6}}},
   {"updateOne": {"filter": {"_id": 6}, "update": {"$inc": {"_id": 1}}}}, {"updateOne": {"filter": {"$foo": 1}, "update": {"$set": {"a": 1}}}},
   {"insertOne": {"document": {"_id": [1]}}}, {"insertOne": {"document": 5}}, {"updateOne": {"filter": {"_id": 6}, "update": {"$set": {"ok": true}}}}]',
@@ -20,7 +20,7 @@ SELECT docshard.bulk_write('bulk.c', '[{"insertOne": {"document": {"_id": 4}}}, 
 SELECT :'bulk'::jsonb - 'writeErrors' AS result;
 SELECT e FROM jsonb_array_elements(:'bulk'::jsonb -> 'writeErrors') AS e;
 SELECT docshard.find('bulk.c', '{"_id": {"$gte": 4}}', '{"sort": {"_id": 1}}');
--- It is part of the transaction.
+-- It is part of the caller's transaction.
 BEGIN;
 SELECT docshard.bulk_write('bulk.c', '[{"deleteMany": {"filter": {}}}]') -> 'deletedCount' AS deleted;
 ROLLBACK;
@@ -32,7 +32,7 @@ SELECT docshard.bulk_write('bulk.s', (SELECT json_agg(json_build_object('insertO
 SELECT :'bulk'::jsonb -> 'insertedCount' AS inserted, jsonb_path_query_array(:'bulk', '$.writeErrors[*].index') AS failed;
 SELECT docshard.bulk_write('bulk.s', '[{"updateOne": {"filter": {"x": 1}, "update": {"$set": {"_id": 99}}, "upsert": true}}, {"replaceOne": {"filter": {"_id": {"$gt": 90}}, "replacement": {"x": 2}}}, {"deleteOne": {"filter": {"x": 2}}},
   {"updateMany": {"filter": {"x": 1}, "update": {"$set": {"x": 2}}, "upsert": true}}]') - 'insertedIds' AS bulk;
--- What is no list of operations.
+-- Invalid lists of operations.
 SELECT docshard.bulk_write('bulk.c', '[]');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.bulk_write('bulk.c', '{}');
@@ -42,7 +42,7 @@ SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}, "sort": {"a"
 SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}, "deleteMany": {"filter": {}}}]');
 SELECT docshard.bulk_write('bulk.c', '[{"deleteOne": {"filter": {}}}]', '{"orderd": true}');
 SELECT docshard.count_documents('bulk.c');
--- A key that is taken is told as MongoDB tells it: the index's pattern, and the document's keys.
+-- A duplicate key is reported as in MongoDB: with the index's pattern and the document's keys.
 SELECT docshard.create_index('bulk.k', '{"a.b": 1, "c": -1}', '{"name": "abc", "unique": true}');
 SELECT docshard.insert_many('bulk.k', ARRAY['{"_id": 1, "a": {"b": "x"}, "c": 1}', '{"_id": 2, "a": {"b": "x"}}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT jsonb_pretty(docshard.bulk_write('bulk.k', '[

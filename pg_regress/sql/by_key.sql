@@ -1,4 +1,4 @@
--- What a statement does by a whole key is what it does by any other way, which a comment among the options makes it take.
+-- Statements with the whole key use a fast path. A comment in the options disables it; the results are the same.
 CREATE FUNCTION pg_temp.answer(operation text, ns text, arguments text[], options text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE answer text; DECLARE detail text;
 BEGIN
@@ -25,7 +25,7 @@ INSERT INTO calls (operation, arguments)
     (VALUES (1, '{"a": 1, "b.c": "x1"}'), (2, '{"b.c": "x2", "a": 2.0}'), (3, '{"a": 3, "b.c": "x0", "_id": 3}'), (4, '{"_id": 5}'), (5, '{"_id": "k6"}'),
             (6, '{"_id": "K6"}'), (7, '{"_id": 99}'), (8, '{"_id": {"$eq": 7}}'), (9, '{"a": 1}'), (10, '{"_id": 5, "v": 5}'), (11, '{"a": 0, "b.c": "x1", "_id": 1}'),
             (12, '{"_id": {"$date": "today"}}'), (13, '{"_id": [1]}'), (14, '{}')) f (f, filter),
-    -- The second time that a session says the same update, it has that at hand.
+    -- When a session repeats an update, it uses the compiled one.
     (VALUES (1, 'find_one', NULL), (2, 'update_one', '{"$inc": {"v": 1}}'), (3, 'update_one', '{"$inc": {"v": 1}}'), (4, 'update_one', '{"$set": {"a": 1}}'), (5, 'update_one', '{"$set": {"a": 1}}'),
             (6, 'update_one', '{"$set": {"_id": 4}}'), (7, 'update_one', '{"$set": {"_id": 4}}'), (8, 'update_one', '{"$push": {"v": 1}}'), (9, 'update_one', '{"$push": {"v": 1}}'),
             (10, 'update_one', '{"$push": {"l": {"$each": [2, 1], "$sort": 1}}}'), (11, 'update_one', '{"$push": {"l": {"$each": [2, 1], "$sort": 1}}}'),
@@ -42,7 +42,7 @@ SELECT kind, count(*) AS calls, count(*) FILTER (WHERE short LIKE '%"modifiedCou
 SELECT kind, (SELECT jsonb_agg(d ORDER BY d) FROM docshard.find('twin.' || kind || '_short') d) = (SELECT jsonb_agg(d ORDER BY d) FROM docshard.find('twin.' || kind || '_long') d) AS same,
     docshard.count_documents('twin.' || kind || '_short') FROM kinds ORDER BY kind;
 SELECT DISTINCT short FROM answers WHERE short NOT LIKE '{%' ORDER BY 1;
--- A key of a unique index that is taken; transactions that may not write, and some that do; and where nothing may be written.
+-- A duplicate key of a unique index; read-only and read-write transactions; a place where nothing may be written.
 SELECT docshard.create_index('twin.unsharded_short', '{"e": 1}', '{"unique": true, "sparse": true, "name": "e"}') IS NOT NULL AS made;
 SELECT docshard.insert_many('twin.unsharded_short', ARRAY['{"_id": 101, "e": 1}', '{"_id": 102, "e": 3}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.update_one('twin.unsharded_short', '{"_id": 101}', '{"$inc": {"e": 1}}') -> 'modifiedCount' AS modified;

@@ -1,4 +1,4 @@
--- Splitting and merging chunks; what moving refuses. (Moves themselves need several servers: tests/tests/migration.rs.)
+-- Splitting and merging chunks, and refused moves. (Moves need several servers: tests/tests/migration.rs.)
 CREATE VIEW bounds AS
 SELECT min, max FROM docshard.chunks WHERE namespace = 'chunks.c' ORDER BY min::text;
 
@@ -6,17 +6,17 @@ SELECT docshard.shard_collection('chunks.c', '{"a": 1, "b": 1}');
 SELECT docshard.insert_many('chunks.c', array_agg(jsonb_build_object('_id', i, 'a', i / 10, 'b', i))) ->> 'insertedCount'
   FROM generate_series(0, 99) i;
 
--- At a given key: fields left out at the end are the lowest. At the median of what is really there.
+-- At a given key, where omitted last fields count as MinKey; at the median of the existing documents.
 SELECT docshard.split_at('chunks.c', '{"a": 5}');
 SELECT docshard.split_find('chunks.c', '{"a": 1, "b": 0}');
 TABLE bounds;
 SELECT docshard.count_documents('chunks.c');
 
--- Neighbours on one shard become one chunk again.
+-- Neighbours on one shard are merged.
 SELECT docshard.merge_chunks('chunks.c', '[{"a": {"$minKey": 1}}, {"a": {"$maxKey": 1}, "b": {"$maxKey": 1}}]');
 TABLE bounds;
 
--- A hashed field is split at the hash itself, and found by its value.
+-- A chunk of a hashed field is split at a hash, and found by a value.
 SELECT docshard.shard_collection('chunks.h', '{"a": "hashed"}', '{"numInitialChunks": 1}');
 SELECT docshard.split_at('chunks.h', '{"a": {"$numberLong": "4611686018427387904"}}');
 SELECT docshard.insert_many('chunks.h', array_agg(jsonb_build_object('_id', i, 'a', i))) ->> 'insertedCount'

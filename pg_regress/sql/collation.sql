@@ -1,4 +1,4 @@
--- collation: strings compared as people compare them, in filters, sorts and expressions.
+-- collation: strings are compared by the rules of a language in filters, sorts and expressions.
 SELECT docshard.insert_many('coll.c', ARRAY[
   '{"_id": 1, "s": "cat", "n": "10"}', '{"_id": 2, "s": "Cat", "n": "9"}', '{"_id": 3, "s": "càt", "n": "2"}',
   '{"_id": 4, "s": "dog", "n": "1"}', '{"_id": 5, "s": 7}']::jsonb[]) -> 'insertedCount' AS inserted;
@@ -18,7 +18,7 @@ SELECT docshard.find('coll.c', '{}', '{"sort": {"s": 1, "_id": 1}, "projection":
 SELECT docshard.update_many('coll.c', '{"s": "CAT"}', '{"$set": {"hit": true}}', '{"collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.delete_many('coll.c', '{"s": "DOG"}', '{"collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.count_documents('coll.c');
--- What updates look for in arrays.
+-- Updates search arrays with the collation.
 SELECT docshard.insert_one('coll.u', '{"_id": 1, "a": ["cat", "Dog", "CAT", "ant"], "b": [{"s": "Cat"}, {"s": "dog"}]}') -> 'insertedId' AS inserted;
 BEGIN;
 SELECT docshard.find_one_and_update('coll.u', '{"_id": 1}', update, options::json) AS after FROM (VALUES
@@ -36,7 +36,7 @@ SELECT docshard.bulk_write('coll.u', '[{"updateOne": {"filter": {"a": "DOG"}, "u
 SELECT docshard.run_command('coll', '{"update": "u", "updates": [{"q": {"a": "ANT"}, "u": {"$set": {"a.$": "bee"}, "$pull": {"b": {"s": "DOG"}}}, "collation": {"locale": "en", "strength": 2}}]}') -> 'nModified' AS modified;
 SELECT docshard.find('coll.u');
 
--- Neither an index nor the shard key is searched by a string: their order is that of bytes. Numbers are.
+-- String conditions do not use indexes or the shard key, which are in byte order. Conditions on numbers do.
 SELECT docshard.shard_collection('coll.s', '{"k": 1}') -> 'ok' AS sharded;
 SELECT docshard.insert_many('coll.s', ARRAY['{"_id": 1, "k": "A"}', '{"_id": 2, "k": "a"}', '{"_id": 3, "k": 5}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.find('coll.s', '{"k": "a"}', '{"collation": {"locale": "en", "strength": 1}, "sort": {"k": 1, "_id": 1}}');

@@ -24,14 +24,14 @@ SELECT docshard.drop_collection('coll.two');
 SELECT docshard.drop_collection('coll.two');
 SELECT to_regclass(:'table') IS NULL AS gone;
 SELECT docshard.count_documents('coll.two');
--- One of the same name starts empty.
+-- A new collection with the same name is empty.
 SELECT docshard.insert_one('coll.two', '{"_id": 2}');
 SELECT docshard.find('coll.two');
 
 SELECT docshard.drop_database('coll');
 SELECT docshard.drop_database('coll');
 SELECT count(*) FROM docshard.collections WHERE database = 'coll';
--- All of it undone with its transaction.
+-- All of it is rolled back with the transaction.
 BEGIN;
 SELECT docshard.insert_one('coll.tx', '{"_id": 1}');
 SELECT docshard.create_index('coll.tx', '{"a": 1}');

@@ -1,4 +1,4 @@
--- The codes of commands whose fields are of a wrong kind, or say what cannot be: those that MongoDB has.
+-- MongoDB's codes of commands with fields of a wrong type or an invalid value.
 CREATE FUNCTION code(db text, command json) RETURNS text LANGUAGE sql AS $$
   SELECT coalesce(answer ->> 'code', answer #>> '{writeErrors,0,code}', 'ok') FROM docshard.run_command(db, command) AS answer $$;
 CREATE FUNCTION codes(db text, VARIADIC commands json[]) RETURNS TABLE (command json, code text) LANGUAGE sql AS $$
@@ -6,28 +6,28 @@ CREATE FUNCTION codes(db text, VARIADIC commands json[]) RETURNS TABLE (command 
 \t on
 SELECT docshard.insert_many('codes.c', '{"{\"_id\": 1, \"a\": [1, 2, 3], \"b\": 7}", "{\"_id\": 2, \"b\": 8}"}') ->> 'insertedCount';
 
--- Numbers lose their fraction where MongoDB reads them so, and are refused where it does not.
+-- Fractions are cut off where MongoDB does so, and refused where it refuses them.
 SELECT * FROM codes('codes', '{"find": "c", "limit": 1.9}', '{"find": "c", "skip": {"$numberDouble": "NaN"}}', '{"find": "c", "limit": -0.5}',
   '{"find": "c", "limit": -1}', '{"count": "c", "skip": 1.5}', '{"count": "c", "skip": -1}', '{"count": "c", "limit": -1}',
   '{"count": "c", "limit": 1.5}', '{"count": "c", "limit": "x"}', '{"count": "c", "limit": -9223372036854775808}',
   '{"collStats": "c", "scale": 1.5}', '{"delete": "c", "deletes": [{"q": {}, "limit": 0.5}]}', '{"delete": "c", "deletes": [{"q": {}, "limit": 2}]}');
 SELECT jsonb_array_length(docshard.run_command('codes', '{"find": "c", "limit": 1.9}') #> '{cursor,firstBatch}');
--- What is neither object nor array, or neither object nor string.
+-- A value that is neither object nor array, or neither object nor string.
 SELECT * FROM codes('codes', '{"update": "c", "updates": [{"q": {}, "u": 5}]}', '{"findAndModify": "c", "update": "x"}', '{"find": "c", "hint": 5}',
   '{"getMore": 5, "collection": ""}', '{"getMore": 5, "collection": "c"}');
--- An _id: MongoDB tells inserts from updates.
+-- An invalid _id: MongoDB has different codes for inserts and updates.
 SELECT * FROM codes('codes', '{"insert": "c", "documents": [{"_id": [1]}]}', '{"insert": "c", "documents": [{"_id": {"$regex": "a"}}]}',
   '{"update": "c", "updates": [{"q": {"_id": 9}, "u": {"_id": [1]}, "upsert": true}]}',
   '{"update": "c", "updates": [{"q": {"x": 9}, "u": {"$set": {"_id": [1]}}, "upsert": true}]}',
   '{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"_id": 5}}}]}');
--- $expr says nothing of the fields that an upsert makes, and has no place in array filters, $pull and partial indexes.
+-- $expr contributes no fields to an upsert, and is not allowed in array filters, $pull and partial indexes.
 SELECT * FROM codes('codes', '{"update": "c", "updates": [{"q": {"$expr": {"$eq": ["$b", 1]}}, "u": {"$set": {"x": 1}}, "upsert": true}]}',
   '{"update": "c", "updates": [{"q": {"$expr": {"$eq": ["$b", 7]}}, "u": {"$set": {"x": 1}}}]}',
   '{"findAndModify": "c", "query": {"$and": [{"$expr": true}]}, "update": {"$set": {"x": 1}}, "upsert": true}',
   '{"update": "c", "updates": [{"q": {}, "u": {"$pull": {"a": {"$expr": true}}}}]}',
   '{"update": "c", "updates": [{"q": {}, "u": {"$set": {"a.$[i]": 1}}, "arrayFilters": [{"i": 1, "$expr": true}]}]}',
   '{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a", "partialFilterExpression": {"$expr": true}}]}');
--- The changed document may lack the element by which it was found.
+-- After the update the document may lack the element by which it was found.
 SELECT * FROM codes('codes', '{"findAndModify": "c", "query": {"a": 2}, "update": {"$set": {"a.$": 9}}, "fields": {"a.$": 1}, "new": true}',
   '{"findAndModify": "c", "query": {"a": 2}, "update": {"$set": {"a.$": 9}}, "fields": {"a.$": 1}}');
 
@@ -48,23 +48,23 @@ SELECT * FROM codes('admin', '{"enableSharding": "admin"}', '{"shardCollection":
   '{"shardCollection": "codes.s", "key": {"$a": 1}}', '{"shardCollection": "codes.s", "key": {"a": 1}}',
   '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}', '{"moveChunk": "codes.s", "bounds": [{"a": {"$minKey": 1}}], "to": "local"}',
   '{"moveChunk": "codes.c", "bounds": [{"a": {"$minKey": 1}}, {"a": 6}], "to": "local"}');
--- The databases that MongoDB keeps for itself.
+-- MongoDB's internal databases.
 SELECT * FROM codes('admin', '{"movePrimary": "admin", "to": "local"}', '{"movePrimary": "config", "to": "local"}', '{"movePrimary": "local", "to": "local"}',
   '{"movePrimary": "a.b", "to": "local"}', '{"movePrimary": "codes", "to": "nowhere"}', '{"moveRange": "codes.c", "min": {"a": 1}, "max": {"a": 2}, "toShard": "local"}',
   '{"moveRange": "codes.c", "min": {"_id": 1}, "toShard": "nowhere"}', '{"moveRange": "codes.s", "min": {"a": 1}, "max": {"b": 2}, "toShard": "local"}', '{"movePrimary": "codes", "to": ""}',
   '{"balancerCollectionStatus": "codes.none"}', '{"balancerCollectionStatus": "none.none"}', '{"balancerCollectionStatus": "codes"}');
 SELECT * FROM codes('local', '{"insert": "c", "documents": [{"_id": 1}]}', '{"create": "c"}', '{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a"}]}',
   '{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}, "upsert": true}]}', '{"find": "c"}', '{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}');
--- Concerns and preferences change nothing, but must be MongoDB's.
+-- Concerns and preferences have no effect, but must be valid.
 SELECT * FROM codes('codes', '{"find": "c", "readConcern": {"level": "majority"}, "$readPreference": {"mode": "nearest"}}', '{"find": "c", "readConcern": {"level": "nonsense"}}',
   '{"find": "c", "readConcern": {"level": 5}}', '{"find": "c", "readConcern": {}}', '{"find": "c", "$readPreference": {"mode": "nonsense"}}', '{"count": "c", "$readPreference": {"mode": null}}',
   '{"insert": "c", "documents": [{"_id": 50}], "writeConcern": {"w": 1}}', '{"insert": "c", "documents": [{"_id": 51}], "writeConcern": {"w": "majority", "j": true}}',
   '{"insert": "c", "documents": [{}], "writeConcern": {"w": -1}}', '{"insert": "c", "documents": [{}], "writeConcern": {"w": 51}}', '{"insert": "c", "documents": [{}], "writeConcern": {"w": true}}',
   '{"insert": "c", "documents": [{}], "writeConcern": {"w": "nonsense"}}', '{"insert": "c", "documents": [{}], "writeConcern": {"w": 1.5}}');
--- A batch of writes is not explained.
+-- A batch of several writes cannot be explained.
 SELECT * FROM codes('codes', '{"explain": {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}, {"q": {}, "u": {"$set": {"b": 1}}}]}}',
   '{"explain": {"delete": "c", "deletes": [{"q": {"a": 1}, "limit": 0}, {"q": {}, "limit": 1}]}}', '{"explain": {"update": "c", "updates": []}}', '{"explain": {"update": "c", "updates": [{"q": {"a": 1}, "u": {"$set": {"b": 1}}}]}}');
--- A write's plan is how its documents are found.
+-- The plan of a write is that of the search for its documents.
 SELECT plan ->> 'stage', plan #>> '{shards,0,winningPlan,stage}', plan #>> '{shards,0,winningPlan,inputStage,stage}'
   FROM unnest(ARRAY['{"update": "c", "updates": [{"q": {"b": 1}, "u": {"$set": {"x": 1}}, "multi": true}]}', '{"delete": "c", "deletes": [{"q": {"_id": 1}, "limit": 1}]}',
     '{"findAndModify": "c", "query": {"b": 1}, "remove": true}', '{"findAndModify": "c", "query": {"b": 1}, "update": {"$set": {"x": 1}}}']) command,

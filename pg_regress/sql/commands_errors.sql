@@ -1,14 +1,14 @@
--- Errors of commands are answers, in MongoDB's shape, and leave nothing behind.
+-- Errors of commands are returned as answers in MongoDB's form, and leave nothing behind.
 CREATE FUNCTION run(db text, command json) RETURNS jsonb LANGUAGE sql AS $$ SELECT docshard.run_command(db, command) $$;
 
--- No such command, or no command.
+-- Unknown commands.
 SELECT run('errors', '{"nonsense": 1}');
 SELECT run('errors', '{}'), run('errors', '[]'), run('errors', '"ping"');
 -- The database.
 SELECT run('', '{"ping": 1}') - 'hint', run('a.b', '{"ping": 1}') - 'hint';
 SELECT run('errors', '{"ping": 1, "$db": "other"}');
 SELECT run('errors', '{"listShards": 1}');
--- Fields: unknown ones, wrong types, missing ones. null counts as left out.
+-- Unknown fields, wrong types, missing fields. null counts as missing.
 SELECT run('errors', '{"find": "c", "filtr": {}}') - 'hint';
 SELECT run('errors', '{"find": "c", "filter": 5}');
 SELECT run('errors', '{"find": "c", "filter": null, "limit": "5"}');
@@ -17,18 +17,18 @@ SELECT run('errors', '{"insert": "c"}'), run('errors', '{"insert": "c", "documen
 SELECT run('errors', '{"insert": "c", "documents": [1]}');
 SELECT run('errors', '{"update": "c", "updates": [{"q": {}}]}'), run('errors', '{"update": "c", "updates": [{"q": {}, "u": {}, "x": 1}]}') - 'hint';
 SELECT run('errors', '{"find": 5}'), run('errors', '{"find": ""}') - 'hint', run('errors', '{"find": "a$b"}') - 'hint';
--- Fields that every command takes, and those of MongoDB's transactions, which are PostgreSQL's.
+-- Generic fields of all commands. Fields of MongoDB's transactions are refused: transactions are PostgreSQL's.
 SELECT run('errors', '{"ping": 1, "comment": "x", "lsid": {"id": 1}, "writeConcern": {"w": "majority"}, "readConcern": {"level": "local"}, "apiVersion": "1", "$db": "errors"}');
 SELECT run('errors', '{"ping": 1, "apiVersion": "2"}');
 SELECT run('errors', '{"insert": "c", "documents": [{}], "txnNumber": 1, "autocommit": false}');
--- What the document language refuses.
+-- Errors of the document language.
 SELECT run('errors', '{"find": "c", "filter": {"$nonsense": 1}}');
 SELECT run('errors', '{"insert": "c", "documents": [{"$set": 1}]}') - 'hint';
 SELECT run('errors', '{"find": "c", "hint": "none"}');
 SELECT run('errors', '{"find": "c", "tailable": true}');
 SELECT run('errors', '{"getMore": 1, "collection": "c"}') - 'hint';
 
--- Things that are not there, or there already.
+-- Objects that do not exist, or exist already.
 SELECT run('errors', '{"create": "c"}'), run('errors', '{"create": "c"}'), run('errors', '{"create": "d", "capped": true, "size": 100}');
 SELECT run('errors', '{"find": "c", "hint": "none"}'), run('errors', '{"find": "c", "hint": "_id_"}');
 SELECT run('errors', '{"drop": "none"}'), run('errors', '{"listIndexes": "none"}'), run('errors', '{"dropIndexes": "c", "index": "none"}');
@@ -36,7 +36,7 @@ SELECT run('admin', '{"shardCollection": "errors.c", "key": {"a": 5}}') - 'errms
 SELECT run('admin', '{"moveChunk": "errors.c", "find": {"_id": 1}, "to": "nowhere"}') - 'hint';
 SELECT run('admin', '{"split": "errors.c"}');
 
--- An answer that says ok: 0 has changed nothing; the transaction goes on.
+-- An answer with ok: 0 has changed nothing; the transaction continues.
 BEGIN;
 SELECT run('errors', '{"insert": "c", "documents": [{"_id": 1}]}');
 SELECT run('errors', '{"createIndexes": "c", "indexes": [{"key": {"a": 1}, "name": "a_1"}, {"key": {"b": 1}, "name": "a_1"}]}');
@@ -44,7 +44,7 @@ SELECT run('errors', '{"listIndexes": "c"}') #> '{cursor,firstBatch}';
 COMMIT;
 SELECT run('errors', '{"count": "c"}');
 
--- A time limit is an answer, too; a cancel, such as by statement_timeout, ends the transaction.
+-- A time limit is returned as an answer; a cancel, such as by statement_timeout, ends the transaction.
 SELECT docshard.insert_many('errors.c', array_agg(jsonb_build_object('_id', n, 'a', repeat('a', 30)))) ->> 'insertedCount' AS inserted
 FROM generate_series(100, 8000) AS n;
 SELECT run('errors', '{"count": "c", "query": {"$or": [{"a": {"$regex": "(a+a+)+b"}}, {"a": {"$regex": "(a*a*)*c"}}]}, "maxTimeMS": 1}');
@@ -54,7 +54,7 @@ SELECT run('errors', '{"count": "c", "query": {"$or": [{"a": {"$regex": "(a+a+)+
 \echo :LAST_ERROR_SQLSTATE
 RESET statement_timeout;
 
--- A role with access to documents has their commands, and no administration.
+-- A role with access to documents may use the commands for documents, but not those for administration.
 CREATE ROLE regress_commands;
 SELECT docshard.grant_access('regress_commands');
 SET ROLE regress_commands;

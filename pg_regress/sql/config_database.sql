@@ -8,7 +8,7 @@ SELECT doc - '_id' - 'uuid' - 'lastmodEpoch' - 'shard' FROM docshard.find('confi
 SELECT docshard.find('config.chunks', '{"ns": {"$regex": "^conf"}}', '{"sort": {"ns": -1, "min": -1}, "projection": {"_id": 0, "ns": 1, "min": 1}}');
 SELECT docshard.count_documents('config.chunks', '{"ns": "conf.h"}'), docshard.count_documents('config.chunks', '{"ns": "conf.h"}', '{"limit": 1}');
 SELECT docshard.find('config.chunks', '{"ns": "conf.c"}', '{"skip": 1, "limit": 1, "projection": {"max": 1, "_id": 0}}');
--- Chunks and collections go together by uuid.
+-- Chunks and collections are joined by uuid.
 SELECT count(*) FROM docshard.find('config.collections', '{"_id": "conf.c"}') AS c, docshard.find('config.chunks') AS k WHERE c -> 'uuid' = k -> 'uuid';
 SELECT doc - 'uuid' - 'lastmodEpoch' - 'lastmod' - 'timestamp' FROM docshard.find('config.collections', '{"_id": {"$regex": "^conf"}}') AS doc;
 SELECT docshard.find('config.databases', '{"_id": "conf"}', '{"projection": {"primary": 0}}');
@@ -21,7 +21,7 @@ SELECT docshard.find('config.nothing'), docshard.count_documents('config.nothing
 SELECT docshard.estimated_document_count('config.shards') = docshard.count_documents('config.shards') AS same;
 SELECT docshard.run_command('config', '{"listCollections": 1, "nameOnly": true, "filter": {"name": "shards"}}');
 SELECT docshard.run_command('config', '{"count": "chunks", "query": {"ns": "conf.c"}}');
--- What measures or explains a collection sees them, too.
+-- Statistics and explain work on these collections, too.
 SELECT stats ->> 'ns' AS ns, stats -> 'count' = to_jsonb(docshard.count_documents('config.chunks')) AS count, (stats -> 'size')::int > 100 AS size, stats -> 'nindexes' AS nindexes
   FROM (VALUES (docshard.run_command('config', '{"collStats": "chunks"}')), (docshard.run_command('config', '{"collStats": "nothing"}'))) AS v (stats);
 SELECT stats -> 'collections' AS collections, (stats -> 'objects')::int > 5 AS objects FROM docshard.run_command('config', '{"dbStats": 1}') AS stats;
@@ -33,7 +33,7 @@ SELECT docshard.run_command('config', '{"explain": {"count": "chunks", "query": 
        docshard.run_command('config', '{"explain": {"distinct": "chunks", "key": "ns"}}') #>> '{queryPlanner,winningPlan,stage}' AS stage,
        docshard.run_command('config', '{"explain": {"find": "nothing"}}') #>> '{queryPlanner,winningPlan,exists}' AS exists;
 
--- Whoever has access to documents can look.
+-- Every role with access to documents may read it.
 CREATE ROLE regress_config;
 SELECT docshard.grant_access('regress_config');
 SET ROLE regress_config;

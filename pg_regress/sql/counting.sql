@@ -1,5 +1,5 @@
--- Counting everything reads the table, or an index where VACUUM has found most pages visible to all. It shows what the
--- statement's snapshot shows either way.
+-- Counting all documents reads the table, or an index if VACUUM has marked most pages as all-visible. The count is that of the
+-- statement's snapshot in both cases.
 SELECT docshard.drop_database('counting') IS NOT NULL AS dropped;
 SELECT docshard.insert_many('counting.c', array_agg(jsonb_build_object('_id', i, 'n', i % 7))) IS NOT NULL AS inserted
   FROM generate_series(1, 3000) AS i;
@@ -7,12 +7,12 @@ SELECT docshard.count_documents('counting.c');
 SELECT "table" AS documents FROM docshard.collections WHERE namespace = 'counting.c' \gset
 VACUUM (ANALYZE) :documents;
 SELECT docshard.count_documents('counting.c');
--- What the map of visible pages does not know yet.
+-- Changes after the visibility map was set.
 SELECT docshard.delete_many('counting.c', '{"n": 0}') ->> 'deletedCount' AS deleted;
 SELECT docshard.count_documents('counting.c');
 SELECT docshard.update_many('counting.c', '{"n": 1}', '{"$set": {"m": 1}}') ->> 'modifiedCount' AS modified;
 SELECT docshard.count_documents('counting.c'), docshard.count_documents('counting.c', '{"_id": {"$gte": 0}}');
--- A transaction sees what it does itself, and forgets it.
+-- A transaction sees its own changes, until they are rolled back.
 BEGIN;
 SELECT docshard.insert_one('counting.c', '{"_id": 0}') IS NOT NULL AS inserted;
 SELECT docshard.count_documents('counting.c');
@@ -26,7 +26,7 @@ SELECT docshard.count_documents('counting.c');
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT docshard.count_documents('counting.c');
 COMMIT;
--- Row-level security hides from the count what it hides from a find.
+-- Row-level security hides rows from a count as from a find.
 CREATE ROLE regress_counter;
 SELECT docshard.grant_access('regress_counter') IS NOT NULL AS granted;
 ALTER TABLE :documents ENABLE ROW LEVEL SECURITY;
@@ -38,8 +38,8 @@ RESET ROLE;
 SELECT docshard.count_documents('counting.c');
 DROP POLICY threes ON :documents;
 ALTER TABLE :documents DISABLE ROW LEVEL SECURITY;
--- A privilege that is missing is missed by a find of one key, and by an update that finds nothing; so is a transaction that
--- may write.
+-- Missing privileges are reported by a find of one key, and by an update that matches nothing. A read-only transaction is
+-- reported, too.
 \set VERBOSITY sqlstate
 REVOKE UPDATE ON :documents FROM regress_counter;
 SET ROLE regress_counter;
@@ -54,7 +54,7 @@ BEGIN READ ONLY;
 SELECT docshard.update_many('counting.c', '{"n": -1}', '{"$set": {"x": 1}}');
 ROLLBACK;
 \set VERBOSITY default
--- With a limit, and of nothing.
+-- With a limit, and of an empty result.
 SELECT docshard.count_documents('counting.c', '{}', '{"skip": 2000, "limit": 1000}');
 SELECT docshard.delete_many('counting.c', '{}') ->> 'deletedCount' AS deleted;
 SELECT docshard.count_documents('counting.c'), docshard.count_documents('counting.nothing');

@@ -1,4 +1,4 @@
--- Counts by a filter that no index serves go around the executor, by several processes where the planner would.
+-- Counts with a filter that no index serves bypass the executor, with parallel processes if the planner would use them.
 \set SHOW_CONTEXT never
 SELECT docshard.insert_select('cm.c', $$
   SELECT jsonb_build_object('_id', n, 'n', n % 100, 'z', CASE WHEN n = 17000 THEN 0 ELSE 1 END,
@@ -21,13 +21,13 @@ RESET max_parallel_workers_per_gather;
 SET max_parallel_workers = 0;
 SELECT docshard.count_documents('cm.c', '{"n": 7}');
 RESET max_parallel_workers;
--- An error, wherever it comes up, ends it, and the session goes on.
+-- An error in any process ends the count; the session continues.
 SELECT docshard.count_documents('cm.c', '{"$expr": {"$gt": [{"$divide": [1, "$z"]}, 0]}}');
 SELECT docshard.count_documents('cm.c', '{"n": 7}');
 SET statement_timeout = 1;
 SELECT docshard.count_documents('cm.c', '{"text": {"$regex": "a.*b.*c.*d.*e.*f.*q"}}');
 RESET statement_timeout;
--- What the transaction itself wrote is seen, what it took back is not.
+-- The transaction's own changes are counted, except those that were rolled back.
 BEGIN;
 SELECT docshard.update_many('cm.c', '{"n": 8}', '{"$set": {"n": 7}}') -> 'modifiedCount' AS modified;
 SELECT docshard.count_documents('cm.c', '{"n": 7}');
@@ -41,10 +41,10 @@ ROLLBACK;
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT docshard.count_documents('cm.c', '{"n": 7}');
 COMMIT;
--- Within another statement, which may be parallel itself.
+-- Inside another statement, which may be parallel itself.
 SELECT n, docshard.count_documents('cm.c', format('{"n": %s}', n)::json) FROM generate_series(6, 8) n;
 SELECT docshard.count_documents('cm.c', '{"n": 7}');
--- A user's privileges and row-level security count.
+-- The user's privileges and row-level security apply.
 CREATE ROLE regress_cm;
 SELECT docshard.grant_access('regress_cm') IS NULL AS granted;
 SET ROLE regress_cm;

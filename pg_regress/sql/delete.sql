@@ -3,7 +3,7 @@ SELECT docshard.insert_many('del.c', ARRAY['{"_id": 1, "n": 1}', '{"_id": 2, "n"
 SELECT docshard.delete_one('del.c', '{"_id": 1}');
 SELECT docshard.delete_one('del.c', '{"_id": 1}');
 SELECT docshard.delete_one('del.c', '{"_id": 2, "n": 99}');
--- One of several: an unsharded collection is on one shard, so any filter will do.
+-- One of several: an unsharded collection is on one shard, so every filter is allowed.
 SELECT docshard.insert_one('del.c', '{"_id": 4, "n": 1}');
 SELECT docshard.delete_one('del.c', '{"n": 1}');
 SELECT docshard.count_documents('del.c', '{"n": 1}');

@@ -4,7 +4,7 @@ SELECT docshard.insert_many('dist.c', ARRAY['{"_id": 1, "a": 2, "s": "x", "l": [
   '{"_id": 4, "a": null, "s": "z", "l": []}', '{"_id": 5, "a": "2", "e": {"y": {"$date": "2020-01-01T00:00:00Z"}}}']::jsonb[]) -> 'insertedCount' AS inserted;
 -- Numbers are equal by value; a missing field has no value, null is one.
 SELECT docshard.distinct('dist.c', 'a');
--- Arrays give their elements, one level of them, along the path too.
+-- Arrays contribute their elements, one level deep, also along the path.
 SELECT docshard.distinct('dist.c', 'l');
 SELECT docshard.distinct('dist.c', 'l.0');
 SELECT docshard.distinct('dist.c', 'e.x');
@@ -17,7 +17,7 @@ SELECT docshard.distinct('dist.c', '');
 SELECT docshard.distinct('dist.c', '$a');
 SELECT docshard.distinct('dist.c', 'a', '{"$foo": 1}');
 SELECT docshard.distinct('dist.c', 'a', '{}', '{"limit": 1}');
--- Over several shards each value comes once, in order; a filter on the shard key asks one.
+-- Over several shards each value is returned once, in order; a filter on the shard key asks one shard.
 SELECT docshard.shard_collection('dist.s', '{"_id": "hashed"}');
 SELECT docshard.insert_many('dist.s', array_agg(jsonb_build_object('_id', n, 'm', n % 5, 'l', jsonb_build_array(n % 3, 'x' || n % 2)))) -> 'insertedCount' AS inserted
   FROM generate_series(1, 200) n;

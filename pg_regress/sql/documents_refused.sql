@@ -1,4 +1,4 @@
--- What is no document, or one that is too large, too deep, or has an impossible _id.
+-- Values that are not documents; documents that are too large, too deep, or have an invalid _id.
 SELECT docshard.insert_one('ref.c', '[]');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_one('ref.c', '"text"');
@@ -17,7 +17,7 @@ SELECT docshard.insert_one('ref.c', '{"a": {"b": {"$c": 1}}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_many('ref.c', ARRAY['{"_id": 1}', '{"_id": 2, "$a": 1}']::jsonb[]);
 \echo :LAST_ERROR_SQLSTATE
--- A zero byte cannot be in jsonb.
+-- jsonb cannot contain a zero byte.
 SELECT docshard.insert_one('ref.c', '{"a": "\u0000"}');
 \echo :LAST_ERROR_SQLSTATE
 -- At most 100 levels.
@@ -28,14 +28,14 @@ SELECT docshard.insert_one('ref.c', (repeat('{"a":', 101) || '1' || repeat('}', 
 SELECT docshard.insert_one('ref.c', jsonb_build_object('a', repeat('x', 15 * 1024 * 1024))) ? 'insertedId' AS "15 MiB";
 SELECT docshard.insert_one('ref.c', jsonb_build_object('a', repeat('x', 17 * 1024 * 1024)));
 \echo :LAST_ERROR_SQLSTATE
--- Growing beyond it, too.
+-- Growing beyond the limit, too.
 SELECT docshard.insert_one('ref.c', jsonb_build_object('_id', 1, 'a', repeat('x', 9 * 1024 * 1024)));
 SELECT docshard.update_one('ref.c', '{"_id": 1}', json_build_object('$set', json_build_object('b', repeat('x', 9 * 1024 * 1024))));
 \echo :LAST_ERROR_SQLSTATE
--- An _id has to fit into a b-tree.
+-- An _id must fit into a b-tree.
 SELECT docshard.insert_one('ref.c', jsonb_build_object('_id', repeat('x', 10000)));
 \echo :LAST_ERROR_SQLSTATE
--- The domain holds for anything that writes to it.
+-- The domain is checked for every writer.
 SELECT '{"a": 1}'::docshard.document;
 SELECT '[1]'::docshard.document;
 \echo :LAST_ERROR_SQLSTATE

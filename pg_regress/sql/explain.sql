@@ -1,4 +1,4 @@
--- explain: which shards a find goes to and why, what they are sent, and their plans.
+-- explain: the shards of a find and the reason, the statements for them, and their plans.
 SELECT docshard.enable_sharding('ex', 'local');
 SELECT docshard.shard_collection('ex.inbox', '{"recipient": 1, "sent": 1}');
 SELECT docshard.create_index('ex.inbox', '{"from": 1}');
@@ -15,7 +15,7 @@ CREATE FUNCTION targets(filter json, options json DEFAULT '{}', OUT stage text, 
          (e ->> 'targetedChunks') || ' of ' || (e ->> 'totalChunks'), e -> 'keyBounds'
     FROM docshard.explain('ex.inbox', filter, options) e
 $$;
--- One owner's inbox: one shard. All of it: everywhere. Ranges: what they meet.
+-- One owner's inbox is on one shard; without a filter all shards are asked; a range asks those that it meets.
 SELECT * FROM targets('{"recipient": "user4"}', '{"sort": {"sent": -1}, "limit": 20}');
 SELECT * FROM targets('{"recipient": "user4", "sent": 104}');
 SELECT * FROM targets('{"recipient": {"$in": ["user1", "user9"]}}');
@@ -31,7 +31,7 @@ SELECT * FROM targets('{"recipient": {"$in": []}}');
 SELECT * FROM targets('{"recipient": null}');
 SELECT docshard.explain('ex.inbox', '{"from": "user1"}') ->> 'reason' AS reason;
 SELECT docshard.explain('ex.inbox', '{"recipient": "user1"}') ->> 'reason' AS reason;
--- The shards' plans in MongoDB's words, and what running them takes.
+-- The shards' plans in MongoDB's terms, and what they take when they run.
 CREATE FUNCTION plans(filter json, options json DEFAULT '{}', OUT shard text, OUT plan json) RETURNS SETOF record LANGUAGE sql AS $$
   SELECT s ->> 'shard', s -> 'winningPlan' FROM docshard.explain('ex.inbox', filter, options) e, json_array_elements(e -> 'shards') s
 $$;
@@ -48,7 +48,7 @@ CREATE FUNCTION run(filter json, options json DEFAULT '{}', verbosity text DEFAU
     FROM docshard.explain('ex.inbox', filter, options, verbosity) e
 $$;
 SELECT * FROM run('{"recipient": "user4", "sent": 104}');
--- Entries of documents that were moved away may still be in an index.
+-- An index may still contain entries of documents that have moved away.
 SELECT returned, keys::int >= documents::int AS keys, documents, shards FROM run('{"from": "user1"}', '{"hint": "from_1"}');
 SELECT * FROM run('{"from": "user1"}', '{"hint": {"$natural": 1}, "skip": 5, "limit": 20}', 'allPlansExecution');
 SELECT * FROM run('{"recipient": {"$in": []}}');
@@ -63,13 +63,13 @@ SELECT (r #> '{executionStats,nReturned}') AS returned, r #> '{executionStats,to
 SELECT docshard.count_documents('ex.inbox', '{"from": "user1"}') AS still_there;
 DROP FUNCTION plans;
 DROP FUNCTION run;
--- What is not there, and what is not sharded.
+-- A collection that does not exist, and an unsharded one.
 SELECT docshard.explain('ex.none');
 SELECT docshard.insert_one('ex.plain', '{"_id": 1}') -> 'insertedId' AS id;
 SELECT e ->> 'stage' AS stage, e -> 'shardKey' AS key, e ->> 'reason' AS reason FROM docshard.explain('ex.plain', '{"_id": 1}') e;
 SELECT docshard.explain('ex.inbox', '{"a": {"$foo": 1}}');
 \echo :LAST_ERROR_SQLSTATE
--- The access path, the statement of the shards, and that of shards which decline. Numbers are of collections and indexes.
+-- The access path, the shards' statement, and that of shards which decline. Numbers are those of collections and indexes.
 CREATE FUNCTION unnumbered(sql text) RETURNS text LANGUAGE sql AS $$ SELECT regexp_replace(sql, '(^|[^$0-9a-z])([a-z]?)[0-9]+', '\1\2N', 'g') $$;
 SELECT unnumbered(json_extract_path_text(e, VARIADIC path)) AS explained
   FROM docshard.explain('ex.inbox', '{"from": "user1"}', '{"limit": 5}') e,
@@ -81,7 +81,7 @@ SELECT command, r #>> '{queryPlanner,winningPlan,accessPath}' AS path, unnumbere
   FROM unnest(ARRAY['{"count": "inbox"}', '{"count": "inbox", "query": {"likes": 1}}', '{"distinct": "inbox", "key": "from"}',
                     '{"update": "inbox", "updates": [{"q": {"from": "user1"}, "u": {"$set": {"a": 1}}}]}']) AS command,
        docshard.run_command('ex', json_build_object('explain', command::json)) r;
--- The answers agree, wherever they come from.
+-- The forms of explain agree.
 SELECT docshard.find('ex.inbox', '{"recipient": "user4"}', '{"sort": {"sent": -1}, "limit": 2, "projection": {"sent": 1}}');
 SELECT docshard.find('ex.inbox', '{"from": "user1"}', '{"sort": {"sent": -1}, "skip": 1, "limit": 3, "projection": {"sent": 1}}');
 SELECT docshard.find('ex.inbox', '{}', '{"sort": {"from": 1, "sent": 1}, "skip": 140, "limit": 3, "projection": {"from": 1, "recipient": 1}}');

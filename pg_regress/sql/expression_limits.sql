@@ -1,17 +1,17 @@
--- What an expression, a filter or an update may take: it is bounded in memory, and can be cancelled. Each of these would take
--- gigabytes, or minutes, without.
+-- Limits of expressions, filters and updates: memory is bounded, and they can be cancelled. Without limits each of these would
+-- take gigabytes or minutes.
 SHOW docshard.max_expression_memory;
 SELECT docshard.insert_one('lim.c', '{"_id": 1, "a": "x", "n": 1}') -> 'insertedId' AS id;
--- A string that doubles; arrays in arrays; a large one many times.
+-- A string that doubles; nested arrays; many copies of a large one.
 SELECT docshard.find('lim.c', '{"$expr": {"$gt": [{"$strLenBytes": {"$reduce": {"input": {"$range": [0, 40]}, "initialValue": "$a", "in": {"$concat": ["$$value", "$$value"]}}}}, 0]}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find_one('lim.c', '{}', '{"projection": {"x": {"$map": {"input": {"$range": [0, "$n", 1]}, "in": {"$reduce": {"input": {"$range": [0, 40]}, "initialValue": ["$a"], "in": {"$concatArrays": ["$$value", "$$value"]}}}}}}}');
 SELECT docshard.update_one('lim.c', '{"_id": 1}', '[{"$set": {"x": {"$map": {"input": {"$range": [0, {"$multiply": ["$n", 6000000]}]}, "in": "$$ROOT"}}}}]');
 SELECT docshard.find_one('lim.c', '{}', '{"projection": {"x": {"$strLenCP": {"$replaceAll": {"input": {"$reduce": {"input": {"$range": [0, 20]}, "initialValue": "$a", "in": {"$concat": ["$$value", "$$value"]}}}, "find": "x", "replacement": {"$reduce": {"input": {"$range": [0, 20]}, "initialValue": "$a", "in": {"$concat": ["$$value", "$$value"]}}}}}}}}');
 SELECT docshard.find_one('lim.c', '{}', '{"projection": {"x": {"$size": {"$split": [{"$reduce": {"input": {"$range": [0, 24]}, "initialValue": "$a", "in": {"$concat": ["$$value", "$$value"]}}}, "x"]}}}}');
--- The same of constants, which is computed while parsing.
+-- The same with constants, which are evaluated during parsing.
 SELECT docshard.find('lim.c', '{"$expr": {"$gt": [{"$strLenBytes": {"$reduce": {"input": {"$range": [0, 40]}, "initialValue": "y", "in": {"$concat": ["$$value", "$$value"]}}}}, 0]}}');
--- The limit is a superuser's to set. What is well within it is as before.
+-- Only a superuser may set the limit. Ordinary expressions are not affected.
 CREATE ROLE regress_limits;
 SET ROLE regress_limits;
 SET docshard.max_expression_memory = '10GB';
@@ -21,7 +21,7 @@ SET docshard.max_expression_memory = '1MB';
 SELECT docshard.find_one('lim.c', '{}', '{"projection": {"x": {"$size": {"$map": {"input": {"$range": [0, {"$multiply": ["$n", 100000]}]}, "in": "$$this"}}}}}');
 RESET docshard.max_expression_memory;
 SELECT docshard.find_one('lim.c', '{}', '{"projection": {"x": {"$size": {"$map": {"input": {"$range": [0, {"$multiply": ["$n", 100000]}]}, "in": "$$this"}}}}}');
--- Time: the client's own limit, MongoDB's, and a cancel.
+-- Time limits: the client's, MongoDB's, and a cancel.
 SET statement_timeout = '1s';
 SELECT docshard.find('lim.c', '{"$expr": {"$gt": [{"$size": {"$map": {"input": {"$range": [0, {"$multiply": ["$n", 100000]}]}, "in": {"$size": {"$map": {"input": {"$range": [0, 10000]}, "in": {"$add": ["$$this", 1]}}}}}}}, 0]}}');
 \echo :LAST_ERROR_SQLSTATE

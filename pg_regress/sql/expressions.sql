@@ -1,10 +1,10 @@
--- Expressions: $expr in filters, fields computed by projections, what is said about those that fail.
+-- Expressions: $expr in filters, fields computed by projections, and their errors.
 SELECT docshard.insert_many('expr.c', ARRAY[
   '{"_id": 1, "item": "pen", "spent": 45, "budget": 40, "tags": ["a", "b"], "at": {"$date": "2024-02-29T13:14:15Z"}}',
   '{"_id": 2, "item": "ink", "spent": 10, "budget": 20, "tags": ["b"], "size": {"w": 2, "h": 3}}',
   '{"_id": 3, "item": "pad", "spent": 20, "budget": 20}']::jsonb[]) -> 'insertedCount' AS inserted;
 
--- Fields compared with each other; MongoDB's order over types, where missing is less than null.
+-- Comparisons between fields; MongoDB's order over types, where missing is less than null.
 SELECT docshard.find('expr.c', '{"$expr": {"$gt": ["$spent", "$budget"]}}', '{"projection": {"item": 1}}');
 SELECT docshard.find('expr.c', '{"$expr": {"$and": [{"$lte": ["$spent", "$budget"]}, {"$eq": [{"$type": "$tags"}, "missing"]}]}}', '{"projection": {"item": 1}}');
 SELECT docshard.count_documents('expr.c', '{"$or": [{"item": "pen"}, {"$expr": {"$in": ["b", {"$ifNull": ["$tags", []]}]}}]}');
@@ -12,7 +12,7 @@ SELECT docshard.count_documents('expr.c', '{"$expr": {"$lt": ["$at", "$$NOW"]}}'
 -- Variables of the statement.
 SELECT docshard.find('expr.c', '{"$expr": {"$eq": ["$item", "$$wanted"]}}', '{"let": {"wanted": {"$concat": ["p", "ad"]}}, "projection": {"both": {"$concat": ["$$wanted", "!"]}}}');
 
--- Computed fields, literals, nested and through arrays; the rest of the document must be asked for.
+-- Computed fields, literals, nested and through arrays. Other fields must be included explicitly.
 SELECT docshard.find('expr.c', '{"_id": 1}', '{"projection": {"item": 1, "over": {"$subtract": ["$spent", "$budget"]}, "unit": "EUR", "year": {"$year": "$at"}}}');
 SELECT docshard.find('expr.c', '{"_id": 2}', '{"projection": {"_id": 0, "size.area": {"$multiply": ["$size.w", "$size.h"]}, "size.w": 1}}');
 SELECT docshard.find('expr.c', '{"_id": 1}', '{"projection": {"_id": 0, "upper": {"$map": {"input": "$tags", "as": "t", "in": {"$toUpper": "$$t"}}}, "last": {"$slice": ["$tags", -1]}}}');
@@ -26,7 +26,7 @@ SELECT docshard.count_documents('expr.c', '{"$nor": [{"$jsonSchema": {"propertie
 SELECT docshard.count_documents('expr.c', '{"$sampleRate": 1}'), docshard.count_documents('expr.c', '{"$sampleRate": 0.0}'),
        docshard.count_documents('expr.c', '{"$expr": {"$lt": [{"$rand": {}}, 1]}}');
 
--- An equality with a constant finds its shard and its key like any other.
+-- An equality with a constant selects the shard and the key like any other.
 SELECT docshard.shard_collection('expr.s', '{"k": 1}') -> 'ok' AS sharded;
 SELECT docshard.insert_many('expr.s', ARRAY['{"_id": 1, "k": 1}', '{"_id": 2, "k": 2}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.explain('expr.s', '{"$expr": {"$eq": ["$k", 2]}}')::jsonb -> 'keyBounds' AS bounds;

@@ -1,4 +1,4 @@
--- Malformed filters are errors with MongoDB's code, before anything is looked at; never ignored.
+-- Malformed filters are errors with MongoDB's code, raised before any document is read.
 SELECT docshard.find('f.c', '{"a": ');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find('f.c', '[1]');
@@ -37,7 +37,7 @@ SELECT docshard.delete_many('f.c', '{"a": {"$foo": 1}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_many('f.c', '{"a": {"$foo": 1}}', '{"$set": {"b": 1}}');
 \echo :LAST_ERROR_SQLSTATE
--- Extended JSON that is none.
+-- Malformed Extended JSON.
 SELECT docshard.find('f.c', '{"_id": {"$oid": "xyz"}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find('f.c', '{"at": {"$date": "yesterday"}}');

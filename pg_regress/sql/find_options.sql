@@ -11,7 +11,7 @@ SELECT docshard.find('opt.c', '{}', '{"sort": {"age": -1, "name": 1}, "projectio
 SELECT docshard.find('opt.c', '{}', '{"sort": {"address.city": 1, "_id": -1}, "projection": {"address.city": 1}}');
 SELECT docshard.find('opt.c', '{}', '{"sort": {"_id": 1}, "skip": 1, "limit": 2, "projection": {"name": 1}}');
 SELECT docshard.find('opt.c', '{}', '{"sort": {"_id": 1}, "skip": 10}');
--- A limit of 0 is none.
+-- A limit of 0 means no limit.
 SELECT count(*) FROM docshard.find('opt.c', '{}', '{"limit": 0, "skip": 0}');
 
 -- Include, exclude, dotted, through arrays.
@@ -43,7 +43,7 @@ SELECT docshard.estimated_document_count('opt.many');
 SELECT docshard.find('opt.none'), docshard.find_one('opt.none');
 SELECT docshard.count_documents('opt.none'), docshard.estimated_document_count('nowhere.none');
 
--- Options that are none.
+-- Invalid options.
 SELECT docshard.find('opt.c', '{}', '{"limt": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find('opt.c', '{}', '[]');

@@ -1,4 +1,4 @@
--- A tenant has many documents: what a filter says beside the shard key goes by an index, too, if there is one.
+-- A tenant has many documents: conditions besides the shard key use an index if there is one.
 SELECT docshard.shard_collection('ten.c', '{"tenant": 1}');
 SELECT docshard.insert_many('ten.c', (SELECT array_agg(jsonb_build_object('_id', n, 'tenant', n % 4, 'mail', 'm' || n, 'state', n % 50, 'at', n)
   || CASE WHEN n % 1000 = 7 THEN jsonb_build_object('state', jsonb_build_array(7, 100)) ELSE '{}' END) FROM generate_series(1, 4000) n)) -> 'insertedCount' AS inserted;
@@ -22,16 +22,16 @@ INSERT INTO asked (filter, options) VALUES
     ('{"tenant": 3, "at": {"$lt": 100}}', '{"sort": {"at": -1}, "limit": 3, "skip": 1}'),
     ('{"tenant": 3, "state": 7}', '{"sort": {"at": 1}, "limit": 3}'),
     ('{"tenant": 3}', '{"sort": {"tenant": 1, "_id": -1}, "limit": 2}');
--- Without indexes all that the tenant has is looked at.
+-- Without indexes all of the tenant's documents are read.
 ANALYZE :table;
 SELECT asked.filter, options, found.* FROM asked, pg_temp.found(filter, options) AS found ORDER BY asked.n;
 SELECT docshard.create_indexes('ten.c', '[{"key": {"mail": 1}}, {"key": {"state": 1}}, {"key": {"tenant": 1, "at": -1}}, {"key": {"tenant": 1, "state": 1, "at": 1}}]');
 ANALYZE :table;
 SELECT asked.filter, options, found.* FROM asked, pg_temp.found(filter, options) AS found ORDER BY asked.n;
--- Writes find their document that way, too.
+-- Writes find their document in the same way.
 SELECT docshard.update_one('ten.c', '{"tenant": 3, "mail": "m1999"}', '{"$set": {"mail": "new"}}') -> 'modifiedCount' AS modified;
 SELECT docshard.delete_many('ten.c', '{"tenant": 3, "mail": "new"}') -> 'deletedCount' AS deleted;
--- The first of a queue is taken by its index, also if it is one with an array.
+-- The first document of a queue is found by its index, also if it has an array.
 SELECT docshard.find_one_and_update('ten.c', '{"tenant": 3, "state": 7}', '{"$set": {"state": -1}}', '{"sort": {"at": 1}, "projection": {"state": 1}}');
 SELECT docshard.find_one_and_update('ten.c', '{"tenant": 3, "state": 7}', '{"$set": {"state": -1}}', '{"sort": {"at": 1}, "projection": {"at": 1}, "returnDocument": "after"}');
 SELECT docshard.find_one_and_delete('ten.c', '{"tenant": 3, "state": 7}', '{"sort": {"at": -1}, "projection": {"at": 1}}');
@@ -39,12 +39,12 @@ SELECT docshard.find_one_and_update('ten.c', '{"tenant": 3, "state": 999}', '{"$
 SELECT docshard.find_one_and_update('ten.c', '{"tenant": 3, "state": 999}', '{"$set": {"_id": 5000}}', '{"sort": {"at": 1}, "upsert": true, "returnDocument": "after"}');
 SELECT docshard.find_one_and_update('ten.c', '{"tenant": 3}', '{"$set": {"tenant": 0}}', '{"sort": {"at": -1}, "returnDocument": "after", "projection": {"tenant": 1}}');
 SELECT docshard.find_one_and_delete('ten.c', '{"tenant": 3}', '{"sort": {"tenant": 1, "_id": 1}, "projection": {"at": 1}}');
--- A wildcard index looks for what the shard key does not say.
+-- A wildcard index serves the conditions besides the shard key.
 SELECT docshard.drop_indexes('ten.c');
 SELECT docshard.create_index('ten.c', '{"$**": 1}');
 ANALYZE :table;
 SELECT asked.filter, options, found.* FROM asked, pg_temp.found(filter, options) AS found WHERE asked.filter::text ~ 'mail": "m' ORDER BY asked.n;
--- Of a part of the shard key there are no statistics: an index must have it, too.
+-- For a part of the shard key there are no statistics, so an index must contain that part, too.
 SELECT docshard.shard_collection('ten.d', '{"tenant": 1, "at": 1}');
 SELECT docshard.insert_many('ten.d', (SELECT array_agg(jsonb_build_object('_id', n, 'tenant', n % 4, 'at', n, 'mail', 'm' || n, 'name', 'n' || n)) FROM generate_series(1, 4000) n)) -> 'insertedCount' AS inserted;
 SELECT docshard.create_indexes('ten.d', '[{"key": {"mail": 1}}, {"key": {"name": 1, "tenant": 1}}]');

@@ -1,7 +1,7 @@
--- What an index tells need not be looked up in documents: counts, and finds of its fields alone.
+-- Counts and finds that need only the fields of an index do not read the documents.
 SELECT docshard.shard_collection('cov.c', '{"_id": "hashed"}');
 SELECT docshard.insert_many('cov.c', (SELECT array_agg(jsonb_build_object('_id', n, 'state', n % 40, 'at', n % 7, 'pad', repeat('x', 300))) FROM generate_series(100, 3999) n)) -> 'insertedCount' AS inserted;
--- Of one state: values that are equal and not the same, and some that are missing; two that stand apart in the b-tree.
+-- Of one state: values that are equal but not identical, and missing values; two documents are not in the b-tree.
 SELECT docshard.insert_many('cov.c', ARRAY[
     '{"_id": 1, "state": 77}', '{"_id": 2, "state": 77, "at": null}', '{"_id": 3, "state": 77.0, "at": 5}', '{"_id": 4, "state": 77, "at": 5.0}',
     '{"_id": 5, "state": 77, "at": {"$numberDecimal": "5.00"}}', '{"_id": 6, "state": {"$numberDecimal": "77"}, "at": {"$numberDouble": "NaN"}}',
@@ -27,7 +27,7 @@ INSERT INTO questions (filter, projection) VALUES
     ('{"state": 30, "at": {"$lt": 3}}', '{"at": 1, "_id": 0}'),
     ('{"state": {"$gte": 39}, "at": {"$mod": [7, 6]}}', '{"state": 1, "_id": 0}'),
     ('{"state": {"$in": [38, 39, 77]}, "at": {"$ne": 3}}', '{"state": 1, "_id": 0}'),
-    -- What the index does not tell.
+    -- The index does not have what is needed.
     ('{"state": 77}', '{"state": 1}'),
     ('{"state": 77, "who.name": "ann"}', '{"state": 1, "_id": 0}'),
     ('{"state": 77, "$expr": {"$eq": ["$at", 5]}}', '{"at": 1, "_id": 0}'),
@@ -38,16 +38,16 @@ SELECT n, asked.counted, found FROM questions, pg_temp.asked(filter, projection,
 CREATE TEMP TABLE before AS SELECT n, asked.* FROM questions, pg_temp.asked(filter, projection, more) AS asked;
 SELECT docshard.create_index('cov.c', '{"state": 1, "at": -1}');
 VACUUM ANALYZE :table;
--- The same answers, and how many documents are looked at: the two that stand apart.
+-- The results are the same; the documents that are read are the two outside the b-tree.
 SELECT n, asked.counted = before.counted AND asked.found IS NOT DISTINCT FROM before.found AS same, asked.examined, asked.stages
   FROM questions JOIN before USING (n), pg_temp.asked(filter, projection, more) AS asked ORDER BY n;
--- A count's plan is its own.
+-- A count has its own plan.
 SELECT filter, explained #>> '{executionStats,totalDocsExamined}' AS examined, explained #>> '{executionStats,nReturned}' AS returned,
        (SELECT sum((n #>> '{}')::int) FROM jsonb_path_query(explained, 'strict $.executionStats.shards[*].executionStages.nCounted') AS n) AS counted,
        (SELECT string_agg(DISTINCT name #>> '{}', ' ' ORDER BY name #>> '{}') FROM jsonb_path_query(explained, 'strict $.executionStats.shards[*].executionStages.**.stage') AS name) AS stages
   FROM (VALUES ('{"state": 77}'), ('{"state": 77, "at": {"$type": "double"}}'), ('{"pad": 5}'), ('{"_id": 5}'), ('{"_id": {"$gt": 3000}}'), ('{}')) AS f (filter),
        LATERAL (SELECT docshard.run_command('cov', json_build_object('explain', json_build_object('count', 'c', 'query', filter::json), 'verbosity', 'executionStats'))::jsonb AS explained) AS e;
--- In the index's order, or the other way round, whatever stands apart.
+-- In the index's order, forwards and backwards, with the documents outside the b-tree.
 CREATE FUNCTION pg_temp.sorted(filter json, more json) RETURNS TABLE (found text, examined int, stages text) LANGUAGE sql AS $$
   SELECT (SELECT string_agg(d::text, ' ' ORDER BY n) FROM docshard.find('cov.c', filter, more) WITH ORDINALITY AS f (d, n)),
          (docshard.explain('cov.c', filter, more, 'executionStats') #>> '{executionStats,totalDocsExamined}')::int,
@@ -59,7 +59,7 @@ SELECT * FROM pg_temp.sorted('{"state": {"$gte": 39}, "at": {"$not": {"$gte": 2}
 SELECT * FROM pg_temp.sorted('{}', '{"projection": {"at": 1, "state": 1, "_id": 0}, "sort": {"state": -1, "at": 1}, "limit": 6}');
 SELECT * FROM pg_temp.sorted('{"state": {"$gte": 77}}', '{"projection": {"state": 1, "_id": 0}, "sort": {"state": 1, "at": -1}}');
 SELECT * FROM pg_temp.sorted('{"state": 77}', '{"projection": {"pad": 1, "_id": 0}, "sort": {"at": -1}, "limit": 1}');
--- Paths below a document, and where they lead nowhere.
+-- Paths below a document, and paths that do not exist.
 SELECT docshard.create_index('cov.c', '{"who.name": 1}', '{"sparse": true}');
 SELECT docshard.create_index('cov.c', '{"who.name": 1, "state": 1}');
 VACUUM ANALYZE :table;
@@ -72,7 +72,7 @@ SELECT docshard.create_index('cov.d', '{"name": 1}', '{"unique": true}');
 SELECT docshard.insert_many('cov.d', (SELECT array_agg(jsonb_build_object('_id', n, 'name', n)) FROM generate_series(1, 2000) n)) -> 'insertedCount' AS inserted;
 SELECT docshard.count_documents('cov.d', '{"name": {"$gt": 1990}}') AS counted;
 SELECT d FROM docshard.find('cov.d', '{"name": {"$gt": 1998}}', '{"projection": {"name": 1, "_id": 0}}') AS d ORDER BY 1;
--- SQL over the table: index-only scans where the index has everything, and the same answers in every shape of statement.
+-- SQL over the table: index-only scans if the index has all fields, and the same results for every form of statement.
 SELECT docshard.create_collection('cov.e');
 SELECT docshard.create_index('cov.e', '{"a": 1, "b": 1}');
 SELECT docshard.insert_many('cov.e', (SELECT array_agg(jsonb_build_object('_id', n, 'a', n % 10, 'b', n, 'pad', repeat('x', 300))) FROM generate_series(1, 1000) n)) -> 'insertedCount' AS inserted;
@@ -123,7 +123,7 @@ INSERT INTO shapes (statement) VALUES
 UPDATE shapes SET statement = replace(regexp_replace(regexp_replace(regexp_replace(statement, '\mT\M', :'table', 'g'), '\mA\M', $$docshard_internal.index_key(t.doc, '{"a":1,"b":1}'::text, 0)$$, 'g'),
     '\mB\M', $$docshard_internal.index_key(t.doc, '{"a":1,"b":1}'::text, 1)$$, 'g'), 'VALUE', $$'\x30c01400000000000002'::bytea$$);
 SELECT n, pg_temp.rows(statement, 'on') IS NOT DISTINCT FROM pg_temp.rows(statement, 'off') AS same, pg_temp.rows(statement, 'on') IS NOT NULL AS some, pg_temp.is_index_only(statement) FROM shapes ORDER BY n;
--- Who changes or locks rows needs them; row-level security looks at documents.
+-- Statements that change or lock rows need the documents, and so does row-level security.
 BEGIN;
 SELECT statement AS first FROM shapes WHERE n = 2 \gset
 SET LOCAL enable_seqscan = off;

@@ -1,4 +1,4 @@
--- Hints are obeyed or refused, and never change an answer; docshard.notablescan refuses to look at every document.
+-- Hints are obeyed or refused, and never change a result; docshard.notablescan refuses scans of all documents.
 SELECT docshard.create_indexes('hint.c', '[{"key": {"a": 1}}, {"key": {"b": 1, "a": -1}}, {"key": {"s": 1}, "sparse": true},
   {"key": {"h": 1}, "hidden": true}, {"key": {"b": 1}, "name": "high", "partialFilterExpression": {"b": {"$gt": 50}}}, {"key": {"b": 1}, "name": "all"}]');
 SELECT docshard.insert_many('hint.c', array_agg(jsonb_build_object('_id', n, 'a', n % 10, 'b', n % 100, 'h', n) || CASE WHEN n % 50 = 0 THEN '{"s": 1}'::jsonb ELSE '{}' END)) -> 'insertedCount' AS inserted
@@ -11,7 +11,7 @@ CREATE FUNCTION plan_of(filter json, options json) RETURNS text LANGUAGE sql BEG
                     CASE WHEN line #>> '{}' ~ '_(pkey|id)( |$)' THEN '_id_' WHEN line #>> '{}' ~ 'Seq Scan' THEN 'all documents' END), ', ')
     FROM jsonb_path_query(docshard.explain('hint.c', filter, options)::jsonb, '$.shards[*].plan[*]') AS line;
 END;
--- By name, by keys, and none. The planner alone would choose otherwise.
+-- By name, by keys, and $natural. Without the hint the planner would choose another plan.
 SELECT filter, hint, plan_of(filter, json_build_object('hint', hint)) AS by, plan_of(filter, json_build_object('hint', hint, 'sort', '{"_id": 1}'::json)) AS sorted,
        docshard.count_documents('hint.c', filter, json_build_object('hint', hint)) AS n, docshard.count_documents('hint.c', filter) AS n_without,
        (SELECT md5(string_agg(d::text, '' ORDER BY d ->> '_id')) FROM docshard.find('hint.c', filter, json_build_object('hint', hint)) d)
@@ -30,7 +30,7 @@ SELECT docshard.find_one_and_update('hint.c', '{"_id": 9}', '{"$inc": {"a": 1}}'
 SELECT docshard.bulk_write('hint.c', '[{"updateOne": {"filter": {"_id": 10}, "update": {"$set": {"x": 2}}, "hint": "a_1"}}, {"deleteMany": {"filter": {"_id": 11}, "hint": "none"}}]');
 SELECT docshard.run_command('hint', '{"count": "c", "query": {"a": 4}, "hint": {"a": 1}}'), docshard.run_command('hint', '{"update": "c", "updates": [{"q": {"_id": 1}, "u": {"$set": {"x": 3}}, "hint": "none"}]}');
 SELECT docshard.run_command('hint', '{"explain": {"find": "c", "filter": {"b": 3}, "hint": "a_1"}}') ->> 'queryPlanner' ~ 'by_index' AS steered;
--- Refused: unknown, hidden, ambiguous, and indexes that may lack what is looked for.
+-- Refused: unknown, hidden and ambiguous indexes, and indexes that may lack matching documents.
 SELECT docshard.find('hint.c', '{}', '{"hint": "none"}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find('hint.c', '{}', '{"hint": {"a": -1}}');
@@ -55,7 +55,7 @@ SELECT docshard.run_command('hint', '{"delete": "c", "deletes": [{"q": {"x": 1},
 SELECT docshard.find('hint.c', '{"a": 1}', '{"hint": {"$natural": 1}}');
 SELECT docshard.count_documents('hint.c') AS everything, docshard.count_documents('hint.c', '{"a": 1, "x": null}') AS a, docshard.count_documents('hint.c', '{"_id": {"$gt": 990}}') AS ids,
        docshard.count_documents('hint.c', '{"x": null}', '{"hint": "all"}') AS hinted;
--- Where the planner would look at everything it does not.
+-- Where the planner would scan all documents, it uses an index instead.
 SELECT filter, plan_of(filter, '{}') AS by FROM unnest(ARRAY['{"a": {"$gte": 0}}', '{"b": {"$gt": 1}, "x": 1}', '{"_id": {"$gt": 1}}']::json[]) AS filter;
 RESET docshard.notablescan;
 SELECT filter, plan_of(filter, '{}') AS by FROM unnest(ARRAY['{"a": {"$gte": 0}}', '{"b": {"$gt": 1}, "x": 1}', '{"_id": {"$gt": 1}}']::json[]) AS filter;

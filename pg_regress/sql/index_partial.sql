@@ -1,4 +1,4 @@
--- Partial and sparse indexes: what they hold, whom they serve, and that answers are the same without them.
+-- Partial and sparse indexes: which documents they contain, which statements they serve; results are the same without them.
 SELECT docshard.create_indexes('idxp.c', '[
   {"key": {"n": 1}, "name": "open", "partialFilterExpression": {"state": "open", "n": {"$gt": 10}}},
   {"key": {"opt": 1}, "sparse": true},
@@ -22,7 +22,7 @@ SELECT ns, docshard.insert_many(ns, array_agg(doc)) -> 'insertedCount' AS insert
 DO $$ DECLARE name text; BEGIN
   FOR name IN SELECT "table" FROM docshard.collections WHERE database = 'idxp' LOOP EXECUTE 'ANALYZE ' || name; END LOOP;
 END $$;
--- The index that the shard's planner chooses: only where the filter demands what the index holds.
+-- The shard's planner chooses the index only if the filter implies the index's condition.
 CREATE FUNCTION index_of(ns text, filter json) RETURNS text LANGUAGE sql BEGIN ATOMIC
   SELECT coalesce(string_agg(i.name, ' '), 'none') FROM docshard.indexes i, jsonb_path_query(docshard.explain(ns, filter)::jsonb, '$.shards[*].plan[*]') AS line
    WHERE i.namespace = ns AND line #>> '{}' ~ (' ' || i.relation || '( |$)');
@@ -40,7 +40,7 @@ SELECT ns, docshard.update_many(ns, '{"state": "open", "n": {"$gt": 30}}', '{"$s
        docshard.delete_many(ns, '{"opt": {"$gte": 1}}') -> 'deletedCount' AS deleted, docshard.count_documents(ns, '{"state": "open", "n": {"$gt": 10}}') AS left
   FROM (VALUES ('idxp.plain'), ('idxp.c')) AS c (ns);
 
--- Unique: among what the index holds.
+-- Uniqueness holds among the documents in the index.
 SELECT docshard.create_indexes('idxp.u', '[{"key": {"mail": 1}, "unique": true, "sparse": true}, {"key": {"seat": 1, "row": 1}, "name": "seats", "unique": true, "partialFilterExpression": {"taken": true}}]');
 SELECT docshard.insert_many('idxp.u', ARRAY['{"_id": 1}', '{"_id": 2}', '{"_id": 3, "mail": "a", "seat": 1}', '{"_id": 4, "seat": 1, "taken": false}', '{"_id": 5, "seat": 1, "taken": true}', '{"_id": 6, "mail": null}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.insert_one('idxp.u', '{"_id": 7, "mail": "a"}');
@@ -49,18 +49,18 @@ SELECT docshard.update_one('idxp.u', '{"_id": 4}', '{"$set": {"taken": true}}');
 SELECT docshard.update_one('idxp.u', '{"_id": 5}', '{"$set": {"taken": false}}') -> 'modifiedCount' AS modified, docshard.update_one('idxp.u', '{"_id": 4}', '{"$set": {"taken": true}}') -> 'modifiedCount' AS then;
 SELECT docshard.insert_many('idxp.u', ARRAY['{"_id": 8, "seat": 1}', '{"_id": 9, "seat": 1, "taken": true}', '{"_id": 10, "seat": 2, "taken": true}', '{"_id": 4}']::jsonb[], '{"ordered": false}');
 SELECT docshard.run_command('idxp', '{"insert": "u", "documents": [{"_id": 11, "seat": 1, "taken": true}]}');
--- Of an array at the path of a unique index each element counts, where the index holds it.
+-- In a unique index each element of an array counts, if the index contains the document.
 SELECT docshard.insert_one('idxp.u', '{"_id": 12, "seat": [1, 2]}') -> 'insertedId' AS inserted;
 SELECT docshard.insert_one('idxp.u', '{"_id": 13, "seat": [1, 2], "taken": true}');
 SELECT docshard.create_index('idxp.u', '{"seat": 1}', '{"unique": true, "partialFilterExpression": {"seat": {"$lt": 3}}}');
--- A search that comes upon such a document does not fail, whatever the plan.
+-- A find that reads such a document does not fail, whatever the plan.
 SET enable_indexscan = off;
 SET enable_bitmapscan = off;
 SELECT docshard.find('idxp.u', '{"seat": {"$gte": 1}, "taken": true}', '{"sort": {"_id": 1}}');
 RESET enable_indexscan;
 RESET enable_bitmapscan;
 
--- Indexes over the same keys are different ones if they hold or demand different things.
+-- Indexes with the same keys are different ones if their conditions or options differ.
 SELECT docshard.create_index('idxp.s', '{"x": 1}'), docshard.create_index('idxp.s', '{"x": 1}', '{"sparse": true, "name": "sparse"}'),
        docshard.create_index('idxp.s', '{"x": 1}', '{"partialFilterExpression": {"x": {"$gt": 1}}, "name": "above 1"}');
 SELECT docshard.create_index('idxp.s', '{"x": 1}', '{"partialFilterExpression": {"x": {"$gt": 1}}, "name": "above 1"}');
@@ -68,7 +68,7 @@ SELECT docshard.create_index('idxp.s', '{"x": 1}', '{"partialFilterExpression": 
 SELECT docshard.create_index('idxp.s', '{"x": 1}', '{"partialFilterExpression": {"x": {"$gt": 2}}, "name": "above 1"}');
 SELECT docshard.create_index('idxp.s', '{"x": 1}', '{"sparse": true}');
 SELECT docshard.drop_indexes('idxp.s', '{"x": 1}');
--- What is refused.
+-- Refused options.
 SELECT docshard.create_index('idxp.s', '{"y": 1}', '{"sparse": true, "partialFilterExpression": {"y": 1}}');
 SELECT docshard.create_index('idxp.s', '{"_id": 1}', '{"sparse": true}');
 SELECT docshard.create_index('idxp.s', '{"_id": 1}', '{"partialFilterExpression": {"y": 1}}');
@@ -81,7 +81,7 @@ SELECT docshard.run_command('idxp', '{"createIndexes": "s", "indexes": [{"key": 
 -- A shard key needs an index of all documents.
 SELECT docshard.insert_one('idxp.k', '{"_id": 1, "k": 1}') -> 'insertedId' AS inserted, docshard.create_index('idxp.k', '{"k": 1}', '{"sparse": true}');
 SELECT docshard.shard_collection('idxp.k', '{"k": 1}');
--- Sharding an empty collection keeps them as they are.
+-- Sharding an empty collection keeps its indexes.
 SELECT docshard.shard_collection('idxp.s', '{"z": 1}');
 SELECT name, is_sparse, partial_filter FROM docshard.list_indexes('idxp.s');
 DROP FUNCTION ids;

@@ -1,4 +1,4 @@
--- Malformed indexes, and those that are not there.
+-- Malformed indexes, and indexes that do not exist.
 SELECT docshard.create_collection('idxr.c');
 SELECT docshard.create_index('idxr.c', '{}');
 \echo :LAST_ERROR_SQLSTATE
@@ -38,7 +38,7 @@ SELECT docshard.create_index('idxr.c', '{"a": 1}', '{"name": "other"}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('idxr.c', '{"a": 1}', '{"name": "mine", "unique": true}');
 \echo :LAST_ERROR_SQLSTATE
--- _id has its index.
+-- _id has its index already.
 SELECT docshard.create_index('idxr.c', '{"_id": 1}');
 
 SELECT docshard.drop_index('idxr.c', 'none');

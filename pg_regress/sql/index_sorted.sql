@@ -1,4 +1,4 @@
--- A find reads an index in the order of its sort, where that is the order of the columns behind what the filter gives.
+-- A find reads an index in the order of its sort if the fields after those with equality conditions have that order.
 SELECT docshard.create_index('srt.c', '{"from": 1, "sent": -1, "n": 1}');
 SELECT docshard.create_index('srt.c', '{"sent": 1}');
 SELECT docshard.insert_many('srt.c', (SELECT array_agg(jsonb_build_object('_id', n, 'from', 'u' || n % 10, 'sent', n / 20, 'n', -n)) FROM generate_series(1, 5000) n)) -> 'insertedCount' AS inserted;
@@ -21,9 +21,9 @@ SELECT filter, options, found.* FROM (VALUES
     ('{}', '{"sort": {"sent": 1}, "limit": 2}'),
     ('{"from": {"$in": ["u1", "u2"]}}', '{"sort": {"sent": -1, "n": 1}, "limit": 3}'),
     ('{"from": "u1"}', '{"sort": {"n": 1}, "limit": 3}')) AS f (filter, options), pg_temp.found(filter::json, options::json) AS found;
--- Without a sort, too, hardly more is read than the limit.
+-- Without a sort, too, hardly more documents are read than the limit.
 SELECT (docshard.explain('srt.c', '{"from": "u1"}', '{"limit": 3}', 'executionStats') #>> '{executionStats,totalDocsExamined}')::int < 100 AS few;
--- Nor does it need a limit: the documents are as without an index, and only those that have an array are sorted.
+-- Also without a limit: the result is the same as without an index, and only documents with arrays are sorted.
 CREATE FUNCTION pg_temp.streamed(filter json, options json) RETURNS TABLE (n bigint, right_order boolean, plan text) LANGUAGE sql AS $$
   WITH found AS (SELECT array_agg(d -> '_id' ORDER BY n) AS ids FROM docshard.find('srt.c', filter, options) WITH ORDINALITY AS f (d, n)),
        sorted AS (SELECT array_agg(d -> '_id' ORDER BY n) AS ids FROM docshard.find('srt.c', filter, regexp_replace(options::text, '}$', ', "hint": {"$natural": 1}}')::json) WITH ORDINALITY AS f (d, n))
@@ -40,11 +40,11 @@ SELECT filter, options, streamed.* FROM (VALUES
     ('{"from": {"$in": ["u1", "u2"]}}', '{"sort": {"from": -1, "sent": 1, "n": -1}}'),
     ('{}', '{"sort": {"from": 1, "sent": -1, "n": 1}, "projection": {"n": 1}}'),
     ('{}', '{"sort": {"_id": -1}}'),
-    -- What the filter gives has the other direction; the order is not the index's; another index narrows the search.
+    -- Fields with equality conditions have the opposite direction; the index has another order; another index is more selective.
     ('{"from": "u1"}', '{"sort": {"from": -1, "sent": -1, "n": 1}}'),
     ('{"from": "u1"}', '{"sort": {"sent": -1, "n": -1}}'),
     ('{"sent": {"$lt": 1}}', '{"sort": {"from": 1, "sent": -1, "n": 1}}')) AS f (filter, options), pg_temp.streamed(filter::json, options::json) AS streamed;
--- A cursor's first documents come before the others are read.
+-- A cursor returns the first documents before the others are read.
 CREATE FUNCTION pg_temp.few_read() RETURNS boolean LANGUAGE sql AS $$
   SELECT seq_tup_read = 0 AND idx_tup_fetch BETWEEN 200 AND 600 FROM pg_stat_xact_user_tables WHERE format('%I.%I', schemaname, relname) = (SELECT "table"::text FROM docshard.collections WHERE namespace = 'srt.c');
 $$;
@@ -59,13 +59,13 @@ BEGIN;
 SELECT jsonb_path_query_array(docshard.run_command('srt', '{"find": "c", "sort": {"sent": 1}, "projection": {"sent": 1}, "batchSize": 3}'), '$.cursor.firstBatch[*].sent');
 SELECT pg_temp.few_read();
 ROLLBACK;
--- A unique index is searched as any other.
+-- A unique index serves like any other.
 SELECT docshard.create_index('srt.u', '{"a": 1, "b": -1}', '{"unique": true}');
 SELECT docshard.insert_many('srt.u', (SELECT array_agg(jsonb_build_object('_id', n, 'a', n % 7, 'b', n)) FROM generate_series(1, 700) n)) -> 'insertedCount' AS inserted;
 SELECT options, (SELECT string_agg(d ->> '_id', ' ' ORDER BY n) FROM docshard.find('srt.u', '{"a": 3, "b": {"$gt": 670}}', options) WITH ORDINALITY AS f (d, n)) AS ids,
        (SELECT string_agg(stage #>> '{}', ' ') FROM jsonb_path_query(docshard.explain('srt.u', '{"a": 3, "b": {"$gt": 670}}', options)::jsonb, 'strict $.shards[*].winningPlan.**.stage') AS stage) AS plan
   FROM unnest(ARRAY['{"sort": {"b": 1}, "hint": "a_1_b_-1"}', '{"sort": {"a": 1, "b": 1}, "hint": "a_1_b_-1"}', '{"sort": {"a": 1, "b": -1}, "hint": "a_1_b_-1"}']::json[]) AS options;
--- Each filter of an $or may go by an index of its own.
+-- Each branch of an $or may use its own index.
 SELECT docshard.create_index('srt.c', '{"n": 1}');
 SELECT filter::text, docshard.count_documents('srt.c', filter) AS n, string_agg(DISTINCT name #>> '{}', ' ') AS by,
        docshard.explain('srt.c', filter, '{}', 'executionStats') #>> '{executionStats,totalDocsExamined}' AS examined
@@ -73,7 +73,7 @@ SELECT filter::text, docshard.count_documents('srt.c', filter) AS n, string_agg(
          '{"_id": {"$ne": 7}, "$or": [{"n": -7}, {"n": -8, "sent": 0}]}', '{"$or": [{"n": -7}, {"other": 1}]}']::json[]) AS filter
   LEFT JOIN LATERAL jsonb_path_query(docshard.explain('srt.c', filter)::jsonb, 'strict $.shards[*].winningPlan.**.indexName') AS name ON true
  GROUP BY 1, 2, 4 ORDER BY 1;
--- By _id an index has the order, whatever the shard key; so it has what lies between two.
+-- An index on _id has the order of _id whatever the shard key is, and serves ranges of it.
 SELECT docshard.shard_collection('srt.hashed', '{"_id": "hashed"}'), docshard.shard_collection('srt.ranged', '{"_id": 1}'), docshard.shard_collection('srt.other', '{"k": 1}');
 SELECT ns, docshard.insert_many(ns, (SELECT array_agg(jsonb_build_object('_id', n, 'k', n % 10)) FROM generate_series(1, 2000) n)) -> 'insertedCount' AS inserted,
        (SELECT string_agg(d ->> '_id', ' ' ORDER BY n) FROM docshard.find(ns, '{"k": {"$gt": 4}}', '{"sort": {"_id": -1}, "limit": 4}') WITH ORDINALITY AS f (d, n)) AS last,

@@ -12,7 +12,7 @@ SELECT docshard.insert_one('uni.c', '{"_id": 5, "tag": ["z", null]}');
 SELECT docshard.insert_many('uni.c', ARRAY['{"_id": 5, "tag": ["m", "n"]}', '{"_id": 6, "tag": ["o", "n"]}']::jsonb[]);
 SELECT docshard.insert_many('uni.c', ARRAY['{"_id": 5, "tag": ["m", "n"]}', '{"_id": 6, "tag": ["o", "n"]}', '{"_id": 7, "tag": "a"}', '{"_id": 1, "tag": "q"}', '{"_id": 8, "tag": "o"}']::jsonb[], '{"ordered": false}');
 SELECT docshard.find('uni.c', '{}', '{"sort": {"_id": 1}}');
--- Updates take keys and give them back.
+-- Updates add and remove keys.
 SELECT docshard.update_one('uni.c', '{"_id": 2}', '{"$set": {"tag": ["c", "b"]}}');
 SELECT docshard.update_one('uni.c', '{"_id": 1}', '{"$pull": {"tag": "b"}}') -> 'modifiedCount' AS pulled, docshard.update_one('uni.c', '{"_id": 2}', '{"$set": {"tag": ["c", "b"]}}') -> 'modifiedCount' AS then;
 SELECT docshard.update_one('uni.c', '{"_id": 1}', '{"$push": {"tag": "b"}}');
@@ -29,7 +29,7 @@ SELECT docshard.delete_many('uni.c', '{"tag": "n"}') -> 'deletedCount' AS delete
 SELECT docshard.insert_one('uni.c', '{"_id": 30, "tag": ["n", "m"]}') -> 'insertedId' AS inserted;
 ROLLBACK;
 SELECT docshard.count_documents('uni.c', '{"tag": {"$in": ["m", "n"]}}');
--- Searches go by the index as by any other; what it holds is made anew with the table.
+-- Finds use the index like any other; it is rebuilt with the table.
 SELECT jsonb_path_query_first(docshard.explain('uni.c', '{"tag": "n"}')::jsonb, 'strict $.**.indexName') AS by, docshard.find('uni.c', '{"tag": "n"}');
 DO $$
 DECLARE
@@ -38,7 +38,7 @@ BEGIN
     EXECUTE format('REINDEX TABLE %s', relation);
 END $$;
 SELECT docshard.insert_one('uni.c', '{"_id": 31, "tag": "n"}');
--- Long values are told apart, and strings as the index's collation has it; of a partial index only what it holds.
+-- Long values are distinguished, and strings by the index's collation; a partial index checks only the documents that it contains.
 SELECT docshard.insert_one('uni.c', jsonb_build_object('_id', 40, 'tag', repeat('x', 5000) || 'a')) -> 'insertedId' AS one,
        docshard.insert_one('uni.c', jsonb_build_object('_id', 41, 'tag', jsonb_build_array(repeat('x', 5000) || 'b'))) -> 'insertedId' AS other;
 SELECT docshard.insert_one('uni.c', jsonb_build_object('_id', 42, 'tag', jsonb_build_array(1000, repeat('x', 5000) || 'a')));
@@ -48,12 +48,12 @@ SELECT docshard.insert_one('uni.o', '{"_id": 3, "mail": ["ANN@X"]}');
 SELECT docshard.update_one('uni.o', '{"_id": 2}', '{"$set": {"taken": true}}');
 SELECT docshard.update_one('uni.o', '{"_id": 2}', '{"$set": {"taken": true, "row": 2}}') -> 'modifiedCount' AS modified;
 SELECT docshard.update_one('uni.o', '{"_id": 2}', '{"$set": {"row": [1, 2]}}');
--- No plan reads what makes it unique, in which a document may stand several times.
+-- No plan reads the relation that enforces uniqueness, which may contain a document several times.
 SET enable_seqscan = off;
 SELECT docshard.count_documents('uni.o', '{"taken": true}', '{"hint": "seats"}') AS hinted, docshard.count_documents('uni.o', '{"taken": true}') AS free,
        (SELECT count(*) FROM docshard.find('uni.o', '{"taken": true}', '{"hint": "seats"}')) AS found, docshard.count_documents('uni.o', '{}', '{"hint": "mail_1"}') AS mails;
 RESET enable_seqscan;
--- Building one over what is there.
+-- Building one over existing documents.
 SELECT docshard.insert_many('uni.b', ARRAY['{"_id": 1, "k": [1, 2]}', '{"_id": 2, "k": 2}', '{"_id": 3, "k": [3, 3]}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.create_index('uni.b', '{"k": 1}', '{"unique": true}');
 BEGIN;
@@ -66,7 +66,7 @@ SELECT count(*) AS relations, count(*) FILTER (WHERE relname LIKE '%\_unique') A
  WHERE oid IN (SELECT indexrelid FROM pg_index WHERE indrelid = (SELECT c."table"::regclass FROM docshard.collections c WHERE c.namespace = 'uni.b')) AND relname ~ '^i';
 SELECT docshard.drop_index('uni.b', 'k_1') -> 'ok' AS ok;
 SELECT docshard.insert_one('uni.b', '{"_id": 4, "k": [4, 1]}') -> 'insertedId' AS inserted;
--- Whatever is tried, no two documents share an element, and the index has every element of each.
+-- With any sequence of writes no two documents share an element, and the index has every element of each document.
 SELECT docshard.create_index('uni.r', '{"k": 1}', '{"unique": true}');
 SELECT setseed(0.5);
 DO $$

@@ -14,7 +14,7 @@ $$;
 SELECT filter, l.* FROM unnest(ARRAY['{"n": 17}', '{"f1.x": 7}', '{"f1.x": {"$in": [51, 101, 7]}}', '{"f1.x": {"$gt": 100, "$lte": 201}}', '{"f1.tags": "t1", "f1.x": 1}', '{"f1.tags": {"$regex": "^t2$"}}',
        '{"f1": {"$exists": true}, "n": {"$exists": false}}', '{"f1.x.deep": {"$exists": true}}', '{"f1": {}}', '{"f1": []}', '{"f1": 9}', '{"f1": {"$elemMatch": {"x": 7}}}', '{"f1.y": {"$elemMatch": {"$gt": 0}}}',
        '{"f1.y": [2, 3]}', '{"$or": [{"n": 3}, {"f4.x": 4}]}', '{"none": 1}']::json[]) AS filter, LATERAL looked('wild.c', filter) l;
--- What it does not serve: missing values, embedded documents, negations, `_id`, positions.
+-- Conditions that it does not serve: missing values, embedded documents, negations, `_id`, positions.
 SELECT filter, l.* FROM unnest(ARRAY['{"f1": null}', '{"f1": {"$exists": false}, "n": {"$lt": 3}}', '{"f1.x": {"$ne": null}}', '{"f1": {"x": {"deep": "z"}}}', '{"f1.0": 9}', '{"f1.x": {"$in": [1, null]}, "_id": {"$lte": 1}}',
        '{"f1": {"$size": 0}}', '{"$nor": [{"f1.x": {"$gt": 0}}], "f1.x": {"$type": "object"}}']::json[]) AS filter, LATERAL looked('wild.c', filter) l;
 SELECT docshard.find('wild.c', '{"n": 17}', '{"hint": {"$**": 1}, "projection": {"_id": 1}}');
@@ -22,10 +22,10 @@ SELECT docshard.find('wild.c', '{"n": {"$lt": 3}}', '{"hint": "$**_1", "projecti
 SELECT docshard.find('wild.c', '{"f1": null}', '{"hint": "$**_1"}');
 SELECT docshard.find('wild.c', '{}', '{"hint": "$**_1"}');
 \echo :LAST_ERROR_SQLSTATE
--- It follows what is written.
+-- Writes maintain it.
 SELECT docshard.update_one('wild.c', '{"n": 17}', '{"$set": {"new": {"path": [1, 2]}}, "$unset": {"n": 1}}') -> 'modifiedCount' AS modified;
 SELECT filter, l.* FROM unnest(ARRAY['{"n": 17}', '{"new.path": 2}']::json[]) AS filter, LATERAL looked('wild.c', filter) l;
--- Of a part: below a path, or what a projection says.
+-- Of a part of the document: below a path, or the fields of a projection.
 SELECT docshard.drop_index('wild.c', '$**_1');
 SELECT docshard.create_index('wild.c', '{"f1.$**": 1}'), docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": {"f2": 1, "f3.x": 1, "_id": 1}, "name": "some"}'),
        docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": {"n": 0, "f1": 0, "f2": 0, "f3": 0, "f5": {"x": 0}}, "name": "others"}');
@@ -36,7 +36,7 @@ SELECT jsonb_path_query(docshard.run_command('wild', '{"listIndexes": "c"}')::js
 SELECT docshard.find('wild.c', '{"f2.x": 2}', '{"hint": {"$**": 1}}');
 SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": {"f9": 1}, "name": "some"}');
 SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"wildcardProjection": {"f2": 1, "f3.x": 1, "_id": 1}, "name": "some"}');
--- What it cannot be.
+-- Options that a wildcard index cannot have.
 SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"unique": true}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_index('wild.c', '{"$**": 1}', '{"sparse": true}');

@@ -4,7 +4,7 @@ SELECT docshard.insert_many('idx.c', array_agg(jsonb_build_object('_id', n, 'fro
   FROM generate_series(1, 100) n;
 SELECT docshard.create_index('idx.c', '{"from": 1, "sent": -1}');
 SELECT docshard.create_index('idx.c', '{"a.b": 1}', '{"name": "by_b", "unique": true}');
--- The same again is no change.
+-- Creating it again changes nothing.
 SELECT docshard.create_index('idx.c', '{"from": 1, "sent": -1}');
 SELECT * FROM docshard.list_indexes('idx.c');
 
@@ -12,11 +12,11 @@ SELECT * FROM docshard.list_indexes('idx.c');
 SELECT docshard.create_index('idx.new', '{"x": 1}');
 SELECT name FROM docshard.list_indexes('idx.new');
 
--- Answers are the same with it.
+-- The results are the same with it.
 SELECT docshard.find('idx.c', '{"from": "user3", "sent": {"$gte": 50, "$lt": 80}}', '{"sort": {"sent": -1}, "projection": {"sent": 1}}');
 SELECT docshard.count_documents('idx.c', '{"a.b": {"$gt": 90}}');
 
--- Unique: the second document with the same value is refused, however it comes.
+-- Unique: a second document with the same value is refused, for every kind of write.
 SELECT docshard.insert_one('idx.c', '{"_id": 101, "a": {"b": 5}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_many('idx.c', ARRAY['{"_id": 101, "a": {"b": 101}}', '{"_id": 102, "a": {"b": 101}}']::jsonb[]);
@@ -26,12 +26,12 @@ SELECT docshard.update_one('idx.c', '{"_id": 1}', '{"$set": {"a.b": 2}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('idx.c', '{"_id": 200}', '{"$set": {"a.b": 2}}', '{"upsert": true}');
 \echo :LAST_ERROR_SQLSTATE
--- Missing counts as null, once.
+-- Missing counts as null, so only one document may lack the field.
 SELECT docshard.insert_one('idx.c', '{"_id": 103}');
 SELECT docshard.insert_one('idx.c', '{"_id": 104, "a": {"b": null}}');
 \echo :LAST_ERROR_SQLSTATE
 
--- What is there already may stand in the way.
+-- Existing duplicates prevent a unique index.
 SELECT docshard.create_index('idx.c', '{"from": 1}', '{"unique": true}');
 \echo :LAST_ERROR_SQLSTATE
 
@@ -39,7 +39,7 @@ SELECT docshard.drop_index('idx.c', 'by_b');
 SELECT docshard.insert_one('idx.c', '{"_id": 104, "a": {"b": null}}');
 SELECT name FROM docshard.list_indexes('idx.c');
 
--- PostgreSQL knows at once what an index holds, which is built of documents that were there.
+-- PostgreSQL has statistics for an index that is built over existing documents.
 SELECT docshard.create_index('idx.c', '{"sent": 1}');
 SELECT s.attname, s.n_distinct < -0.5 AS many FROM pg_stats s JOIN pg_class i ON i.relname = s.tablename
     JOIN docshard.collections c ON to_regclass(c."table") = (SELECT indrelid FROM pg_index WHERE indexrelid = i.oid)

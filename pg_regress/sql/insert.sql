@@ -1,8 +1,8 @@
--- Inserting documents: the drivers' result documents, _ids made where they are missing, batches.
+-- Inserting documents: the result documents of drivers, generated _ids, batches.
 SELECT docshard.insert_one('ins.people', '{"_id": 1, "name": "Ann", "age": 30}');
 SELECT docshard.insert_one('ins.people', '{"_id": "two", "name": "Bob"}', '{"comment": "from a test"}');
 
--- An ObjectId is made where there is no _id, and the answer names it.
+-- A missing _id is generated as an ObjectId, which the answer contains.
 SELECT docshard.insert_one('ins.people', '{"name": "Cid"}') -> 'insertedId' AS id \gset
 SELECT :'id'::jsonb ->> '$oid' ~ '^[0-9a-f]{24}$' AS is_an_object_id;
 SELECT docshard.find_one('ins.people', '{"name": "Cid"}') -> '_id' = :'id'::jsonb AS found_with_it;
@@ -14,14 +14,14 @@ SELECT docshard.insert_many('ins.numbers', array_agg(jsonb_build_object('_id', n
   FROM generate_series(1, 1000) n;
 SELECT docshard.find('ins.numbers', '{"_id": {"$in": [1, 500, 1000]}}', '{"sort": {"_id": 1}}');
 
--- A taken _id: one statement, so nothing of it is left.
+-- A duplicate _id: the statement fails, and inserts nothing.
 SELECT docshard.insert_one('ins.people', '{"_id": 1, "name": "another"}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_many('ins.people', ARRAY['{"_id": 5}', '{"_id": 1}', '{"_id": 6}']::jsonb[]);
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('ins.people', '{"_id": {"$in": [5, 6]}}');
 
--- Unordered: the others are inserted, and the answer tells which were not.
+-- Unordered: the other documents are inserted, and the answer reports those that were not.
 SELECT docshard.insert_many('ins.people', ARRAY['{"_id": 5}', '{"_id": 1}', '{"_id": 6}', '{"_id": 6}']::jsonb[],
                             '{"ordered": false}');
 SELECT docshard.count_documents('ins.people', '{"_id": {"$in": [5, 6]}}');

@@ -17,7 +17,7 @@ SELECT docshard.insert_select('sel.c', 'DELETE FROM pg_class');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_select('sel.c', 'SELECT ''{}''::jsonb WHERE false');
 SELECT docshard.count_documents('sel.c');
--- json and text are read as what they are; anything else is refused.
+-- json and text are parsed as documents; other types are refused.
 SELECT docshard.insert_select('sel.x', $$SELECT '{"_id": 1, "a": 1}'::text;$$);
 SELECT docshard.insert_select('sel.x', $$VALUES ('{"_id": 2, "b": 1}'::json) -- a comment$$);
 SELECT docshard.insert_select('sel.x', $$SELECT '\x0100'::bytea$$);

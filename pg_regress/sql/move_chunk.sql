@@ -1,4 +1,4 @@
--- Moving chunks: documents go with them, counts and answers stay the same.
+-- Moving chunks: documents move with them; counts and results stay the same.
 SELECT docshard.enable_sharding('mv', 'shard0');
 SELECT docshard.shard_collection('mv.c', '{"name": 1}');
 SELECT docshard.create_index('mv.c', '{"n": 1}');
@@ -14,9 +14,9 @@ TABLE mv_chunks;
 SELECT docshard.count_documents('mv.c'), docshard.count_documents('mv.c', '{"n": {"$lte": 50}}');
 SELECT docshard.find('mv.c', '{"n": {"$gt": 90}}', '{"sort": {"n": -1}, "limit": 5, "projection": {"_id": 0, "n": 1}}');
 SELECT shard, chunks, documents FROM docshard.get_shard_distribution('mv.c', '{"count": true}') ORDER BY shard;
--- Each document is where the map says, and nowhere else.
+-- Each document is only on the shard that the map names.
 SELECT docshard.update_many('mv.c', '{}', '{"$set": {"seen": true}}') -> 'modifiedCount' AS modified;
--- Chunks on different shards are not merged; brought together they are.
+-- Chunks on different shards cannot be merged; after a move to one shard they can.
 SELECT docshard.merge_chunks('mv.c', '[{"name": {"$minKey": 1}}, {"name": "n7"}]');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.move_chunk('mv.c', '{"name": "n0"}', 'shard1') ->> 'documents' AS documents;
@@ -24,7 +24,7 @@ SELECT docshard.merge_chunks('mv.c', '[{"name": {"$minKey": 1}}, {"name": "n7"}]
 TABLE mv_chunks;
 SELECT donor, recipient, state, reason, documents, error, min, max FROM docshard.migrations WHERE namespace = 'mv.c' ORDER BY id;
 SELECT what, count(*) FROM docshard.changelog WHERE namespace = 'mv.c' GROUP BY what ORDER BY what;
--- The index came along to the shard that received its first chunk.
+-- The shard that got its first chunk has the index, too.
 SELECT relation FROM docshard.indexes WHERE namespace = 'mv.c' \gset
 \set here :DBNAME
 \connect regress_shard1

@@ -1,4 +1,4 @@
--- Moves that are refused before anything is copied, each for a reason of its own.
+-- Moves that are refused before anything is copied, each for a different reason.
 SELECT docshard.enable_sharding('no', 'shard0');
 SELECT docshard.shard_collection('no.c', '{"k": 1}');
 SELECT docshard.create_index('no.c', '{"n": 1}');
@@ -22,7 +22,7 @@ SELECT docshard.abort_migration('no.c');
 SELECT docshard.abort_migration('no.none');
 SELECT docshard.abort_migration(-1);
 
--- Another version of docshard, no prepared transactions, a missing index: of the recipient.
+-- The recipient has another version of docshard, no prepared transactions, or lacks an index.
 \connect regress_shard1
 UPDATE pg_extension SET extversion = '0.0.9' WHERE extname = 'docshard';
 \connect :here
@@ -40,7 +40,7 @@ SELECT regexp_replace(:'LAST_ERROR_MESSAGE', 'i\d+', 'iN') AS error;
 ALTER INDEX docshard_data.hidden RENAME TO :relation;
 \connect :here
 
--- Full, or being removed.
+-- A full shard, and one that is being removed.
 SELECT max_size_mb FROM docshard_catalog.shards WHERE name = 'shard1' \gset
 UPDATE docshard_catalog.shards SET max_size_mb = 1 WHERE name = 'shard1';
 \set VERBOSITY sqlstate
@@ -51,7 +51,7 @@ UPDATE docshard_catalog.shards SET max_size_mb = :max_size_mb, draining = true W
 SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
 UPDATE docshard_catalog.shards SET draining = false WHERE name = 'shard1';
 
--- Jumbo, and nevertheless.
+-- A jumbo chunk, and how to move it nevertheless.
 UPDATE docshard_catalog.chunks SET jumbo = true WHERE collection_id = (SELECT id FROM docshard_catalog.collections WHERE namespace = 'no.c');
 SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
 SELECT docshard.move_range('no.c', '{"k": {"$minKey": 1}}', '{"k": 50}', 'shard1');

@@ -1,4 +1,4 @@
--- A namespace is database.collection; what is none is refused by every function that takes one.
+-- A namespace is database.collection; every function that takes one refuses malformed ones.
 CREATE PROCEDURE try(statement text, ns text) LANGUAGE plpgsql AS $$
 DECLARE detail text;
 BEGIN

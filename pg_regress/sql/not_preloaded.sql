@@ -1,4 +1,4 @@
--- The smallest start: one PostgreSQL, docshard not preloaded. All but the worker works, and what needs it says so.
+-- The smallest installation: one PostgreSQL that does not preload docshard. Only the worker is missing, and functions that need it say so.
 SHOW shared_preload_libraries;
 SET client_min_messages = warning;
 CREATE EXTENSION docshard CASCADE;
@@ -8,7 +8,7 @@ SELECT docshard.find('shop.items', '{"price": {"$lt": 10}}');
 SELECT docshard.update_one('shop.items', '{"_id": 1}', '{"$inc": {"stock": 5}}') -> 'modifiedCount' AS modified;
 SELECT docshard.find('shop.items');
 
--- Sharding too, on the shard local.
+-- Sharding works, too, on the shard local.
 SELECT docshard.shard_collection('shop.orders', '{"customer": "hashed"}');
 SELECT docshard.insert_many('shop.orders', array_agg(jsonb_build_object('_id', n, 'customer', n % 10))) -> 'insertedCount' AS inserted
   FROM generate_series(1, 100) n;
@@ -21,8 +21,8 @@ SELECT docshard.delete_many('shop.orders', '{}') -> 'deletedCount' AS deleted;
 ROLLBACK;
 SELECT docshard.count_documents('shop.orders');
 
--- Another shard, that allows no prepared transactions either: what has to commit here and there is refused (even creating
--- a collection there, as the catalog is here) until one says that one after the other will do.
+-- A second shard, which also allows no prepared transactions: a transaction that writes on both is refused, even the creation of
+-- a collection there, as the catalog is here; unless the user allows commits one after the other.
 CREATE DATABASE regress_plain TEMPLATE template0 ENCODING UTF8;
 \getenv host PGHOST
 \getenv port PGPORT
@@ -47,13 +47,13 @@ SELECT docshard.move_chunk('shop.orders', '{"customer": 3}', 'plain');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('shop.orders');
 
--- What needs the worker says what to do.
+-- Functions that need the worker say how to start it.
 SELECT docshard.start_balancer();
 \echo :LAST_ERROR_SQLSTATE
 SELECT s - 'lastRound' - 'lastError' - 'lastErrorAt' AS status FROM (SELECT docshard.balancer_status()::jsonb) AS b (s);
 SELECT docshard.stop_balancer();
 SELECT line FROM regexp_split_to_table(docshard.status(), E'\n') AS line WHERE line ~ 'running';
--- A hint is obeyed by the first statement of a session, too, which has not loaded the library yet.
+-- A hint works in the first statement of a session, which has not loaded the library yet.
 SELECT docshard.create_index('shop.items', '{"n": 1}');
 SELECT c."table" AS items, i.relation AS by_n FROM docshard.collections c JOIN docshard.indexes i USING (namespace) WHERE namespace = 'shop.items'
 \gset

@@ -20,7 +20,7 @@ SELECT docshard.move_range('nulls.c', '{"k": 1}', NULL, 'local', NULL);
 SELECT docshard.insert_many('nulls.c', ARRAY['{"_id": 1}', NULL]::jsonb[]);
 \echo :LAST_ERROR_SQLSTATE
 
--- Every other function answers null, or no rows, and does nothing, as PostgreSQL's own do.
+-- Every other function returns null or no rows, and does nothing, like PostgreSQL's own functions.
 SELECT docshard.insert_one('nulls.c', NULL) IS NULL AS nothing;
 SELECT docshard.update_many('nulls.c', NULL, '{"$set": {"a": 1}}') IS NULL AS nothing;
 SELECT docshard.run_command('nulls', NULL) IS NULL AS nothing;

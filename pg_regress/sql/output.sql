@@ -1,4 +1,4 @@
--- What a find sends to a client as text is what PostgreSQL makes of the same documents.
+-- The text that a find sends to a client is the text that PostgreSQL makes of the same documents.
 SELECT docshard.insert_many('out.kinds', ARRAY[
   '{"_id": 1}',
   '{"_id": 2, "nothing": null, "yes": true, "no": false, "": "a name of no letters"}',
@@ -12,7 +12,7 @@ SELECT format('{"_id": %s, "all": %s}', 8, jsonb_object_agg('f' || n, repeat('x'
 FROM generate_series(1, 100) n \gset
 SELECT docshard.insert_one('out.kinds', :'wide') -> 'acknowledged' AS inserted;
 
--- One document at a time, and all of them: rows as they came, against the same cast to text by PostgreSQL.
+-- One document, and all of them: rows as they arrive, compared with PostgreSQL's cast to text.
 SELECT docshard.find_one('out.kinds', '{"_id": 5}') AS came \gset
 SELECT docshard.find_one('out.kinds', '{"_id": 5}')::text = :'came' AS same;
 SELECT docshard.find_one('out.kinds', '{"_id": 8}') AS came \gset
@@ -21,7 +21,7 @@ SELECT docshard.find_one('out.kinds', '{"_id": 8}')::text = :'came' AS same;
 \pset tuples_only on
 SELECT docshard.find('out.kinds', '{"_id": {"$ne": 8}}', '{"sort": {"_id": 1}}');
 SELECT d::text FROM docshard.find('out.kinds', '{"_id": {"$ne": 8}}', '{"sort": {"_id": 1}}') AS d;
--- The same in the other ways that a client may ask.
+-- The same for the other forms in which a client may ask.
 SELECT * FROM docshard.find('out.kinds', '{"_id": {"$in": [2, 6]}}', '{"sort": {"_id": 1}}');
 SELECT f.d AS document FROM docshard.find('out.kinds', '{"_id": 4}') AS f(d);
 SELECT docshard.find('out.kinds', '{"_id": 4}'), 'another column';
@@ -42,7 +42,7 @@ SELECT docshard.find('out.kinds', '{"_id": {"$lt": 4}}', '{"sort": {"_id": 1}}')
 \pset null (null)
 SELECT docshard.find_one('out.kinds', '{"_id": 404}');
 SELECT docshard.find('out.kinds', '{"_id": 404}');
--- In the client's encoding, and refused where that has no such letter.
+-- In the client's encoding; an error if that lacks a character.
 SET client_encoding = 'LATIN1';
 SELECT docshard.find_one('out.kinds', '{"_id": 5}');
 SELECT docshard.insert_one('out.kinds', '{"_id": 9, "word": "se\u00f1or"}') -> 'insertedId';
@@ -50,7 +50,7 @@ SELECT docshard.find_one('out.kinds', '{"_id": 9}') AS came \gset
 SELECT docshard.find_one('out.kinds', '{"_id": 9}')::text = :'came' AS same, length(:'came');
 RESET client_encoding;
 SELECT docshard.find_one('out.kinds', '{"_id": 9}');
--- Which of these docshard writes itself: PostgreSQL is told to write no jsonb at all.
+-- Shows which of them docshard writes itself: PostgreSQL's own output of jsonb is disabled.
 BEGIN;
 UPDATE pg_type SET typoutput = 'void_out'::regproc WHERE oid = 'jsonb'::regtype;
 SELECT docshard.find('out.kinds', '{"_id": 1}');
@@ -61,7 +61,7 @@ SELECT docshard.find('out.kinds', '{"_id": 1}'), 'another column';
 SELECT '{"_id": 1}'::jsonb;
 EXECUTE by_id (1);
 ROLLBACK;
--- A find that fails in the middle, and the next one.
+-- A find that fails half way, and the next one.
 SELECT docshard.find('out.kinds', '{"$expr": {"$divide": [1, {"$subtract": ["$_id", 3]}]}}', '{"sort": {"_id": 1}}');
 SELECT docshard.find('out.kinds', '{"_id": 1}');
 SELECT docshard.drop_collection('out.kinds');

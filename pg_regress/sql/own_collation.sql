@@ -4,7 +4,7 @@ SELECT docshard.create_collection('own.c', '{"collation": {"locale": "en", "stre
 SELECT docshard.insert_many('own.c', ARRAY['{"_id": "a", "name": "Ada", "n": 1}', '{"_id": "B", "name": "bob", "n": 2}',
   '{"_id": "c", "name": "ADA", "n": 3}', '{"_id": 4, "name": 4, "n": 4}']::jsonb[]) -> 'insertedCount' AS inserted;
 
--- A statement that names none has the collection's, in all its parts.
+-- A statement without a collation uses the collection's in all its parts.
 SELECT docshard.find('own.c', '{"name": "ada"}', '{"sort": {"_id": 1}}');
 SELECT docshard.find('own.c');
 SELECT docshard.find('own.c', '{}', '{"sort": {"name": -1, "n": 1}, "projection": {"name": 1, "is": {"$eq": ["$name", "BOB"]}}}');
@@ -22,14 +22,14 @@ SELECT docshard.run_command('own', '{"update": "c", "updates": [{"q": {"name": "
 SELECT docshard.run_command('own', '{"distinct": "c", "key": "name", "query": {"name": "bOB"}}') -> 'values' AS "values";
 SELECT docshard.run_command('own', '{"findAndModify": "c", "query": {"name": "bOB"}, "update": {"$unset": {"cmd": 1}}}') -> 'lastErrorObject' AS n;
 SELECT docshard.delete_one('own.c', '{"name": "adA", "n": 13}');
--- One that names one has that.
+-- A statement with a collation uses that.
 SELECT docshard.count_documents('own.c', '{"name": "ada"}', '{"collation": {"locale": "simple"}}');
 SELECT docshard.count_documents('own.c', '{"name": "ADA"}', '{"collation": {}}');
--- It is seen.
+-- Lists show it.
 SELECT namespace, "collation" FROM docshard.collections WHERE namespace = 'own.c';
 SELECT jsonb_pretty(docshard.run_command('own', '{"listCollections": 1}') #> '{cursor,firstBatch,0,options}');
 
--- Indexes have the collection's, or one of their own; strings narrow a search of the same collation only.
+-- Indexes have the collection's collation, or their own. A string condition uses only an index with the same collation.
 SELECT docshard.create_index('own.c', '{"name": 1}');
 SELECT docshard.create_index('own.c', '{"name": 1}', '{"name": "bytes", "collation": {"locale": "simple"}}');
 SELECT docshard.create_index('own.c', '{"name": 1}', '{"name": "name_1", "collation": {"locale": "fr"}}');
@@ -51,27 +51,27 @@ SELECT docshard.find('own.c', '{"name": "ada"}', '{"hint": "name_1", "collation"
 SELECT docshard.find('own.c', '{"name": "Ada"}', '{"hint": "name_1", "collation": {"locale": "simple"}}');
 SELECT docshard.find('own.c', '{"name": {"$regex": "^b"}}', '{"hint": "name_1"}');
 RESET enable_seqscan;
--- What is too long for the b-tree under a collation alone stands apart once.
+-- A value that is too long for the b-tree only under a collation is outside the b-tree once.
 SELECT docshard.insert_one('own.c', jsonb_build_object('_id', 9, 'name', repeat('xy', 350))) -> 'insertedId' AS id;
 SELECT docshard.find('own.c', '{}', '{"sort": {"name": 1}, "limit": 10, "projection": {"_id": 1}}');
 SELECT docshard.count_documents('own.c', '{"name": {"$gt": "x"}}');
--- A unique one is unique under it.
+-- A unique index is unique under its collation.
 SELECT docshard.create_index('own.u', '{"mail": 1}', '{"unique": true, "collation": {"locale": "en", "strength": 1}}');
 SELECT docshard.insert_one('own.u', '{"_id": 1, "mail": "jose"}');
 SELECT docshard.insert_one('own.u', '{"_id": 2, "mail": "JOSÉ"}');
 SELECT docshard.insert_one('own.u', '{"_id": 2, "mail": "josef"}');
--- A partial one compares by it, too.
+-- A partial index compares with its collation, too.
 SELECT docshard.create_index('own.p', '{"n": 1}', '{"partialFilterExpression": {"state": "open"}, "collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.insert_many('own.p', ARRAY['{"_id": 1, "n": 1, "state": "OPEN"}', '{"_id": 2, "n": 1, "state": "shut"}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.find('own.p', '{"n": 1, "state": "Open"}', '{"hint": "n_1", "collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.find('own.p', '{"n": 1, "state": "OPEN"}', '{"hint": "n_1"}');
 
--- Sharding: keys compare by bytes, and that must be said.
+-- Sharding: shard keys compare by bytes, and the caller must confirm that.
 SELECT docshard.create_collection('own.s', '{"collation": {"locale": "en", "strength": 2}}');
 SELECT docshard.create_index('own.s', '{"k": 1}');
 SELECT docshard.shard_collection('own.s', '{"k": 1}');
 SELECT docshard.shard_collection('own.s', '{"k": 1}', '{"collation": {"locale": "en"}}');
--- The index of the shard key compares by bytes, so it needs another name than the one that is there.
+-- The shard key's index compares by bytes, so it needs another name than the existing index.
 SELECT docshard.shard_collection('own.s', '{"k": 1}', '{"collation": {"locale": "simple"}}');
 SELECT docshard.drop_index('own.s', 'k_1') -> 'ok' AS ok, docshard.create_index('own.s', '{"k": 1}', '{"name": "k_en"}');
 SELECT docshard.shard_collection('own.s', '{"k": 1}', '{"collation": {"locale": "simple"}}');
@@ -90,7 +90,7 @@ SELECT docshard.shard_collection('own.t', '{"k": 1}', '{"collation": {"locale": 
 SELECT docshard.create_index('own.t', '{"k": 1}', '{"name": "k", "collation": {"locale": "simple"}}');
 SELECT docshard.shard_collection('own.t', '{"k": 1}', '{"collation": {"locale": "simple"}}') -> 'ok' AS ok;
 
--- The same options mean what each collection says, and the time is that of each statement.
+-- The same options use each collection's own collation, and the time of each statement.
 SELECT docshard.insert_many('own.plain', ARRAY['{"_id": 1, "k": "b"}', '{"_id": 2, "k": "C"}', '{"_id": 3, "k": "a"}']::jsonb[]) ->> 'insertedCount' AS inserted;
 SELECT docshard.create_collection('own.folded', '{"collation": {"locale": "en", "strength": 2}}') -> 'ok' AS ok;
 SELECT docshard.insert_many('own.folded', ARRAY['{"_id": 1, "k": "b"}', '{"_id": 2, "k": "C"}', '{"_id": 3, "k": "a"}']::jsonb[]) ->> 'insertedCount' AS inserted;

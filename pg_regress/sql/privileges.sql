@@ -1,4 +1,4 @@
--- Privileges: without grant_access a role reaches nothing; with it, documents but no administration.
+-- Privileges: without grant_access a role may do nothing; with it, it may use documents but not administration.
 SELECT docshard.shard_collection('priv.c', '{"_id": "hashed"}');
 SELECT docshard.insert_many('priv.c', array_agg(jsonb_build_object('_id', n))) -> 'insertedCount' AS inserted FROM generate_series(1, 30) n;
 CREATE ROLE regress_app LOGIN;
@@ -28,7 +28,7 @@ SELECT name FROM docshard.list_indexes('priv.c');
 SELECT namespace, shard FROM docshard.chunks WHERE namespace = 'priv.c' ORDER BY min_key LIMIT 1;
 SELECT name, state FROM docshard.shards ORDER BY name;
 SELECT name, value FROM docshard.settings WHERE name = 'chunk_size_mb';
--- No administration, nor the tables behind it.
+-- No administration, and no access to the tables behind it.
 SELECT docshard.shard_collection('priv.d', '{"a": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.drop_collection('priv.c');
@@ -71,7 +71,7 @@ SELECT docshard_internal.create_table(99, 1, 1, false);
 SELECT docshard.insert_one('priv.new', '{"_id": 1}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('priv.new'), docshard.update_many('priv.new', '{}', '{"$set": {"a": 1}}') -> 'matchedCount' AS matched;
--- Who may not write to a collection does not hold up those who do.
+-- A role that may not write to a collection cannot block those that may.
 RESET ROLE;
 SELECT substring("table" FROM '[0-9]+$') AS number FROM docshard.collections WHERE namespace = 'priv.c' \gset
 SELECT token, p.version FROM docshard_data.placement p WHERE collection_id = :number \gset
@@ -87,7 +87,7 @@ SET ROLE regress_app;
 SELECT docshard_internal.lock_and_check(:number, :token, :version, NULL, NULL), docshard_internal.lock_upsert(:number, 1);
 SELECT docshard_internal.lock_and_check(99999, 1, 1, NULL, NULL);
 SELECT docshard_internal.lock_upsert(99999, 1);
--- What an administrator creates later is open to it as well.
+-- Collections that an administrator creates later are accessible, too.
 RESET ROLE;
 SELECT docshard.create_collection('priv.new');
 SET ROLE regress_app;
@@ -116,11 +116,11 @@ SELECT docshard.update_one('priv2.a', '{}', '{"$set": {"a": 1}}', '{"upsert": tr
 SELECT docshard.delete_many('priv.c', '{}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.run_command('priv', '{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}') -> 'code' AS code;
--- The router's own part looks for itself.
+-- The router checks the rights for its own documents itself.
 SELECT count(*) >= 0 AS readable FROM docshard_data.placement;
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
--- Members of a role have what it has; one that does not inherit has nothing.
+-- Members of a role have its rights; a member that does not inherit has none.
 CREATE ROLE regress_member LOGIN IN ROLE regress_app;
 CREATE ROLE regress_outsider LOGIN NOINHERIT IN ROLE regress_app;
 SET ROLE regress_member;
@@ -129,7 +129,7 @@ SET ROLE regress_outsider;
 SELECT docshard.count_documents('priv.c');
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
--- A function that runs as its owner has the owner's.
+-- A SECURITY DEFINER function has its owner's rights.
 CREATE FUNCTION priv_count() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
   AS $$ SELECT docshard.count_documents('priv2.b') $$;
 ALTER FUNCTION priv_count() OWNER TO regress_app;
@@ -141,7 +141,7 @@ SELECT docshard.count_documents('priv2.b');
 RESET ROLE;
 REVOKE USAGE ON SCHEMA docshard FROM regress_other;
 DROP FUNCTION priv_count;
--- Both kinds within one transaction, and after an error.
+-- Both kinds in one transaction, and after an error.
 BEGIN;
 SET LOCAL ROLE regress_app;
 SELECT docshard.insert_one('priv2.b', '{"_id": 3}');
@@ -155,7 +155,7 @@ SET LOCAL ROLE regress_app;
 SELECT docshard.count_documents('priv2.b'), docshard.count_documents('priv.c');
 ROLLBACK;
 SELECT docshard.count_documents('priv2.b'), docshard.count_documents('priv.c');
--- Revoked as it was granted.
+-- Grants are revoked.
 SELECT docshard.revoke_access('regress_app', '{"read": "priv.c"}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.revoke_access('regress_app', '{"write": "priv2.b"}');
@@ -170,7 +170,7 @@ SELECT docshard.grant_access('regress_app', '{"read": "a$b"}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.grant_access('pg_monitor');
 \echo :LAST_ERROR_SQLSTATE
--- Monitoring needs no access to documents; an administrator no superuser's rights.
+-- Monitoring needs no access to documents; an administrator need not be a superuser.
 CREATE ROLE regress_monitor LOGIN IN ROLE pg_monitor;
 CREATE ROLE regress_dba LOGIN;
 GRANT USAGE ON SCHEMA docshard, docshard_internal TO regress_dba;
@@ -189,7 +189,7 @@ SELECT docshard.drop_database('priv3');
 SELECT docshard.count_documents('priv.c');
 \echo :LAST_ERROR_SQLSTATE
 RESET ROLE;
--- A role that still has access cannot be dropped; afterwards it can.
+-- A role with grants cannot be dropped; after a revoke it can.
 \set VERBOSITY terse
 DROP ROLE regress_app;
 \set VERBOSITY default
@@ -199,7 +199,7 @@ DROP OWNED BY regress_dba;
 DROP ROLE regress_dba;
 SELECT * FROM docshard.grants WHERE role LIKE 'regress_%' AND role NOT IN ('regress_cm', 'regress_counter', 'regress_commands', 'regress_config', 'regress_cursors');
 SELECT docshard.drop_database('priv2');
--- What PUBLIC may call in the API and behind it.
+-- The functions that PUBLIC may call.
 \pset format unaligned
 SELECT DISTINCT p.pronamespace::regnamespace || '.' || p.proname AS function FROM pg_proc p
  WHERE p.pronamespace IN ('docshard'::regnamespace, 'docshard_internal'::regnamespace) AND has_function_privilege('regress_other', p.oid, 'EXECUTE')

@@ -9,7 +9,7 @@ SELECT docshard.remove_shard('nowhere');
 SELECT docshard.remove_shard('shard1');
 SELECT docshard.remove_shard('shard1');
 SELECT name, state FROM docshard.shards ORDER BY name;
--- It is not lost; nor is this database, and nobody says what a token is for.
+-- The shard is not lost; nor is this database; a token without its option is refused.
 SELECT docshard.remove_shard('shard1', '{"lost": true}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.remove_shard('shard1', '{"lost": true, "token": "a guess"}');
@@ -19,7 +19,7 @@ SELECT docshard.remove_shard('local', '{"lost": true}');
 SELECT docshard.remove_shard('shard1', '{"token": "a guess"}');
 SELECT docshard.remove_shard('shard1', '{"gone": true}');
 SELECT count(*) FROM docshard_catalog.lost_shards;
--- What the cluster needs is not dropped.
+-- Objects that the cluster needs cannot be dropped.
 DROP EXTENSION docshard CASCADE;
 \echo :LAST_ERROR_SQLSTATE
 SET client_min_messages = error;
@@ -31,13 +31,13 @@ DROP USER MAPPING FOR CURRENT_USER SERVER docshard_shard1;
 RESET client_min_messages;
 SELECT docshard.dismantle('0123456789abcdef');
 \echo :LAST_ERROR_SQLSTATE
--- It gets nothing new.
+-- It gets no new chunks.
 SELECT docshard.enable_sharding('rm2', 'shard1');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.shard_collection('rm3.hashed', '{"a": "hashed"}');
 SELECT DISTINCT shard FROM docshard.chunks WHERE namespace = 'rm3.hashed' ORDER BY shard;
 SELECT docshard.drop_database('rm3');
--- Drained by hand here; with its balancer on, the cluster does it by itself.
+-- Drained manually here; if the balancer is on, it does this.
 SELECT docshard.move_chunk('rm.c', '{"name": "ann"}', 'shard0') ->> 'documents' AS documents;
 SELECT docshard.move_chunk('rm.c', '{"name": "ann"}', 'shard1');
 \echo :LAST_ERROR_SQLSTATE
@@ -65,14 +65,14 @@ SELECT name, state FROM docshard.shards ORDER BY name;
 SELECT srvname FROM pg_foreign_server ORDER BY srvname;
 SELECT docshard.find('rm.c', '{}', '{"sort": {"_id": 1}}');
 SELECT docshard.find('rm.plain');
--- What was removed may come back.
+-- A removed shard can be added again.
 \getenv host PGHOST
 \getenv port PGPORT
 \set shard1 'host=' :host ' port=' :port ' dbname=regress_shard1'
 SELECT docshard.add_shard(:'shard1', '{"name": "shard1"}');
 SELECT docshard.remove_shard('shard1') ->> 'state' AS state;
 SELECT docshard.remove_shard('shard1') ->> 'state' AS state;
--- local is drained like any other; the last shard stays.
+-- local is drained like any other; the last shard cannot be removed.
 SELECT docshard.drop_database('rm');
 SELECT docshard.remove_shard('local') ->> 'state' AS state;
 SELECT docshard.remove_shard('local') ->> 'state' AS state;

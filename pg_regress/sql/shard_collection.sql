@@ -8,7 +8,7 @@ SELECT docshard.shard_collection('shc.ids', '{"_id": 1}');
 SELECT namespace, key, "unique", chunks FROM docshard.collections WHERE database = 'shc' ORDER BY namespace;
 SELECT namespace, min, max FROM docshard.chunks WHERE namespace LIKE 'shc.%' ORDER BY namespace, min_key;
 
--- Again: the same is fine, anything else is refused.
+-- Sharding it again: the same key and options are accepted, others are refused.
 SELECT docshard.shard_collection('shc.range', '{"name": 1}');
 SELECT docshard.shard_collection('shc.range', '{"name": 1.0}');
 SELECT docshard.shard_collection('shc.range', '{"name": "hashed"}');
@@ -18,14 +18,14 @@ SELECT docshard.shard_collection('shc.range', '{"name": 1}', '{"unique": true}')
 SELECT docshard.shard_collection('shc.compound', '{"sent": 1, "recipient": 1}');
 \echo :LAST_ERROR_SQLSTATE
 
--- unique: the shard key alone is unique, and has an index of its own.
+-- unique: the shard key alone is unique, and has its own index.
 SELECT docshard.insert_one('shc.dotted', '{"_id": 1, "a": {"b": 1}}');
 SELECT docshard.insert_one('shc.dotted', '{"_id": 2, "a": {"b": 1}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT * FROM docshard.list_indexes('shc.dotted');
 SELECT docshard.drop_index('shc.dotted', 'a.b_1');
 \echo :LAST_ERROR_SQLSTATE
--- Otherwise (shard key, _id) is: the same _id may occur with another shard key.
+-- Otherwise shard key and _id together are unique: the same _id may occur with another shard key.
 SELECT docshard.insert_many('shc.range', ARRAY['{"_id": 1, "name": "a"}', '{"_id": 1, "name": "b"}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.insert_one('shc.range', '{"_id": 1, "name": "b"}');
 \echo :LAST_ERROR_SQLSTATE

@@ -1,4 +1,4 @@
--- A shard key of dotted fields: given by its path or by a document that holds it, as a filter and in administration.
+-- A shard key of dotted fields, given by its path or by an embedded document, in filters and in administration.
 SELECT docshard.shard_collection('dotted.r', '{"a.b": 1}') -> 'ok' AS ok, docshard.shard_collection('dotted.h', '{"a.b": "hashed"}') -> 'ok' AS ok;
 SELECT docshard.split_at('dotted.r', '{"a.b": 5}') -> 'ok' AS ok;
 SELECT docshard.explain(ns, f) -> 'stage' AS stage, docshard.explain(ns, f)::jsonb -> 'keyBounds' AS bounds

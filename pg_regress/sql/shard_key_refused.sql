@@ -50,5 +50,5 @@ SELECT docshard.shard_collection('skr.c', '{"a": "hashed"}', '{"numInitialChunks
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.shard_collection('skr.c', '{"a": "hashed"}', '{"numInitialChunks": "many"}');
 \echo :LAST_ERROR_SQLSTATE
--- Nothing was made.
+-- Nothing was created.
 SELECT count(*) FROM docshard.databases WHERE name = 'skr';

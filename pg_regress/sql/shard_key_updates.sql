@@ -10,7 +10,7 @@ SELECT docshard.insert_many('sku.c', ARRAY['{"_id": 1, "k": 1, "v": "a"}', '{"_i
 CREATE VIEW sku_shards AS
 SELECT shard, documents FROM docshard.get_shard_distribution('sku.c', '{"count": true}') ORDER BY shard;
 
--- Within a chunk, to another chunk's shard, to this node and back; by the shard key or by _id.
+-- Within a chunk, to a chunk of another shard, to this node and back; by the shard key or by _id.
 SELECT docshard.update_one('sku.c', '{"k": 1}', '{"$inc": {"k": 1}, "$set": {"v": "b"}}');
 SELECT docshard.update_one('sku.c', '{"k": 2}', '{"$set": {"k": 15}}') -> 'modifiedCount' AS modified;
 TABLE sku_shards;
@@ -25,7 +25,7 @@ TABLE sku_shards;
 -- Each is found by its new key, and not by its old one.
 SELECT docshard.count_documents('sku.c', '{"k": 16}'), docshard.count_documents('sku.c', '{"k": 26}');
 
--- Equal values are no other key: the document stays, and is changed.
+-- An equal value is not another key: the document stays, and is changed.
 SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 26.0}}') -> 'modifiedCount' AS modified;
 SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 26.0}}') -> 'modifiedCount' AS modified;
 -- A missing field counts as null.
@@ -33,7 +33,7 @@ SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$unset": {"k": 1}}') -> 'mod
 SELECT docshard.find('sku.c', '{"k": null}');
 SELECT docshard.update_one('sku.c', '{"k": null}', '{"$set": {"k": 26}}') -> 'modifiedCount' AS modified;
 
--- A transaction takes it back.
+-- A rollback undoes it.
 BEGIN;
 SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 12}}') -> 'modifiedCount' AS modified;
 SAVEPOINT s;
@@ -44,14 +44,14 @@ TABLE sku_shards;
 ROLLBACK;
 TABLE sku_shards;
 
--- Many documents do not move; an array is no shard key; _id stays.
+-- An update of many does not move documents; an array cannot be a shard key; _id cannot change.
 SELECT docshard.update_many('sku.c', '{"k": 26}', '{"$set": {"k": 12}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": [12]}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 12, "_id": 9}}');
 \echo :LAST_ERROR_SQLSTATE
--- The place may be taken.
+-- The new key may belong to another document.
 SELECT docshard.insert_one('sku.c', '{"_id": 1, "k": 12}') -> 'insertedId' AS id;
 SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 12}}');
 \echo :LAST_ERROR_SQLSTATE
@@ -59,7 +59,7 @@ SELECT docshard.update_one('sku.c', '{"k": 26}', '{"$set": {"k": 12}}');
 SELECT docshard.update_one('sku.c', '{"v": "d"}', '{"$set": {"k": 13}}') -> 'modifiedCount' AS modified;
 SELECT docshard.update_one('sku.c', '{"v": "d"}', '[{"$set": {"k": {"$add": ["$k", 13]}}}]') -> 'modifiedCount' AS modified;
 
--- An upsert may put the new document elsewhere than the shard key that its filter gives, if it gives one.
+-- An upsert may change the shard key that its filter gives.
 SELECT docshard.update_one('sku.c', '{"k": 8, "_id": 8}', '{"$set": {"k": 28}}', '{"upsert": true}') -> 'upsertedId' AS id;
 SELECT docshard.update_one('sku.c', '{"_id": 8}', '{"$set": {"k": 29}}', '{"upsert": true}') -> 'modifiedCount' AS modified;
 SELECT docshard.update_one('sku.c', '{"v": "e"}', '{"$set": {"k": 14, "_id": 9}}', '{"upsert": true}') -> 'upsertedId' AS id;

@@ -1,4 +1,4 @@
--- Values as shard keys: equal values go to one place whatever their type, null and missing too; every type is found again.
+-- Values as shard keys: equal values have the same place whatever their type, null and missing too; documents of every type are found.
 CREATE PROCEDURE fill(ns text) LANGUAGE sql AS $$
   SELECT docshard.insert_many(ns, ARRAY[
     '{"_id": 1, "k": 2}', '{"_id": 2, "k": 2.0}', '{"_id": 3, "k": {"$numberDecimal": "2.00"}}', '{"_id": 4, "k": null}', '{"_id": 5}',
@@ -14,7 +14,7 @@ SELECT docshard.split_at('keys.range', point)
   FROM unnest(ARRAY['{"k": null}', '{"k": 0}', '{"k": 2}', '{"k": ""}', '{"k": true}']::json[]) point;
 CALL fill('keys.hashed');
 CALL fill('keys.range');
--- Every document is found by its own key, with its equals.
+-- Every document is found by its own key, together with equal ones.
 CREATE FUNCTION ids(ns text, filter json) RETURNS text LANGUAGE sql BEGIN ATOMIC
   SELECT coalesce(string_agg(d ->> '_id', ' ' ORDER BY (d ->> '_id')::int), 'none') FROM docshard.find(ns, filter) d;
 END;
@@ -26,17 +26,17 @@ SELECT f.filter, ids('keys.range', f.filter) AS range, ids('keys.hashed', f.filt
        '{"k": {"$exists": false}}', '{"k": {"$gte": 0}}', '{"k": {"$lt": 2}}', '{"k": {"$gt": ""}}', '{"k": {"$gte": {"a": 1}}}',
        '{"k": {"$in": [2, null, true]}}', '{"k": {"$ne": null}}', '{"k": {"$not": {"$gt": 0}}}', '{"k.a": 1}']::json[]) WITH ORDINALITY AS f (filter, n)
  ORDER BY n;
--- Sorted alike.
+-- They are sorted in the same order.
 SELECT string_agg(d ->> '_id', ' ' ORDER BY n) AS range FROM docshard.find('keys.range', '{}', '{"sort": {"k": 1, "_id": 1}}') WITH ORDINALITY AS r (d, n);
 SELECT string_agg(d ->> '_id', ' ' ORDER BY n) AS hashed FROM docshard.find('keys.hashed', '{}', '{"sort": {"k": 1, "_id": 1}}') WITH ORDINALITY AS r (d, n);
--- A skip beyond all of them ends at once.
+-- A skip beyond the end of the result ends at once.
 SELECT count(*) FROM docshard.find('keys.hashed', '{}', '{"sort": {"k": 1}, "skip": 9223372036854775807, "limit": 9223372036854775807}');
 -- Each can be updated and deleted by its key.
 SELECT ns, docshard.update_one(ns, '{"k": {"$numberDecimal": "2"}, "_id": 2}', '{"$set": {"x": 1}}') -> 'modifiedCount' AS modified,
        docshard.delete_one(ns, '{"k": null}') -> 'deletedCount' AS deleted
   FROM (VALUES ('keys.hashed'), ('keys.range')) c (ns);
--- A regular expression can be stored, too, but not as _id. As a condition it is no equality: strings match it on every shard, and it names no shard
--- for an upsert, except a replacement, which has the value itself.
+-- A regular expression can be stored, too, but not as _id. In a condition it is not an equality: it matches strings on every shard. It gives no shard key
+-- for an upsert, except for a replacement, which has the value itself.
 SELECT docshard.insert_many(ns, ARRAY['{"_id": "r1", "k": {"$regularExpression": {"pattern": "^ab", "options": "i"}}}', '{"_id": "r2", "k": "abc"}', '{"_id": "r3", "k": "xab"}']::jsonb[]) -> 'insertedCount' AS n
   FROM unnest(ARRAY['keys.range', 'keys.hashed']) ns;
 SELECT docshard.insert_one('keys.range', '{"_id": {"$regularExpression": {"pattern": "a", "options": ""}}, "k": 1}');
@@ -52,7 +52,7 @@ SELECT docshard.update_one('keys.range', '{"k": {"$eq": {"$regularExpression": {
 SELECT docshard.update_many('keys.hashed', '{"k": {"$regex": "zz"}}', '{"$set": {"k": {"$regularExpression": {"pattern": "zz", "options": ""}}}}', '{"upsert": true}');
 SELECT docshard.replace_one('keys.range', '{"k": {"$regex": "zz"}}', '{"_id": "r4", "k": {"$regularExpression": {"pattern": "zz", "options": ""}}}', '{"upsert": true}') -> 'upsertedId' AS id;
 SELECT docshard.move_chunk('keys.range', '{"k": {"$regularExpression": {"pattern": "zz", "options": ""}}}', 'local');
--- It may also be where chunks meet.
+-- It may also be a bound of chunks.
 SELECT docshard.split_at('keys.range', '{"k": {"$regularExpression": {"pattern": "zz", "options": ""}}}');
 SELECT min FROM docshard.chunks WHERE namespace = 'keys.range' ORDER BY min_key DESC LIMIT 1;
 SELECT docshard.update_one(ns, '{"_id": "r1"}', '{"$set": {"k": {"$regularExpression": {"pattern": "zz", "options": "m"}}}}') -> 'modifiedCount' AS modified,

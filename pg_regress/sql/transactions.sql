@@ -1,9 +1,9 @@
--- Transactions over several shards: what is rolled back here is rolled back there, savepoints included.
+-- Transactions over several shards are rolled back on every shard, savepoints included.
 SELECT docshard.shard_collection('tx.c', '{"_id": "hashed"}', '{"numInitialChunks": 6}');
 SELECT docshard.insert_many('tx.c', array_agg(jsonb_build_object('_id', n, 'v', 0))) -> 'insertedCount' AS inserted FROM generate_series(1, 30) n;
 SELECT count(DISTINCT shard) AS shards FROM docshard.chunks WHERE namespace = 'tx.c';
 
--- Seen by itself before, by all after.
+-- Before the commit only the transaction sees its writes.
 BEGIN;
 SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.delete_many('tx.c', '{"_id": {"$gt": 20}}') -> 'deletedCount' AS deleted;
@@ -34,7 +34,7 @@ RELEASE c;
 COMMIT;
 SELECT docshard.count_documents('tx.c', '{"v": 2}');
 
--- An error leaves nothing, as always in PostgreSQL; plpgsql's EXCEPTION is a savepoint.
+-- An error undoes the transaction, as always in PostgreSQL; an EXCEPTION block in plpgsql is a savepoint.
 BEGIN;
 SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 3}}') -> 'modifiedCount' AS modified;
 SELECT 1 / 0;
@@ -53,7 +53,7 @@ BEGIN
 END $$;
 SELECT docshard.count_documents('tx.c', '{"v": 4}');
 
--- Stricter and read-only transactions are so at the shards too.
+-- Isolation levels and READ ONLY apply at the shards, too.
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT docshard.count_documents('tx.c', '{"v": 2}');
 SELECT docshard.update_one('tx.c', '{"_id": 102}', '{"$set": {"v": 5}}') -> 'modifiedCount' AS modified;
@@ -64,7 +64,7 @@ SELECT docshard.insert_one('tx.c', '{"_id": 103}');
 \echo :LAST_ERROR_SQLSTATE
 ROLLBACK;
 
--- DDL too.
+-- DDL is transactional, too.
 BEGIN;
 SELECT docshard.shard_collection('tx.new', '{"_id": "hashed"}');
 SELECT docshard.insert_many('tx.new', array_agg(jsonb_build_object('_id', n))) -> 'insertedCount' AS inserted FROM generate_series(1, 30) n;
@@ -74,7 +74,7 @@ SELECT docshard.count_documents('tx.c'), docshard.count_documents('tx.new');
 ROLLBACK;
 SELECT docshard.count_documents('tx.c'), docshard.count_documents('tx.new');
 
--- Cursors: fetched bit by bit with other statements in between, and left open.
+-- Cursors: fetched in parts with other statements in between, and left open.
 BEGIN;
 DECLARE c CURSOR FOR SELECT docshard.find('tx.c', '{"_id": {"$lte": 30}}', '{"sort": {"_id": 1}}');
 FETCH 2 FROM c;
@@ -82,7 +82,7 @@ SELECT docshard.count_documents('tx.c', '{"_id": 1}');
 FETCH 1 FROM c;
 COMMIT;
 SELECT docshard.find('tx.c', '{"_id": {"$lte": 30}}', '{"sort": {"_id": 1}}') LIMIT 2;
--- Two-phase commit of one's own: what was written is neither seen nor lost until it is decided.
+-- The user's two-phase commit: the writes are neither visible nor lost until it is decided.
 BEGIN;
 SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 7}}') -> 'modifiedCount' AS modified;
 PREPARE TRANSACTION 'mine';
@@ -94,12 +94,12 @@ SELECT docshard.update_many('tx.c', '{}', '{"$set": {"v": 8}}') -> 'modifiedCoun
 PREPARE TRANSACTION 'mine';
 ROLLBACK PREPARED 'mine';
 SELECT docshard.count_documents('tx.c', '{"v": 8}');
--- One that only reads.
+-- A prepared transaction that only reads.
 BEGIN;
 SELECT docshard.count_documents('tx.c');
 PREPARE TRANSACTION 'mine';
 COMMIT PREPARED 'mine';
--- Prepared is not committed: this session forgets what it saw of a change of the catalog.
+-- A prepared transaction is not committed: the session discards cached changes of the catalog.
 BEGIN;
 SELECT docshard.create_index('tx.c', '{"v": 1}');
 SELECT docshard.count_documents('tx.c', '{"v": 7}', '{"hint": "v_1"}');

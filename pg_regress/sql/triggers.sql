@@ -1,4 +1,4 @@
--- Triggers that somebody puts on a collection's table are fired as by PostgreSQL's own statements.
+-- A user's triggers on a collection's table fire as for PostgreSQL's own statements.
 SELECT docshard.insert_one('triggers.c', '{"_id": 1, "n": 0}') -> 'insertedId' AS id;
 SELECT "table" AS documents FROM docshard.collections WHERE namespace = 'triggers.c' \gset
 CREATE FUNCTION tell() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -15,7 +15,7 @@ SELECT docshard.update_one('triggers.c', '{"_id": 3}', '{"$inc": {"n": 10}}') ->
 SELECT docshard.delete_one('triggers.c', '{"_id": 3}') -> 'deletedCount' AS deleted;
 DROP TRIGGER b ON :documents;
 DROP TRIGGER c ON :documents;
--- One before each row may change it, or leave it out.
+-- A trigger before each row may change the row, or skip it.
 CREATE FUNCTION halve() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
   IF NEW.doc @> '{"n": 0}' THEN RETURN NULL; END IF;

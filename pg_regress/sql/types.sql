@@ -1,4 +1,4 @@
--- Types that JSON lacks are Extended JSON: canonical and legacy forms come out relaxed.
+-- Types that JSON lacks are Extended JSON: canonical and legacy forms are returned in relaxed form.
 SELECT docshard.insert_many('types.c', ARRAY[
   '{"_id": 1, "v": {"$numberInt": "5"}}', '{"_id": 2, "v": {"$numberLong": "9223372036854775807"}}',
   '{"_id": 3, "v": {"$numberDouble": "5.0"}}', '{"_id": 4, "v": {"$numberDouble": "NaN"}}',
@@ -13,7 +13,7 @@ SELECT docshard.insert_many('types.c', ARRAY[
   '{"_id": 21, "v": {"$ref": "c", "$id": 5, "$db": "types"}}', '{"_id": 22, "v": 1.0}', '{"_id": 23, "v": 1e3}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT d ->> '_id' AS id, d -> 'v' AS value FROM docshard.find('types.c', '{}', '{"sort": {"_id": 1}}') d;
 
--- Any form finds any other.
+-- A filter in any form matches values in any form.
 SELECT docshard.find('types.c', '{"v": {"$oid": "5f1d7f3a2b4c6d8e9f0a1b2c"}}');
 SELECT docshard.find('types.c', '{"v": {"$date": "2020-01-01T00:00:00Z"}}');
 SELECT docshard.find('types.c', '{"v": {"$date": {"$numberLong": "1577836800500"}}}');
@@ -24,7 +24,7 @@ SELECT docshard.find('types.c', '{"v": {"$numberDouble": "NaN"}}');
 -- The order over all types.
 SELECT d ->> '_id' AS id, d -> 'v' AS value FROM docshard.find('types.c', '{}', '{"sort": {"v": 1, "_id": 1}}') d;
 
--- What looks like Extended JSON and is none.
+-- Objects that look like Extended JSON but are ordinary.
 SELECT docshard.insert_one('types.c', '{"_id": 99, "v": {"$oid": "abc"}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_one('types.c', '{"_id": 99, "v": {"$date": "2020-13-01T00:00:00Z"}}');

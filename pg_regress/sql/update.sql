@@ -4,7 +4,7 @@ SELECT docshard.insert_many('upd.c', ARRAY[
 
 SELECT docshard.update_one('upd.c', '{"_id": 1}', '{"$set": {"n": 10, "a.c": 2, "x.y": true}}');
 SELECT docshard.find_one('upd.c', '{"_id": 1}');
--- What changes nothing is matched, not modified.
+-- An update without effect matches, but does not modify.
 SELECT docshard.update_one('upd.c', '{"_id": 1}', '{"$set": {"n": 10}}');
 SELECT docshard.update_one('upd.c', '{"_id": 99}', '{"$set": {"n": 10}}');
 SELECT docshard.update_one('upd.c', '{"_id": 1}', '{"$unset": {"a.b": "", "nothing": 1}}');
@@ -22,7 +22,7 @@ SELECT docshard.find('upd.c', '{"small": true}', '{"sort": {"_id": 1}}');
 SELECT docshard.update_many('upd.c', '{}', '{"$unset": {"small": 1}}');
 SELECT docshard.update_many('upd.none', '{}', '{"$unset": {"small": 1}}');
 
--- Upserts make a document of the filter's equalities and the update.
+-- Upserts build a document from the filter's equalities and the update.
 SELECT docshard.update_one('upd.c', '{"_id": 50, "kind": "x"}', '{"$set": {"a.b": 1}, "$inc": {"n": 2}}', '{"upsert": true}');
 SELECT docshard.find_one('upd.c', '{"_id": 50}');
 SELECT docshard.update_one('upd.c', '{"_id": 50}', '{"$inc": {"n": 2}}', '{"upsert": true}');

@@ -1,4 +1,4 @@
--- An update that changes nothing that an index holds of a document writes to no index.
+-- An update that changes no indexed value writes to no index.
 SELECT docshard.create_collection('up.c');
 SELECT docshard.create_indexes('up.c', '[{"key": {"a": 1}, "name": "a"}, {"key": {"b": 1, "c.d": -1}, "name": "bcd"}, {"key": {"h": "hashed"}, "name": "h"},
     {"key": {"w.$**": 1}, "name": "w"}, {"key": {"s": 1}, "name": "s", "sparse": true}, {"key": {"u": 1}, "name": "u", "unique": true, "partialFilterExpression": {"u": {"$gt": 0}}},
@@ -6,7 +6,7 @@ SELECT docshard.create_indexes('up.c', '[{"key": {"a": 1}, "name": "a"}, {"key":
 SELECT docshard.insert_many('up.c', (SELECT array_agg(jsonb_build_object('_id', n, 'a', n, 'b', n, 'c', '[]'::jsonb, 'h', n, 'u', n, 'p', n, 't', 'x', 'w', jsonb_build_object('x', n), 'n', 0))
     FROM generate_series(1, 8) n) || '{"_id": 9, "a": [105, 106], "n": 0}'::jsonb) -> 'insertedCount' AS inserted;
 SELECT "table" FROM docshard.collections WHERE namespace = 'up.c' \gset
--- How many rows a call changes, and how many of them without a look at the indexes.
+-- The number of rows that a call changes, and of those that are heap-only.
 CREATE FUNCTION pg_temp.spared(ns text, call text) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE the_table regclass := (SELECT "table" FROM docshard.collections WHERE namespace = ns); updated bigint := pg_stat_get_xact_tuples_updated(the_table); spared bigint := pg_stat_get_xact_tuples_hot_updated(the_table);
 BEGIN
@@ -15,7 +15,7 @@ BEGIN
 END $$;
 CREATE TEMP TABLE calls (n serial, call text);
 INSERT INTO calls (call) VALUES
-    -- Spared: fields of no index, or values that are to an index what they were.
+    -- Heap-only: fields of no index, or values that are equal for the index.
     ('update_one(''up.c'', ''{"_id": 1}'', ''{"$inc": {"n": 1}}'')'),
     ('update_one(''up.c'', ''{"_id": 1}'', ''[{"$set": {"m": {"$add": ["$n", 1]}}}]'')'),
     ('find_one_and_update(''up.c'', ''{"a": 8}'', ''{"$inc": {"n": 1}}'')'),
@@ -27,10 +27,10 @@ INSERT INTO calls (call) VALUES
     ('update_one(''up.c'', ''{"_id": 4}'', ''{"$set": {"active": false}}'')'),
     ('update_one(''up.c'', ''{"_id": 4}'', ''{"$set": {"t": "X"}}'')'),
     ('update_one(''up.c'', ''{"a": 106}'', ''{"$addToSet": {"a": 106}, "$inc": {"n": 1}}'')'),
-    -- A long document, kept beside the row.
+    -- A long document, stored out of line.
     ('insert_one(''up.c'', (SELECT jsonb_build_object(''_id'', 10, ''a'', 10, ''pad'', string_agg(md5(n::text), '''')) FROM generate_series(1, 3000) n))'),
     ('update_one(''up.c'', ''{"_id": 10}'', ''{"$inc": {"n": 1}}'')'),
-    -- Not spared.
+    -- Not heap-only.
     ('update_one(''up.c'', ''{"_id": 5}'', ''{"$inc": {"a": 100}}'')'),
     ('update_one(''up.c'', ''{"_id": 5}'', ''{"$mul": {"a": {"$numberDecimal": "1"}}}'')'),
     ('update_one(''up.c'', ''{"_id": 5}'', ''{"$set": {"a": [105]}}'')'),
@@ -50,24 +50,24 @@ INSERT INTO calls (call) VALUES
 SELECT format('SELECT pg_temp.spared(''up.c'', %L)', call) FROM calls ORDER BY n \gexec
 \pset format aligned
 \pset tuples_only off
--- With a trigger of one's own PostgreSQL's rule holds: it might change what is written.
+-- With a user's trigger PostgreSQL's own rule applies, as the trigger might change the row.
 CREATE FUNCTION pg_temp.shift() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.doc := NEW.doc::jsonb || '{"a": -1}'; RETURN NEW; END $$;
 CREATE TRIGGER shift BEFORE UPDATE ON :table FOR EACH ROW EXECUTE FUNCTION pg_temp.shift();
 SELECT pg_temp.spared('up.c', 'update_one(''up.c'', ''{"_id": 7}'', ''{"$inc": {"n": 1}}'')');
 DROP TRIGGER shift ON :table;
 SELECT docshard.count_documents('up.c', '{"a": -1}', '{"hint": "a"}');
--- So it does with an index of one's own on the documents themselves.
+-- The same with a user's index on the documents.
 CREATE INDEX own ON :table USING gin ((doc::jsonb));
 SELECT pg_temp.spared('up.c', 'update_one(''up.c'', ''{"_id": 7}'', ''{"$inc": {"n": 1}}'')');
 DROP INDEX docshard_data.own;
--- PostgreSQL's own UPDATE goes by its rule as before, also after an error.
+-- PostgreSQL's own UPDATE uses its own rule, also after an error.
 SELECT docshard.update_many('up.c', '{"_id": {"$in": [8, 9]}}', '{"$set": {"u": 1}}');
 BEGIN;
 UPDATE :table SET doc = doc::jsonb || '{"a": 1000}' WHERE doc ->> '_id' = '8';
 SELECT docshard.find('up.c', '{"a": 1000}', '{"hint": "a", "projection": {"a": 1}}');
 ROLLBACK;
 
--- After many updates of all kinds every index holds what the documents say, also one that was made in between.
+-- After many different updates every index agrees with the documents, also one that was created in between.
 CREATE EXTENSION amcheck;
 CREATE FUNCTION pg_temp.churn(times int) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE fields text[] := '{n,n,n,n,n,n,a,b,c.d,h,w.x,s,p,t,active,m}'; scalars json[] := ARRAY['1', '2', '2.0', 'null', '"x"', '"X"', 'true', '{"d": 1}']; arrays json[] := ARRAY['[]', '[1, 2]', '[{"d": 3}]'];
@@ -80,7 +80,7 @@ BEGIN
       PERFORM docshard.update_one('up.c', json_build_object('_id', 1 + floor(random() * 9)::int),
         json_build_object(CASE WHEN random() < 0.15 THEN '$unset' ELSE '$set' END, json_build_object(field, value)));
     EXCEPTION WHEN OTHERS THEN
-      -- A path through what is no object, and two arrays of one document in one index.
+      -- A path through a value that is not an object, and two arrays of one document in one index.
       IF SQLERRM !~ 'Cannot create field|parallel arrays' THEN RAISE; END IF;
     END;
   END LOOP;

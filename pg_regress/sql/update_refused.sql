@@ -1,4 +1,4 @@
--- Updates that are refused, with MongoDB's codes; the documents stay as they are.
+-- Updates that are refused with MongoDB's codes; the documents stay unchanged.
 SELECT docshard.insert_one('updr.c', '{"_id": 1, "s": "text", "n": 9223372036854775807, "l": [1], "z": null}');
 SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"_id": 2}}');
 \echo :LAST_ERROR_SQLSTATE
@@ -50,7 +50,7 @@ SELECT docshard.update_one('updr.c', '{"_id": 1}', '{"$set": {"a": 1}}', '{"upse
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_many('updr.c', '{}', '{"a": 1}');
 \echo :LAST_ERROR_SQLSTATE
--- What a router calls at a shard takes nobody's word for where a row is.
+-- The functions that a router calls at a shard check where the row is.
 SELECT "table", substring("table" FROM '[0-9]+$') AS number FROM docshard.collections WHERE namespace = 'updr.c' \gset
 SELECT docshard_internal.replace_document(:number, '(0,999)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
 SELECT docshard_internal.replace_document(:number, '(0,0)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
@@ -58,7 +58,7 @@ SELECT docshard_internal.replace_document(:number, ctid, skey, '\x00', doc, '{"_
 SELECT docshard_internal.replace_document(:number, '(4294967294,1)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
 SELECT docshard_internal.replace_document(:number, '(4294967295,1)', skey, id, doc, '{"_id": 1, "bad": 1}') FROM :table;
 SELECT pg_relation_size(:'table') / current_setting('block_size')::int AS blocks;
--- Nor for what a document is.
+-- They also check the document.
 SELECT docshard_internal.replace_document(:number, ctid, skey, id, doc, '{"_id": 1, "bad": {"$set": 1}}') FROM :table;
 SELECT docshard_internal.replace_document(:number, ctid, skey, id, doc, '[1]') FROM :table;
 SELECT docshard_internal.replace_document(:number, ctid, skey, id, doc, '{"_id": 1, "bad": {"$numberLong": "5"}}') FROM :table;

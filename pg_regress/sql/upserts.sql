@@ -1,4 +1,4 @@
--- What an upsert inserts: the values that the filter demands, and then the update.
+-- The document that an upsert inserts: the equalities of the filter, and then the update.
 CREATE FUNCTION upserted(filter json, update json) RETURNS jsonb LANGUAGE sql AS
 $$ SELECT docshard.find_one_and_update('up.c', filter, update, '{"upsert": true, "returnDocument": "after", "projection": {"_id": 0}}') $$;
 SELECT upserted('{"a": 1, "b": {"$eq": 2}}', '{"$set": {"x": 1}}');
@@ -20,13 +20,13 @@ SELECT docshard.update_one('up.c', '{"_id": {"$in": [13]}}', '{"$set": {"a": 13}
 SELECT docshard.replace_one('up.c', '{"_id": 14, "a": 14}', '{"b": 14}', '{"upsert": true}') -> 'upsertedId' AS id;
 SELECT docshard.find('up.c', '{"_id": {"$in": [13, 14]}}', '{"sort": {"_id": 1}}');
 SELECT docshard.replace_one('up.c', '{"_id": 15}', '{"_id": 16, "b": 1}', '{"upsert": true}');
--- Values that contradict each other, or that cannot be put together.
+-- Contradictory equalities, and such as cannot form one document.
 SELECT upserted('{"$and": [{"a": 20}, {"a": 21}]}', '{"$set": {"x": 1}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT upserted('{"a": 22, "a.b": 23}', '{"$set": {"x": 1}}');
 SELECT upserted('{"a": 24}', '{"$set": {"a.b": 1}}');
 SELECT upserted('{"a": "s"}', '{"$inc": {"a": 1}}');
--- The key is taken by a document that does not match.
+-- The key belongs to a document that does not match.
 SELECT docshard.insert_one('up.c', '{"_id": 30, "a": 30}') -> 'insertedId' AS id;
 SELECT upserted('{"_id": 30, "a": 31}', '{"$set": {"x": 1}}');
 \echo :LAST_ERROR_SQLSTATE
@@ -35,7 +35,7 @@ SELECT docshard.insert_one('up.u', '{"_id": 1, "k": 1}') -> 'insertedId' AS id;
 SELECT docshard.update_one('up.u', '{"x": 1}', '{"$set": {"k": 1}}', '{"upsert": true}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.update_one('up.u', '{"k": 1}', '{"$set": {"x": 1}}', '{"upsert": true}') -> 'matchedCount' AS matched;
--- Nothing is upserted where something matches; what does not change is not written.
+-- Nothing is inserted if a document matches; an unchanged document is not written.
 SELECT docshard.update_one('up.u', '{"k": 1}', '{"$set": {"x": 1}}', '{"upsert": true}');
 SELECT docshard.count_documents('up.u');
 DROP FUNCTION upserted;

@@ -18,7 +18,7 @@ SELECT what, namespace, details FROM docshard.changelog WHERE namespace LIKE 'vw
 SELECT c.relname FROM pg_class c WHERE c.relnamespace = 'docshard'::regnamespace AND c.relkind = 'v' AND obj_description(c.oid, 'pg_class') IS NULL;
 SELECT c.relname FROM pg_class c WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace) AND c.relkind = 'r'
    AND c.relname !~ '^c\d+$' AND obj_description(c.oid, 'pg_class') IS NULL;
--- The catalog is dumped, all of it.
+-- pg_dump dumps the whole catalog.
 SELECT c.oid::regclass FROM pg_class c
  WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace) AND c.relkind IN ('r', 'S')
    AND EXISTS (SELECT FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e')

@@ -1,4 +1,4 @@
--- Writes to one document of a sharded collection that do not give the shard key: it is found at any shard, and only one changes.
+-- Writes to one document of a sharded collection without the shard key: any shard may have it, and only one document changes.
 SELECT docshard.enable_sharding('nokey', 'shard0');
 SELECT docshard.shard_collection('nokey.c', '{"k": 1}');
 SELECT count(docshard.split_at('nokey.c', json_build_object('k', at))) AS splits FROM unnest(ARRAY[10, 20]) at;
@@ -7,22 +7,22 @@ SELECT docshard.move_chunk('nokey.c', '{"k": 20}', 'local') ->> 'documents' AS d
 SELECT docshard.insert_many('nokey.c', array_agg(jsonb_build_object('_id', n, 'k', n, 'g', n % 3, 'v', 0, 'w', 100 - n))) -> 'insertedCount' AS inserted FROM generate_series(0, 29) n;
 CREATE VIEW changed AS SELECT d -> '_id' AS id, d -> 'k' AS k, d -> 'v' AS v FROM docshard.find('nokey.c', '{"v": {"$ne": 0}}', '{"sort": {"_id": 1}}') d;
 
--- At each of the shards, by anything.
+-- At each of the shards, by different filters.
 SELECT docshard.update_one('nokey.c', '{"w": 95}', '{"$inc": {"v": 1}}');
 SELECT docshard.update_one('nokey.c', '{"w": 85}', '[{"$set": {"v": {"$add": ["$v", "$w"]}}}]') -> 'modifiedCount' AS modified;
 SELECT docshard.update_one('nokey.c', '{"$expr": {"$eq": ["$w", 75]}}', '{"$inc": {"v": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.update_one('nokey.c', '{"w": 1000}', '{"$inc": {"v": 1}}');
 TABLE changed;
--- Of many that match, exactly one.
+-- If many documents match, exactly one is changed.
 SELECT docshard.update_one('nokey.c', '{"g": 1}', '{"$set": {"g": 7}}') -> 'modifiedCount' AS modified;
 SELECT docshard.count_documents('nokey.c', '{"g": 7}');
 SELECT docshard.update_one('nokey.c', '{}', '{"$set": {"g": 8}}') -> 'modifiedCount' AS modified;
 SELECT docshard.count_documents('nokey.c', '{"g": 8}');
 SELECT docshard.delete_one('nokey.c', '{"g": 2}');
 SELECT docshard.count_documents('nokey.c', '{"g": 2}');
--- What changes nothing matches nevertheless.
+-- An update without effect matches nevertheless.
 SELECT docshard.update_one('nokey.c', '{"w": 95}', '{"$set": {"v": 1}}');
--- The first in an order, whatever shards the others are on; by the keys' own order, by an index, and by none.
+-- The first document in a sort order, from any shard; by the keys' own order, by an index, and without one.
 SELECT docshard.find_one_and_update('nokey.c', '{"v": 0}', '{"$set": {"v": "first by w"}}', '{"sort": {"w": 1}}') -> '_id' AS id;
 SELECT docshard.find_one_and_update('nokey.c', '{"v": 0}', '{"$set": {"v": "last by w"}}', '{"sort": {"w": -1}}') -> '_id' AS id;
 SELECT docshard.find_one_and_update('nokey.c', '{"v": 0}', '{"$set": {"v": "last by k"}}', '{"sort": {"k": -1}}') -> '_id' AS id;
@@ -32,17 +32,17 @@ SELECT docshard.find_one_and_replace('nokey.c', '{"v": 0}', '{"k": 21, "v": "mov
 SELECT docshard.update_one('nokey.c', '{"v": 0}', '{"$set": {"v": "by hint"}}', '{"sort": {"w": 1}, "hint": {"w": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.find_and_modify('nokey.c', '{"query": {"v": 0}, "sort": {"w": 1}, "update": {"$set": {"v": "by command"}}, "new": true, "fields": {"v": 1}}');
 TABLE changed;
--- A shard key that changes, from shard to shard.
+-- An update that moves the document to another shard.
 SELECT docshard.update_one('nokey.c', '{"v": "moved"}', '{"$set": {"k": 11}}') -> 'modifiedCount' AS modified;
 SELECT docshard.replace_one('nokey.c', '{"v": "moved"}', '{"v": "moved", "w": 1}') -> 'modifiedCount' AS modified;
 SELECT docshard.find('nokey.c', '{"k": null}');
 SELECT docshard.update_one('nokey.c', '{"v": "moved"}', '{"$set": {"k": [1]}}');
 \echo :LAST_ERROR_SQLSTATE
--- By bulk_write, and as commands.
+-- By bulk_write, and by commands.
 SELECT docshard.bulk_write('nokey.c', '[{"updateOne": {"filter": {"v": "moved"}, "update": {"$set": {"v": "bulk"}}}}, {"replaceOne": {"filter": {"v": "bulk"}, "replacement": {"k": 15, "v": "bulk too"}}}, {"deleteOne": {"filter": {"v": "bulk too"}}}]') - 'insertedIds' AS bulk;
 SELECT docshard.run_command('nokey', '{"update": "c", "updates": [{"q": {"v": "by hint"}, "u": {"$set": {"v": "command"}}}, {"q": {"v": "command"}, "u": {"$set": {"v": 0}}, "sort": {"k": 1}}]}');
 SELECT docshard.run_command('nokey', '{"delete": "c", "deletes": [{"q": {"v": "by command"}, "limit": 1}]}');
--- Upserts: a document that is anywhere is updated; else what is made of filter and update goes where its key says, null if it has none.
+-- Upserts: a document on any shard is updated; otherwise the new document goes to the shard of its key, which is null if missing.
 SELECT docshard.update_one('nokey.c', '{"w": 95}', '{"$set": {"v": "found"}}', '{"upsert": true}');
 SELECT docshard.update_one('nokey.c', '{"w": 500, "_id": "u1"}', '{"$set": {"v": "new"}}', '{"upsert": true}');
 SELECT docshard.update_one('nokey.c', '{"w": 500, "_id": "u1"}', '{"$set": {"v": "not new"}}', '{"upsert": true}');
@@ -54,7 +54,7 @@ SELECT docshard.update_many('nokey.c', '{"w": 503}', '{"$set": {"k": 1}}', '{"up
 \echo :LAST_ERROR_SQLSTATE
 TABLE changed;
 SELECT shard, documents FROM docshard.get_shard_distribution('nokey.c', '{"count": true}') ORDER BY shard;
--- In a transaction: what it wrote before is found, and taken back with it.
+-- In a transaction: its own writes are found, and rolled back with it.
 BEGIN;
 SELECT docshard.update_one('nokey.c', '{"v": "found"}', '{"$set": {"v": "again", "k": 27}}') -> 'modifiedCount' AS modified;
 SAVEPOINT s;
