@@ -6,7 +6,8 @@
 //! Memory is what the process holds, as counted by its allocator. While an [`Evaluation`] lives, the process may allocate up to the
 //! limit in addition. Every step checks that, and large allocations are checked in advance.
 //!
-//! INVARIANT: between two checks no more is allocated than the process held before, or than was checked in advance.
+//! INVARIANT: between two checks the process allocates at most as much again as it held at the first one, apart from allocations
+//! that were checked in advance.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -17,7 +18,7 @@ pub const INTERVAL: usize = 1_000;
 /// The number of bytes that are copied or compared in one step.
 const BYTES_A_STEP: usize = 256;
 
-/// Callbacks into the process. Without them there are no bounds.
+/// Callbacks into the process. If none are installed, evaluations are unbounded.
 #[derive(Clone, Copy, Debug)]
 pub struct Hooks {
     /// unwinds if the statement was cancelled

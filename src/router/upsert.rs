@@ -23,8 +23,9 @@ use docshard_core::query::update::Update;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::{encode_value, hash_encoded};
 
-/// Inserts the document that the update makes of the filter. None: try again, because a document matches the filter by now, or
-/// because the new document's key is a duplicate for the first time; the second time that is an error.
+/// Builds the new document from the filter and the update, and inserts it. None: the caller must try the whole upsert again, because
+/// a document matches the filter by now, or because the new document's key exists. If the key exists at the second try, too, that is
+/// an error.
 pub fn insert(
     collection: &Collection,
     query: &Query,
@@ -64,8 +65,8 @@ pub fn insert(
     }
 }
 
-/// The statement returns how many documents were inserted, and how many matched the filter, at most one. `looks`: the document
-/// is inserted only if none matches.
+/// Returns the statement that inserts the document. Its result is the number of inserted documents, and whether a document matched
+/// the filter (0 or 1). `looks`: it searches first, and inserts the document only if none matches.
 fn statement(
     collection: &Collection,
     query: &Query,

@@ -1,4 +1,4 @@
-//! What is fuzzed. `core/tests/fuzz.rs` runs the same for a moment on any compiler.
+//! The fuzz targets. `core/tests/fuzz.rs` runs them briefly, with any compiler.
 
 pub mod source;
 pub mod targets;

@@ -6,7 +6,7 @@ use docshard_core::query::stage::{Division, Given, InMemory, Memory, Pipeline};
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
-/// Memory for so many bytes of groups.
+/// Memory for groups of at most this number of bytes.
 pub fn memory(stage_bytes: usize) -> Rc<dyn Memory> {
     Rc::new(InMemory { stage_bytes })
 }

@@ -57,7 +57,7 @@ impl Connection {
         }
     }
 
-    /// Sends last commands of an implicit transaction and its end.
+    /// Sends the last commands of an implicit transaction, and its synchronisation point.
     pub(super) fn send_sync(&mut self, commands: &[&CStr]) -> Result<()> {
         self.state.end_pipeline();
         let mut sent = commands.iter().all(|sql| self.plain(sql, &Encoded::default(), Step::Silent));

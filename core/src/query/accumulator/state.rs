@@ -72,7 +72,7 @@ pub(super) fn grow(bytes: &mut usize, value: &Value, name: &str) -> Result<()> {
     grow_by(bytes, size_of_value(value), name)
 }
 
-/// As [`grow`], of so many bytes.
+/// As [`grow`], for a number of bytes.
 ///
 /// # Errors
 /// As [`grow`].

@@ -5,7 +5,7 @@
 pub(super) enum Granularity {
     /// these numbers, in hundredths from 100 to below 1000, times powers of ten
     Numbers(&'static [u32]),
-    /// powers of ten, divided into so many parts that grow alike, rounded to hundredths
+    /// each power of ten is divided into this number of parts by a geometric progression, rounded to hundredths
     Parts(u32),
     /// powers of two
     Two,
@@ -98,7 +98,7 @@ fn exponent(number: f64) -> i32 {
     number.log10().floor() as i32
 }
 
-/// So many hundredths, times a power of ten, rounded once where that can be.
+/// Returns `hundredths / 100 * 10^power` with a single rounding, if possible.
 fn scaled(hundredths: u32, power: i32) -> f64 {
     match power - 2 {
         power if power >= 0 => f64::from(hundredths) * 10f64.powi(power),
