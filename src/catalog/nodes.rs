@@ -14,7 +14,7 @@ pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
     query_on(shard, sql, params, 0).map(|_| ())
 }
 
-/// Calls a shard; what it does commits or rolls back with the caller's transaction.
+/// Calls a shard; the effects commit or roll back with the caller's transaction.
 pub fn call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
     C::decode(&query_on(shard, &C::statement(), &call.params(), C::SIGNATURE.columns().len())?)
 }

@@ -1,8 +1,8 @@
 //! Shards that do not respond: how long one may be silent before it is probed, and which ones a worker avoids.
 //!
-//! A worker serves all shards one after the other. So it waits less long than a client's session. After a shard has not
-//! responded, connecting to it fails at once for a while. Both changes, to silent and back, are logged once and returned by
-//! [`changes`].
+//! A worker serves all shards one after the other, so it waits for a shorter time than a client's session. After a shard has not
+//! responded, connections to it fail at once for a while. When a shard becomes silent or responds again, this is logged once and
+//! returned by [`changes`].
 
 use super::options;
 use crate::pg::error::{Error, Result};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// In milliseconds; 0: no limit.
 static SHARD_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 
-/// The longest time that a worker waits for a sign of a shard, the answer to a probe, or a connection.
+/// The longest time that a worker waits for data from a shard, for the answer to a probe, or for a connection.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
 pub(super) const NO_CONNECTION: &str = "a new connection gets no answer";

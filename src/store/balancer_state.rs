@@ -6,7 +6,7 @@ rows! {
     /// The state of the balancer. Times are text.
     #[derive(Default)]
     BalancerState from "balancer_state" {
-        /// what it does now
+        /// its present action
         action: Option<String>,
         /// when its last round ended
         last_round: Option<String> = "last_round_at::pg_catalog.text",
@@ -21,7 +21,7 @@ statements! {
     /// The state; None if it has never worked.
     pub fn find() -> Option<BalancerState> { select "" }
 
-    /// Sets what it does now.
+    /// Sets its present action.
     pub fn set_action(action: &str) {
         run "INSERT INTO docshard_catalog.balancer_state (action) VALUES ($1) \
              ON CONFLICT (one) DO UPDATE SET action = excluded.action"

@@ -219,7 +219,7 @@ fn targets() -> Vec<Case> {
     .into()
 }
 
-/// The next row of several endless streams: the keys of each are those of one round, and then greater ones.
+/// Takes the next row of several endless streams. The keys of a stream are those of one round; each further round adds an offset.
 fn merging() -> Vec<Case> {
     [("merge: a row of 3 shards", 3), ("merge: a row of 24 shards", 24)]
         .map(|(name, streams)| {

@@ -1,4 +1,4 @@
-//! What is fuzzed: no input may panic, and what must hold is asserted.
+//! The fuzz targets. No input may cause a panic; each target also asserts properties of its results.
 
 use super::source::Source;
 use docshard_core::cluster::targeting;
@@ -17,7 +17,7 @@ use docshard_core::values::key::encode::{decode, encode_value};
 use docshard_core::values::order::compare_values;
 use serde_json::{Value as Json, json};
 
-/// Bytes that claim to be jsonb: reading never fails, and what is accepted is copied faithfully.
+/// Bytes read as jsonb: reading never fails, and a copy of accepted bytes is identical.
 pub fn jsonb(data: &[u8]) {
     let read = Value::from_raw(raw::root(data));
     let filter = json!({"$or": [{"a.b": {"$gt": 1}}, {"a": {"$elemMatch": {"$in": ["x", 2]}}}, {"0": null}]});
@@ -29,7 +29,7 @@ pub fn jsonb(data: &[u8]) {
     if raw::validate(data).is_ok() {
         if let Some(document) = raw::document(data) {
             for (name, value) in document.iter() {
-                let found = document.get(name).expect("a field that is there is found");
+                let found = document.get(name).expect("every field is found by its name");
                 assert_eq!(Value::from_raw(found), Value::from_raw(value), "{name}");
             }
         }
@@ -38,31 +38,31 @@ pub fn jsonb(data: &[u8]) {
         }
         let _ = check_stored(data);
         if let Ok(written) = write::value(&read) {
-            raw::validate(&written).expect("what is written is valid");
+            raw::validate(&written).expect("written jsonb is valid");
             assert_eq!(Value::from_raw(raw::root(&written)), read);
         }
     }
 }
 
-/// JSON on its way into storage and back.
+/// JSON is converted to its stored form and back.
 pub fn documents(data: &[u8]) {
     let json = Source(data).object(5);
     let Ok(value) = ext_json::from_json(&json) else { return };
     let printed = ext_json::to_json(&value);
-    assert_eq!(ext_json::from_json(&printed).expect("what is printed is well-formed"), value, "{printed}");
+    assert_eq!(ext_json::from_json(&printed).expect("the printed text is well-formed"), value, "{printed}");
     let Ok(bytes) = writer::value(&value) else { return };
-    raw::validate(&bytes).expect("what is written is valid");
+    raw::validate(&bytes).expect("written jsonb is valid");
     let Some(document) = raw::document(&bytes) else { return };
     if let Ok(stored) = for_insert(document, || [7; 12]) {
         let stored = stored.bytes.to_vec();
-        check_stored(&stored).expect("what may be inserted may be stored");
+        check_stored(&stored).expect("a document that can be inserted can be stored");
         let again =
             for_insert(raw::document(&stored).expect("a document"), || [8; 12]).expect("it may be inserted again");
-        assert_eq!(again.bytes.to_vec(), stored, "what is stored is not changed");
+        assert_eq!(again.bytes.to_vec(), stored, "a stored document is in stored form");
     }
 }
 
-/// Filters over documents: a document that matches is never on a shard that is not asked.
+/// Filters over documents: the shard of a matching document is always among the targets.
 pub fn filters(data: &[u8]) {
     let mut source = Source(data);
     let json = source.document();
@@ -80,12 +80,12 @@ pub fn filters(data: &[u8]) {
         let pattern = KeyPattern::parse(&pattern).expect("a pattern");
         if let Ok(key) = pattern.key_of(document) {
             let ranges = targeting::key_ranges(&pattern, &filter);
-            assert!(ranges.contains(&key), "{filter_json} matches {json}, and is not looked for there");
+            assert!(ranges.contains(&key), "{filter_json} matches {json}, whose key is not in the ranges");
         }
     }
 }
 
-/// Updates of documents: what comes out can be stored, and `_id` stays.
+/// Updates of documents: the result can be stored, and `_id` does not change.
 pub fn updates(data: &[u8]) {
     let mut source = Source(data);
     let Some(bytes) = bytes_of(&source.document()) else { return };
@@ -112,7 +112,7 @@ fn check_update(update: &Update, document: RawObject<'_>) {
         let id = |document: RawObject<'_>| document.get("_id").map(Value::from_raw);
         assert_eq!(id(after), id(document), "an update keeps the _id");
         let a = |document: RawObject<'_>| document.get("a").map_or(Value::Null, Value::from_raw);
-        assert_eq!(a(after), a(document), "an update keeps what is immutable");
+        assert_eq!(a(after), a(document), "an update keeps immutable fields");
     }
 }
 
@@ -148,12 +148,12 @@ pub fn specifications(data: &[u8]) {
     }
 }
 
-/// Keys: any bytes decode or not, and what is encoded compares as its values.
+/// Keys: decoding any bytes does not panic, and encodings compare as their values do.
 pub fn keys(data: &[u8]) {
     if let Ok((value, _)) = decode(data) {
         let mut bytes = Vec::new();
         encode_value(&value, &mut bytes);
-        let (again, rest) = decode(&bytes).expect("what is encoded decodes");
+        let (again, rest) = decode(&bytes).expect("an encoded key decodes");
         assert!(rest.is_empty());
         assert_eq!(again, value);
     }

@@ -36,7 +36,7 @@ impl Way {
         }
     }
 
-    /// The way of that name.
+    /// Finds a way by its name.
     pub fn parse(name: &str) -> Option<Way> {
         Way::ALL.into_iter().find(|way| way.name() == name)
     }
@@ -47,8 +47,8 @@ impl Way {
     }
 }
 
-/// The ends of the chunks of a range-sharded collection, in the order of keys: among the numbers, strings and ObjectIds of the cases.
-/// There are few, since each chunk is moved.
+/// The bounds between the chunks of a range-sharded collection, in key order. They lie among the numbers, strings and ObjectIds of the
+/// cases. There are few, since each chunk is moved.
 fn split_points() -> Vec<Value> {
     vec![json!(2), json!(4), json!(8), json!("2"), json!("c"), json!({"$oid": "000000000000000000000000"})]
 }
@@ -90,7 +90,7 @@ impl Stage {
         Stage { way, shell, collections: HashMap::new(), count: 0 }
     }
 
-    /// The way.
+    /// The layout and the way of this stage.
     pub fn way(&self) -> Way {
         self.way
     }
@@ -98,7 +98,7 @@ impl Stage {
     /// A collection for a case, with its documents.
     ///
     /// # Errors
-    /// If the documents cannot be inserted, or the collection not be laid out so.
+    /// If the documents cannot be inserted, or the collection cannot have this layout.
     pub fn prepare(&mut self, case: &Case) -> Result<String, Failure> {
         if self.way == Way::Indexed && !case.indexed {
             let indexes = case.indexes.iter().cloned().chain(asked_for(case)).collect();
@@ -115,7 +115,7 @@ impl Stage {
             if documents.is_none_or(|documents| !documents.is_empty()) {
                 self.shell.call("delete_many", &namespace, &[&json!({})])?;
             }
-            // It may fail.
+            // Inserting may fail half way.
             self.forget(&name);
             self.shell.insert_storable(&namespace, &case.documents)?;
             self.collections.insert(name.clone(), (namespace.clone(), Some(case.documents.clone())));
@@ -133,7 +133,7 @@ impl Stage {
     /// A collection with a given name and exactly these documents, sharded by `_id` if the layout is sharded.
     ///
     /// # Errors
-    /// If the documents cannot be inserted, or the collection not be laid out so.
+    /// If the documents cannot be inserted, or the collection cannot have this layout.
     pub fn named(&mut self, name: &str, documents: &[Value]) -> Result<String, Failure> {
         let namespace = match self.collections.get(name) {
             Some((namespace, _)) => namespace.clone(),
@@ -179,7 +179,7 @@ impl Stage {
     /// A new collection.
     ///
     /// # Errors
-    /// If it cannot be sharded so.
+    /// If it cannot be sharded by this key.
     pub fn create(&mut self, key: &Value, indexes: &[Value]) -> Result<String, Failure> {
         let namespace = self.fresh();
         self.shell.call("create_collection", &namespace, &[])?;
