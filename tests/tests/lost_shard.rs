@@ -41,10 +41,11 @@ fn a_lost_shard_is_removed_and_refused_when_it_returns() {
         "SELECT docshard.enable_sharding('lone', 'shard1'); SELECT docshard.insert_one('lone.c', '{\"_id\": 1}'); ",
     );
     router.psql("CREATE ROLE app LOGIN; SELECT docshard.grant_access('app', '{\"write\": [\"test\", \"lone\"]}')");
-    // The worker asks when it starts.
-    wait_until("the worker knows what is there", PATIENCE, || {
-        router.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'docshard worker'");
-        thread::sleep(Duration::from_millis(500));
+    // The worker reads the shards' statistics when it starts.
+    let live = "SELECT coalesce(sum(n_live_tup), 0)::int8 FROM pg_stat_user_tables WHERE relname ~ '^c[0-9]+$'";
+    wait_until("the shard has statistics", PATIENCE, || cluster.shards[1].value::<i64>(live) == 102);
+    router.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'docshard worker'");
+    wait_until("the worker knows the sizes", PATIENCE, || {
         router.value("SELECT coalesce(sum(documents), 0) = 102 FROM docshard_catalog.last_sizes l JOIN docshard_catalog.shards s ON s.id = l.shard_id WHERE s.name = 'shard1'")
     });
     // Sessions with the old map; one of them has a connection to the shard.
