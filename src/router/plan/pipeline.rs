@@ -50,11 +50,11 @@ pub fn plan(
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
     let work = PipelineWork {
         stages: division.at_shards.stages().iter().map(docshard_core::query::stage::Stage::to_json).collect(),
-        setting: options.setting.clone(),
+        setting: options.environment.clone(),
         sort: division
             .order
             .as_ref()
-            .map(|sort| envelope::wrap(&sort.to_json().to_string(), options.setting.as_ref(), None)),
+            .map(|sort| envelope::wrap(&sort.to_json().to_string(), options.environment.as_ref(), None)),
         on_disk,
         source,
     };
