@@ -75,7 +75,7 @@ test-deb: ## only the source archive and the Debian package, in a clean Debian; 
 test-all: ## all tests with every supported version of PostgreSQL, each in a Debian that has it; as root
 	@.ci/test_all $(VERSIONS)
 
-soak: deps ## accidents while chunks move, then malformed arguments, for SECONDS=600 each; SEED=… repeats a run
+soak: deps ## accidents while chunks move, malformed arguments, random pipelines, for SECONDS=600 each; SEED=… repeats a run
 	@DOCSHARD_SOAK_SECONDS=$(or $(SECONDS),600) DOCSHARD_SEED=$(SEED) .ci/test soak
 
 fuzz: ## fuzz the core, FUZZ_S seconds a target (60); needs nightly Rust and cargo-fuzz

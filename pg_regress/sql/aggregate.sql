@@ -8,6 +8,7 @@ SELECT docshard.aggregate('agg.sales', '[{"$sort": {"_id": -1}}, {"$skip": 2}, {
 SELECT docshard.aggregate('agg.sales', '[{"$match": {"_id": {"$in": [1, 2, 3]}}}, {"$facet": {"count": [{"$count": "n"}], "top": [{"$group": {"_id": null, "top": {"$topN": {"n": 2, "sortBy": {"_id": -1}, "output": "$item"}}}}]}}]');
 SELECT docshard.aggregate('agg.sales', '[{"$bucketAuto": {"groupBy": "$_id", "buckets": 2}}]');
 SELECT docshard.aggregate('agg.sales', '[{"$count": "n"}]');
+SELECT docshard.aggregate('agg.sales', '[{"$sample": {"size": 3}}, {"$count": "n"}]');
 SELECT docshard.aggregate('agg.sales', '[]') LIMIT 0;
 SELECT docshard.aggregate('agg.nothing', '[{"$count": "n"}]');
 -- Variables and the time.

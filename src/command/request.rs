@@ -81,8 +81,11 @@ impl<'a> Request<'a> {
         };
         let is_it = |command: &&Command| command.name == name || command.aliases.contains(&name.as_str());
         let spec = commands.iter().find(is_it).ok_or_else(|| {
-            Error::new(Kind::CommandNotFound, format!("no such command: '{name}'"))
-                .with_hint("The first field of a command is its name; {\"listCommands\": 1} lists them.")
+            let hint = match name.as_str() {
+                "mapReduce" | "mapreduce" => "There is no JavaScript: docs/map-reduce.md shows pipelines for the same tasks.",
+                _ => "The first field of a command is its name; {\"listCommands\": 1} lists them.",
+            };
+            Error::new(Kind::CommandNotFound, format!("no such command: '{name}'")).with_hint(hint)
         })?;
         if !spec.target.takes(target) || (target.is_null() && spec.target != Type::Any) {
             return Err(if spec.is_of_collection {

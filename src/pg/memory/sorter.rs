@@ -31,6 +31,10 @@ pub(super) struct TupleSorter {
     memory: pg_sys::MemoryContext,
     state: *mut pg_sys::Tuplesortstate,
     sorted: bool,
+    /// the most rows that it returns: PostgreSQL raises an error for more
+    bound: Option<i64>,
+    /// how many rows it has returned
+    returned: i64,
     bytes: usize,
     most_bytes: usize,
     used_disk: Rc<Cell<bool>>,
@@ -84,7 +88,18 @@ impl TupleSorter {
             pg_sys::MemoryContextSwitchTo(former);
             (memory, state)
         };
-        Self { memory, state, sorted: false, bytes: 0, most_bytes, used_disk, row: Vec::new(), key: 0 }
+        Self {
+            memory,
+            state,
+            sorted: false,
+            bound,
+            returned: 0,
+            bytes: 0,
+            most_bytes,
+            used_disk,
+            row: Vec::new(),
+            key: 0,
+        }
     }
 }
 
@@ -108,6 +123,7 @@ impl Sorter for TupleSorter {
     }
 
     fn sort(&mut self) -> Result<()> {
+        self.returned = 0;
         // SAFETY: the sort has not been ended.
         unsafe {
             if self.sorted {
@@ -128,6 +144,10 @@ impl Sorter for TupleSorter {
     fn advance(&mut self) -> Result<bool> {
         self.row.clear();
         self.key = 0;
+        if self.bound.is_some_and(|bound| self.returned >= bound) {
+            return Ok(false);
+        }
+        self.returned += 1;
         // SAFETY: the sort has been performed and not been ended. The datum is a copy in the current memory context.
         unsafe {
             let Some(datum) = version::next_sorted_datum(self.state) else { return Ok(false) };
