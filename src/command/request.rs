@@ -82,7 +82,9 @@ impl<'a> Request<'a> {
         let is_it = |command: &&Command| command.name == name || command.aliases.contains(&name.as_str());
         let spec = commands.iter().find(is_it).ok_or_else(|| {
             let hint = match name.as_str() {
-                "mapReduce" | "mapreduce" => "There is no JavaScript: docs/map-reduce.md shows pipelines for the same tasks.",
+                "mapReduce" | "mapreduce" => {
+                    "There is no JavaScript: docs/map-reduce.md shows pipelines for the same tasks."
+                }
                 _ => "The first field of a command is its name; {\"listCommands\": 1} lists them.",
             };
             Error::new(Kind::CommandNotFound, format!("no such command: '{name}'")).with_hint(hint)
