@@ -181,9 +181,14 @@ impl Projection {
         (self.mode == Mode::Include && leaves(&self.fields, "", &mut paths)).then_some(paths)
     }
 
-    /// The paths that computed fields read; None for the whole document.
+    /// The paths that computed fields read; None for the whole document. A computed field below another one, beside included fields,
+    /// comes once for each element of the arrays that are there.
     pub(crate) fn fields_read(&self) -> Option<BTreeSet<String>> {
         let mut paths = BTreeSet::new();
+        if self.mode == Mode::Include {
+            let above = self.fields.iter().filter(|(_, node)| matches!(node, Node::Branch(fields) if computes(fields)));
+            paths.extend(above.map(|(name, _)| name.clone()));
+        }
         is_read(&self.fields, &mut paths).then_some(paths)
     }
 
