@@ -1,0 +1,1 @@
+SELECT doc ->> 'recipient' AS recipient, count(*) AS n FROM inbox GROUP BY 1 ORDER BY n DESC LIMIT 10;

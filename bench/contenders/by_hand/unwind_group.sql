@@ -1,0 +1,1 @@
+SELECT name, count(*) AS n FROM inbox, jsonb_array_elements_text(doc -> 'to') AS name GROUP BY 1;

@@ -1,0 +1,1 @@
+SELECT docshard.aggregate('bench.inbox', '[{"$sortByCount": "$recipient"}, {"$limit": 10}]');
