@@ -225,7 +225,11 @@ impl Worker {
             }
             35..36 => self.scan_by_cursor(client),
             36..38 => self.read_twice(client),
-            38..64 => self.append(client),
+            38..41 => {
+                let range = self.any_range(100);
+                self.group(client, range)
+            }
+            41..64 => self.append(client),
             64..66 => self.append_many(client),
             66..86 => {
                 let key = self.own_key();

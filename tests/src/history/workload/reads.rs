@@ -1,10 +1,11 @@
-//! Reads of one key, counts, and scans.
+//! Reads of one key, counts, scans, and aggregations.
 
 use super::client::{Answer, Worker};
 use super::{NAMESPACES, as_u32, parse_document, range_filter};
 use crate::history::{Document, DocumentState, Key, Observed, Range, Tick};
 use postgres::Client;
-use serde_json::Value;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::thread;
 use std::time::Duration;
 
@@ -78,6 +79,40 @@ impl Worker {
         });
         let documents = documents.collect();
         self.observe(began, Observed::Scan(range, documents));
+    }
+
+    /// Aggregates a range by a `$group`: counts, which are merged from several shards, or the document and the sum of each key.
+    pub(super) fn group(&mut self, client: &mut Client, range: Range) -> Answer<()> {
+        let by_key = self.rng.bool();
+        let group = match by_key {
+            true => {
+                json!({"_id": "$k", "documents": {"$sum": 1}, "n": {"$sum": "$n"}, "life": {"$max": "$life"}, "ops": {"$first": "$ops"}})
+            }
+            false => json!({"_id": {"$mod": ["$k", 5]}, "documents": {"$sum": 1}}),
+        };
+        let filter: Value = serde_json::from_str(&range_filter(&range)).unwrap_or_default();
+        let pipeline = json!([{"$match": filter}, {"$group": group}]);
+        let ns = NAMESPACES[usize::from(range.collection)];
+        let began = self.workload.recorder.tick();
+        let rows = self.query(client, &format!("SELECT docshard.aggregate('{ns}', '{pipeline}')"))?;
+        let groups: Vec<Value> = rows.iter().map(|text| serde_json::from_str(text).unwrap_or_default()).collect();
+        let count = groups.iter().filter_map(|group| group["documents"].as_u64()).sum();
+        self.observe(began, Observed::Count(range, count));
+        if !by_key {
+            return Ok(());
+        }
+        let mut found: BTreeMap<u32, &Value> = BTreeMap::new();
+        for group in &groups {
+            let k = as_u32(&group["_id"]);
+            if group["documents"] != 1 || found.insert(k, group).is_some() {
+                self.workload.anomaly(format!("k {k} of {ns} was grouped as {groups:?}"));
+            }
+        }
+        for k in range.from..range.to {
+            let key = Key { collection: range.collection, k };
+            self.observe(began, Observed::Read(key, found.get(&k).map(|group| parse_document(group))));
+        }
+        Ok(())
     }
 
     /// Scans a range by a cursor that stays open while chunks move.
