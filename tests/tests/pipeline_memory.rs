@@ -1,0 +1,132 @@
+//! The private memory of router and shards while pipelines remember more than fits into it.
+
+use docshard_tests::{Cluster, Node};
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+const NS: &str = "test.large";
+const MB: u64 = 1 << 20;
+/// `work_mem`, and `work_mem × hash_mem_multiplier`.
+const SORT: u64 = 4 * MB;
+const GROUP: u64 = 8 * MB;
+/// What a session may take beside its stages.
+const BESIDE: u64 = 20 * MB;
+
+/// A collection of this number of documents, with `bytes` of text in each, on three nodes.
+fn cluster(documents: u32, bytes: u32) -> Cluster {
+    let cluster = Cluster::spread(NS);
+    for node in nodes(&cluster) {
+        node.configure("work_mem = '4MB'\nhash_mem_multiplier = 2");
+        node.psql("SELECT pg_reload_conf()");
+    }
+    const BATCH: u32 = 10_000;
+    let mut client = cluster.router.client();
+    for from in (0..documents).step_by(BATCH as usize) {
+        let sql = format!(
+            "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', n, 'k', n % 300, 'key', 'key ' || n * 7919 % {documents}, \
+             'text', repeat(md5(n::text), {bytes} / 32)))) FROM generate_series({from}::int8, {to}) n",
+            to = (from + BATCH).min(documents) - 1
+        );
+        client.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    cluster
+}
+
+fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
+    cluster.shards.iter().chain([&cluster.router])
+}
+
+/// The private memory of a process.
+fn private(pid: i32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let kilobytes = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    kilobytes.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
+}
+
+/// The sessions at all nodes that run stages of pipelines.
+fn sessions(cluster: &Cluster) -> Vec<i32> {
+    let sql = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+               AND (query LIKE '%run_pipeline%' OR query LIKE '%docshard.aggregate%')";
+    nodes(cluster).flat_map(|node| node.value::<Vec<i32>>(sql)).collect()
+}
+
+/// Runs a pipeline, and checks how much more memory a session takes than after the same pipeline over a few documents.
+fn check(cluster: &Cluster, pipeline: &str, results: i64, limit: u64) {
+    let mut client = cluster.router.client();
+    let run = |first: &str| {
+        format!("SELECT count(*) FROM (SELECT docshard.aggregate('{NS}', '[{first}{pipeline}]')) AS results")
+    };
+    client.query_one(&run(r#"{"$match": {"_id": {"$lt": 600}}}, "#), &[]).unwrap();
+    let before: BTreeMap<i32, u64> =
+        sessions(cluster).into_iter().filter_map(|pid| Some((pid, private(pid)?))).collect();
+    assert!(before.len() >= 3, "router and shards: {before:?}");
+    let done = AtomicBool::new(false);
+    let most = thread::scope(|scope| {
+        let sampler = scope.spawn(|| {
+            let mut most = before.clone();
+            while !done.load(Ordering::Relaxed) {
+                for (pid, most) in &mut most {
+                    *most = private(*pid).unwrap_or(0).max(*most);
+                }
+                thread::sleep(Duration::from_millis(20));
+            }
+            most
+        });
+        let found = client.query_one(&run(""), &[]);
+        done.store(true, Ordering::Relaxed);
+        assert_eq!(found.unwrap().get::<_, i64>(0), results, "{pipeline}");
+        sampler.join().unwrap()
+    });
+    let after: Vec<i32> = sessions(cluster);
+    assert!(before.keys().all(|pid| after.contains(pid)), "the same sessions: {before:?} {after:?}");
+    for (pid, most) in most {
+        let growth = most - before[&pid];
+        println!("{pipeline}: process {pid} grew by {} KB", growth >> 10);
+        assert!(growth <= limit, "{pipeline}: process {pid} grew by {growth} bytes");
+    }
+}
+
+fn groups(keys: u32) {
+    let cluster = cluster(keys, 32);
+    let results = i64::from(keys);
+    // Merged at the router from the states of the shards, and whole at each shard.
+    check(
+        &cluster,
+        r#"{"$group": {"_id": "$key", "n": {"$sum": 1}, "least": {"$min": "$text"}}}"#,
+        results,
+        GROUP + SORT + BESIDE,
+    );
+    check(
+        &cluster,
+        r#"{"$group": {"_id": {"k": "$k", "id": "$_id"}, "n": {"$sum": 1}}}"#,
+        results,
+        GROUP + SORT + BESIDE,
+    );
+}
+
+fn sorts(documents: u32) {
+    let cluster = cluster(documents, 1000);
+    check(&cluster, r#"{"$unwind": "$text"}, {"$sort": {"key": 1}}"#, i64::from(documents), SORT + BESIDE);
+    check(&cluster, r#"{"$sort": {"key": 1}}, {"$facet": {"n": [{"$count": "n"}]}}"#, 1, 2 * SORT + BESIDE);
+}
+
+#[test]
+fn groups_of_many_keys_keep_to_their_memory() {
+    groups(500_000);
+}
+
+#[test]
+fn sorts_of_many_documents_keep_to_their_memory() {
+    sorts(200_000);
+}
+
+/// At full size: `make soak`.
+#[test]
+#[ignore = "takes minutes, and gigabytes of disk"]
+fn soak_of_memory() {
+    groups(5_000_000);
+    sorts(2_000_000);
+}
