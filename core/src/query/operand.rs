@@ -7,7 +7,8 @@ use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
 use crate::values::document::write::Part;
-use crate::values::order::{self, Class};
+use crate::values::key::encode::{encode_under, encode_value, encode_value_under};
+use crate::values::order::{self, Class, Strings};
 use crate::values::path;
 use crate::values::view::View;
 use bigdecimal::ToPrimitive;
@@ -354,6 +355,16 @@ impl<'a> Operand<'a> {
     /// The owned value; null if it is missing, as an element of an array is.
     pub(crate) fn into_value(self) -> Value {
         self.into_option().unwrap_or(Value::Null)
+    }
+
+    /// Appends the encoding of the value as a key; a missing one counts as null.
+    pub(crate) fn encode_under(&self, strings: Strings<'_>, out: &mut Vec<u8>) {
+        match self {
+            Operand::Missing => encode_value(&Value::Null, out),
+            Operand::Stored(value) => encode_under(&Element::of(*value), strings, out),
+            Operand::Given(value) => encode_value_under(value, strings, out),
+            Operand::Made(value) => encode_value_under(value, strings, out),
+        }
     }
 
     /// The same value, owned.

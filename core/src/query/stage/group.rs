@@ -15,6 +15,7 @@ use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::accumulator::{Accumulation, size_of_value};
 use crate::query::expression::Expression;
+use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
@@ -112,11 +113,11 @@ impl Group {
     }
 
     /// The key of a document's group.
-    fn id_of(&self, document: RawObject<'_>) -> Result<Value> {
+    fn id_of<'s>(&'s self, document: RawObject<'s>) -> Result<Operand<'s>> {
         if self.merges {
-            return Ok(document.get(KEY).map_or(Value::Null, Value::from_raw));
+            return Ok(document.get(KEY).map_or(Operand::Missing, Operand::Stored));
         }
-        Ok(self.id.operand(document, self.collator.as_deref())?.into_value())
+        self.id.operand(document, self.collator.as_deref())
     }
 
     fn key_of(&self, id: &Value) -> Vec<u8> {
@@ -167,20 +168,24 @@ struct Table {
     positions: HashMap<Vec<u8>, usize>,
     members: Vec<Member>,
     bytes: usize,
+    /// the encoded key of the current document's group
+    key: Vec<u8>,
 }
 
 impl Table {
     fn add(&mut self, group: &Group, document: RawObject<'_>) -> Result<()> {
         let id = group.id_of(document)?;
-        let key = group.key_of(&id);
-        let position = match self.positions.get(&key) {
+        self.key.clear();
+        id.encode_under(group.collator.as_deref(), &mut self.key);
+        let position = match self.positions.get(&self.key) {
             Some(position) => *position,
             None => {
-                self.bytes += GROUP_BYTES + key.len() + size_of_value(&id);
+                let id = id.into_value();
+                self.bytes += GROUP_BYTES + self.key.len() + size_of_value(&id);
                 let member = group.begin_group(id)?;
                 self.bytes += member.size();
                 self.members.push(member);
-                self.positions.insert(key, self.members.len() - 1);
+                self.positions.insert(self.key.clone(), self.members.len() - 1);
                 self.members.len() - 1
             }
         };

@@ -61,11 +61,16 @@ pub(crate) fn encode_under(element: &Element<'_>, strings: Strings<'_>, out: &mu
     encode_with(&View::of_element(element), MAX_RECURSION, strings, out);
 }
 
+/// As [`encode_under`], of an owned value.
+pub(crate) fn encode_value_under(value: &Value, strings: Strings<'_>, out: &mut Vec<u8>) {
+    encode_with(&View::of_value(value), MAX_RECURSION, strings, out);
+}
+
 /// The encoding of an owned value; see [`encode_under`].
 pub(crate) fn encoded_under(value: &Value, strings: Strings<'_>) -> Vec<u8> {
     // This suffices for most encodings.
     let mut key = Vec::with_capacity(32);
-    encode_with(&View::of_value(value), MAX_RECURSION, strings, &mut key);
+    encode_value_under(value, strings, &mut key);
     key
 }
 
