@@ -6,7 +6,7 @@ use common::pipelines::*;
 use common::*;
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Pipeline, STAGES, Written};
+use docshard_core::query::stage::{Given, Pipeline, STAGES, Written};
 use docshard_core::values::document::raw;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -173,7 +173,60 @@ proptest! {
         let naive = run(&pipeline, &documents);
         let divided = run_divided(&division, &parts(&documents, &cuts), &memory(1 << 20));
         let shown = (shown(&naive), shown(&divided));
-        prop_assert!(same(naive, divided), "{} {} {}: {:?}", json!(stages), division.at_shards.to_json(), division.merging.to_json(), shown);
+        prop_assert!(same(naive.clone(), divided), "{} {} {}: {:?}", json!(stages), division.at_shards.to_json(), division.merging.to_json(), shown);
+        // One shard has all documents.
+        let division = pipeline.rearranged().unwrap().at_one_shard().unwrap();
+        prop_assert!(division.merging.stages().is_empty() && division.order.is_none());
+        prop_assert!(same(naive.clone(), run_divided(&division, &[&documents], &memory(1 << 20))));
+        if pipeline.only_counts() {
+            let mut counted = pipeline.run_counted(documents.len() as u64, &memory(1 << 20)).unwrap();
+            let mut results = Vec::new();
+            while counted.advance().unwrap() {
+                results.push(counted.bytes().to_vec());
+            }
+            prop_assert!(same(naive, Ok(results)));
+        }
+    }
+
+    /// Stages that are measured make the same.
+    #[test]
+    fn measured_stages_come_to_the_same(stages in prop::collection::vec(stage(), 0..5), documents in documents()) {
+        let pipeline = parse(&stages);
+        let input = Box::new(Given::new(documents.clone()));
+        let (mut stream, measurements) = pipeline.run_measured(input, &memory(1 << 20)).unwrap();
+        let mut results = Vec::new();
+        let failed = loop {
+            match stream.advance() {
+                Ok(true) => results.push(stream.bytes().to_vec()),
+                Ok(false) => break false,
+                Err(_) => break true,
+            }
+        };
+        let naive = run(&pipeline, &documents);
+        prop_assert_eq!(naive.is_err(), failed);
+        let measured = measurements.stages();
+        prop_assert_eq!(measured.len(), pipeline.stages().len());
+        if let Ok(naive) = naive {
+            prop_assert_eq!(measured.last().map_or(documents.len() as u64, |last| last.returned), naive.len() as u64);
+            prop_assert_eq!(results, naive);
+        }
+    }
+
+    #[test]
+    fn a_count_is_that_of_documents(
+        id in prop::sample::select(vec![json!(null), json!(1), json!({"$literal": "$a"}), json!({"a": 1})]),
+        count in 0usize..9,
+    ) {
+        let group = json!({"$group": {"_id": id, "n": {"$sum": 1}, "m": {"$count": {}}}});
+        let pipeline = parse(&[group, json!({"$set": {"x": {"$add": ["$n", "$m"]}}})]);
+        prop_assert!(pipeline.only_counts());
+        let documents: Vec<_> = (0..count).map(|n| bytes(&json!({"_id": n}))).collect();
+        let mut counted = pipeline.run_counted(count as u64, &memory(1 << 20)).unwrap();
+        let mut results = Vec::new();
+        while counted.advance().unwrap() {
+            results.push(counted.bytes().to_vec());
+        }
+        prop_assert_eq!(results, run(&pipeline, &documents).unwrap());
     }
 
     /// What a find answers, and the rest over its documents, which have only the fields that the rest reads.
@@ -417,6 +470,24 @@ fn fields_are_told() {
         ),
     ] {
         assert_eq!(of(stage.clone()), (read.to_owned(), written.to_owned()), "{stage}");
+    }
+}
+
+/// A count of documents needs no documents; anything else does.
+#[test]
+fn what_only_counts() {
+    for (stages, expected) in [
+        (json!([{"$count": "n"}]), true),
+        (json!([{"$group": {"_id": null, "n": {"$sum": 1}}}, {"$match": {"n": 1}}]), true),
+        (json!([{"$group": {"_id": null}}]), true),
+        (json!([{"$group": {"_id": null, "n": {"$sum": 1.0}}}]), false),
+        (json!([{"$group": {"_id": null, "n": {"$sum": 2}}}]), false),
+        (json!([{"$group": {"_id": null, "n": {"$avg": 1}}}]), false),
+        (json!([{"$group": {"_id": "$a", "n": {"$sum": 1}}}]), false),
+        (json!([{"$unwind": "$a"}, {"$count": "n"}]), false),
+        (json!([]), false),
+    ] {
+        assert_eq!(parse(stages.as_array().unwrap()).only_counts(), expected, "{stages}");
     }
 }
 

@@ -103,6 +103,15 @@ fn explain(
 ) -> Json {
     run(|| {
         let verbosity = Verbosity::parse(verbosity)?;
+        // An array is a pipeline, anything else a filter.
+        let asked = filter.parse()?;
+        if asked.is_array() {
+            namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
+            let explained = with_options(&options, &table::EXPLAIN_AGGREGATE, |options| {
+                reading::explain_aggregate(ns, &asked, options, verbosity)
+            })?;
+            return Ok(Json(explaining::pretty(&explained)));
+        }
         namespace::split(ns)?;
         let options = reading::find_options_of_call(ns, &options.0, &table::EXPLAIN)?;
         let query = reading::find_query(Source::Text(&filter.0), &options)?;

@@ -2,11 +2,11 @@
 
 use super::{given, run, shard_functions};
 use crate::migration;
-use crate::ownership::pipeline::Parts;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
 use crate::ownership::{
-    access, clone_parts, documents, donor_delete, index_range, inspect, recipient_load, router_lock, table, writing,
+    access, clone_parts, documents, donor_delete, index_range, inspect, pipeline, recipient_load, router_lock, table,
+    writing,
 };
 use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
@@ -67,8 +67,8 @@ shard_functions! {
     [stable, parallel_unsafe, strict] run_pipeline(
         collection: i32, token: i64, version: i64, work: &str,
     ) -> SetOfIterator<'static, Vec<u8>> => {
-        let mut parts = Parts::begin(&RunPipeline { collection, token, version, work: work.into() })?;
-        Ok(SetOfIterator::new(std::iter::from_fn(move || run(|| parts.next_part()))))
+        let mut answer = pipeline::run(&RunPipeline { collection, token, version, work: work.into() })?;
+        Ok(SetOfIterator::new(std::iter::from_fn(move || run(|| answer.next_row()))))
     };
 
     [stable, parallel_unsafe, strict] count_all(collection: i32) -> i64 => table::count(collection).map(u64::cast_signed);

@@ -5,10 +5,12 @@ use super::find::{batch_size, size};
 use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{number, type_name};
-use crate::operation::reading::WITHOUT_COLLECTION;
+use crate::operation::reading::{self, WITHOUT_COLLECTION};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
+use crate::router::explain::Verbosity;
 use docshard_core::error::Kind;
+use serde_json::Value as Json;
 
 /// The namespace of the first field: a collection's name, or 1 for a pipeline without a collection.
 pub fn namespace(request: &Request<'_>) -> Result<String> {
@@ -28,9 +30,17 @@ pub fn namespace(request: &Request<'_>) -> Result<String> {
     }
 }
 
+/// Explains the command.
+pub fn explain(request: &Request<'_>, verbosity: Verbosity) -> Result<Json> {
+    reading::explain_aggregate(&namespace(request)?, request.json("pipeline"), &request.fields, verbosity)
+}
+
 /// The result may have any number of documents, so it is always read from a portal.
 pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::AGGREGATE)?;
+    if request.fields.flag("explain") {
+        return Ok(Reply::of(explain(request, Verbosity::default())?));
+    }
     let namespace = namespace(request)?;
     let opening = Opening {
         namespace: &namespace,

@@ -89,13 +89,16 @@ pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) 
     Ok(cursors::open_over(&opening, documents, false)?.reply("firstBatch", namespace))
 }
 
-const EXPLAINED: &[&str] = &["find", "count", "distinct", "update", "delete", "findAndModify"];
+const EXPLAINED: &[&str] = &["find", "count", "distinct", "aggregate", "update", "delete", "findAndModify"];
 
 /// Writes are never executed: the plan shows how their documents are found.
 pub fn explain(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::EXPLAIN)?;
     let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
     let inner = Request::parse(request.db, request.target, request.commands)?;
+    if inner.spec.name == "aggregate" {
+        return Ok(Reply::of(super::aggregate::explain(&inner, verbosity)?));
+    }
     let first = |list: &str, path, known| -> Result<_> {
         let operations = inner.fields.array(list);
         if operations.len() != 1 {

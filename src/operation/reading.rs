@@ -10,6 +10,8 @@ use crate::pg::memory::stages::SortMemory;
 use crate::router::aggregate::{self, Results};
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
+use crate::router::explain::Verbosity;
+use crate::router::explain_pipeline::{self, ExplainedPipeline};
 use crate::router::options::{CountOptions, FindOptions, parsed_environment};
 use crate::router::query::Query;
 use crate::router::read;
@@ -17,7 +19,7 @@ use docshard_core::error::Kind;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::stage::Pipeline;
+use docshard_core::query::stage::{Find, Pipeline};
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
 use serde_json::{Value as Json, json};
@@ -180,13 +182,32 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
 
 /// Runs a pipeline over a collection or a view.
 pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> Result<Results> {
-    let Json::Array(stages) = stages else {
-        return Err(Error::new(Kind::TypeMismatch, "'pipeline' option must be specified as an array"));
-    };
-    arguments.check_concerns()?;
-    arguments.count("batchSize")?;
-    let (shared, on_disk) = (Shared::of(arguments, None), arguments.flag("allowDiskUse"));
-    Aggregation { stages, shared, on_disk }.run(namespace)
+    Aggregation::of(stages, arguments)?.run(namespace)
+}
+
+/// Explains a pipeline over a collection or a view.
+pub fn explain_aggregate(
+    namespace: &str,
+    stages: &Json,
+    arguments: &Arguments<'_>,
+    verbosity: Verbosity,
+) -> Result<Json> {
+    Aggregation::of(stages, arguments)?.on_collection(namespace, |aggregation, namespace| {
+        let (pipeline, environment) = aggregation.parsed(namespace)?;
+        if pipeline.begins() {
+            let stages = pipeline.shown();
+            return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
+        }
+        let Divided { beginning, query, options, rest } = aggregation.divided(&pipeline, environment)?;
+        let explained = ExplainedPipeline {
+            beginning: &beginning,
+            query: &query,
+            options: &options,
+            rest: &rest,
+            on_disk: aggregation.on_disk,
+        };
+        explain_pipeline::explain(namespace, &explained, verbosity)
+    })
 }
 
 /// A pipeline with the arguments of its statement.
@@ -198,27 +219,52 @@ struct Aggregation<'a> {
     on_disk: bool,
 }
 
-impl Aggregation<'_> {
+/// A pipeline over a collection: its beginning, which a find answers, and the rest.
+struct Divided {
+    beginning: Find,
+    query: Query,
+    options: FindOptions,
+    rest: Pipeline,
+}
+
+impl<'a> Aggregation<'a> {
+    fn of(stages: &'a Json, arguments: &Arguments<'a>) -> Result<Self> {
+        let Json::Array(stages) = stages else {
+            return Err(Error::new(Kind::TypeMismatch, "'pipeline' option must be specified as an array"));
+        };
+        arguments.check_concerns()?;
+        arguments.count("batchSize")?;
+        Ok(Self { stages, shared: Shared::of(arguments, None), on_disk: arguments.flag("allowDiskUse") })
+    }
+
     fn run(&self, namespace: &str) -> Result<Results> {
+        self.on_collection(namespace, |aggregation, namespace| aggregation.run_on_collection(namespace))
+    }
+
+    fn run_over(&self, view: &Resolved) -> Result<Results> {
+        self.over(view, |aggregation, namespace| aggregation.run_on_collection(namespace))
+    }
+
+    /// Does something with the pipeline and its collection; of a view, with the pipeline and the collection below it.
+    fn on_collection<T>(&self, namespace: &str, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         match views::resolve(namespace)? {
-            Some(view) => self.run_over(&view),
-            None => self.run_on_collection(namespace),
+            Some(view) => self.over(&view, work),
+            None => work(self, namespace),
         }
     }
 
-    /// Runs the view's pipeline and this one as one over the collection, so that filters reach its shards.
-    fn run_over(&self, view: &Resolved) -> Result<Results> {
+    /// Does something with the view's pipeline and this one as one over the collection, so that filters reach its shards.
+    fn over<T>(&self, view: &Resolved, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         let collation = view.collation_for(self.shared.collation)?;
         let stages = [&view.stages, self.stages].concat();
         let shared = Shared { collation: Some(collation), ..self.shared };
-        Aggregation { stages: &stages, shared, ..*self }.run_on_collection(&view.namespace)
+        work(&Aggregation { stages: &stages, shared, ..*self }, &view.namespace)
     }
 
-    /// The beginning of the pipeline is a find; the rest runs over the documents that this returns.
-    fn run_on_collection(&self, namespace: &str) -> Result<Results> {
+    /// The pipeline and its environment.
+    fn parsed(&self, namespace: &str) -> Result<(Pipeline, Option<Json>)> {
         let environment = self.shared.environment(namespace, Some(&Json::Array(self.stages.to_vec())))?;
         let pipeline = Pipeline::parse(self.stages, &parsed_environment(environment.as_ref())?)?.rearranged()?;
-        let memory = SortMemory::new(self.on_disk);
         let has_collection = namespace.split_once('.').is_none_or(|(_, name)| name != WITHOUT_COLLECTION);
         if pipeline.begins() == has_collection {
             let message = match has_collection {
@@ -227,23 +273,34 @@ impl Aggregation<'_> {
             };
             return Err(Error::new(Kind::InvalidNamespace, message));
         }
-        if !has_collection {
-            return Results::new(Documents::of_streams(Vec::new(), 0), &pipeline, memory);
-        }
-        let (find, rest) = pipeline.find();
-        let projection = find.projection();
+        Ok((pipeline, environment))
+    }
+
+    fn divided(&self, pipeline: &Pipeline, environment: Option<Json>) -> Result<Divided> {
+        let (beginning, rest) = pipeline.find();
+        let projection = beginning.projection();
         let parsed = projection.as_ref().map(Projection::parse).transpose()?;
         let options = FindOptions {
-            sort: source::sort(find.sort.as_ref(), environment.as_ref())?,
+            sort: source::sort(beginning.sort.as_ref(), environment.as_ref())?,
             included: parsed.as_ref().and_then(Projection::included),
             projection: projection.as_ref().map(Json::to_string),
             environment,
-            skip: find.skip,
-            limit: find.limit,
+            skip: beginning.skip,
+            limit: beginning.limit,
             hint: self.shared.hint.cloned(),
             ..FindOptions::default()
         };
-        let query = find_query(Source::Value(&find.filter), &options)?;
+        let query = find_query(Source::Value(&beginning.filter), &options)?;
+        Ok(Divided { beginning, query, options, rest })
+    }
+
+    fn run_on_collection(&self, namespace: &str) -> Result<Results> {
+        let (pipeline, environment) = self.parsed(namespace)?;
+        let memory = SortMemory::new(self.on_disk);
+        if pipeline.begins() {
+            return Results::new(Documents::of_streams(Vec::new(), 0), &pipeline, memory);
+        }
+        let Divided { query, options, rest, .. } = self.divided(&pipeline, environment)?;
         if rest.stages().is_empty() {
             return Results::new(read::find(namespace, &query, &options)?, &rest, memory);
         }

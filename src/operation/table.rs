@@ -78,9 +78,9 @@ pub const COUNT_COMMAND: Fields =
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
 
 /// Collections have no validators, so there is nothing to bypass.
-const AGGREGATING: &[Field] =
-    &[may("allowDiskUse", Bool).or_true(), may("bypassDocumentValidation", Bool), may("explain", Bool).refused()];
-pub const AGGREGATE_COMMAND: Fields = &[&[must("pipeline", Array), may("cursor", Object)], AGGREGATING, CHOICE, LET];
+const AGGREGATING: &[Field] = &[may("allowDiskUse", Bool).or_true(), may("bypassDocumentValidation", Bool)];
+pub const AGGREGATE_COMMAND: Fields =
+    &[&[must("pipeline", Array), may("cursor", Object), may("explain", Bool)], AGGREGATING, CHOICE, LET];
 pub const AGGREGATE_CONFLICTS: &[Conflict] = &[Conflict::All(
     &[Missing("cursor"), False("explain")],
     Kind::FailedToParse,
@@ -326,9 +326,10 @@ operations! {
     FIND = "find" &[FINDING, LIMIT, RANGE, LET, PARTIAL, COMMENT];
     FIND_ONE = "find_one" &[FINDING, RANGE, LET, PARTIAL, COMMENT];
     EXPLAIN = "explain" FIND.options;
+    EXPLAIN_AGGREGATE = "explain" AGGREGATE.options;
     COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
     DISTINCT = "distinct" &[CHOICE, LET, COMMENT];
-    AGGREGATE = "aggregate" &[AGGREGATING, CHOICE, LET, LIMITS, COMMENT];
+    AGGREGATE = "aggregate" &[AGGREGATING, &[may("explain", Bool).refused()], CHOICE, LET, LIMITS, COMMENT];
     INSERT_ONE = "insert_one" &[COMMENT];
     INSERT_MANY = "insert_many" &[&[ORDERED], COMMENT];
     UPDATE_ONE = "update_one" &[UPDATING, SORT, CHOICE, LET, COMMENT];

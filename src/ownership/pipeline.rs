@@ -14,7 +14,7 @@ use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};
 use crate::pg::stages::{Documents, Results};
 use crate::protocol::checked::Parameter;
-use crate::protocol::pipeline::{PipelineSource, PipelineWork, RunPipeline};
+use crate::protocol::pipeline::{PipelineRun, PipelineSource, PipelineWork, RunPipeline, StageRun, milliseconds};
 use crate::protocol::sql;
 use crate::storage::documents::DocumentScan;
 use docshard_core::error::Kind;
@@ -24,7 +24,9 @@ use docshard_core::query::sort::Sort;
 use docshard_core::query::stage::{Memory, Pipeline};
 use docshard_core::values::document::packed::Packer;
 use docshard_core::values::document::raw;
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// The most bytes of results that are packed together, unless one is larger.
 const MAX_PART: usize = 64 << 10;
@@ -39,28 +41,78 @@ pub struct Parts {
     ended: bool,
 }
 
-impl Parts {
-    /// Begins to run stages in the statement's snapshot, whose version is checked.
-    ///
-    /// # Errors
-    /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
-    pub fn begin(call: &RunPipeline<'_>) -> Result<Self> {
-        let &RunPipeline { collection, token, version, ref work } = call;
-        let work = PipelineWork::parse(work)?;
-        check_read(collection, Placement { token, version })?;
-        let environment = work.setting.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
-        let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
-        let sort = match &work.sort {
-            Some(sort) => Some(Sort::read(&json::parse(sort)?)?),
-            None => None,
-        };
-        let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(work.on_disk));
-        let documents = documents(call, &work.source)?;
-        Ok(Self { results: Results::of(documents, &pipeline, &memory)?, sort, most: 1, ended: false })
+/// Begins to run stages in the statement's snapshot, whose version is checked. The answer is their results, or, once they have
+/// ended, what they have done.
+///
+/// # Errors
+/// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
+pub fn run(call: &RunPipeline<'_>) -> Result<Answer> {
+    let &RunPipeline { collection, token, version, ref work } = call;
+    let work = PipelineWork::parse(work)?;
+    check_read(collection, Placement { token, version })?;
+    let environment = work.environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
+    let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
+    let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(work.on_disk));
+    let documents = documents(call, &work.source)?;
+    if work.measured {
+        return Ok(Answer::Measured(Some(measured(documents, &pipeline, &memory)?)));
+    }
+    let sort = match &work.sort {
+        Some(sort) => Some(Sort::read(&json::parse(sort)?)?),
+        None => None,
+    };
+    let results = Results::of(documents, &pipeline, &memory)?;
+    Ok(Answer::Results(Box::new(Parts { results, sort, most: 1, ended: false })))
+}
+
+pub enum Answer {
+    Results(Box<Parts>),
+    /// a [`PipelineRun`]'s text
+    Measured(Option<String>),
+}
+
+impl Answer {
+    /// The next row.
+    pub fn next_row(&mut self) -> Result<Option<Vec<u8>>> {
+        match self {
+            Answer::Results(parts) => parts.next_part(),
+            Answer::Measured(text) => Ok(text.take().map(String::into_bytes)),
+        }
+    }
+}
+
+/// Runs stages to their end, and tells what they have done.
+fn measured(documents: Box<dyn Documents>, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<String> {
+    let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
+    let counted = Counted { documents, read: Rc::clone(&read) };
+    let (mut results, measurements) = Results::measured(counted, pipeline, memory)?;
+    while results.advance()? {}
+    let took_ms = milliseconds(began.elapsed());
+    let run = PipelineRun { read: read.get(), took_ms, stages: StageRun::of(&measurements) };
+    Ok(serde_json::to_string(&run).unwrap_or_default())
+}
+
+/// Documents that are counted.
+struct Counted {
+    documents: Box<dyn Documents>,
+    read: Rc<Cell<u64>>,
+}
+
+impl Documents for Counted {
+    fn advance(&mut self) -> Result<bool> {
+        let more = self.documents.advance()?;
+        self.read.set(self.read.get() + u64::from(more));
+        Ok(more)
     }
 
+    fn bytes(&self) -> &[u8] {
+        self.documents.bytes()
+    }
+}
+
+impl Parts {
     /// The next results, packed; None after the last ones.
-    pub fn next_part(&mut self) -> Result<Option<Vec<u8>>> {
+    fn next_part(&mut self) -> Result<Option<Vec<u8>>> {
         let mut packer = Packer::default();
         let (mut count, mut bytes) = (0, 0);
         while !self.ended && count < self.most && bytes < MAX_PART {

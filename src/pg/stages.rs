@@ -5,7 +5,7 @@
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
-use docshard_core::query::stage::{Input, Memory, Pipeline, Stream};
+use docshard_core::query::stage::{Input, Measurements, Memory, Pipeline, Stream};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -71,6 +71,18 @@ impl Results {
         let failure = Failure::default();
         let source = Source { documents, failure: Rc::clone(&failure) };
         Ok(Self { stream: pipeline.run(Box::new(source), memory)?, failure })
+    }
+
+    /// As [`of`](Self::of), and measures each stage.
+    pub fn measured(
+        documents: impl Documents + 'static,
+        pipeline: &Pipeline,
+        memory: &Rc<dyn Memory>,
+    ) -> Result<(Self, Measurements)> {
+        let failure = Failure::default();
+        let source = Source { documents, failure: Rc::clone(&failure) };
+        let (stream, measurements) = pipeline.run_measured(Box::new(source), memory)?;
+        Ok((Self { stream, failure }, measurements))
     }
 
     /// The results of a pipeline that only counts documents, of which there are `count`.

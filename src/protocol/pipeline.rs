@@ -4,9 +4,11 @@ use super::checked::Parameter;
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
+use docshard_core::query::stage::{Measured, Measurements};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::borrow::Cow;
+use std::time::Duration;
 
 checked_calls! {
     /// Runs stages of a pipeline over documents of the collection; answers their results, several of which are packed together.
@@ -24,14 +26,66 @@ pub struct PipelineWork {
     pub stages: Vec<Json>,
     /// collation, variables and time, as `Environment::to_json` writes them
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub setting: Option<Json>,
+    pub environment: Option<Json>,
     /// the text of the sort by whose key the results are merged; they come in that order
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<String>,
     /// the stages may use temporary files
     pub on_disk: bool,
+    /// instead of results, one [`PipelineRun`] is answered
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub measured: bool,
     /// what the stages read
     pub source: PipelineSource,
+}
+
+/// What stages have done at a shard, for an explanation: as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PipelineRun {
+    /// how many documents the stages have read
+    pub read: u64,
+    /// milliseconds that the whole took
+    pub took_ms: u64,
+    pub stages: Vec<StageRun>,
+}
+
+/// What a stage has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct StageRun {
+    /// how many documents it has made
+    pub returned: u64,
+    /// milliseconds, with the stages before it
+    pub took_ms: u64,
+    /// it has written temporary files
+    pub used_disk: bool,
+}
+
+impl PipelineRun {
+    /// Reads what a shard has answered.
+    /// Errors: `InternalError`.
+    pub fn parse(text: &[u8]) -> Result<Self> {
+        serde_json::from_slice(text).map_err(|error| {
+            Error::new(Kind::InternalError, format!("run_pipeline answered something else than a measurement: {error}"))
+        })
+    }
+}
+
+impl StageRun {
+    pub fn of(measurements: &Measurements) -> Vec<Self> {
+        let of = |stage: &Measured| Self {
+            returned: stage.returned,
+            took_ms: milliseconds(stage.took),
+            used_disk: stage.used_disk,
+        };
+        measurements.stages().iter().map(of).collect()
+    }
+}
+
+/// A time as explanations show it.
+pub fn milliseconds(took: Duration) -> u64 {
+    u64::try_from(took.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The documents that stages read.
@@ -73,9 +127,10 @@ mod tests {
     fn work_arrives_as_it_was_sent() {
         let scan = PipelineWork {
             stages: vec![json!({"$group": {"_id": "$a\"", "n": {"$sum": 1.5}}})],
-            setting: None,
+            environment: None,
             sort: None,
             on_disk: true,
+            measured: false,
             source: PipelineSource::Scan { filter: None },
         };
         let params = vec![
@@ -86,8 +141,9 @@ mod tests {
             Parameter::Int8(i64::MIN),
         ];
         let select = PipelineWork {
-            setting: Some(json!({"now": 5})),
+            environment: Some(json!({"now": 5})),
             sort: Some("{\"a\": 1}".into()),
+            measured: true,
             source: PipelineSource::Select { sql: "SELECT $3".into(), params },
             ..scan.clone()
         };

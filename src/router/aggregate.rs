@@ -29,7 +29,7 @@ impl Results {
     }
 
     fn of(documents: Documents, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
-        stages::Results::of(Source { documents, row: None }, pipeline, memory).map(Self)
+        stages::Results::of(Source::new(documents), pipeline, memory).map(Self)
     }
 
     /// Returns the next document. Not to be called again after it has returned None or an error.
@@ -76,7 +76,7 @@ pub fn aggregate(
 }
 
 /// What the shards return; None if one declined.
-fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Documents>> {
+pub(super) fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Documents>> {
     let PlannedPipeline { plan, inner, .. } = planned;
     match inner {
         None => execute::documents(collection, plan),
@@ -84,10 +84,16 @@ fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Optio
     }
 }
 
-/// The documents of a find, as stages read them.
-struct Source {
+/// The documents of shards, as stages read them.
+pub(super) struct Source {
     documents: Documents,
     row: Option<ShardRow>,
+}
+
+impl Source {
+    pub fn new(documents: Documents) -> Self {
+        Self { documents, row: None }
+    }
 }
 
 impl stages::Documents for Source {

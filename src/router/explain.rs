@@ -71,7 +71,7 @@ impl Explained<'_> {
     }
 
     /// The router's stage.
-    fn stage(self, plan: &Plan) -> &'static str {
+    pub(super) fn stage(self, plan: &Plan) -> &'static str {
         match (self, plan.destinations.len()) {
             (_, 0) => "EOF",
             (Self::Write { batch: true, .. }, _) => "SHARD_WRITE",
@@ -127,22 +127,8 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
                 (planned, shown, None)
             }
         };
-        let destinations = &plan.destinations;
-        let targeted: usize = destinations.iter().map(|d| d.chunks).sum();
-        let mut answer = json!({
-            "namespace": namespace,
-            "shardKey": if collection.key.is_unsharded() { Json::Null } else { collection.key.to_json() },
-            "stage": explained.stage(&plan),
-            "reason": reason(&collection, &search.keys, destinations.len()),
-            "keyBounds": bounds(&collection, &search.keys),
-            "targetedShards": destinations.len(),
-            "totalShards": collection.map.shards().len(),
-            "targetedChunks": targeted,
-            "totalChunks": collection.map.len(),
-            "accessPath": plan.path.name(),
-            "sql": Some(&plan.statement.sql).filter(|sql| !sql.is_empty()),
-            "shards": &shown.shards,
-        });
+        let mut answer = targets(&search, explained.stage(&plan), &plan);
+        answer["shards"] = json!(shown.shards);
         if let Some((planned, shown)) = otherwise {
             answer["ifDeclined"] = json!({
                 "accessPath": planned.path.name(), "sql": planned.statement.sql, "shards": shown.shards,
@@ -154,6 +140,25 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
             answer["executionStats"] = shown.statistics(if explained.is_find() { returned } else { 0 });
         }
         Ok(answer)
+    })
+}
+
+/// Returns which shards a plan goes to, and why.
+pub(super) fn targets(search: &Search<'_>, stage: &str, plan: &Plan) -> Json {
+    let (collection, destinations) = (search.collection, &plan.destinations);
+    let targeted: usize = destinations.iter().map(|d| d.chunks).sum();
+    json!({
+        "namespace": collection.namespace,
+        "shardKey": if collection.key.is_unsharded() { Json::Null } else { collection.key.to_json() },
+        "stage": stage,
+        "reason": reason(collection, &search.keys, destinations.len()),
+        "keyBounds": bounds(collection, &search.keys),
+        "targetedShards": destinations.len(),
+        "totalShards": collection.map.shards().len(),
+        "targetedChunks": targeted,
+        "totalChunks": collection.map.len(),
+        "accessPath": plan.path.name(),
+        "sql": Some(&plan.statement.sql).filter(|sql| !sql.is_empty()),
     })
 }
 
@@ -195,16 +200,16 @@ fn explain_config(namespace: &str, query: &Query, explained: Explained<'_>, verb
 }
 
 #[derive(Default)]
-struct Shown {
-    shards: Vec<Json>,
-    runs: Vec<Json>,
+pub(super) struct Shown {
+    pub shards: Vec<Json>,
+    pub runs: Vec<Json>,
     returned: u64,
     examined: Examined,
     milliseconds: u64,
 }
 
 /// Explains a plan on its shards; None if it was executed and a shard declined.
-fn shards(
+pub(super) fn shards(
     collection: &Collection,
     plan: &Plan,
     explained: Explained<'_>,
@@ -352,6 +357,7 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
             let found = if sorted { json!({"stage": "SORT", "inputStage": fetch}) } else { fetch };
             if finds.unlimited { found } else { json!({"stage": "LIMIT", "inputStage": found}) }
         }
+        AccessPath::Scan => json!({"stage": "COLLSCAN"}),
         AccessPath::CountAll => json!({"stage": "RECORD_STORE_FAST_COUNT"}),
         AccessPath::CountMatching => json!({"stage": "COUNT", "inputStage": {"stage": "COLLSCAN"}}),
         _ => Json::Null,

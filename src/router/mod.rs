@@ -13,7 +13,8 @@
 //!   write. [`config`]: the catalog as a database.
 //! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: the fast path for one document whose
 //!   key is the whole filter.
-//! * [`explain`], [`explain_bounds`], [`explain_stages`]: translate PostgreSQL's plans into MongoDB's terms.
+//! * [`explain`], [`explain_bounds`], [`explain_stages`]: translate PostgreSQL's plans into MongoDB's terms. [`explain_pipeline`]:
+//!   explains what shards and router do of a pipeline.
 //!
 //! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; if one target reports a stale map,
 //! the answers of all targets are discarded; no row is returned before every target has confirmed its version; a write locks and
@@ -28,6 +29,7 @@ pub mod distinct;
 pub mod execute;
 pub mod explain;
 mod explain_bounds;
+pub mod explain_pipeline;
 mod explain_stages;
 pub mod fresh_map;
 pub mod index_stats;

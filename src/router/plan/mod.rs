@@ -82,12 +82,12 @@ impl AccessPath {
 
     /// True if PostgreSQL's planner is not used on the shards.
     pub fn is_direct(self) -> bool {
-        use AccessPath::{CountAll, CountMatching, IndexRange, Key, Nothing};
-        matches!(self, Nothing | Key | IndexRange { .. } | CountAll | CountMatching)
+        use AccessPath::{CountAll, CountMatching, IndexRange, Key, Nothing, Scan};
+        matches!(self, Nothing | Key | IndexRange { .. } | Scan | CountAll | CountMatching)
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     pub destinations: Vec<Destination>,
     pub path: AccessPath,

@@ -24,7 +24,29 @@ pub struct PlannedPipeline {
     /// how the documents are found that the stages at a shard read, and the statement that finds them, if there is one; None if no
     /// stages run at shards
     pub inner: Option<(AccessPath, Option<Statement>)>,
+    /// what each shard does with them
+    pub work: Option<PipelineWork>,
     pub division: Division,
+}
+
+impl PlannedPipeline {
+    /// The plan that finds the documents which stages read.
+    pub fn find(&self) -> Plan {
+        let Some((path, inner)) = &self.inner else { return self.plan.clone() };
+        let statement = inner.clone().unwrap_or_else(|| Statement { sql: String::new(), params: Vec::new() });
+        Plan::unordered(self.plan.destinations.clone(), *path, statement)
+    }
+
+    /// The statement that measures the stages at each shard; None if none run there.
+    pub fn measuring(&self, collection: &Collection) -> Option<Statement> {
+        let work = PipelineWork { measured: true, sort: None, ..self.work.clone()? };
+        Some(statement(collection, &work))
+    }
+}
+
+fn statement(collection: &Collection, work: &PipelineWork) -> Statement {
+    let &Collection { id: collection, token, .. } = collection;
+    RunPipeline { collection, token, version: 0, work: work.to_text().into() }.into()
 }
 
 /// Plans the stages behind a find, with a flag whether these may use temporary files.
@@ -42,7 +64,7 @@ pub fn plan(
         let plan = find(search, options, allowed)?;
         let is_direct = matches!(plan.path, AccessPath::Nothing | AccessPath::Key | AccessPath::IndexRange { .. });
         if is_direct || division.at_shards.stages().is_empty() {
-            return Ok(PlannedPipeline { plan, inner: None, division: pipeline.undivided() });
+            return Ok(PlannedPipeline { plan, inner: None, work: None, division: pipeline.undivided() });
         }
     }
     let destinations = search.destinations()?;
@@ -50,18 +72,18 @@ pub fn plan(
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
     let work = PipelineWork {
         stages: division.at_shards.stages().iter().map(docshard_core::query::stage::Stage::to_json).collect(),
-        setting: options.environment.clone(),
+        environment: options.environment.clone(),
         sort: division
             .order
             .as_ref()
             .map(|sort| envelope::wrap(&sort.to_json().to_string(), options.environment.as_ref(), None)),
         on_disk,
+        measured: false,
         source,
     };
-    let &Collection { id: collection, token, .. } = search.collection;
-    let statement = RunPipeline { collection, token, version: 0, work: work.to_text().into() }.into();
+    let statement = statement(search.collection, &work);
     let plan = Plan { order, ..Plan::unordered(destinations, AccessPath::Pipeline, statement) };
-    Ok(PlannedPipeline { plan, inner: Some(inner), division })
+    Ok(PlannedPipeline { plan, inner: Some(inner), work: Some(work), division })
 }
 
 fn division(search: &Search<'_>, options: &FindOptions, pipeline: &Pipeline) -> Result<Division> {

@@ -1,0 +1,204 @@
+//! Explains a pipeline, in the shape of MongoDB: which stages the shards run and which the router, and for each shard how it finds the
+//! documents, as `$cursor`, and its stages. If the pipeline is executed, also what each stage has returned, how long it took, and
+//! whether it used the disk.
+//!
+//! To measure, the find of each shard is executed with EXPLAIN ANALYZE, the shard's stages once more by themselves, and then the whole
+//! pipeline, whose results are counted.
+
+use super::aggregate::{self, Source};
+use super::config;
+use super::dispatch::reading;
+use super::explain::{self, Explained, Verbosity};
+use super::fresh_map::with_fresh_map;
+use super::options::{CountOptions, FindOptions};
+use super::plan::pipeline::{self, PlannedPipeline};
+use super::plan::search::Search;
+use super::plan::{AccessPath, Allowed};
+use super::query::Query;
+use crate::catalog::model::Collection;
+use crate::pg::error::{Error, Result};
+use crate::pg::memory::stages::SortMemory;
+use crate::pg::stages::Results;
+use crate::protocol::pipeline::{PipelineRun, StageRun, milliseconds};
+use docshard_core::error::Kind;
+use docshard_core::query::stage::{Find, Memory, Pipeline};
+use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
+use std::time::Instant;
+
+/// A pipeline that is explained: its beginning, which a find answers, and the rest.
+#[derive(Debug)]
+pub struct ExplainedPipeline<'a> {
+    pub beginning: &'a Find,
+    pub query: &'a Query,
+    pub options: &'a FindOptions,
+    pub rest: &'a Pipeline,
+    /// stages may use temporary files
+    pub on_disk: bool,
+}
+
+/// Explains a pipeline by the plan that would be executed.
+pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Verbosity) -> Result<Json> {
+    let &ExplainedPipeline { query, options, rest, .. } = explained;
+    if rest.only_counts() {
+        let count = CountOptions { skip: options.skip, limit: options.limit };
+        let mut answer = explain::explain(namespace, query, Explained::Count(&count), verbosity)?;
+        let divided = rest.divided(None)?;
+        let at_shards = [beginning(explained.beginning), divided.at_shards.shown()].concat();
+        split(&mut answer, at_shards, divided.merging.shown());
+        return Ok(answer);
+    }
+    if config::is_of(namespace) {
+        let mut answer = explain::explain(namespace, query, Explained::Find(options), verbosity)?;
+        split(&mut answer, beginning(explained.beginning), rest.shown());
+        return Ok(answer);
+    }
+    with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else {
+            return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
+        };
+        let search = Search::new(&collection, query)?;
+        for allowed in [Allowed::AllToExplain, Allowed::Planned] {
+            let planned = pipeline::plan(&search, options, (rest, explained.on_disk), allowed)?;
+            if let Some(answer) = explained.by_plan(&search, &planned, verbosity)? {
+                return Ok(answer);
+            }
+        }
+        Err(Error::new(Kind::InternalError, "every plan was declined"))
+    })
+}
+
+impl ExplainedPipeline<'_> {
+    /// None if the plan was executed and a shard declined.
+    fn by_plan(&self, search: &Search<'_>, planned: &PlannedPipeline, verbosity: Verbosity) -> Result<Option<Json>> {
+        let (collection, find) = (search.collection, planned.find());
+        let how = Explained::Find(self.options);
+        // A scan without a statement is measured with the stages.
+        let of_find = if find.path == AccessPath::Scan { Verbosity::Planned } else { verbosity };
+        let Some(mut shown) = explain::shards(collection, &find, how, of_find)? else { return Ok(None) };
+        let mut answer = explain::targets(search, how.stage(&planned.plan), &find);
+        let division = &planned.division;
+        let mut at_shards = beginning(self.beginning);
+        if planned.inner.is_none() {
+            at_shards.extend(self.beginning.projection().map(|projection| json!({"$project": projection})));
+        }
+        at_shards.extend(division.at_shards.shown());
+        let single = planned.plan.destinations.len() == 1;
+        let mut merging = Vec::new();
+        if !single {
+            let sort = division.order.as_ref().or(self.options.sort.as_ref().map(|(sort, _)| sort));
+            merging.extend(sort.map(|sort| json!({"$mergeCursors": {"sort": sort.to_json()}})));
+            // Each shard returns as many documents as the router may have to skip, and those behind.
+            let bounds = [("$skip", Some(self.options.skip).filter(|skip| *skip > 0)), ("$limit", self.options.limit)];
+            merging.extend(bounds.into_iter().filter_map(|(name, count)| Some(json!({name: count?}))));
+        }
+        merging.extend(division.merging.shown());
+        split(&mut answer, at_shards, merging);
+        let runs = if verbosity == Verbosity::Run { measured(collection, planned)? } else { None };
+        let finds = std::mem::take(&mut shown.runs);
+        for (at, shard) in shown.shards.iter_mut().enumerate() {
+            let run = runs.as_ref().map(|runs| &runs[at]);
+            let stages = stages(planned, (shard["winningPlan"].take(), finds.get(at)), run);
+            if let Some(shard) = shard.as_object_mut() {
+                shard.shift_remove("winningPlan");
+                shard.insert("stages".to_owned(), stages.into());
+            }
+        }
+        answer["shards"] = shown.shards.into();
+        if verbosity == Verbosity::Run {
+            answer["executionStats"] = match self.executed(collection, planned)? {
+                Some(statistics) => statistics,
+                None => return Ok(None),
+            };
+        }
+        Ok(Some(answer))
+    }
+
+    /// Executes the pipeline; None if a shard declined.
+    fn executed(&self, collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Json>> {
+        let began = Instant::now();
+        let Some(documents) = aggregate::documents(collection, planned)? else { return Ok(None) };
+        let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(self.on_disk));
+        let merging = &planned.division.merging;
+        let (mut results, measurements) = Results::measured(Source::new(documents), merging, &memory)?;
+        let mut returned = 0;
+        while results.advance()? {
+            returned += 1;
+        }
+        let took = milliseconds(began.elapsed());
+        let stages = merging.shown().into_iter().zip(StageRun::of(&measurements));
+        Ok(Some(json!({
+            "executionSuccess": true,
+            "nReturned": returned,
+            "executionTimeMillis": took,
+            "mergerStages": stages.map(|(stage, run)| with_run(stage, run)).collect::<Vec<_>>(),
+        })))
+    }
+}
+
+/// The stages that a find stands for.
+fn beginning(find: &Find) -> Vec<Json> {
+    let is_all = find.filter.as_object().is_some_and(Map::is_empty);
+    let mut stages = Vec::new();
+    stages.extend((!is_all).then(|| json!({"$match": find.filter})));
+    stages.extend(find.sort.as_ref().map(|sort| json!({"$sort": sort})));
+    match find.limit {
+        // As the shards see it.
+        Some(limit) => stages.push(json!({"$limit": limit.saturating_add(find.skip)})),
+        None if find.skip > 0 => stages.push(json!({"$skip": find.skip})),
+        None => {}
+    }
+    stages
+}
+
+/// Adds how the stages are divided; null if only one shard runs any.
+fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
+    let is_split = !merging.is_empty() || answer["targetedShards"].as_u64() != Some(1);
+    answer["mergeType"] = if is_split { "mongos".into() } else { Json::Null };
+    answer["splitPipeline"] = match is_split {
+        true => json!({"shardsPart": at_shards, "mergerPart": merging}),
+        false => Json::Null,
+    };
+}
+
+/// Runs the stages of each shard by themselves; None if none run there.
+fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Vec<PipelineRun>>> {
+    let Some(statement) = planned.measuring(collection) else { return Ok(None) };
+    let mut runs = Vec::new();
+    for mut stream in reading::read_ahead(collection, &planned.plan.destinations, &statement)? {
+        let mut run = PipelineRun::default();
+        while let Some(row) = stream.next_row()? {
+            run = PipelineRun::parse(row.get(0).unwrap_or_default())?;
+        }
+        runs.push(run);
+    }
+    Ok(Some(runs))
+}
+
+/// A shard's stages: `$cursor`, which finds the documents, and those behind it.
+fn stages(planned: &PlannedPipeline, (plan, find): (Json, Option<&Json>), run: Option<&PipelineRun>) -> Vec<Json> {
+    let mut cursor = json!({});
+    match find {
+        Some(find) => cursor["executionStats"] = find.clone(),
+        None => {
+            cursor["queryPlanner"] = json!({"winningPlan": plan});
+        }
+    }
+    let mut first = json!({"$cursor": cursor});
+    if let Some(returned) = run.map(|run| Json::from(run.read)).or_else(|| Some(find?["nReturned"].clone())) {
+        first["nReturned"] = returned;
+    }
+    let shown = planned.division.at_shards.shown().into_iter().enumerate();
+    let stage = |(at, stage)| match run.and_then(|run| run.stages.get(at)) {
+        Some(run) => with_run(stage, *run),
+        None => stage,
+    };
+    std::iter::once(first).chain(shown.map(stage)).collect()
+}
+
+fn with_run(mut stage: Json, run: StageRun) -> Json {
+    stage["nReturned"] = run.returned.into();
+    stage["executionTimeMillisEstimate"] = run.took_ms.into();
+    stage["usedDisk"] = run.used_disk.into();
+    stage
+}
