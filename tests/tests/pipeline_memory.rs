@@ -46,10 +46,10 @@ fn private(pid: i32) -> Option<u64> {
     kilobytes.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// The sessions at all nodes that run stages of pipelines.
+/// The sessions at all nodes that run stages of pipelines, or their finds.
 fn sessions(cluster: &Cluster) -> Vec<i32> {
     let sql = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
-               AND (query LIKE '%run_pipeline%' OR query LIKE '%docshard.aggregate%')";
+               AND (query LIKE '%run_pipeline%' OR query LIKE '%docshard_data.c%' OR query LIKE '%docshard.aggregate%')";
     nodes(cluster).flat_map(|node| node.value::<Vec<i32>>(sql)).collect()
 }
 
