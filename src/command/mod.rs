@@ -3,7 +3,7 @@
 //! * [`table`]: all commands as data: name, fields with their types, the database where each may run, and its function.
 //! * [`request`]: the form of an entry, and the check of a command document against it.
 //! * [`reply`], [`failure`]: answers and errors in MongoDB's form, and the errors that must be raised instead.
-//! * [`documents`], [`write`], [`find`], [`aggregate`], [`cursors`]: the commands for documents.
+//! * [`documents`], [`write`], [`find`], [`aggregate`], [`cursors`], [`explain`]: the commands for documents.
 //! * [`collections`], [`cluster`], [`information`]: the other commands.
 //!
 //! A command runs an operation (`crate::operation`), as an SQL function of schema `docshard` does. A role may run the command if
@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod collections;
 pub mod cursors;
 pub mod documents;
+pub mod explain;
 pub mod failure;
 pub mod find;
 pub mod information;

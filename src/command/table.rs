@@ -2,7 +2,7 @@
 
 use super::reply::Reply;
 use super::request::{Command, Run};
-use super::{aggregate, cluster, collections, documents, find, information, write};
+use super::{aggregate, cluster, collections, documents, explain, find, information, write};
 use crate::operation::arguments::{Conflict, Field, Fields, Type, may, must};
 use crate::operation::table::*;
 use crate::operation::{self, balancer, chunks, shards};
@@ -104,7 +104,7 @@ commands! {
     "findAndModify" | "findandmodify" writes of_collection(String) FIND_AND_MODIFY_COMMAND
         => [FIND_AND_MODIFY; FIND_AND_MODIFY_CONFLICTS] documents::find_and_modify, "change or delete one document, and return it";
     "explain" reads command(Object) &[&[may("verbosity", Type::String)]]
-        => [EXPLAIN] find::explain, "show which shards a command would use, and why";
+        => [EXPLAIN] explain::explain, "show which shards a command would use, and why";
     // Collections, indexes, databases.
     "create" writes of_collection(String) CREATE_COMMAND
         => [CREATE_COLLECTION; CREATE_CONFLICTS] collections::create, "create a collection";

@@ -1,0 +1,78 @@
+//! The command explain.
+
+use super::reply::Reply;
+use super::request::Request;
+use crate::operation::arguments::{Arguments, Form};
+use crate::operation::reading;
+use crate::operation::source::{self, Source};
+use crate::operation::table;
+use crate::pg::error::{Error, Result};
+use crate::router::explain::{Explained, Verbosity, explain as explained};
+use crate::router::query::Query;
+use docshard_core::error::Kind;
+use serde_json::json;
+
+const EXPLAINED: &[&str] = &["find", "count", "distinct", "aggregate", "update", "delete", "findAndModify"];
+
+/// Writes are never executed: the plan shows how their documents are found.
+pub fn explain(request: &Request<'_>) -> Result<Reply> {
+    request.check_right(&table::EXPLAIN)?;
+    let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
+    let inner = Request::parse(request.db, request.target, request.commands)?;
+    if inner.spec.name == "aggregate" {
+        return Ok(Reply::of(super::aggregate::explain(&inner, verbosity)?));
+    }
+    let first = |list: &str, path, known| -> Result<_> {
+        let operations = inner.fields.array(list);
+        if operations.len() != 1 {
+            return Err(Error::new(Kind::InvalidLength, "explained write batches must be of size 1"));
+        }
+        let parse = |json| Arguments::parse(json, Form::Command(path), known);
+        operations.first().map(parse).transpose()
+    };
+    let of_batch = match inner.spec.name {
+        "update" => first("updates", "update.updates", table::UPDATE_ELEMENT)?,
+        "delete" => first("deletes", "delete.deletes", table::DELETE_ELEMENT)?,
+        name if EXPLAINED.contains(&name) => None,
+        other => {
+            let error = Error::new(Kind::CommandNotFound, format!("Explain failed due to unknown command: {other}"));
+            return Err(error.with_hint(format!("Commands that can be explained: {}.", EXPLAINED.join(", "))));
+        }
+    };
+    let arguments = of_batch.unwrap_or(inner.fields);
+    let filter = Source::of(arguments.get("filter"));
+    let namespace = inner.namespace()?;
+    let explain = |query: &Query, what| explained(&namespace, query, what, verbosity);
+    let plain = || source::query(filter, None, arguments.get("hint"));
+    let mut plan = match inner.spec.name {
+        "find" => {
+            arguments.count("limit")?;
+            let options = reading::find_options(&namespace, &arguments)?;
+            explain(&reading::find_query(filter, &options)?, Explained::Find(&options))?
+        }
+        "count" => {
+            let (query, options) = super::documents::counted(&inner)?.parts(&namespace)?;
+            explain(&query, Explained::Count(&options))?
+        }
+        "distinct" => explain(&plain()?, Explained::Distinct(inner.fields.text("key").unwrap_or_default()))?,
+        name => {
+            let deletes = name == "delete" || inner.fields.flag("remove");
+            let stage = if deletes { "DELETE" } else { "UPDATE" };
+            explain(&plain()?, Explained::Write { stage, batch: name != "findAndModify" })?
+        }
+    };
+    let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
+    let mut reply = json!({
+        "queryPlanner": {
+            "namespace": namespace,
+            "parsedQuery": { "text": filter.text() },
+            "winningPlan": plan,
+        },
+    });
+    if let Some(run) = run {
+        reply["executionStats"] = run;
+    }
+    reply["serverInfo"] = super::information::server()?;
+    reply["command"] = json!({ "text": request.target.to_string() });
+    Ok(Reply::of(reply))
+}
