@@ -5,6 +5,7 @@
 pub mod client;
 pub mod datum;
 pub mod error;
+pub mod events;
 pub mod fault;
 pub mod memory;
 pub mod object;

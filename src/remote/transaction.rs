@@ -19,10 +19,11 @@
 use super::cache::{self, Pool, with_free_pool, with_pool};
 use super::connection::{CLEANUP, Connection, PROMPT};
 use super::coordinator::coordinator;
-use super::ffi::{self, Event, HoldCancel, Xact};
+use super::ffi::{self, HoldCancel, Xact};
 use super::settings::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use super::wire::Limit;
 use crate::pg::error::{Error, Result};
+use crate::pg::events::Event;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction::snapshot::{self, ActiveSnapshot};
 use docshard_core::error::Kind;

@@ -1,5 +1,6 @@
 //! Detects that cached metadata is stale, by PostgreSQL's relcache invalidation.
 
+use crate::pg::events::{self, Event};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -49,25 +50,13 @@ thread_local! {
     static CALLBACKS: Cell<bool> = const { Cell::new(false) };
 }
 
-unsafe extern "C-unwind" fn on_transaction(event: pg_sys::XactEvent::Type, _arg: *mut std::ffi::c_void) {
+fn on_event(event: Event) {
     match event {
         // Another session may roll the prepared transaction back.
-        pg_sys::XactEvent::XACT_EVENT_ABORT | pg_sys::XactEvent::XACT_EVENT_PREPARE if CHANGED.replace(false) => {
-            TAINTED.set(true);
-        }
-        pg_sys::XactEvent::XACT_EVENT_COMMIT => CHANGED.set(false),
+        Event::Aborted | Event::Prepared if CHANGED.replace(false) => TAINTED.set(true),
+        Event::AbortedSub(_) if CHANGED.get() => TAINTED.set(true),
+        Event::Committed => CHANGED.set(false),
         _ => {}
-    }
-}
-
-unsafe extern "C-unwind" fn on_subtransaction(
-    event: pg_sys::SubXactEvent::Type,
-    _this: pg_sys::SubTransactionId,
-    _parent: pg_sys::SubTransactionId,
-    _arg: *mut std::ffi::c_void,
-) {
-    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB && CHANGED.get() {
-        TAINTED.set(true);
     }
 }
 
@@ -81,11 +70,7 @@ pub fn take_tainted() -> bool {
 pub fn announce(relation: pg_sys::Oid) {
     CHANGED.set(true);
     if !CALLBACKS.replace(true) {
-        // SAFETY: permanent callbacks of this process, registered once; they only set flags.
-        unsafe {
-            pg_sys::RegisterXactCallback(Some(on_transaction), std::ptr::null_mut());
-            pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut());
-        }
+        events::register(on_event);
     }
     // SAFETY: inside a transaction; the relation exists.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation) };

@@ -68,12 +68,13 @@ pub fn is_partial(name: &str) -> bool {
 
 /// Returns the next rows of a portal; None if there is no such portal. If there are fewer than `count`, they are the last ones.
 pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
-    let name = c_name(name)?;
+    let found = c_name(name)?;
     let _connection = Connection::open();
     // SAFETY: connected; the portal is looked up anew each time.
     unsafe {
-        let portal = pg_sys::SPI_cursor_find(name.as_ptr());
+        let portal = pg_sys::SPI_cursor_find(found.as_ptr());
         if portal.is_null() {
+            OPEN.with_borrow_mut(|open| open.remove(name));
             return Ok(None);
         }
         pg_sys::SPI_cursor_fetch(portal, true, i64::try_from(count).unwrap_or(i64::MAX));
@@ -164,5 +165,24 @@ impl Drop for Cursor {
         if !self.finished {
             ABANDONED.with_borrow_mut(|names| names.push(std::mem::take(&mut self.name)));
         }
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use crate::pg::transaction::subtransaction;
+    use pgrx::pg_test;
+
+    #[pg_test]
+    fn a_portal_that_was_rolled_back_is_forgotten() {
+        let undone: Result<()> = subtransaction::attempt(|| {
+            open("rolled_back", "SELECT 1", &[])?;
+            Err(Error::new(Kind::BadValue, "to roll back"))
+        });
+        undone.unwrap_err();
+        assert_eq!(fetch("rolled_back", 1).unwrap().map(|rows| rows.len()), None);
+        assert!(OPEN.with_borrow(HashMap::is_empty));
     }
 }

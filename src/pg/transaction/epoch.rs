@@ -1,7 +1,7 @@
 //! Validity of facts about a transaction: they hold until the transaction, or a part of it, is rolled back.
 
+use crate::pg::events::{self, Event};
 use crate::pg::version::local_transaction;
-use pgrx::pg_sys;
 use std::cell::Cell;
 
 thread_local! {
@@ -16,22 +16,15 @@ pub struct Epoch {
     rolled_back: u32,
 }
 
-unsafe extern "C-unwind" fn on_subtransaction(
-    event: pg_sys::SubXactEvent::Type,
-    _this: pg_sys::SubTransactionId,
-    _parent: pg_sys::SubTransactionId,
-    _arg: *mut std::ffi::c_void,
-) {
-    if event == pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB {
+fn on_event(event: Event) {
+    if matches!(event, Event::AbortedSub(_)) {
         ROLLED_BACK.set(ROLLED_BACK.get().wrapping_add(1));
     }
 }
 
 pub fn now() -> Epoch {
-    if !REGISTERED.get() {
-        REGISTERED.set(true);
-        // SAFETY: a permanent callback of this process, registered once; it only counts.
-        unsafe { pg_sys::RegisterSubXactCallback(Some(on_subtransaction), std::ptr::null_mut()) };
+    if !REGISTERED.replace(true) {
+        events::register(on_event);
     }
     Epoch { transaction: local_transaction(), rolled_back: ROLLED_BACK.get() }
 }

@@ -1,9 +1,10 @@
-//! The PostgreSQL server: waiting, interrupts, temporary files, catalog lookups, transaction and cache callbacks.
+//! The PostgreSQL server: waiting, interrupts, temporary files, catalog lookups, cache callbacks.
 
+use crate::pg::events::{self, Event};
 use crate::pg::version;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PgList, pg_guard};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -349,22 +350,6 @@ unsafe fn options(list: *mut pg_sys::List) -> Vec<(String, String)> {
     }
 }
 
-/// An event of the local transaction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
-    /// the handler may raise
-    PreCommit,
-    /// the handler may raise
-    PrePrepare,
-    Committed,
-    Prepared,
-    Aborted,
-    /// with the level
-    PreCommitSub(i32),
-    /// with the level
-    AbortedSub(i32),
-}
-
 /// A syscache invalidation of a server or mapping, by hash value; 0 means all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Invalidated {
@@ -372,48 +357,11 @@ pub enum Invalidated {
     Mapping(u32),
 }
 
-type Handlers = (fn(Event), fn(Invalidated));
-
-static HANDLERS: OnceLock<Handlers> = OnceLock::new();
-
-fn tell(event: Event) {
-    let Some((handler, _)) = HANDLERS.get() else { return };
-    match event {
-        Event::PreCommit | Event::PrePrepare | Event::PreCommitSub(_) => handler(event),
-        // An error would make PostgreSQL abort during an abort, or panic during a commit.
-        _ => drop(std::panic::catch_unwind(|| handler(event))),
-    }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn on_xact(event: pg_sys::XactEvent::Type, _arg: *mut c_void) {
-    match event {
-        pg_sys::XactEvent::XACT_EVENT_PRE_COMMIT => tell(Event::PreCommit),
-        pg_sys::XactEvent::XACT_EVENT_PRE_PREPARE => tell(Event::PrePrepare),
-        pg_sys::XactEvent::XACT_EVENT_COMMIT => tell(Event::Committed),
-        pg_sys::XactEvent::XACT_EVENT_PREPARE => tell(Event::Prepared),
-        pg_sys::XactEvent::XACT_EVENT_ABORT => tell(Event::Aborted),
-        _ => {}
-    }
-}
-
-#[pg_guard]
-unsafe extern "C-unwind" fn on_sub_xact(
-    event: pg_sys::SubXactEvent::Type,
-    _sub: pg_sys::SubTransactionId,
-    _parent: pg_sys::SubTransactionId,
-    _arg: *mut c_void,
-) {
-    match event {
-        pg_sys::SubXactEvent::SUBXACT_EVENT_PRE_COMMIT_SUB => tell(Event::PreCommitSub(local().level)),
-        pg_sys::SubXactEvent::SUBXACT_EVENT_ABORT_SUB => tell(Event::AbortedSub(local().level)),
-        _ => {}
-    }
-}
+static INVALIDATED: OnceLock<fn(Invalidated)> = OnceLock::new();
 
 #[pg_guard]
 unsafe extern "C-unwind" fn on_invalidation(_arg: pg_sys::Datum, cache: c_int, hash: u32) {
-    if let Some((_, handler)) = HANDLERS.get() {
+    if let Some(handler) = INVALIDATED.get() {
         let server = cache == pg_sys::SysCacheIdentifier::FOREIGNSERVEROID as c_int;
         handler(if server { Invalidated::Server(hash) } else { Invalidated::Mapping(hash) });
     }
@@ -421,13 +369,12 @@ unsafe extern "C-unwind" fn on_invalidation(_arg: pg_sys::Datum, cache: c_int, h
 
 /// Registers the handlers, once in a process.
 pub fn register(event: fn(Event), invalidated: fn(Invalidated)) {
-    if HANDLERS.set((event, invalidated)).is_err() {
+    if INVALIDATED.set(invalidated).is_err() {
         return;
     }
-    // SAFETY: main thread; the callbacks are static functions, and an extension library is never unloaded.
+    events::register(event);
+    // SAFETY: main thread; the callback is a static function, and an extension library is never unloaded.
     unsafe {
-        pg_sys::RegisterXactCallback(Some(on_xact), null_mut());
-        pg_sys::RegisterSubXactCallback(Some(on_sub_xact), null_mut());
         for cache in [pg_sys::SysCacheIdentifier::FOREIGNSERVEROID, pg_sys::SysCacheIdentifier::USERMAPPINGOID] {
             pg_sys::CacheRegisterSyscacheCallback(cache as c_int, Some(on_invalidation), pg_sys::Datum::from(0));
         }
