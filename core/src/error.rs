@@ -48,8 +48,18 @@ macro_rules! ensure {
 
 pub(crate) use {bail, ensure, error};
 
-/// Escapes zero bytes, which a text that quotes a client's input may have: PostgreSQL's messages and jsonb cannot hold them.
-fn shown(text: String) -> String {
+/// The longest message and hint, in bytes. A text that quotes a client's input may be longer, and is cut off.
+const MAX_TEXT_BYTES: usize = 8 * 1024;
+
+/// Makes a text that quotes a client's input fit for PostgreSQL's messages and jsonb, which cannot hold zero bytes: escapes these,
+/// and cuts the text off at the limit.
+fn shown(mut text: String) -> String {
+    if text.len() > MAX_TEXT_BYTES {
+        let end = text.floor_char_boundary(MAX_TEXT_BYTES);
+        let rest = text.len() - end;
+        text.truncate(end);
+        text += &format!("… ({rest} more bytes)");
+    }
     if text.contains('\0') { text.replace('\0', "\\u0000") } else { text }
 }
 
@@ -195,4 +205,19 @@ kinds! {
     ViewPipelineMaxSizeExceeded = 229, "54000";
     InvalidPipelineOperator = 168, "22023";
     ConversionFailure = 241, "22023";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_cut_off() {
+        let error = Error::new(Kind::BadValue, "é".repeat(5_000_000)).with_hint("a\0".repeat(10_000));
+        assert!(error.message.ends_with("é… (9991808 more bytes)"), "{}", error.message);
+        assert_eq!(error.message.chars().count(), 4096 + "… (9991808 more bytes)".chars().count());
+        let hint = error.hint.expect("a hint");
+        assert!(hint.ends_with("a\\u0000… (11808 more bytes)") && !hint.contains('\0'), "{hint}");
+        assert_eq!(Error::new(Kind::BadValue, "short").message, "short");
+    }
 }
