@@ -71,7 +71,7 @@ COMMENT ON TABLE docshard_catalog.collections IS 'Collections; key is null for a
 COMMENT ON COLUMN docshard_catalog.collections.collation_spec IS 'the collation of statements that name none; null: simple';
 COMMENT ON COLUMN docshard_catalog.collections.version IS 'the last ownership version that was assigned; never reused';
 COMMENT ON COLUMN docshard_catalog.collections.token IS 'random: distinguishes collections with the same name or number';
-COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, or it was dropped';
+COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, if the shard key is unique and has a unique index, or if it was dropped';
 COMMENT ON COLUMN docshard_catalog.collections.revision IS 'increased by every change that cached chunk maps must see';
 
 CREATE TABLE docshard_catalog.views (

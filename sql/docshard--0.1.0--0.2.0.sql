@@ -25,7 +25,7 @@ COMMENT ON COLUMN docshard_catalog.migrations.outcome IS 'the decision: running 
 COMMENT ON COLUMN docshard.migrations.outcome IS 'committed: the recipient owns the chunk, or will; aborted: the donor keeps it; running: nothing is decided';
 
 ALTER TABLE docshard_catalog.collections ADD COLUMN has_key_index boolean NOT NULL DEFAULT true;
-COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, or it was dropped';
+COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, if the shard key is unique and has a unique index, or if it was dropped';
 
 CREATE TABLE docshard_catalog.views (
     namespace      text PRIMARY KEY,

@@ -67,3 +67,5 @@ SELECT docshard.run_command('errors', '{"collStats": "c"}') -> 'count' AS count,
 RESET ROLE;
 SELECT run('errors', '{"dropDatabase": 1}');
 DROP FUNCTION run;
+-- A message does not echo a huge value.
+SELECT length(docshard.run_command('test', json_build_object('ping', 1, 'readConcern', json_build_object('level', repeat('x', 10000000)))) ->> 'errmsg') AS length;

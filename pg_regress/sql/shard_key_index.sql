@@ -52,11 +52,16 @@ SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1_x_1');
 SELECT string_agg(name, ' ') AS names FROM docshard.list_indexes('ski.c');
 SELECT docshard.drop_index('ski.c', 'recipient_1_sent_1');
 SELECT docshard.shard_collection('ski.e', '{"recipient": 1, "sent": 1}') -> 'ok' AS ok;
--- A unique index with the same keys replaces it; it returns when that is dropped.
+-- The same keys or name with other options are refused, as in MongoDB. A unique index with another name is a second index.
 SELECT docshard.create_index('ski.e', '{"recipient": 1, "sent": 1}', '{"unique": true}');
+SELECT docshard.create_index('ski.e', '{"recipient": 1, "sent": 1}', '{"hidden": true}');
+SELECT docshard.create_index('ski.e', '{"recipient": 1, "sent": 1}', '{"hidden": true, "name": "h"}');
+SELECT docshard.create_index('ski.e', '{"recipient": 1, "sent": 1}', '{"unique": true, "name": "u"}');
 SELECT name, is_unique FROM docshard.list_indexes('ski.e');
+SELECT docshard.drop_indexes('ski.e', '{"recipient": 1, "sent": 1}');
 SELECT docshard.drop_index('ski.e', 'recipient_1_sent_1');
 SELECT name, is_unique FROM docshard.list_indexes('ski.e');
+SELECT docshard.drop_index('ski.e', 'u');
 -- An index that existed before the collection was sharded stays, and serves.
 SELECT docshard.insert_one('ski.d', '{"_id": 1, "a": 1}') -> 'insertedId' AS id, docshard.create_index('ski.d', '{"a": "hashed"}');
 SELECT docshard.shard_collection('ski.d', '{"a": "hashed"}') -> 'ok' AS ok;

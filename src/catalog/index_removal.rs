@@ -62,12 +62,12 @@ fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
     if pattern.is_of_id() {
         return Ok("_id_".to_owned());
     }
+    let own = collection.key_index().filter(|own| own.has_pattern_of(&pattern)).map(|own| own.default_name());
     let same = collection.indexes.iter().filter(|index| index.keys.has_pattern_of(&pattern));
-    let found: Vec<&str> = same.map(|index| index.name.as_str()).collect();
+    let found: Vec<String> = own.into_iter().chain(same.map(|index| index.name.clone())).collect();
     match found.as_slice() {
-        [] if collection.key_index().is_some_and(|keys| keys.has_pattern_of(&pattern)) => Ok(pattern.default_name()),
         [] => Err(Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}"))),
-        [name] => Ok((*name).to_owned()),
+        [name] => Ok(name.clone()),
         several => {
             let message = format!("{} indexes found for key: {keys}", several.len());
             let hint = format!("Identify it by its name instead: {}.", several.join(", "));

@@ -253,23 +253,24 @@ fn shard_key_index(
     let Some(own) = collection.key_index() else { return Ok(None) };
     let own_name = own.default_name();
     let is_plain = !options.unique && !options.sparse && options.partial.is_none() && options.collation.is_none();
-    if !own.has_pattern_of(keys) || keys.wildcard.is_some() {
-        if name != own_name {
-            return Ok(None);
+    let is_same = own.has_pattern_of(keys) && keys.wildcard.is_none() && is_plain;
+    let conflict = |kind, message: String| Err(Error::new(kind, message));
+    match (name == own_name, is_same) {
+        (false, false) => Ok(None),
+        (false, true) => {
+            conflict(Kind::IndexOptionsConflict, format!("Index already exists with a different name: {own_name}"))
         }
-        let own = collection.key.to_json();
-        let message = format!("An existing index has the same name as the requested index: {name}, keys {own}");
-        return Err(Error::new(Kind::IndexKeySpecsConflict, message));
+        (true, false) => {
+            let own = collection.key.to_json();
+            let message = format!("An existing index has the same name as the requested index: {name}, keys {own}");
+            conflict(Kind::IndexKeySpecsConflict, message)
+        }
+        (true, true) if options.hidden || options.expire_after_s.is_some() => {
+            let message = "An equivalent index already exists with the same name but different options: ";
+            conflict(Kind::IndexOptionsConflict, format!("{message}{name}"))
+        }
+        (true, true) => Ok(Some(own_name)),
     }
-    // The primary key cannot have these options, so this is another index.
-    if !is_plain || options.hidden || options.expire_after_s.is_some() {
-        return Ok(None);
-    }
-    if name != own_name {
-        let message = format!("Index already exists with a different name: {own_name}");
-        return Err(Error::new(Kind::IndexOptionsConflict, message));
-    }
-    Ok(Some(own_name))
 }
 
 /// Checks a unique index of a sharded collection. Each shard checks only its own documents, so the keys must begin with the shard key.

@@ -208,14 +208,17 @@ impl Collection {
     }
 
     /// The keys of the shard key's own index, which is the primary key of the tables. None if there is none, if it is the index on `_id`,
-    /// or if a secondary index has the same keys or name.
+    /// or if a secondary index is the same one or has the same name.
     pub fn key_index(&self) -> Option<IndexKeys> {
         if self.key.is_in_order_of_id() || !self.has_key_index {
             return None;
         }
         let keys = IndexKeys::parse(&self.key.to_json()).ok()?;
         let name = keys.default_name();
-        let stands_for = |index: &Index| index.name == name || index.is_of_key(&self.key);
+        let stands_for = |index: &Index| {
+            let options = (index.unique, index.hidden, index.expire_after_s);
+            index.name == name || index.is_of_key(&self.key) && options == (self.unique, false, None)
+        };
         (!self.indexes.iter().any(stands_for)).then_some(keys)
     }
 

@@ -145,8 +145,7 @@ fn shard_new(
         store::collections::drop_key_index(id)?;
     }
     if options.unique {
-        store::collections::set_unique(id)?;
-        indexes::create_for_unique_key(name, pattern)?;
+        make_unique(id, name, pattern)?;
     }
     for index in former.iter().flat_map(|former| &former.indexes) {
         indexes::create(name, &index.keys_json, &index.into())?;
@@ -202,10 +201,17 @@ fn shard_existing(
     store::chunks::delete_all(collection.id)?;
     lay_out(collection.id, name, pattern, &chunks)?;
     if options.unique {
-        store::collections::set_unique(collection.id)?;
-        indexes::create_for_unique_key(name, pattern)?;
+        make_unique(collection.id, name, pattern)?;
     }
     Ok(true)
+}
+
+/// Makes the shard key unique by a unique index, which takes the place of the shard key's own index.
+fn make_unique(id: i32, name: &str, pattern: &KeyPattern) -> Result<()> {
+    store::collections::set_unique(id)?;
+    store::collections::drop_key_index(id)?;
+    change::touch(id)?;
+    indexes::create_for_unique_key(name, pattern)
 }
 
 /// Existing keys that divide a collection into chunks of half the chunk size.
