@@ -29,17 +29,12 @@ rows! {
             "(SELECT pg_catalog.count(*) FROM docshard_catalog.databases d WHERE d.primary_shard = s.id)",
     }
 
-    /// Where a shard is, for people.
+    /// Where a shard is, for display.
     Location from "shards s" {
         id: ShardId,
         name: String,
         /// host, port and database of its server, or that it is this database
-        host: String = "CASE WHEN s.server IS NULL THEN 'this database' ELSE \
-            (SELECT COALESCE(pg_catalog.max(option_value) FILTER (WHERE option_name = 'host'), '') \
-                 || COALESCE(':' || pg_catalog.max(option_value) FILTER (WHERE option_name = 'port'), '') \
-                 || COALESCE('/' || pg_catalog.max(option_value) FILTER (WHERE option_name = 'dbname'), '') \
-               FROM pg_catalog.pg_options_to_table( \
-                    (SELECT srvoptions FROM pg_catalog.pg_foreign_server WHERE srvname = s.server))) END",
+        host: String = "(SELECT v.host FROM docshard.shards v WHERE v.id = s.id)",
     }
 }
 
@@ -59,7 +54,7 @@ statements! {
     /// All shards by number, as `list_shards` shows them.
     pub fn listed() -> Vec<ListedShard> { select "ORDER BY s.id" }
 
-    /// Where all shards are, by number.
+    /// The addresses of all shards, by number.
     pub fn locations() -> Vec<Location> { select "ORDER BY s.id" }
 
     /// The number of shards.
@@ -128,7 +123,7 @@ statements! {
         run "UPDATE docshard_catalog.shards SET draining = $2 WHERE name = $1 AND draining <> $2"
     }
 
-    /// Sets what people see of a shard's database: its server's system identifier, and its number there.
+    /// Sets the displayed identity of a shard's database: its server's system identifier, and its OID there.
     pub fn set_node(name: &str, node: &str) {
         run "UPDATE docshard_catalog.shards SET node = $2 WHERE name = $1 AND node IS DISTINCT FROM $2"
     }
