@@ -1,4 +1,4 @@
-//! What a function of the protocol is named, takes and returns, and the statement that calls it.
+//! The signature of a protocol function: name, parameters and result, and the statement that calls it.
 
 /// The schema of all these functions, as statements name them.
 pub const SCHEMA: &str = "docshard_internal";
@@ -44,7 +44,7 @@ impl Signature {
         format!("{}({})", self.name(), arguments.join(", "))
     }
 
-    /// The statement that is nothing but the call.
+    /// The statement that calls it, without further clauses.
     pub fn statement(&self) -> String {
         match self.returns {
             Shape::Void | Shape::Value(_) => format!("SELECT {}", self.invocation()),

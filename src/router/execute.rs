@@ -28,7 +28,7 @@ impl Documents {
         Self { rows: MergedRows::new(streams, Order::None), skip: 0, left, lost: None }
     }
 
-    /// True if it lacks, so far, the documents of shards that cannot be reached.
+    /// True if documents of unreachable shards are missing in the rows that were returned so far.
     pub fn is_partial(&self) -> bool {
         self.lost.as_deref().is_some_and(|lost| !lost.is_empty())
     }

@@ -1,7 +1,7 @@
 //! Shows the cluster as text, like MongoDB's `sh.status()`, and the distribution of a collection.
 //!
-//! Documents and bytes are estimates from PostgreSQL's statistics, which all shards are queried for at once, unless they should
-//! be counted. For a shard that does not answer, the chunks are known, but not documents and bytes; the output says so.
+//! Documents and bytes are estimated from PostgreSQL's statistics, or counted on request. All shards are queried at once. For a
+//! shard that does not answer, documents and bytes are shown as unknown; the chunks come from the catalog.
 
 pub mod health;
 
@@ -134,7 +134,7 @@ fn write_head(
 ) -> Result<()> {
     line!(out, "cluster {:016x}", cluster_id()?);
     if let Standing::Copy(reason) = cluster::standing()? {
-        line!(out, "this is a copy of the cluster's router, and changes nothing: {reason}");
+        line!(out, "this is a copy of the cluster's router and cannot change the cluster: {reason}");
     }
     line!(out, "shards");
     let locations = store::shards::locations()?;

@@ -232,7 +232,7 @@ fn merging() -> Vec<Case> {
                     key.extend_from_slice(&keys[at % ROUND]);
                     key
                 };
-                // The next row of a shard comes some rows of the others later, in a reproducible, irregular order.
+                // Rows of the shards alternate in an irregular but reproducible order.
                 let step = move |at: usize| 1 + (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) % (2 * streams);
                 let mut heads = Heads::new(false);
                 for stream in 0..streams {

@@ -48,8 +48,8 @@ impl Node {
         }
     }
 
-    /// Encodings such that every matching document has at least one of them, where arrays may be on the path. Different elements may satisfy
-    /// different conditions, so ranges are not intersected: the narrowest is used.
+        /// Ranges that contain at least one value at the path in every matching document, where arrays may be on the path. Different
+        /// elements may satisfy different conditions, so ranges are not intersected: the narrowest is used.
     pub fn ranges_of_one(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
         self.narrowed_to_one(path, stored).unwrap_or_else(KeyRanges::all)
     }
@@ -131,7 +131,7 @@ fn union(mut parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges
 /// The collation of stored keys; None for the order of bytes.
 type Stored<'c> = Option<&'c Collator>;
 
-/// The values that ranges are for.
+/// The values at a path that a range must contain.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// the only value at the path
@@ -184,7 +184,7 @@ impl Test {
         }
     }
 
-    /// Encodings such that every array that passes has one of them among its elements; and those of other values that pass.
+    /// Ranges that contain at least one element of every array that passes, and every other value that passes.
     fn ranges_of_one(&self, stored: Stored<'_>) -> KeyRanges {
         match self {
             Test::Collated(test, collator) => test.ranges_under(Some(collator), stored, Found::Element),
