@@ -51,7 +51,9 @@ impl Environment {
     /// # Errors
     /// Those of [`Collator::parse`] and of expressions, which must be constant; `TypeMismatch`, `BadValue` for an unknown name.
     pub fn parse(json: &Json) -> Result<Environment> {
-        let Json::Object(fields) = json else { bail!(Kind::TypeMismatch, "a statement's environment must be an object") };
+        let Json::Object(fields) = json else {
+            bail!(Kind::TypeMismatch, "a statement's environment must be an object")
+        };
         if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW].contains(&name.as_str())) {
             bail!(Kind::BadValue, "a statement's environment has no field \"{unknown}\"");
         }

@@ -48,8 +48,8 @@ impl Node {
         }
     }
 
-        /// Ranges that contain at least one value at the path in every matching document, where arrays may be on the path. Different
-        /// elements may satisfy different conditions, so ranges are not intersected: the narrowest is used.
+    /// Ranges that contain at least one value at the path in every matching document, where arrays may be on the path. Different
+    /// elements may satisfy different conditions, so ranges are not intersected: the narrowest is used.
     pub fn ranges_of_one(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
         self.narrowed_to_one(path, stored).unwrap_or_else(KeyRanges::all)
     }
