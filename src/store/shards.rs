@@ -33,8 +33,14 @@ rows! {
     Location from "shards s" {
         id: ShardId,
         name: String,
-        /// host, port and database of its server, or that it is this database
-        host: String = "(SELECT v.host FROM docshard.shards v WHERE v.id = s.id)",
+        /// host, port and database of its server, or that it is this database; the same expression as in the view docshard.shards,
+        /// which belongs to a higher layer
+        host: String = "CASE WHEN s.server IS NULL THEN 'this database' ELSE \
+            (SELECT COALESCE(pg_catalog.max(option_value) FILTER (WHERE option_name = 'host'), '') \
+                 || COALESCE(':' || pg_catalog.max(option_value) FILTER (WHERE option_name = 'port'), '') \
+                 || COALESCE('/' || pg_catalog.max(option_value) FILTER (WHERE option_name = 'dbname'), '') \
+               FROM pg_catalog.pg_options_to_table( \
+                    (SELECT srvoptions FROM pg_catalog.pg_foreign_server WHERE srvname = s.server))) END",
     }
 }
 
