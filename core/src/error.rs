@@ -197,6 +197,7 @@ kinds! {
     TransactionTooLarge = 257, "54000";
     NoSuchTransaction = 251, "25000";
     OperationNotSupportedInTransaction = 263, "25001";
+    MergeStageNoMatchingDocument = 13113, "42704";
     MissingSortKeyShard = 169, "22023";
     ViewDepthLimitExceeded = 165, "54000";
     CommandNotSupportedOnView = 166, "42809";

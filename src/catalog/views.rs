@@ -150,6 +150,10 @@ fn check(view: &View) -> Result<()> {
         let message = "a view reads a collection, but its pipeline makes its documents itself";
         return Err(Error::new(Kind::InvalidNamespace, message));
     }
+    if pipeline.sink().is_some() {
+        let message = "a view only reads, but the last stage of its pipeline writes";
+        return Err(Error::new(Kind::OptionNotSupportedOnView, message));
+    }
     let others = {
         let _snapshot = ActiveSnapshot::latest();
         store::read_of_database(&view.database)?

@@ -3,6 +3,7 @@
 //! * [`table`]: all operations as data: the SQL function, its options, and which options exclude one another.
 //! * [`arguments`]: option documents and commands' fields, checked against that table.
 //! * [`source`]: the parts of requests.
+//! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
 //! * [`collections`], [`chunks`], [`shards`], [`balancer`]: administration.
 //! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
@@ -24,6 +25,7 @@ pub mod inspect;
 pub mod reading;
 pub mod rights;
 pub mod shards;
+pub mod sink;
 pub mod source;
 pub mod table;
 pub mod writing;

@@ -1,6 +1,7 @@
 //! The operations find, aggregate, count and distinct, over collections and views.
 
 use super::arguments::{Arguments, Form};
+use super::sink;
 use super::source::{self, Shared, Source};
 use super::table::Operation;
 use crate::catalog::views::{self, Resolved};
@@ -294,13 +295,22 @@ impl<'a> Aggregation<'a> {
         Ok(Divided { beginning, query, options, rest })
     }
 
+    /// Runs the pipeline. If it ends with a stage that writes, there are no results.
     fn run_on_collection(&self, namespace: &str) -> Result<Results> {
         let (pipeline, environment) = self.parsed(namespace)?;
+        let Some(writing) = sink::prepare(namespace, &pipeline, environment.as_ref())? else {
+            return self.results(namespace, &pipeline, environment);
+        };
+        writing.run(&mut self.results(namespace, &pipeline, environment.clone())?)?;
+        Ok(Results::none())
+    }
+
+    fn results(&self, namespace: &str, pipeline: &Pipeline, environment: Option<Json>) -> Result<Results> {
         let memory = SortMemory::new(self.on_disk);
         if pipeline.begins() {
-            return Results::new(Documents::of_streams(Vec::new(), 0), &pipeline, memory);
+            return Results::new(Documents::of_streams(Vec::new(), 0), pipeline, memory);
         }
-        let Divided { query, options, rest, .. } = self.divided(&pipeline, environment)?;
+        let Divided { query, options, rest, .. } = self.divided(pipeline, environment)?;
         if rest.stages().is_empty() {
             return Results::new(read::find(namespace, &query, &options)?, &rest, memory);
         }

@@ -195,6 +195,7 @@ impl<'a> DocumentWrite<'a> {
         }
         let upsert = self.upsert && modification.is_some();
         let sort = source::sort(self.sort, query.environment.as_ref())?;
-        write::write(namespace, &Write { query, modification, many: self.many, upsert, sort, images })
+        let write = Write { many: self.many, upsert, sort, images, ..Write::of_one(query, modification) };
+        write::write(namespace, &write)
     }
 }

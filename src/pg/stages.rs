@@ -5,7 +5,7 @@
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
-use docshard_core::query::stage::{Input, Measurements, Memory, Pipeline, Stream};
+use docshard_core::query::stage::{Given, Input, Measurements, Memory, Pipeline, Stream};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -67,6 +67,11 @@ impl<D: Documents> Stream for Source<D> {
 }
 
 impl Results {
+    /// Returns no documents.
+    pub fn none() -> Self {
+        Self { stream: Box::new(Given::new(Vec::new())), failure: Failure::default() }
+    }
+
     pub fn of(documents: impl Documents + 'static, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
         let failure = Failure::default();
         let source = Source { documents, failure: Rc::clone(&failure) };

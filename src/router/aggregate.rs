@@ -32,6 +32,11 @@ impl Results {
         stages::Results::of(Source::new(documents), pipeline, memory).map(Self)
     }
 
+    /// Returns no documents.
+    pub fn none() -> Self {
+        Self(stages::Results::none())
+    }
+
     /// Returns the next document. Not to be called again after it has returned None or an error.
     pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
         Ok(self.next_bytes()?.map(RawJsonb::from_bytes))

@@ -25,6 +25,7 @@ use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::encode;
 use docshard_core::values::key::{KeyRange, KeyRanges, MAX_KEY_BYTES};
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};
 
 /// Size limits of a batch: large enough to make the round trip cheap, small enough to keep memory flat.
@@ -188,7 +189,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
 }
 
 /// Inserts the documents whose keys are free and returns errors for the others.
-pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<WriteError>> {
+pub fn insert_unordered(namespace: &str, documents: &[impl Borrow<Storable>]) -> Result<Vec<WriteError>> {
     namespace::split(namespace)?;
     namespace::check_writable(namespace)?;
     let mut errors = Vec::new();
@@ -197,7 +198,7 @@ pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<W
         let mut bytes = 0;
         let mut end = start;
         while end < documents.len() && end - start < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
-            bytes += documents[end].bytes.len();
+            bytes += documents[end].borrow().bytes.len();
             end += 1;
         }
         let batch = &documents[start..end];
@@ -207,7 +208,7 @@ pub fn insert_unordered(namespace: &str, documents: &[Storable]) -> Result<Vec<W
         })?;
         for (index, taken_in) in missing {
             let error = match taken_in {
-                None => duplicate::of_id(namespace, &documents[start + index].id),
+                None => duplicate::of_id(namespace, &documents[start + index].borrow().id),
                 Some(error) => error,
             };
             errors.push(WriteError { index: start + index, error });
@@ -313,8 +314,8 @@ fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
 }
 
 /// Inserts the documents of a batch whose keys are free and returns the others.
-fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missing>> {
-    let keys = batch.iter().map(|document| document.shard_key(collection)).collect::<Result<Vec<_>>>()?;
+fn insert_batch(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Result<Vec<Missing>> {
+    let keys = batch.iter().map(|document| document.borrow().shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
     for (index, key) in keys.iter().enumerate() {
         by_shard.entry(collection.map.owner(key)).or_default().push(index);
@@ -332,7 +333,7 @@ fn insert_batch(collection: &Collection, batch: &[Storable]) -> Result<Vec<Missi
         }
     }
     missing.sort_unstable();
-    missing.into_iter().map(|index| Ok((index, taken_in(collection, &batch[index], &keys[index])?))).collect()
+    missing.into_iter().map(|index| Ok((index, taken_in(collection, batch[index].borrow(), &keys[index])?))).collect()
 }
 
 fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<Vec<Destination>> {
@@ -342,21 +343,21 @@ fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<
 
 /// `$1` and `$2` are the token and the version. For several documents the result is the number of inserted ones and,
 /// only if some are missing, their keys.
-fn statement(collection: &Collection, batch: &[Storable], keys: &[Vec<u8>], group: &[usize]) -> Statement {
+fn statement(collection: &Collection, batch: &[impl Borrow<Storable>], keys: &[Vec<u8>], group: &[usize]) -> Statement {
     let check = sql::at_version(collection.id, "$1", "$2");
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
     let mut params = first_params(collection);
     let text = if let [index] = group {
         params.push(Parameter::Bytes(keys[*index].clone()));
-        params.push(Parameter::Bytes(batch[*index].id_key.clone()));
-        params.push(Parameter::Bytes(batch[*index].bytes.clone()));
+        params.push(Parameter::Bytes(batch[*index].borrow().id_key.clone()));
+        params.push(Parameter::Bytes(batch[*index].borrow().bytes.clone()));
         let free = is_free(collection, &["$3", "$4", "$5"].map(str::to_owned));
         let doc = sql::unpack("$5");
         format!("{head} SELECT $3, $4, {doc} WHERE {check} AND {free} ON CONFLICT DO NOTHING")
     } else {
         params.push(Parameter::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
-        params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].id_key.clone()).collect()));
-        params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].bytes.clone()).collect()));
+        params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].borrow().id_key.clone()).collect()));
+        params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].borrow().bytes.clone()).collect()));
         params.push(Parameter::Int8(group.len() as i64));
         let free = is_free(collection, &["skey", "id", "t.doc"].map(str::to_owned));
         format!(
@@ -378,7 +379,7 @@ fn inserted(group: &[usize], written: &Written) -> u64 {
 }
 
 /// Returns the positions of the documents that were not inserted; of equal keys, the first was.
-fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: &Written) -> Vec<usize> {
+fn not_inserted(batch: &[impl Borrow<Storable>], keys: &[Vec<u8>], group: &[usize], written: &Written) -> Vec<usize> {
     if let [index] = group {
         return vec![*index];
     }
@@ -389,7 +390,7 @@ fn not_inserted(batch: &[Storable], keys: &[Vec<u8>], group: &[usize], written: 
     group
         .iter()
         .copied()
-        .filter(|index| match returned.get_mut(&(keys[*index].as_slice(), batch[*index].id_key.as_slice())) {
+        .filter(|index| match returned.get_mut(&(keys[*index].as_slice(), batch[*index].borrow().id_key.as_slice())) {
             Some(left) if *left > 0 => {
                 *left -= 1;
                 false

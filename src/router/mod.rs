@@ -9,7 +9,7 @@
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
 //! * [`dispatch`]: sends statements, takes locks, checks versions.
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
-//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`]: writes, and the search for the documents that they
+//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`clear`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
 //! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: the fast path for one document whose
 //!   key is the whole filter.
@@ -22,6 +22,7 @@
 
 pub mod aggregate;
 pub mod by_key;
+pub mod clear;
 pub mod config;
 pub mod destination;
 pub mod dispatch;

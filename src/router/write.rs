@@ -82,7 +82,10 @@ fn write_once(
 }
 
 fn locks_document(collection: &Collection, write: &Write<'_>) -> bool {
-    let may_move = || write.modification.is_some_and(|modification| may_change_key(collection, write, modification));
+    let may_move = || {
+        !write.keeps_key
+            && write.modification.is_some_and(|modification| may_change_key(collection, write, modification))
+    };
     write.images || !write.many && (write.sort.is_some() || may_move())
 }
 

@@ -84,6 +84,6 @@ fn delete(index: &Expiring, patience: i64) -> Result<()> {
     let collation = index.collation.as_ref().unwrap_or(&simple);
     let environment = options::environment(&index.namespace, Some(collation), None, &[])?;
     let query = &Query::of(&filter, &filter.to_string(), environment.as_ref())?;
-    let write = Write { query, modification: None, many: true, upsert: false, sort: None, images: false };
+    let write = Write { many: true, ..Write::of_one(query, None) };
     write::write(&index.namespace, &write).map(drop)
 }

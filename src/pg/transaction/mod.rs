@@ -9,7 +9,14 @@ pub mod top_level;
 
 use crate::pg::error::{Error, Result};
 use pgrx::{PgTryBuilder, pg_sys};
+use std::ffi::CStr;
 use std::panic::AssertUnwindSafe;
+
+/// Raises an ERROR (25006) in a read-only transaction, which names the command.
+pub fn refuse_if_read_only(command: &CStr) {
+    // SAFETY: a C string; the ERROR unwinds as every other one.
+    unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
+}
 
 /// Runs `work` outside a transaction. An ERROR or a panic becomes an `Err`, and a transaction that is left open is rolled back.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {

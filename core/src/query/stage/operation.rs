@@ -1,6 +1,7 @@
 //! What a stage is: its row in the table, its argument, and what it does.
 
 use super::fields::Fields;
+use super::sink::Sink;
 use super::stream::{Input, Memory};
 use crate::error::{Kind, Result, error};
 use crate::query::environment::Environment;
@@ -25,6 +26,8 @@ pub struct StageOperator {
     pub for_clients: bool,
     /// true if it makes the documents itself: it comes first, and reads no collection
     pub begins: bool,
+    /// true if it writes the documents, and returns none: it comes last
+    pub ends: bool,
     /// true if it makes exactly one document of each
     pub one_to_one: bool,
     /// true if what it makes of documents comes in the order of these
@@ -74,6 +77,8 @@ pub(super) struct Parser<'p> {
     pub environment: &'p Environment,
     /// parses a pipeline within a stage
     pub nested: fn(&[Json], &Environment) -> Result<Vec<Stage>>,
+    /// checks the pipeline of an update
+    pub check_update: fn(&[Json], &Environment) -> Result<()>,
 }
 
 impl Parser<'_> {
@@ -176,6 +181,7 @@ pub(super) enum Shape<'o> {
     Sort(&'o Sort),
     Group(&'o dyn Grouping),
     Partitions(&'o dyn Partitioning),
+    Sink(&'o Sink),
     Other,
 }
 

@@ -4,6 +4,7 @@ use super::division::{self, Divided, Find};
 use super::measured::{self, Measurements};
 use super::operation::{Outcome, Parsed, Parser, Shape, Stage, run};
 use super::rearrange;
+use super::sink::Sink;
 use super::stream::{Given, Input, Memory};
 use super::table::{self, Asker};
 use crate::budget::Evaluation;
@@ -42,7 +43,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// `TypeMismatch` and `Location40323` for what is no stage, `Location40324` for an unknown one, `NotImplemented` for one
-    /// that is not understood, `Location40602` for one that must be the first, `FailedToParse` for more than 1,000 stages; those of
+    /// that is not understood, `Location40602` for one that must be the first, `Location40601` for one that must be the last, `FailedToParse` for more than 1,000 stages; those of
     /// stages, filters, projections, accumulators and expressions.
     pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
         Self::parse_for(stages, environment, Asker::Client)
@@ -76,6 +77,9 @@ impl Pipeline {
         if let Some(stage) = parsed.iter().skip(1).find(|stage| stage.operator.begins) {
             bail!(40602, "{} is only valid as the first stage in a pipeline", stage.operator.name);
         }
+        if let Some(stage) = parsed.iter().rev().skip(1).find(|stage| stage.operator.ends) {
+            bail!(40601, "{} can only be the final stage in the pipeline", stage.operator.name);
+        }
         Ok(Pipeline { stages: parsed, environment: environment.clone() })
     }
 
@@ -92,6 +96,14 @@ impl Pipeline {
     /// True if it makes its documents itself, and reads no collection.
     pub fn begins(&self) -> bool {
         self.stages.first().is_some_and(|stage| stage.operator.begins)
+    }
+
+    /// Where its documents go; None if they are its result.
+    pub fn sink(&self) -> Option<&Sink> {
+        match self.stages.last()?.operation.shape() {
+            Shape::Sink(sink) => Some(sink),
+            _ => None,
+        }
     }
 
     fn of(&self, stages: Vec<Stage>) -> Pipeline {
@@ -219,10 +231,15 @@ fn nested(stages: &[Json], environment: &Environment) -> Result<Vec<Stage>> {
     Ok(parsed)
 }
 
+/// Checks the pipeline of an update within a stage.
+fn check_update(stages: &[Json], environment: &Environment) -> Result<()> {
+    Pipeline::parse_update(stages, environment).map(drop)
+}
+
 fn parse_into(stages: &[Json], environment: &Environment, asker: Asker, parsed: &mut Vec<Stage>) -> Result<()> {
     for json in stages {
         let (operator, argument) = table::find(json, asker)?;
-        match (operator.parse)(&Parser { name: operator.name, environment, nested }, argument)? {
+        match (operator.parse)(&Parser { name: operator.name, environment, nested, check_update }, argument)? {
             Parsed::One(operation) => parsed.push(Stage { operator, argument: argument.clone(), operation }),
             Parsed::Many(stages) => parse_into(&stages, environment, asker, parsed)?,
         }

@@ -1,7 +1,9 @@
 //! The stages of pipelines, as a table.
 
 use super::operation::{Merge, Parse, StageOperator};
-use super::{bounded, bucket_auto, densify, derived, documents, facet, fill, group, single, sort, unwind, window};
+use super::{
+    bounded, bucket_auto, densify, derived, documents, facet, fill, group, merge, single, sort, unwind, window,
+};
 use crate::error::{Kind, Result, bail};
 use serde_json::{Value as Json, json};
 
@@ -15,6 +17,7 @@ impl StageOperator {
             in_facets: true,
             for_clients: true,
             begins: false,
+            ends: false,
             one_to_one: false,
             keeps_order: true,
             remembers: false,
@@ -42,6 +45,11 @@ impl StageOperator {
 
     const fn keeping_order(self) -> Self {
         Self { keeps_order: true, ..self }
+    }
+
+    /// One that ends a pipeline.
+    const fn ending(self) -> Self {
+        Self { ends: true, ..self }.not_in_facets()
     }
 
     const fn of_division(self) -> Self {
@@ -80,6 +88,8 @@ pub const STAGES: &[StageOperator] = &[
         begins: true,
         ..StageOperator::of_all("$documents", Merge::Undivided, documents::documents).not_in_facets()
     },
+    StageOperator::of_all("$merge", Merge::Undivided, merge::merge).ending(),
+    StageOperator::of_all("$out", Merge::Undivided, merge::out).ending(),
     StageOperator::of_all(PARTIAL_GROUP, Merge::Undivided, group::partial).of_division(),
     StageOperator::of_all(MERGED_GROUP, Merge::Undivided, group::merged).of_division(),
 ];
@@ -109,8 +119,6 @@ const NOT_SUPPORTED: &[&str] = &[
     "$lookup",
     "$graphLookup",
     "$unionWith",
-    "$out",
-    "$merge",
     "$geoNear",
     "$collStats",
     "$indexStats",

@@ -1,0 +1,193 @@
+//! `$merge` and `$out`: the last stage of a pipeline. It passes documents on to whoever runs the pipeline, who writes them.
+
+use super::fields::{Fields, Written};
+use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::sink::{Merging, NEW, Sink, Target, WhenMatched, WhenNotMatched};
+use super::stream::Input;
+use crate::error::{Kind, Result, bail, ensure, error};
+use crate::query::expression::{Expression, check_variable_name};
+use crate::values::document::value::Value;
+use crate::values::path;
+use serde_json::{Value as Json, json};
+use std::sync::Arc;
+
+/// The argument of `$merge`.
+fn merging(parser: &Parser<'_>, json: &Json) -> Result<Merging> {
+    if let Json::String(name) = json {
+        return Ok(Merging {
+            target: target(parser, None, name)?,
+            on: None,
+            matched: WhenMatched::Merge,
+            not_matched: WhenNotMatched::Insert,
+            variables: Vec::new(),
+        });
+    }
+    let known = ["into", "on", "let", "whenMatched", "whenNotMatched"];
+    let fields = parser.named(json, &known, [Kind::TypeMismatch, Kind::UnknownOption])?;
+    let Some(into) = fields.get("into") else {
+        bail!(40414, "BSON field '$merge.into' is missing but a required field")
+    };
+    let matched = fields.get("whenMatched").map_or(Ok(WhenMatched::Merge), when_matched)?;
+    let not_matched = fields.get("whenNotMatched").map_or(Ok(WhenNotMatched::Insert), when_not_matched)?;
+    let inserts_only = matches!(matched, WhenMatched::KeepExisting | WhenMatched::Fail);
+    ensure!(
+        not_matched == WhenNotMatched::Insert || !inserts_only,
+        51181,
+        "Combination of $merge modes 'whenMatched: {}' and 'whenNotMatched: {}' is not supported",
+        matched.name(),
+        not_matched.name()
+    );
+    Ok(Merging {
+        target: into_target(parser, into)?,
+        on: fields.get("on").map(on_fields).transpose()?,
+        variables: variables(parser, &matched, fields.get("let"))?,
+        matched,
+        not_matched,
+    })
+}
+
+fn when_matched(json: &Json) -> Result<WhenMatched> {
+    Ok(match json {
+        Json::Array(stages) => WhenMatched::Pipeline(stages.clone()),
+        Json::String(name) => match name.as_str() {
+            "replace" => WhenMatched::Replace,
+            "keepExisting" => WhenMatched::KeepExisting,
+            "merge" => WhenMatched::Merge,
+            "fail" => WhenMatched::Fail,
+            _ => bail!(Kind::BadValue, "Enumeration value '{name}' for field 'whenMatched' is not a valid value."),
+        },
+        _ => bail!(51191, "$merge 'whenMatched' field must be either a string or an array, but found {json}"),
+    })
+}
+
+fn when_not_matched(json: &Json) -> Result<WhenNotMatched> {
+    let Json::String(name) = json else {
+        bail!(Kind::TypeMismatch, "BSON field '$merge.whenNotMatched' must be a string, but found: {json}")
+    };
+    Ok(match name.as_str() {
+        "insert" => WhenNotMatched::Insert,
+        "discard" => WhenNotMatched::Discard,
+        "fail" => WhenNotMatched::Fail,
+        _ => bail!(Kind::BadValue, "Enumeration value '{name}' for field 'whenNotMatched' is not a valid value."),
+    })
+}
+
+fn into_target(parser: &Parser<'_>, json: &Json) -> Result<Target> {
+    match json {
+        Json::String(name) => target(parser, None, name),
+        Json::Object(_) => {
+            let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
+            let text = |name: &str| match fields.get(name) {
+                None | Some(Json::Null) => Ok(None),
+                Some(Json::String(text)) => Ok(Some(text.as_str())),
+                Some(other) => Err(error!(Kind::TypeMismatch, "'into.{name}' must be a string, but found: {other}")),
+            };
+            let Some(collection) = text("coll")?.filter(|name| !name.is_empty()) else {
+                bail!(
+                    5786801,
+                    "{} 'into' field must specify a 'coll' that is not empty, null or undefined",
+                    parser.name
+                )
+            };
+            target(parser, text("db")?, collection)
+        }
+        _ => bail!(51178, "{} 'into' field must be either a string or an object, but found {json}", parser.name),
+    }
+}
+
+fn on_fields(json: &Json) -> Result<Vec<String>> {
+    let names = match json {
+        Json::String(_) => std::slice::from_ref(json),
+        Json::Array(names) => names,
+        _ => bail!(51186, "$merge 'on' field must be either a string or an array of strings, but found {json}"),
+    };
+    ensure!(!names.is_empty(), 51187, "If explicitly specifying $merge 'on', must include at least one field");
+    let mut fields: Vec<String> = Vec::with_capacity(names.len());
+    for name in names {
+        let Json::String(name) = name else {
+            bail!(51134, "$merge 'on' array elements must be strings, but found {name}")
+        };
+        path::check_field_path(name)?;
+        ensure!(!fields.contains(name), Kind::BadValue, "Found a duplicate field '{name}'");
+        fields.push(name.clone());
+    }
+    Ok(fields)
+}
+
+/// The variables of the pipeline of `whenMatched`, which is checked with them.
+fn variables(parser: &Parser<'_>, matched: &WhenMatched, json: Option<&Json>) -> Result<Vec<(String, Expression)>> {
+    let environment = parser.environment;
+    let WhenMatched::Pipeline(stages) = matched else {
+        ensure!(json.is_none(), 51199, "Cannot use 'let' variables with 'whenMatched: {}' mode", matched.name());
+        return Ok(Vec::new());
+    };
+    let mut variables = vec![(NEW.to_owned(), Expression::parse(&json!("$$ROOT"), environment)?)];
+    let given = match json {
+        None => None,
+        Some(Json::Object(fields)) => Some(fields),
+        Some(other) => bail!(Kind::TypeMismatch, "BSON field '$merge.let' must be an object, but found: {other}"),
+    };
+    for (name, json) in given.into_iter().flatten() {
+        check_variable_name(name)?;
+        ensure!(
+            name != NEW || json.as_str() == Some("$$ROOT"),
+            51273,
+            "'let' may not define a value for the reserved 'new' variable other than '$$ROOT'"
+        );
+        if name != NEW {
+            variables.push((name.clone(), Expression::parse(json, environment)?));
+        }
+    }
+    let unknown = variables.iter().map(|(name, _)| (name.clone(), Value::Null));
+    (parser.check_update)(stages, &environment.with(unknown))?;
+    Ok(variables)
+}
+
+/// `$merge` or `$out`
+#[derive(Debug)]
+struct Ending(Sink);
+
+impl Operation for Ending {
+    fn fields(&self) -> Fields {
+        Fields { read: None, written: Written::default() }
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
+        Ok(input)
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Sink(&self.0)
+    }
+}
+
+pub(super) fn merge(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    Parser::one(Ending(Sink::Merge(Box::new(merging(parser, json)?))))
+}
+
+pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let target = match json {
+        Json::String(name) => target(parser, None, name)?,
+        Json::Object(_) => {
+            let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
+            let (Some(database), Some(collection)) = (fields.get("db"), fields.get("coll")) else {
+                bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")
+            };
+            let (Json::String(database), Json::String(collection)) = (database, collection) else {
+                bail!(13111, "$out's db and coll must be strings, but found: {json}")
+            };
+            target(parser, Some(database), collection)?
+        }
+        _ => bail!(16990, "$out only supports a string or object argument, but found: {json}"),
+    };
+    Parser::one(Ending(Sink::Out(target)))
+}
+
+/// The collection of these names; an empty database counts as none.
+fn target(parser: &Parser<'_>, database: Option<&str>, collection: &str) -> Result<Target> {
+    if collection.is_empty() {
+        bail!(Kind::InvalidNamespace, "Invalid {} target namespace: the collection's name is empty", parser.name);
+    }
+    let database = database.filter(|name| !name.is_empty()).map(str::to_owned);
+    Ok(Target { database, collection: collection.to_owned() })
+}

@@ -1,0 +1,308 @@
+//! Writes the documents of a pipeline that ends with `$merge` or `$out`.
+//!
+//! All of it is part of the caller's transaction. `$merge` reads documents in batches, and writes each batch before it reads the
+//! next one. Reads of the target that began before keep their snapshot, so a pipeline may write the collection that it reads. `$out`
+//! reads all documents, which may go to a temporary file, before it deletes the old ones and inserts the new ones.
+//!
+//! In `$merge`, a document that is to be inserted if it matches none is inserted first, with its batch. Only those whose keys exist are then
+//! written one by one: most runs either fill a new collection or change a few documents.
+
+use super::errors;
+use crate::catalog::cache;
+use crate::catalog::grants::{self, Level};
+use crate::catalog::model::Collection;
+use crate::catalog::namespace;
+use crate::catalog::views;
+use crate::pg::error::{Error, Result};
+use crate::pg::memory::stages::SortMemory;
+use crate::pg::transaction;
+use crate::router::aggregate::Results;
+use crate::router::insert::{self, Storable};
+use crate::router::modification::{Modification, Write};
+use crate::router::options::{CountOptions, parsed_environment};
+use crate::router::query::Query;
+use crate::router::{clear, read, write};
+use docshard_core::error::Kind;
+use docshard_core::query::environment::Environment;
+use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, matching};
+use docshard_core::query::update::Style;
+use docshard_core::values::collation::Collator;
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::raw::{self, RawObject, RawValue};
+use docshard_core::values::document::value::Value;
+use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
+
+/// The limits of a batch.
+const BATCH_DOCUMENTS: usize = 2000;
+const BATCH_BYTES: usize = 8 * 1024 * 1024;
+/// How often a document is tried again that another client inserts and deletes at the same time.
+const ATTEMPTS: usize = 5;
+
+/// Prepares to write what a pipeline over a namespace makes; None if that is its result.
+/// Errors: `Location51183`, `Location28769`; `InvalidNamespace`, `IllegalOperation`, `CommandNotSupportedOnView`, `Unauthorized`; 25006 in a read-only transaction.
+pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p Json>) -> Result<Option<Writing<'p>>> {
+    let Some(sink) = pipeline.sink() else { return Ok(None) };
+    let (database, _) = source.split_once('.').unwrap_or((source, ""));
+    let target = sink.target().namespace(database);
+    namespace::split(&target)?;
+    namespace::check_writable(&target)?;
+    transaction::refuse_if_read_only(c"aggregate");
+    views::refuse(&target)?;
+    let collection = cache::find(&target)?;
+    if let Some(collection) = &collection {
+        grants::require(collection, Level::Write)?;
+    }
+    Ok(Some(match sink {
+        Sink::Merge(merging) => {
+            Writing::Merge(Box::new(Merge::new(target, merging, collection.as_deref(), environment)?))
+        }
+        Sink::Out(_) => {
+            collection.as_deref().map_or(Ok(()), clear::check_unsharded)?;
+            Writing::Replace(target)
+        }
+    }))
+}
+
+/// How the documents of a pipeline are written.
+pub enum Writing<'p> {
+    Merge(Box<Merge<'p>>),
+    /// they replace those of the collection
+    Replace(String),
+}
+
+impl Writing<'_> {
+    pub fn run(&self, documents: &mut Results) -> Result<()> {
+        match self {
+            Writing::Merge(merge) => merge.run(documents),
+            Writing::Replace(target) => replace(target, documents),
+        }
+    }
+}
+
+fn replace(target: &str, documents: &mut Results) -> Result<()> {
+    let mut kept = SortMemory::new(true).rows()?;
+    let reader = kept.reader();
+    let mut left: u64 = 0;
+    while let Some(document) = documents.next_bytes()? {
+        kept.add(document)?;
+        left += 1;
+    }
+    clear::clear(target)?;
+    let (mut batch, mut bytes) = (Vec::new(), 0);
+    while left > 0 {
+        let document = Storable::new(kept.next(reader)?)?;
+        left -= 1;
+        bytes += document.bytes.len();
+        batch.push(document);
+        if left == 0 || batch.len() >= BATCH_DOCUMENTS || bytes >= BATCH_BYTES {
+            insert::insert_all(target, std::mem::take(&mut batch))?;
+            bytes = 0;
+        }
+    }
+    Ok(())
+}
+
+/// A `$merge` into a collection.
+pub struct Merge<'p> {
+    target: String,
+    merging: &'p Merging,
+    on: Vec<String>,
+    /// the environment of the pipeline
+    environment: Option<&'p Json>,
+    parsed: Environment,
+    /// the environment of the filter that finds the matching document
+    filter_environment: Option<Json>,
+    /// the stages of the update, and their text
+    stages: Option<(Json, String)>,
+}
+
+/// A document that is to be merged.
+struct Item {
+    /// as it is inserted
+    new: Storable,
+    /// without the `_id` that it is given if it is inserted
+    given: Option<Vec<u8>>,
+    filter: Json,
+}
+
+impl Item {
+    fn object(&self) -> Result<RawObject<'_>> {
+        object(self.given.as_deref().unwrap_or(&self.new.bytes))
+    }
+}
+
+fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
+    raw::document(bytes).ok_or_else(|| Error::new(Kind::InternalError, "a pipeline made no document"))
+}
+
+impl<'p> Merge<'p> {
+    fn new(
+        target: String,
+        merging: &'p Merging,
+        collection: Option<&Collection>,
+        environment: Option<&'p Json>,
+    ) -> Result<Self> {
+        let parsed = parsed_environment(environment)?;
+        let key = document_key(collection);
+        let on = merging.on.clone().unwrap_or_else(|| key.clone());
+        let by_document_key = same(&on, &key);
+        let collator = parsed.collator().map(AsRef::as_ref);
+        if !by_document_key && !collection.is_some_and(|collection| is_unique(collection, &on, collator)) {
+            let message = "Cannot find index to verify that join fields will be unique";
+            return Err(Error::new(Kind::Location(51183), message).with_hint(
+                "'on' must be the fields of a unique index that is not partial, has the statement's collation, and \
+                 holds the shard key.",
+            ));
+        }
+        // The documents' keys are compared by their bytes.
+        let collation = collator.filter(|_| !by_document_key).map(Collator::definition);
+        let filter_environment = collation.map(|collation| json!({"collation": collation}));
+        let stages = merging.matched.stages().map(|stages| {
+            let text = stages.to_string();
+            (stages, text)
+        });
+        Ok(Self { target, merging, on, environment, parsed, filter_environment, stages })
+    }
+
+    fn run(&self, documents: &mut Results) -> Result<()> {
+        loop {
+            let (mut items, mut bytes) = (Vec::new(), 0);
+            while items.len() < BATCH_DOCUMENTS && bytes < BATCH_BYTES {
+                let Some(document) = documents.next_bytes()? else { break };
+                bytes += document.len();
+                items.push(self.item(document)?);
+            }
+            if items.is_empty() {
+                return Ok(());
+            }
+            self.write(items)?;
+        }
+    }
+
+    fn item(&self, document: &[u8]) -> Result<Item> {
+        let new = Storable::new(document)?;
+        let has_id = object(document)?.get("_id").is_some() || self.on.iter().any(|path| path == "_id");
+        let given = (!has_id).then(|| document.to_vec());
+        let filter = matching(object(given.as_deref().unwrap_or(&new.bytes))?, &self.on)?;
+        Ok(Item { new, given, filter })
+    }
+
+    fn write(&self, items: Vec<Item>) -> Result<()> {
+        match (&self.merging.matched, self.merging.not_matched) {
+            (WhenMatched::Fail, _) => {
+                insert::insert_all(&self.target, items.into_iter().map(|item| item.new).collect())?;
+            }
+            (_, WhenNotMatched::Insert) => {
+                let documents: Vec<&Storable> = items.iter().map(|item| &item.new).collect();
+                for refused in insert::insert_unordered(&self.target, &documents)? {
+                    self.change_or_insert(&items[refused.index], refused.error)?;
+                }
+            }
+            (_, otherwise) => {
+                for item in &items {
+                    if !self.change(item)? && otherwise == WhenNotMatched::Fail {
+                        let message = "$merge could not find a matching document in the target collection for at \
+                                       least one document in the source collection";
+                        return Err(Error::new(Kind::MergeStageNoMatchingDocument, message));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a document that could not be inserted.
+    fn change_or_insert(&self, item: &Item, mut refused: Error) -> Result<()> {
+        for _ in 0..ATTEMPTS {
+            if self.change(item)? {
+                return Ok(());
+            }
+            match insert::insert_unordered(&self.target, &[&item.new])?.pop() {
+                None => return Ok(()),
+                Some(again) => refused = again.error,
+            }
+        }
+        Err(refused)
+    }
+
+    /// Changes the document that one matches; returns whether there is one.
+    fn change(&self, item: &Item) -> Result<bool> {
+        let query = Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.as_ref())?;
+        if self.merging.matched == WhenMatched::KeepExisting {
+            return Ok(read::count(&self.target, &query, &CountOptions { skip: 0, limit: Some(1) })? > 0);
+        }
+        let modification = match &self.stages {
+            Some((stages, text)) => {
+                let variables = self.merging.variables(item.object()?, &self.parsed)?;
+                let environment = with_variables(self.environment, variables);
+                Modification::parse_in(
+                    text,
+                    || Ok(Cow::Borrowed(stages)),
+                    Style::Operators,
+                    None,
+                    &query.text,
+                    Some(&environment),
+                )
+            }
+            None => {
+                let document = ext_json::to_json(&Value::from_raw(RawValue::Object(item.object()?)));
+                let text = document.to_string();
+                Modification::parse_in(&text, || Ok(Cow::Owned(document)), Style::Replacement, None, &query.text, None)
+            }
+        }?;
+        let write = Write { keeps_key: true, ..Write::of_one(&query, Some(&modification)) };
+        Ok(write::write(&self.target, &write).map_err(of_update)?.matched > 0)
+    }
+}
+
+/// The error of an update that would change `_id` or the shard key, in MongoDB's words; any other error as it is.
+fn of_update(error: Error) -> Error {
+    let is = |kind: Kind| errors::code(&error).0 == i64::from(kind.code());
+    if !is(Kind::ImmutableField) && !is(Kind::InvalidOptions) {
+        return error;
+    }
+    let message = "$merge failed to update the matching document, did you attempt to modify the _id or the shard key?";
+    Error { context: error.context, ..Error::new(Kind::ImmutableField, message) }
+}
+
+/// The environment with further variables.
+fn with_variables(environment: Option<&Json>, variables: Map<String, Json>) -> Json {
+    let mut environment = environment.cloned().unwrap_or_else(|| json!({}));
+    match environment.get_mut("let").and_then(Json::as_object_mut) {
+        Some(outer) => outer.extend(variables),
+        None => environment["let"] = Json::Object(variables),
+    }
+    environment
+}
+
+/// The paths of the key that no two documents of a collection share.
+fn document_key(collection: Option<&Collection>) -> Vec<String> {
+    let fields = collection.into_iter().flat_map(|collection| &collection.key.fields);
+    let mut paths: Vec<String> = fields.map(|(path, _)| path.clone()).collect();
+    if !paths.iter().any(|path| path == "_id") {
+        paths.push("_id".to_owned());
+    }
+    paths
+}
+
+fn same(some: &[String], others: &[String]) -> bool {
+    some.len() == others.len() && some.iter().all(|path| others.contains(path))
+}
+
+/// True if no two documents of the collection have equal values at all of these paths.
+fn is_unique(collection: &Collection, on: &[String], collator: Option<&Collator>) -> bool {
+    let key: Vec<String> = collection.key.fields.iter().map(|(path, _)| path.clone()).collect();
+    if collection.unique && collator.is_none() && same(on, &key) {
+        return true;
+    }
+    collection.indexes.iter().any(|index| {
+        let fields: Vec<String> = index.fields().iter().map(|(path, _)| path.clone()).collect();
+        index.unique
+            && index.partial_filter().is_none()
+            && index.keys.wildcard.is_none()
+            && index.collation().map(|own| own.definition()) == collator.map(Collator::definition)
+            && same(on, &fields)
+            && key.iter().all(|path| on.contains(path))
+    })
+}

@@ -1,0 +1,42 @@
+//! Empties a collection whose documents `$out` replaces.
+//!
+//! The old documents are deleted and the new ones inserted in the caller's transaction, so readers see the ones or the others, and
+//! options and indexes stay. Two replacements of one collection come one after the other: each takes the same lock at the shard
+//! before it searches for documents to delete.
+
+use super::destination;
+use super::dispatch::writing::{self, LockRange};
+use super::fresh_map::with_fresh_map;
+use super::plan::conditions::Conditions;
+use crate::catalog::collections;
+use crate::catalog::model::Collection;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use docshard_core::values::key::KeyRanges;
+
+/// The number of the lock, among those of upserts.
+const REPLACEMENT: i64 = 28769;
+
+/// Deletes all documents of an unsharded collection; one that does not exist is created.
+/// Errors: `Location28769` for a sharded one.
+pub fn clear(namespace: &str) -> Result<()> {
+    with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else { return collections::create_implicitly(namespace).map(drop) };
+        check_unsharded(&collection)?;
+        let destinations = destination::destinations(&collection, &KeyRanges::all())?;
+        let conditions = Conditions::new(&collection);
+        let sql = format!("DELETE FROM {} t WHERE {}", collection.table(), conditions.sql());
+        let statement = conditions.into_statement(sql);
+        let range = LockRange { lo: None, hi: None, upsert: Some(REPLACEMENT) };
+        writing::write(&collection, &destinations, &range, |_| &statement).map(drop)
+    })
+}
+
+/// Refuses to replace a sharded collection, as MongoDB does.
+pub fn check_unsharded(collection: &Collection) -> Result<()> {
+    if collection.key.is_unsharded() {
+        return Ok(());
+    }
+    let message = format!("namespace '{}' is sharded so it can't be used for $out", collection.namespace);
+    Err(Error::new(Kind::Location(28769), message).with_hint("$merge can write to a sharded collection."))
+}

@@ -1,0 +1,294 @@
+//! `$merge` writes the same into collections of any layout, all or nothing, also while chunks move. `$out` replaces a collection at
+//! once.
+
+use docshard_tests::{Cluster, wait_until};
+use postgres::Client;
+use serde_json::{Value, json};
+use std::thread;
+use std::time::Duration;
+
+const SOURCE: &str = "test.source";
+const DOCUMENTS: i64 = 300;
+
+/// Layouts of the target: none is unsharded.
+const LAYOUTS: [Option<&str>; 3] = [None, Some(r#"{"k": 1}"#), Some(r#"{"k": "hashed"}"#)];
+
+fn run(client: &mut Client, sql: &str) -> Result<(), postgres::Error> {
+    client.batch_execute(sql)
+}
+
+fn aggregate(client: &mut Client, namespace: &str, pipeline: &Value) -> Result<Vec<Value>, postgres::Error> {
+    let sql = "SELECT docshard.aggregate($1::text, $2::text::json)";
+    let rows = client.query(sql, &[&namespace, &pipeline.to_string()])?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+fn insert(client: &mut Client, namespace: &str, documents: impl Iterator<Item = Value>) {
+    let texts: Vec<String> = documents.map(|document| document.to_string()).collect();
+    let sql = "SELECT docshard.insert_many($1::text, $2::text[]::jsonb[])";
+    client.execute(sql, &[&namespace, &texts]).expect("documents are inserted");
+}
+
+fn all(client: &mut Client, namespace: &str) -> Vec<Value> {
+    aggregate(client, namespace, &json!([{"$sort": {"_id": 1}}])).expect("all documents")
+}
+
+fn code(error: &postgres::Error) -> String {
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{error:?}"));
+    format!("{} {}", error.code().code(), error.detail().unwrap_or_default())
+}
+
+/// A document of the source: of every second key, the target has one, too.
+fn new(k: i64) -> Value {
+    json!({"_id": k, "k": k, "new": k * 2})
+}
+
+fn old(k: i64) -> Value {
+    json!({"_id": k, "k": k, "old": true})
+}
+
+fn cluster() -> (Cluster, Client) {
+    let cluster = Cluster::spread(SOURCE);
+    let mut client = cluster.router.client();
+    insert(&mut client, SOURCE, (0..DOCUMENTS).map(new));
+    (cluster, client)
+}
+
+/// Makes the target in a layout, with chunks on all shards, and documents of odd keys.
+fn lay_out(client: &mut Client, target: &str, layout: Option<&str>) {
+    run(client, &format!("SELECT docshard.drop_collection('{target}')")).unwrap();
+    match layout {
+        None => run(client, &format!("SELECT docshard.create_collection('{target}')")).unwrap(),
+        Some(key) => {
+            run(client, &format!("SELECT docshard.shard_collection('{target}', '{key}')")).unwrap();
+            if !key.contains("hashed") {
+                for (k, shard) in [(100, "shard0"), (200, "shard1")] {
+                    run(client, &format!("SELECT docshard.split_at('{target}', '{{\"k\": {k}}}')")).unwrap();
+                    let sql = format!("SELECT docshard.move_chunk('{target}', '{{\"k\": {k}}}', '{shard}')");
+                    run(client, &sql).unwrap();
+                }
+            }
+        }
+    }
+    insert(client, target, (0..DOCUMENTS).filter(|k| k % 2 == 1).map(old));
+}
+
+#[test]
+fn every_mode_into_every_layout() {
+    let (_cluster, mut client) = cluster();
+    let pipeline = json!([{"$set": {"sum": {"$add": ["$$new.new", "$$n"]}}}]);
+    let matched = |mode: &Value, k: i64| match mode.as_str() {
+        Some("replace") => new(k),
+        Some("keepExisting") => old(k),
+        Some("merge") => json!({"_id": k, "k": k, "old": true, "new": k * 2}),
+        _ => json!({"_id": k, "k": k, "old": true, "sum": k * 2 + k}),
+    };
+    for layout in LAYOUTS {
+        for mode in [json!("replace"), json!("keepExisting"), json!("merge"), json!("fail"), pipeline.clone()] {
+            for otherwise in ["insert", "discard", "fail"] {
+                let what = format!("{layout:?} {mode} {otherwise}");
+                lay_out(&mut client, "test.target", layout);
+                let mut merge = json!({"into": "target", "whenMatched": mode, "whenNotMatched": otherwise});
+                if mode.is_array() {
+                    merge["let"] = json!({"n": "$k"});
+                }
+                let stages = json!([{"$merge": merge}]);
+                let before = all(&mut client, "test.target");
+
+                run(&mut client, "BEGIN").unwrap();
+                let done = aggregate(&mut client, SOURCE, &stages);
+                let inside = done.is_ok().then(|| all(&mut client, "test.target"));
+                run(&mut client, "ROLLBACK").unwrap();
+                assert_eq!(all(&mut client, "test.target"), before, "{what} is rolled back");
+                let again = aggregate(&mut client, SOURCE, &stages);
+                let after = all(&mut client, "test.target");
+
+                let inserts_only = ["keepExisting", "fail"].contains(&mode.as_str().unwrap_or_default());
+                let expected = match (mode.as_str(), otherwise) {
+                    (_, "discard" | "fail") if inserts_only => Err("22023 Location51181 (code 51181)"),
+                    (Some("fail"), _) => Err("23505 DuplicateKey (code 11000)"),
+                    (_, "fail") => Err("42704 MergeStageNoMatchingDocument (code 13113)"),
+                    (_, "discard") => Ok(false),
+                    _ => Ok(true),
+                };
+                match expected {
+                    Err(expected) => {
+                        for done in [done, again] {
+                            let error = code(&done.expect_err(&what));
+                            let [state, name, ..] = expected.split(' ').collect::<Vec<_>>()[..] else { panic!() };
+                            assert!(error.starts_with(state) && error.contains(name), "{what}: {error}");
+                        }
+                        assert_eq!(after, before, "{what} has changed nothing");
+                    }
+                    Ok(inserts) => {
+                        assert!(again.unwrap_or_else(|e| panic!("{what}: {e:?}")).is_empty(), "{what} returns nothing");
+                        let expected: Vec<Value> = (0..DOCUMENTS)
+                            .filter(|k| inserts || k % 2 == 1)
+                            .map(|k| if k % 2 == 1 { matched(&mode, k) } else { new(k) })
+                            .collect();
+                        assert_eq!(after, expected, "{what}");
+                        assert_eq!(inside.as_ref(), Some(&expected), "{what} within the transaction");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The source is read in the snapshot of the statement, so new documents are not read again.
+#[test]
+fn into_the_collection_that_is_read() {
+    let (_cluster, mut client) = cluster();
+    let stages = json!([
+        {"$set": {"_id": {"$add": ["$_id", DOCUMENTS]}, "k": {"$mod": [{"$add": ["$k", 7]}, DOCUMENTS]}}},
+        {"$merge": "source"}
+    ]);
+    assert!(aggregate(&mut client, SOURCE, &stages).unwrap().is_empty());
+    let found = all(&mut client, SOURCE);
+    assert_eq!(found.len() as i64, 2 * DOCUMENTS);
+    for (at, document) in found.iter().enumerate() {
+        let (at, id) = (at as i64, document["_id"].as_i64().unwrap());
+        assert_eq!(id, at);
+        let k = if at < DOCUMENTS { at } else { (at - DOCUMENTS + 7) % DOCUMENTS };
+        assert_eq!(document["k"], json!(k), "{document}");
+    }
+    // Larger than a batch, and each document changes once.
+    insert(&mut client, SOURCE, (2 * DOCUMENTS..5000).map(|k| json!({"_id": k, "k": k % DOCUMENTS, "new": 0})));
+    let change = json!([{"$merge": {"into": "source", "whenMatched": [{"$set": {"n": {"$add": [{"$ifNull": ["$n", 0]}, 1]}}}]}}]);
+    aggregate(&mut client, SOURCE, &change).unwrap();
+    let changed = aggregate(&mut client, SOURCE, &json!([{"$match": {"n": 1}}, {"$count": "n"}])).unwrap();
+    assert_eq!(changed, [json!({"n": 5000})]);
+}
+
+/// The target's chunks, and the source's, move while they are merged again and again.
+#[test]
+fn while_chunks_move() {
+    let (cluster, mut client) = cluster();
+    lay_out(&mut client, "test.target", LAYOUTS[1]);
+    let count = json!([{"$merge": {"into": "target", "whenMatched": [{"$set": {"n": {"$add": [{"$ifNull": ["$n", 0]}, 1]}}}]}}]);
+    let rounds = thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            let mut mover = cluster.router.client();
+            for (k, shard) in [(150, "shard1"), (50, "shard0"), (250, "local"), (150, "local"), (50, "shard1")] {
+                for namespace in ["test.target", SOURCE] {
+                    let sql = format!("SELECT docshard.move_chunk('{namespace}', '{{\"k\": {k}}}', '{shard}')");
+                    mover.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+                }
+            }
+        });
+        let mut rounds = 0;
+        while rounds == 0 || !mover.is_finished() {
+            // A move gives up if it finds writers at all times.
+            thread::sleep(Duration::from_millis(300));
+            match aggregate(&mut client, SOURCE, &count) {
+                Ok(_) => rounds += 1,
+                // A transaction that has written cannot begin again by itself.
+                Err(error) => assert!(code(&error).starts_with("40001"), "{error:?}"),
+            }
+        }
+        mover.join().expect("the moves");
+        rounds
+    });
+    // The first round inserts documents of even keys, and changes those of odd ones.
+    let found = all(&mut client, "test.target");
+    assert_eq!(found.len() as i64, DOCUMENTS);
+    for document in found {
+        let k = document["_id"].as_i64().unwrap();
+        let expected = rounds - i64::from(k % 2 == 0);
+        assert_eq!(document["n"].as_i64().unwrap_or(0), expected, "{document}");
+    }
+}
+
+/// Whatever ends the statement, the target has all of it, or nothing.
+#[test]
+fn all_or_nothing() {
+    let (cluster, mut client) = cluster();
+    insert(&mut client, SOURCE, (DOCUMENTS..6000).map(new));
+    for layout in LAYOUTS {
+        lay_out(&mut client, "test.target", layout);
+        let before = all(&mut client, "test.target");
+        let fails = json!([
+            {"$sort": {"_id": 1}},
+            {"$set": {"x": {"$divide": [1, {"$subtract": ["$_id", 5999]}]}}},
+            {"$merge": "target"}
+        ]);
+        aggregate(&mut client, SOURCE, &fails).expect_err("the last document divides by zero");
+        assert_eq!(all(&mut client, "test.target"), before, "{layout:?}");
+
+        let merge = json!([{"$merge": {"into": "target", "whenMatched": "replace"}}]).to_string();
+        for pause in [30, 120, 250] {
+            let mut victim = cluster.router.client();
+            let pid: i32 = victim.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+            let merge = merge.clone();
+            let merging = thread::spawn(move || {
+                victim.execute("SELECT docshard.aggregate('test.source', $1::text::json)", &[&merge]).is_ok()
+            });
+            thread::sleep(Duration::from_millis(pause));
+            client.execute("SELECT pg_terminate_backend($1)", &[&pid]).unwrap();
+            let committed = merging.join().unwrap();
+            let gone = format!("SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = {pid}");
+            wait_until("the end of the session", Duration::from_secs(10), || cluster.router.value(&gone));
+            let after = all(&mut client, "test.target").len();
+            let expected = if committed { 6000 } else { before.len() };
+            // A session may be ended after its commit, and before its answer.
+            assert!(after == expected || after == 6000, "{layout:?}: {after} after {pause} ms, committed: {committed}");
+            if after == 6000 {
+                break;
+            }
+        }
+        aggregate(&mut client, SOURCE, &serde_json::from_str(&merge).unwrap()).unwrap();
+        assert_eq!(all(&mut client, "test.target").len(), 6000);
+    }
+}
+
+/// Readers see the old documents or the new ones; replacements at the same time come one after the other.
+#[test]
+fn readers_see_old_or_new() {
+    let (cluster, mut client) = cluster();
+    let stages = |mark: i64| json!([{"$set": {"mark": mark}}, {"$project": {"mark": 1}}, {"$out": "out"}]);
+    aggregate(&mut client, SOURCE, &stages(0)).unwrap();
+    thread::scope(|scope| {
+        let writers: Vec<_> = (1..=2)
+            .map(|mark| {
+                let (cluster, stages) = (&cluster, stages(mark));
+                scope.spawn(move || {
+                    let mut client = cluster.router.client();
+                    for _ in 0..10 {
+                        aggregate(&mut client, SOURCE, &stages).unwrap_or_else(|e| panic!("{e:?}"));
+                    }
+                })
+            })
+            .collect();
+        let marks = json!([{"$group": {"_id": "$mark", "n": {"$sum": 1}}}]);
+        while !writers.iter().all(|writer| writer.is_finished()) {
+            let found = aggregate(&mut client, "test.out", &marks).unwrap();
+            assert!(found.len() == 1 && found[0]["n"] == json!(DOCUMENTS), "{found:?}");
+        }
+        for writer in writers {
+            writer.join().expect("all are replaced");
+        }
+    });
+}
+
+/// More documents than a batch has, over a reading of the collection itself and over what fails at its end.
+#[test]
+fn out_is_all_or_nothing() {
+    let (_cluster, mut client) = cluster();
+    insert(&mut client, SOURCE, (DOCUMENTS..5000).map(new));
+    let out = |stage: Value| json!([{"$sort": {"_id": 1}}, stage, {"$out": "out"}]);
+    aggregate(&mut client, SOURCE, &out(json!({"$set": {"a": 1}}))).unwrap();
+    let before = all(&mut client, "test.out");
+    assert_eq!(before.len(), 5000);
+    let fails = json!({"$set": {"x": {"$divide": [1, {"$subtract": ["$_id", 4999]}]}}});
+    aggregate(&mut client, SOURCE, &out(fails)).expect_err("the last document divides by zero");
+    aggregate(&mut client, SOURCE, &out(json!({"$set": {"_id": {"$mod": ["$_id", 4999]}}})))
+        .expect_err("one _id twice");
+    assert_eq!(all(&mut client, "test.out"), before);
+    run(&mut client, "BEGIN").unwrap();
+    aggregate(&mut client, SOURCE, &out(json!({"$limit": 3}))).unwrap();
+    assert_eq!(all(&mut client, "test.out").len(), 3);
+    run(&mut client, "ROLLBACK").unwrap();
+    assert_eq!(all(&mut client, "test.out"), before);
+    aggregate(&mut client, "test.out", &out(json!({"$match": {"_id": {"$gte": 2500}}}))).unwrap();
+    assert_eq!(all(&mut client, "test.out"), before[2500..]);
+}
