@@ -66,25 +66,31 @@ impl Test {
             let documents = collection["documents"].as_array().cloned().unwrap_or_default();
             namespaces.insert(name.to_owned(), stage.named(name, &documents)?);
         }
-        let entities: Vec<(&str, &str)> = self.json["createEntities"]
+        let entities: Vec<(&str, &str, &Value)> = self.json["createEntities"]
             .as_array()
             .into_iter()
             .flatten()
             .filter_map(|entity| {
                 let collection = &entity["collection"];
-                Some((collection["id"].as_str()?, collection["collectionName"].as_str()?))
+                let name = collection["collectionName"].as_str()?;
+                Some((collection["id"].as_str()?, name, &collection["collectionOptions"]["readConcern"]))
             })
             .collect();
         for operation in self.json["operations"].as_array().into_iter().flatten() {
             let object = operation["object"].as_str().unwrap_or_default();
-            let Some((_, collection)) = entities.iter().find(|(id, _)| *id == object) else {
+            let Some((_, collection, read_concern)) = entities.iter().find(|(id, ..)| *id == object) else {
                 return Err(difference(format!("an operation on {object}")));
             };
             if !namespaces.contains_key(*collection) {
                 namespaces.insert((*collection).to_owned(), stage.named(collection, &[])?);
             }
-            let returned = perform(&mut stage.shell, &namespaces[*collection], operation)?;
-            check(operation, returned)?;
+            let mut operation = operation.clone();
+            // Of the functions, only `aggregate` has a read concern.
+            if operation["name"] == "aggregate" && read_concern.is_object() {
+                operation["arguments"]["readConcern"] = (*read_concern).clone();
+            }
+            let returned = perform(&mut stage.shell, &namespaces[*collection], &operation)?;
+            check(&operation, returned)?;
         }
         for collection in self.json["outcome"].as_array().into_iter().flatten() {
             let name = collection["collectionName"].as_str().expect("a collection has a name");
