@@ -39,6 +39,17 @@ SELECT docshard.find('viewed.void'), docshard.aggregate('viewed.void', '[]');
 SELECT docshard.count_documents('viewed.void'), (SELECT count(*) FROM docshard.distinct('viewed.void', 'a'));
 SELECT run('{"count": "void"}');
 
+-- Explained as the pipelines that they are, over the collection below.
+CREATE FUNCTION explained(plan jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT jsonb_build_object('ok', plan -> 'ok', 'namespace', plan -> 'namespace', 'targeted', plan -> 'targetedShards', 'split', plan -> 'splitPipeline') $$;
+SELECT explained(docshard.explain('viewed.all', '{"_id": "Newark"}', '{"projection": {"pop": 1}}')::jsonb);
+SELECT explained(docshard.explain('viewed.large', '[{"$group": {"_id": "$state"}}]')::jsonb);
+SELECT explained(run('{"explain": {"find": "all", "filter": {"_id": "Newark"}}}'));
+SELECT explained(run('{"explain": {"count": "large", "query": {"pop": 5}}}'));
+SELECT explained(run('{"explain": {"distinct": "large", "key": "state"}}'));
+SELECT explained(run('{"explain": {"aggregate": "large", "pipeline": [{"$match": {"pop": 5}}], "cursor": {}}}'));
+SELECT run('{"explain": {"delete": "all", "deletes": [{"q": {}, "limit": 0}]}}') - 'errmsg';
+DROP FUNCTION explained;
+
 -- Listed.
 SELECT jsonb_path_query(run('{"listCollections": 1, "filter": {"type": "view"}}'), '$.cursor.firstBatch[*]');
 SELECT jsonb_path_query(run('{"listCollections": 1, "nameOnly": true}'), '$.cursor.firstBatch[*]');

@@ -113,6 +113,13 @@ fn explain(
             return Ok(Json(explaining::pretty(&explained)));
         }
         namespace::split(ns)?;
+        let of_view = with_options(&options, &table::EXPLAIN, |options| {
+            let stages = || reading::find_stages(Source::Text(&filter.0), options);
+            reading::explain_view(ns, stages, Shared::of(options, None), verbosity)
+        })?;
+        if let Some(explained) = of_view {
+            return Ok(Json(explaining::pretty(&explained)));
+        }
         let options = reading::find_options_of_call(ns, &options.0, &table::EXPLAIN)?;
         let query = reading::find_query(Source::Text(&filter.0), &options)?;
         let explained = explaining::explain(ns, &query, Explained::Find(&options), verbosity)?;

@@ -4,7 +4,7 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::reading;
-use crate::operation::source::{self, Source};
+use crate::operation::source::{self, Shared, Source};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use crate::router::explain::{Explained, Verbosity, explain as explained};
@@ -42,6 +42,18 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let arguments = of_batch.unwrap_or(inner.fields);
     let filter = Source::of(arguments.get("filter"));
     let namespace = inner.namespace()?;
+    let shared = Shared::of(&arguments, None);
+    let stages = || match inner.spec.name {
+        "find" => reading::find_stages(filter, &arguments),
+        "count" => super::documents::counted(&inner)?.stages(),
+        _ => reading::distinct_stages(inner.fields.text("key").unwrap_or_default(), filter),
+    };
+    // Writes of views are refused.
+    if ["find", "count", "distinct"].contains(&inner.spec.name)
+        && let Some(explained) = reading::explain_view(&namespace, stages, shared, verbosity)?
+    {
+        return Ok(Reply::of(explained));
+    }
     let explain = |query: &Query, what| explained(&namespace, query, what, verbosity);
     let plain = || source::query(filter, None, arguments.get("hint"));
     let mut plan = match inner.spec.name {

@@ -101,9 +101,9 @@ pub fn find(namespace: &str, filter: Source<'_>, arguments: &Arguments<'_>) -> R
     Ok(Found::Collection(read::find(namespace, &find_query(filter, &options)?, &options)?))
 }
 
-/// The stages of a find.
+/// The stages that find the documents of a view.
 /// Errors: `InvalidPipelineOperator` for options that pipelines lack.
-fn find_stages(filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Vec<Json>> {
+pub fn find_stages(filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Vec<Json>> {
     if let Some(option) = ["min", "max"].into_iter().find(|option| arguments.get(option).is_some()) {
         let message = format!("the option {option} is not supported on a view");
         return Err(Error::new(Kind::InvalidPipelineOperator, message));
@@ -158,11 +158,17 @@ impl<'a> Count<'a> {
         read::count(namespace, &query, &options)
     }
 
-    fn run_over(&self, view: &Resolved) -> Result<i64> {
+    /// The stages that count the documents of a view.
+    pub fn stages(&self) -> Result<Vec<Json>> {
         let mut stages = matching(self.filter)?;
         stages.extend((self.skip > 0).then(|| json!({"$skip": self.skip})));
         stages.extend(self.limit.map(|limit| json!({"$limit": limit})));
         stages.push(json!({"$count": "n"}));
+        Ok(stages)
+    }
+
+    fn run_over(&self, view: &Resolved) -> Result<i64> {
+        let stages = self.stages()?;
         let mut counted = Aggregation { stages: &stages, shared: self.shared, on_disk: true }.run_over(view)?;
         let Some(found) = counted.next_document()? else { return Ok(0) };
         let number = raw::document(found.bytes()).and_then(|document| document.get("n")).map(Value::from_raw);
@@ -193,22 +199,20 @@ pub fn explain_aggregate(
     arguments: &Arguments<'_>,
     verbosity: Verbosity,
 ) -> Result<Json> {
-    Aggregation::of(stages, arguments)?.on_collection(namespace, |aggregation, namespace| {
-        let (pipeline, environment) = aggregation.parsed(namespace)?;
-        if pipeline.begins() {
-            let stages = pipeline.shown();
-            return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
-        }
-        let Divided { beginning, query, options, rest } = aggregation.divided(&pipeline, environment)?;
-        let explained = ExplainedPipeline {
-            beginning: &beginning,
-            query: &query,
-            options: &options,
-            rest: &rest,
-            on_disk: aggregation.on_disk,
-        };
-        explain_pipeline::explain(namespace, &explained, verbosity)
-    })
+    Aggregation::of(stages, arguments)?.explain(namespace, verbosity)
+}
+
+/// Explains a read of a view by its stages; None if the namespace is not a view.
+pub fn explain_view(
+    namespace: &str,
+    stages: impl FnOnce() -> Result<Vec<Json>>,
+    shared: Shared<'_>,
+    verbosity: Verbosity,
+) -> Result<Option<Json>> {
+    if views::resolve(namespace)?.is_none() {
+        return Ok(None);
+    }
+    Aggregation { stages: &stages()?, shared, on_disk: true }.explain(namespace, verbosity).map(Some)
 }
 
 /// A pipeline with the arguments of its statement.
@@ -236,6 +240,26 @@ impl<'a> Aggregation<'a> {
         arguments.check_concerns()?;
         arguments.count("batchSize")?;
         Ok(Self { stages, shared: Shared::of(arguments, None), on_disk: arguments.flag("allowDiskUse") })
+    }
+
+    /// Explains the pipeline.
+    fn explain(&self, namespace: &str, verbosity: Verbosity) -> Result<Json> {
+        self.on_collection(namespace, |aggregation, namespace| {
+            let (pipeline, environment) = aggregation.parsed(namespace)?;
+            if pipeline.begins() {
+                let stages = pipeline.shown();
+                return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
+            }
+            let Divided { beginning, query, options, rest } = aggregation.divided(&pipeline, environment)?;
+            let explained = ExplainedPipeline {
+                beginning: &beginning,
+                query: &query,
+                options: &options,
+                rest: &rest,
+                on_disk: aggregation.on_disk,
+            };
+            explain_pipeline::explain(namespace, &explained, verbosity)
+        })
     }
 
     fn run(&self, namespace: &str) -> Result<Results> {
@@ -318,14 +342,20 @@ impl<'a> Aggregation<'a> {
     }
 }
 
+/// The stages that find the documents of a view of which a field's values are wanted.
+pub fn distinct_stages(field: &str, filter: Source<'_>) -> Result<Vec<Json>> {
+    let mut stages = matching(filter)?;
+    stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));
+    Ok(stages)
+}
+
 pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Shared<'_>) -> Result<Values> {
     let Some(view) = views::resolve(namespace)? else {
         return distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?);
     };
     let shared = Shared { collation: Some(view.collation_for(shared.collation)?), ..*shared };
     let environment = parsed_environment(shared.environment(&view.namespace, None)?.as_ref())?;
-    let mut stages = matching(filter)?;
-    stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));
+    let stages = distinct_stages(field, filter)?;
     let field = Distinct::parse(field, &environment)?;
     let documents = Aggregation { stages: &stages, shared, on_disk: true }.run_over(&view)?;
     Values::of_documents(documents, &field, &SortMemory::new(true))
