@@ -198,6 +198,7 @@ kinds! {
     NoSuchTransaction = 251, "25000";
     OperationNotSupportedInTransaction = 263, "25001";
     MergeStageNoMatchingDocument = 13113, "42704";
+    MaxSubPipelineDepthExceeded = 232, "54001";
     MissingSortKeyShard = 169, "22023";
     ViewDepthLimitExceeded = 165, "54000";
     CommandNotSupportedOnView = 166, "42809";

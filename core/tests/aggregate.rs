@@ -197,7 +197,7 @@ fn malformed_stages_are_refused() {
         (json!({"$skip": -1}), 5107200),
         (json!({"$nope": 1}), 40324),
         (json!({"$_partialGroup": {"_id": 1}}), 40324),
-        (json!({"$lookup": {}}), 238),
+        (json!({"$geoNear": {}}), 238),
         (json!({"$setWindowFields": {}}), 40414),
         (json!({}), 40323),
         (json!({"$limit": 1, "$skip": 1}), 40323),

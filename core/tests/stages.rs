@@ -6,7 +6,7 @@ use common::pipelines::*;
 use common::*;
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Given, Pipeline, STAGES, Written};
+use docshard_core::query::stage::{Given, Pipeline, Resources, STAGES, Written};
 use docshard_core::values::document::raw;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -179,7 +179,7 @@ proptest! {
         prop_assert!(division.merging.stages().is_empty() && division.order.is_none());
         prop_assert!(same(naive.clone(), run_divided(&division, &[&documents], &memory(1 << 20))));
         if pipeline.only_counts() {
-            let mut counted = pipeline.run_counted(documents.len() as u64, &memory(1 << 20)).unwrap();
+            let mut counted = pipeline.run_counted(documents.len() as u64, &Resources::of_memory(&memory(1 << 20))).unwrap();
             let mut results = Vec::new();
             while counted.advance().unwrap() {
                 results.push(counted.bytes().to_vec());
@@ -193,7 +193,7 @@ proptest! {
     fn measured_stages_come_to_the_same(stages in prop::collection::vec(stage(), 0..5), documents in documents()) {
         let pipeline = parse(&stages);
         let input = Box::new(Given::new(documents.clone()));
-        let (mut stream, measurements) = pipeline.run_measured(input, &memory(1 << 20)).unwrap();
+        let (mut stream, measurements) = pipeline.run_measured(input, &Resources::of_memory(&memory(1 << 20))).unwrap();
         let mut results = Vec::new();
         let failed = loop {
             match stream.advance() {
@@ -221,7 +221,7 @@ proptest! {
         let pipeline = parse(&[group, json!({"$set": {"x": {"$add": ["$n", "$m"]}}})]);
         prop_assert!(pipeline.only_counts());
         let documents: Vec<_> = (0..count).map(|n| bytes(&json!({"_id": n}))).collect();
-        let mut counted = pipeline.run_counted(count as u64, &memory(1 << 20)).unwrap();
+        let mut counted = pipeline.run_counted(count as u64, &Resources::of_memory(&memory(1 << 20))).unwrap();
         let mut results = Vec::new();
         while counted.advance().unwrap() {
             results.push(counted.bytes().to_vec());

@@ -40,7 +40,7 @@ COMMIT;
 RESET work_mem;
 SELECT docshard.aggregate('agg.sales', '[{"$set": {"s": {"$range": [0, 20000]}}}, {"$sort": {"qty": 1}}, {"$count": "n"}]', '{"allowDiskUse": false}');
 -- Refused.
-SELECT docshard.aggregate('agg.sales', '[{"$lookup": {}}]');
+SELECT docshard.aggregate('agg.sales', '[{"$geoNear": {}}]');
 SELECT docshard.aggregate('agg.sales', '[{"$nope": {}}]');
 SELECT docshard.aggregate('agg.sales', '[{"$_partialGroup": {"_id": 1}}]');
 SELECT docshard.aggregate('agg.sales', '{"$match": {}}');

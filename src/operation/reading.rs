@@ -8,22 +8,25 @@ use crate::catalog::views::{self, Resolved};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::SortMemory;
-use crate::router::aggregate::{self, Results};
+use crate::pg::stages::Failure;
+use crate::router::aggregate::{self, Execution, Results};
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
 use crate::router::explain::Verbosity;
 use crate::router::explain_pipeline::{self, ExplainedPipeline};
-use crate::router::options::{CountOptions, FindOptions, parsed_environment};
+use crate::router::options::{self, CountOptions, FindOptions, parsed_environment};
 use crate::router::query::Query;
 use crate::router::read;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, Result as CoreResult};
 use docshard_core::query::distinct::Distinct;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::stage::{Find, Pipeline};
+use docshard_core::query::stage::{Collections, Find, Input, Pipeline};
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
 use serde_json::{Value as Json, json};
+use std::rc::Rc;
 
 /// The name, in each database, under which pipelines run that read no collection, as in MongoDB.
 pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
@@ -245,18 +248,19 @@ impl<'a> Aggregation<'a> {
     /// Explains the pipeline.
     fn explain(&self, namespace: &str, verbosity: Verbosity) -> Result<Json> {
         self.on_collection(namespace, |aggregation, namespace| {
-            let (pipeline, environment) = aggregation.parsed(namespace)?;
+            let environment = aggregation.environment(namespace)?;
+            let pipeline = parsed(namespace, aggregation.stages, environment.as_ref())?;
             if pipeline.begins() {
                 let stages = pipeline.shown();
                 return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
             }
-            let Divided { beginning, query, options, rest } = aggregation.divided(&pipeline, environment)?;
+            let Divided { beginning, query, options, rest } = divided(&pipeline, environment, aggregation.shared.hint)?;
             let explained = ExplainedPipeline {
                 beginning: &beginning,
                 query: &query,
                 options: &options,
                 rest: &rest,
-                on_disk: aggregation.on_disk,
+                execution: &aggregation.pipelines().execution(namespace),
             };
             explain_pipeline::explain(namespace, &explained, verbosity)
         })
@@ -286,59 +290,134 @@ impl<'a> Aggregation<'a> {
         work(&Aggregation { stages: &stages, shared, ..*self }, &view.namespace)
     }
 
-    /// The pipeline and its environment.
-    fn parsed(&self, namespace: &str) -> Result<(Pipeline, Option<Json>)> {
-        let environment = self.shared.environment(namespace, Some(&Json::Array(self.stages.to_vec())))?;
-        let pipeline = Pipeline::parse(self.stages, &parsed_environment(environment.as_ref())?)?.rearranged()?;
-        let has_collection = namespace.split_once('.').is_none_or(|(_, name)| name != WITHOUT_COLLECTION);
-        if pipeline.begins() == has_collection {
-            let message = match has_collection {
-                true => format!("the first stage of this pipeline needs the namespace 'database.{WITHOUT_COLLECTION}'"),
-                false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
-            };
-            return Err(Error::new(Kind::InvalidNamespace, message));
-        }
-        Ok((pipeline, environment))
+    fn environment(&self, namespace: &str) -> Result<Option<Json>> {
+        self.shared.environment(namespace, Some(&Json::Array(self.stages.to_vec())))
     }
 
-    fn divided(&self, pipeline: &Pipeline, environment: Option<Json>) -> Result<Divided> {
-        let (beginning, rest) = pipeline.find();
-        let projection = beginning.projection();
-        let parsed = projection.as_ref().map(Projection::parse).transpose()?;
-        let options = FindOptions {
-            sort: source::sort(beginning.sort.as_ref(), environment.as_ref())?,
-            included: parsed.as_ref().and_then(Projection::included),
-            projection: projection.as_ref().map(Json::to_string),
-            environment,
-            skip: beginning.skip,
-            limit: beginning.limit,
-            hint: self.shared.hint.cloned(),
-            ..FindOptions::default()
-        };
-        let query = find_query(Source::Value(&beginning.filter), &options)?;
-        Ok(Divided { beginning, query, options, rest })
+    fn pipelines(&self) -> Pipelines {
+        Pipelines { on_disk: self.on_disk, failure: Failure::default(), depth: 0 }
     }
 
     /// Runs the pipeline. If it ends with a stage that writes, there are no results.
     fn run_on_collection(&self, namespace: &str) -> Result<Results> {
-        let (pipeline, environment) = self.parsed(namespace)?;
+        let environment = self.environment(namespace)?;
+        let pipeline = parsed(namespace, self.stages, environment.as_ref())?;
+        let pipelines = self.pipelines();
         let Some(writing) = sink::prepare(namespace, &pipeline, environment.as_ref())? else {
-            return self.results(namespace, &pipeline, environment);
+            return pipelines.run(namespace, &pipeline, environment, self.shared.hint);
         };
-        writing.run(&mut self.results(namespace, &pipeline, environment.clone())?)?;
+        writing.run(&mut pipelines.run(namespace, &pipeline, environment.clone(), self.shared.hint)?)?;
         Ok(Results::none())
     }
+}
 
-    fn results(&self, namespace: &str, pipeline: &Pipeline, environment: Option<Json>) -> Result<Results> {
-        let memory = SortMemory::new(self.on_disk);
+/// Parses a pipeline over a collection, and checks that the caller may read the other collections of its stages.
+fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Result<Pipeline> {
+    let pipeline = Pipeline::parse(stages, &parsed_environment(environment)?)?.rearranged()?;
+    let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
+    let has_collection = collection != WITHOUT_COLLECTION;
+    if pipeline.begins() == has_collection {
+        let message = match has_collection {
+            true => format!("the first stage of this pipeline needs the namespace 'database.{WITHOUT_COLLECTION}'"),
+            false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
+        };
+        return Err(Error::new(Kind::InvalidNamespace, message));
+    }
+    for other in pipeline.collections() {
+        let other = format!("{database}.{other}");
+        let view = views::resolve(&other)?;
+        read::check(view.as_ref().map_or(&other, |view| &view.namespace))?;
+    }
+    Ok(pipeline)
+}
+
+fn divided(pipeline: &Pipeline, environment: Option<Json>, hint: Option<&Json>) -> Result<Divided> {
+    let (beginning, rest) = pipeline.find();
+    let projection = beginning.projection();
+    let parsed = projection.as_ref().map(Projection::parse).transpose()?;
+    let options = FindOptions {
+        sort: source::sort(beginning.sort.as_ref(), environment.as_ref())?,
+        included: parsed.as_ref().and_then(Projection::included),
+        projection: projection.as_ref().map(Json::to_string),
+        environment,
+        skip: beginning.skip,
+        limit: beginning.limit,
+        hint: hint.cloned(),
+        ..FindOptions::default()
+    };
+    let query = find_query(Source::Value(&beginning.filter), &options)?;
+    Ok(Divided { beginning, query, options, rest })
+}
+
+/// What the pipelines of a statement share: its own, and those that its stages run over other collections.
+#[derive(Clone, Debug)]
+struct Pipelines {
+    /// false: stages keep to MongoDB's limit of memory, and fail beyond
+    on_disk: bool,
+    failure: Failure,
+    /// how many pipelines are around
+    depth: usize,
+}
+
+/// The most pipelines around one, also through views: MongoDB's limit.
+const MAX_DEPTH: usize = 20;
+
+impl Pipelines {
+    fn execution(&self, namespace: &str) -> Execution {
+        let database = namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned();
+        Execution::new(self.on_disk, self.failure.clone(), Rc::new(Others { database, pipelines: self.clone() }))
+    }
+
+    fn run(
+        &self,
+        namespace: &str,
+        pipeline: &Pipeline,
+        environment: Option<Json>,
+        hint: Option<&Json>,
+    ) -> Result<Results> {
+        let execution = self.execution(namespace);
         if pipeline.begins() {
-            return Results::new(Documents::of_streams(Vec::new(), 0), pipeline, memory);
+            return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, &execution);
         }
-        let Divided { query, options, rest, .. } = self.divided(pipeline, environment)?;
+        let Divided { query, options, rest, .. } = divided(pipeline, environment, hint)?;
         if rest.stages().is_empty() {
-            return Results::new(read::find(namespace, &query, &options)?, &rest, memory);
+            return Results::of(read::find(namespace, &query, &options)?, &rest, &execution);
         }
-        aggregate::aggregate(namespace, &query, &options, &rest, memory)
+        aggregate::aggregate(namespace, &query, &options, &rest, &execution)
+    }
+
+    /// Runs a pipeline within one, over a collection or a view.
+    fn run_within(&self, namespace: &str, stages: &[Json], mut environment: Json) -> Result<Results> {
+        if self.depth == MAX_DEPTH {
+            let message = format!("Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}");
+            return Err(Error::new(Kind::MaxSubPipelineDepthExceeded, message));
+        }
+        let pipelines = Self { depth: self.depth + 1, ..self.clone() };
+        let Some(view) = views::resolve(namespace)? else {
+            let pipeline = parsed(namespace, stages, Some(&environment))?;
+            return pipelines.run(namespace, &pipeline, Some(environment), None);
+        };
+        view.collation_for(Some(environment.get("collation").unwrap_or(&json!({"locale": "simple"}))))?;
+        if environment.get("now").is_none() {
+            environment["now"] = Json::from(options::now());
+        }
+        let pipeline = parsed(&view.namespace, &[&view.stages, stages].concat(), Some(&environment))?;
+        pipelines.run(&view.namespace, &pipeline, Some(environment), None)
+    }
+}
+
+/// The other collections that a pipeline reads.
+#[derive(Debug)]
+struct Others {
+    database: String,
+    pipelines: Pipelines,
+}
+
+impl Collections for Others {
+    fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> CoreResult<Input<'static>> {
+        let namespace = format!("{}.{}", self.database, collection.unwrap_or(WITHOUT_COLLECTION));
+        let results = self.pipelines.run_within(&namespace, stages, environment.as_json());
+        results.map(Results::into_stream).map_err(|error| self.pipelines.failure.keep(error))
     }
 }
 

@@ -12,7 +12,7 @@ use crate::pg::memory::stages::SortMemory;
 use crate::pg::spi::cursor::Cursor;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};
-use crate::pg::stages::{Documents, Results};
+use crate::pg::stages::{Documents, Failure, Results};
 use crate::protocol::checked::Parameter;
 use crate::protocol::pipeline::{PipelineRun, PipelineSource, PipelineWork, RunPipeline, StageRun, milliseconds};
 use crate::protocol::sql;
@@ -21,7 +21,7 @@ use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::sort::Sort;
-use docshard_core::query::stage::{Memory, Pipeline};
+use docshard_core::query::stage::{Memory, Pipeline, Resources};
 use docshard_core::values::document::packed::Packer;
 use docshard_core::values::document::raw;
 use std::cell::Cell;
@@ -85,7 +85,8 @@ impl Answer {
 fn measured(documents: Box<dyn Documents>, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<String> {
     let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
     let counted = Counted { documents, read: Rc::clone(&read) };
-    let (mut results, measurements) = Results::measured(counted, pipeline, memory)?;
+    let (mut results, measurements) =
+        Results::measured(counted, pipeline, &Resources::of_memory(memory), Failure::default())?;
     while results.advance()? {}
     let took_ms = milliseconds(began.elapsed());
     let run = PipelineRun { read: read.get(), took_ms, stages: StageRun::of(&measurements) };

@@ -5,7 +5,7 @@
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
-use docshard_core::query::stage::{Given, Input, Measurements, Memory, Pipeline, Stream};
+use docshard_core::query::stage::{Given, Input, Measurements, Memory, Pipeline, Resources, Stream};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -45,7 +45,18 @@ pub struct Results {
     failure: Failure,
 }
 
-type Failure = Rc<RefCell<Option<Error>>>;
+/// What reading has failed with, in a pipeline or in those within it.
+#[derive(Clone, Debug, Default)]
+pub struct Failure(Rc<RefCell<Option<Error>>>);
+
+impl Failure {
+    /// Keeps an error; returns what core's functions return for it.
+    pub fn keep(&self, error: Error) -> CoreError {
+        let message = error.message.clone();
+        self.0.replace(Some(error));
+        CoreError::new(Kind::UnknownError, message)
+    }
+}
 
 struct Source<D> {
     documents: D,
@@ -54,11 +65,7 @@ struct Source<D> {
 
 impl<D: Documents> Stream for Source<D> {
     fn advance(&mut self) -> CoreResult<bool> {
-        self.documents.advance().map_err(|error| {
-            let message = error.message.clone();
-            self.failure.replace(Some(error));
-            CoreError::new(Kind::UnknownError, message)
-        })
+        self.documents.advance().map_err(|error| self.failure.keep(error))
     }
 
     fn bytes(&self) -> &[u8] {
@@ -72,32 +79,47 @@ impl Results {
         Self { stream: Box::new(Given::new(Vec::new())), failure: Failure::default() }
     }
 
+    /// Of stages that read no other collections.
     pub fn of(documents: impl Documents + 'static, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
-        let failure = Failure::default();
-        let source = Source { documents, failure: Rc::clone(&failure) };
-        Ok(Self { stream: pipeline.run(Box::new(source), memory)?, failure })
+        Self::among(documents, pipeline, &Resources::of_memory(memory), Failure::default())
     }
 
-    /// As [`of`](Self::of), and measures each stage.
+    /// Of stages that may read other collections, whose failures are kept in the same place.
+    pub fn among(
+        documents: impl Documents + 'static,
+        pipeline: &Pipeline,
+        resources: &Resources,
+        failure: Failure,
+    ) -> Result<Self> {
+        let source = Source { documents, failure: failure.clone() };
+        Ok(Self { stream: pipeline.run_among(Box::new(source), resources)?, failure })
+    }
+
+    /// As [`among`](Self::among), and measures each stage.
     pub fn measured(
         documents: impl Documents + 'static,
         pipeline: &Pipeline,
-        memory: &Rc<dyn Memory>,
+        resources: &Resources,
+        failure: Failure,
     ) -> Result<(Self, Measurements)> {
-        let failure = Failure::default();
-        let source = Source { documents, failure: Rc::clone(&failure) };
-        let (stream, measurements) = pipeline.run_measured(Box::new(source), memory)?;
+        let source = Source { documents, failure: failure.clone() };
+        let (stream, measurements) = pipeline.run_measured(Box::new(source), resources)?;
         Ok((Self { stream, failure }, measurements))
     }
 
     /// The results of a pipeline that only counts documents, of which there are `count`.
-    pub fn of_count(count: u64, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
-        Ok(Self { stream: pipeline.run_counted(count, memory)?, failure: Failure::default() })
+    pub fn of_count(count: u64, pipeline: &Pipeline, resources: &Resources, failure: Failure) -> Result<Self> {
+        Ok(Self { stream: pipeline.run_counted(count, resources)?, failure })
+    }
+
+    /// The results as the stages of another pipeline read them. That one keeps failures in the same place.
+    pub fn into_stream(self) -> Input<'static> {
+        self.stream
     }
 
     /// Moves on to the next result; false if there is none. Not to be called again after that, nor after an error.
     pub fn advance(&mut self) -> Result<bool> {
-        self.stream.advance().map_err(|error| self.failure.take().unwrap_or_else(|| error.into()))
+        self.stream.advance().map_err(|error| self.failure.0.take().unwrap_or_else(|| error.into()))
     }
 
     /// The result's jsonb.

@@ -15,21 +15,40 @@ use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::memory::stages::SortMemory;
-use crate::pg::stages;
-use docshard_core::query::stage::{Memory, Pipeline};
+use crate::pg::stages::{self, Failure};
+use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
 use std::rc::Rc;
+
+/// What all pipelines of a statement share.
+#[derive(Clone)]
+pub struct Execution {
+    pub resources: Resources,
+    /// true if stages may use temporary files
+    pub on_disk: bool,
+    pub failure: Failure,
+}
+
+impl Execution {
+    /// `on_disk`: stages may use temporary files.
+    pub fn new(on_disk: bool, failure: Failure, collections: Rc<dyn Collections>) -> Self {
+        let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(on_disk));
+        Self { resources: Resources { memory, collections }, on_disk, failure }
+    }
+}
 
 /// The documents that a pipeline makes.
 pub struct Results(stages::Results);
 
 impl Results {
     /// Of stages that all run here.
-    pub fn new(documents: Documents, pipeline: &Pipeline, memory: SortMemory) -> Result<Self> {
-        Self::of(documents, pipeline, &(Rc::new(memory) as Rc<dyn Memory>))
+    pub fn of(documents: Documents, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
+        let Execution { resources, failure, .. } = execution;
+        stages::Results::among(Source::new(documents), pipeline, resources, failure.clone()).map(Self)
     }
 
-    fn of(documents: Documents, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
-        stages::Results::of(Source::new(documents), pipeline, memory).map(Self)
+    /// The documents as the stages of another pipeline read them, which has the same [`Execution::failure`].
+    pub fn into_stream(self) -> Input<'static> {
+        self.0.into_stream()
     }
 
     /// Returns no documents.
@@ -54,29 +73,28 @@ pub fn aggregate(
     query: &Query,
     options: &FindOptions,
     pipeline: &Pipeline,
-    memory: SortMemory,
+    execution: &Execution,
 ) -> Result<Results> {
-    let on_disk = memory.is_on_disk();
-    let memory: &Rc<dyn Memory> = &(Rc::new(memory) as Rc<dyn Memory>);
+    let Execution { resources, on_disk, failure } = execution;
     if pipeline.only_counts() {
         let count = read::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
-        return stages::Results::of_count(count.unsigned_abs(), pipeline, memory).map(Results);
+        return stages::Results::of_count(count.unsigned_abs(), pipeline, resources, failure.clone()).map(Results);
     }
     if config::is_of(namespace) {
-        return Results::of(read::find(namespace, query, options)?, pipeline, memory);
+        return Results::of(read::find(namespace, query, options)?, pipeline, execution);
     }
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, memory);
+            return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, execution);
         };
         let search = Search::new(&collection, query)?;
         for allowed in [Allowed::All, Allowed::Planned] {
-            let planned = pipeline::plan(&search, options, (pipeline, on_disk), allowed)?;
+            let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
             if let Some(documents) = documents(&collection, &planned)? {
-                return Results::of(documents, &planned.division.merging, memory);
+                return Results::of(documents, &planned.division.merging, execution);
             }
         }
-        Results::of(Documents::of_streams(Vec::new(), 0), pipeline, memory)
+        Results::of(Documents::of_streams(Vec::new(), 0), pipeline, execution)
     })
 }
 

@@ -5,7 +5,7 @@
 //! To measure, the find of each shard is executed with EXPLAIN ANALYZE, the shard's stages once more by themselves, and then the whole
 //! pipeline, whose results are counted.
 
-use super::aggregate::{self, Source};
+use super::aggregate::{self, Execution, Source};
 use super::config;
 use super::dispatch::reading;
 use super::explain::{self, Explained, Verbosity};
@@ -17,24 +17,20 @@ use super::plan::{AccessPath, Allowed};
 use super::query::Query;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
-use crate::pg::memory::stages::SortMemory;
 use crate::pg::stages::Results;
 use crate::protocol::pipeline::{PipelineRun, StageRun, milliseconds};
 use docshard_core::error::Kind;
-use docshard_core::query::stage::{Find, Memory, Pipeline};
+use docshard_core::query::stage::{Find, Pipeline};
 use serde_json::{Map, Value as Json, json};
-use std::rc::Rc;
 use std::time::Instant;
 
 /// A pipeline that is explained: its beginning, which a find answers, and the rest.
-#[derive(Debug)]
 pub struct ExplainedPipeline<'a> {
     pub beginning: &'a Find,
     pub query: &'a Query,
     pub options: &'a FindOptions,
     pub rest: &'a Pipeline,
-    /// stages may use temporary files
-    pub on_disk: bool,
+    pub execution: &'a Execution,
 }
 
 /// Explains a pipeline by the plan that would be executed.
@@ -59,7 +55,7 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
         };
         let search = Search::new(&collection, query)?;
         for allowed in [Allowed::AllToExplain, Allowed::Planned] {
-            let planned = pipeline::plan(&search, options, (rest, explained.on_disk), allowed)?;
+            let planned = pipeline::plan(&search, options, (rest, explained.execution.on_disk), allowed)?;
             if let Some(answer) = explained.by_plan(&search, &planned, verbosity)? {
                 return Ok(answer);
             }
@@ -118,9 +114,10 @@ impl ExplainedPipeline<'_> {
     fn executed(&self, collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Json>> {
         let began = Instant::now();
         let Some(documents) = aggregate::documents(collection, planned)? else { return Ok(None) };
-        let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(self.on_disk));
+        let Execution { resources, failure, .. } = self.execution;
         let merging = &planned.division.merging;
-        let (mut results, measurements) = Results::measured(Source::new(documents), merging, &memory)?;
+        let (mut results, measurements) =
+            Results::measured(Source::new(documents), merging, resources, failure.clone())?;
         let mut returned = 0;
         while results.advance()? {
             returned += 1;

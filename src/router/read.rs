@@ -10,8 +10,20 @@ use super::plan::conditions::Conditions;
 use super::plan::search::Search;
 use super::plan::{self, Allowed};
 use super::query::Query;
+use crate::catalog::grants::{self, Level};
+use crate::catalog::{cache, namespace};
 use crate::pg::error::Result;
 use docshard_core::values::key::KeyRanges;
+
+/// Checks that the caller may read a collection, if it exists.
+/// Errors: `InvalidNamespace`, `Unauthorized`.
+pub fn check(namespace: &str) -> Result<()> {
+    namespace::split(namespace)?;
+    match cache::find(namespace)? {
+        Some(collection) => grants::require(&collection, Level::Read).map(|_| ()),
+        None => Ok(()),
+    }
+}
 
 /// Finds documents. A collection that does not exist has none.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {

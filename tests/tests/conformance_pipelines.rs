@@ -6,13 +6,14 @@
 
 use docshard_core::error::{Error, Result};
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
+use docshard_core::query::stage::{Database, Given, InMemory, Memory, Pipeline, Resources};
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::conformance::{
     Answer, Case, Excuses, Failure, Kind, Outcome, Report, Way, cases_file, list_file, load, verdict,
 };
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::rc::Rc;
 
 /// The least share of applicable cases that must pass.
@@ -54,6 +55,8 @@ struct Command {
     pipeline: Pipeline,
     environment: Environment,
     documents: Vec<Vec<u8>>,
+    /// all collections, by their names
+    collections: Collections,
 }
 
 /// The documents of a case's collection. Some cases list those of an earlier collection of the same name first: of documents with
@@ -73,18 +76,35 @@ fn command(case: &Case) -> Result<Command> {
     let json = Environment::to_json(fields.get("collation"), fields.get("let"), now);
     let environment = Environment::parse(&json.unwrap_or_default())?;
     let stages = fields["pipeline"].as_array().cloned().unwrap_or_default();
-    let documents = collected(&case.documents);
-    let documents = documents.into_iter().map(|document| write::value(&ext_json::from_json(document)?));
-    Ok(Command {
-        pipeline: Pipeline::parse(&stages, &environment)?,
-        environment,
-        documents: documents.collect::<Result<_>>()?,
-    })
+    let written = |documents: &[Value]| {
+        let documents = collected(documents);
+        documents.into_iter().map(|document| write::value(&ext_json::from_json(document)?)).collect::<Result<Vec<_>>>()
+    };
+    let documents = written(&case.documents)?;
+    let mut collections = HashMap::new();
+    for (name, others) in &case.others {
+        collections.insert(name.clone(), written(others.as_array().expect("documents are a list"))?);
+    }
+    if let Some(name) = fields["aggregate"].as_str() {
+        collections.insert(name.to_owned(), documents.clone());
+    }
+    let pipeline = Pipeline::parse(&stages, &environment)?;
+    Ok(Command { pipeline, environment, documents, collections: Rc::new(collections) })
 }
 
-fn results(pipeline: &Pipeline, documents: Vec<Vec<u8>>, memory: usize) -> Result<Vec<Vec<u8>>> {
-    let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: memory });
-    let mut stream = pipeline.run(Box::new(Given::new(documents)), &memory)?;
+type Collections = Rc<HashMap<String, Vec<Vec<u8>>>>;
+
+fn results(
+    pipeline: &Pipeline,
+    documents: Vec<Vec<u8>>,
+    collections: &Collections,
+    stage_bytes: usize,
+) -> Result<Vec<Vec<u8>>> {
+    let memory = InMemory { stage_bytes };
+    let database = Database { collections: Rc::clone(collections), memory };
+    let memory: Rc<dyn Memory> = Rc::new(memory);
+    let mut stream =
+        pipeline.run_among(Box::new(Given::new(documents)), &Resources { memory, collections: Rc::new(database) })?;
     let mut results = Vec::new();
     while stream.advance()? {
         raw::validate(stream.bytes())?;
@@ -94,29 +114,29 @@ fn results(pipeline: &Pipeline, documents: Vec<Vec<u8>>, memory: usize) -> Resul
 }
 
 fn run(case: &Case) -> Result<Vec<Vec<u8>>> {
-    let Command { pipeline, documents, .. } = command(case)?;
-    results(&pipeline, documents, 1 << 20)
+    let Command { pipeline, documents, collections, .. } = command(case)?;
+    results(&pipeline, documents, &collections, 1 << 20)
 }
 
 /// Memory for about two groups.
 const LITTLE: usize = 500;
 
 fn run_divided(case: &Case) -> Result<Vec<Vec<u8>>> {
-    let Command { pipeline, environment, documents } = command(case)?;
+    let Command { pipeline, environment, documents, collections } = command(case)?;
     let division = pipeline.rearranged()?.divided(None)?;
     let again = |pipeline: &Pipeline| {
         Pipeline::parse_divided(pipeline.to_json().as_array().expect("stages are a list"), &environment)
     };
     let (at_shards, merging) = (again(&division.at_shards)?, again(&division.merging)?);
     if at_shards.begins() {
-        return results(&at_shards, Vec::new(), LITTLE);
+        return results(&at_shards, Vec::new(), &collections, LITTLE);
     }
     let mut of_shards = Vec::new();
     for part in documents.chunks(documents.len().div_ceil(3).max(1)) {
-        of_shards.extend(results(&at_shards, part.to_vec(), LITTLE)?);
+        of_shards.extend(results(&at_shards, part.to_vec(), &collections, LITTLE)?);
     }
     if let Some(order) = &division.order {
         of_shards.sort_by_key(|bytes| raw::document(bytes).map(|document| order.key_of(document)));
     }
-    results(&merging, of_shards, LITTLE)
+    results(&merging, of_shards, &collections, LITTLE)
 }

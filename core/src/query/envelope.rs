@@ -1,14 +1,14 @@
 //! The JSON form of an [`Environment`], and of a filter, projection or sort that is sent to a shard with one:
 //! `{"$setting": …, "$of": …}`.
 
-use super::environment::Environment;
+use super::environment::{Binding, Environment};
 use super::expression::{Expression, check_variable_name};
 use crate::error::{Kind, Result, bail, error};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
-use serde_json::{Map, Value as Json};
+use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Environment {
             Some(Json::Object(variables)) => {
                 for (name, json) in variables {
                     check_variable_name(name)?;
-                    let value = Expression::parse(json, &environment)?.constant().ok_or_else(|| {
+                    let value = Expression::parse(json, &environment)?.binding().ok_or_else(|| {
                         error!(
                             4890500,
                             "Command let Expression tried to access a field, but this is not allowed: {name}"
@@ -81,6 +81,20 @@ impl Environment {
             Some(_) => bail!(Kind::TypeMismatch, "BSON field 'let' must be an object"),
         }
         Ok(environment)
+    }
+
+    /// The environment as JSON that [`Environment::parse`] reads.
+    pub fn as_json(&self) -> Json {
+        let collation = self.collator().map(|collator| collator.definition());
+        let variables = self.variables.iter().map(|(name, binding)| {
+            let json = match binding {
+                Binding::Value(value) => json!({"$literal": ext_json::to_json(value)}),
+                Binding::Missing | Binding::Open => json!("$$REMOVE"),
+            };
+            (name.clone(), json)
+        });
+        let variables = Some(Json::Object(variables.collect())).filter(|_| !self.variables.is_empty());
+        Environment::to_json(collation, variables.as_ref(), self.now()).unwrap_or_else(|| json!({}))
     }
 
     /// The JSON that [`Environment::parse`] reads; None for an empty environment.

@@ -5,11 +5,22 @@ use crate::values::document::value::Value;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The value of a variable of `let`.
+#[derive(Clone, Debug)]
+pub(crate) enum Binding {
+    /// a value
+    Value(Value),
+    /// no value, as of a field that is not there
+    Missing,
+    /// a value that is known only when the pipeline runs: expressions are checked, but not evaluated
+    Open,
+}
+
 /// The collation, the variables of `let` and the time, shared by a statement's filters, projections, sorts and updates.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     pub(super) collator: Option<Arc<Collator>>,
-    pub(super) variables: HashMap<String, Value>,
+    pub(super) variables: HashMap<String, Binding>,
     /// in milliseconds since 1970
     pub(super) now: Option<i64>,
 }
@@ -27,13 +38,18 @@ impl Environment {
 
     /// The same with further variables.
     pub(crate) fn with(&self, variables: impl IntoIterator<Item = (String, Value)>) -> Environment {
+        self.with_bindings(variables.into_iter().map(|(name, value)| (name, Binding::Value(value))))
+    }
+
+    /// The same with further variables, some of which may have no value.
+    pub(crate) fn with_bindings(&self, variables: impl IntoIterator<Item = (String, Binding)>) -> Environment {
         let mut environment = self.clone();
         environment.variables.extend(variables);
         environment
     }
 
     /// A variable of `let`.
-    pub(crate) fn variable(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn variable(&self, name: &str) -> Option<&Binding> {
         self.variables.get(name)
     }
 }

@@ -22,10 +22,6 @@ impl SortMemory {
     pub fn new(on_disk: bool) -> Self {
         Self { on_disk, used_disk: Rc::default() }
     }
-
-    pub fn is_on_disk(&self) -> bool {
-        self.on_disk
-    }
 }
 
 impl Memory for SortMemory {

@@ -82,6 +82,8 @@ pub struct Case {
     pub namespace: Option<String>,
     /// the documents of the collection
     pub documents: Vec<Value>,
+    /// the documents of other collections
+    pub others: Map<String, Value>,
     /// specifications of its indexes
     pub indexes: Vec<Value>,
     /// true if these include the indexes that its command needs
@@ -128,6 +130,7 @@ impl Case {
             kind: Kind::parse(json["kind"].as_str().expect("a case has a kind")),
             namespace: json["ns"].as_str().map(str::to_owned),
             documents: list("setup_docs"),
+            others: json["setup_other"].as_object().cloned().unwrap_or_default(),
             indexes: list("setup_indexes"),
             indexed: false,
             shard_key: json.get("shard_key").cloned(),

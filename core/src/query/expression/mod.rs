@@ -36,7 +36,7 @@ mod operators;
 
 use crate::budget::Evaluation;
 use crate::error::Result;
-use crate::query::environment::Environment;
+use crate::query::environment::{Binding, Environment};
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::raw::{RawObject, RawValue};
@@ -113,6 +113,20 @@ impl Expression {
         match &self.root {
             Node::Constant(value) => Some(value.clone()),
             Node::Path(Variable::Remove, _) => Some(Value::Null),
+            _ => None,
+        }
+    }
+
+    /// True if it contains variables whose values are not known yet, and nothing else that keeps it from being a constant.
+    pub(crate) fn is_open(&self) -> bool {
+        self.root.has_open() && self.fields_read().is_some_and(|fields| fields.is_empty())
+    }
+
+    /// As [`constant`](Self::constant), but a missing value is not null.
+    pub(crate) fn binding(&self) -> Option<Binding> {
+        match &self.root {
+            Node::Constant(value) => Some(Binding::Value(value.clone())),
+            Node::Path(Variable::Remove, _) => Some(Binding::Missing),
             _ => None,
         }
     }

@@ -37,6 +37,8 @@ pub(super) enum Variable {
     Root,
     /// `$$REMOVE`, which is missing
     Remove,
+    /// a variable whose value is not known yet; such an expression is not evaluated
+    Open,
     /// the binding this number of scopes further out
     Bound(usize),
 }
@@ -150,6 +152,16 @@ impl Node {
         }
     }
 
+    /// True if a part is a variable whose value is not known yet.
+    pub(super) fn has_open(&self) -> bool {
+        match self {
+            Node::Path(variable, _) => *variable == Variable::Open,
+            Node::Constant(_) | Node::Absent => false,
+            Node::Object(fields) => fields.iter().any(|(_, node)| node.has_open()),
+            Node::Array(nodes) | Node::Call(_, nodes) => nodes.iter().any(Node::has_open),
+        }
+    }
+
     /// Collects the paths of the document whose whole values it holds in places of their own.
     pub(super) fn whole_paths<'n>(&'n self, paths: &mut BTreeSet<&'n str>) {
         match self {
@@ -169,7 +181,7 @@ impl Node {
             Node::Absent => Operand::Missing,
             Node::Path(Variable::Root, path) if path.is_empty() => Operand::Stored(RawValue::Object(scope.root)),
             Node::Path(Variable::Root, path) => Operand::Stored(RawValue::Object(scope.root)).at(path),
-            Node::Path(Variable::Remove, _) => Operand::Missing,
+            Node::Path(Variable::Remove | Variable::Open, _) => Operand::Missing,
             Node::Path(Variable::Bound(scopes), path) if path.is_empty() => scope.variable(*scopes),
             Node::Path(Variable::Bound(scopes), path) => scope.variable(*scopes).at(path),
             Node::Object(fields) => {

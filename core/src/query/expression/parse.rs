@@ -4,7 +4,7 @@
 
 use super::node::{Call, Form, Function, Node, Scope, Variable};
 use crate::error::{Kind, Result, bail, ensure, error};
-use crate::query::environment::Environment;
+use crate::query::environment::{Binding, Environment};
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
@@ -293,7 +293,9 @@ impl Parser<'_> {
                     check_variable_name(name)?;
                 }
                 match self.environment.variable(name) {
-                    Some(value) => value.clone(),
+                    Some(Binding::Value(value)) => value.clone(),
+                    Some(Binding::Missing) => return Ok(Node::Path(Variable::Remove, path)),
+                    Some(Binding::Open) => return Ok(Node::Path(Variable::Open, path)),
                     None => bail!(17276, "Use of undefined variable: {name}"),
                 }
             }

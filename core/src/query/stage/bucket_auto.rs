@@ -44,7 +44,7 @@ impl Operation for BucketAuto {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let sorter = context.memory.sorter(None, false)?;
+        let sorter = context.resources.memory.sorter(None, false)?;
         let stream = Buckets { input: Some(input), stage: self, sorter, size: 0, made: 0, next: None, boundary: None };
         Ok(Box::new(Bucketing { stream, current: Vec::new() }))
     }

@@ -68,7 +68,7 @@ impl Operation for Densify {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let source = Arranged::new(Arc::clone(&self.layout), input, &*context.memory)?;
+        let source = Arranged::new(Arc::clone(&self.layout), input, &*context.resources.memory)?;
         Ok(Box::new(Densifying {
             stage: self,
             source,

@@ -26,7 +26,11 @@ impl Operation for Documents {
 }
 
 pub(super) fn documents(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    let Some(Value::Array(documents)) = Expression::parse(json, parser.environment)?.constant() else {
+    let expression = Expression::parse(json, parser.environment)?;
+    if expression.is_open() {
+        return Parser::one(Documents(Vec::new()));
+    }
+    let Some(Value::Array(documents)) = expression.constant() else {
         bail!(5858203, "$documents must be an array of documents, computed without a collection")
     };
     let objects = documents.iter().all(|document| matches!(document, Value::Object(_)));

@@ -13,6 +13,7 @@ use crate::values::document::write::{self, Part};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -27,6 +28,10 @@ impl Operation for Facet {
 
     fn needs_router(&self) -> bool {
         self.0.iter().flat_map(|(_, stages)| stages).any(|stage| stage.operation.needs_router())
+    }
+
+    fn collections(&self, found: &mut BTreeSet<String>) {
+        self.0.iter().flat_map(|(_, stages)| stages).for_each(|stage| stage.operation.collections(found));
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
@@ -45,7 +50,7 @@ struct Faceting<'s> {
 impl Stream for Faceting<'_> {
     fn advance(&mut self) -> Result<bool> {
         let Some(mut input) = self.input.take() else { return Ok(false) };
-        let mut sorter = self.context.memory.sorter(None, true)?;
+        let mut sorter = self.context.resources.memory.sorter(None, true)?;
         let mut position: u64 = 0;
         while input.advance()? {
             budget::step();
@@ -57,9 +62,7 @@ impl Stream for Faceting<'_> {
         let mut size = 0;
         let mut facets = Vec::with_capacity(self.facet.0.len());
         for (name, stages) in &self.facet.0 {
-            sorter.borrow_mut().sort()?;
-            let again: Input<'_> = Box::new(Again { sorter: Rc::clone(&sorter), current: Vec::new() });
-            let mut results = run(stages, again, &self.context.memory)?;
+            let mut results = run(stages, Box::new(Again::begin(&sorter)?), &self.context)?;
             let mut documents = Vec::new();
             while results.advance()? {
                 size += results.bytes().len();
@@ -87,9 +90,17 @@ fn array(documents: &[Vec<u8>]) -> Part<'_> {
 }
 
 /// The documents once more.
-struct Again {
+pub(super) struct Again {
     sorter: Rc<RefCell<Box<dyn Sorter>>>,
     current: Vec<u8>,
+}
+
+impl Again {
+    /// Begins at the first row.
+    pub(super) fn begin(sorter: &Rc<RefCell<Box<dyn Sorter>>>) -> Result<Again> {
+        sorter.borrow_mut().sort()?;
+        Ok(Again { sorter: Rc::clone(sorter), current: Vec::new() })
+    }
 }
 
 impl Stream for Again {
@@ -119,7 +130,7 @@ pub(super) fn facet(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         let Json::Array(stages) = pipeline else {
             bail!(40170, "arguments to $facet must be arrays, {name} is: {pipeline}")
         };
-        let stages = (parser.nested)(stages, parser.environment)?;
+        let stages = (parser.nested)(stages, parser.environment, parser.depth)?;
         if let Some(stage) = stages.iter().find(|stage| !stage.operator.in_facets) {
             bail!(40600, "{} is not allowed to be used within a $facet stage", stage.operator.name);
         }

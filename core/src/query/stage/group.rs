@@ -233,7 +233,7 @@ impl GroupingStream<'_> {
         while input.advance()? {
             budget::step();
             self.table.add(&self.group, document(&input)?)?;
-            if self.table.bytes > self.context.memory.stage_bytes() {
+            if self.table.bytes > self.context.resources.memory.stage_bytes() {
                 if self.group.partial {
                     self.results = self.table.take().into_iter();
                     self.input = Some(input);
@@ -256,7 +256,7 @@ impl GroupingStream<'_> {
     /// Puts all groups into the sorter: by key, then by when they were put there.
     fn flush(&mut self) -> Result<()> {
         if self.sorter.is_none() {
-            self.sorter = Some(self.context.memory.sorter(None, false)?);
+            self.sorter = Some(self.context.resources.memory.sorter(None, false)?);
         }
         let Some(sorter) = &mut self.sorter else { return Ok(()) };
         for member in self.table.take() {

@@ -1,7 +1,8 @@
 //! Runs stages and measures each: how many documents it made, how long that took, and whether memory was short.
 
-use super::operation::{Context, Stage, most_after};
-use super::stream::{Input, Memory, Stream};
+use super::operation::{Context, Stage, most_before};
+use super::resources::Resources;
+use super::stream::{Input, Stream};
 use crate::error::Result;
 use std::cell::Cell;
 use std::rc::Rc;
@@ -46,13 +47,15 @@ impl Measurements {
 pub(super) fn run<'s>(
     stages: &[Stage],
     mut input: Input<'s>,
-    memory: &Rc<dyn Memory>,
+    resources: &Resources,
 ) -> Result<(Input<'s>, Measurements)> {
     let mut measurements = Measurements::default();
     for (position, stage) in stages.iter().enumerate() {
         let measuring = Rc::new(Measuring::default());
-        let memory = memory.noting(Rc::clone(&measuring.used_disk));
-        let context = Context { memory, most: most_after(stages, position) };
+        let memory = resources.memory.noting(Rc::clone(&measuring.used_disk));
+        let resources = Resources { memory, ..resources.clone() };
+        let most = most_before(stages.get(position + 1..).unwrap_or_default());
+        let context = Context { most, ..Context::new(&resources) };
         let began = Instant::now();
         let stream = Arc::clone(&stage.operation).begin(input, &context)?;
         measuring.took.set(began.elapsed());

@@ -3,10 +3,12 @@
 //! * [`fields`] says which fields a stage looks at and which it changes.
 //! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] is one such place. [`arranged`] documents are
 //!   sorted by partitions, and by [`position`].
+//! * [`resources`] is what stages use: memory and other collections; [`database`] has collections in memory.
 //! * [`sink`] is where the documents of a pipeline go that writes them.
 //! * [`operation`] is what a stage is: its row, its argument, what it does.
 //! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`], [`window`], [`derived`],
-//!   [`documents`], [`facet`], [`fill`], [`densify`] and [`merge`] are the stages.
+//!   [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`] and [`attached`], [`graph_lookup`], [`union_with`] and
+//!   [`merge`] are the stages.
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
 //! * [`rearrange`] moves stages so that there is less to do; [`division`] divides them between shards and the place where the
 //!   shards' documents come together. Both follow from the table's properties.
@@ -19,6 +21,7 @@ mod rows;
 mod stream;
 
 mod arranged;
+mod resources;
 mod sink;
 
 mod operation;
@@ -35,9 +38,15 @@ mod single;
 mod sort;
 mod unwind;
 
+mod attached;
+mod equality;
+
 mod bucket_auto;
 mod densify;
+mod graph_lookup;
 mod group;
+mod lookup;
+mod union_with;
 mod window;
 
 mod table;
@@ -50,11 +59,15 @@ mod measured;
 
 mod pipeline;
 
+mod database;
+
+pub use database::Database;
 pub use division::Find;
 pub use fields::{Fields, Written};
 pub use measured::{Measured, Measurements};
 pub use operation::{Merge, Stage, StageOperator};
 pub use pipeline::{Division, Pipeline};
+pub use resources::{Collections, NoCollections, Resources};
 pub use rows::Rows;
 pub use sink::{Merging, Sink, Target, WhenMatched, WhenNotMatched, matching};
 pub use stream::{Given, InMemory, Input, Memory, Sorter, Stream};

@@ -1,16 +1,17 @@
 //! What a stage is: its row in the table, its argument, and what it does.
 
 use super::fields::Fields;
+use super::resources::Resources;
 use super::sink::Sink;
-use super::stream::{Input, Memory};
-use crate::error::{Kind, Result, error};
+use super::stream::Input;
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;
 use crate::values::document::raw::RawObject;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
-use std::rc::Rc;
 use std::sync::Arc;
 
 /// A stage: `{name: argument}`.
@@ -75,16 +76,61 @@ pub(super) struct Parser<'p> {
     /// the stage's name
     pub name: &'static str,
     pub environment: &'p Environment,
-    /// parses a pipeline within a stage
-    pub nested: fn(&[Json], &Environment) -> Result<Vec<Stage>>,
+    /// the number of pipelines over other collections around the stage
+    pub depth: usize,
+    /// parses a pipeline within a stage, at a depth
+    pub nested: Nested,
     /// checks the pipeline of an update
     pub check_update: fn(&[Json], &Environment) -> Result<()>,
 }
+
+/// Parses a pipeline within a stage, at a depth.
+pub(super) type Nested = fn(&[Json], &Environment, usize) -> Result<Vec<Stage>>;
+
+/// The deepest nesting of pipelines over other collections: MongoDB's limit.
+const MAX_DEPTH: usize = 20;
 
 impl Parser<'_> {
     /// The parsed stage.
     pub fn one(operation: impl Operation + 'static) -> Result<Parsed> {
         Ok(Parsed::One(Arc::new(operation)))
+    }
+
+    /// Parses a pipeline over another collection. The code is that for a stage that writes.
+    pub fn other_pipeline(&self, stages: &[Json], environment: &Environment, writes: i32) -> Result<Vec<Stage>> {
+        ensure!(
+            self.depth < MAX_DEPTH,
+            Kind::MaxSubPipelineDepthExceeded,
+            "Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}"
+        );
+        let parsed = (self.nested)(stages, environment, self.depth + 1)?;
+        if let Some(stage) = parsed.iter().find(|stage| stage.operator.ends) {
+            bail!(writes, "{} is not allowed within a {}'s sub-pipeline", stage.operator.name, self.name);
+        }
+        check_first(&parsed)?;
+        Ok(parsed)
+    }
+
+    /// The name of another collection in `from`; None if it is not given.
+    pub fn other_collection<'j>(&self, from: Option<&'j Json>) -> Result<Option<&'j str>> {
+        let stage = self.name;
+        match from {
+            None => Ok(None),
+            Some(Json::String(name)) => Ok(Some(name)),
+            Some(other @ Json::Object(_)) => bail!(
+                Kind::FailedToParse,
+                "{stage} with syntax {{from: {{db:<>, coll:<>}}}} is not supported for: {other}"
+            ),
+            Some(other) => bail!(Kind::FailedToParse, "{stage} 'from' field must be a string, but found: {other}"),
+        }
+    }
+
+    /// Checks the name of another collection; `begins`: the pipeline over it makes its documents itself.
+    pub fn check_other(&self, name: &str, begins: bool) -> Result<()> {
+        let stage = self.name;
+        ensure!(!name.is_empty(), Kind::InvalidNamespace, "{stage}: the name of a collection cannot be empty");
+        ensure!(!begins, Kind::InvalidNamespace, "{stage}: a pipeline that makes its documents has no collection");
+        Ok(())
     }
 
     /// The fields of an argument that must be an object of known names; the codes are those for what is none, and for an unknown
@@ -132,12 +178,38 @@ impl Stage {
     }
 }
 
+/// Checks that a stage which begins a pipeline comes first.
+pub(super) fn check_first(stages: &[Stage]) -> Result<()> {
+    match stages.iter().skip(1).find(|stage| stage.operator.begins) {
+        Some(stage) => bail!(40602, "{} is only valid as the first stage in a pipeline", stage.operator.name),
+        None => Ok(()),
+    }
+}
+
 /// What stages that run are given.
 #[derive(Clone)]
 pub(super) struct Context {
-    pub memory: Rc<dyn Memory>,
+    pub resources: Resources,
     /// how many documents the stages after this one read at most
     pub most: Option<u64>,
+    /// how to unwind the array that the stage makes: the `$unwind` behind it is part of it
+    pub unwound: Option<Unwound>,
+}
+
+impl Context {
+    /// That of a stage about which nothing is known.
+    pub fn new(resources: &Resources) -> Context {
+        Context { resources: resources.clone(), most: None, unwound: None }
+    }
+}
+
+/// The options of `$unwind`.
+#[derive(Clone, Debug)]
+pub(super) struct Unwound {
+    /// where the element's position goes
+    pub index: Option<String>,
+    /// true if a document without elements is kept
+    pub preserves: bool,
 }
 
 /// What becomes of one document.
@@ -166,6 +238,14 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Adds the names of other collections that it reads.
+    fn collections(&self, _: &mut BTreeSet<String>) {}
+
+    /// The path of the array that it makes, if it can [unwind](Context::unwound) that itself.
+    fn unwinds(&self) -> Option<&str> {
+        None
+    }
+
     /// What rearranging stages depends on.
     fn shape(&self) -> Shape<'_> {
         Shape::Other
@@ -182,6 +262,7 @@ pub(super) enum Shape<'o> {
     Group(&'o dyn Grouping),
     Partitions(&'o dyn Partitioning),
     Sink(&'o Sink),
+    Unwind(&'o str, &'o Unwound),
     Other,
 }
 
@@ -203,18 +284,28 @@ pub(super) trait Grouping: Partitioning {
     fn counted(&self, count: u64) -> Result<Vec<u8>>;
 }
 
-/// How many documents the stages after a position read at most.
-pub(super) fn most_after(stages: &[Stage], position: usize) -> Option<u64> {
-    match stages.get(position + 1).map(|next| next.operation.shape()) {
+/// How many documents these stages read at most.
+pub(super) fn most_before(stages: &[Stage]) -> Option<u64> {
+    match stages.first().map(|next| next.operation.shape()) {
         Some(Shape::Limit(most)) => Some(most),
         _ => None,
     }
 }
 
 /// Runs stages over documents.
-pub(super) fn run<'s>(stages: &[Stage], mut input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
-    for (position, stage) in stages.iter().enumerate() {
-        let context = Context { memory: Rc::clone(memory), most: most_after(stages, position) };
+pub(super) fn run<'s>(stages: &[Stage], mut input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+    let mut rest = stages;
+    while let [stage, after @ ..] = rest {
+        rest = after;
+        let mut unwound = None;
+        if let ([next, after @ ..], Some(made)) = (rest, stage.operation.unwinds())
+            && let Shape::Unwind(path, options) = next.operation.shape()
+            && path == made
+        {
+            unwound = Some(options.clone());
+            rest = after;
+        }
+        let context = Context { most: most_before(rest), unwound, ..context.clone() };
         input = Arc::clone(&stage.operation).begin(input, &context)?;
     }
     Ok(input)

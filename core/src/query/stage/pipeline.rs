@@ -2,8 +2,9 @@
 
 use super::division::{self, Divided, Find};
 use super::measured::{self, Measurements};
-use super::operation::{Outcome, Parsed, Parser, Shape, Stage, run};
+use super::operation::{Context, Outcome, Parsed, Parser, Shape, Stage, check_first, run};
 use super::rearrange;
+use super::resources::Resources;
 use super::sink::Sink;
 use super::stream::{Given, Input, Memory};
 use super::table::{self, Asker};
@@ -14,6 +15,7 @@ use crate::query::sort::Sort;
 use crate::values::document::raw::{self, RawObject};
 use serde_json::Value as Json;
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// A parsed pipeline.
@@ -73,10 +75,8 @@ impl Pipeline {
             "Pipeline length must be no longer than {MAX_STAGES} stages"
         );
         let mut parsed = Vec::with_capacity(stages.len());
-        parse_into(stages, environment, asker, &mut parsed)?;
-        if let Some(stage) = parsed.iter().skip(1).find(|stage| stage.operator.begins) {
-            bail!(40602, "{} is only valid as the first stage in a pipeline", stage.operator.name);
-        }
+        parse_into(stages, environment, (asker, 0), &mut parsed)?;
+        check_first(&parsed)?;
         if let Some(stage) = parsed.iter().rev().skip(1).find(|stage| stage.operator.ends) {
             bail!(40601, "{} can only be the final stage in the pipeline", stage.operator.name);
         }
@@ -113,7 +113,7 @@ impl Pipeline {
     /// Parses a stage of its own once more, or one that stands for it.
     fn parse_stage(&self, json: &Json) -> Result<Stage> {
         let mut parsed = Vec::with_capacity(1);
-        parse_into(std::slice::from_ref(json), &self.environment, Asker::Division, &mut parsed)?;
+        parse_into(std::slice::from_ref(json), &self.environment, (Asker::Division, 0), &mut parsed)?;
         match parsed.pop() {
             Some(stage) if parsed.is_empty() => Ok(stage),
             _ => bail!(Kind::InternalError, "a stage stands for several"),
@@ -170,12 +170,12 @@ impl Pipeline {
     ///
     /// # Errors
     /// Those of stages.
-    pub fn run_counted<'s>(&self, count: u64, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
+    pub fn run_counted<'s>(&self, count: u64, resources: &Resources) -> Result<Input<'s>> {
         let group = match self.first_shape() {
             Some(Shape::Group(group)) if count > 0 => Some(group.counted(count)?),
             _ => None,
         };
-        run(self.stages.get(1..).unwrap_or_default(), Box::new(Given::new(group)), memory)
+        run(self.stages.get(1..).unwrap_or_default(), Box::new(Given::new(group)), &Context::new(resources))
     }
 
     fn first_shape(&self) -> Option<Shape<'_>> {
@@ -187,15 +187,30 @@ impl Pipeline {
     /// # Errors
     /// Those of the memory.
     pub fn run<'s>(&self, input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
-        run(&self.stages, input, memory)
+        self.run_among(input, &Resources::of_memory(memory))
+    }
+
+    /// As [`run`](Self::run), with stages that may read other collections.
+    ///
+    /// # Errors
+    /// Those of the memory and of collections.
+    pub fn run_among<'s>(&self, input: Input<'s>, resources: &Resources) -> Result<Input<'s>> {
+        run(&self.stages, input, &Context::new(resources))
+    }
+
+    /// The names of the other collections that its stages read, also those of pipelines within them.
+    pub fn collections(&self) -> BTreeSet<String> {
+        let mut names = BTreeSet::new();
+        self.stages.iter().for_each(|stage| stage.operation.collections(&mut names));
+        names
     }
 
     /// As [`run`](Self::run), and measures each stage.
     ///
     /// # Errors
     /// Those of the memory.
-    pub fn run_measured<'s>(&self, input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<(Input<'s>, Measurements)> {
-        measured::run(&self.stages, input, memory)
+    pub fn run_measured<'s>(&self, input: Input<'s>, resources: &Resources) -> Result<(Input<'s>, Measurements)> {
+        measured::run(&self.stages, input, resources)
     }
 
     /// Its stages as explanations show them, under the names that clients know.
@@ -225,9 +240,9 @@ fn needed(stages: &[Stage]) -> Option<Vec<String>> {
 }
 
 /// The stages of a pipeline within a stage.
-fn nested(stages: &[Json], environment: &Environment) -> Result<Vec<Stage>> {
+fn nested(stages: &[Json], environment: &Environment, depth: usize) -> Result<Vec<Stage>> {
     let mut parsed = Vec::with_capacity(stages.len());
-    parse_into(stages, environment, Asker::Client, &mut parsed)?;
+    parse_into(stages, environment, (Asker::Client, depth), &mut parsed)?;
     Ok(parsed)
 }
 
@@ -236,12 +251,17 @@ fn check_update(stages: &[Json], environment: &Environment) -> Result<()> {
     Pipeline::parse_update(stages, environment).map(drop)
 }
 
-fn parse_into(stages: &[Json], environment: &Environment, asker: Asker, parsed: &mut Vec<Stage>) -> Result<()> {
+fn parse_into(
+    stages: &[Json],
+    environment: &Environment,
+    (asker, depth): (Asker, usize),
+    parsed: &mut Vec<Stage>,
+) -> Result<()> {
     for json in stages {
         let (operator, argument) = table::find(json, asker)?;
-        match (operator.parse)(&Parser { name: operator.name, environment, nested, check_update }, argument)? {
+        match (operator.parse)(&Parser { name: operator.name, environment, depth, nested, check_update }, argument)? {
             Parsed::One(operation) => parsed.push(Stage { operator, argument: argument.clone(), operation }),
-            Parsed::Many(stages) => parse_into(&stages, environment, asker, parsed)?,
+            Parsed::Many(stages) => parse_into(&stages, environment, (asker, depth), parsed)?,
         }
     }
     Ok(())

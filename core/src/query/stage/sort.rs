@@ -22,7 +22,7 @@ impl Operation for Ordered {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let sorter = context.memory.sorter(context.most, false)?;
+        let sorter = context.resources.memory.sorter(context.most, false)?;
         let key = move |document: RawObject<'_>| self.0.key_of(document);
         Ok(Box::new(Sorting { input: Some(input), key: Box::new(key), sorter }))
     }
@@ -42,7 +42,7 @@ impl Operation for Sample {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let sorter = context.memory.sorter(Some(self.0), false)?;
+        let sorter = context.resources.memory.sorter(Some(self.0), false)?;
         let key = |_: RawObject<'_>| fastrand::u64(..).to_be_bytes().to_vec();
         Ok(Box::new(Sorting { input: Some(input), key: Box::new(key), sorter }))
     }

@@ -2,7 +2,8 @@
 
 use super::operation::{Merge, Parse, StageOperator};
 use super::{
-    bounded, bucket_auto, densify, derived, documents, facet, fill, group, merge, single, sort, unwind, window,
+    bounded, bucket_auto, densify, derived, documents, facet, fill, graph_lookup, group, lookup, merge, single, sort,
+    union_with, unwind, window,
 };
 use crate::error::{Kind, Result, bail};
 use serde_json::{Value as Json, json};
@@ -88,6 +89,9 @@ pub const STAGES: &[StageOperator] = &[
         begins: true,
         ..StageOperator::of_all("$documents", Merge::Undivided, documents::documents).not_in_facets()
     },
+    StageOperator { merge: Merge::Undivided, ..StageOperator::of_each("$lookup", lookup::lookup) },
+    StageOperator { merge: Merge::Undivided, ..StageOperator::of_each("$graphLookup", graph_lookup::graph_lookup) },
+    StageOperator::of_all("$unionWith", Merge::Undivided, union_with::union_with),
     StageOperator::of_all("$merge", Merge::Undivided, merge::merge).ending(),
     StageOperator::of_all("$out", Merge::Undivided, merge::out).ending(),
     StageOperator::of_all(PARTIAL_GROUP, Merge::Undivided, group::partial).of_division(),
@@ -116,9 +120,6 @@ pub(super) fn shown(operator: &StageOperator, argument: &Json) -> Json {
 
 /// MongoDB's stages that are not understood.
 const NOT_SUPPORTED: &[&str] = &[
-    "$lookup",
-    "$graphLookup",
-    "$unionWith",
     "$geoNear",
     "$collStats",
     "$indexStats",

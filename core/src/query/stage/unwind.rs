@@ -1,7 +1,7 @@
 //! `$unwind`: a document for each element of an array.
 
 use super::fields::{Fields, Written};
-use super::operation::{Context, Operation, Parsed, Parser};
+use super::operation::{Context, Operation, Parsed, Parser, Shape, Unwound};
 use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Result, bail, ensure, error};
@@ -19,21 +19,22 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Unwind {
     path: String,
-    /// where the element's position goes
-    index: Option<String>,
-    /// true if a document without elements is kept
-    preserves: bool,
+    options: Unwound,
 }
 
 impl Operation for Unwind {
     fn fields(&self) -> Fields {
         let mut fields = Fields::kept([self.path.clone()]);
-        fields.written = Written::Only(std::iter::once(self.path.clone()).chain(self.index.clone()).collect());
+        fields.written = Written::Only(std::iter::once(self.path.clone()).chain(self.options.index.clone()).collect());
         fields
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
         Ok(Box::new(Unwinding { input, stage: self, next: None, made: None }))
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Unwind(&self.path, &self.options)
     }
 }
 
@@ -68,7 +69,7 @@ impl Unwinding<'_> {
 
     /// The document with the element's position, where that is wanted.
     fn indexed<'d>(&self, bytes: Cow<'d, [u8]>, position: Value) -> Result<Cow<'d, [u8]>> {
-        match (&self.stage.index, raw::document(&bytes)) {
+        match (&self.stage.options.index, raw::document(&bytes)) {
             (Some(path), Some(document)) => {
                 Ok(Cow::Owned(write::document(&with(document, path, Some(Part::Owned(position))))?))
             }
@@ -108,7 +109,7 @@ impl Stream for Unwinding<'_> {
                 }
                 value => (value.is_some_and(|value| Class::of_raw(value) != Class::Null), false),
             };
-            if has_value || self.stage.preserves {
+            if has_value || self.stage.options.preserves {
                 self.made = self.whole(is_empty)?;
                 return Ok(true);
             }
@@ -131,7 +132,7 @@ pub(super) fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawVal
 }
 
 /// The document with another value at a path, or without one. What is no document on the way is replaced by one.
-fn with<'d>(document: RawObject<'d>, path: &'d str, value: Option<Part<'d>>) -> Part<'d> {
+pub(super) fn with<'d>(document: RawObject<'d>, path: &'d str, value: Option<Part<'d>>) -> Part<'d> {
     let (head, rest) = path::split(path);
     let found = document.find(head);
     let part = match (rest, found) {
@@ -192,5 +193,5 @@ pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         bail!(28818, "path option to $unwind stage should be prefixed with a '$': {path}")
     };
     path::check_field_path(path)?;
-    Parser::one(Unwind { path: path.to_owned(), index, preserves })
+    Parser::one(Unwind { path: path.to_owned(), options: Unwound { index, preserves } })
 }

@@ -41,7 +41,7 @@ impl Operation for SetWindowFields {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let mut partition = Partition::new(Arc::clone(&self.layout), input, &*context.memory)?;
+        let mut partition = Partition::new(Arc::clone(&self.layout), input, &*context.resources.memory)?;
         let own = partition.reader();
         let mut running = Vec::with_capacity(self.functions.len());
         for function in &self.functions {

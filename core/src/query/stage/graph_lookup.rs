@@ -1,0 +1,311 @@
+//! `$graphLookup`: for each document those of another collection that can be reached from it, step by step: from the values of
+//! `startWith` to the documents that have one of them in `connectToField`, from the values of their `connectFromField` to further ones.
+//!
+//! The search is breadth-first. A step is one query, or a few, for all values that it leads to. What the queries have found is kept for
+//! the documents that follow, as far as memory allows. The documents of a search come in the order of `_id`.
+
+use super::attached::{Attached, Source, Target};
+use super::equality::{Values, values_at};
+use super::fields::{Fields, Written};
+use super::operation::{Context, Operation, Parsed, Parser};
+use super::stream::{Given, Input, document};
+use super::unwind::with;
+use crate::budget;
+use crate::error::{Kind, Result, bail, ensure, error};
+use crate::query::environment::Environment;
+use crate::query::expression::Expression;
+use crate::query::filter::Filter;
+use crate::values::collation::Collator;
+use crate::values::document::ext_json;
+use crate::values::document::number::Number;
+use crate::values::document::raw::{self, RawObject};
+use crate::values::document::value::Value;
+use crate::values::document::write::{self, Part};
+use crate::values::key::encode::encoded_under;
+use crate::values::path;
+use serde_json::{Map, Value as Json, json};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The most values of one query.
+const MOST: usize = 1000;
+/// The most bytes of the documents and values of one search: MongoDB's limit.
+const MAX_BYTES: usize = 100 << 20;
+
+/// `$graphLookup`
+#[derive(Debug)]
+struct GraphLookup {
+    from: String,
+    target: String,
+    start: Expression,
+    /// `connectFromField`
+    leaves: String,
+    /// `connectToField`
+    arrives: String,
+    most_depth: Option<i64>,
+    depth_field: Option<String>,
+    /// `restrictSearchWithMatch`
+    filter: Option<Json>,
+    environment: Environment,
+}
+
+impl GraphLookup {
+    fn collator(&self) -> Option<&Collator> {
+        self.environment.collator().map(|collator| &**collator)
+    }
+}
+
+impl Operation for GraphLookup {
+    fn fields(&self) -> Fields {
+        Fields { read: self.start.fields_read(), written: Written::Only(BTreeSet::from([self.target.clone()])) }
+    }
+
+    fn needs_router(&self) -> bool {
+        true
+    }
+
+    fn collections(&self, found: &mut BTreeSet<String>) {
+        found.insert(self.from.clone());
+    }
+
+    fn unwinds(&self) -> Option<&str> {
+        Some(&self.target)
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+        let target = Target { path: self.target.clone(), unwound: context.unwound.clone() };
+        let known = Known { documents: HashMap::new(), bytes: 0 };
+        Ok(Box::new(Attached::new(Searching { stage: self, input, context: context.clone(), known }, target)))
+    }
+}
+
+/// What queries have found, by the encoding of the value that was asked for.
+struct Known {
+    documents: HashMap<Vec<u8>, Vec<Rc<Vec<u8>>>>,
+    bytes: usize,
+}
+
+struct Searching<'s> {
+    stage: Arc<GraphLookup>,
+    input: Input<'s>,
+    context: Context,
+    known: Known,
+}
+
+/// One document's search.
+struct Search {
+    /// the encodings of values that were asked for, or will be
+    asked: HashSet<Vec<u8>>,
+    /// the encodings of `_id`
+    visited: HashSet<Vec<u8>>,
+    /// with the encodings of `_id`
+    found: Vec<(Vec<u8>, Vec<u8>)>,
+    bytes: usize,
+}
+
+impl Search {
+    fn grow(&mut self, bytes: usize) -> Result<()> {
+        budget::step();
+        self.bytes += bytes;
+        ensure!(self.bytes <= MAX_BYTES, 40099, "$graphLookup reached maximum memory consumption");
+        Ok(())
+    }
+
+    /// Adds a value to those of the next step, unless it was asked for before.
+    fn ask(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<(Vec<u8>, Value)>) -> Result<()> {
+        if matches!(value, Value::Undefined) {
+            return Ok(());
+        }
+        let encoding = encoded_under(&value, collator);
+        if self.asked.insert(encoding.clone()) {
+            self.grow(2 * encoding.len())?;
+            next.push((encoding, value));
+        }
+        Ok(())
+    }
+}
+
+impl Searching<'_> {
+    /// The documents that can be reached from one.
+    fn search(&mut self, local: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
+        let stage = Arc::clone(&self.stage);
+        let collator = stage.collator();
+        let mut search = Search { asked: HashSet::new(), visited: HashSet::new(), found: Vec::new(), bytes: 0 };
+        let mut step = Vec::new();
+        match stage.start.evaluate(local, collator)? {
+            None => {}
+            Some(Value::Array(values)) => {
+                for value in values {
+                    search.ask(value, collator, &mut step)?;
+                }
+            }
+            Some(value) => search.ask(value, collator, &mut step)?,
+        }
+        let mut depth = 0;
+        while !step.is_empty() {
+            let mut next = Vec::new();
+            for part in step.chunks(MOST) {
+                for other in self.others(part)? {
+                    let object = object(&other)?;
+                    let id = object.get("_id").map_or(Value::Null, Value::from_raw);
+                    let id = encoded_under(&id, collator);
+                    if search.visited.contains(&id) {
+                        continue;
+                    }
+                    search.grow(2 * id.len() + other.len())?;
+                    search.visited.insert(id.clone());
+                    let mut values = Vec::new();
+                    values_at(object, &stage.leaves, &mut |value| values.push(value));
+                    for value in values {
+                        search.ask(Value::from_raw(value), collator, &mut next)?;
+                    }
+                    let made = match &stage.depth_field {
+                        None => other.to_vec(),
+                        Some(path) => {
+                            let depth = Part::Owned(Value::Number(Number::Int(depth)));
+                            write::document(&with(object, path, Some(depth)))?
+                        }
+                    };
+                    search.found.push((id, made));
+                }
+            }
+            if stage.most_depth.is_some_and(|most| depth >= most) {
+                break;
+            }
+            depth += 1;
+            step = next;
+        }
+        search.found.sort_unstable();
+        Ok(search.found.into_iter().map(|(_, made)| made).collect())
+    }
+
+    /// The documents that have one of these values in `connectToField`; some perhaps more than once.
+    fn others(&mut self, asked: &[(Vec<u8>, Value)]) -> Result<Vec<Rc<Vec<u8>>>> {
+        let (stage, known) = (&self.stage, &mut self.known);
+        let collator = stage.collator();
+        if known.bytes > self.context.resources.memory.stage_bytes() {
+            *known = Known { documents: HashMap::new(), bytes: 0 };
+        }
+        let (mut values, mut numbers) = (Values::default(), Vec::new());
+        let mut found = Vec::new();
+        for (encoding, value) in asked {
+            match known.documents.get(encoding) {
+                Some(documents) => found.extend(documents.iter().cloned()),
+                None => {
+                    values.add(value.clone(), numbers.len(), collator);
+                    numbers.push(encoding);
+                }
+            }
+        }
+        let Some(filter) = values.filter(&stage.arrives) else { return Ok(found) };
+        // Null does not stand for a missing field here.
+        let mut filters = vec![filter, json!({&stage.arrives: {"$exists": true}})];
+        filters.extend(stage.filter.clone());
+        let stages = [json!({"$match": {"$and": filters}})];
+        let mut results = self.context.resources.collections.read(Some(&stage.from), &stages, &stage.environment)?;
+        for encoding in &numbers {
+            known.bytes += encoding.len() + size_of::<Vec<u8>>();
+            known.documents.insert((*encoding).clone(), Vec::new());
+        }
+        while results.advance()? {
+            let other = Rc::new(results.bytes().to_vec());
+            let mut size = other.len();
+            values.matching(document(&results)?, &stage.arrives, collator, |number| {
+                if let Some(documents) = known.documents.get_mut(numbers[number])
+                    && documents.last().is_none_or(|last| !Rc::ptr_eq(last, &other))
+                {
+                    size += size_of::<Rc<Vec<u8>>>();
+                    documents.push(Rc::clone(&other));
+                }
+            });
+            known.bytes += size;
+            ensure!(known.bytes <= MAX_BYTES, 40099, "$graphLookup reached maximum memory consumption");
+            found.push(other);
+        }
+        Ok(found)
+    }
+}
+
+fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
+    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))
+}
+
+impl<'s> Source<'s> for Searching<'s> {
+    fn next(&mut self) -> Result<Option<(Vec<u8>, Input<'s>)>> {
+        if !self.input.advance()? {
+            return Ok(None);
+        }
+        let bytes = self.input.bytes().to_vec();
+        let found = self.search(object(&bytes)?)?;
+        Ok(Some((bytes, Box::new(Given::new(found)))))
+    }
+}
+
+/// The arguments that are names of fields.
+const PATHS: &[&str] = &["as", "connectFromField", "connectToField", "depthField"];
+const OTHERS: &[&str] = &["from", "startWith", "maxDepth", "restrictSearchWithMatch"];
+
+fn path_of(arguments: &Map<String, Json>, name: &str) -> Result<Option<String>> {
+    match arguments.get(name) {
+        None => Ok(None),
+        Some(Json::String(text)) => {
+            path::check_field_path(text)?;
+            Ok(Some(text.clone()))
+        }
+        Some(other) => bail!(40103, "expected string as argument for {name}, found: {other}"),
+    }
+}
+
+fn depth_of(json: &Json) -> Result<i64> {
+    let Value::Number(number) = ext_json::from_json(json)? else {
+        bail!(40100, "maxDepth requires numeric argument, found: {json}")
+    };
+    let negative = number.to_f64() < 0.0;
+    ensure!(!negative, 40101, "maxDepth requires a nonnegative argument, found: {json}");
+    number.as_i64().ok_or_else(|| error!(40102, "maxDepth could not be represented as a long long: {json}"))
+}
+
+pub(super) fn graph_lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let Json::Object(arguments) = json else {
+        bail!(Kind::FailedToParse, "the $graphLookup stage specification must be an object, but found: {json}")
+    };
+    let environment = parser.environment;
+    let is_known = |name: &&String| PATHS.iter().chain(OTHERS).any(|known| known == *name);
+    if let Some(unknown) = arguments.keys().find(|name| !is_known(name)) {
+        bail!(40104, "Unknown argument to $graphLookup: {unknown}");
+    }
+    let start = arguments.get("startWith").map(|json| Expression::parse(json, environment)).transpose()?;
+    let most_depth = arguments.get("maxDepth").map(depth_of).transpose()?;
+    let filter = arguments.get("restrictSearchWithMatch");
+    if let Some(filter) = filter {
+        ensure!(filter.is_object(), 40185, "restrictSearchWithMatch must be an object, found: {filter}");
+        Filter::parse_in(filter, environment)?;
+    }
+    let from = parser.other_collection(arguments.get("from"))?;
+    let from = from.ok_or_else(|| error!(Kind::FailedToParse, "missing 'from' option to $graphLookup: {json}"))?;
+    parser.check_other(from, false)?;
+    let [target, leaves, arrives, depth_field] = [
+        path_of(arguments, "as")?,
+        path_of(arguments, "connectFromField")?,
+        path_of(arguments, "connectToField")?,
+        path_of(arguments, "depthField")?,
+    ];
+    let (Some(target), Some(leaves), Some(arrives), Some(start)) = (target, leaves, arrives, start) else {
+        bail!(
+            40105,
+            "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified."
+        )
+    };
+    Parser::one(GraphLookup {
+        from: from.to_owned(),
+        target,
+        start,
+        leaves,
+        arrives,
+        most_depth,
+        depth_field,
+        filter: filter.cloned(),
+        environment: environment.clone(),
+    })
+}

@@ -1,0 +1,535 @@
+//! `$lookup`: for each document those of another collection that equal it in a field, or the results of a pipeline over it.
+//!
+//! There are three ways to find them, [`Way`]:
+//!
+//! * A pipeline that does not depend on the document runs once, and its results are kept.
+//! * By an equality (`localField` and `foreignField`, or `{"$expr": {"$eq": ["$field", "$$variable"]}}` at the beginning of the
+//!   pipeline) the other documents are read in batches: one query for the values of up to [`MOST`] documents, which targets
+//!   the shards and uses the indexes that these values lead to. What the query returns is assigned to the documents in
+//!   memory, and the rest of the pipeline runs there. A batch whose documents exceed the memory is halved; a document that exceeds it
+//!   alone has a query of its own.
+//! * Otherwise each document has a query of its own.
+
+use super::attached::{Attached, Source, Target};
+use super::equality::Values;
+use super::facet::Again;
+use super::fields::{Fields, Written};
+use super::operation::{Context, Nested, Operation, Parsed, Parser, Stage, run};
+use super::stream::{Input, Sorter, Stream, document};
+use crate::budget;
+use crate::error::{Kind, Result, bail, ensure, error};
+use crate::query::environment::{Binding, Environment};
+use crate::query::expression::{Expression, check_variable_name};
+use crate::values::document::raw::{self, RawObject};
+use crate::values::document::value::Value;
+use crate::values::path;
+use serde_json::{Map, Value as Json, json};
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The most documents of one query.
+const MOST: usize = 512;
+/// The documents of the first query: perhaps no more are asked for.
+const FIRST: usize = 32;
+/// The share of a stage's memory for documents that wait for a query.
+const WAITING_SHARE: usize = 8;
+
+/// `$lookup`
+#[derive(Debug)]
+struct Lookup {
+    /// None if the pipeline makes its documents
+    from: Option<String>,
+    /// the path of the field for the results
+    target: String,
+    /// `localField` and `foreignField`
+    fields: Option<(String, String)>,
+    /// the variables of `let` that the pipeline uses and that depend on the document
+    variables: Vec<(String, Expression)>,
+    pipeline: Vec<Json>,
+    /// the stages, if they do not depend on variables
+    stages: Vec<Stage>,
+    /// the first stages that are part of every query: one that makes documents, and filters without the variables
+    common: usize,
+    /// other collections that the pipeline reads
+    further: BTreeSet<String>,
+    way: Way,
+    environment: Environment,
+    nested: Nested,
+    depth: usize,
+}
+
+/// How a document's results are found.
+#[derive(Clone, Debug)]
+enum Way {
+    /// all have the same
+    Once,
+    /// by an equality with this field of the other documents
+    Batches { field: String, key: Key },
+    /// each by a query
+    Each,
+}
+
+/// The value that equals the other documents' field.
+#[derive(Clone, Debug)]
+enum Key {
+    /// that of `localField`
+    Field(String),
+    /// that of a variable, by its position
+    Variable(usize),
+}
+
+impl Lookup {
+    /// The values of the variables for a document.
+    fn bindings(&self, local: RawObject<'_>) -> Result<Environment> {
+        let mut bindings = Vec::with_capacity(self.variables.len());
+        for (name, expression) in &self.variables {
+            let value = expression.evaluate(local, self.collator())?;
+            bindings.push((name.clone(), value.map_or(Binding::Missing, Binding::Value)));
+        }
+        Ok(self.environment.with_bindings(bindings))
+    }
+
+    fn collator(&self) -> Option<&crate::values::collation::Collator> {
+        self.environment.collator().map(|collator| &**collator)
+    }
+
+    /// The documents of the other collection, or those that the pipeline makes, and the rest of the pipeline, with a filter between.
+    fn stages_with(&self, filter: Option<Json>, rest: &[Json]) -> Vec<Json> {
+        let begins = usize::from(self.from.is_none());
+        let (first, others) = self.pipeline.split_at(begins.min(self.pipeline.len()));
+        let filter = filter.map(|filter| json!({"$match": filter}));
+        let common = others.iter().take(self.common.saturating_sub(begins));
+        first.iter().cloned().chain(filter).chain(common.cloned()).chain(rest.iter().cloned()).collect()
+    }
+
+    /// The pipeline behind the stages that are part of every query.
+    fn rest(&self) -> &[Json] {
+        self.pipeline.get(self.common..).unwrap_or_default()
+    }
+
+    /// The results of one document, by a query of its own.
+    fn alone(&self, local: &[u8], context: &Context) -> Result<Input<'static>> {
+        let local = object(local)?;
+        let filter = self.fields.as_ref().and_then(|(local_field, field)| {
+            let mut values = Values::default();
+            values.add_field(local, local_field, 0, self.collator());
+            values.filter(field)
+        });
+        let stages = self.stages_with(filter, self.rest());
+        context.resources.collections.read(self.from.as_deref(), &stages, &self.bindings(local)?)
+    }
+
+    /// Adds the values of a document to those of a batch; false if it needs a query of its own.
+    fn add_values(&self, key: &Key, bytes: &[u8], number: usize, values: &mut Values) -> Result<bool> {
+        let local = object(bytes)?;
+        match key {
+            Key::Field(path) => values.add_field(local, path, number, self.collator()),
+            Key::Variable(position) => match self.variables[*position].1.evaluate(local, self.collator())? {
+                // In an expression null is not equal to a missing field, and an array does not stand for its elements.
+                None | Some(Value::Null | Value::Undefined | Value::Array(_)) => return Ok(false),
+                Some(value) => values.add(value, number, self.collator()),
+            },
+        }
+        Ok(true)
+    }
+
+    /// Runs the rest of the pipeline over documents that a batch has found for a document.
+    fn finished<'s>(&self, local: &[u8], chosen: Chosen, context: &Context) -> Result<Input<'s>> {
+        if self.variables.is_empty() {
+            return run(self.stages.get(self.common..).unwrap_or_default(), Box::new(chosen), context);
+        }
+        let environment = self.bindings(object(local)?)?;
+        run(&(self.nested)(self.rest(), &environment, self.depth)?, Box::new(chosen), context)
+    }
+}
+
+fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
+    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))
+}
+
+impl Operation for Lookup {
+    fn fields(&self) -> Fields {
+        let of_field = self.fields.iter().map(|(local, _)| Some(BTreeSet::from([local.clone()])));
+        let of_variables = self.variables.iter().map(|(_, expression)| expression.fields_read());
+        let read = of_field.chain(of_variables).try_fold(BTreeSet::new(), |mut read, paths| {
+            read.extend(paths?);
+            Some(read)
+        });
+        Fields { read, written: Written::Only(BTreeSet::from([self.target.clone()])) }
+    }
+
+    fn needs_router(&self) -> bool {
+        true
+    }
+
+    fn collections(&self, found: &mut BTreeSet<String>) {
+        found.extend(self.from.iter().chain(&self.further).cloned());
+    }
+
+    fn unwinds(&self) -> Option<&str> {
+        Some(&self.target)
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+        let target = Target { path: self.target.clone(), unwound: context.unwound.clone() };
+        Ok(Box::new(Attached::new(Joining::new(self, input, context), target)))
+    }
+}
+
+/// Rows of other documents, and those of them that one document has.
+struct Chosen {
+    others: Rc<Vec<Vec<u8>>>,
+    chosen: std::vec::IntoIter<usize>,
+    current: usize,
+}
+
+impl Stream for Chosen {
+    fn advance(&mut self) -> Result<bool> {
+        let next = self.chosen.next();
+        self.current = next.unwrap_or_default();
+        Ok(next.is_some())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.others.get(self.current).map(Vec::as_slice).unwrap_or_default()
+    }
+}
+
+/// The documents that are being joined.
+struct Joining<'s> {
+    lookup: Arc<Lookup>,
+    context: Context,
+    /// None at its end
+    input: Option<Input<'s>>,
+    /// documents without a query yet
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    /// the documents of the next query
+    size: usize,
+    /// documents after their query
+    ready: VecDeque<(Vec<u8>, Found)>,
+    others: Rc<Vec<Vec<u8>>>,
+    /// the results that all documents have
+    once: Option<Rc<RefCell<Box<dyn Sorter>>>>,
+}
+
+/// What a batch has found for a document.
+enum Found {
+    /// these of the other documents
+    Chosen(Vec<usize>),
+    /// nothing: it needs a query of its own
+    Nothing,
+}
+
+impl<'s> Joining<'s> {
+    fn new(lookup: Arc<Lookup>, input: Input<'s>, context: &Context) -> Self {
+        Self {
+            lookup,
+            context: context.clone(),
+            input: Some(input),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            size: FIRST,
+            ready: VecDeque::new(),
+            others: Rc::default(),
+            once: None,
+        }
+    }
+
+    fn read(&mut self) -> Result<Option<Vec<u8>>> {
+        let Some(input) = &mut self.input else { return Ok(None) };
+        if input.advance()? {
+            return Ok(Some(input.bytes().to_vec()));
+        }
+        self.input = None;
+        Ok(None)
+    }
+
+    /// The results that all documents have.
+    fn all(&mut self) -> Result<Input<'s>> {
+        if self.once.is_none() {
+            let mut sorter = self.context.resources.memory.sorter(None, true)?;
+            let Lookup { from, pipeline, environment, .. } = &*self.lookup;
+            let mut results = self.context.resources.collections.read(from.as_deref(), pipeline, environment)?;
+            let mut position: u64 = 0;
+            while results.advance()? {
+                budget::step();
+                sorter.add(&position.to_be_bytes(), results.bytes())?;
+                position += 1;
+            }
+            self.once = Some(Rc::new(RefCell::new(sorter)));
+        }
+        match &self.once {
+            Some(sorter) => Ok(Box::new(Again::begin(sorter)?)),
+            None => bail!(Kind::InternalError, "the results of a pipeline were not kept"),
+        }
+    }
+
+    /// Reads on until a batch is ready; false at the end.
+    fn fill(&mut self, field: &str, key: &Key) -> Result<bool> {
+        let stage_bytes = self.context.resources.memory.stage_bytes();
+        let has_room = |waiting: usize, bytes: usize| bytes < stage_bytes / WAITING_SHARE || waiting == 0;
+        while self.waiting.len() < self.size && has_room(self.waiting.len(), self.waiting_bytes) {
+            let Some(bytes) = self.read()? else { break };
+            self.waiting_bytes += bytes.len();
+            self.waiting.push_back(bytes);
+        }
+        let mut count = self.waiting.len().min(self.size);
+        while count > 0 && self.ready.is_empty() {
+            match self.find(field, key, count, stage_bytes)? {
+                Some(found) => {
+                    let documents = self.waiting.drain(..count);
+                    self.ready = documents.zip(found).collect();
+                    self.waiting_bytes -= self.ready.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
+                    self.size = if count == self.size { (count * 2).min(MOST) } else { self.size };
+                }
+                None => {
+                    count = count.div_ceil(2);
+                    self.size = count;
+                }
+            }
+        }
+        Ok(!self.ready.is_empty())
+    }
+
+    /// What one query finds for the first documents that wait; None if that is more than the memory holds.
+    fn find(&mut self, field: &str, key: &Key, count: usize, most: usize) -> Result<Option<Vec<Found>>> {
+        let lookup = &self.lookup;
+        let mut values = Values::default();
+        let mut found = Vec::with_capacity(count);
+        for (number, bytes) in self.waiting.iter().take(count).enumerate() {
+            let is_in = lookup.add_values(key, bytes, number, &mut values)?;
+            found.push(if is_in { Found::Chosen(Vec::new()) } else { Found::Nothing });
+        }
+        let Some(filter) = values.filter(field) else { return Ok(Some(found)) };
+        let stages = lookup.stages_with(Some(filter), &[]);
+        let mut results =
+            self.context.resources.collections.read(lookup.from.as_deref(), &stages, &lookup.environment)?;
+        let mut others: Vec<Vec<u8>> = Vec::new();
+        let mut bytes = 0;
+        while results.advance()? {
+            budget::step();
+            let this = others.len();
+            let mut matches = 0;
+            values.matching(document(&results)?, field, lookup.collator(), |number| {
+                if let Some(Found::Chosen(chosen)) = found.get_mut(number)
+                    && chosen.last() != Some(&this)
+                {
+                    chosen.push(this);
+                    matches += 1;
+                }
+            });
+            if matches > 0 {
+                bytes += results.bytes().len() + matches * size_of::<usize>();
+                others.push(results.bytes().to_vec());
+            }
+            if bytes > most {
+                return Ok((count == 1).then(|| vec![Found::Nothing]));
+            }
+        }
+        self.others = Rc::new(others);
+        Ok(Some(found))
+    }
+}
+
+impl<'s> Source<'s> for Joining<'s> {
+    fn next(&mut self) -> Result<Option<(Vec<u8>, Input<'s>)>> {
+        let lookup = Arc::clone(&self.lookup);
+        let Way::Batches { field, key } = &lookup.way else {
+            let Some(bytes) = self.read()? else { return Ok(None) };
+            let results = match lookup.way {
+                Way::Once => self.all()?,
+                _ => lookup.alone(&bytes, &self.context)?,
+            };
+            return Ok(Some((bytes, results)));
+        };
+        if self.ready.is_empty() && !self.fill(field, key)? {
+            return Ok(None);
+        }
+        let Some((bytes, found)) = self.ready.pop_front() else { return Ok(None) };
+        let results = match found {
+            Found::Nothing => lookup.alone(&bytes, &self.context)?,
+            Found::Chosen(chosen) => {
+                let chosen = Chosen { others: Rc::clone(&self.others), chosen: chosen.into_iter(), current: 0 };
+                lookup.finished(&bytes, chosen, &self.context)?
+            }
+        };
+        Ok(Some((bytes, results)))
+    }
+}
+
+/// The arguments.
+const ARGUMENTS: &[&str] = &["from", "as", "localField", "foreignField", "let", "pipeline"];
+
+/// The text of an argument that must be a string; None if it is not given.
+fn text<'j>(fields: &'j Map<String, Json>, name: &str) -> Result<Option<&'j str>> {
+    match fields.get(name) {
+        None => Ok(None),
+        Some(Json::String(text)) => Ok(Some(text)),
+        Some(other) => bail!(Kind::FailedToParse, "$lookup argument '{name}' must be a string, but found: {other}"),
+    }
+}
+
+/// The text of an argument that is a path; None if it is not given.
+fn path_of<'j>(fields: &'j Map<String, Json>, name: &str) -> Result<Option<&'j str>> {
+    let text = text(fields, name)?.filter(|text| !text.is_empty());
+    text.map(path::check_field_path).transpose()?;
+    Ok(text)
+}
+
+/// True if a part of a pipeline uses a variable of one of these names, or is a call of a random operator or stage.
+fn uses(json: &Json, names: &[&str]) -> bool {
+    match json {
+        Json::String(text) => text.strip_prefix("$$").is_some_and(|name| names.contains(&path::split(name).0)),
+        Json::Array(items) => items.iter().any(|item| uses(item, names)),
+        Json::Object(fields) => fields.values().any(|value| uses(value, names)),
+        _ => false,
+    }
+}
+
+/// The names of what gives another result each time.
+const RANDOM: &[&str] = &["$rand", "$sample", "$sampleRate"];
+
+fn is_random(json: &Json) -> bool {
+    match json {
+        Json::Array(items) => items.iter().any(is_random),
+        Json::Object(fields) => fields.iter().any(|(name, value)| RANDOM.contains(&name.as_str()) || is_random(value)),
+        _ => false,
+    }
+}
+
+/// The first equality of a field with one of the variables that a filter demands by `$expr`: the field, and the variable's
+/// position.
+fn equality_of(filter: &Json, variables: &[(String, Expression)]) -> Option<(String, usize)> {
+    let sides = |one: &Json, other: &Json| {
+        let field = one.as_str()?.strip_prefix('$').filter(|path| !path.is_empty() && !path.starts_with('$'))?;
+        let name = other.as_str()?.strip_prefix("$$")?;
+        let position = variables.iter().position(|(known, _)| known == name)?;
+        Some((field.to_owned(), position))
+    };
+    fn expressions<'j>(expression: &'j Json, found: &mut Vec<(&'j Json, &'j Json)>) {
+        for (name, argument) in expression.as_object().into_iter().flatten() {
+            match (name.as_str(), argument.as_array().map(Vec::as_slice)) {
+                ("$and", Some(parts)) => parts.iter().for_each(|part| expressions(part, found)),
+                ("$eq", Some([one, other])) => found.push((one, other)),
+                _ => {}
+            }
+        }
+    }
+    let mut equalities = Vec::new();
+    for (name, condition) in filter.as_object().into_iter().flatten() {
+        match name.as_str() {
+            "$expr" => expressions(condition, &mut equalities),
+            "$and" => {
+                for part in condition.as_array().into_iter().flatten() {
+                    part.get("$expr").into_iter().for_each(|inner| expressions(inner, &mut equalities));
+                }
+            }
+            _ => {}
+        }
+    }
+    equalities.into_iter().find_map(|(one, other)| sides(one, other).or_else(|| sides(other, one)))
+}
+
+pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let Json::Object(arguments) = json else {
+        bail!(Kind::FailedToParse, "the $lookup stage specification must be an object, but found: {json}")
+    };
+    if let Some(unknown) = arguments.keys().find(|name| !ARGUMENTS.contains(&name.as_str())) {
+        bail!(Kind::FailedToParse, "unknown argument to $lookup: {unknown}");
+    }
+    let from = parser.other_collection(arguments.get("from"))?;
+    let (local, foreign) = (path_of(arguments, "localField")?, path_of(arguments, "foreignField")?);
+    let Some(target) = path_of(arguments, "as")? else {
+        bail!(Kind::FailedToParse, "must specify 'as' field for a $lookup")
+    };
+    let given = match arguments.get("pipeline") {
+        None => None,
+        Some(Json::Array(stages)) => Some(stages.clone()),
+        Some(other) => bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array, but found: {other}"),
+    };
+    let fields = match (local, foreign) {
+        (Some(local), Some(foreign)) => Some((local.to_owned(), foreign.to_owned())),
+        (None, None) => None,
+        _ => bail!(
+            Kind::FailedToParse,
+            "$lookup requires both or neither of 'localField' and 'foreignField' to be specified"
+        ),
+    };
+    ensure!(
+        given.is_some() || fields.is_some(),
+        Kind::FailedToParse,
+        "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"
+    );
+    let (variables, environment) = variables_of(parser, arguments.get("let"))?;
+    ensure!(
+        given.is_some() || !arguments.contains_key("let"),
+        Kind::FailedToParse,
+        "$lookup with a 'let' argument must also specify 'pipeline'"
+    );
+    let pipeline = given.unwrap_or_default();
+    let open = environment.with_bindings(variables.iter().map(|(name, _)| (name.clone(), Binding::Open)));
+    let stages = parser.other_pipeline(&pipeline, &open, 51047)?;
+    let begins = stages.first().is_some_and(|stage| stage.operator().begins);
+    match from {
+        None => ensure!(
+            begins,
+            Kind::FailedToParse,
+            "must specify 'from' field for a $lookup, unless its pipeline begins with $documents"
+        ),
+        Some(name) => parser.check_other(name, begins)?,
+    }
+    let mut further = BTreeSet::new();
+    stages.iter().for_each(|stage| stage.operation.collections(&mut further));
+    let variables: Vec<_> =
+        variables.into_iter().filter(|(name, _)| pipeline.iter().any(|stage| uses(stage, &[name]))).collect();
+    let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
+    let is_common =
+        |stage: &&Json| stage.get("$match").is_some_and(|filter| !uses(filter, &names) && !is_random(filter));
+    let first = usize::from(begins);
+    let common = first + pipeline.iter().skip(first).take_while(is_common).count();
+    let equality = pipeline.get(common).and_then(|stage| equality_of(stage.get("$match")?, &variables));
+    let depends = |stage: &Json| uses(stage, &names) || is_random(stage);
+    let way = match (&fields, equality) {
+        _ if begins && depends(&pipeline[0]) => Way::Each,
+        (Some((local, foreign)), _) => Way::Batches { field: foreign.clone(), key: Key::Field(local.clone()) },
+        (None, Some((field, position))) => Way::Batches { field, key: Key::Variable(position) },
+        (None, None) if pipeline.iter().any(depends) => Way::Each,
+        (None, None) => Way::Once,
+    };
+    Parser::one(Lookup {
+        from: from.map(str::to_owned),
+        target: target.to_owned(),
+        fields,
+        variables,
+        pipeline,
+        stages,
+        common,
+        further,
+        way,
+        environment,
+        nested: parser.nested,
+        depth: parser.depth + 1,
+    })
+}
+
+/// The variables of `let` that depend on the document, and the environment with the others.
+fn variables_of(parser: &Parser<'_>, json: Option<&Json>) -> Result<(Vec<(String, Expression)>, Environment)> {
+    let environment = parser.environment.clone();
+    let Some(json) = json else { return Ok((Vec::new(), environment)) };
+    let Json::Object(fields) = json else {
+        bail!(Kind::FailedToParse, "$lookup argument 'let' must be an object, but found: {json}")
+    };
+    let (mut variables, mut constants) = (Vec::new(), Vec::new());
+    for (name, json) in fields {
+        check_variable_name(name)?;
+        let expression = Expression::parse(json, &environment)?;
+        match expression.binding() {
+            Some(constant) => constants.push((name.clone(), constant)),
+            None => variables.push((name.clone(), expression)),
+        }
+    }
+    Ok((variables, environment.with_bindings(constants)))
+}

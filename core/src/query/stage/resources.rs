@@ -1,0 +1,43 @@
+//! What stages use: memory, and other collections.
+
+use super::stream::{Input, Memory};
+use crate::error::{Kind, Result, bail};
+use crate::query::environment::Environment;
+use serde_json::Value as Json;
+use std::rc::Rc;
+
+/// The collections of the database in which a pipeline runs.
+pub trait Collections {
+    /// Streams the results of a pipeline over a collection, or over no collection if it begins with `$documents`. A collection that
+    /// does not exist has no documents. The environment replaces the collection's own collation.
+    ///
+    /// # Errors
+    /// Those of parsing the stages and of reading.
+    fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> Result<Input<'static>>;
+}
+
+/// Where no collection can be read: at a shard, and in an update.
+#[derive(Clone, Copy, Debug)]
+pub struct NoCollections;
+
+impl Collections for NoCollections {
+    fn read(&self, collection: Option<&str>, _: &[Json], _: &Environment) -> Result<Input<'static>> {
+        bail!(Kind::InternalError, "a stage reads the collection {} here", collection.unwrap_or("of its own"))
+    }
+}
+
+/// What the stages of a pipeline use.
+#[derive(Clone)]
+pub struct Resources {
+    /// where they keep documents
+    pub memory: Rc<dyn Memory>,
+    /// the other collections
+    pub collections: Rc<dyn Collections>,
+}
+
+impl Resources {
+    /// Memory, and no other collections.
+    pub fn of_memory(memory: &Rc<dyn Memory>) -> Resources {
+        Resources { memory: Rc::clone(memory), collections: Rc::new(NoCollections) }
+    }
+}

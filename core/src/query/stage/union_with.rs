@@ -1,0 +1,112 @@
+//! `$unionWith`: the results of a pipeline over another collection, after the documents of this one.
+
+use super::fields::Fields;
+use super::operation::{Context, Operation, Parsed, Parser};
+use super::stream::{Input, Stream};
+use crate::error::{Kind, Result, bail, ensure};
+use crate::query::environment::Environment;
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// `$unionWith`
+#[derive(Debug)]
+struct UnionWith {
+    /// None if the pipeline makes its documents
+    collection: Option<String>,
+    pipeline: Vec<Json>,
+    /// other collections that the pipeline reads
+    further: BTreeSet<String>,
+    environment: Environment,
+}
+
+impl Operation for UnionWith {
+    fn fields(&self) -> Fields {
+        Fields::replaced(None)
+    }
+
+    fn needs_router(&self) -> bool {
+        true
+    }
+
+    fn collections(&self, found: &mut BTreeSet<String>) {
+        found.extend(self.collection.iter().chain(&self.further).cloned());
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
+        Ok(Box::new(United { input, stage: self, context: context.clone(), is_second: false }))
+    }
+}
+
+struct United<'s> {
+    input: Input<'s>,
+    stage: Arc<UnionWith>,
+    context: Context,
+    /// true once the input is that of the pipeline
+    is_second: bool,
+}
+
+impl Stream for United<'_> {
+    fn advance(&mut self) -> Result<bool> {
+        if self.input.advance()? {
+            return Ok(true);
+        }
+        if self.is_second {
+            return Ok(false);
+        }
+        self.is_second = true;
+        let UnionWith { collection, pipeline, environment, .. } = &*self.stage;
+        self.input = self.context.resources.collections.read(collection.as_deref(), pipeline, environment)?;
+        self.input.advance()
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.input.bytes()
+    }
+}
+
+pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let (collection, pipeline) = match json {
+        Json::String(name) => (Some(name), None),
+        Json::Object(fields) => {
+            if let Some(unknown) = fields.keys().find(|name| !["coll", "pipeline"].contains(&name.as_str())) {
+                bail!(Kind::UnknownOption, "BSON field '$unionWith.{unknown}' is an unknown field.");
+            }
+            let collection = match fields.get("coll") {
+                None => None,
+                Some(Json::String(name)) => Some(name),
+                Some(other) => {
+                    bail!(Kind::TypeMismatch, "BSON field '$unionWith.coll' must be a string, but found: {other}")
+                }
+            };
+            (collection, fields.get("pipeline"))
+        }
+        _ => bail!(
+            Kind::FailedToParse,
+            "the $unionWith stage specification must be an object or string, but found: {json}"
+        ),
+    };
+    let pipeline = match pipeline {
+        None => Vec::new(),
+        Some(Json::Array(stages)) => stages.clone(),
+        Some(other) => bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array, but found: {other}"),
+    };
+    let stages = parser.other_pipeline(&pipeline, parser.environment, 31441)?;
+    let begins = stages.first().is_some_and(|stage| stage.operator.begins);
+    match collection {
+        None => ensure!(
+            begins,
+            Kind::FailedToParse,
+            "$unionWith stage without explicit collection must have a pipeline with $documents as first stage"
+        ),
+        Some(name) => parser.check_other(name, begins)?,
+    }
+    let mut further = BTreeSet::new();
+    stages.iter().for_each(|stage| stage.operation.collections(&mut further));
+    Parser::one(UnionWith {
+        collection: collection.cloned(),
+        pipeline,
+        further,
+        environment: parser.environment.clone(),
+    })
+}
