@@ -332,6 +332,7 @@ proptest! {
 /// What stages become, and where they run.
 #[test]
 fn stages_are_rearranged_and_divided() {
+    let window = json!({"$setWindowFields": {"partitionBy": "$a", "output": {"n": {"$count": {}}}}});
     for (stages, rearranged) in [
         (json!([{"$sort": {"a": 1}}, {"$match": {"b": 1}}]), json!([{"$match": {"b": 1}}, {"$sort": {"a": 1}}])),
         (
@@ -355,13 +356,17 @@ fn stages_are_rearranged_and_divided() {
             json!([{"$project": {"a": 1}}, {"$match": {"a.b": 1}}]),
             json!([{"$match": {"a.b": 1}}, {"$project": {"a": 1}}]),
         ),
+        (
+            json!([window, {"$match": {"a": {"$in": [1, 2]}, "b": 1}}, {"$match": {"a": {"$exists": true}}}, {"$match": {"a": {"$ne": 1}}}]),
+            json!([{"$match": {"a": {"$in": [1, 2]}}}, window, {"$match": {"$and": [{"$and": [{"b": 1}, {"a": {"$exists": true}}]}, {"a": {"$ne": 1}}]}}]),
+        ),
+        (json!([window, {"$match": {"n": 1}}]), json!([window, {"$match": {"n": 1}}])),
         (json!([{"$skip": i64::MAX}, {"$skip": 1}]), json!([{"$skip": i64::MAX}, {"$skip": 1}])),
     ] {
         let made = parse(stages.as_array().unwrap()).rearranged().unwrap();
         assert_eq!(made.to_json(), rearranged, "{stages}");
     }
     let group = json!({"_id": "$a", "n": {"$sum": 1}});
-    let window = json!({"$setWindowFields": {"partitionBy": "$a", "output": {"n": {"$count": {}}}}});
     for (stages, key, at_shards, ordered, merging) in [
         (
             json!([{"$set": {"b": 1}}, {"$group": group}, {"$sort": {"n": -1}}]),

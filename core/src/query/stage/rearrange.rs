@@ -9,6 +9,8 @@
 use super::fields::Written;
 use super::operation::{Shape, Stage};
 use crate::error::Result;
+use crate::values::document::ext_json;
+use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
@@ -48,7 +50,18 @@ fn replacement(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<O
         (Shape::Match, Shape::Match) => {
             Some(vec![parse(&json!({"$match": {"$and": [first.argument, second.argument]}}))?])
         }
-        (_, Shape::Match) if !first.operator.remembers && !first.operator.begins => ahead(first, second, parse)?,
+        (_, Shape::Match) if !first.operator.remembers && !first.operator.begins => {
+            ahead(first, second, parse, &|_, _| true)?
+        }
+        (Shape::Partitions(partitioning), Shape::Match) => {
+            // Of a partition all documents are kept, or none.
+            let is_by_partition = |part: &Json, parsed: &Stage| {
+                let read = parsed.operation.fields().read.unwrap_or_default();
+                let paths: Vec<&str> = read.iter().map(String::as_str).collect();
+                is_comparison(part) && partitioning.is_within(&paths)
+            };
+            ahead(first, second, parse, &is_by_partition)?
+        }
         (Shape::Limit(one), Shape::Limit(other)) => Some(vec![limit(one.min(other))?]),
         (Shape::Skip(one), Shape::Skip(other)) => match one.checked_add(other).filter(|sum| is_count(*sum)) {
             Some(sum) => Some(vec![skip(sum)?]),
@@ -70,15 +83,42 @@ fn is_count(count: u64) -> bool {
     i64::try_from(count).is_ok()
 }
 
-/// Moves as much of a `$match` as possible ahead of a stage.
-fn ahead(first: &Stage, filter: &Stage, parse: ParseStage<'_>) -> Result<Option<Vec<Stage>>> {
+/// True for a condition that compares a field with values other than null. It cannot tell values apart that are equal, nor null from
+/// missing, as a partition's key cannot.
+fn is_comparison(condition: &Json) -> bool {
+    let is_scalar = |value: &Json| match ext_json::from_json(value) {
+        Ok(value) => {
+            !matches!(value, Value::Null | Value::Undefined | Value::Array(_) | Value::Object(_) | Value::Regex(..))
+        }
+        Err(_) => false,
+    };
+    let compares = |(name, value): (&String, &Json)| match name.as_str() {
+        "$eq" | "$gt" | "$gte" | "$lt" | "$lte" => is_scalar(value),
+        "$in" => value.as_array().is_some_and(|values| values.iter().all(is_scalar)),
+        _ => false,
+    };
+    condition.as_object().is_some_and(|fields| {
+        fields.iter().all(|(name, value)| {
+            !name.starts_with('$')
+                && (is_scalar(value) || value.as_object().is_some_and(|all| all.iter().all(compares)))
+        })
+    })
+}
+
+/// Moves as much of a `$match` as possible ahead of a stage: the parts that read nothing which the stage writes, and that may move.
+fn ahead(
+    first: &Stage,
+    filter: &Stage,
+    parse: ParseStage<'_>,
+    may_move: &dyn Fn(&Json, &Stage) -> bool,
+) -> Result<Option<Vec<Stage>>> {
     let written = first.operation.fields().written;
     let mut parts = Vec::new();
     conditions(&filter.argument, &mut parts);
     let (mut moving, mut staying) = (Vec::new(), Vec::new());
     for part in parts {
         let parsed = parse(&json!({"$match": part}))?;
-        let moves = !is_random(&part) && stays(&parsed, &written);
+        let moves = !is_random(&part) && stays(&parsed, &written) && may_move(&part, &parsed);
         if moves { moving.push(part) } else { staying.push(part) }
     }
     if moving.is_empty() {
