@@ -113,6 +113,24 @@ fn sorts(documents: u32) {
     check(&cluster, r#"{"$sort": {"key": 1}}, {"$facet": {"n": [{"$count": "n"}]}}"#, 1, 2 * SORT + BESIDE);
 }
 
+fn windows(documents: u32) {
+    let cluster = cluster(documents, 500);
+    // One partition, all of which is looked at again: a sort, and a store of rows.
+    let output = r#"{"all": {"$sum": "$k"}, "rest": {"$sum": "$k", "window": {"documents": ["current", "unbounded"]}},
+        "near": {"$max": "$key", "window": {"documents": [-2000, 2000]}}, "line": {"$linearFill": {"$cond": [{"$in": ["$_id", [0, 7]]}, "$_id", null]}}}"#;
+    check(
+        &cluster,
+        &format!(r#"{{"$setWindowFields": {{"sortBy": {{"_id": 1}}, "output": {output}}}}}, {{"$unset": "text"}}"#),
+        i64::from(documents),
+        2 * SORT + BESIDE,
+    );
+}
+
+#[test]
+fn windows_over_a_large_partition_keep_to_their_memory() {
+    windows(100_000);
+}
+
 #[test]
 fn groups_of_many_keys_keep_to_their_memory() {
     groups(500_000);
@@ -128,5 +146,6 @@ fn sorts_of_many_documents_keep_to_their_memory() {
 #[ignore = "takes minutes, and gigabytes of disk"]
 fn soak_of_memory() {
     groups(5_000_000);
+    windows(1_000_000);
     sorts(2_000_000);
 }
