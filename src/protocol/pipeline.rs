@@ -18,7 +18,7 @@ checked_calls! {
     } -> Vec<Vec<u8>>;
 }
 
-/// What a shard does of a pipeline: a record of named fields, as JSON.
+/// A shard's part of a pipeline, as JSON with named fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PipelineWork {
@@ -92,7 +92,7 @@ pub fn milliseconds(took: Duration) -> u64 {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum PipelineSource {
-    /// all of the table that match a filter, if there is one, in any order
+    /// all documents of the table, or those that match a filter, in any order
     Scan {
         #[serde(skip_serializing_if = "Option::is_none")]
         filter: Option<String>,

@@ -199,8 +199,8 @@ fn indexes_hold_every_row_whatever_is_done_to_it() {
     }
 }
 
-/// From PostgreSQL 16 on, an update that changes only what a summarizing index (BRIN) holds is heap-only, and nevertheless
-/// writes to that index.
+/// From PostgreSQL 16 on, an update that changes only values in summarizing indexes (BRIN) is heap-only, but still writes to these
+/// indexes.
 #[test]
 fn a_summarizing_index_gets_what_heap_only_updates_write() {
     const SOME: i64 = 40;
