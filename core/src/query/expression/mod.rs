@@ -95,8 +95,8 @@ impl Expression {
         Scope::new(document, collator).with(part, |scope| Ok(self.root.evaluate(scope)?.into_option()))
     }
 
-        /// The paths whose values can be read back from the expression's value: the path that it consists of, or those that are fields of
-        /// a document literal. Documents for which the expression has equal values have equal values at these paths.
+    /// The paths whose values can be read back from the expression's value: the path that it consists of, or those that are fields of
+    /// a document literal. Documents for which the expression has equal values have equal values at these paths.
     pub(crate) fn whole_paths(&self) -> BTreeSet<&str> {
         let mut paths = BTreeSet::new();
         self.root.whole_paths(&mut paths);
