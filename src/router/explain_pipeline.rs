@@ -185,7 +185,7 @@ fn stages(planned: &PlannedPipeline, (plan, find): (Json, Option<&Json>), run: O
     if let Some(returned) = run.map(|run| Json::from(run.read)).or_else(|| Some(find?["nReturned"].clone())) {
         first["nReturned"] = returned;
     }
-    let shown = planned.division.at_shards.shown().into_iter().enumerate();
+    let shown = planned.at_shards().into_iter().enumerate();
     let stage = |(at, stage)| match run.and_then(|run| run.stages.get(at)) {
         Some(run) => with_run(stage, *run),
         None => stage,

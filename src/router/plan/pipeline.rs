@@ -8,6 +8,7 @@ use super::index_restriction::IndexRestriction;
 use super::search::Search;
 use super::{AccessPath, Allowed, Plan, find, planned_find};
 use crate::catalog::model::Collection;
+use crate::pg::datum::json;
 use crate::pg::error::Result;
 use crate::protocol::pipeline::{PipelineSource, PipelineWork, RunPipeline};
 use crate::router::options::FindOptions;
@@ -15,7 +16,8 @@ use crate::router::order::Order;
 use crate::router::statement::Statement;
 use docshard_core::cluster::targeting;
 use docshard_core::query::envelope;
-use docshard_core::query::stage::{Division, Pipeline};
+use docshard_core::query::stage::{Division, Pipeline, Stage};
+use serde_json::{Value as Json, json};
 
 #[derive(Debug)]
 pub struct PlannedPipeline {
@@ -35,6 +37,15 @@ impl PlannedPipeline {
         let Some((path, inner)) = &self.inner else { return self.plan.clone() };
         let statement = inner.clone().unwrap_or_else(|| Statement { sql: String::new(), params: Vec::new() });
         Plan::unordered(self.plan.destinations.clone(), *path, statement)
+    }
+
+    /// The stages at each shard, as explanations show them.
+    pub fn at_shards(&self) -> Vec<Json> {
+        let mut shown = self.division.at_shards.shown();
+        let more = self.work.iter().flat_map(|work| &work.stages).count().saturating_sub(shown.len());
+        let first = self.work.iter().flat_map(|work| work.stages.iter().take(more)).cloned();
+        shown.splice(0..0, first);
+        shown
     }
 
     /// The statement that measures the stages at each shard; None if none run there.
@@ -70,8 +81,16 @@ pub fn plan(
     let destinations = search.destinations()?;
     let (inner, source) = source(search, options, destinations.len() == 1)?;
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
+    let mut stages: Vec<Json> = division.at_shards.stages().iter().map(Stage::to_json).collect();
+    // A scan reads whole documents. Stages that copy them copy no more than the rest needs.
+    if inner.0 == AccessPath::Scan
+        && !division.at_shards.begins_with_group()
+        && let Some(projection) = &options.projection
+    {
+        stages.insert(0, json!({"$project": json::parse(projection)?}));
+    }
     let work = PipelineWork {
-        stages: division.at_shards.stages().iter().map(docshard_core::query::stage::Stage::to_json).collect(),
+        stages,
         environment: options.environment.clone(),
         sort: division
             .order

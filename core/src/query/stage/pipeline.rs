@@ -178,6 +178,11 @@ impl Pipeline {
         run(self.stages.get(1..).unwrap_or_default(), Box::new(Given::new(group)), &Context::new(resources))
     }
 
+    /// True if its first stage keeps nothing of a document but values, so that documents without other fields are of no use to it.
+    pub fn begins_with_group(&self) -> bool {
+        matches!(self.first_shape(), Some(Shape::Group(_)))
+    }
+
     fn first_shape(&self) -> Option<Shape<'_>> {
         self.stages.first().map(|stage| stage.operation.shape())
     }
