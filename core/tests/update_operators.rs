@@ -25,6 +25,7 @@ fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Jso
         array_filters: array_filters.as_ref(),
         filter,
         now: 1_500,
+        keeps_key: false,
         environment: None,
     };
     let text = instruction.compile()?.text;
@@ -676,7 +677,9 @@ fn what_lasts_comes_of_operators_alone() {
         let json = |text: &str| serde_json::from_str::<Json>(text).unwrap();
         let (update, array_filters) = (&json(text), array_filters.map(json));
         let array_filters = array_filters.as_ref();
-        Instruction { update, text, style, array_filters, filter, now: 1_500, environment: None }.compile().unwrap()
+        Instruction { update, text, style, array_filters, filter, now: 1_500, keeps_key: false, environment: None }
+            .compile()
+            .unwrap()
     };
     for (update, array_filters, lasts) in [
         (r#"{"$inc": {"n": 1}, "$push": {"a": {"$each": [1], "$sort": 1}}}"#, None, true),

@@ -277,10 +277,6 @@ fn scale(request: &Request<'_>) -> Result<i64> {
     }
 }
 
-fn average(bytes: i64, documents: i64) -> i64 {
-    if documents > 0 { bytes / documents } else { 0 }
-}
-
 pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let scale = scale(request)?;
@@ -290,7 +286,7 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
         Some(collection) => measure::collection(collection)?,
         None => measure::of_config(&namespace)?.into_iter().collect(),
     };
-    let mut answer = sizes(&parts, scale);
+    let mut answer = measure::sizes(&parts, scale);
     answer["ns"] = namespace.as_str().into();
     answer["scaleFactor"] = scale.into();
     answer["capped"] = false.into();
@@ -306,28 +302,9 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
         answer["primary"] = part.shard.as_str().into();
     }
     let shards: Map<String, Json> =
-        parts.iter().map(|part| (part.shard.clone(), sizes(std::slice::from_ref(part), scale))).collect();
+        parts.iter().map(|part| (part.shard.clone(), measure::sizes(std::slice::from_ref(part), scale))).collect();
     answer["shards"] = shards.into();
     Ok(Reply::of(answer))
-}
-
-fn sizes(parts: &[Measured], scale: i64) -> Json {
-    let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
-    let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));
-    let mut indexes: Map<String, Json> = Map::new();
-    for (name, size) in parts.iter().flat_map(|part| &part.indexes) {
-        let before = indexes.get(name).and_then(Json::as_i64).unwrap_or(0);
-        indexes.insert(name.clone(), (before + size / scale).into());
-    }
-    json!({
-        "count": documents,
-        "size": bytes / scale,
-        "avgObjSize": average(bytes, documents),
-        "storageSize": sum(|p| p.storage) / scale,
-        "totalIndexSize": sum(Measured::of_indexes) / scale,
-        "totalSize": sum(Measured::total) / scale,
-        "indexSizes": indexes,
-    })
 }
 
 pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
@@ -353,7 +330,7 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
         "collections": count,
         "views": views::of_database(request.db)?.len(),
         "objects": documents,
-        "avgObjSize": average(bytes, documents),
+        "avgObjSize": measure::average(bytes, documents),
         "dataSize": bytes / scale,
         "storageSize": sum(|p| p.storage) / scale,
         "indexes": indexes,

@@ -17,6 +17,7 @@ use crate::router::explain_pipeline::{self, ExplainedPipeline};
 use crate::router::options::{self, CountOptions, FindOptions, parsed_environment};
 use crate::router::query::Query;
 use crate::router::read;
+use crate::router::statistics;
 use docshard_core::error::{Kind, Result as CoreResult};
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
@@ -378,6 +379,9 @@ impl Pipelines {
         let execution = self.execution(namespace);
         if pipeline.begins() {
             return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, &execution);
+        }
+        if let Some(wanted) = pipeline.statistics() {
+            return Results::of_made(statistics::documents(namespace, wanted)?, pipeline, &execution);
         }
         let Divided { query, options, rest, .. } = divided(pipeline, environment, hint)?;
         if rest.stages().is_empty() {

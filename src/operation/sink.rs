@@ -7,7 +7,6 @@
 //! In `$merge`, a document that is to be inserted if it matches none is inserted first, with its batch. Only those whose keys exist are then
 //! written one by one: most runs either fill a new collection or change a few documents.
 
-use super::errors;
 use crate::catalog::cache;
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
@@ -31,7 +30,6 @@ use docshard_core::values::document::ext_json;
 use docshard_core::values::document::raw::{self, RawObject, RawValue};
 use docshard_core::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
-use std::borrow::Cow;
 
 /// The limits of a batch.
 const BATCH_DOCUMENTS: usize = 2000;
@@ -236,34 +234,15 @@ impl<'p> Merge<'p> {
             Some((stages, text)) => {
                 let variables = self.merging.variables(item.object()?, &self.parsed)?;
                 let environment = with_variables(self.environment, variables);
-                Modification::parse_in(
-                    text,
-                    || Ok(Cow::Borrowed(stages)),
-                    Style::Operators,
-                    None,
-                    &query.text,
-                    Some(&environment),
-                )
+                Modification::keeping_key(text, stages, Style::Operators, Some(&environment))
             }
             None => {
                 let document = ext_json::to_json(&Value::from_raw(RawValue::Object(item.object()?)));
-                let text = document.to_string();
-                Modification::parse_in(&text, || Ok(Cow::Owned(document)), Style::Replacement, None, &query.text, None)
+                Modification::keeping_key(&document.to_string(), &document, Style::Replacement, None)
             }
         }?;
-        let write = Write { keeps_key: true, ..Write::of_one(&query, Some(&modification)) };
-        Ok(write::write(&self.target, &write).map_err(of_update)?.matched > 0)
+        Ok(write::write(&self.target, &Write::of_one(&query, Some(&modification)))?.matched > 0)
     }
-}
-
-/// The error of an update that would change `_id` or the shard key, in MongoDB's words; any other error as it is.
-fn of_update(error: Error) -> Error {
-    let is = |kind: Kind| errors::code(&error).0 == i64::from(kind.code());
-    if !is(Kind::ImmutableField) && !is(Kind::InvalidOptions) {
-        return error;
-    }
-    let message = "$merge failed to update the matching document, did you attempt to modify the _id or the shard key?";
-    Error { context: error.context, ..Error::new(Kind::ImmutableField, message) }
 }
 
 /// The environment with further variables.

@@ -74,6 +74,16 @@ impl<D: Documents> Stream for Source<D> {
 }
 
 impl Results {
+    /// Of documents that are there.
+    pub fn of_made(
+        documents: Vec<Vec<u8>>,
+        pipeline: &Pipeline,
+        resources: &Resources,
+        failure: Failure,
+    ) -> Result<Self> {
+        Ok(Self { stream: pipeline.run_among(Box::new(Given::new(documents)), resources)?, failure })
+    }
+
     /// Returns no documents.
     pub fn none() -> Self {
         Self { stream: Box::new(Given::new(Vec::new())), failure: Failure::default() }

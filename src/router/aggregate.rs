@@ -51,6 +51,11 @@ impl Results {
         self.0.into_stream()
     }
 
+    /// Of documents that are there.
+    pub fn of_made(documents: Vec<Vec<u8>>, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
+        stages::Results::of_made(documents, pipeline, &execution.resources, execution.failure.clone()).map(Self)
+    }
+
     /// Returns no documents.
     pub fn none() -> Self {
         Self(stages::Results::none())

@@ -14,7 +14,7 @@ use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use crate::protocol::sql;
 use docshard_core::values::key::KeyRanges;
-use serde_json::Value as Json;
+use serde_json::{Map, Value as Json, json};
 
 /// The documents of tables up to this size are counted.
 const COUNTED_BYTES: i64 = 32 * 1024 * 1024;
@@ -115,4 +115,29 @@ fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
         }
     }
     named
+}
+
+/// Returns the sizes of a collection as MongoDB's collStats does, in units of `scale` bytes; of all these shards together.
+pub fn sizes(parts: &[Measured], scale: i64) -> Json {
+    let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
+    let (documents, bytes) = (sum(|p| p.documents), sum(|p| p.bytes));
+    let mut indexes: Map<String, Json> = Map::new();
+    for (name, size) in parts.iter().flat_map(|part| &part.indexes) {
+        let before = indexes.get(name).and_then(Json::as_i64).unwrap_or(0);
+        indexes.insert(name.clone(), (before + size / scale).into());
+    }
+    json!({
+        "count": documents,
+        "size": bytes / scale,
+        "avgObjSize": average(bytes, documents),
+        "storageSize": sum(|p| p.storage) / scale,
+        "totalIndexSize": sum(Measured::of_indexes) / scale,
+        "totalSize": sum(Measured::total) / scale,
+        "indexSizes": indexes,
+    })
+}
+
+/// Returns the mean size of a document, in bytes.
+pub fn average(bytes: i64, documents: i64) -> i64 {
+    if documents > 0 { bytes / documents } else { 0 }
 }

@@ -11,7 +11,7 @@
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
 //! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`clear`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
-//! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`]: reads. [`by_key`]: the fast path for one document whose
+//! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`], [`statistics`]: reads. [`by_key`]: the fast path for one document whose
 //!   key is the whole filter.
 //! * [`explain`], [`explain_bounds`], [`explain_stages`]: translate PostgreSQL's plans into MongoDB's terms. [`explain_pipeline`]:
 //!   explains what shards and router do of a pipeline.
@@ -48,6 +48,7 @@ pub mod query;
 pub mod read;
 pub mod rows;
 pub mod statement;
+pub mod statistics;
 pub mod upsert;
 pub mod write;
 pub mod write_target;

@@ -45,31 +45,30 @@ impl Modification {
         array_filters: Option<&Json>,
         query: &Query,
     ) -> Result<Rc<Self>> {
-        Self::parse_in(text, update, style, array_filters, &query.text, query.environment.as_ref())
-    }
-
-    /// As [`parse`](Self::parse), in an environment of its own; `filter` is the text of the documents' filter.
-    pub fn parse_in<'u>(
-        text: &str,
-        update: impl FnOnce() -> Result<Cow<'u, Json>>,
-        style: Style,
-        array_filters: Option<&Json>,
-        filter: &str,
-        environment: Option<&Json>,
-    ) -> Result<Rc<Self>> {
+        let environment = query.environment.as_ref();
         let may_be_kept = array_filters.is_none() && environment.is_none() && text.len() <= LONGEST_KEPT;
         if may_be_kept && let Some(known) = Self::kept(text, style) {
             return Ok(known);
         }
         let update = update()?;
+        let (filter, now) = (query.text.as_str(), options::now());
         let instruction =
-            Instruction { update: &update, text, style, array_filters, filter, now: options::now(), environment };
+            Instruction { update: &update, text, style, array_filters, filter, now, keeps_key: false, environment };
         let Compiled { update: parsed, text: compiled, is_lasting } = instruction.compile()?;
         let modification = Rc::new(Self { update: parsed, text: compiled });
         if may_be_kept && is_lasting {
             KEPT.with_borrow_mut(|kept| kept.keep((style, text.to_owned()), Rc::clone(&modification)));
         }
         Ok(modification)
+    }
+
+    /// Parses an update of one document whose shard key must not change, in an environment of its own.
+    pub fn keeping_key(text: &str, update: &Json, style: Style, environment: Option<&Json>) -> Result<Self> {
+        let now = options::now();
+        let instruction =
+            Instruction { update, text, style, array_filters: None, filter: "{}", now, keeps_key: true, environment };
+        let Compiled { update, text, .. } = instruction.compile()?;
+        Ok(Self { update, text })
     }
 }
 
@@ -87,14 +86,12 @@ pub struct Write<'a> {
     pub sort: Option<(Sort, String)>,
     /// for a write of one document: return its old and new form
     pub images: bool,
-    /// an update that changes the document's shard key fails, and the document stays where it is
-    pub keeps_key: bool,
 }
 
 impl<'a> Write<'a> {
     /// A write of the first document that matches, with nothing else.
     pub fn of_one(query: &'a Query, modification: Option<&'a Modification>) -> Self {
-        Self { query, modification, many: false, upsert: false, sort: None, images: false, keeps_key: false }
+        Self { query, modification, many: false, upsert: false, sort: None, images: false }
     }
 }
 

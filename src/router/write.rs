@@ -82,10 +82,7 @@ fn write_once(
 }
 
 fn locks_document(collection: &Collection, write: &Write<'_>) -> bool {
-    let may_move = || {
-        !write.keeps_key
-            && write.modification.is_some_and(|modification| may_change_key(collection, write, modification))
-    };
+    let may_move = || write.modification.is_some_and(|modification| may_change_key(collection, write, modification));
     write.images || !write.many && (write.sort.is_some() || may_move())
 }
 
@@ -96,7 +93,7 @@ pub(super) fn touches_key(collection: &Collection, modification: &Modification) 
 
 /// True if the update could give a document another shard key.
 fn may_change_key(collection: &Collection, write: &Write<'_>, modification: &Modification) -> bool {
-    if !touches_key(collection, modification) {
+    if modification.update.keeps_key() || !touches_key(collection, modification) {
         return false;
     }
     let stays = modification.update.replacement().is_some_and(|replacement| {

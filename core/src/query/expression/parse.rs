@@ -285,7 +285,8 @@ impl Parser<'_> {
                 Some(now) => Value::Date(now),
                 None => bail!(51144, "Builtin variable '$$NOW' is not available"),
             },
-            "CLUSTER_TIME" | "USER_ROLES" | "SEARCH_META" => {
+            "CLUSTER_TIME" => bail!(51144, "Builtin variable '$$CLUSTER_TIME' is not available"),
+            "USER_ROLES" | "SEARCH_META" => {
                 bail!(Kind::NotImplemented, "the variable $${name} is not supported")
             }
             _ => {

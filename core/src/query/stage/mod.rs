@@ -5,10 +5,11 @@
 //!   sorted by partitions, and by [`position`].
 //! * [`resources`] is what stages use: memory and other collections; [`database`] has collections in memory.
 //! * [`sink`] is where the documents of a pipeline go that writes them.
+//! * [`statistics`] is what a pipeline wants to know of a collection instead of its documents.
 //! * [`operation`] is what a stage is: its row, its argument, what it does.
 //! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`], [`window`], [`derived`],
-//!   [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`] and [`attached`], [`graph_lookup`], [`union_with`] and
-//!   [`merge`] are the stages.
+//!   [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`] and [`attached`], [`graph_lookup`], [`union_with`],
+//!   [`describing`] and [`merge`] are the stages.
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
 //! * [`rearrange`] moves stages so that there is less to do; [`division`] divides them between shards and the place where the
 //!   shards' documents come together. Both follow from the table's properties.
@@ -23,12 +24,14 @@ mod stream;
 mod arranged;
 mod resources;
 mod sink;
+mod statistics;
 
 mod operation;
 
 mod accumulating;
 mod bounded;
 mod derived;
+mod describing;
 mod documents;
 mod facet;
 mod fill;
@@ -70,6 +73,7 @@ pub use pipeline::{Division, Pipeline};
 pub use resources::{Collections, NoCollections, Resources};
 pub use rows::Rows;
 pub use sink::{Merging, Sink, Target, WhenMatched, WhenNotMatched, matching};
+pub use statistics::Statistics;
 pub use stream::{Given, InMemory, Input, Memory, Sorter, Stream};
 pub use table::STAGES;
 pub use window::{WINDOW_FUNCTIONS, WindowOperator};

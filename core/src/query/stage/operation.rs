@@ -3,6 +3,7 @@
 use super::fields::Fields;
 use super::resources::Resources;
 use super::sink::Sink;
+use super::statistics::Statistics;
 use super::stream::Input;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
@@ -25,8 +26,10 @@ pub struct StageOperator {
     pub in_facets: bool,
     /// false for a stage that only pipelines divided over shards have: no client may ask for it
     pub for_clients: bool,
-    /// true if it makes the documents itself: it comes first, and reads no collection
+    /// true if it comes first: it makes the documents itself, or describes the collection
     pub begins: bool,
+    /// true if it describes the collection, whose documents it does not read
+    pub describes: bool,
     /// true if it writes the documents, and returns none: it comes last
     pub ends: bool,
     /// true if it makes exactly one document of each
@@ -263,6 +266,7 @@ pub(super) enum Shape<'o> {
     Partitions(&'o dyn Partitioning),
     Sink(&'o Sink),
     Unwind(&'o str, &'o Unwound),
+    Statistics(&'o Statistics),
     Other,
 }
 

@@ -6,6 +6,7 @@ use super::operation::{Context, Outcome, Parsed, Parser, Shape, Stage, check_fir
 use super::rearrange;
 use super::resources::Resources;
 use super::sink::Sink;
+use super::statistics::Statistics;
 use super::stream::{Given, Input, Memory};
 use super::table::{self, Asker};
 use crate::budget::Evaluation;
@@ -95,7 +96,15 @@ impl Pipeline {
 
     /// True if it makes its documents itself, and reads no collection.
     pub fn begins(&self) -> bool {
-        self.stages.first().is_some_and(|stage| stage.operator.begins)
+        self.stages.first().is_some_and(|stage| stage.operator.begins && !stage.operator.describes)
+    }
+
+    /// What it describes of its collection, instead of reading documents.
+    pub fn statistics(&self) -> Option<&Statistics> {
+        match self.stages.first()?.operation.shape() {
+            Shape::Statistics(statistics) => Some(statistics),
+            _ => None,
+        }
     }
 
     /// Where its documents go; None if they are its result.

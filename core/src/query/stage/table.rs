@@ -2,8 +2,8 @@
 
 use super::operation::{Merge, Parse, StageOperator};
 use super::{
-    bounded, bucket_auto, densify, derived, documents, facet, fill, graph_lookup, group, lookup, merge, single, sort,
-    union_with, unwind, window,
+    bounded, bucket_auto, densify, derived, describing, documents, facet, fill, graph_lookup, group, lookup, merge,
+    single, sort, union_with, unwind, window,
 };
 use crate::error::{Kind, Result, bail};
 use serde_json::{Value as Json, json};
@@ -18,6 +18,7 @@ impl StageOperator {
             in_facets: true,
             for_clients: true,
             begins: false,
+            describes: false,
             ends: false,
             one_to_one: false,
             keeps_order: true,
@@ -46,6 +47,11 @@ impl StageOperator {
 
     const fn keeping_order(self) -> Self {
         Self { keeps_order: true, ..self }
+    }
+
+    /// One that describes the collection.
+    const fn describing(self) -> Self {
+        Self { begins: true, describes: true, ..self }.not_in_facets()
     }
 
     /// One that ends a pipeline.
@@ -92,6 +98,8 @@ pub const STAGES: &[StageOperator] = &[
     StageOperator { merge: Merge::Undivided, ..StageOperator::of_each("$lookup", lookup::lookup) },
     StageOperator { merge: Merge::Undivided, ..StageOperator::of_each("$graphLookup", graph_lookup::graph_lookup) },
     StageOperator::of_all("$unionWith", Merge::Undivided, union_with::union_with),
+    StageOperator::of_all("$collStats", Merge::Undivided, describing::coll_stats).describing(),
+    StageOperator::of_all("$indexStats", Merge::Undivided, describing::index_stats).describing(),
     StageOperator::of_all("$merge", Merge::Undivided, merge::merge).ending(),
     StageOperator::of_all("$out", Merge::Undivided, merge::out).ending(),
     StageOperator::of_all(PARTIAL_GROUP, Merge::Undivided, group::partial).of_division(),
@@ -121,8 +129,6 @@ pub(super) fn shown(operator: &StageOperator, argument: &Json) -> Json {
 /// MongoDB's stages that are not understood.
 const NOT_SUPPORTED: &[&str] = &[
     "$geoNear",
-    "$collStats",
-    "$indexStats",
     "$planCacheStats",
     "$currentOp",
     "$changeStream",

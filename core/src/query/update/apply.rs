@@ -30,6 +30,8 @@ pub struct Update {
     pub(super) form: Form,
     /// the time, in milliseconds since 1970
     pub(super) now: Option<i64>,
+    /// true for an update of one document whose shard key must not change; fixed paths of other updates belong to many documents
+    pub(super) keeps_key: bool,
 }
 
 #[derive(Debug)]
@@ -75,6 +77,11 @@ impl Operators {
 }
 
 impl Update {
+    /// True if it fails instead of changing the document's shard key.
+    pub fn keeps_key(&self) -> bool {
+        self.keeps_key
+    }
+
     /// Parses an update with operators, `{"$set": …, "$inc": …}`.
     ///
     /// # Errors
@@ -110,13 +117,17 @@ impl Update {
             if !array_filters.is_empty() {
                 bail!(Kind::FailedToParse, "arrayFilters may not be specified for pipeline-style updates");
             }
-            return Ok(Update { form: Form::Pipeline(Pipeline::parse_update(stages, environment)?), now: None });
+            return Ok(Update {
+                form: Form::Pipeline(Pipeline::parse_update(stages, environment)?),
+                now: None,
+                keeps_key: false,
+            });
         }
         let array_filters = parse::array_filters(array_filters, environment)?;
         let tree = parse::operators(json, &array_filters, environment)?;
         let collator = environment.collator().cloned();
         let operators = Operators { tree, array_filters, filter: None, collator };
-        Ok(Update { form: Form::Operators(Box::new(operators)), now: None })
+        Ok(Update { form: Form::Operators(Box::new(operators)), now: None, keeps_key: false })
     }
 
     /// True if it needs the statement's time: it has `$currentDate`.
@@ -151,7 +162,7 @@ impl Update {
     /// `FailedToParse` if it is not a document, `DollarPrefixedFieldName` if it has operators; the errors for documents that cannot be
     /// stored.
     pub fn parse_replacement(json: &serde_json::Value) -> Result<Update> {
-        Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None })
+        Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None, keeps_key: false })
     }
 
     /// True if it replaces the document.
@@ -192,6 +203,9 @@ impl Update {
             }
         }
         if fixed.iter().any(|path| self.touches(path)) && changes_any(document, after, fixed) {
+            if self.keeps_key {
+                bail!(Kind::ImmutableField, "the shard key of the document cannot be changed");
+            }
             let message = "Multi-update operations are not allowed when updating the shard key field.";
             return Err(error!(Kind::InvalidOptions, "{message}")
                 .with_hint("Change the shard keys of documents one by one, each by an update of one document."));

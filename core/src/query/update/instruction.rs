@@ -33,6 +33,8 @@ pub struct Instruction<'a> {
     pub filter: &'a str,
     /// the time, in milliseconds since 1970
     pub now: i64,
+    /// true if the document's shard key must not change
+    pub keeps_key: bool,
     /// the statement's collation and variables, as `Environment::to_json` writes them
     pub environment: Option<&'a Json>,
 }
@@ -105,6 +107,10 @@ impl Instruction<'_> {
             text += &format!(",\"now\":{}", self.now);
             update.now = Some(self.now);
         }
+        if self.keeps_key {
+            text += ",\"keepsKey\":true";
+            update.keeps_key = true;
+        }
         let is_lasting = text.len() == alone;
         text.push('}');
         Ok(Compiled { update, text, is_lasting })
@@ -117,13 +123,15 @@ impl Instruction<'_> {
 /// Those of [`Instruction::compile`].
 pub fn read(json: &Json) -> Result<Update> {
     let Some(update) = json.get("update") else { bail!(Kind::FailedToParse, "an instruction must have an update") };
+    let keeps_key = json.get("keepsKey").is_some();
     if json.get("replace").is_some() {
-        return Update::parse_replacement(update);
+        return Ok(Update { keeps_key, ..Update::parse_replacement(update)? });
     }
     let filters = json.get("arrayFilters").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let environment = json.get("setting").map(Environment::parse).transpose()?.unwrap_or_default();
     let mut read = Update::parse_in(update, filters, &environment)?;
     read.now = json.get("now").and_then(Json::as_i64);
+    read.keeps_key = keeps_key;
     if let (Form::Operators(operators), Some(filter)) = (&mut read.form, json.get("filter")) {
         operators.filter = Some(Filter::read(filter)?);
     }

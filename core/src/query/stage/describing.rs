@@ -1,0 +1,73 @@
+//! `$collStats` and `$indexStats`: the first stage of a pipeline, whose documents describe a collection and its indexes at each shard.
+//!
+//! The stage itself passes documents on. Whoever runs the pipeline asks it for what is wanted, and gives it the documents.
+
+use super::fields::Fields;
+use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::statistics::Statistics;
+use super::stream::Input;
+use crate::error::{Kind, Result, bail, ensure};
+use crate::values::document::ext_json;
+use crate::values::document::value::Value;
+use serde_json::{Map, Value as Json};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// `$collStats` or `$indexStats`
+#[derive(Debug)]
+struct Beginning(Statistics);
+
+impl Operation for Beginning {
+    fn fields(&self) -> Fields {
+        Fields::replaced(Some(BTreeSet::new()))
+    }
+
+    fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
+        Ok(input)
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Statistics(&self.0)
+    }
+}
+
+pub(super) fn index_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let is_empty = json.as_object().is_some_and(Map::is_empty);
+    ensure!(is_empty, 28803, "The {} stage specification must be an empty object", parser.name);
+    Parser::one(Beginning(Statistics::Indexes))
+}
+
+pub(super) fn coll_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let known = ["latencyStats", "storageStats", "count", "queryExecStats"];
+    let fields = parser.named(json, &known, [Kind::Location(5447000), Kind::UnknownOption])?;
+    let object = |name: &str| match fields.get(name) {
+        None => Ok(None),
+        Some(Json::Object(fields)) => Ok(Some(fields)),
+        Some(other) => {
+            bail!(Kind::TypeMismatch, "BSON field '$collStats.{name}' must be an object, but found: {other}")
+        }
+    };
+    let count = object("count")?.is_some();
+    let storage = object("storageStats")?.map(scale).transpose()?;
+    for name in known {
+        if object(name)?.is_some() && !["storageStats", "count"].contains(&name) {
+            bail!(Kind::NotImplemented, "$collStats does not support {name}");
+        }
+    }
+    Parser::one(Beginning(Statistics::Collection { count, storage }))
+}
+
+/// The unit of sizes, in bytes.
+fn scale(fields: &Map<String, Json>) -> Result<i64> {
+    let known = ["scale", "verbose", "waitForLock", "numericOnly"];
+    if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
+        bail!(Kind::UnknownOption, "BSON field '$collStats.storageStats.{unknown}' is an unknown field.");
+    }
+    let Some(scale) = fields.get("scale") else { return Ok(1) };
+    let Value::Number(number) = ext_json::from_json(scale)? else {
+        bail!(Kind::TypeMismatch, "BSON field '$collStats.storageStats.scale' must be a number, but found: {scale}")
+    };
+    let number = number.to_i64_truncated();
+    ensure!(number >= 1, 51024, "BSON field 'scale' value must be >= 1, actual value '{scale}'");
+    Ok(number)
+}

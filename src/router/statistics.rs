@@ -1,0 +1,73 @@
+//! The documents of `$collStats` and `$indexStats`: a collection and its indexes at each shard.
+
+use super::config;
+use super::index_stats;
+use super::measure::{self, Measured};
+use crate::catalog::cache;
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use docshard_core::query::stage::Statistics;
+use docshard_core::values::document::{ext_json, write};
+use serde_json::{Value as Json, json};
+
+/// Microseconds from 1970 to 2000, where PostgreSQL's times begin.
+const EPOCH_US: i64 = 946_684_800_000_000;
+
+/// Returns the documents that describe a collection. That of a collection without indexes, which does not exist, is none.
+/// Errors: `NamespaceNotFound`.
+pub fn documents(namespace: &str, wanted: &Statistics) -> Result<Vec<Vec<u8>>> {
+    let described = match wanted {
+        Statistics::Indexes => of_indexes(namespace)?,
+        Statistics::Collection { count, storage } => of_collection(namespace, *count, *storage)?,
+    };
+    described.iter().map(|json| Ok(write::value(&ext_json::from_json(json)?)?)).collect()
+}
+
+fn of_collection(namespace: &str, count: bool, storage: Option<i64>) -> Result<Vec<Json>> {
+    let collection = cache::find(namespace)?;
+    let parts = match collection.as_deref() {
+        Some(collection) => measure::collection(collection)?,
+        None => {
+            let of_config = measure::of_config(namespace)?;
+            if of_config.is_none() && (count || storage.is_some()) {
+                return Err(Error::new(Kind::NamespaceNotFound, format!("Collection [{namespace}] not found.")));
+            }
+            of_config.into_iter().collect()
+        }
+    };
+    let now = super::options::now();
+    let indexes = collection.as_deref().map_or(1, |collection| collection.count_of_indexes());
+    let describe = |part: &Measured| {
+        let mut described =
+            json!({"ns": namespace, "shard": part.shard, "localTime": {"$date": {"$numberLong": now.to_string()}}});
+        if let Some(scale) = storage {
+            let mut sizes = measure::sizes(std::slice::from_ref(part), scale);
+            sizes["nindexes"] = json!(indexes);
+            sizes["scaleFactor"] = json!(scale);
+            sizes["capped"] = json!(false);
+            described["storageStats"] = sizes;
+        }
+        if count {
+            described["count"] = json!(part.documents);
+        }
+        described
+    };
+    Ok(parts.iter().map(describe).collect())
+}
+
+fn of_indexes(namespace: &str) -> Result<Vec<Json>> {
+    if config::is_of(namespace) || cache::find(namespace)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let describe = |index: index_stats::IndexStats| {
+        let key: Json = serde_json::from_str(&index.keys_json).unwrap_or_default();
+        let mut accesses = json!({"ops": {"$numberLong": index.accesses.to_string()}});
+        if let Some(since) = index.since {
+            let millis = (since + EPOCH_US) / 1000;
+            accesses["since"] = json!({"$date": {"$numberLong": millis.to_string()}});
+        }
+        let spec = json!({"v": 2, "key": key, "name": index.name});
+        json!({"name": index.name, "key": key, "accesses": accesses, "shard": index.shard, "spec": spec, "size": index.bytes})
+    };
+    Ok(index_stats::of(namespace)?.into_iter().map(describe).collect())
+}
