@@ -146,6 +146,39 @@ fn a_pipeline_that_writes_keeps_its_sink_where_documents_come_together() {
 }
 
 #[test]
+fn a_stage_that_describes_the_collection_comes_first() {
+    use docshard_core::query::stage::Statistics::{Collection, Indexes};
+    for (stage, expected) in [
+        (json!({"$indexStats": {}}), Ok(Indexes)),
+        (json!({"$indexStats": {"a": 1}}), Err(28803)),
+        (json!({"$indexStats": 1}), Err(28803)),
+        (json!({"$collStats": {}}), Ok(Collection { count: false, storage: None })),
+        (json!({"$collStats": {"count": {}}}), Ok(Collection { count: true, storage: None })),
+        (
+            json!({"$collStats": {"storageStats": {"scale": 1024.5}}}),
+            Ok(Collection { count: false, storage: Some(1024) }),
+        ),
+        (json!({"$collStats": {"storageStats": {"scale": 0}}}), Err(51024)),
+        (json!({"$collStats": {"storageStats": {"scale": "1"}}}), Err(14)),
+        (json!({"$collStats": {"storageStats": {"other": 1}}}), Err(40415)),
+        (json!({"$collStats": {"latencyStats": {}}}), Err(238)),
+        (json!({"$collStats": {"other": {}}}), Err(40415)),
+        (json!({"$collStats": {"count": 1}}), Err(14)),
+        (json!({"$collStats": 1}), Err(5447000)),
+    ] {
+        let parsed = parse(&json!([stage, {"$match": {"a": 1}}]));
+        let found = parsed.map(|pipeline| {
+            let pipeline = pipeline.rearranged().unwrap();
+            assert!(!pipeline.begins(), "it has a collection");
+            pipeline.statistics().cloned().unwrap()
+        });
+        assert_eq!(found, expected, "{stage}");
+    }
+    assert_eq!(code(&json!([{"$limit": 1}, {"$indexStats": {}}])), 40602);
+    assert_eq!(code(&json!([{"$facet": {"a": [{"$collStats": {}}]}}])), 40600);
+}
+
+#[test]
 fn documents_match_by_the_values_of_on() {
     let on = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect::<Vec<_>>();
     let document_of = |json: Json| bytes(&json);
