@@ -61,6 +61,7 @@ SELECT command, docshard.run_command('pipes', command) - 'errmsg' - 'hint' AS an
   '{"aggregate": "c", "pipeline": [], "cursor": {}, "hint": 5}', '{"aggregate": "c", "pipeline": [], "cursor": {}, "hint": "nope"}',
   '{"aggregate": "c", "pipeline": [], "cursor": {}, "let": 1}', '{"aggregate": "c", "pipeline": [], "cursor": {}, "collation": {"locale": "nowhere"}}',
   '{"aggregate": "c", "pipeline": [], "cursor": {}, "readConcern": {"level": "none"}}', '{"aggregate": "c", "pipeline": [], "cursor": {}, "maxTimeMS": -1}',
+  '{"aggregate": "c", "pipeline": [{"$out": "o"}], "cursor": {}, "readConcern": {"level": "linearizable"}}',
   '{"aggregate": "c", "pipeline": [], "cursor": {}, "txnNumber": 1}']::json[]) AS command;
 -- The function has the options, too.
 SELECT docshard.aggregate('pipes.c', '[{"$match": {"_id": 7}}]', '{"batchSize": 5, "maxTimeMS": 60000, "readConcern": {"level": "local"}, "bypassDocumentValidation": true, "allowDiskUse": true, "comment": 1}');

@@ -49,6 +49,10 @@ pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
         may_expire: true,
     };
     let pipeline = request.json("pipeline").to_string();
-    let options = request.fields.as_options(table::AGGREGATE.options).to_string();
+    let mut options = request.fields.as_options(table::AGGREGATE.options);
+    if let Some(read_concern) = request.read_concern() {
+        options["readConcern"] = read_concern.clone();
+    }
+    let options = options.to_string();
     Ok(cursors::open(&opening, &table::AGGREGATE, &pipeline, &options)?.reply("firstBatch", &namespace))
 }

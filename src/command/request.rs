@@ -168,6 +168,10 @@ impl<'a> Request<'a> {
         Ok(namespace)
     }
 
+    pub fn read_concern(&self) -> Option<&'a Json> {
+        self.generic.get("readConcern")
+    }
+
     /// `maxTimeMS`; None: no limit.
     pub fn max_time_ms(&self) -> Result<Option<i64>> {
         self.generic.max_time_ms()

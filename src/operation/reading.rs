@@ -23,7 +23,7 @@ use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::stage::{Collections, Find, Input, Pipeline};
+use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES};
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
 use serde_json::{Value as Json, json};
@@ -243,6 +243,14 @@ impl<'a> Aggregation<'a> {
         };
         arguments.check_concerns()?;
         arguments.count("batchSize")?;
+        let last = stages.last().and_then(Json::as_object).and_then(|stage| stage.keys().next());
+        let level = arguments.get("readConcern").and_then(|concern| concern.get("level"));
+        if let Some(stage) = STAGES.iter().find(|stage| stage.ends && Some(stage.name) == last.map(String::as_str))
+            && level == Some(&json!("linearizable"))
+        {
+            let message = format!("{} cannot be used with a 'linearizable' read concern level", stage.name);
+            return Err(Error::new(Kind::InvalidOptions, message));
+        }
         Ok(Self { stages, shared: Shared::of(arguments, None), on_disk: arguments.flag("allowDiskUse") })
     }
 

@@ -89,6 +89,12 @@ impl Test {
             if operation["name"] == "aggregate" && read_concern.is_object() {
                 operation["arguments"]["readConcern"] = (*read_concern).clone();
             }
+            if let Some(target) = target(&mut operation) {
+                // A pipeline's target is unsharded unless it is there already.
+                let name = target.as_str().unwrap_or_default().to_owned();
+                let namespace = namespaces.entry(name).or_insert_with(|| stage.fresh());
+                *target = namespace.split_once('.').map_or("", |(_, name)| name).into();
+            }
             let returned = perform(&mut stage.shell, &namespaces[*collection], &operation)?;
             check(&operation, returned)?;
         }
@@ -108,6 +114,17 @@ impl Test {
             }
         }
         Ok(())
+    }
+}
+
+/// The name of the collection that a pipeline writes.
+fn target(operation: &mut Value) -> Option<&mut Value> {
+    let stages = operation.get_mut("arguments")?.get_mut("pipeline")?.as_array_mut()?;
+    let stage = stages.last_mut()?.as_object_mut()?;
+    match stage.iter_mut().next()? {
+        (name, target) if name == "$out" && target.is_string() => Some(target),
+        (name, merge) if name == "$merge" => merge.get_mut("into"),
+        _ => None,
     }
 }
 
