@@ -93,6 +93,14 @@ SELECT count(*) FROM docshard.views WHERE namespace = 'viewed.x';
 -- Cycles, also through what does not exist yet.
 SELECT * FROM codes('viewed', '{"create": "self", "viewOn": "self"}', '{"create": "a", "viewOn": "b"}', '{"create": "b", "viewOn": "c"}', '{"create": "c", "viewOn": "a"}',
   '{"collMod": "b", "viewOn": "a", "pipeline": []}');
+-- Stages read views, too.
+SELECT * FROM codes('viewed', '{"create": "l1", "viewOn": "towns", "pipeline": [{"$lookup": {"from": "l1", "localField": "a", "foreignField": "a", "as": "x"}}]}',
+  '{"create": "l1", "viewOn": "towns", "pipeline": [{"$lookup": {"from": "l2", "localField": "_id", "foreignField": "_id", "as": "same"}}, {"$unionWith": "l3"}]}',
+  '{"create": "l2", "viewOn": "l1"}', '{"create": "l3", "viewOn": "towns", "pipeline": [{"$facet": {"x": [{"$unionWith": {"coll": "towns", "pipeline": [{"$unionWith": "l1"}]}}]}}]}',
+  '{"create": "l2", "viewOn": "towns", "pipeline": [{"$match": {"pop": {"$gt": 6}}}]}', '{"create": "l3", "viewOn": "states", "collation": {"locale": "en"}}', '{"create": "l3", "viewOn": "states"}',
+  '{"collMod": "l3", "viewOn": "towns", "pipeline": [{"$graphLookup": {"from": "l1", "startWith": "$a", "connectFromField": "a", "connectToField": "a", "as": "x"}}]}');
+SELECT docshard.find('viewed.l1', '{}', '{"projection": {"pop": 1, "same._id": 1}, "sort": {"_id": 1}}');
+SELECT docshard.aggregate('viewed.towns', '[{"$match": {"_id": {"$gt": "P"}}}, {"$lookup": {"from": "l2", "pipeline": [{"$count": "n"}], "as": "l2"}}, {"$project": {"l2.n": 1}}, {"$sort": {"_id": 1}}]');
 -- At most 20 views are on one another.
 SELECT count(docshard.create_collection('viewed.v' || n, format('{"viewOn": "v%s"}', n + 1)::json)) FROM generate_series(1, 20) n;
 SELECT * FROM codes('viewed', '{"create": "v21", "viewOn": "v22"}', '{"create": "v0", "viewOn": "v1"}', '{"create": "middle", "viewOn": "v10"}', '{"collMod": "c", "viewOn": "v1", "pipeline": []}',

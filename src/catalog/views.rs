@@ -142,10 +142,7 @@ fn check_name(database: &str, name: &str) -> Result<()> {
 /// Checks the definition of a view: its pipeline, and its place among the database's other views.
 fn check(view: &View) -> Result<()> {
     check_bytes(&view.namespace, view.bytes)?;
-    // A time, as the stages may ask for it.
-    let setting = Environment::to_json(view.collation().map(Collator::definition), None, Some(0));
-    let environment = setting.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
-    let pipeline = Pipeline::parse(&view.stages, &environment)?;
+    let pipeline = parsed(view)?;
     if pipeline.begins() {
         let message = "a view reads a collection, but its pipeline makes its documents itself";
         return Err(Error::new(Kind::InvalidNamespace, message));
@@ -154,57 +151,74 @@ fn check(view: &View) -> Result<()> {
         let message = "a view only reads, but the last stage of its pipeline writes";
         return Err(Error::new(Kind::OptionNotSupportedOnView, message));
     }
-    let others = {
-        let _snapshot = ActiveSnapshot::latest();
-        store::read_of_database(&view.database)?
-    };
-    let mut views = BTreeMap::new();
-    for stored in others {
-        let other = View::of(stored)?;
-        views.insert(other.namespace.clone(), other);
+    let others = of_database(&view.database)?;
+    let mut graph = Graph::default();
+    for other in others.iter().filter(|other| other.namespace != view.namespace) {
+        // A pipeline that does not parse any more reads nothing.
+        graph.add(other, parsed(other).ok().as_ref());
     }
-    views.insert(view.namespace.clone(), view.clone());
-    check_graph(&views, view)
+    graph.add(view, Some(&pipeline));
+    graph.check(&view.namespace)
 }
 
-/// The namespaces that a view reads.
-fn sources(view: &View) -> Vec<String> {
-    vec![view.source()]
+fn parsed(view: &View) -> Result<Pipeline> {
+    // A time, as the stages may ask for it.
+    let environment = Environment::to_json(view.collation().map(Collator::definition), None, Some(0));
+    let environment = environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
+    Ok(Pipeline::parse(&view.stages, &environment)?)
 }
 
-/// Checks what a view reads, and what reads the view. The other views have been checked before.
-fn check_graph(views: &BTreeMap<String, View>, view: &View) -> Result<()> {
-    let read_by = |name: &str| views.get(name).into_iter().flat_map(sources).collect::<Vec<_>>();
-    let readers_of = |name: &str| {
-        let reads = |other: &&View| sources(other).iter().any(|read| read == name);
-        views.values().filter(reads).map(|other| other.namespace.clone()).collect::<Vec<_>>()
-    };
-    let (below, is_cycle) = depth(views, &view.namespace, read_by);
-    if is_cycle {
-        let message = format!("View cycle detected: {} would read itself", view.namespace);
-        return Err(Error::new(Kind::GraphContainsCycle, message));
+/// The views of a database by name: what each reads, and its collation.
+#[derive(Default)]
+struct Graph<'v>(BTreeMap<&'v str, (BTreeSet<String>, Option<&'v Collator>)>);
+
+impl<'v> Graph<'v> {
+    fn add(&mut self, view: &'v View, pipeline: Option<&Pipeline>) {
+        let others = pipeline.into_iter().flat_map(Pipeline::collections);
+        let others = others.map(|name| format!("{}.{name}", view.database));
+        self.0.insert(&view.namespace, (others.chain([view.source()]).collect(), view.collation()));
     }
-    let (above, _) = depth(views, &view.namespace, readers_of);
-    if below + above + 1 > MAX_DEPTH {
-        return Err(too_deep(&view.namespace));
+
+    /// The views that a view reads.
+    fn below(&self, name: &str) -> BTreeSet<&'v str> {
+        let reads = self.0.get(name).map(|(reads, _)| reads);
+        reads.into_iter().flatten().filter_map(|name| Some(*self.0.get_key_value(name.as_str())?.0)).collect()
     }
-    let neighbours = read_by(&view.namespace).into_iter().chain(readers_of(&view.namespace));
-    let differs = |other: &&View| other.collation() != view.collation();
-    match neighbours.filter_map(|name| views.get(&name)).find(differs) {
-        Some(other) => Err(collations_differ(&view.namespace, &other.namespace)),
-        None => Ok(()),
+
+    /// The views that read a view.
+    fn above(&self, name: &str) -> BTreeSet<&'v str> {
+        self.0.iter().filter(|(_, (reads, _))| reads.contains(name)).map(|(name, _)| *name).collect()
+    }
+
+    /// Checks what a view reads, and what reads the view. The other views have been checked before.
+    fn check(&self, name: &str) -> Result<()> {
+        let (below, is_cycle) = depth(name, |name| self.below(name));
+        if is_cycle {
+            let message = format!("View cycle detected: {name} would read itself");
+            return Err(Error::new(Kind::GraphContainsCycle, message));
+        }
+        let (above, _) = depth(name, |name| self.above(name));
+        if below + above + 1 > MAX_DEPTH {
+            return Err(too_deep(name));
+        }
+        let collation = |name: &str| self.0.get(name).and_then(|(_, collation)| *collation);
+        let neighbours = self.below(name).into_iter().chain(self.above(name));
+        match neighbours.into_iter().find(|other| collation(other) != collation(name)) {
+            Some(other) => Err(collations_differ(name, other)),
+            None => Ok(()),
+        }
     }
 }
 
 /// The length of the longest chain of views that begins next to one, and whether one leads back to it. Lengths above [`MAX_DEPTH`] do
 /// not matter.
-fn depth(views: &BTreeMap<String, View>, from: &str, next: impl Fn(&str) -> Vec<String>) -> (usize, bool) {
-    let mut level: BTreeSet<String> = BTreeSet::from([from.to_owned()]);
+fn depth<'v>(from: &str, next: impl Fn(&str) -> BTreeSet<&'v str>) -> (usize, bool) {
+    let mut level = next(from);
     for depth in 0..=MAX_DEPTH {
-        level = level.iter().flat_map(|name| next(name)).filter(|name| views.contains_key(name)).collect();
         if level.is_empty() || level.contains(from) {
             return (depth, !level.is_empty());
         }
+        level = level.iter().flat_map(|name| next(name)).collect();
     }
     (MAX_DEPTH, false)
 }
