@@ -3,7 +3,7 @@
 
 use super::config;
 use super::execute::{self, Documents};
-use super::fresh_map::with_fresh_map;
+use super::fresh_map::read_with_fresh_map;
 use super::options::{CountOptions, FindOptions};
 use super::plan::Allowed;
 use super::plan::pipeline::{self, PlannedPipeline};
@@ -88,7 +88,7 @@ pub fn aggregate(
     if config::is_of(namespace) {
         return Results::of(read::find(namespace, query, options)?, pipeline, execution);
     }
-    with_fresh_map(namespace, |collection| {
+    read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
             return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, execution);
         };

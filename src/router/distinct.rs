@@ -4,7 +4,7 @@
 use super::aggregate::Results;
 use super::config;
 use super::execute;
-use super::fresh_map::with_fresh_map;
+use super::fresh_map::read_with_fresh_map;
 use super::merged_rows::MergedRows;
 use super::options::parsed_environment;
 use super::order::Order;
@@ -81,7 +81,7 @@ fn is_new(last: &mut Option<Vec<u8>>, key: &[u8]) -> bool {
 /// compared by value, strings by the collation. A collection that does not exist has none.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
     Distinct::parse(field, &parsed_environment(query.environment.as_ref())?)?;
-    with_fresh_map(namespace, |collection| {
+    read_with_fresh_map(namespace, |collection| {
         let rows = match collection {
             None => {
                 let config = config::is_of(namespace);

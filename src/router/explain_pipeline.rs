@@ -9,7 +9,7 @@ use super::aggregate::{self, Execution, Source};
 use super::config;
 use super::dispatch::reading;
 use super::explain::{self, Explained, Verbosity};
-use super::fresh_map::with_fresh_map;
+use super::fresh_map::read_with_fresh_map;
 use super::options::{CountOptions, FindOptions};
 use super::plan::pipeline::{self, PlannedPipeline};
 use super::plan::search::Search;
@@ -49,7 +49,7 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
         split(&mut answer, beginning(explained.beginning), rest.shown());
         return Ok(answer);
     }
-    with_fresh_map(namespace, |collection| {
+    read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
         };

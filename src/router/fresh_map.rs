@@ -31,7 +31,24 @@ const LAST_PAUSE_MS: u64 = 50;
 /// Runs `attempt` with the newest chunk map, and again while a shard answers that the map is stale.
 ///
 /// Fails with `WriteConflict` (40001) if repeating cannot help, and with `StaleShardVersion` after a minute.
-pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
+///
+/// Fails with `CommandNotSupportedOnView` for a view.
+pub fn with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
+    run(namespace, || views::refuse(namespace), attempt)
+}
+
+/// As [`with_fresh_map`], for a read of a namespace that has just been found to be no view. A view that another session has created
+/// since is not there yet: the read comes before it, and finds nothing.
+pub fn read_with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
+    run(namespace, || Ok(()), attempt)
+}
+
+/// `missing` is called if there is no collection.
+fn run<T>(
+    namespace: &str,
+    missing: impl Fn() -> Result<()>,
+    mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>,
+) -> Result<T> {
     let started = Instant::now();
     let mut pause = FIRST_PAUSE_MS;
     let mut helped: Option<Instant> = None;
@@ -42,8 +59,7 @@ pub fn with_fresh_map<T>(namespace: &str, mut attempt: impl FnMut(Option<Rc<Coll
         if known.is_none() {
             // This node may be a shard, which has no namespaces. The collection must then not appear to be empty.
             check_router()?;
-            // Whoever can read a view does so by its pipeline, over the collection.
-            views::refuse(namespace)?;
+            missing()?;
         }
         let assumed = known.as_ref().map(|c| c.revision);
         // The foreseen map counts only until the catalog's map changes.

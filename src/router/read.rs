@@ -4,7 +4,7 @@ use super::config;
 use super::destination;
 use super::dispatch::reading;
 use super::execute::{self, Documents};
-use super::fresh_map::with_fresh_map;
+use super::fresh_map::read_with_fresh_map;
 use super::options::{CountOptions, FindOptions};
 use super::plan::conditions::Conditions;
 use super::plan::search::Search;
@@ -30,7 +30,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
     if config::is_of(namespace) {
         return Ok(Documents::of_streams(config::rows(config::find(namespace, query, options)?)?, u64::MAX));
     }
-    with_fresh_map(namespace, |collection| {
+    read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(Documents::of_streams(Vec::new(), 0)) };
         let search = Search::new(&collection, query)?;
         let plan = plan::find(&search, options, Allowed::All)?;
@@ -43,7 +43,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
 }
 
 pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i64> {
-    let counted = with_fresh_map(namespace, |collection| {
+    let counted = read_with_fresh_map(namespace, |collection| {
         if config::is_of(namespace) {
             return execute::sum(config::rows(config::count(namespace, query)?)?);
         }
@@ -60,7 +60,7 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
     if config::is_of(namespace) {
         return count(namespace, &Query::parse("{}")?, &CountOptions::default());
     }
-    with_fresh_map(namespace, |collection| {
+    read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(0) };
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
