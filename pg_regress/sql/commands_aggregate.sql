@@ -91,4 +91,25 @@ RESET ROLE;
 SELECT docshard.revoke_access('regress_pipes') ->> 'ok' AS ok;
 DROP ROLE regress_pipes;
 DROP FUNCTION pipe;
+
+-- The commit reads the rest of a cursor, whatever portals are below it.
+SELECT docshard.insert_many('pipes.many', array_agg(jsonb_build_object('_id', n, 'k', n))) IS NOT NULL AS inserted FROM generate_series(1, 3000) n;
+CREATE FUNCTION pg_temp.first_batch(command json) RETURNS int LANGUAGE sql AS
+  $$SELECT jsonb_array_length(docshard.run_command('pipes', command)::jsonb #> '{cursor,firstBatch}')$$;
+SELECT pg_temp.first_batch('{"find": "many", "batchSize": 2}') FROM generate_series(1, 3);
+SELECT pg_temp.first_batch('{"find": "many", "batchSize": 2}');
+SELECT pg_temp.first_batch('{"find": "many", "batchSize": 2}');
+SELECT pg_temp.first_batch('{"find": "many", "batchSize": 2}');
+SELECT pg_temp.first_batch('{"find": "many", "batchSize": 2}');
+SELECT pg_temp.first_batch('{"aggregate": "many", "pipeline": [{"$unwind": "$k"}], "cursor": {"batchSize": 2}}');
+SELECT pg_temp.first_batch('{"aggregate": "many", "pipeline": [{"$unwind": "$k"}], "cursor": {"batchSize": 2}}');
+SELECT pg_temp.first_batch('{"aggregate": "many", "pipeline": [{"$unwind": "$k"}], "cursor": {"batchSize": 2}}');
+SELECT pg_temp.first_batch('{"aggregate": "many", "pipeline": [{"$unwind": "$k"}], "cursor": {"batchSize": 2}}');
+BEGIN;
+DECLARE kept CURSOR WITH HOLD FOR SELECT docshard.find('pipes.many');
+MOVE 1 FROM kept;
+COMMIT;
+MOVE ALL FROM kept;
+CLOSE kept;
+
 SELECT docshard.drop_database('pipes') ->> 'ok' AS ok;

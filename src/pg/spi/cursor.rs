@@ -110,6 +110,17 @@ pub struct Cursor {
     at_once: usize,
 }
 
+/// The options of a [`Cursor`]'s portal. Where a holdable portal reads it, the commit reads that one to its end; so this one must
+/// not end earlier, and is holdable, too.
+fn options() -> u32 {
+    // SAFETY: the portal that runs, or null.
+    let running = unsafe { pg_sys::ActivePortal.as_ref() }.map_or(0, |portal| portal.cursorOptions.cast_unsigned());
+    match running & pg_sys::CURSOR_OPT_HOLD {
+        0 => 0,
+        _ => pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL,
+    }
+}
+
 /// Rows that a [`Cursor`] fetches at once unless it is told another number.
 const FETCH: usize = 256;
 
@@ -129,7 +140,7 @@ impl Cursor {
     pub fn open_with(sql: &str, params: &[Param<'_>], at_once: usize) -> Result<Self> {
         // The end of their transaction has closed some of them, and names are never reused.
         ABANDONED.take().iter().try_for_each(|name| close(name).map(drop))?;
-        let name = open_portal(None, sql, params, 0, true)?;
+        let name = open_portal(None, sql, params, options(), true)?;
         Ok(Self { name, buffer: Vec::new().into_iter(), finished: false, at_once })
     }
 
