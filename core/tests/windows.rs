@@ -292,7 +292,7 @@ fn functions_of_windows_alone() {
         (
             json!({"$push": "$v", "window": {"range": [-1, 1], "unit": "month"}}),
             json!([[{"$date": "2024-01-31T00:00:00Z"}, 1], [{"$date": "2024-02-29T00:00:00Z"}, 2], [{"$date": "2024-04-01T00:00:00Z"}, 3]]),
-            json!([[1, 2], [2], [3]]),
+            json!([[1, 2], [1, 2], [3]]),
         ),
     ] {
         let expected: Vec<Json> = read(&bytes(&json!({"r": expected})))["r"].as_array().unwrap().clone();
