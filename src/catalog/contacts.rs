@@ -65,7 +65,7 @@ impl Cluster for Catalog {
     }
 }
 
-/// The statements that must run first on a server's shard. A copy of the router runs none.
+/// Returns the statements that the router must run on a server's shard before any other. A copy of the router runs none.
 fn pending_at(server: Oid) -> Result<Vec<String>> {
     if user::as_extension_owner(cluster::standing)? != Standing::Router {
         return Ok(Vec::new());

@@ -77,8 +77,8 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
     Ok(late.iter().map(|shard| shard.name.clone()).collect())
 }
 
-/// The statements that must run first on a server's shard. Works for a caller who may not read the catalog, or who has an old
-/// snapshot.
+/// Returns the statements that the router must run on a server's shard before any other. The caller needs no right to read the
+/// catalog, and may have an old snapshot.
 pub fn statements(server: &str) -> Result<Vec<String>> {
     let due = user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();

@@ -1,8 +1,8 @@
 //! Views: pipelines that are read like collections.
 //!
 //! A view reads a collection or another view of its database. [`resolve`] follows a view to the collection below and puts the
-//! pipelines of the views on the way together, so that a query over a view is one pipeline over a collection. Nothing is stored for a
-//! view, and there are no rights to it: who reads it needs the right to the collection.
+//! pipelines of the views on the way together, so that a query over a view is one pipeline over a collection. A view stores no
+//! documents and has no privileges of its own: a role that reads it needs the right to read the collection.
 //!
 //! INVARIANT: no chain of views has more than [`MAX_DEPTH`] or is a cycle, and views that read one another have one collation. Changes of
 //! views keep it, one transaction at a time; [`resolve`] does not rely on it. A view and a collection never have the same name: both are

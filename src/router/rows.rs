@@ -130,7 +130,11 @@ impl Parts {
                 }
             }
             let Some(row) = self.rows.next_row()? else { return Ok(None) };
-            self.current = Some((Packed::of(&row)?, 0));
+            let packed = Packed::of(&row)?;
+            if packed.documents.count() == 0 {
+                return Err(Error::new(Kind::InternalError, "malformed packed documents: a part without documents"));
+            }
+            self.current = Some((packed, 0));
         }
     }
 }

@@ -28,7 +28,7 @@ unsafe extern "C-unwind" {
     fn pfree(pointer: *mut c_void);
 }
 
-/// A step ends after so many bytes of documents that were stored compressed, or outside of their rows.
+/// The number of detoasted bytes after which a step ends: the bytes of documents that were stored compressed or out of line.
 const MAX_DETOASTED: usize = 256 << 10;
 
 /// A scan of the rows that are visible in the snapshot which was active when it was opened. That must outlive it, as the snapshot of

@@ -10,7 +10,6 @@ use postgres::Client;
 use serde_json::{Value, json};
 use std::fs;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -139,23 +138,12 @@ fn aggregations_come_to_the_same_over_shards_and_while_chunks_move() {
         }
     }
 
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut mover = cluster.router.client();
-            for (k, shard) in [(150, "shard1"), (50, "shard0"), (250, "local"), (150, "local"), (50, "shard1")] {
-                let sql = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {k}}}', '{shard}')");
-                mover.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-            }
-            done.store(true, Ordering::Relaxed);
-        });
-        let mut rounds = 0;
-        while rounds == 0 || !done.load(Ordering::Relaxed) {
-            for (pipeline, expected) in &cases {
-                let found = aggregate(&mut client, pipeline);
-                assert_eq!(&found.unwrap_or_else(|e| panic!("{pipeline}: {e:?}")), expected, "{pipeline} during moves");
-            }
-            rounds += 1;
+    let moves = [(150, "shard1"), (50, "shard0"), (250, "local"), (150, "local"), (50, "shard1")];
+    let moves = moves.map(|(k, shard)| (NS, json!({"k": k}), shard));
+    cluster.while_chunks_move(&moves, || {
+        for (pipeline, expected) in &cases {
+            let found = aggregate(&mut client, pipeline);
+            assert_eq!(&found.unwrap_or_else(|e| panic!("{pipeline}: {e:?}")), expected, "{pipeline} during moves");
         }
     });
 }

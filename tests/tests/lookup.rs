@@ -10,7 +10,6 @@ use postgres::Client;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -170,31 +169,18 @@ fn joins_come_to_the_same_over_shards_and_while_chunks_move() {
         }
     }
 
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut mover = cluster.router.client();
-            let moves = [
-                (NS, json!({"k": 150}), "shard1"),
-                ("test.people", json!({"boss": 5, "n": 0}), "shard1"),
-                (NS, json!({"k": 50}), "shard0"),
-                ("test.people", json!({"boss": 30, "n": 0}), "local"),
-                (NS, json!({"k": 250}), "local"),
-                ("test.people", json!({"boss": 5, "n": 0}), "shard0"),
-            ];
-            for (namespace, key, shard) in moves {
-                let sql = format!("SELECT docshard.move_chunk('{namespace}', '{key}', '{shard}')");
-                mover.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-            }
-            done.store(true, Ordering::Relaxed);
-        });
-        let mut rounds = 0;
-        while rounds == 0 || !done.load(Ordering::Relaxed) {
-            for (pipeline, expected) in &cases {
-                let found = aggregate(&mut client, pipeline);
-                assert_eq!(&found.unwrap_or_else(|e| panic!("{pipeline}: {e:?}")), expected, "{pipeline} during moves");
-            }
-            rounds += 1;
+    let moves = [
+        (NS, json!({"k": 150}), "shard1"),
+        ("test.people", json!({"boss": 5, "n": 0}), "shard1"),
+        (NS, json!({"k": 50}), "shard0"),
+        ("test.people", json!({"boss": 30, "n": 0}), "local"),
+        (NS, json!({"k": 250}), "local"),
+        ("test.people", json!({"boss": 5, "n": 0}), "shard0"),
+    ];
+    cluster.while_chunks_move(&moves, || {
+        for (pipeline, expected) in &cases {
+            let found = aggregate(&mut client, pipeline);
+            assert_eq!(&found.unwrap_or_else(|e| panic!("{pipeline}: {e:?}")), expected, "{pipeline} during moves");
         }
     });
 }

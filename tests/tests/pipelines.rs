@@ -11,7 +11,6 @@ use postgres::Client;
 use serde_json::{Value, json};
 use std::fs;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -223,28 +222,37 @@ fn random_pipelines_come_to_the_same_in_every_layout_and_while_chunks_move() {
     wait_until("the shards' statistics", Duration::from_secs(20), || runs(&cluster) > 300);
 
     let mut client = cluster.router.client();
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut mover = cluster.router.client();
-            for (k, shard) in [(150, "shard1"), (50, "shard0"), (250, "local"), (150, "local"), (50, "shard1")] {
-                for key in [
-                    format!("'test.ranged', '{{\"k\": {k}}}'"),
-                    format!("'test.compound', '{{\"k\": {k}, \"price\": 1}}'"),
-                ] {
-                    let sql = format!("SELECT docshard.move_chunk({key}, '{shard}')");
-                    mover.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
-                }
-            }
-            done.store(true, Ordering::Relaxed);
-        });
-        let mut rounds = cases.iter().cycle().take(20 * cases.len());
-        while !done.load(Ordering::Relaxed) {
-            let Some((pipeline, expected)) = rounds.next() else { break };
-            check(&mut client, "test.ranged", pipeline, expected, "during moves");
-            check(&mut client, "test.compound", pipeline, expected, "during moves");
-        }
+    let moves: Vec<_> = [(150, "shard1"), (50, "shard0"), (250, "local"), (150, "local"), (50, "shard1")]
+        .into_iter()
+        .flat_map(|(k, shard)| {
+            [("test.ranged", json!({"k": k}), shard), ("test.compound", json!({"k": k, "price": 1}), shard)]
+        })
+        .collect();
+    let mut next = cases.iter().cycle();
+    cluster.while_chunks_move(&moves, || {
+        let (pipeline, expected) = next.next().expect("there are cases");
+        check(&mut client, "test.ranged", pipeline, expected, "during moves");
+        check(&mut client, "test.compound", pipeline, expected, "during moves");
     });
+}
+
+/// A damaged shard must not make results disappear.
+#[test]
+fn a_part_without_documents_is_an_error() {
+    let cluster = cluster();
+    fill(&cluster);
+    let parameters: String =
+        cluster.shards[0].value("SELECT pg_get_function_arguments('docshard_internal.run_pipeline'::regproc)");
+    let stages = json!([{"$group": {"_id": "$item", "n": {"$sum": 1}}}]);
+    for part in ["NULL::bytea", "''::bytea"] {
+        cluster.shards[0].psql(&format!(
+            "CREATE OR REPLACE FUNCTION docshard_internal.run_pipeline({parameters}) RETURNS SETOF bytea LANGUAGE sql AS $$SELECT {part}$$",
+        ));
+        let mut client = cluster.router.client();
+        let sql = format!("SELECT docshard.aggregate('test.ranged', '{stages}')");
+        let error = client.query(&sql, &[]).expect_err(part);
+        assert!(format!("{error:?}").contains("a part without documents"), "{part}: {error:?}");
+    }
 }
 
 /// The sessions at a node that do something, and its temporary files.

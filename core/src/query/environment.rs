@@ -36,12 +36,12 @@ impl Environment {
         self.now
     }
 
-    /// The same with further variables.
+    /// Returns a copy of the environment with more variables.
     pub(crate) fn with(&self, variables: impl IntoIterator<Item = (String, Value)>) -> Environment {
         self.with_bindings(variables.into_iter().map(|(name, value)| (name, Binding::Value(value))))
     }
 
-    /// The same with further variables, some of which may have no value.
+    /// Returns a copy of the environment with more variables. A variable may be bound to no value.
     pub(crate) fn with_bindings(&self, variables: impl IntoIterator<Item = (String, Binding)>) -> Environment {
         let mut environment = self.clone();
         environment.variables.extend(variables);

@@ -231,7 +231,7 @@ impl Assignments {
     /// Parses paths.
     ///
     /// # Errors
-    /// Those of field paths; a [collision](Self::is_collision) for two paths of which one leads to the other or is the same.
+    /// Those of field paths; a [collision](Self::is_collision) if a path occurs twice, or is a prefix of another one.
     pub(crate) fn parse(paths: &[&str]) -> Result<Assignments> {
         let environment = Environment::default();
         let mut parser = Parser::new(&environment, Dialect::Stage);

@@ -142,7 +142,7 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
 }
 
 /// Records which database a shard is, for display. pg_upgrade and a restore change that.
-/// Errors: `OperationFailed` if the shard's server leads to another database, of which this one is a copy.
+/// Errors: `OperationFailed` if this database is a copy, and the shard's server leads to the original.
 fn note_node(name: &str, probe: &Probe) -> Result<()> {
     match node_of(&server_name(name)) {
         None => Ok(()),

@@ -18,9 +18,11 @@ use self::data_directory::scratch_folder;
 use crate::installation::Installation;
 use crate::process::Watchdog;
 use crate::release::Release;
+use serde_json::Value;
 use std::fs;
 use std::panic::resume_unwind;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -77,6 +79,29 @@ impl Cluster {
             run(format!("SELECT docshard.move_chunk('{namespace}', '{{\"k\": {k}}}', '{shard}')"));
         }
         cluster
+    }
+
+    /// Moves chunks, each given by its namespace, a key and the shard that it goes to, and repeats a check until the last of them has
+    /// been moved; the check runs at least once.
+    ///
+    /// # Panics
+    /// If a move fails, or the check panics.
+    pub fn while_chunks_move(&self, moves: &[(&str, Value, &str)], mut check: impl FnMut()) {
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut mover = self.router.client();
+                for (namespace, key, shard) in moves {
+                    let sql = format!("SELECT docshard.move_chunk('{namespace}', '{key}', '{shard}')");
+                    mover.batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+                }
+                done.store(true, Ordering::Relaxed);
+            });
+            check();
+            while !done.load(Ordering::Relaxed) {
+                check();
+            }
+        });
     }
 
     /// As [`Cluster::start`], with servers that require passwords: see [`Node::require_passwords`].

@@ -1,6 +1,7 @@
 //! `$collStats` and `$indexStats`: the first stage of a pipeline, whose documents describe a collection and its indexes at each shard.
 //!
-//! The stage itself passes documents on. Whoever runs the pipeline asks it for what is wanted, and gives it the documents.
+//! The stage itself returns its input unchanged. The caller that runs the pipeline asks the stage which documents are wanted, and
+//! supplies these documents as the input.
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser, Shape};

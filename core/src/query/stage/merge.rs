@@ -1,4 +1,5 @@
-//! `$merge` and `$out`: the last stage of a pipeline. It passes documents on to whoever runs the pipeline, who writes them.
+//! `$merge` and `$out`: the last stage of a pipeline. It returns its input unchanged; the caller that runs the pipeline writes the
+//! documents.
 
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser, Shape};

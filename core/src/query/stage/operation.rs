@@ -278,7 +278,7 @@ pub(super) trait Partitioning: fmt::Debug {
 
 /// What there is to know about a stage that makes one document of a group.
 pub(super) trait Grouping: Partitioning {
-    /// True if all documents are one group, of which nothing but their number is asked.
+    /// True if the stage makes a single group, and needs only the number of documents.
     fn only_counts(&self) -> bool;
 
     /// What a stage that [only counts](Self::only_counts) makes of this number of documents, which is not 0.

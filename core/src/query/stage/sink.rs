@@ -1,7 +1,7 @@
-//! Where the documents of a pipeline go that ends with `$merge` or `$out`.
+//! The target of a pipeline that ends with `$merge` or `$out`.
 //!
-//! The stage itself passes documents on. Whoever runs the pipeline asks it for its sink, and writes the documents. For `$merge`
-//! this module says which document of the target a document matches, and what that is updated with.
+//! The stage itself returns its input unchanged. The caller that runs the pipeline asks the stage for its sink, and writes the
+//! documents. For `$merge` this module says which document of the target a document matches, and how that one is updated.
 
 use crate::error::{Result, bail, ensure};
 use crate::query::environment::Environment;

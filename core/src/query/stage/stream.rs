@@ -70,7 +70,7 @@ pub trait Memory {
     /// Those of the implementation.
     fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>>;
 
-    /// Rows for several readers, of which there are none yet.
+    /// Returns an empty list of rows that several readers can read.
     ///
     /// # Errors
     /// Those of the implementation.
