@@ -105,6 +105,30 @@ BEGIN
     EXECUTE pg_catalog.format('ALTER FUNCTION docshard.modify_collection(text, json) OWNER TO %I', owner);
 END $$;
 
+-- A shard's service role has privileges on all of these objects: it got them when the shard was added. Privileges granted by a script
+-- count as initial, and pg_dump skips them; a restored dump must grant these again, so they must not count as that.
+DO $$
+DECLARE
+    service CONSTANT regrole := (SELECT s.role FROM docshard_data.service s);
+    target record;
+BEGIN
+    IF service IS NULL THEN
+        RETURN;
+    END IF;
+    FOR target IN
+        SELECT o.privilege, o.class, o.id, i.initprivs
+          FROM (VALUES ('SELECT ON docshard_catalog.views', 'pg_catalog.pg_class'::pg_catalog.regclass, 'docshard_catalog.views'::pg_catalog.regclass::oid),
+                       ('SELECT ON docshard.views', 'pg_catalog.pg_class', 'docshard.views'::pg_catalog.regclass::oid),
+                       ('EXECUTE ON FUNCTION docshard_internal.run_pipeline', 'pg_catalog.pg_proc',
+                        'docshard_internal.run_pipeline'::pg_catalog.regproc::oid)) AS o (privilege, class, id)
+          JOIN pg_catalog.pg_init_privs i ON i.classoid = o.class AND i.objoid = o.id AND i.objsubid = 0
+    LOOP
+        EXECUTE pg_catalog.format('GRANT %s TO %s', target.privilege, service);
+        UPDATE pg_catalog.pg_init_privs SET initprivs = target.initprivs
+         WHERE classoid = target.class AND objoid = target.id AND objsubid = 0;
+    END LOOP;
+END $$;
+
 -- Functions with changed arguments or results. Roles that could call the old one can call the new one.
 CREATE FUNCTION docshard_internal.delete_range(migration bigint, collection integer, lo bytea, hi bytea)
 RETURNS TABLE (documents bigint, micros bigint) VOLATILE PARALLEL UNSAFE
