@@ -163,10 +163,11 @@ fn a_failure_on_one_shard_leaves_nothing() {
     let mut client = cluster.router.client();
     let twice = format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 9000, \"k\": 1500, \"v\": 0}}')");
     client.batch_execute(&twice).unwrap();
-    let error = client.batch_execute(&create(r#"{"k": 1}"#, r#"{"unique": true}"#)).expect_err("two of a key");
+    let error =
+        client.batch_execute(&create(r#"{"k": 1}"#, r#"{"unique": true, "name": "one"}"#)).expect_err("two of a key");
     assert_eq!(code(&error), "11000");
     let message = error.as_db_error().unwrap().message();
-    assert!(message.contains("b.c index: k_1 dup key: { k: 1500 }"), "{message}");
+    assert!(message.contains("b.c index: one dup key: { k: 1500 }"), "{message}");
     assert_nothing_is_left(&cluster);
     // Several indexes in one call: all are created, or none.
     let several = format!(

@@ -160,7 +160,7 @@ fn a_shard_moves_to_another_server() {
         (address(port0), "could not connect"),
         (address(router_port), "could not connect"),
         (address(1), "could not connect"),
-        (format!("{} dbname=template1", address(cluster.shards[1].port)), "no shard"),
+        (format!("{} dbname=template1", address(cluster.shards[1].port)), "leads to a database that is not a shard"),
         ("port=5433".to_owned(), "names no host"),
         ("host=127.0.0.1 password=x".to_owned(), "no user and no password"),
     ] {
