@@ -161,8 +161,8 @@ fn a_shard_moves_to_another_server() {
         (address(router_port), "could not connect"),
         (address(1), "could not connect"),
         (format!("{} dbname=template1", address(cluster.shards[1].port)), "leads to a database that is not a shard"),
-        ("port=5433".to_owned(), "names no host"),
-        ("host=127.0.0.1 password=x".to_owned(), "no user and no password"),
+        ("port=5433".to_owned(), "the address has no host"),
+        ("host=127.0.0.1 password=x".to_owned(), "must not contain a user or password"),
     ] {
         let error = refused(router, &set(&conn));
         assert!(error.contains(expected), "{conn}: {error}");
