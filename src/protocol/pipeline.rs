@@ -27,12 +27,12 @@ pub struct PipelineWork {
     /// collation, variables and time, as `Environment::to_json` writes them
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<Json>,
-    /// the text of the sort by whose key the results are merged; they come in that order
+    /// the text of a sort: each result comes with its sort key, by which the router merges the shards' results
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<String>,
     /// the stages may use temporary files
     pub on_disk: bool,
-    /// instead of results, one [`PipelineRun`] is answered
+    /// the shard runs the stages, but answers one [`PipelineRun`] instead of their results
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub measured: bool,
     /// what the stages read
@@ -97,8 +97,8 @@ pub enum PipelineSource {
         #[serde(skip_serializing_if = "Option::is_none")]
         filter: Option<String>,
     },
-    /// those that a statement returns in its first column, as bytes; its first two parameters are the collection's token and the
-    /// shard's version, and these are the others
+    /// those that a statement returns in its first column, as bytes. Its parameters $1 and $2 are the collection's token and the
+    /// shard's version; `params` are those from $3 on
     Select { sql: String, params: Vec<Parameter> },
 }
 
