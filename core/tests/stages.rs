@@ -499,7 +499,21 @@ fn what_only_counts() {
 #[test]
 fn stages_within_bounds() {
     let too_many = vec![json!({"$match": {}}); 1001];
-    let error = Pipeline::parse(&too_many, &Environment::default()).unwrap_err();
-    assert_eq!(error.kind, Kind::FailedToParse);
+    let within = [
+        json!({"$facet": {"f": too_many}}),
+        json!({"$lookup": {"from": "c", "as": "l", "pipeline": too_many}}),
+        json!({"$unionWith": {"coll": "c", "pipeline": too_many}}),
+        json!({"$merge": {"into": "c", "whenMatched": vec![json!({"$set": {"a": 1}}); 1001]}}),
+    ];
+    for stages in within.iter().map(std::slice::from_ref).chain([too_many.as_slice()]) {
+        let error = Pipeline::parse(stages, &Environment::default()).unwrap_err();
+        assert_eq!(error.kind, Kind::Location(7749501), "{}", error.message);
+    }
+    // The parts of a pipeline over shards may have more: these stages stand for two each.
+    let most = vec![json!({"$sortByCount": "$_id"}); 1000];
+    let documents = [bytes(&json!({"_id": 1}))];
+    let division = parse(&most).at_one_shard().unwrap();
+    let results = run_divided(&division, &[&documents], &memory(1 << 20)).unwrap();
+    assert_eq!(read(&results[0]), json!({"_id": 1, "count": 1}));
     assert!(STAGES.iter().all(|stage| !stage.in_updates || stage.one_to_one), "an update makes one document of one");
 }

@@ -26,7 +26,7 @@ pub struct Pipeline {
     environment: Environment,
 }
 
-/// The most stages of a pipeline: MongoDB's limit.
+/// The most stages of a pipeline that a client gives, also within a stage: MongoDB's limit.
 const MAX_STAGES: usize = 1000;
 
 /// A pipeline that is divided over shards.
@@ -45,14 +45,14 @@ impl Pipeline {
     /// Parses the stages of an aggregation.
     ///
     /// # Errors
-    /// `TypeMismatch` and `Location40323` for what is no stage, `Location40324` for an unknown one, `NotImplemented` for one
-    /// that is not understood, `Location40602` for one that must be the first, `Location40601` for one that must be the last, `FailedToParse` for more than 1,000 stages; those of
-    /// stages, filters, projections, accumulators and expressions.
+    /// `Location7749501` for too many stages; `TypeMismatch` and `Location40323` for what is no stage, `Location40324` for an unknown
+    /// one, `NotImplemented` for one that is not understood, `Location40602` for one that must be the first, `Location40601` for one
+    /// that must be the last; those of stages, filters, projections, accumulators and expressions.
     pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
         Self::parse_for(stages, environment, Asker::Client)
     }
 
-    /// As [`parse`](Self::parse), of stages that a [`Division`] has made.
+    /// As [`parse`](Self::parse), of any number of stages that a [`Division`] has made.
     ///
     /// # Errors
     /// Those of [`parse`](Self::parse).
@@ -70,11 +70,9 @@ impl Pipeline {
 
     fn parse_for(stages: &[Json], environment: &Environment, asker: Asker) -> Result<Pipeline> {
         let _evaluation = Evaluation::begin();
-        ensure!(
-            stages.len() <= MAX_STAGES,
-            Kind::FailedToParse,
-            "Pipeline length must be no longer than {MAX_STAGES} stages"
-        );
+        if !matches!(asker, Asker::Division) {
+            check_length(stages)?;
+        }
         let mut parsed = Vec::with_capacity(stages.len());
         parse_into(stages, environment, (asker, 0), &mut parsed)?;
         check_first(&parsed)?;
@@ -253,8 +251,14 @@ fn needed(stages: &[Stage]) -> Option<Vec<String>> {
     rearrange::needed(stages).map(|fields| fields.into_iter().collect())
 }
 
+fn check_length(stages: &[Json]) -> Result<()> {
+    ensure!(stages.len() <= MAX_STAGES, 7749501, "Pipeline length must be no longer than {MAX_STAGES} stages.");
+    Ok(())
+}
+
 /// The stages of a pipeline within a stage.
 fn nested(stages: &[Json], environment: &Environment, depth: usize) -> Result<Vec<Stage>> {
+    check_length(stages)?;
     let mut parsed = Vec::with_capacity(stages.len());
     parse_into(stages, environment, (Asker::Client, depth), &mut parsed)?;
     Ok(parsed)
