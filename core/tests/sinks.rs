@@ -5,6 +5,7 @@ mod common;
 use common::*;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, matching};
+use docshard_core::values::collation::Collator;
 use serde_json::{Value as Json, json};
 
 fn parse(pipeline: &Json) -> Result<Pipeline, i32> {
@@ -198,9 +199,24 @@ fn documents_match_by_the_values_of_on() {
         (json!({"a": []}), on(&["a"]), Err(51185)),
     ] {
         let stored = document_of(document.clone());
-        let found = matching(common::document(&stored), &paths).map_err(|error| error.kind.code());
-        assert_eq!(found, expected, "{document} {paths:?}");
+        let found = matching(common::document(&stored), &paths, None).map_err(|error| error.kind.code());
+        assert_eq!(found.map(|(filter, _)| filter), expected, "{document} {paths:?}");
     }
+}
+
+#[test]
+fn documents_that_match_the_same_one_have_one_key() {
+    let collator = Collator::parse(&json!({"locale": "en", "strength": 2})).unwrap();
+    let key = |document: Json, collator| {
+        let stored = bytes(&document);
+        matching(common::document(&stored), &["a".to_owned(), "b".to_owned()], collator).unwrap().1
+    };
+    let one = key(json!({"_id": 1, "a": 1, "b": "x"}), None);
+    assert_eq!(key(json!({"b": "x", "a": {"$numberDecimal": "1.0"}}), None), one);
+    assert_ne!(key(json!({"a": 1, "b": "X"}), None), one);
+    assert_ne!(key(json!({"a": "x", "b": 1}), None), one);
+    let collated = key(json!({"a": 1, "b": "x"}), collator.as_ref());
+    assert_eq!(key(json!({"a": 1, "b": "X"}), collator.as_ref()), collated);
 }
 
 #[test]

@@ -7,6 +7,8 @@ SELECT docshard.find('merging.totals', '{}', '{"sort": {"_id": 1}}');
 SELECT docshard.aggregate('merging.sales', '[{"$match": {"_id": 1}}, {"$merge": {"into": {"db": "merging2", "coll": "sales"}}}]');
 SELECT docshard.find('merging2.sales');
 SELECT docshard.drop_database('merging2') -> 'ok' AS ok;
+SELECT docshard.aggregate('merging.sales', '[{"$merge": {"into": {"db": "merging.target", "coll": "sales"}}}]');
+SELECT docshard.aggregate('merging.sales', '[{"$out": {"db": "merging.target", "coll": "sales"}}]');
 -- What becomes of a document that matches.
 SELECT docshard.create_collection('merging.target') -> 'ok' AS ok;
 CREATE FUNCTION pg_temp.merged(options jsonb) RETURNS SETOF jsonb LANGUAGE plpgsql AS $$
@@ -47,6 +49,10 @@ SELECT docshard.aggregate('merging.sales', '[{"$set": {"item": ["a"]}}, {"$merge
 SELECT docshard.aggregate('merging.sales', '[{"$merge": {"into": "target", "on": ["item", "_id"]}}]');
 SELECT docshard.aggregate('merging.sales', '[{"$merge": {"into": "target", "on": "item"}}]', '{"collation": {"locale": "en"}}');
 SELECT docshard.aggregate('merging.sales', '[{"$merge": {"into": "nothing", "on": "item"}}]');
+-- Several documents of one pipeline have the same item: the first is inserted, and the others change it.
+SELECT docshard.delete_many('merging.target', '{}') -> 'acknowledged' AS ok;
+SELECT docshard.aggregate('merging.sales', '[{"$project": {"_id": 0, "item": 1, "qty": 1}}, {"$merge": {"into": "target", "on": "item", "whenMatched": [{"$set": {"qty": {"$add": ["$qty", "$$new.qty"]}}}]}}]');
+SELECT docshard.find('merging.target', '{}', '{"sort": {"item": 1}, "projection": {"_id": 0}}');
 -- A document of the same item, but another _id, violates the index.
 SELECT docshard.aggregate('merging.sales', '[{"$match": {"_id": 2}}, {"$set": {"_id": "other"}}, {"$merge": "target"}]');
 SELECT docshard.aggregate('merging.sales', '[{"$match": {"_id": 2}}, {"$set": {"_id": "other"}}, {"$merge": {"into": "target", "whenMatched": "keepExisting"}}]');

@@ -4,8 +4,8 @@
 //! next one. Reads of the target that began before keep their snapshot, so a pipeline may write the collection that it reads. `$out`
 //! reads all documents, which may go to a temporary file, before it deletes the old ones and inserts the new ones.
 //!
-//! In `$merge`, a document that is to be inserted if it matches none is inserted first, with its batch. Only those whose keys exist are then
-//! written one by one: most runs either fill a new collection or change a few documents.
+//! In `$merge`, a document that is to be inserted if it matches none is inserted first, with its batch. Only those whose keys exist, also
+//! in the batch, are then written one by one: most runs either fill a new collection or change a few documents.
 
 use crate::catalog::cache;
 use crate::catalog::grants::{self, Level};
@@ -30,6 +30,8 @@ use docshard_core::values::document::ext_json;
 use docshard_core::values::document::raw::{self, RawObject, RawValue};
 use docshard_core::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
+use std::collections::HashSet;
+use std::sync::Arc;
 
 /// The limits of a batch.
 const BATCH_DOCUMENTS: usize = 2000;
@@ -42,6 +44,8 @@ const ATTEMPTS: usize = 5;
 pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p Json>) -> Result<Option<Writing<'p>>> {
     let Some(sink) = pipeline.sink() else { return Ok(None) };
     let (database, _) = source.split_once('.').unwrap_or((source, ""));
+    // A dot in the database's name would make another namespace.
+    namespace::check_database(sink.target().database.as_deref().unwrap_or(database))?;
     let target = sink.target().namespace(database);
     namespace::split(&target)?;
     namespace::check_writable(&target)?;
@@ -109,6 +113,8 @@ pub struct Merge<'p> {
     /// the environment of the pipeline
     environment: Option<&'p Json>,
     parsed: Environment,
+    /// compares the values at `on`
+    collator: Option<Arc<Collator>>,
     /// the environment of the filter that finds the matching document
     filter_environment: Option<Json>,
     /// the stages of the update, and their text
@@ -121,7 +127,10 @@ struct Item {
     new: Storable,
     /// without the `_id` that it is given if it is inserted
     given: Option<Vec<u8>>,
+    /// finds the document that it matches
     filter: Json,
+    /// the same for documents that match the same one
+    key: Vec<u8>,
 }
 
 impl Item {
@@ -145,8 +154,9 @@ impl<'p> Merge<'p> {
         let key = document_key(collection);
         let on = merging.on.clone().unwrap_or_else(|| key.clone());
         let by_document_key = same(&on, &key);
-        let collator = parsed.collator().map(AsRef::as_ref);
-        if !by_document_key && !collection.is_some_and(|collection| is_unique(collection, &on, collator)) {
+        let collator = parsed.collator();
+        let is_on_unique = |collection| is_unique(collection, &on, collator.map(AsRef::as_ref));
+        if !by_document_key && !collection.is_some_and(is_on_unique) {
             let message = "Cannot find index to verify that join fields will be unique";
             return Err(Error::new(Kind::Location(51183), message).with_hint(
                 "'on' must be the fields of a unique index that is not partial, has the statement's collation, and \
@@ -154,13 +164,13 @@ impl<'p> Merge<'p> {
             ));
         }
         // The documents' keys are compared by their bytes.
-        let collation = collator.filter(|_| !by_document_key).map(Collator::definition);
-        let filter_environment = collation.map(|collation| json!({"collation": collation}));
+        let collator = collator.filter(|_| !by_document_key).cloned();
+        let filter_environment = collator.as_ref().map(|collator| json!({"collation": collator.definition()}));
         let stages = merging.matched.stages().map(|stages| {
             let text = stages.to_string();
             (stages, text)
         });
-        Ok(Self { target, merging, on, environment, parsed, filter_environment, stages })
+        Ok(Self { target, merging, on, environment, parsed, collator, filter_environment, stages })
     }
 
     fn run(&self, documents: &mut Results) -> Result<()> {
@@ -182,8 +192,9 @@ impl<'p> Merge<'p> {
         let new = Storable::new(document)?;
         let has_id = object(document)?.get("_id").is_some() || self.on.iter().any(|path| path == "_id");
         let given = (!has_id).then(|| document.to_vec());
-        let filter = matching(object(given.as_deref().unwrap_or(&new.bytes))?, &self.on)?;
-        Ok(Item { new, given, filter })
+        let document = object(given.as_deref().unwrap_or(&new.bytes))?;
+        let (filter, key) = matching(document, &self.on, self.collator.as_deref())?;
+        Ok(Item { new, given, filter, key })
     }
 
     fn write(&self, items: Vec<Item>) -> Result<()> {
@@ -192,10 +203,15 @@ impl<'p> Merge<'p> {
                 insert::insert_all(&self.target, items.into_iter().map(|item| item.new).collect())?;
             }
             (_, WhenNotMatched::Insert) => {
-                let documents: Vec<&Storable> = items.iter().map(|item| &item.new).collect();
-                for refused in insert::insert_unordered(&self.target, &documents)? {
-                    self.change_or_insert(&items[refused.index], refused.error)?;
-                }
+                // One statement must not insert two documents of one key.
+                let mut keys = HashSet::new();
+                let (first, mut others): (Vec<usize>, Vec<usize>) =
+                    (0..items.len()).partition(|at| keys.insert(&items[*at].key));
+                let documents: Vec<&Storable> = first.iter().map(|at| &items[*at].new).collect();
+                let refused = insert::insert_unordered(&self.target, &documents)?;
+                others.extend(refused.iter().map(|refused| first[refused.index]));
+                others.sort_unstable();
+                others.iter().try_for_each(|at| self.change_or_insert(&items[*at]))?;
             }
             (_, otherwise) => {
                 for item in &items {
@@ -211,17 +227,16 @@ impl<'p> Merge<'p> {
     }
 
     /// Writes a document that could not be inserted.
-    fn change_or_insert(&self, item: &Item, mut refused: Error) -> Result<()> {
-        for _ in 0..ATTEMPTS {
-            if self.change(item)? {
-                return Ok(());
-            }
-            match insert::insert_unordered(&self.target, &[&item.new])?.pop() {
-                None => return Ok(()),
-                Some(again) => refused = again.error,
+    fn change_or_insert(&self, item: &Item) -> Result<()> {
+        let mut attempts = 0;
+        while !self.change(item)? {
+            let Some(refused) = insert::insert_unordered(&self.target, &[&item.new])?.pop() else { break };
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                return Err(refused.error);
             }
         }
-        Err(refused)
+        Ok(())
     }
 
     /// Changes the document that one matches; returns whether there is one.

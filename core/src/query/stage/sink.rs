@@ -6,10 +6,12 @@
 use crate::error::{Result, bail, ensure};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
+use crate::values::collation::Collator;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::document::value::Value;
+use crate::values::key::encode::encode_under;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 
@@ -148,12 +150,13 @@ impl WhenNotMatched {
     }
 }
 
-/// The filter that finds the document of the target which a document matches: its values at the paths of `on`.
+/// The filter that finds the document of the target which a document matches: its values at the paths of `on`. And their encoding,
+/// which is the same for documents that match the same one.
 ///
 /// # Errors
 /// `Location51185` for an array, `Location51132` for a value that is null or missing.
-pub fn matching(document: RawObject<'_>, on: &[String]) -> Result<Json> {
-    let mut filter = Map::new();
+pub fn matching(document: RawObject<'_>, on: &[String], collator: Option<&Collator>) -> Result<(Json, Vec<u8>)> {
+    let (mut filter, mut key) = (Map::new(), Vec::new());
     for path in on {
         let value = value_at(document, path);
         let element = value.map_or(Element::Null, Element::of);
@@ -167,8 +170,9 @@ pub fn matching(document: RawObject<'_>, on: &[String]) -> Result<Json> {
             "$merge write error: 'on' field '{path}' cannot be missing, null, undefined or an array"
         );
         filter.insert(path.clone(), json!({"$eq": ext_json::to_json(&Value::from_element(&element))}));
+        encode_under(&element, collator, &mut key);
     }
-    Ok(Json::Object(filter))
+    Ok((Json::Object(filter), key))
 }
 
 /// The value at a path through embedded documents only.
