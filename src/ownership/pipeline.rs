@@ -174,6 +174,12 @@ impl Selected {
 impl Documents for Selected {
     fn advance(&mut self) -> Result<bool> {
         self.row = self.cursor.next_row()?;
+        if self.row.is_some() && raw::document(self.bytes()).is_none() {
+            return Err(Error::new(
+                Kind::BadValue,
+                "run_pipeline: the statement returns something else than documents",
+            ));
+        }
         Ok(self.row.is_some())
     }
 

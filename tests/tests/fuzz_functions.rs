@@ -234,6 +234,41 @@ fn examples(purpose: &str) -> Vec<Value> {
             {"updateOne": {"filter": {"_id": 1}, "update": {"$set": {"b": 2}}}},
             {"deleteMany": {"filter": {"a": 1}}}
         ])],
+        "pipeline" => vec![
+            json!([{"$match": {"a": {"$gte": 1}}}, {"$group": {"_id": "$b", "n": {"$sum": 1}}}, {"$sort": {"_id": 1}}]),
+            json!([{"$lookup": {"from": "s", "localField": "a", "foreignField": "a", "as": "found"}}, {"$unwind": "$found"}]),
+            json!([{"$lookup": {"from": "h", "let": {"b": "$b"}, "pipeline": [{"$match": {"$expr": {"$gt": ["$_id", "$$b"]}}}], "as": "l"}}]),
+            json!([{"$graphLookup": {"from": "s", "startWith": "$a", "connectFromField": "a", "connectToField": "_id", "as": "g"}}]),
+            json!([{"$unionWith": {"coll": "c", "pipeline": [{"$limit": 2}]}}, {"$facet": {"x": [{"$count": "n"}]}}]),
+            json!([{"$set": {"_id": {"$toString": "$_id"}}}, {"$merge": {"into": "h", "whenMatched": [{"$set": {"b": "$$new.b"}}]}}]),
+            json!([{"$project": {"b": 1}}, {"$out": "made"}]),
+        ],
+        "work" => {
+            // The jsonb of {"a": 1}.
+            let document = [1, 0, 0, 32, 1, 0, 0, 128, 11, 0, 0, 16, 97, 0, 0, 0, 32, 0, 0, 0, 0, 128, 1, 0];
+            let select = |sql: &str| json!({"select": {"sql": sql, "params": [{"bytes": document}, {"int8": 1}]}});
+            let work = |stages: Value, source: Value| json!({"stages": stages, "onDisk": true, "source": source});
+            let mut sorted =
+                work(json!([{"$sort": {"a": 1}}, {"$limit": 3}]), json!({"scan": {"filter": "{\"a\": 5}"}}));
+            sorted["sort"] = json!("{\"a\": 1}");
+            sorted["environment"] = json!({"let": {"v": 1}, "now": 5, "collation": {"locale": "en"}});
+            let mut measured = work(json!([{"$unwind": "$a"}]), select("SELECT $3"));
+            measured["measured"] = json!(true);
+            vec![
+                sorted,
+                measured,
+                work(json!([{"$_partialGroup": {"_id": "$b", "n": {"$avg": "$a"}}}]), json!({"scan": {}})),
+                work(json!([{"$_mergedGroup": {"_id": "$b", "n": {"$avg": "$a"}}}]), select("SELECT $3")),
+                work(json!([{"$lookup": {"from": "s", "pipeline": [], "as": "l"}}]), json!({"scan": {}})),
+                work(json!([{"$project": {"a": 1}}, {"$out": "c"}]), select("SELECT $3 WHERE $4 = 1")),
+                work(json!([{"$set": {"b": 1}}]), select("SELECT 'x'::bytea")),
+                work(json!([{"$set": {"b": 1}}]), select("SELECT 1.5::float8")),
+                work(json!([]), select("SELECT NULL::bytea")),
+                work(json!([]), select("SELECT")),
+                work(json!([]), select("TABLE docshard_data.placement")),
+                work(json!([]), select("CREATE TABLE t (); SELECT 1")),
+            ]
+        }
         "setting" => vec![json!({"collation": {"locale": "fr", "numericOrdering": true}}), json!({"let": {"x": 1}})],
         _ => vec![
             json!({"_id": 77, "a": 3, "b": "z"}),
@@ -435,7 +470,7 @@ impl Fuzz {
                 let text = match name.as_str() {
                     "ns" | "namespace" if exact => (*self.pick(&NAMESPACES[..5])).to_owned(),
                     "db" | "database" if exact => (*self.pick(&["fuzz", "config", "admin"])).to_owned(),
-                    "filter" | "update" | "keys" | "sort" | "projection" | "setting" | "pattern" | "key" => {
+                    "filter" | "update" | "keys" | "sort" | "projection" | "setting" | "pattern" | "key" | "work" => {
                         self.example(purpose)
                     }
                     _ if self.one_in(3) => (*self.pick(NAMESPACES)).to_owned(),

@@ -289,7 +289,7 @@ unsafe fn binary(datum: pg_sys::Datum, type_oid: pg_sys::Oid) -> Result<Vec<u8>>
             pg_sys::VOIDOID => Vec::new(),
             pg_sys::BOOLOID => vec![u8::from(bool::from_datum(datum, false).unwrap_or(false))],
             other => {
-                return Err(Error::new(Kind::InternalError, format!("column of unexpected type {}", u32::from(other))));
+                return Err(Error::new(Kind::TypeMismatch, format!("column of unexpected type {}", u32::from(other))));
             }
         })
     }

@@ -22,7 +22,8 @@ pub struct NoCollections;
 
 impl Collections for NoCollections {
     fn read(&self, collection: Option<&str>, _: &[Json], _: &Environment) -> Result<Input<'static>> {
-        bail!(Kind::InternalError, "a stage reads the collection {} here", collection.unwrap_or("of its own"))
+        let read = collection.unwrap_or("of its own");
+        bail!(Kind::IllegalOperation, "a stage cannot read the collection {read} here, only at a router")
     }
 }
 
