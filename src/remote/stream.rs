@@ -188,6 +188,14 @@ impl Stream {
         }
     }
 
+    /// Reads all rows into a spool, unless another statement has done so. They outlive the current subtransaction.
+    pub fn keep(&self) -> Result<()> {
+        with_pool(|pool| {
+            pool.by_id(self.connection).ok_or_else(closed)?.settle();
+            Ok(())
+        })
+    }
+
     /// The row count of a writing request's command tag; 0 before the end.
     pub fn affected(&self) -> u64 {
         let progress = self.progress.borrow();

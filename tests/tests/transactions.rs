@@ -136,6 +136,54 @@ fn rolled_back_here_is_rolled_back_there() {
 }
 
 #[test]
+fn a_cursor_is_read_on_after_a_rollback_to_a_savepoint() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    let fill = "SELECT docshard.insert_many('test.things', array_agg(jsonb_build_object('_id', n, 'k', n % 300, 'f', n % 7))) FROM generate_series(0, 2999) n";
+    client.batch_execute(fill).unwrap();
+    let within = |client: &mut Client, sql: &str| {
+        client.batch_execute("SAVEPOINT s").unwrap();
+        let rows = client.query(sql, &[]).unwrap();
+        client.batch_execute(&format!("SELECT docshard.count_documents('{NS}'); ROLLBACK TO s")).unwrap();
+        rows
+    };
+    for call in [
+        r#"find('test.things')"#,
+        r#"find('test.things', '{"k": {"$gte": 100, "$lt": 200}}')"#,
+        r#"find('test.things', '{}', '{"sort": {"f": 1}}')"#,
+        r#""distinct"('test.things', '_id')"#,
+        r#"aggregate('test.things', '[{"$group": {"_id": "$_id", "n": {"$sum": 1}}}]')"#,
+        r#"aggregate('test.things', '[{"$limit": 50}, {"$unionWith": "things"}]')"#,
+        r#"aggregate('test.things', '[{"$lookup": {"from": "things", "localField": "_id", "foreignField": "k", "as": "l"}}]')"#,
+        r#"aggregate('test.things', '[{"$limit": 90}, {"$lookup": {"from": "things", "let": {"f": "$f"}, "pipeline": [{"$match": {"$expr": {"$lt": ["$_id", "$$f"]}}}], "as": "l"}}]')"#,
+        r#"aggregate('test.things', '[{"$lookup": {"from": "things", "pipeline": [{"$match": {"k": 3}}, {"$project": {"k": 1}}], "as": "l"}}]')"#,
+        r#"aggregate('test.things', '[{"$limit": 90}, {"$graphLookup": {"from": "things", "startWith": "$f", "connectFromField": "f", "connectToField": "k", "as": "l"}}]')"#,
+    ] {
+        let select = format!("SELECT docshard.{call}");
+        let sorted = |rows: Vec<postgres::Row>| {
+            let mut texts: Vec<String> = rows.iter().map(|row| row.get::<_, Value>(0).to_string()).collect();
+            texts.sort_unstable();
+            texts
+        };
+        let expected = sorted(client.query(&select, &[]).unwrap());
+        client.batch_execute(&format!("BEGIN; DECLARE c CURSOR FOR {select}")).unwrap();
+        let mut rows = within(&mut client, "FETCH 1 FROM c");
+        rows.extend(within(&mut client, "FETCH 60 FROM c"));
+        client.batch_execute("SAVEPOINT a; SAVEPOINT b").unwrap();
+        rows.extend(client.query("FETCH 1 FROM c", &[]).unwrap());
+        client.batch_execute("RELEASE b; ROLLBACK TO a").unwrap();
+        rows.extend(client.query("FETCH ALL FROM c", &[]).unwrap());
+        client.batch_execute("COMMIT").unwrap();
+        assert!(sorted(rows) == expected, "{call}");
+        // The cursor ends with its own subtransaction.
+        client.batch_execute(&format!("BEGIN; SAVEPOINT s; DECLARE c CURSOR FOR {select}; SAVEPOINT t")).unwrap();
+        client.batch_execute("FETCH 1 FROM c; ROLLBACK TO t; FETCH 1 FROM c; ROLLBACK TO s").unwrap();
+        assert_eq!(code(&client.batch_execute("FETCH 1 FROM c").unwrap_err()), "34000");
+        client.batch_execute("ROLLBACK").unwrap();
+    }
+}
+
+#[test]
 fn a_single_write_is_rolled_back_without_a_warning() {
     let cluster = cluster();
     let mut client = cluster.router.client();

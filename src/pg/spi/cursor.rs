@@ -3,6 +3,9 @@
 //! A holdable portal reads rows as they are fetched until its transaction commits. The commit then reads the rest into a file of the
 //! server, in memory up to `work_mem`. A portal ends with the session, with `DISCARD ALL`, or if the transaction that opened it is
 //! rolled back.
+//!
+//! A client's portal may be read within a savepoint that is set after it was opened, and be read on after a rollback to that
+//! savepoint. So what a [`Cursor`] holds belongs to the subtransaction of the portal that reads it, not to the current one.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::security::search_path::Pinned;
@@ -31,6 +34,12 @@ fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u3
         let portal = pg_sys::SPI_cursor_open(name, plan.as_ptr(), values, bound.nulls.as_ptr(), read_only);
         if portal.is_null() {
             return Err(failed("SPI_cursor_open", pg_sys::SPI_result));
+        }
+        if name.is_null()
+            && let Some(reader) = older_reader()
+        {
+            (*portal).createSubid = reader.createSubid;
+            pg_sys::ResourceOwnerNewParent((*portal).resowner, pg_sys::ResourceOwnerGetParent(reader.resowner));
         }
         Ok(CStr::from_ptr((*portal).name).to_string_lossy().into_owned())
     }
@@ -119,6 +128,21 @@ fn options() -> u32 {
         0 => 0,
         _ => pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL,
     }
+}
+
+/// The portal that runs, if it is older than the current subtransaction. None if a function that it calls has begun that one.
+fn older_reader() -> Option<&'static pg_sys::PortalData> {
+    // SAFETY: the portal that runs, or null; the others are variables of this process.
+    unsafe {
+        let running = pg_sys::ActivePortal.as_ref()?;
+        let is_older = running.createSubid != pg_sys::GetCurrentSubTransactionId();
+        (is_older && pg_sys::CurrentResourceOwner == running.resowner).then_some(running)
+    }
+}
+
+/// True if what is read now may be read on after a rollback of the current subtransaction.
+pub fn outlives_subtransaction() -> bool {
+    older_reader().is_some()
 }
 
 /// Rows that a [`Cursor`] fetches at once unless it is told another number.

@@ -13,9 +13,23 @@ use std::time::{Duration, Instant};
 /// How long an abandoned answer may take before its statement is cancelled.
 const PATIENCE: Duration = Duration::from_millis(20);
 
+fn interrupted() -> Error {
+    Error::of_sqlstate(*b"57014", "reading from a shard was interrupted")
+}
+
 impl Connection {
+    /// A stream whose rows will be discarded must not end as if it had had them.
+    fn fail_stream(&self) {
+        if let Some(progress) = &self.current
+            && matches!(progress.borrow().phase, Phase::Live)
+        {
+            progress.borrow_mut().phase = Phase::Failed(interrupted());
+        }
+    }
+
     /// Reads the batch in flight to its end and discards its rows.
     pub fn drain(&mut self, limit: Limit) -> Result<()> {
+        self.fail_stream();
         if self.state.awaits_text() {
             return self.finish_text(None, limit);
         }
@@ -29,7 +43,7 @@ impl Connection {
         }
     }
 
-    /// Makes the connection free for another batch. Rows of a stream that is still read are kept, others discarded.
+    /// Makes the connection free for another batch. Rows of a stream that is still read are kept, and others discarded.
     pub fn settle(&mut self) {
         if !self.is_busy() {
             return;
@@ -49,8 +63,7 @@ impl Connection {
 
     fn spool(&mut self, progress: &RefCell<Progress>) {
         // If an interrupt unwinds, rows are lost and the stream fails.
-        let interrupted = Error::of_sqlstate(*b"57014", "reading from a shard was interrupted");
-        progress.borrow_mut().phase = Phase::Failed(interrupted);
+        progress.borrow_mut().phase = Phase::Failed(interrupted());
         let mut spool = Spool::default();
         let phase = loop {
             match self.next(Limit::Served) {
@@ -73,6 +86,7 @@ impl Connection {
 
     /// Reads and discards what arrives within a short time. Often that is the end of the batch.
     pub fn drain_briefly(&mut self, time: Duration) {
+        self.fail_stream();
         let deadline = Instant::now() + time;
         while !self.state.awaits_text() && Instant::now() < deadline {
             match self.next(Limit::Until(deadline)) {

@@ -119,6 +119,10 @@ fn read_with<'s>(
             }
         }
     }
+    if spi::cursor::outlives_subtransaction() {
+        // A rollback to the savepoint would discard what the shards have not sent yet.
+        groups.iter().flatten().try_for_each(remote::Stream::keep)?;
+    }
     let or_lost = |group: Vec<_>| if group.is_empty() { vec![None] } else { group.into_iter().map(Some).collect() };
     let mut streams = groups.into_iter().flat_map(or_lost);
     Ok(destinations
