@@ -88,12 +88,6 @@ fragments! {
         collection: "integer", place: "tid", skey: "bytea", id: "bytea", doc: "jsonb", filter: "text", update: "text", fixed: "text[]",
     ) -> Value("bigint[]");
 
-    /// As the call of [`UpdateDocument`](super::documents::UpdateDocument), for many documents.
-    update_document(
-        collection: "integer", token: "bigint", version: "bigint", skey: "bytea", id: "bytea", filter: "text", update: "text",
-        fixed: "text[]",
-    ) -> Value("bigint");
-
     /// How many documents of a collection the shard has.
     count_all(collection: "integer") -> Value("bigint");
 

@@ -13,7 +13,7 @@ use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
-use crate::protocol::sql;
+use crate::protocol::documents::UpdateDocument;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::values::key::{KeyRange, KeyRanges};
@@ -101,7 +101,7 @@ impl Group {
         let mut params = first_params(collection);
         params.extend([Parameter::BytesArray(skeys), Parameter::BytesArray(ids)]);
         params.extend([filters, updates, fixed].map(Parameter::TextArray));
-        let update = sql::update_document(collection.id, "$1", "$2", "skey", "id", "filter", "change", "$7");
+        let update = UpdateDocument::for_rows(collection.id, ["skey", "id", "filter", "change", "$7"]);
         // An empty filter is none.
         let sql = format!(
             "SELECT {update} FROM (SELECT skey, id, CASE WHEN filter <> '' THEN filter END AS filter, change \
