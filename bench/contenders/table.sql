@@ -4,3 +4,4 @@ CREATE TABLE inbox (id text NOT NULL DEFAULT gen_random_uuid(), recipient text N
 CREATE UNIQUE INDEX ON inbox (recipient, sent, id);
 CREATE INDEX ON inbox (id);
 CREATE INDEX ON inbox (author);
+CREATE TABLE people (name text PRIMARY KEY, doc jsonb NOT NULL);
