@@ -126,6 +126,32 @@ fn windows(documents: u32) {
     );
 }
 
+fn lookups(documents: u32) {
+    let cluster = cluster(documents, 500);
+    let lookup = |fields: &str, rest: &str| {
+        format!(r#"{{"$lookup": {{"from": "large", {fields}, "as": "found"}}}}, {{"$unwind": "$found"}}{rest}"#)
+    };
+    let by = |local: &str, foreign: &str| {
+        lookup(&format!(r#""localField": "{local}", "foreignField": "{foreign}""#), r#", {"$unset": "text"}"#)
+    };
+    // In batches: one document for each, and so many for each of 310 that only some of the 300 values fit into memory.
+    check(&cluster, &by("_id", "_id"), i64::from(documents), GROUP + BESIDE);
+    let with = |k: u32| (0..documents).filter(|n| n % 300 == k).count() as i64;
+    let of_few = r#"{"$match": {"_id": {"$gte": 590, "$lt": 900}}}"#;
+    let found = (590..900).map(|id| with(id % 300)).sum();
+    check(&cluster, &format!("{of_few}, {}", by("k", "k")), found, GROUP + BESIDE);
+    // A query for each document.
+    let pipeline = r#"[{"$match": {"_id": {"$lt": 3}, "$expr": {"$lt": ["$k", "$$id"]}}}, {"$limit": 1}]"#;
+    let each = lookup(&format!(r#""let": {{"id": "$_id"}}, "pipeline": {pipeline}"#), "");
+    let of_some = format!(r#"{{"$match": {{"_id": {{"$lt": {}}}}}}}"#, documents / 20);
+    check(&cluster, &format!("{of_some}, {each}"), i64::from(documents / 20 - 1), GROUP + BESIDE);
+}
+
+#[test]
+fn lookups_of_many_documents_keep_to_their_memory() {
+    lookups(100_000);
+}
+
 #[test]
 fn windows_over_a_large_partition_keep_to_their_memory() {
     windows(100_000);
@@ -147,5 +173,6 @@ fn sorts_of_many_documents_keep_to_their_memory() {
 fn soak_of_memory() {
     groups(5_000_000);
     windows(1_000_000);
+    lookups(1_000_000);
     sorts(2_000_000);
 }
