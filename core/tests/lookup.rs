@@ -227,7 +227,7 @@ fn unions_follow_the_documents() {
 
 #[test]
 fn a_batch_is_one_query_and_a_pipeline_without_variables_runs_once() {
-    let locals: Json = (0..544).map(|n| json!({"_id": n, "k": n % 50})).collect();
+    let locals: Json = (0..544).map(|n| json!({"_id": n, "k": n % 50, "own": n})).collect();
     let others: Json = (0..60).map(|n| json!({"_id": n, "k": n})).collect();
     let queries = |stage: Json| {
         let (results, queries) = run_within(&json!([stage]), &locals, &json!({"c": others}), 1 << 20).unwrap();
@@ -235,9 +235,11 @@ fn a_batch_is_one_query_and_a_pipeline_without_variables_runs_once() {
         queries
     };
     // 32, 64, 128, 256, and the last 64.
-    assert_eq!(queries(json!({"$lookup": {"from": "c", "localField": "k", "foreignField": "k", "as": "m"}})), 5);
-    let by_variable = json!({"$lookup": {"from": "c", "let": {"v": "$k"}, "pipeline": [{"$match": {"$expr": {"$eq": ["$k", "$$v"]}}}], "as": "m"}});
+    assert_eq!(queries(json!({"$lookup": {"from": "c", "localField": "own", "foreignField": "k", "as": "m"}})), 5);
+    let by_variable = json!({"$lookup": {"from": "c", "let": {"v": "$own"}, "pipeline": [{"$match": {"$expr": {"$eq": ["$k", "$$v"]}}}], "as": "m"}});
     assert_eq!(queries(by_variable), 5);
+    // The first two have found the documents of all 50 values.
+    assert_eq!(queries(json!({"$lookup": {"from": "c", "localField": "k", "foreignField": "k", "as": "m"}})), 2);
     assert_eq!(queries(json!({"$lookup": {"from": "c", "pipeline": [{"$count": "n"}], "as": "m"}})), 1);
     let each = json!({"$lookup": {"from": "c", "let": {"v": "$k"}, "pipeline": [{"$match": {"$expr": {"$lt": ["$k", "$$v"]}}}], "as": "m"}});
     assert_eq!(queries(each), 544);
@@ -342,12 +344,80 @@ fn the_collections_that_a_pipeline_reads_are_known() {
 }
 
 #[test]
-fn a_filter_of_other_fields_moves_ahead_of_a_lookup() {
-    let stages = json!([{"$lookup": {"from": "c", "localField": "x", "foreignField": "y", "as": "m"}}, {"$match": {"k": 1, "m.z": 2}}, {"$limit": 3}]);
-    let pipeline = Pipeline::parse(stages.as_array().unwrap(), &Environment::default()).unwrap();
-    let names: Vec<Json> = pipeline.rearranged().unwrap().stages().iter().map(|stage| stage.to_json()).collect();
-    assert_eq!(names[0], json!({"$match": {"k": 1}}));
-    assert_eq!(names[2], json!({"$match": {"m.z": 2}}));
+fn stages_move_ahead_of_others_that_read_collections_and_into_their_pipelines() {
+    let lookup = |pipeline: Option<Json>| {
+        let mut stage = json!({"from": "c", "localField": "x", "foreignField": "y", "as": "m"});
+        stage.as_object_mut().unwrap().extend(pipeline.map(|pipeline| ("pipeline".to_owned(), pipeline)));
+        json!({"$lookup": stage})
+    };
+    let plain = || lookup(None);
+    let unwind = json!({"$unwind": "$m"});
+    let kept = [
+        json!([plain(), {"$match": {"m.z": 2}}]),
+        json!([plain(), {"$unwind": {"path": "$m", "preserveNullAndEmptyArrays": true}}, {"$match": {"m.z": 2}}]),
+        json!([plain(), {"$unwind": {"path": "$m", "includeArrayIndex": "i"}}, {"$match": {"m.z": 2}}]),
+        json!([plain(), unwind, {"$match": {"m": {"$ne": {}}}}]),
+        json!([plain(), unwind, {"$match": {"$or": [{"m.z": 1}, {"k": 1}]}}]),
+        json!([plain(), unwind, {"$match": {"$expr": {"$eq": ["$m.z", "$k"]}}}]),
+        json!([plain(), {"$sort": {"m.z": 1}}]),
+        json!([{"$unionWith": "c"}, {"$sort": {"a": 1}}]),
+        json!([{"$unionWith": "c"}, {"$limit": 1}]),
+        json!([{"$unionWith": "c"}, plain()]),
+        json!([{"$unionWith": {"coll": "c", "pipeline": [{"$replaceWith": "$o"}]}}, {"$group": {"_id": "$a"}}]),
+    ];
+    let union = |pipeline: Json| json!({"$unionWith": {"coll": "c", "pipeline": pipeline}});
+    let group = json!({"$group": {"_id": "$a", "n": {"$sum": "$b.c"}}});
+    let moved = [
+        (json!([plain(), unwind, {"$match": {"mm.z": 1}}]), json!([{"$match": {"mm.z": 1}}, plain(), unwind])),
+        (
+            json!([plain(), {"$match": {"k": 1, "m.z": 2}}, {"$limit": 3}]),
+            json!([{"$match": {"k": 1}}, plain(), {"$match": {"m.z": 2}}, {"$limit": 3}]),
+        ),
+        (
+            json!([plain(), unwind, {"$match": {"m.z": {"$gt": 2}, "$expr": {"$ne": ["$m.z", "$k"]}, "$nor": [{"m.a.b": 1}, {"$and": [{"m.c": 3}, {"m.z": 7}]}]}}]),
+            json!([
+                lookup(Some(json!([{"$match": {"$and": [{"z": {"$gt": 2}}, {"$nor": [{"a.b": 1}, {"$and": [{"c": 3}, {"z": 7}]}]}]}}]))),
+                unwind,
+                {"$match": {"$expr": {"$ne": ["$m.z", "$k"]}}},
+            ]),
+        ),
+        (
+            json!([lookup(Some(json!([{"$limit": 3}]))), unwind, {"$match": {"m.z": 2}}]),
+            json!([lookup(Some(json!([{"$limit": 3}, {"$match": {"z": 2}}]))), unwind]),
+        ),
+        (json!([plain(), {"$sort": {"k": 1}}, {"$limit": 3}]), json!([{"$sort": {"k": 1}}, {"$limit": 3}, plain()])),
+        (
+            json!([{"$unionWith": "c"}, {"$match": {"a": 1}}, {"$set": {"b": 1}}, {"$unwind": "$c"}]),
+            json!([{"$match": {"a": 1}}, {"$set": {"b": 1}}, {"$unwind": "$c"}, union(json!([{"$match": {"a": 1}}, {"$set": {"b": 1}}, {"$unwind": "$c"}]))]),
+        ),
+        (json!([{"$unionWith": "c"}, group]), json!([union(json!([{"$project": {"_id": 0, "a": 1, "b": 1}}])), group])),
+        (
+            json!([union(json!([{"$project": {"a": 1}}])), {"$match": {"a": 1}}, group]),
+            json!([{"$match": {"a": 1}}, union(json!([{"$project": {"a": 1}}, {"$match": {"a": 1}}, {"$project": {"_id": 0, "a": 1, "b": 1}}])), group]),
+        ),
+    ];
+    let of_kept = kept.into_iter().map(|stages| (stages.clone(), stages));
+    for (stages, expected) in of_kept.chain(moved) {
+        let pipeline = Pipeline::parse(stages.as_array().unwrap(), &Environment::default()).unwrap();
+        assert_eq!(pipeline.rearranged().unwrap().to_json(), expected, "{stages}");
+    }
+}
+
+/// A pipeline that moves stages into many others is not rearranged for long.
+#[test]
+fn rearranging_is_bounded() {
+    let union = json!({"$unionWith": "c"});
+    let joined = [json!({"$lookup": {"from": "c", "pipeline": [], "as": "m"}}), json!({"$unwind": "$m"})];
+    let set = (0..500).map(|n| json!({"$set": {format!("f{n}"): 1}}));
+    let filters = (0..998).map(|n| json!({"$match": {"$nor": [{"m.a": n}]}}));
+    let unions: Vec<Json> = std::iter::repeat_n(union, 500).chain(set).collect();
+    let filtered: Vec<Json> = joined.into_iter().chain(filters).collect();
+    for stages in [unions, filtered] {
+        let begun = std::time::Instant::now();
+        let pipeline = Pipeline::parse(&stages, &Environment::default()).unwrap();
+        pipeline.rearranged().unwrap();
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
+    }
 }
 
 // $graphLookup
@@ -388,6 +458,23 @@ fn a_graph_is_searched_breadth_first() {
     assert_eq!(run(&stages, &people(), &collections).len(), 8);
     for stage_bytes in [0, 200] {
         assert_eq!(run_within(&graph(json!({})), &people(), &collections, stage_bytes).unwrap().0, found(json!({})));
+    }
+}
+
+/// MongoDB's limit of 100 MiB, whatever the memory of other stages: of documents found step by step, and at once.
+#[test]
+fn a_search_of_a_graph_is_limited() {
+    let large = "x".repeat(15 << 20);
+    let nodes =
+        |count: i64| -> Json { (0..count).map(|n| json!({"_id": n, "next": n + 1, "k": 1, "s": large})).collect() };
+    for (local, arrives) in [(json!({"a": 0}), "_id"), (json!({"a": 1}), "k")] {
+        let stage = json!([
+            {"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "next", "connectToField": arrives, "as": "m"}},
+            {"$unwind": "$m"}, {"$count": "n"},
+        ]);
+        let found = |count| run_within(&stage, &json!([local]), &json!({"c": nodes(count)}), 1 << 20);
+        assert_eq!(found(6).unwrap().0, [json!({"n": 6})], "{arrives}");
+        assert_eq!(found(7).unwrap_err().kind.code(), 40099, "{arrives}");
     }
 }
 
@@ -534,4 +621,58 @@ proptest! {
         let (found, _) = run_within(&together, &locals, &collections, stage_bytes).unwrap();
         prop_assert_eq!(found, expected);
     }
+
+    #[test]
+    fn rearranged_joins_come_to_the_same(
+        stages in prop::collection::vec(stage(), 1..6),
+        locals in documents(),
+        others in documents(),
+    ) {
+        let collections = json!({"c": others});
+        let naive = run_within(&Json::from(stages.clone()), &locals, &collections, 1 << 20);
+        let pipeline = Pipeline::parse(&stages, &Environment::default()).unwrap();
+        let rearranged = pipeline.rearranged().unwrap().to_json();
+        let again = Pipeline::parse(rearranged.as_array().unwrap(), &Environment::default()).unwrap().rearranged().unwrap();
+        prop_assert_eq!(again.to_json(), rearranged.clone());
+        let found = run_within(&rearranged, &locals, &collections, 1 << 20);
+        if let Ok((naive, _)) = naive {
+            prop_assert_eq!(found.map(|(found, _)| found), Ok(naive), "{}", rearranged);
+        }
+    }
+}
+
+/// Stages among which some read another collection, and others that may move around them.
+fn stage() -> impl Strategy<Value = Json> {
+    prop::sample::select(vec![
+        json!({"$lookup": {"from": "c", "localField": "a", "foreignField": "b", "as": "m"}}),
+        json!({"$lookup": {"from": "c", "localField": "b", "foreignField": "_id", "as": "m", "pipeline": [{"$match": {"a": 1}}]}}),
+        json!({"$lookup": {"from": "c", "let": {"v": "$a"}, "as": "m", "pipeline": [{"$match": {"$expr": {"$eq": ["$$v", "$b"]}}}, {"$sort": {"_id": -1}}, {"$limit": 2}]}}),
+        json!({"$lookup": {"from": "c", "as": "a.m", "pipeline": [{"$limit": 3}]}}),
+        json!({"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "a", "connectToField": "b", "as": "m", "maxDepth": 1}}),
+        json!({"$unwind": "$m"}),
+        json!({"$unwind": "$m"}),
+        json!({"$unwind": "$a.m"}),
+        json!({"$unwind": {"path": "$m", "preserveNullAndEmptyArrays": true}}),
+        json!({"$unwind": {"path": "$m", "includeArrayIndex": "at"}}),
+        json!({"$match": {"m.a": {"$gte": 1}}}),
+        json!({"$match": {"m.b": null, "a": {"$ne": 2}}}),
+        json!({"$match": {"m.a.d": 1}}),
+        json!({"$match": {"m": {"$ne": {"_id": 1}}}}),
+        json!({"$match": {"$nor": [{"m.a": 1}, {"$and": [{"m.b": "a"}, {"m._id": {"$lt": 9}}]}]}}),
+        json!({"$match": {"a.m.a": {"$not": {"$elemMatch": {"$gt": 1}}}}}),
+        json!({"$match": {"$expr": {"$lt": ["$m._id", "$_id"]}, "m._id": {"$in": [1, 2, 3]}}}),
+        json!({"$match": {"b": {"$exists": true}}}),
+        json!({"$unionWith": "c"}),
+        json!({"$unionWith": {"coll": "c", "pipeline": [{"$match": {"a": 1}}, {"$set": {"m": "$$ROOT"}}]}}),
+        json!({"$unionWith": {"coll": "c", "pipeline": [{"$unwind": "$a"}, {"$replaceWith": {"a": "$a", "b": "$_id"}}]}}),
+        json!({"$set": {"b": {"$ifNull": ["$m", "$a"]}}}),
+        json!({"$project": {"a": 1, "m": 1}}),
+        json!({"$unset": "a"}),
+        json!({"$sort": {"b": 1, "_id": 1}}),
+        json!({"$sort": {"m": 1, "_id": -1}}),
+        json!({"$limit": 7}),
+        json!({"$skip": 2}),
+        json!({"$group": {"_id": "$b", "n": {"$sum": 1}, "a": {"$first": "$a"}}}),
+        json!({"$count": "n"}),
+    ])
 }

@@ -148,16 +148,6 @@ fn shown(results: &docshard_core::error::Result<Vec<Vec<u8>>>) -> Vec<Json> {
     results.iter().flatten().map(|bytes| read(bytes)).collect()
 }
 
-/// A stage that writes runs at the router, also if one shard has all documents.
-#[test]
-fn stages_that_write_do_not_run_at_shards() {
-    for last in [json!({"$merge": "b"}), json!({"$out": "b"})] {
-        let pipeline = parse(&[json!({"$group": {"_id": "$a"}}), last.clone()]);
-        let division = pipeline.at_one_shard().unwrap();
-        assert_eq!(division.merging.shown(), [last], "{:?}", division.at_shards.shown());
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
@@ -368,8 +358,13 @@ fn stages_are_rearranged_and_divided() {
         ),
         (
             json!([window, {"$match": {"a": {"$in": [1, 2]}, "b": 1}}, {"$match": {"a": {"$exists": true}}}, {"$match": {"a": {"$ne": 1}}}]),
-            json!([{"$match": {"a": {"$in": [1, 2]}}}, window, {"$match": {"$and": [{"$and": [{"b": 1}, {"a": {"$exists": true}}]}, {"a": {"$ne": 1}}]}}]),
+            json!([{"$match": {"a": {"$in": [1, 2]}}}, window, {"$match": {"$and": [{"b": 1}, {"a": {"$exists": true}}, {"a": {"$ne": 1}}]}}]),
         ),
+        (
+            json!([{"$match": {"a": 1, "b": 2}}, {"$match": {"$and": [{}]}}, {"$match": {"$or": [{"c": 1}, {"d": 1}]}}]),
+            json!([{"$match": {"$and": [{"a": 1}, {"b": 2}, {"$or": [{"c": 1}, {"d": 1}]}]}}]),
+        ),
+        (json!([{"$match": {"$and": [{}]}}, {"$match": {"$and": [{}]}}]), json!([])),
         (json!([window, {"$match": {"n": 1}}]), json!([window, {"$match": {"n": 1}}])),
         (json!([{"$skip": i64::MAX}, {"$skip": 1}]), json!([{"$skip": i64::MAX}, {"$skip": 1}])),
     ] {

@@ -44,10 +44,9 @@ pub(crate) fn unwrap(json: &Json) -> Result<(Environment, &Json)> {
 const COLLATION: &str = "collation";
 const LET: &str = "let";
 const NOW: &str = "now";
-const ROLES: &str = "roles";
 
 impl Environment {
-    /// Parses `{"collation": …, "let": {name: value, …}, "now": milliseconds since 1970, "roles": [name, …]}`, each optional.
+    /// Parses `{"collation": …, "let": {name: value, …}, "now": milliseconds since 1970}`, each optional.
     ///
     /// # Errors
     /// Those of [`Collator::parse`] and of expressions, which must be constant; `TypeMismatch`, `BadValue` for an unknown name.
@@ -55,7 +54,7 @@ impl Environment {
         let Json::Object(fields) = json else {
             bail!(Kind::TypeMismatch, "a statement's environment must be an object")
         };
-        if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW, ROLES].contains(&name.as_str())) {
+        if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW].contains(&name.as_str())) {
             bail!(Kind::BadValue, "a statement's environment has no field \"{unknown}\"");
         }
         let collator = fields.get(COLLATION).map(Collator::parse).transpose()?.flatten().map(Arc::new);
@@ -64,14 +63,7 @@ impl Environment {
             Some(Value::Number(Number::Int(now)) | Value::Date(now)) => Some(now),
             Some(_) => bail!(Kind::TypeMismatch, "a statement's time must be milliseconds"),
         };
-        let roles = match fields.get(ROLES) {
-            None => None,
-            Some(roles) => match serde_json::from_value(roles.clone()) {
-                Ok(roles) => Some(roles),
-                Err(_) => bail!(Kind::TypeMismatch, "a statement's roles must be names"),
-            },
-        };
-        let mut environment = Environment { collator, variables: HashMap::new(), now, roles };
+        let mut environment = Environment { collator, variables: HashMap::new(), now };
         match fields.get(LET) {
             None => {}
             Some(Json::Object(variables)) => {
@@ -102,12 +94,7 @@ impl Environment {
             (name.clone(), json)
         });
         let variables = Some(Json::Object(variables.collect())).filter(|_| !self.variables.is_empty());
-        let json = Environment::to_json(collation, variables.as_ref(), self.now());
-        let mut json = json.unwrap_or_else(|| json!({}));
-        if let Some(roles) = &self.roles {
-            json[ROLES] = json!(roles);
-        }
-        json
+        Environment::to_json(collation, variables.as_ref(), self.now()).unwrap_or_else(|| json!({}))
     }
 
     /// The JSON that [`Environment::parse`] reads; None for an empty environment.

@@ -1,12 +1,12 @@
 //! Divides stages between shards and the place where the shards' documents come together.
 
 use super::fields::{Written, top};
-use super::operation::{Merge, Shape, Stage};
-use super::rearrange::ParseStage;
+use super::needed::projection;
+use super::operation::{Merge, ParseStage, Shape, Stage};
 use super::table::{MERGED_GROUP, PARTIAL_GROUP};
 use crate::error::Result;
 use crate::query::sort::Sort;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 
 /// Which stages run where.
 #[derive(Debug)]
@@ -110,13 +110,6 @@ impl Find {
     pub fn projection(&self) -> Option<Json> {
         self.fields.as_deref().map(projection)
     }
-}
-
-/// The projection to fields at the top. It must name a field, and `_id` is in it unless it is excluded.
-fn projection(fields: &[String]) -> Json {
-    let mut projection: Map<String, Json> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
-    projection.entry("_id").or_insert_with(|| json!(if fields.is_empty() { 1 } else { 0 }));
-    Json::Object(projection)
 }
 
 /// How many stages at the beginning a find answers, and how. `needed` are the fields that stages read.

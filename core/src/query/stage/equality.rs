@@ -2,7 +2,7 @@
 //! elements on either side, on the other side also for itself, and null equals a missing field.
 //!
 //! Values are compared by their encodings: two are equal exactly if their encodings are, under the collation. So the documents of a
-//! query for the values of several documents are assigned to these by a hash table.
+//! query for several values are assigned to these by a hash table.
 
 use crate::budget;
 use crate::values::collation::Collator;
@@ -16,40 +16,52 @@ use serde_json::{Value as Json, json};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Values, and which documents have them. Documents are numbered.
+/// A value that a query asks for, behind its encoding.
+pub(super) type Asked = (Vec<u8>, Value);
+
+/// A value as a query asks for it: a condition cannot name undefined, which sorts and encodes as null.
+pub(super) fn asked(value: Value, collator: Option<&Collator>) -> Asked {
+    let value = if matches!(value, Value::Undefined) { Value::Null } else { value };
+    (encoded_under(&value, collator), value)
+}
+
+/// The values of a document's field, or null if it has none.
+pub(super) fn asked_of_field(object: RawObject<'_>, path: &str, collator: Option<&Collator>) -> Vec<Asked> {
+    let mut values = Vec::with_capacity(1);
+    values_at(object, path, &mut |value| values.push(asked(Value::from_raw(value), collator)));
+    if values.is_empty() {
+        values.push(asked(Value::Null, collator));
+    }
+    values
+}
+
+/// The values that a query asks for, each once. They are numbered.
 #[derive(Debug, Default)]
 pub(super) struct Values {
-    /// each value once
     values: Vec<Value>,
-    /// by a value's encoding: its documents, in order
-    documents: HashMap<Vec<u8>, Vec<usize>>,
+    numbers: HashMap<Vec<u8>, usize>,
 }
 
 impl Values {
-    /// Adds a value of a document. Documents are added in order.
-    pub fn add(&mut self, value: Value, document: usize, collator: Option<&Collator>) {
+    /// Adds a value. Returns its number.
+    pub fn add(&mut self, (encoding, value): Asked) -> usize {
         budget::step();
-        // A condition cannot name undefined. It sorts and encodes as null.
-        let value = if matches!(value, Value::Undefined) { Value::Null } else { value };
-        let documents = self.documents.entry(encoded_under(&value, collator)).or_default();
-        if documents.is_empty() {
+        let next = self.values.len();
+        let number = *self.numbers.entry(encoding).or_insert(next);
+        if number == next {
             self.values.push(value);
         }
-        if documents.last() != Some(&document) {
-            documents.push(document);
-        }
+        number
     }
 
-    /// Adds the values of a field, or null if it has none.
-    pub fn add_field(&mut self, object: RawObject<'_>, path: &str, document: usize, collator: Option<&Collator>) {
-        let mut is_missing = true;
-        values_at(object, path, &mut |value| {
-            is_missing = false;
-            self.add(Value::from_raw(value), document, collator);
-        });
-        if is_missing {
-            self.add(Value::Null, document, collator);
-        }
+    /// The number of values.
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The encodings of the values, with their numbers.
+    pub fn into_encodings(self) -> impl Iterator<Item = (Vec<u8>, usize)> {
+        self.numbers.into_iter()
     }
 
     /// The filter for documents that have one of the values in a field; None without values.
@@ -71,25 +83,19 @@ impl Values {
         }
     }
 
-    /// Calls back with each document that has one of the values which another document has in a field; perhaps more than once.
-    pub fn matching(
-        &self,
-        other: RawObject<'_>,
-        path: &str,
-        collator: Option<&Collator>,
-        mut found: impl FnMut(usize),
-    ) {
-        let encodings = RefCell::new(Vec::new());
-        // Collects all values, as none is accepted.
+    /// Calls back with the number of each value that a document has in a field; perhaps more than once.
+    pub fn matching(&self, other: RawObject<'_>, path: &str, collator: Option<&Collator>, found: impl FnMut(usize)) {
+        let state = RefCell::new((Vec::new(), found));
+        // Looks at all values, as none is accepted.
         path::any(Base::Object(other), path, AtEnd::Elements, &|value| {
-            let mut encoding = Vec::new();
-            encode_under(&Element::of(value.unwrap_or(RawValue::Null)), collator, &mut encoding);
-            encodings.borrow_mut().push(encoding);
+            let (encoding, found) = &mut *state.borrow_mut();
+            encoding.clear();
+            encode_under(&Element::of(value.unwrap_or(RawValue::Null)), collator, encoding);
+            if let Some(number) = self.numbers.get(encoding) {
+                found(*number);
+            }
             false
         });
-        for encoding in encodings.into_inner() {
-            self.documents.get(&encoding).into_iter().flatten().for_each(|document| found(*document));
-        }
     }
 }
 

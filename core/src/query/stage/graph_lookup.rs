@@ -5,7 +5,7 @@
 //! the documents that follow, as far as memory allows. The documents of a search come in the order of `_id`.
 
 use super::attached::{Attached, Source, Target};
-use super::equality::{Values, values_at};
+use super::equality::{Asked, Values, values_at};
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser};
 use super::stream::{Given, Input, document};
@@ -113,7 +113,7 @@ impl Search {
     }
 
     /// Adds a value to those of the next step, unless it was asked for before.
-    fn ask(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<(Vec<u8>, Value)>) -> Result<()> {
+    fn ask(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<Asked>) -> Result<()> {
         if matches!(value, Value::Undefined) {
             return Ok(());
         }
@@ -181,7 +181,7 @@ impl Searching<'_> {
     }
 
     /// The documents that have one of these values in `connectToField`; some perhaps more than once.
-    fn others(&mut self, asked: &[(Vec<u8>, Value)]) -> Result<Vec<Rc<Vec<u8>>>> {
+    fn others(&mut self, asked: &[Asked]) -> Result<Vec<Rc<Vec<u8>>>> {
         let (stage, known) = (&self.stage, &mut self.known);
         let collator = stage.collator();
         if known.bytes > self.context.resources.memory.stage_bytes() {
@@ -193,7 +193,7 @@ impl Searching<'_> {
             match known.documents.get(encoding) {
                 Some(documents) => found.extend(documents.iter().cloned()),
                 None => {
-                    values.add(value.clone(), numbers.len(), collator);
+                    values.add((encoding.clone(), value.clone()));
                     numbers.push(encoding);
                 }
             }

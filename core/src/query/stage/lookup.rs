@@ -6,15 +6,15 @@
 //! * By an equality (`localField` and `foreignField`, or `{"$expr": {"$eq": ["$field", "$$variable"]}}` at the beginning of the
 //!   pipeline) the other documents are read in batches: one query for the values of up to [`MOST`] documents, which targets
 //!   the shards and uses the indexes that these values lead to. What the query returns is assigned to the documents in
-//!   memory, and the rest of the pipeline runs there. A batch whose documents exceed the memory is halved; a document that exceeds it
-//!   alone has a query of its own.
+//!   memory, and the rest of the pipeline runs there. It is also kept for documents that come later, as far as memory allows. A
+//!   batch whose documents exceed the memory is halved; a document that exceeds it alone has a query of its own.
 //! * Otherwise each document has a query of its own.
 
 use super::attached::{Attached, Source, Target};
-use super::equality::Values;
+use super::equality::{Asked, Values, asked, asked_of_field};
 use super::facet::Again;
 use super::fields::{Fields, Written};
-use super::operation::{Context, Nested, Operation, Parsed, Parser, Stage, run};
+use super::operation::{Context, Nested, Operation, Parsed, Parser, Shape, Stage, run};
 use super::stream::{Input, Sorter, Stream, document};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
@@ -25,7 +25,7 @@ use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -114,25 +114,26 @@ impl Lookup {
         let local = object(local)?;
         let filter = self.fields.as_ref().and_then(|(local_field, field)| {
             let mut values = Values::default();
-            values.add_field(local, local_field, 0, self.collator());
+            for value in asked_of_field(local, local_field, self.collator()) {
+                values.add(value);
+            }
             values.filter(field)
         });
         let stages = self.stages_with(filter, self.rest());
         context.resources.collections.read(self.from.as_deref(), &stages, &self.bindings(local)?)
     }
 
-    /// Adds the values of a document to those of a batch; false if it needs a query of its own.
-    fn add_values(&self, key: &Key, bytes: &[u8], number: usize, values: &mut Values) -> Result<bool> {
+    /// The values that lead to a document's results; None if it needs a query of its own.
+    fn asked(&self, key: &Key, bytes: &[u8]) -> Result<Option<Vec<Asked>>> {
         let local = object(bytes)?;
-        match key {
-            Key::Field(path) => values.add_field(local, path, number, self.collator()),
+        Ok(match key {
+            Key::Field(path) => Some(asked_of_field(local, path, self.collator())),
             Key::Variable(position) => match self.variables[*position].1.evaluate(local, self.collator())? {
                 // In an expression null is not equal to a missing field, and an array does not stand for its elements.
-                None | Some(Value::Null | Value::Undefined | Value::Array(_)) => return Ok(false),
-                Some(value) => values.add(value, number, self.collator()),
+                None | Some(Value::Null | Value::Undefined | Value::Array(_)) => None,
+                Some(value) => Some(vec![asked(value, self.collator())]),
             },
-        }
-        Ok(true)
+        })
     }
 
     /// Runs the rest of the pipeline over documents that a batch has found for a document.
@@ -172,29 +173,43 @@ impl Operation for Lookup {
         Some(&self.target)
     }
 
+    fn shape(&self) -> Shape<'_> {
+        Shape::Lookup(&self.target)
+    }
+
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
         let target = Target { path: self.target.clone(), unwound: context.unwound.clone() };
         Ok(Box::new(Attached::new(Joining::new(self, input, context), target)))
     }
 }
 
-/// Rows of other documents, and those of them that one document has.
+/// Other documents, in the order of a query.
+type Others = Rc<Vec<Rc<Vec<u8>>>>;
+
+/// A stream of other documents.
 struct Chosen {
-    others: Rc<Vec<Vec<u8>>>,
-    chosen: std::vec::IntoIter<usize>,
-    current: usize,
+    others: Others,
+    /// the position of the next one
+    next: usize,
 }
 
 impl Stream for Chosen {
     fn advance(&mut self) -> Result<bool> {
-        let next = self.chosen.next();
-        self.current = next.unwrap_or_default();
-        Ok(next.is_some())
+        self.next += 1;
+        Ok(self.next <= self.others.len())
     }
 
     fn bytes(&self) -> &[u8] {
-        self.others.get(self.current).map(Vec::as_slice).unwrap_or_default()
+        let current = self.next.checked_sub(1).and_then(|at| self.others.get(at));
+        current.map(|other| other.as_slice()).unwrap_or_default()
     }
+}
+
+/// What queries have found, by the encoding of the value that was asked for. Documents that come later may have the same value.
+#[derive(Default)]
+struct Known {
+    others: HashMap<Vec<u8>, Others>,
+    bytes: usize,
 }
 
 /// The documents that are being joined.
@@ -210,17 +225,34 @@ struct Joining<'s> {
     size: usize,
     /// documents after their query
     ready: VecDeque<(Vec<u8>, Found)>,
-    others: Rc<Vec<Vec<u8>>>,
+    known: Known,
     /// the results that all documents have
     once: Option<Rc<RefCell<Box<dyn Sorter>>>>,
 }
 
 /// What a batch has found for a document.
 enum Found {
-    /// these of the other documents
-    Chosen(Vec<usize>),
+    Others(Others),
     /// nothing: it needs a query of its own
     Nothing,
+}
+
+/// What a batch asks for a document.
+enum Wanted {
+    /// the documents of these values, by their numbers
+    Values(Vec<usize>),
+    /// nothing: an earlier query has found them
+    Known(Others),
+    /// nothing: it needs a query of its own
+    Query,
+}
+
+/// What a query returns.
+struct Answer {
+    others: Vec<Rc<Vec<u8>>>,
+    /// for each value, those that have it
+    positions: Vec<Vec<usize>>,
+    bytes: usize,
 }
 
 impl<'s> Joining<'s> {
@@ -233,7 +265,7 @@ impl<'s> Joining<'s> {
             waiting_bytes: 0,
             size: FIRST,
             ready: VecDeque::new(),
-            others: Rc::default(),
+            known: Known::default(),
             once: None,
         }
     }
@@ -296,41 +328,79 @@ impl<'s> Joining<'s> {
 
     /// What one query finds for the first documents that wait; None if that is more than the memory holds.
     fn find(&mut self, field: &str, key: &Key, count: usize, most: usize) -> Result<Option<Vec<Found>>> {
-        let lookup = &self.lookup;
-        let mut values = Values::default();
-        let mut found = Vec::with_capacity(count);
-        for (number, bytes) in self.waiting.iter().take(count).enumerate() {
-            let is_in = lookup.add_values(key, bytes, number, &mut values)?;
-            found.push(if is_in { Found::Chosen(Vec::new()) } else { Found::Nothing });
+        if self.known.bytes > most / 2 {
+            self.known = Known::default();
         }
-        let Some(filter) = values.filter(field) else { return Ok(Some(found)) };
+        let mut values = Values::default();
+        let mut wanted = Vec::with_capacity(count);
+        for bytes in self.waiting.iter().take(count) {
+            let Some(asked) = self.lookup.asked(key, bytes)? else {
+                wanted.push(Wanted::Query);
+                continue;
+            };
+            // Of several values a document may have several results twice, so all are asked for together.
+            let known = if let [(encoding, _)] = asked.as_slice() { self.known.others.get(encoding) } else { None };
+            wanted.push(match known {
+                Some(others) => Wanted::Known(Rc::clone(others)),
+                None => Wanted::Values(asked.into_iter().map(|value| values.add(value)).collect()),
+            });
+        }
+        let Some(Answer { others, positions, bytes }) = self.query(field, &values, most)? else {
+            self.known = Known::default();
+            return Ok((count == 1).then(|| vec![Found::Nothing]));
+        };
+        let chosen = |at: &[usize]| -> Others { Rc::new(at.iter().map(|at| Rc::clone(&others[*at])).collect()) };
+        let of_values: Vec<Others> = positions.iter().map(|positions| chosen(positions)).collect();
+        let found = |wanted| match wanted {
+            Wanted::Query => Found::Nothing,
+            Wanted::Known(others) => Found::Others(others),
+            Wanted::Values(numbers) => Found::Others(match numbers.as_slice() {
+                [number] => Rc::clone(&of_values[*number]),
+                several => {
+                    let mut all: Vec<usize> = several.iter().flat_map(|number| &positions[*number]).copied().collect();
+                    all.sort_unstable();
+                    all.dedup();
+                    chosen(&all)
+                }
+            }),
+        };
+        let found = wanted.into_iter().map(found).collect();
+        self.known.bytes += bytes;
+        for (encoding, number) in values.into_encodings() {
+            self.known.bytes += encoding.len() + size_of::<(Vec<u8>, Others)>();
+            self.known.others.insert(encoding, Rc::clone(&of_values[number]));
+        }
+        Ok(Some(found))
+    }
+
+    /// Asks for the documents that have one of the values in a field; None if, with what is known, they exceed the memory.
+    fn query(&self, field: &str, values: &Values, most: usize) -> Result<Option<Answer>> {
+        let lookup = &self.lookup;
+        let mut answer = Answer { others: Vec::new(), positions: vec![Vec::new(); values.len()], bytes: 0 };
+        let Some(filter) = values.filter(field) else { return Ok(Some(answer)) };
         let stages = lookup.stages_with(Some(filter), &[]);
         let mut results =
             self.context.resources.collections.read(lookup.from.as_deref(), &stages, &lookup.environment)?;
-        let mut others: Vec<Vec<u8>> = Vec::new();
-        let mut bytes = 0;
         while results.advance()? {
             budget::step();
-            let this = others.len();
+            let this = answer.others.len();
             let mut matches = 0;
             values.matching(document(&results)?, field, lookup.collator(), |number| {
-                if let Some(Found::Chosen(chosen)) = found.get_mut(number)
-                    && chosen.last() != Some(&this)
-                {
-                    chosen.push(this);
+                let of_value = &mut answer.positions[number];
+                if of_value.last() != Some(&this) {
+                    of_value.push(this);
                     matches += 1;
                 }
             });
             if matches > 0 {
-                bytes += results.bytes().len() + matches * size_of::<usize>();
-                others.push(results.bytes().to_vec());
+                answer.bytes += results.bytes().len() + size_of::<Vec<u8>>() + 2 * matches * size_of::<usize>();
+                answer.others.push(Rc::new(results.bytes().to_vec()));
             }
-            if bytes > most {
-                return Ok((count == 1).then(|| vec![Found::Nothing]));
+            if self.known.bytes + answer.bytes > most {
+                return Ok(None);
             }
         }
-        self.others = Rc::new(others);
-        Ok(Some(found))
+        Ok(Some(answer))
     }
 }
 
@@ -351,10 +421,7 @@ impl<'s> Source<'s> for Joining<'s> {
         let Some((bytes, found)) = self.ready.pop_front() else { return Ok(None) };
         let results = match found {
             Found::Nothing => lookup.alone(&bytes, &self.context)?,
-            Found::Chosen(chosen) => {
-                let chosen = Chosen { others: Rc::clone(&self.others), chosen: chosen.into_iter(), current: 0 };
-                lookup.finished(&bytes, chosen, &self.context)?
-            }
+            Found::Others(others) => lookup.finished(&bytes, Chosen { others, next: 0 }, &self.context)?,
         };
         Ok(Some((bytes, results)))
     }

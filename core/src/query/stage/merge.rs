@@ -157,10 +157,6 @@ impl Operation for Ending {
         Ok(input)
     }
 
-    fn needs_router(&self) -> bool {
-        true
-    }
-
     fn shape(&self) -> Shape<'_> {
         Shape::Sink(&self.0)
     }

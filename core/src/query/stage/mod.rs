@@ -28,6 +28,8 @@ mod statistics;
 
 mod operation;
 
+mod needed;
+
 mod accumulating;
 mod bounded;
 mod derived;
@@ -54,6 +56,8 @@ mod window;
 
 mod table;
 
+mod conjunction;
+mod joins;
 mod rearrange;
 
 mod division;

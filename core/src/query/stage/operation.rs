@@ -181,6 +181,9 @@ impl Stage {
     }
 }
 
+/// Parses a stage.
+pub(super) type ParseStage<'p> = &'p dyn Fn(&Json) -> Result<Stage>;
+
 /// Checks that a stage which begins a pipeline comes first.
 pub(super) fn check_first(stages: &[Stage]) -> Result<()> {
     match stages.iter().skip(1).find(|stage| stage.operator.begins) {
@@ -266,6 +269,10 @@ pub(super) enum Shape<'o> {
     Partitions(&'o dyn Partitioning),
     Sink(&'o Sink),
     Unwind(&'o str, &'o Unwound),
+    /// puts the results of a pipeline over another collection at this path
+    Lookup(&'o str),
+    /// adds the results of a pipeline over another collection; true if its last stage leaves fields that it does not name
+    Union(bool),
     Statistics(&'o Statistics),
     Other,
 }

@@ -2,6 +2,7 @@
 
 use super::division::{self, Divided, Find};
 use super::measured::{self, Measurements};
+use super::needed;
 use super::operation::{Context, Outcome, Parsed, Parser, Shape, Stage, check_first, run};
 use super::rearrange;
 use super::resources::Resources;
@@ -248,7 +249,7 @@ impl Pipeline {
 
 /// The fields at the top that stages read; None for all.
 fn needed(stages: &[Stage]) -> Option<Vec<String>> {
-    rearrange::needed(stages).map(|fields| fields.into_iter().collect())
+    needed::needed(stages).map(|fields| fields.into_iter().collect())
 }
 
 fn check_length(stages: &[Json]) -> Result<()> {

@@ -3,20 +3,18 @@
 //! * A `$match` moves ahead of stages that do not write what it reads; one that reads several fields is cut up for that.
 //! * Limits move ahead of what makes one document of each, and `$skip` then `$limit` becomes `$limit` then `$skip`.
 //! * Adjacent filters, limits and skips become one.
+//! * Stages move ahead of those that read other collections, or into the pipelines over these: see [`joins`].
 //!
 //! Errors of expressions may come up, or not, for documents that another order would have dropped first, or not.
 
+use super::conjunction::{conditions, joined};
 use super::fields::Written;
-use super::operation::{Shape, Stage};
+use super::joins;
+use super::operation::{ParseStage, Shape, Stage};
 use crate::error::Result;
 use crate::values::document::ext_json;
 use crate::values::document::value::Value;
-use crate::values::path;
 use serde_json::{Value as Json, json};
-use std::collections::BTreeSet;
-
-/// Parses a stage.
-pub(super) type ParseStage<'p> = &'p dyn Fn(&Json) -> Result<Stage>;
 
 /// Rearranges stages.
 ///
@@ -25,31 +23,45 @@ pub(super) type ParseStage<'p> = &'p dyn Fn(&Json) -> Result<Stage>;
 pub(super) fn rearranged(mut stages: Vec<Stage>, parse: ParseStage<'_>) -> Result<Vec<Stage>> {
     stages.retain(|stage| !is_match(stage) || stage.argument.as_object().is_none_or(|filter| !filter.is_empty()));
     let mut position = 0;
-    while let [first, second, ..] = &stages[position.min(stages.len())..] {
-        match replacement(first, second, parse)? {
+    while position + 1 < stages.len() {
+        match replacement(&stages[position..], parse)? {
             // What comes before may go together with what is there now.
-            Some(others) => {
-                stages.splice(position..position + 2, others);
+            Some((count, others)) => {
+                stages.splice(position..position + count, others);
                 position = position.saturating_sub(1);
             }
             None => position += 1,
         }
     }
-    Ok(stages)
+    joins::narrowed(stages, parse)
 }
 
 fn is_match(stage: &Stage) -> bool {
     matches!(stage.operation.shape(), Shape::Match)
 }
 
+/// How many of these adjacent stages become others, and which; None if they stay.
+fn replacement(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
+    let [first, second, ..] = stages else { return Ok(None) };
+    // All at once, so that the time is proportional to their number.
+    let filters = stages.iter().take_while(|stage| is_match(stage));
+    if filters.clone().count() > 1 {
+        let mut parts = Vec::new();
+        filters.clone().for_each(|filter| conditions(&filter.argument, &mut parts));
+        let filter = if parts.is_empty() { Vec::new() } else { vec![parse(&json!({"$match": joined(parts)}))?] };
+        return Ok(Some((filters.count(), filter)));
+    }
+    match joins::replacement(stages, parse)? {
+        Some(replaced) => Ok(Some(replaced)),
+        None => Ok(of_two(first, second, parse)?.map(|others| (2, others))),
+    }
+}
+
 /// What two adjacent stages become; None if they stay.
-fn replacement(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option<Vec<Stage>>> {
+fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option<Vec<Stage>>> {
     let limit = |most: u64| parse(&json!({"$limit": most}));
     let skip = |count: u64| parse(&json!({"$skip": count}));
     Ok(match (first.operation.shape(), second.operation.shape()) {
-        (Shape::Match, Shape::Match) => {
-            Some(vec![parse(&json!({"$match": {"$and": [first.argument, second.argument]}}))?])
-        }
         (_, Shape::Match) if !first.operator.remembers && !first.operator.begins => {
             ahead(first, second, parse, &|_, _| true)?
         }
@@ -136,20 +148,6 @@ fn stays(filter: &Stage, written: &Written) -> bool {
     filter.operation.fields().read.is_some_and(|paths| paths.iter().all(|path| written.keeps(path)))
 }
 
-/// The conditions that a filter is the conjunction of.
-fn conditions(filter: &Json, parts: &mut Vec<Json>) {
-    for (name, condition) in filter.as_object().into_iter().flatten() {
-        match condition {
-            Json::Array(filters) if name == "$and" => filters.iter().for_each(|filter| conditions(filter, parts)),
-            condition => parts.push(json!({name: condition})),
-        }
-    }
-}
-
-fn joined(mut parts: Vec<Json>) -> Json {
-    if parts.len() == 1 { parts.remove(0) } else { json!({"$and": parts}) }
-}
-
 /// True if a filter chooses at random, so that it matters how many documents it sees.
 fn is_random(filter: &Json) -> bool {
     match filter {
@@ -157,28 +155,4 @@ fn is_random(filter: &Json) -> bool {
         Json::Array(items) => items.iter().any(is_random),
         _ => false,
     }
-}
-
-/// The fields at the top of a document that stages read, so that others need not be there; None for all of them.
-pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
-    let mut needed = None;
-    for stage in stages.iter().rev() {
-        let fields = stage.operation.fields();
-        let before: Option<BTreeSet<String>> = match (fields.written, needed) {
-            (Written::AllBut(kept), None) => Some(kept),
-            (Written::AllBut(kept), Some(after)) => {
-                let after: BTreeSet<String> = after;
-                Some(kept.into_iter().filter(|path| after.contains(path::split(path).0)).collect())
-            }
-            (Written::Only(_), None) => None,
-            // A field that is written whole need not be there before.
-            (Written::Only(paths), Some(after)) => {
-                Some(after.into_iter().filter(|name| !paths.contains(name)).collect())
-            }
-        };
-        needed = before
-            .zip(fields.read)
-            .map(|(before, read)| before.iter().chain(&read).map(|path| path::split(path).0.to_owned()).collect());
-    }
-    needed
 }

@@ -1,7 +1,7 @@
 //! `$unionWith`: the results of a pipeline over another collection, after the documents of this one.
 
-use super::fields::Fields;
-use super::operation::{Context, Operation, Parsed, Parser};
+use super::fields::{Fields, Written};
+use super::operation::{Context, Operation, Parsed, Parser, Shape};
 use super::stream::{Input, Stream};
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
@@ -17,12 +17,15 @@ struct UnionWith {
     pipeline: Vec<Json>,
     /// other collections that the pipeline reads
     further: BTreeSet<String>,
+    /// true if its last stage leaves fields that it does not name
+    is_whole: bool,
     environment: Environment,
 }
 
 impl Operation for UnionWith {
+    /// Those of the documents of this collection, which stay as they are.
     fn fields(&self) -> Fields {
-        Fields::replaced(None)
+        Fields::default()
     }
 
     fn needs_router(&self) -> bool {
@@ -31,6 +34,10 @@ impl Operation for UnionWith {
 
     fn collections(&self, found: &mut BTreeSet<String>) {
         found.extend(self.collection.iter().chain(&self.further).cloned());
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Union(self.is_whole)
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
@@ -107,6 +114,7 @@ pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         collection: collection.cloned(),
         pipeline,
         further,
+        is_whole: stages.last().is_none_or(|last| matches!(last.operation.fields().written, Written::Only(_))),
         environment: parser.environment.clone(),
     })
 }

@@ -1,0 +1,38 @@
+//! Which fields of documents stages need, so that others can be left out before them.
+
+use super::fields::Written;
+use super::operation::Stage;
+use crate::values::path;
+use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeSet;
+
+/// The fields at the top of a document that stages read, so that others need not be there; None for all of them.
+pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
+    let mut needed = None;
+    for stage in stages.iter().rev() {
+        let fields = stage.operation.fields();
+        let before: Option<BTreeSet<String>> = match (fields.written, needed) {
+            (Written::AllBut(kept), None) => Some(kept),
+            (Written::AllBut(kept), Some(after)) => {
+                let after: BTreeSet<String> = after;
+                Some(kept.into_iter().filter(|path| after.contains(path::split(path).0)).collect())
+            }
+            (Written::Only(_), None) => None,
+            // A field that is written whole need not be there before.
+            (Written::Only(paths), Some(after)) => {
+                Some(after.into_iter().filter(|name| !paths.contains(name)).collect())
+            }
+        };
+        needed = before
+            .zip(fields.read)
+            .map(|(before, read)| before.iter().chain(&read).map(|path| path::split(path).0.to_owned()).collect());
+    }
+    needed
+}
+
+/// The projection to fields at the top. It must name a field, and `_id` is in it unless it is excluded.
+pub(super) fn projection(fields: &[String]) -> Json {
+    let mut projection: Map<String, Json> = fields.iter().map(|name| (name.clone(), json!(1))).collect();
+    projection.entry("_id").or_insert_with(|| json!(if fields.is_empty() { 1 } else { 0 }));
+    Json::Object(projection)
+}
