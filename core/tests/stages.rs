@@ -179,12 +179,15 @@ proptest! {
         prop_assert!(division.merging.stages().is_empty() && division.order.is_none());
         prop_assert!(same(naive.clone(), run_divided(&division, &[&documents], &memory(1 << 20))));
         if pipeline.only_counts() {
-            let mut counted = pipeline.run_counted(documents.len() as u64, &Resources::of_memory(&memory(1 << 20))).unwrap();
-            let mut results = Vec::new();
-            while counted.advance().unwrap() {
-                results.push(counted.bytes().to_vec());
-            }
-            prop_assert!(same(naive, Ok(results)));
+            let counted = pipeline.run_counted(documents.len() as u64, &Resources::of_memory(&memory(1 << 20)));
+            let counted = counted.and_then(|mut counted| {
+                let mut results = Vec::new();
+                while counted.advance()? {
+                    results.push(counted.bytes().to_vec());
+                }
+                Ok(results)
+            });
+            prop_assert!(same(naive, counted));
         }
     }
 
