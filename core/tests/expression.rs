@@ -15,7 +15,9 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
 fn environment() -> Environment {
-    Environment::parse(&json!({"now": 1_700_000_000_000i64, "let": {"limit": {"$add": [1, 2]}}})).unwrap()
+    let roles = json!(["clerk", "reader"]);
+    Environment::parse(&json!({"now": 1_700_000_000_000i64, "roles": roles, "let": {"limit": {"$add": [1, 2]}}}))
+        .unwrap()
 }
 
 fn evaluate(expression: &Json, against: &Json) -> Result<Option<Value>, Error> {
@@ -89,6 +91,12 @@ fn operators_mean_what_they_mean_in_mongodb() {
             json!([0, 1, 2]),
         ),
         (json!({"$size": [{"$regexFindAll": {"input": "", "regex": "x*"}}]}), json!(1)),
+        (json!("$$USER_ROLES.role"), json!(["clerk", "reader"])),
+        (
+            json!("$$USER_ROLES"),
+            json!([{"_id": "admin.clerk", "role": "clerk", "db": "admin"}, {"_id": "admin.reader", "role": "reader", "db": "admin"}]),
+        ),
+        (json!({"$in": [{"_id": "admin.clerk", "role": "clerk", "db": "admin"}, "$$USER_ROLES"]}), json!(true)),
         // Arithmetic and its promotions.
         (json!({"$add": [1, 2, 3.5]}), json!(6.5)),
         (json!({"$add": [0.1, 0.2, 0.3]}), json!(0.6)),

@@ -148,6 +148,16 @@ fn shown(results: &docshard_core::error::Result<Vec<Vec<u8>>>) -> Vec<Json> {
     results.iter().flatten().map(|bytes| read(bytes)).collect()
 }
 
+/// A stage that writes runs at the router, also if one shard has all documents.
+#[test]
+fn stages_that_write_do_not_run_at_shards() {
+    for last in [json!({"$merge": "b"}), json!({"$out": "b"})] {
+        let pipeline = parse(&[json!({"$group": {"_id": "$a"}}), last.clone()]);
+        let division = pipeline.at_one_shard().unwrap();
+        assert_eq!(division.merging.shown(), [last], "{:?}", division.at_shards.shown());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

@@ -696,3 +696,24 @@ fn what_lasts_comes_of_operators_alone() {
         assert!(!lasts || one.text == other.text, "{update}");
     }
 }
+
+/// All updates of a statement have its time.
+#[test]
+fn a_time_in_the_environment_counts() {
+    let (update, environment) = (json!([{"$set": {"at": "$$NOW"}}]), json!({"now": 1_000}));
+    let (text, style) = (&update.to_string(), Style::Operators);
+    let environment = Some(&environment);
+    let instruction = Instruction {
+        update: &update,
+        text,
+        style,
+        array_filters: None,
+        filter: "{}",
+        now: 1_500,
+        keeps_key: false,
+        environment,
+    };
+    let read_back = update::read(&serde_json::from_str(&instruction.compile().unwrap().text).unwrap()).unwrap();
+    let after = read_back.apply(document(&bytes(&json!({"_id": 1}))), &[]).unwrap().map(|bytes| read(&bytes));
+    assert_eq!(after, Some(json!({"_id": 1, "at": {"$date": "1970-01-01T00:00:01Z"}})));
+}

@@ -76,6 +76,7 @@ SELECT docshard.bulk_write('viewed.all', '[{"deleteOne": {"filter": {"_id": 1}}}
 SELECT docshard.create_index('viewed.all', '{"a": 1}');
 SELECT docshard.list_indexes('viewed.all');
 SELECT docshard.check_collection('viewed.all');
+SELECT * FROM codes('viewed', '{"aggregate": "all", "pipeline": [{"$collStats": {"count": {}}}], "cursor": {}}', '{"aggregate": "towns", "pipeline": [{"$collStats": {"count": {}}}], "cursor": {}}');
 -- Options that pipelines lack.
 SELECT * FROM codes('viewed', '{"find": "all", "min": {"_id": 1}, "hint": {"_id": 1}}', '{"find": "all", "projection": {"tags": {"$elemMatch": {"a": 1}}}}', '{"find": "all", "sort": {"$natural": 1}}',
   '{"find": "all", "filter": {"$nope": 1}}', '{"find": "all", "hint": "nope"}', '{"find": "all", "hint": {"_id": 1}}');

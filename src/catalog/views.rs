@@ -162,10 +162,11 @@ fn check(view: &View) -> Result<()> {
 }
 
 fn parsed(view: &View) -> Result<Pipeline> {
-    // A time, as the stages may ask for it.
-    let environment = Environment::to_json(view.collation().map(Collator::definition), None, Some(0));
-    let environment = environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
-    Ok(Pipeline::parse(&view.stages, &environment)?)
+    let mut environment = json!({"now": 0, "roles": []});
+    if let Some(collator) = view.collation() {
+        environment["collation"] = collator.definition().clone();
+    }
+    Ok(Pipeline::parse(&view.stages, &Environment::parse(&environment)?)?)
 }
 
 /// The views of a database by name: what each reads, and its collation.

@@ -294,7 +294,7 @@ impl<'a> Aggregation<'a> {
     /// Does something with the view's pipeline and this one as one over the collection, so that filters reach its shards.
     fn over<T>(&self, view: &Resolved, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         let collation = view.collation_for(self.shared.collation)?;
-        let stages = [&view.stages, self.stages].concat();
+        let stages = behind(view, self.stages)?;
         let shared = Shared { collation: Some(collation), ..self.shared };
         work(&Aggregation { stages: &stages, shared, ..*self }, &view.namespace)
     }
@@ -318,6 +318,15 @@ impl<'a> Aggregation<'a> {
         writing.run(&mut pipelines.run(namespace, &pipeline, environment.clone(), self.shared.hint)?)?;
         Ok(Results::none())
     }
+}
+
+/// The stages of a view, and those of a pipeline over it.
+/// Errors: `CommandNotSupportedOnView` for `$collStats`.
+fn behind(view: &Resolved, stages: &[Json]) -> Result<Vec<Json>> {
+    if stages.first().is_some_and(|stage| stage.get("$collStats").is_some()) {
+        return Err(Error::new(Kind::CommandNotSupportedOnView, "$collStats is not supported on a view"));
+    }
+    Ok([&view.stages, stages].concat())
 }
 
 /// Parses a pipeline over a collection, and checks that the caller may read the other collections of its stages.
@@ -399,7 +408,7 @@ impl Pipelines {
     }
 
     /// Runs a pipeline within one, over a collection or a view.
-    fn run_within(&self, namespace: &str, stages: &[Json], mut environment: Json) -> Result<Results> {
+    fn run_within(&self, namespace: &str, stages: &[Json], environment: Json) -> Result<Results> {
         if self.depth == MAX_DEPTH {
             let message = format!("Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}");
             return Err(Error::new(Kind::MaxSubPipelineDepthExceeded, message));
@@ -410,11 +419,10 @@ impl Pipelines {
             return pipelines.run(namespace, &pipeline, Some(environment), None);
         };
         view.collation_for(Some(environment.get("collation").unwrap_or(&json!({"locale": "simple"}))))?;
-        if environment.get("now").is_none() {
-            environment["now"] = Json::from(options::now());
-        }
-        let pipeline = parsed(&view.namespace, &[&view.stages, stages].concat(), Some(&environment))?;
-        pipelines.run(&view.namespace, &pipeline, Some(environment), None)
+        let mut environment = Some(environment);
+        options::complete(&mut environment, std::iter::once(Json::from(view.stages.clone()).to_string().as_str()))?;
+        let pipeline = parsed(&view.namespace, &behind(&view, stages)?, environment.as_ref())?;
+        pipelines.run(&view.namespace, &pipeline, environment, None)
     }
 }
 

@@ -4,8 +4,9 @@
 //! next one. Reads of the target that began before keep their snapshot, so a pipeline may write the collection that it reads. `$out`
 //! reads all documents, which may go to a temporary file, before it deletes the old ones and inserts the new ones.
 //!
-//! In `$merge`, a document that is to be inserted if it matches none is inserted first, with its batch. Only those whose keys exist, also
-//! in the batch, are then written one by one: most runs either fill a new collection or change a few documents.
+//! In `$merge`, documents that are to be inserted if they match none are inserted first, a batch together. Those whose keys exist, also in
+//! the batch, are then updated together, by their keys. What that does not do is done one by one: documents that match by another unique
+//! index, and those whose document another client has deleted meanwhile.
 
 use crate::catalog::cache;
 use crate::catalog::grants::{self, Level};
@@ -13,14 +14,16 @@ use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::views;
 use crate::pg::error::{Error, Result};
+use crate::pg::fault;
 use crate::pg::memory::stages::SortMemory;
 use crate::pg::transaction;
 use crate::router::aggregate::Results;
 use crate::router::insert::{self, Storable};
+use crate::router::keyed_updates::{self, KeyedUpdate, Outcome};
 use crate::router::modification::{Modification, Write};
-use crate::router::options::{CountOptions, parsed_environment};
+use crate::router::options::parsed_environment;
 use crate::router::query::Query;
-use crate::router::{clear, read, write};
+use crate::router::{clear, write};
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, matching};
@@ -91,6 +94,7 @@ fn replace(target: &str, documents: &mut Results) -> Result<()> {
         left += 1;
     }
     clear::clear(target)?;
+    fault::point("out.cleared")?;
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while left > 0 {
         let document = Storable::new(kept.next(reader)?)?;
@@ -100,6 +104,7 @@ fn replace(target: &str, documents: &mut Results) -> Result<()> {
         if left == 0 || batch.len() >= BATCH_DOCUMENTS || bytes >= BATCH_BYTES {
             insert::insert_all(target, std::mem::take(&mut batch))?;
             bytes = 0;
+            fault::point("out.written")?;
         }
     }
     Ok(())
@@ -185,6 +190,7 @@ impl<'p> Merge<'p> {
                 return Ok(());
             }
             self.write(items)?;
+            fault::point("merge.written")?;
         }
     }
 
@@ -208,28 +214,33 @@ impl<'p> Merge<'p> {
                 let (first, mut others): (Vec<usize>, Vec<usize>) =
                     (0..items.len()).partition(|at| keys.insert(&items[*at].key));
                 let documents: Vec<&Storable> = first.iter().map(|at| &items[*at].new).collect();
-                let refused = insert::insert_unordered(&self.target, &documents)?;
-                others.extend(refused.iter().map(|refused| first[refused.index]));
+                let taken = insert::insert_free(&self.target, &documents)?;
+                others.extend(taken.iter().map(|index| first[*index]));
                 others.sort_unstable();
-                others.iter().try_for_each(|at| self.change_or_insert(&items[*at]))?;
+                let others: Vec<&Item> = others.iter().map(|at| &items[*at]).collect();
+                for (item, changed) in others.iter().zip(self.change_all(&others)?) {
+                    if !changed {
+                        self.change_or_insert(item)?;
+                    }
+                }
             }
             (_, otherwise) => {
-                for item in &items {
-                    if !self.change(item)? && otherwise == WhenNotMatched::Fail {
-                        let message = "$merge could not find a matching document in the target collection for at \
-                                       least one document in the source collection";
-                        return Err(Error::new(Kind::MergeStageNoMatchingDocument, message));
-                    }
+                let changed = self.change_all(&items.iter().collect::<Vec<_>>())?;
+                if otherwise == WhenNotMatched::Fail && changed.contains(&false) {
+                    let message = "$merge could not find a matching document in the target collection for at \
+                                   least one document in the source collection";
+                    return Err(Error::new(Kind::MergeStageNoMatchingDocument, message));
                 }
             }
         }
         Ok(())
     }
 
-    /// Writes a document that could not be inserted.
+    /// Writes a document whose key was taken, by a document that is gone or that it does not match.
     fn change_or_insert(&self, item: &Item) -> Result<()> {
+        let update = self.update(item)?;
         let mut attempts = 0;
-        while !self.change(item)? {
+        while !self.change(&update)? {
             let Some(refused) = insert::insert_unordered(&self.target, &[&item.new])?.pop() else { break };
             attempts += 1;
             if attempts == ATTEMPTS {
@@ -239,13 +250,32 @@ impl<'p> Merge<'p> {
         Ok(())
     }
 
+    /// Changes the documents that these match; returns for each whether there is one.
+    fn change_all(&self, items: &[&Item]) -> Result<Vec<bool>> {
+        let updates = items.iter().map(|item| self.update(item)).collect::<Result<Vec<_>>>()?;
+        let outcomes = keyed_updates::update(&self.target, &updates)?;
+        let changed = |(update, outcome): (&KeyedUpdate, Outcome)| match outcome {
+            Outcome::Matched => Ok(true),
+            Outcome::Missing => Ok(false),
+            Outcome::NotKeyed => self.change(update),
+        };
+        updates.iter().zip(outcomes).map(changed).collect()
+    }
+
     /// Changes the document that one matches; returns whether there is one.
-    fn change(&self, item: &Item) -> Result<bool> {
+    fn change(&self, update: &KeyedUpdate) -> Result<bool> {
+        let write = Write::of_one(&update.query, Some(&update.modification));
+        Ok(write::write(&self.target, &write)?.matched > 0)
+    }
+
+    /// How the document that one matches changes.
+    fn update(&self, item: &Item) -> Result<KeyedUpdate> {
         let query = Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.as_ref())?;
-        if self.merging.matched == WhenMatched::KeepExisting {
-            return Ok(read::count(&self.target, &query, &CountOptions { skip: 0, limit: Some(1) })? > 0);
-        }
         let modification = match &self.stages {
+            // Whether it exists is all there is to know.
+            _ if self.merging.matched == WhenMatched::KeepExisting => {
+                Modification::keeping_key(r#"{"$set":{}}"#, &json!({"$set": {}}), Style::Operators, None)
+            }
             Some((stages, text)) => {
                 let variables = self.merging.variables(item.object()?, &self.parsed)?;
                 let environment = with_variables(self.environment, variables);
@@ -256,7 +286,7 @@ impl<'p> Merge<'p> {
                 Modification::keeping_key(&document.to_string(), &document, Style::Replacement, None)
             }
         }?;
-        Ok(write::write(&self.target, &Write::of_one(&query, Some(&modification)))?.matched > 0)
+        Ok(KeyedUpdate { query, modification })
     }
 }
 

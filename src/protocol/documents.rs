@@ -1,5 +1,6 @@
 //! Calls that find, insert, update, delete and inspect documents, or lock for that.
 
+use super::checked::CheckedCall;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,13 @@ checked_calls! {
         /// the number of problems that are reported
         most: i32,
     } -> String;
+}
+
+impl UpdateDocument<'_> {
+    /// The call for each row of a statement, around the SQL of its further arguments. `$1` and `$2` are the token and the version.
+    pub fn for_rows(collection: i32, arguments: [&str; 5]) -> String {
+        format!("{}({collection}, $1, $2, {})", Self::SIGNATURE.name(), arguments.join(", "))
+    }
 }
 
 /// The shard key's own index, where an index has a number.

@@ -190,9 +190,31 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
 
 /// Inserts the documents whose keys are free and returns errors for the others.
 pub fn insert_unordered(namespace: &str, documents: &[impl Borrow<Storable>]) -> Result<Vec<WriteError>> {
+    let error = |index: usize, taken_in: Option<Error>| {
+        taken_in.unwrap_or_else(|| duplicate::of_id(namespace, &documents[index].borrow().id))
+    };
+    let missing = in_batches(namespace, documents, insert_batch)?;
+    Ok(missing.into_iter().map(|(index, taken_in)| WriteError { index, error: error(index, taken_in) }).collect())
+}
+
+/// Inserts the documents whose keys are free and returns the positions of the others.
+pub fn insert_free(namespace: &str, documents: &[impl Borrow<Storable>]) -> Result<Vec<usize>> {
+    let missing = in_batches(namespace, documents, |collection, batch| {
+        let (missing, _) = insert_where_free(collection, batch)?;
+        Ok(missing.into_iter().map(|index| (index, ())).collect())
+    })?;
+    Ok(missing.into_iter().map(|(index, ())| index).collect())
+}
+
+/// Calls `insert` for each batch of documents and returns what it says of some of them, by their positions.
+fn in_batches<D: Borrow<Storable>, T>(
+    namespace: &str,
+    documents: &[D],
+    insert: impl Fn(&Collection, &[D]) -> Result<Vec<(usize, T)>>,
+) -> Result<Vec<(usize, T)>> {
     namespace::split(namespace)?;
     namespace::check_writable(namespace)?;
-    let mut errors = Vec::new();
+    let mut all = Vec::new();
     let mut start = 0;
     while start < documents.len() {
         let mut bytes = 0;
@@ -202,20 +224,14 @@ pub fn insert_unordered(namespace: &str, documents: &[impl Borrow<Storable>]) ->
             end += 1;
         }
         let batch = &documents[start..end];
-        let missing = with_fresh_map(namespace, |collection| match collection {
-            Some(collection) => insert_batch(&collection, batch),
-            None => insert_batch(&*collections::create_implicitly(namespace)?, batch),
+        let some = with_fresh_map(namespace, |collection| match collection {
+            Some(collection) => insert(&collection, batch),
+            None => insert(&*collections::create_implicitly(namespace)?, batch),
         })?;
-        for (index, taken_in) in missing {
-            let error = match taken_in {
-                None => duplicate::of_id(namespace, &documents[start + index].borrow().id),
-                Some(error) => error,
-            };
-            errors.push(WriteError { index: start + index, error });
-        }
+        all.extend(some.into_iter().map(|(index, what)| (start + index, what)));
         start = end;
     }
-    Ok(errors)
+    Ok(all)
 }
 
 /// Translates a unique violation on one of these documents, which PostgreSQL's DETAIL identifies.
@@ -315,6 +331,12 @@ fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
 
 /// Inserts the documents of a batch whose keys are free and returns the others.
 fn insert_batch(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Result<Vec<Missing>> {
+    let (missing, keys) = insert_where_free(collection, batch)?;
+    missing.into_iter().map(|index| Ok((index, taken_in(collection, batch[index].borrow(), &keys[index])?))).collect()
+}
+
+/// As [`insert_batch`], without the reasons; also returns the shard keys of all documents.
+fn insert_where_free(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Result<(Vec<usize>, Vec<Vec<u8>>)> {
     let keys = batch.iter().map(|document| document.borrow().shard_key(collection)).collect::<Result<Vec<_>>>()?;
     let mut by_shard: BTreeMap<ShardId, Vec<usize>> = BTreeMap::new();
     for (index, key) in keys.iter().enumerate() {
@@ -333,7 +355,7 @@ fn insert_batch(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Res
         }
     }
     missing.sort_unstable();
-    missing.into_iter().map(|index| Ok((index, taken_in(collection, batch[index].borrow(), &keys[index])?))).collect()
+    Ok((missing, keys))
 }
 
 fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<Vec<Destination>> {

@@ -9,7 +9,7 @@
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
 //! * [`dispatch`]: sends statements, takes locks, checks versions.
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
-//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`clear`]: writes, and the search for the documents that they
+//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`keyed_updates`], [`clear`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
 //! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`], [`statistics`]: reads. [`by_key`]: the fast path for one document whose
 //!   key is the whole filter.
@@ -36,6 +36,7 @@ pub mod fresh_map;
 pub mod index_stats;
 pub mod insert;
 pub mod inspect;
+pub mod keyed_updates;
 pub mod locked_write;
 pub mod lost_shards;
 pub mod measure;

@@ -51,6 +51,11 @@ impl Modification {
             return Ok(known);
         }
         let update = update()?;
+        let mut environment = environment.cloned();
+        if update.is_array() {
+            options::complete(&mut environment, std::iter::once(text))?;
+        }
+        let environment = environment.as_ref();
         let (filter, now) = (query.text.as_str(), options::now());
         let instruction =
             Instruction { update: &update, text, style, array_filters, filter, now, keeps_key: false, environment };

@@ -30,7 +30,7 @@ impl Query {
         Self::parse_in(text, None)
     }
 
-    /// Parses a filter in an environment, to which the present time is added if the filter uses `$$NOW`.
+    /// Parses a filter in an environment, to which [`options::complete`] adds what the filter uses.
     pub fn parse_in(text: &str, environment: Option<&Json>) -> Result<Self> {
         Self::of(&crate::pg::datum::json::parse(text)?, text, environment)
     }
@@ -38,10 +38,7 @@ impl Query {
     /// Like [`parse_in`](Self::parse_in), for a filter that is JSON already; `text` is its text.
     pub fn of(json: &Json, text: &str, environment: Option<&Json>) -> Result<Self> {
         let mut environment = environment.cloned();
-        if text.contains("$$NOW") && environment.as_ref().is_none_or(|environment| environment.get("now").is_none()) {
-            let fields = environment.get_or_insert_with(|| Json::Object(serde_json::Map::new()));
-            fields["now"] = Json::from(options::now());
-        }
+        options::complete(&mut environment, std::iter::once(text))?;
         let filter = Filter::parse_in(json, &options::parsed_environment(environment.as_ref())?)?;
         Ok(Self {
             filter,

@@ -40,7 +40,8 @@ fn the_document_language_conforms() {
     let ways: Vec<Way> = {
         let commands = std::env::var_os("CONFORMANCE_COMMANDS").is_some()
             && Stage::new(&cluster, Way::Command).shell.has("run_command");
-        Way::ALL.into_iter().filter(|way| *way != Way::Command || commands).collect()
+        let ways = [Way::Local, Way::Hashed, Way::Range, Way::Indexed];
+        ways.into_iter().chain(commands.then_some(Way::Command)).collect()
     };
     let outcomes: Vec<Vec<(Way, Outcome)>> = thread::scope(|scope| {
         let runs: Vec<_> = ways

@@ -10,7 +10,7 @@ use docshard_core::query::stage::{Database, Given, InMemory, Memory, Pipeline, R
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::conformance::{
-    Answer, Case, Excuses, Failure, Kind, Outcome, Report, Way, cases_file, list_file, load, verdict,
+    Answer, Case, Excuses, Failure, Kind, Outcome, Report, Way, cases_file, collected, list_file, load, verdict,
 };
 use serde_json::{Map, Value};
 use std::collections::HashMap;
@@ -36,8 +36,8 @@ fn pipelines_conform() {
     let mut report = Report::default();
     for case in &cases {
         let outcomes: Vec<(Way, Outcome)> = vec![
-            (Way::Local, verdict(case, &answer(run(case)))),
-            (Way::Hashed, verdict(case, &answer(run_divided(case)))),
+            (Way::Memory, verdict(case, &answer(run(case)))),
+            (Way::Divided, verdict(case, &answer(run_divided(case)))),
         ];
         report.add_all((&case.id, case.kind.name(), &case.operators), &excuses, outcomes);
     }
@@ -57,16 +57,6 @@ struct Command {
     documents: Vec<Vec<u8>>,
     /// all collections, by their names
     collections: Collections,
-}
-
-/// The documents of a case's collection. Some cases list those of an earlier collection of the same name first: of documents with
-/// one `_id`, the last counts.
-fn collected(documents: &[Value]) -> Vec<&Value> {
-    let is_last = |(position, document): &(usize, &Value)| {
-        let later = &documents[position + 1..];
-        document.get("_id").is_none_or(|id| later.iter().all(|later| later.get("_id") != Some(id)))
-    };
-    documents.iter().enumerate().filter(is_last).map(|(_, document)| document).collect()
 }
 
 fn command(case: &Case) -> Result<Command> {

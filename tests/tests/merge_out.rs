@@ -1,7 +1,7 @@
 //! `$merge` writes the same into collections of any layout, all or nothing, also while chunks move. `$out` replaces a collection at
 //! once.
 
-use docshard_tests::{Cluster, wait_until};
+use docshard_tests::{Cluster, Proxy, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
 use std::thread;
@@ -291,4 +291,38 @@ fn out_is_all_or_nothing() {
     assert_eq!(all(&mut client, "test.out"), before);
     aggregate(&mut client, "test.out", &out(json!({"$match": {"_id": {"$gte": 2500}}}))).unwrap();
     assert_eq!(all(&mut client, "test.out"), before[2500..]);
+}
+
+/// A batch takes a round trip for each of its steps, however many documents it changes.
+#[test]
+fn a_batch_takes_few_round_trips() {
+    const CHANGED: i64 = 100;
+    let (cluster, mut client) = cluster();
+    let proxy = Proxy::before(cluster.shards[0].port);
+    // So that the first message has the session's name.
+    let options = format!("SET port '{}', ADD sslmode 'disable', ADD gssencmode 'disable'", proxy.port);
+    cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS ({options})"));
+    // The source's documents are on shard1, the target is on shard0.
+    run(&mut client, "SELECT docshard.enable_sharding('other', 'shard0')").unwrap();
+    let filter = json!({"$match": {"k": {"$gte": DOCUMENTS - CHANGED}}});
+    let modes = [json!("replace"), json!("merge"), json!("keepExisting"), json!([{"$set": {"sum": "$$new.new"}}])];
+    for mode in modes {
+        for otherwise in ["insert", "discard"] {
+            if (mode.as_str(), otherwise) == (Some("keepExisting"), "discard") {
+                continue;
+            }
+            run(&mut client, "SELECT docshard.drop_collection('other.target')").unwrap();
+            run(&mut client, "SELECT docshard.create_collection('other.target')").unwrap();
+            insert(&mut client, "other.target", (0..DOCUMENTS).map(old));
+            let into = json!({"db": "other", "coll": "target"});
+            let merge = json!([filter, {"$merge": {"into": into, "whenMatched": mode, "whenNotMatched": otherwise}}]);
+            let mut client = cluster.router.client();
+            let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+            aggregate(&mut client, SOURCE, &merge).unwrap();
+            // The session's connections are named after it: see `src/remote/options.rs`.
+            let trips = proxy.round_trips(&format!(".{pid:x}\0"));
+            // To log in, to insert, to update, and to commit.
+            assert!((3..=6).contains(&trips), "{mode} {otherwise}: {trips}");
+        }
+    }
 }

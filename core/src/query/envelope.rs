@@ -44,9 +44,10 @@ pub(crate) fn unwrap(json: &Json) -> Result<(Environment, &Json)> {
 const COLLATION: &str = "collation";
 const LET: &str = "let";
 const NOW: &str = "now";
+const ROLES: &str = "roles";
 
 impl Environment {
-    /// Parses `{"collation": …, "let": {name: value, …}, "now": milliseconds since 1970}`, each optional.
+    /// Parses `{"collation": …, "let": {name: value, …}, "now": milliseconds since 1970, "roles": [name, …]}`, each optional.
     ///
     /// # Errors
     /// Those of [`Collator::parse`] and of expressions, which must be constant; `TypeMismatch`, `BadValue` for an unknown name.
@@ -54,7 +55,7 @@ impl Environment {
         let Json::Object(fields) = json else {
             bail!(Kind::TypeMismatch, "a statement's environment must be an object")
         };
-        if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW].contains(&name.as_str())) {
+        if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW, ROLES].contains(&name.as_str())) {
             bail!(Kind::BadValue, "a statement's environment has no field \"{unknown}\"");
         }
         let collator = fields.get(COLLATION).map(Collator::parse).transpose()?.flatten().map(Arc::new);
@@ -63,7 +64,14 @@ impl Environment {
             Some(Value::Number(Number::Int(now)) | Value::Date(now)) => Some(now),
             Some(_) => bail!(Kind::TypeMismatch, "a statement's time must be milliseconds"),
         };
-        let mut environment = Environment { collator, variables: HashMap::new(), now };
+        let roles = match fields.get(ROLES) {
+            None => None,
+            Some(roles) => match serde_json::from_value(roles.clone()) {
+                Ok(roles) => Some(roles),
+                Err(_) => bail!(Kind::TypeMismatch, "a statement's roles must be names"),
+            },
+        };
+        let mut environment = Environment { collator, variables: HashMap::new(), now, roles };
         match fields.get(LET) {
             None => {}
             Some(Json::Object(variables)) => {
@@ -94,7 +102,12 @@ impl Environment {
             (name.clone(), json)
         });
         let variables = Some(Json::Object(variables.collect())).filter(|_| !self.variables.is_empty());
-        Environment::to_json(collation, variables.as_ref(), self.now()).unwrap_or_else(|| json!({}))
+        let json = Environment::to_json(collation, variables.as_ref(), self.now());
+        let mut json = json.unwrap_or_else(|| json!({}));
+        if let Some(roles) = &self.roles {
+            json[ROLES] = json!(roles);
+        }
+        json
     }
 
     /// The JSON that [`Environment::parse`] reads; None for an empty environment.

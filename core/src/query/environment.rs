@@ -1,4 +1,4 @@
-//! The environment of a statement: its collation, its variables and its time.
+//! The environment of a statement: its collation, its variables, its time and the roles of its user.
 
 use crate::values::collation::Collator;
 use crate::values::document::value::Value;
@@ -16,13 +16,15 @@ pub(crate) enum Binding {
     Open,
 }
 
-/// The collation, the variables of `let` and the time, shared by a statement's filters, projections, sorts and updates.
+/// The collation, the variables of `let`, the time and the roles, shared by a statement's filters, projections, sorts and updates.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     pub(super) collator: Option<Arc<Collator>>,
     pub(super) variables: HashMap<String, Binding>,
     /// in milliseconds since 1970
     pub(super) now: Option<i64>,
+    /// the names of the roles that the user is a member of
+    pub(super) roles: Option<Vec<String>>,
 }
 
 impl Environment {
@@ -34,6 +36,15 @@ impl Environment {
     /// The statement's time, in milliseconds since 1970, if it is given.
     pub(crate) fn now(&self) -> Option<i64> {
         self.now
+    }
+
+    /// The value of `$$USER_ROLES`, if the roles are given: documents in MongoDB's form, all of the database `admin`.
+    pub(crate) fn roles(&self) -> Option<Value> {
+        let field = |name: &str, value: &str| (name.to_owned(), Value::String(value.to_owned()));
+        let document = |role: &String| {
+            Value::Object(vec![field("db", "admin"), field("_id", &format!("admin.{role}")), field("role", role)])
+        };
+        self.roles.as_ref().map(|roles| Value::Array(roles.iter().map(document).collect()))
     }
 
     /// Returns a copy of the environment with more variables.

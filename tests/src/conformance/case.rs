@@ -113,6 +113,15 @@ pub fn load(path: &Path) -> Vec<Case> {
     text.lines().filter(|line| !line.trim().is_empty()).map(case).collect()
 }
 
+/// Some cases list documents of an earlier collection of the same name first: of documents with one `_id`, the last counts.
+pub fn collected(documents: &[Value]) -> Vec<&Value> {
+    let is_last = |(position, document): &(usize, &Value)| {
+        let later = &documents[position + 1..];
+        document.get("_id").is_none_or(|id| later.iter().all(|later| later.get("_id") != Some(id)))
+    };
+    documents.iter().enumerate().filter(is_last).map(|(_, document)| document).collect()
+}
+
 impl Case {
     fn parse(json: &Value) -> Case {
         let list = |name: &str| json[name].as_array().cloned().unwrap_or_default();

@@ -7,7 +7,7 @@
 //! other_case:7 @hashed @range
 //! ```
 //!
-//! A case that is excused for only one way of running it names the way; an excuse for unsharded cases also holds for commands. An
+//! A case that is excused for only one way of running it names the way; an excuse for `local` holds for all unsharded ways. An
 //! excused case that passes is an error, since the file must be right. Only a known failure that passes is merely reported, so that
 //! a fix does not fail the test.
 
@@ -96,8 +96,9 @@ impl Excuses {
     pub fn of(&self, id: &str, way: Way) -> Option<Class> {
         let excuse = self.cases.get(id)?;
         let named = |way| excuse.ways.contains(&way);
-        let excused =
-            excuse.ways.is_empty() || named(way) || matches!(way, Way::Command | Way::Indexed) && named(Way::Local);
+        let excused = excuse.ways.is_empty()
+            || named(way)
+            || matches!(way, Way::Command | Way::Indexed | Way::Remote) && named(Way::Local);
         excused.then_some(excuse.class)
     }
 

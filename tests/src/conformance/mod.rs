@@ -17,7 +17,7 @@ pub mod spec;
 mod stage;
 mod verdict;
 
-pub use case::{Case, Expected, Kind, load};
+pub use case::{Case, Expected, Kind, collected, load};
 pub use excuses::{Class, Excuses};
 pub use report::{Outcome, Report};
 pub use shell::{Answer, Door, Failure, Shell};

@@ -128,6 +128,10 @@ impl Shell {
             return self.run_command(namespace, command);
         }
         let Some((name, target)) = command.iter().next() else { return self.run_command(namespace, command) };
+        if name == "aggregate" && *target == json!(1) {
+            let database = namespace.split_once('.').map_or(namespace, |(database, _)| database);
+            return self.run_aggregate(&format!("{database}.$cmd.aggregate"), command);
+        }
         if !target.is_string() {
             return self.run_command(namespace, command);
         }
@@ -136,6 +140,9 @@ impl Shell {
             "count" if only(command, COUNT) => self.run_count(namespace, command),
             "distinct" if only(command, DISTINCT) && command.get("key").is_some_and(Value::is_string) => {
                 self.run_distinct(namespace, command)
+            }
+            "aggregate" if only(command, AGGREGATE) && command.contains_key("pipeline") => {
+                self.run_aggregate(namespace, command)
             }
             "insert"
                 if only(command, INSERT)
@@ -209,6 +216,11 @@ impl Shell {
         let filter = command.get("filter").cloned().unwrap_or_else(|| json!({}));
         let options = rest(command, &["find", "filter", "$db", "batchSize", "singleBatch"]);
         Ok(Answer::Documents(self.find(namespace, &filter, &options)?))
+    }
+
+    fn run_aggregate(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {
+        let options = rest(command, &["aggregate", "pipeline", "cursor", "$db"]);
+        Ok(Answer::Documents(self.aggregate(namespace, &command["pipeline"], &options)?))
     }
 
     fn run_count(&mut self, namespace: &str, command: &Map<String, Value>) -> Result<Answer, Failure> {
@@ -322,6 +334,7 @@ const FIND: &[&str] = &[
 ];
 const COUNT: &[&str] = &["count", "query", "skip", "limit", "collation", "let", "hint", "comment", "$db"];
 const DISTINCT: &[&str] = &["distinct", "key", "query", "collation", "let", "hint", "comment", "$db"];
+const AGGREGATE: &[&str] = &["aggregate", "pipeline", "cursor", "collation", "let", "hint", "comment", "$db"];
 const INSERT: &[&str] = &["insert", "documents", "ordered", "comment", "$db"];
 const UPDATE: &[&str] = &["update", "updates", "ordered", "let", "comment", "$db"];
 const UPDATE_OPERATION: &[&str] = &["q", "u", "multi", "upsert", "arrayFilters", "collation", "sort", "hint"];

@@ -4,7 +4,7 @@ use super::case::Case;
 use super::shell::{Door, Failure, Shell};
 use crate::cluster::Cluster;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// The layout of a case's collection, and the way in which its commands are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,11 +19,18 @@ pub enum Way {
     Command,
     /// unsharded, on `local`, with indexes for the case's command
     Indexed,
+    /// unsharded, on `shard0`
+    Remote,
+    /// without a server, over documents in memory
+    Memory,
+    /// as `Memory`, with the pipeline divided over three parts of the documents
+    Divided,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 5] = [Way::Local, Way::Hashed, Way::Range, Way::Command, Way::Indexed];
+    pub const ALL: [Way; 8] =
+        [Way::Local, Way::Hashed, Way::Range, Way::Command, Way::Indexed, Way::Remote, Way::Memory, Way::Divided];
 
     /// Its name in reports and excuses.
     pub fn name(self) -> &'static str {
@@ -33,6 +40,9 @@ impl Way {
             Way::Range => "range",
             Way::Command => "command",
             Way::Indexed => "indexed",
+            Way::Remote => "remote",
+            Way::Memory => "memory",
+            Way::Divided => "divided",
         }
     }
 
@@ -53,6 +63,9 @@ fn split_points() -> Vec<Value> {
     vec![json!(2), json!(4), json!(8), json!("2"), json!("c"), json!({"$oid": "000000000000000000000000"})]
 }
 
+/// Of these, the bounds of a collection beside that of a case.
+const SPLIT_POINTS_BESIDE: [usize; 2] = [1, 3];
+
 /// Indexes for a case's command: one on each field, or on all fields.
 fn asked_for(case: &Case) -> Vec<Value> {
     let command = &case.command;
@@ -67,6 +80,11 @@ fn asked_for(case: &Case) -> Vec<Value> {
     fields.into_iter().map(|field| json!({"key": {field: 1}})).collect()
 }
 
+/// The database of a way's collections.
+fn database(way: Way) -> String {
+    format!("conformance_{}", way.name())
+}
+
 /// A connection and its collections with one layout.
 pub struct Stage {
     way: Way,
@@ -74,11 +92,16 @@ pub struct Stage {
     pub shell: Shell,
     /// collections by shard key and indexes, with their documents if these are known
     collections: HashMap<String, (String, Option<Vec<Value>>)>,
+    /// the names of collections beside those of cases
+    beside: HashSet<String>,
     count: usize,
 }
 
 impl Stage {
     /// On a cluster of three shards, `shard0` to `shard2`.
+    ///
+    /// # Panics
+    /// If the database of this way cannot be created.
     pub fn new(cluster: &Cluster, way: Way) -> Stage {
         let door = if way == Way::Command { Door::Command } else { Door::Functions };
         let mut client = cluster.router.client();
@@ -86,8 +109,11 @@ impl Stage {
             // Otherwise small tables would be scanned without an index.
             client.batch_execute("SET enable_seqscan = off").expect("a setting of the session");
         }
+        let primary = if way == Way::Remote { "shard0" } else { "local" };
+        let sql = "SELECT docshard.enable_sharding($1::text, $2::text)";
+        client.execute(sql, &[&database(way), &primary]).expect("a database with a primary shard");
         let shell = Shell::new(client, door);
-        Stage { way, shell, collections: HashMap::new(), count: 0 }
+        Stage { way, shell, collections: HashMap::new(), beside: HashSet::new(), count: 0 }
     }
 
     /// The layout and the way of this stage.
@@ -122,7 +148,10 @@ impl Stage {
         }
         // After a write the contents are unknown.
         let reads = |command: &serde_json::Map<String, Value>| {
-            command.keys().next().is_some_and(|name| matches!(name.as_str(), "find" | "count" | "distinct"))
+            command
+                .keys()
+                .next()
+                .is_some_and(|name| matches!(name.as_str(), "find" | "count" | "distinct" | "aggregate"))
         };
         if !case.prelude.iter().chain([&case.command]).all(reads) {
             self.forget(&name);
@@ -158,22 +187,40 @@ impl Stage {
     /// The shard key of a collection, given the case's own. Null: unsharded.
     fn shard_key(&self, wanted: Option<&Value>) -> Value {
         let id = json!({"_id": "hashed"});
-        let wanted = wanted.unwrap_or(&id);
+        let fields = wanted.unwrap_or(&id).as_object().into_iter().flatten();
         match self.way {
-            Way::Local | Way::Command | Way::Indexed => Value::Null,
-            Way::Hashed => wanted.clone(),
-            Way::Range => wanted
-                .as_object()
-                .into_iter()
-                .flat_map(|fields| fields.keys().map(|name| (name.clone(), json!(1))))
+            Way::Local | Way::Command | Way::Indexed | Way::Remote | Way::Memory | Way::Divided => Value::Null,
+            // Only one field can be hashed.
+            Way::Hashed => fields
+                .enumerate()
+                .map(|(at, (name, kind))| (name.clone(), if at == 0 { kind.clone() } else { json!(1) }))
                 .collect(),
+            Way::Range => fields.map(|(name, _)| (name.clone(), json!(1))).collect(),
         }
     }
 
     /// A new, unused namespace of this layout.
     pub fn fresh(&mut self) -> String {
         self.count += 1;
-        format!("conformance_{}.c{}", self.way.name(), self.count)
+        format!("{}.c{}", database(self.way), self.count)
+    }
+
+    /// A collection of this name beside that of a case, with these documents, sharded by `_id` if the layout is sharded.
+    ///
+    /// # Errors
+    /// If the documents cannot be inserted.
+    pub fn beside(&mut self, name: &str, documents: &[Value]) -> Result<(), Failure> {
+        let namespace = format!("{}.{name}", database(self.way));
+        if self.beside.insert(name.to_owned()) {
+            // A case may have written it.
+            self.shell.call("drop_collection", &namespace, &[])?;
+            let key = self.shard_key(None);
+            let points = split_points();
+            self.lay_out(&namespace, &key, &SPLIT_POINTS_BESIDE.map(|at| points[at].clone()))?;
+        } else {
+            self.shell.call("delete_many", &namespace, &[&json!({})])?;
+        }
+        self.shell.insert_storable(&namespace, documents)
     }
 
     /// A new collection.
@@ -182,13 +229,7 @@ impl Stage {
     /// If it cannot be sharded by this key.
     pub fn create(&mut self, key: &Value, indexes: &[Value]) -> Result<String, Failure> {
         let namespace = self.fresh();
-        self.shell.call("create_collection", &namespace, &[])?;
-        if !key.is_null() {
-            self.shell.call("shard_collection", &namespace, &[key])?;
-        }
-        if self.way == Way::Range {
-            self.spread(&namespace, key)?;
-        }
+        self.lay_out(&namespace, key, &split_points())?;
         for index in indexes {
             let key = &index["key"];
             let unique = index["unique"] == true || index["unique"].as_i64().is_some_and(|unique| unique != 0);
@@ -205,8 +246,19 @@ impl Stage {
         Ok(namespace)
     }
 
+    fn lay_out(&mut self, namespace: &str, key: &Value, points: &[Value]) -> Result<(), Failure> {
+        self.shell.call("create_collection", namespace, &[])?;
+        if !key.is_null() {
+            self.shell.call("shard_collection", namespace, &[key])?;
+        }
+        if self.way == Way::Range {
+            self.spread(namespace, key, points)?;
+        }
+        Ok(())
+    }
+
     /// Splits a collection, and moves neighbouring chunks to different shards.
-    fn spread(&mut self, namespace: &str, key: &Value) -> Result<(), Failure> {
+    fn spread(&mut self, namespace: &str, key: &Value, points: &[Value]) -> Result<(), Failure> {
         let Some(first) = key.as_object().and_then(|fields| fields.keys().next()) else { return Ok(()) };
         let bound = |point: &Value| -> Value {
             let rest = key.as_object().into_iter().flat_map(|fields| fields.keys().skip(1));
@@ -214,7 +266,7 @@ impl Stage {
                 .chain(rest.map(|name| (name.clone(), json!({"$minKey": 1}))))
                 .collect()
         };
-        for (index, point) in split_points().iter().enumerate() {
+        for (index, point) in points.iter().enumerate() {
             self.shell.call("split_at", namespace, &[&bound(point)])?;
             let sql = "SELECT docshard.move_chunk($1::text, $2::text::json, $3::text)::text";
             let shard = format!("shard{}", index % 3);

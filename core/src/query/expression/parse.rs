@@ -286,9 +286,11 @@ impl Parser<'_> {
                 None => bail!(51144, "Builtin variable '$$NOW' is not available"),
             },
             "CLUSTER_TIME" => bail!(51144, "Builtin variable '$$CLUSTER_TIME' is not available"),
-            "USER_ROLES" | "SEARCH_META" => {
-                bail!(Kind::NotImplemented, "the variable $${name} is not supported")
-            }
+            "USER_ROLES" => match self.environment.roles() {
+                Some(roles) => roles,
+                None => bail!(51144, "Builtin variable '$$USER_ROLES' is not available"),
+            },
+            "SEARCH_META" => bail!(Kind::NotImplemented, "the variable $$SEARCH_META is not supported"),
             _ => {
                 if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
                     check_variable_name(name)?;

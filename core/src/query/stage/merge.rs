@@ -157,6 +157,10 @@ impl Operation for Ending {
         Ok(input)
     }
 
+    fn needs_router(&self) -> bool {
+        true
+    }
+
     fn shape(&self) -> Shape<'_> {
         Shape::Sink(&self.0)
     }

@@ -31,7 +31,7 @@ pub struct Instruction<'a> {
     pub array_filters: Option<&'a Json>,
     /// the text of the documents' filter: `$` refers to the element by which they match
     pub filter: &'a str,
-    /// the time, in milliseconds since 1970
+    /// the time, in milliseconds since 1970, unless the environment has one
     pub now: i64,
     /// true if the document's shard key must not change
     pub keeps_key: bool,
@@ -78,7 +78,9 @@ impl Instruction<'_> {
         let mut environment = self.environment.cloned();
         if json.is_array() {
             let fields = environment.get_or_insert_with(|| Json::Object(Map::new()));
-            fields["now"] = Json::from(self.now);
+            if fields.get("now").is_none() {
+                fields["now"] = Json::from(self.now);
+            }
         }
         let mut update = if replaces {
             Update::parse_replacement(json)?

@@ -1,0 +1,80 @@
+//! Pipelines by example, over a cluster: the cases of aggregations and expressions, run over collections of four layouts: unsharded
+//! on the router's own node, unsharded on another shard, sharded by range with bounds among the documents, and sharded by hash.
+//!
+//! `tests/conformance/pipelines.txt` lists the cases that are expected to fail, with reasons. The tables are written to
+//! `target/conformance-layouts.txt`. `CONFORMANCE=part-of-an-id` runs only some cases.
+
+use docshard_tests::Cluster;
+use docshard_tests::conformance::{
+    Case, Excuses, Kind, Outcome, Report, Stage, Way, cases_file, collected, list_file, load, verdict,
+};
+use serde_json::Value;
+use std::thread;
+
+/// The least share of applicable cases that must pass.
+const AIM: f64 = 0.97;
+
+const LAYOUTS: [Way; 4] = [Way::Local, Way::Remote, Way::Range, Way::Hashed];
+
+#[test]
+fn pipelines_conform_in_every_layout() {
+    let Some(path) = cases_file("documents.jsonl") else { return };
+    let only = std::env::var("CONFORMANCE").ok();
+    let mut cases = load(&path);
+    cases.retain(|case| matches!(case.kind, Kind::Aggregate | Kind::Expr));
+    assert!(cases.len() > 1000, "only {} cases", cases.len());
+    let excuses = Excuses::load(&list_file("pipelines.txt"));
+    if let Some(part) = &only {
+        cases.retain(|case| case.id.contains(part.as_str()));
+    }
+    for case in &mut cases {
+        case.documents = collected(&case.documents).into_iter().cloned().collect();
+    }
+    // Cases with the same documents follow each other, so that a collection is rarely filled anew.
+    cases.sort_by_cached_key(|case| Value::from(case.documents.clone()).to_string());
+
+    let cluster = Cluster::start(3);
+    // Chunks that were spread must not be moved back.
+    cluster.router.client().execute("SELECT docshard.stop_balancer()", &[]).expect("the balancer stops");
+    let outcomes: Vec<Vec<Outcome>> = thread::scope(|scope| {
+        let runs = LAYOUTS.map(|way| {
+            let (cluster, cases) = (&cluster, &cases);
+            scope.spawn(move || {
+                let mut stage = Stage::new(cluster, way);
+                cases.iter().map(|case| run(&mut stage, case)).collect()
+            })
+        });
+        runs.into_iter().map(|run| run.join().expect("a run ends")).collect()
+    });
+    let mut report = Report::default();
+    for (at, case) in cases.iter().enumerate() {
+        let outcomes = LAYOUTS.into_iter().zip(outcomes.iter().map(|outcomes| outcomes[at].clone()));
+        report.add_all((&case.id, case.kind.name(), &case.operators), &excuses, outcomes);
+    }
+    report.conclude("layouts", if only.is_some() { 0.0 } else { AIM });
+}
+
+fn run(stage: &mut Stage, case: &Case) -> Outcome {
+    let prepared = stage.prepare(case).and_then(|namespace| {
+        for (name, documents) in beside(case) {
+            stage.beside(name, documents)?;
+        }
+        Ok(namespace)
+    });
+    match prepared {
+        Ok(namespace) => verdict(case, &stage.shell.run(&namespace, &case.command)),
+        Err(failure) => Outcome::Failed(format!("preparing: {}", failure.message)),
+    }
+}
+
+/// The other collections that a case reads or writes. It reads its own under its name, too, if a stage names it: the stage's
+/// collection has another name.
+fn beside(case: &Case) -> Vec<(&str, &[Value])> {
+    let others = case
+        .others
+        .iter()
+        .map(|(name, documents)| (name.as_str(), documents.as_array().expect("documents are a list").as_slice()));
+    let own = case.command["aggregate"].as_str();
+    let own = own.filter(|name| case.command["pipeline"].to_string().contains(&format!("\"{name}\"")));
+    others.chain(own.map(|name| (name, case.documents.as_slice()))).collect()
+}
