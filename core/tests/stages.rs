@@ -417,9 +417,9 @@ fn stages_are_rearranged_and_divided() {
         (
             json!([{"$unwind": "$a"}, {"$sample": {"size": 1}}]),
             None,
-            json!([{"$unwind": "$a"}]),
-            false,
-            json!([{"$sample": {"size": 1}}]),
+            json!([{"$unwind": "$a"}, {"$sample": {"size": 1}}]),
+            true,
+            json!([{"$limit": 1}]),
         ),
         (json!([window, {"$group": group}]), Some(&["a"][..]), json!([window, {"$group": group}]), false, json!([])),
         (json!([window]), Some(&["a", "b"][..]), json!([]), false, json!([window])),
@@ -428,6 +428,27 @@ fn stages_are_rearranged_and_divided() {
         let found = (division.at_shards.to_json(), division.order.is_some(), division.merging.to_json());
         assert_eq!(found, (at_shards, ordered, merging), "{stages}");
     }
+}
+
+/// Every document is as likely to be in the sample as any other, however many documents its shard has.
+#[test]
+fn a_divided_sample_is_uniform() {
+    fastrand::seed(28);
+    const SIZE: usize = 10;
+    const TIMES: usize = 2_000;
+    let documents: Vec<_> = (0..100).map(|n| bytes(&json!({"_id": n}))).collect();
+    let division = parse(&[json!({"$sample": {"size": SIZE}})]).divided(None).unwrap();
+    let mut drawn = vec![0; documents.len()];
+    for _ in 0..TIMES {
+        let shards = [&documents[..1], &documents[1..10], &[], &documents[10..]];
+        let sample = run_divided(&division, &shards, &memory(1 << 20)).unwrap();
+        assert_eq!(sample.len(), SIZE);
+        for document in sample {
+            drawn[read(&document)["_id"].as_u64().unwrap() as usize] += 1;
+        }
+    }
+    // The expected number is 200, and its standard deviation 13.4.
+    assert!(drawn.iter().all(|times| (120..280).contains(times)), "{drawn:?}");
 }
 
 #[test]

@@ -50,7 +50,13 @@ fn find_one(
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn aggregate(ns: &str, pipeline: Json, options: default!(Json, "'{}'")) -> SetOfIterator<'static, RawJsonb> {
+fn aggregate(
+    ns: &str,
+    pipeline: Json,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> SetOfIterator<'static, RawJsonb> {
+    text_output::take_over(fcinfo);
     let (mut limit, mut results) = run(|| {
         namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
         with_options(&options, &table::AGGREGATE, |options| {

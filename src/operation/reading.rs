@@ -300,7 +300,8 @@ impl<'a> Aggregation<'a> {
     }
 
     fn environment(&self, namespace: &str) -> Result<Option<Json>> {
-        self.shared.environment(namespace, Some(&Json::Array(self.stages.to_vec())))
+        let stages = serde_json::to_string(self.stages).unwrap_or_default();
+        options::environment(namespace, self.shared.collation, self.shared.variables, &[&stages])
     }
 
     fn pipelines(&self) -> Pipelines {

@@ -5,6 +5,7 @@
 //! stages. The first ones come alone, so that a reader of few results does not wait for many.
 
 use super::placement::{Placement, check_read};
+use super::stored::document;
 use super::table::{self, DOC};
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
@@ -20,10 +21,10 @@ use crate::storage::documents::DocumentScan;
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
-use docshard_core::query::sort::Sort;
+use docshard_core::query::projection::Projection;
 use docshard_core::query::stage::{Memory, Pipeline, Resources};
 use docshard_core::values::document::packed::Packer;
-use docshard_core::values::document::raw;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
@@ -34,8 +35,9 @@ const MAX_PART: usize = 64 << 10;
 /// The results of stages, in parts.
 pub struct Parts {
     results: Results,
-    /// by whose key they are merged
-    sort: Option<Sort>,
+    /// they are packed with the keys by which they are merged
+    keyed: bool,
+    projection: Option<Projection>,
     /// how many results the next part has at most
     most: usize,
     ended: bool,
@@ -57,12 +59,12 @@ pub fn run(call: &RunPipeline<'_>) -> Result<Answer> {
     if work.measured {
         return Ok(Answer::Measured(Some(measured(documents, &pipeline, &memory)?)));
     }
-    let sort = match &work.sort {
-        Some(sort) => Some(Sort::read(&json::parse(sort)?)?),
+    let projection = match &work.projection {
+        Some(projection) => Some(Projection::read(&json::parse(projection)?)?),
         None => None,
     };
     let results = Results::of(documents, &pipeline, &memory)?;
-    Ok(Answer::Results(Box::new(Parts { results, sort, most: 1, ended: false })))
+    Ok(Answer::Results(Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false })))
 }
 
 pub enum Answer {
@@ -121,11 +123,14 @@ impl Parts {
                 self.ended = true;
                 break;
             }
-            let document = self.results.bytes();
-            let key = self.sort.as_ref().zip(raw::document(document)).map(|(sort, document)| sort.key_of(document));
-            packer.put(key.as_deref().unwrap_or_default(), document);
+            let found = self.results.bytes();
+            let projected = match &self.projection {
+                Some(projection) => Cow::from(projection.apply(document(found)?)?),
+                None => Cow::from(found),
+            };
+            packer.put(if self.keyed { self.results.key() } else { &[] }, &projected);
             count += 1;
-            bytes += document.len();
+            bytes += projected.len();
         }
         if count == 0 {
             return Ok(None);

@@ -136,4 +136,9 @@ impl Results {
     pub fn bytes(&self) -> &[u8] {
         self.stream.bytes()
     }
+
+    /// The key by which the results are in order; empty if they are in none.
+    pub fn key(&self) -> &[u8] {
+        self.stream.key()
+    }
 }

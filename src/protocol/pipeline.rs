@@ -27,9 +27,12 @@ pub struct PipelineWork {
     /// collation, variables and time, as `Environment::to_json` writes them
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<Json>,
-    /// the text of a sort: each result comes with its sort key, by which the router merges the shards' results
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub sort: Option<String>,
+    /// the results are in the order of a stage, and each comes with its key, by which the router merges the shards' results
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keyed: bool,
+    /// the text of a find's projection of the results
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub projection: Option<String>,
     /// the stages may use temporary files
     pub on_disk: bool,
     /// the shard runs the stages, but answers one [`PipelineRun`] instead of their results
@@ -128,7 +131,8 @@ mod tests {
         let scan = PipelineWork {
             stages: vec![json!({"$group": {"_id": "$a\"", "n": {"$sum": 1.5}}})],
             environment: None,
-            sort: None,
+            keyed: false,
+            projection: None,
             on_disk: true,
             measured: false,
             source: PipelineSource::Scan { filter: None },
@@ -142,7 +146,8 @@ mod tests {
         ];
         let select = PipelineWork {
             environment: Some(json!({"now": 5})),
-            sort: Some("{\"a\": 1}".into()),
+            keyed: true,
+            projection: Some("{\"a\": 1}".into()),
             measured: true,
             source: PipelineSource::Select { sql: "SELECT $3".into(), params },
             ..scan.clone()

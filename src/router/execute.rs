@@ -63,6 +63,10 @@ pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream
     let Plan { destinations, path, statement, shard_limit, lost, .. } = plan;
     let streams = match path {
         AccessPath::Nothing => Vec::new(),
+        AccessPath::BoundedSort => {
+            let streams = reading::read_ahead(collection, destinations, statement, *shard_limit, lost.as_ref())?;
+            streams.into_iter().map(RowStream::in_parts).collect()
+        }
         _ => reading::read_at_most(collection, destinations, statement, *shard_limit, lost.as_ref())?,
     };
     let AccessPath::IndexRange { finds, .. } = path else { return Ok(Some(streams)) };
@@ -96,7 +100,7 @@ pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Document
 
 /// Returns what stages at the shards return, in parts that are packed.
 pub fn in_parts(collection: &Collection, plan: &Plan) -> Result<Documents> {
-    let streams = reading::read_ahead(collection, &plan.destinations, &plan.statement)?;
+    let streams = reading::read_ahead(collection, &plan.destinations, &plan.statement, None, None)?;
     let rows = MergedRows::new(streams.into_iter().map(RowStream::in_parts).collect(), plan.order);
     Ok(Documents { rows, skip: 0, left: u64::MAX, lost: None })
 }

@@ -299,7 +299,7 @@ fn planned_steps(
 }
 
 /// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only the
-/// documents that they return, so these are shown as examined; a count examines all documents.
+/// documents that they return, so these are shown as examined; a count and a sort examine all documents.
 fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Vec<Step>>> {
     let stages = direct_stages(collection, plan);
     // Only roles that may read the collection see a plan.
@@ -311,6 +311,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
     let began = Instant::now();
     let Some(streams) = execute::rows(collection, plan)? else { return Ok(None) };
     let counts = matches!(plan.path, AccessPath::CountAll | AccessPath::CountMatching);
+    let scans = counts || plan.path == AccessPath::BoundedSort;
     let mut steps = Vec::new();
     for mut stream in streams {
         let (mut found, mut counted) = (0, 0);
@@ -318,7 +319,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
             found += u64::from(row.get(0).is_some());
             counted += if counts { row.i64(0) } else { 0 };
         }
-        let examined = if counts { Examined::default() } else { Examined { keys: found, documents: found } };
+        let examined = if scans { Examined::default() } else { Examined { keys: found, documents: found } };
         let mut stages = stages.clone();
         match counts {
             true => stages["nCounted"] = counted.into(),
@@ -326,7 +327,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
         }
         steps.push(Step { text: Vec::new(), stages, run: Some((found, examined, milliseconds(began))) });
     }
-    if plan.path == AccessPath::CountMatching {
+    if matches!(plan.path, AccessPath::CountMatching | AccessPath::BoundedSort) {
         let all = select::count_all(collection);
         for (step, stream) in steps.iter_mut().zip(reading::read(collection, &plan.destinations, &all)?) {
             let documents = execute::sum(vec![stream])?.unsigned_abs();
@@ -356,6 +357,9 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
             let fetch = fetch(&index, backward);
             let found = if sorted { json!({"stage": "SORT", "inputStage": fetch}) } else { fetch };
             if finds.unlimited { found } else { json!({"stage": "LIMIT", "inputStage": found}) }
+        }
+        AccessPath::BoundedSort => {
+            json!({"stage": "SORT", "limitAmount": plan.shard_limit, "inputStage": {"stage": "COLLSCAN"}})
         }
         AccessPath::Scan => json!({"stage": "COLLSCAN"}),
         AccessPath::CountAll => json!({"stage": "RECORD_STORE_FAST_COUNT"}),

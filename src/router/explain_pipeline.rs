@@ -82,8 +82,8 @@ impl ExplainedPipeline<'_> {
         let single = planned.plan.destinations.len() == 1;
         let mut merging = Vec::new();
         if !single {
-            let sort = division.order.as_ref().or(self.options.sort.as_ref().map(|(sort, _)| sort));
-            merging.extend(sort.map(|sort| json!({"$mergeCursors": {"sort": sort.to_json()}})));
+            let sort = division.order.clone().or_else(|| self.options.sort.as_ref().map(|(sort, _)| sort.to_json()));
+            merging.extend(sort.map(|sort| json!({"$mergeCursors": {"sort": sort}})));
             // Each shard returns as many documents as the router may have to skip, and those behind.
             let bounds = [("$skip", Some(self.options.skip).filter(|skip| *skip > 0)), ("$limit", self.options.limit)];
             merging.extend(bounds.into_iter().filter_map(|(name, count)| Some(json!({name: count?}))));
@@ -162,7 +162,7 @@ fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
 fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Vec<PipelineRun>>> {
     let Some(statement) = planned.measuring(collection) else { return Ok(None) };
     let mut runs = Vec::new();
-    for mut stream in reading::read_ahead(collection, &planned.plan.destinations, &statement)? {
+    for mut stream in reading::read_ahead(collection, &planned.plan.destinations, &statement, None, None)? {
         let mut run = PipelineRun::default();
         while let Some(row) = stream.next_row()? {
             run = PipelineRun::parse(row.get(0).unwrap_or_default())?;

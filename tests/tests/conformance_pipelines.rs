@@ -90,6 +90,17 @@ fn results(
     collections: &Collections,
     stage_bytes: usize,
 ) -> Result<Vec<Vec<u8>>> {
+    let results = keyed_results(pipeline, documents, collections, stage_bytes)?;
+    Ok(results.into_iter().map(|(_, bytes)| bytes).collect())
+}
+
+/// What a pipeline makes of documents, with the keys by which they are in order.
+fn keyed_results(
+    pipeline: &Pipeline,
+    documents: Vec<Vec<u8>>,
+    collections: &Collections,
+    stage_bytes: usize,
+) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let memory = InMemory { stage_bytes };
     let database = Database { collections: Rc::clone(collections), memory };
     let memory: Rc<dyn Memory> = Rc::new(memory);
@@ -98,7 +109,7 @@ fn results(
     let mut results = Vec::new();
     while stream.advance()? {
         raw::validate(stream.bytes())?;
-        results.push(stream.bytes().to_vec());
+        results.push((stream.key().to_vec(), stream.bytes().to_vec()));
     }
     Ok(results)
 }
@@ -123,10 +134,11 @@ fn run_divided(case: &Case) -> Result<Vec<Vec<u8>>> {
     }
     let mut of_shards = Vec::new();
     for part in documents.chunks(documents.len().div_ceil(3).max(1)) {
-        of_shards.extend(results(&at_shards, part.to_vec(), &collections, LITTLE)?);
+        of_shards.extend(keyed_results(&at_shards, part.to_vec(), &collections, LITTLE)?);
     }
-    if let Some(order) = &division.order {
-        of_shards.sort_by_key(|bytes| raw::document(bytes).map(|document| order.key_of(document)));
+    if division.order.is_some() {
+        of_shards.sort_by(|(key, _), (other, _)| key.cmp(other));
     }
+    let of_shards = of_shards.into_iter().map(|(_, bytes)| bytes).collect();
     results(&merging, of_shards, &collections, LITTLE)
 }

@@ -77,14 +77,19 @@ impl Sort {
     /// sorts by its least element ascending, by its greatest descending; an empty one below null. Missing counts as null.
     pub fn key_of(&self, document: RawObject<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
+        self.append_key_of(document, &mut key);
+        key
+    }
+
+    /// As [`key_of`](Self::key_of), at the end of a buffer.
+    pub fn append_key_of(&self, document: RawObject<'_>, key: &mut Vec<u8>) {
         for (path, descending) in &self.fields {
             let start = key.len();
-            self.append(document, path, *descending, &mut key);
+            self.append(document, path, *descending, key);
             if *descending {
                 key[start..].iter_mut().for_each(|byte| *byte = !*byte);
             }
         }
-        key
     }
 
     /// The part of the sort key for one field, as an index stores it: a descending field is not inverted. Empty if there is no such

@@ -17,11 +17,16 @@ pub fn parse(stages: &[Json]) -> Pipeline {
 
 /// What a pipeline makes of documents, in jsonb.
 pub fn run_in(pipeline: &Pipeline, documents: &[Vec<u8>], memory: &Rc<dyn Memory>) -> Result<Vec<Vec<u8>>> {
+    Ok(run_keyed(pipeline, documents, memory)?.into_iter().map(|(_, bytes)| bytes).collect())
+}
+
+/// What a pipeline makes of documents, with the keys by which they are in order.
+fn run_keyed(pipeline: &Pipeline, documents: &[Vec<u8>], memory: &Rc<dyn Memory>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut stream = pipeline.run(Box::new(Given::new(documents.to_vec())), memory)?;
     let mut results = Vec::new();
     while stream.advance()? {
         docshard_core::values::document::raw::validate(stream.bytes())?;
-        results.push(stream.bytes().to_vec());
+        results.push((stream.key().to_vec(), stream.bytes().to_vec()));
     }
     Ok(results)
 }
@@ -46,11 +51,16 @@ pub fn run_divided(division: &Division, shards: &[&[Vec<u8>]], memory: &Rc<dyn M
     let (at_shards, merging) = (again(&division.at_shards), again(&division.merging));
     let mut of_shards = Vec::new();
     for documents in shards {
-        of_shards.extend(run_in(&at_shards, documents, memory)?);
+        let found = run_keyed(&at_shards, documents, memory)?;
+        if division.order.is_some() {
+            assert!(found.is_sorted_by_key(|(key, _)| key), "{}", at_shards.to_json());
+        }
+        of_shards.extend(found);
     }
-    if let Some(order) = &division.order {
-        of_shards.sort_by_key(|bytes| order.key_of(super::document(bytes)));
+    if division.order.is_some() {
+        of_shards.sort_by(|(key, _), (other, _)| key.cmp(other));
     }
+    let of_shards: Vec<_> = of_shards.into_iter().map(|(_, bytes)| bytes).collect();
     run_in(&merging, &of_shards, memory)
 }
 

@@ -2,6 +2,7 @@
 
 pub mod aggregate_state;
 pub mod allocator;
+mod bounded_sorter;
 pub mod budget;
 pub mod call_state;
 pub mod recently_used;

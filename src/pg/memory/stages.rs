@@ -1,5 +1,6 @@
 //! What the stages of pipelines keep documents in: PostgreSQL's sorts and stores, within its settings for memory.
 
+use super::bounded_sorter::BoundedSorter;
 use super::rows::TupleRows;
 use super::sorter::{MAX_BYTES, TupleSorter};
 use docshard_core::error::Result;
@@ -31,9 +32,12 @@ impl Memory for SortMemory {
     }
 
     fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>> {
-        let bound = most.and_then(|most| i64::try_from(most).ok());
-        let most_bytes = if self.on_disk || bound.is_some() { usize::MAX } else { MAX_BYTES };
-        Ok(Box::new(TupleSorter::new(bound, again, most_bytes, Rc::clone(&self.used_disk))))
+        let used_disk = Rc::clone(&self.used_disk);
+        if let Some(bound) = most.and_then(|most| i64::try_from(most).ok()) {
+            return Ok(Box::new(BoundedSorter::new(bound, again, used_disk)));
+        }
+        let most_bytes = if self.on_disk { usize::MAX } else { MAX_BYTES };
+        Ok(Box::new(TupleSorter::new(None, again, most_bytes, used_disk)))
     }
 
     fn rows(&self) -> Result<Box<dyn Rows>> {

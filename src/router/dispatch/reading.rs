@@ -48,19 +48,22 @@ pub fn read_each(
     read_with(collection, destinations, |at| &statements[at], (false, None), cursor)
 }
 
-/// Like [`read`], for statements that work long before their first row: the local one works while the others do, not after them.
-/// Rows are few and large.
+/// Like [`read_at_most`], for statements that work long before their first row: the local one works while the others do, not after
+/// them. Rows are few and large.
 pub fn read_ahead(
     collection: &Collection,
     destinations: &[Destination],
     statement: &Statement,
+    most: Option<u64>,
+    lost: Option<&Rc<LostShards>>,
 ) -> Result<Vec<RowStream>> {
+    let few_rows = most.is_some_and(|most| most <= MAX_ROWS_TOGETHER);
     let begun = |sql: &str, params: &[Param<'_>]| {
         let mut cursor = spi::cursor::Cursor::open_with(sql, params, 1)?;
         cursor.begin()?;
         Ok(RowStream::Local(cursor))
     };
-    read_with(collection, destinations, |_| statement, (false, None), begun)
+    read_with(collection, destinations, |_| statement, (few_rows, lost), begun)
 }
 
 /// Like [`read`], for EXPLAIN, which cannot run in a cursor.

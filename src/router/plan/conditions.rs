@@ -156,6 +156,14 @@ impl Conditions {
         Some((self.terms.first()?, self.scanned_by.as_deref()?))
     }
 
+    /// The text of the filter, or None for all documents, if nothing narrows a sequential scan and no index is required.
+    pub fn filter_of_scan(&self, search: &Search<'_>) -> Option<Option<String>> {
+        if search.filter().is_empty() && matches!(search.restriction, IndexRestriction::None) {
+            return Some(None);
+        }
+        self.of_scan().map(|_| Some(search.query.text.clone()))
+    }
+
     /// Adds a parameter and returns its `$n`.
     pub fn param(&mut self, value: Parameter) -> String {
         self.params.push(value);

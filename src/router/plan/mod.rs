@@ -52,6 +52,9 @@ pub enum AccessPath {
     OrderedScans(i32),
     /// the plan that PostgreSQL's planner chooses
     Conditions,
+    /// the first documents of a sort, by a sequential scan without PostgreSQL's executor, which would copy each document before it
+    /// compares it
+    BoundedSort,
     /// all matching documents by a sequential scan, without PostgreSQL's executor; for the stages of a pipeline
     Scan,
     /// stages of a pipeline, over documents that another path finds
@@ -73,6 +76,7 @@ impl AccessPath {
             Self::DividedScan(_) => "DIVIDED_SCAN",
             Self::OrderedScans(_) => "ORDERED_SCANS",
             Self::Conditions => "CONDITIONS",
+            Self::BoundedSort => "BOUNDED_SORT",
             Self::Scan => "SCAN",
             Self::Pipeline => "PIPELINE",
             Self::CountAll => "COUNT_ALL",
@@ -82,8 +86,8 @@ impl AccessPath {
 
     /// True if PostgreSQL's planner is not used on the shards.
     pub fn is_direct(self) -> bool {
-        use AccessPath::{CountAll, CountMatching, IndexRange, Key, Nothing, Scan};
-        matches!(self, Nothing | Key | IndexRange { .. } | Scan | CountAll | CountMatching)
+        use AccessPath::{BoundedSort, CountAll, CountMatching, IndexRange, Key, Nothing, Scan};
+        matches!(self, Nothing | Key | IndexRange { .. } | BoundedSort | Scan | CountAll | CountMatching)
     }
 }
 
@@ -192,6 +196,11 @@ fn planned_find(
     // the planner estimates.
     let by_keys_alone = options.limit.and(column).and_then(|_| Conditions::of_keys_alone(search));
     let conditions = by_keys_alone.map_or_else(|| Conditions::of_search(search), Ok)?;
+    if let (Some((sort, _)), Some(most), None) = (sort, select.most(), column)
+        && let Some(filter) = conditions.filter_of_scan(search)
+    {
+        return Ok((AccessPath::BoundedSort, select.bounded_sort(sort, most, filter), Order::Ascending));
+    }
     let (statement, order) = select.conditions(conditions, column);
     Ok((AccessPath::Conditions, statement, order))
 }

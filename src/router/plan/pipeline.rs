@@ -4,18 +4,17 @@
 //! without the executor where no index narrows the search, or else by the statement of the find.
 
 use super::conditions::Conditions;
-use super::index_restriction::IndexRestriction;
 use super::search::Search;
+use super::select::{Find, bounded_sort, run_pipeline};
 use super::{AccessPath, Allowed, Plan, find, planned_find};
 use crate::catalog::model::Collection;
 use crate::pg::datum::json;
 use crate::pg::error::Result;
-use crate::protocol::pipeline::{PipelineSource, PipelineWork, RunPipeline};
+use crate::protocol::pipeline::{PipelineSource, PipelineWork};
 use crate::router::options::FindOptions;
 use crate::router::order::Order;
 use crate::router::statement::Statement;
 use docshard_core::cluster::targeting;
-use docshard_core::query::envelope;
 use docshard_core::query::stage::{Division, Pipeline, Stage};
 use serde_json::{Value as Json, json};
 
@@ -50,14 +49,9 @@ impl PlannedPipeline {
 
     /// The statement that measures the stages at each shard; None if none run there.
     pub fn measuring(&self, collection: &Collection) -> Option<Statement> {
-        let work = PipelineWork { measured: true, sort: None, ..self.work.clone()? };
-        Some(statement(collection, &work))
+        let work = PipelineWork { measured: true, keyed: false, ..self.work.clone()? };
+        Some(run_pipeline(collection, &work))
     }
-}
-
-fn statement(collection: &Collection, work: &PipelineWork) -> Statement {
-    let &Collection { id: collection, token, .. } = collection;
-    RunPipeline { collection, token, version: 0, work: work.to_text().into() }.into()
 }
 
 /// Plans the stages behind a find, with a flag whether these may use temporary files.
@@ -79,28 +73,26 @@ pub fn plan(
         }
     }
     let destinations = search.destinations()?;
-    let (inner, source) = source(search, options, destinations.len() == 1)?;
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
-    let mut stages: Vec<Json> = division.at_shards.stages().iter().map(Stage::to_json).collect();
+    let (inner, source, mut stages) = source(search, options, destinations.len() == 1)?;
     // A scan reads whole documents. Stages that copy them copy no more than the rest needs.
     if inner.0 == AccessPath::Scan
         && !division.at_shards.begins_with_group()
         && let Some(projection) = &options.projection
     {
-        stages.insert(0, json!({"$project": json::parse(projection)?}));
+        stages.push(json!({"$project": json::parse(projection)?}));
     }
+    stages.extend(division.at_shards.stages().iter().map(Stage::to_json));
     let work = PipelineWork {
         stages,
         environment: options.environment.clone(),
-        sort: division
-            .order
-            .as_ref()
-            .map(|sort| envelope::wrap(&sort.to_json().to_string(), options.environment.as_ref(), None)),
+        keyed: division.order.is_some(),
+        projection: None,
         on_disk,
         measured: false,
         source,
     };
-    let statement = statement(search.collection, &work);
+    let statement = run_pipeline(search.collection, &work);
     let plan = Plan { order, ..Plan::unordered(destinations, AccessPath::Pipeline, statement) };
     Ok(PlannedPipeline { plan, inner: Some(inner), work: Some(work), division })
 }
@@ -123,19 +115,24 @@ fn division(search: &Search<'_>, options: &FindOptions, pipeline: &Pipeline) -> 
 
 type Inner = (AccessPath, Option<Statement>);
 
-/// What the stages at a shard read.
-fn source(search: &Search<'_>, options: &FindOptions, single_target: bool) -> Result<(Inner, PipelineSource)> {
+/// What the stages at a shard read, and the stages that come first there: those of the find that a scan leaves.
+fn source(
+    search: &Search<'_>,
+    options: &FindOptions,
+    single_target: bool,
+) -> Result<(Inner, PipelineSource, Vec<Json>)> {
     let (path, statement, _) = planned_find(search, options, single_target)?;
     let is_whole = options.sort.is_none() && options.limit.is_none() && options.skip == 0;
-    if path == AccessPath::Conditions && is_whole {
-        let is_all = search.filter().is_empty() && matches!(search.restriction, IndexRestriction::None);
-        if is_all || Conditions::of_search(search)?.of_scan().is_some() {
-            let filter = (!is_all).then(|| search.query.text.clone());
-            return Ok(((AccessPath::Scan, None), PipelineSource::Scan { filter }));
+    if path == AccessPath::BoundedSort || path == AccessPath::Conditions && is_whole {
+        let most = Find { search, options, single_target }.most();
+        let sort = options.sort.as_ref().zip(most).map(|((sort, _), most)| bounded_sort(sort, most, options.skip));
+        if let Some(filter) = Conditions::of_search(search)?.filter_of_scan(search) {
+            let inner = (AccessPath::Scan, None);
+            return Ok((inner, PipelineSource::Scan { filter }, sort.unwrap_or_default()));
         }
     }
     // The first two parameters are the collection's token and the version, which the function knows.
     let params = statement.params.iter().skip(2).cloned().collect();
     let source = PipelineSource::Select { sql: statement.sql.clone(), params };
-    Ok(((path, Some(statement)), source))
+    Ok(((path, Some(statement)), source, Vec::new()))
 }

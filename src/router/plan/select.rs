@@ -9,6 +9,7 @@ use super::index_range::IndexRange;
 use super::search::Search;
 use crate::catalog::model::{Collection, Index};
 use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
+use crate::protocol::pipeline::{PipelineSource, PipelineWork, RunPipeline};
 use crate::protocol::sql;
 use crate::router::options::FindOptions;
 use crate::router::order::{Order, column_order};
@@ -17,6 +18,7 @@ use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Span;
 use docshard_core::query::sort::Sort;
+use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 
 /// A null LIMIT that is computed at run time. PostgreSQL's planner then plans as for a cursor: it prefers a plan that
@@ -226,8 +228,25 @@ impl Find<'_> {
         (conditions.into_statement(sql + &self.limit()), order)
     }
 
+    /// Sorts in the function that scans the table; rows are packed parts of the result. `most`: what [`most`](Self::most)
+    /// returns; `filter`: None for all documents.
+    pub fn bounded_sort(&self, sort: &Sort, most: u64, filter: Option<String>) -> Statement {
+        let options = self.options;
+        let skip = if self.single_target { options.skip } else { 0 };
+        let work = PipelineWork {
+            stages: bounded_sort(sort, most, skip),
+            environment: options.environment.clone(),
+            keyed: !self.single_target,
+            projection: self.projection(),
+            on_disk: true,
+            measured: false,
+            source: PipelineSource::Scan { filter },
+        };
+        run_pipeline(self.search.collection, &work)
+    }
+
     /// Returns the number of rows that all shards together must return at most.
-    fn most(&self) -> Option<u64> {
+    pub fn most(&self) -> Option<u64> {
         self.options.limit.map(|limit| limit.saturating_add(self.options.skip).min(i64::MAX as u64))
     }
 
@@ -254,6 +273,19 @@ impl Find<'_> {
             None => document.to_owned(),
         }
     }
+}
+
+/// The stages that sort documents and return the first `most` without the first `skip`.
+pub fn bounded_sort(sort: &Sort, most: u64, skip: u64) -> Vec<Json> {
+    let mut stages = vec![json!({"$sort": sort.to_json()}), json!({"$limit": most})];
+    stages.extend((skip > 0).then(|| json!({"$skip": skip.min(i64::MAX as u64)})));
+    stages
+}
+
+/// Runs stages at a shard.
+pub fn run_pipeline(collection: &Collection, work: &PipelineWork) -> Statement {
+    let &Collection { id: collection, token, .. } = collection;
+    RunPipeline { collection, token, version: 0, work: work.to_text().into() }.into()
 }
 
 /// The merge key of [`Find::ordered_scans`].

@@ -44,6 +44,10 @@ impl Stream for Limited<'_> {
     fn bytes(&self) -> &[u8] {
         self.input.bytes()
     }
+
+    fn key(&self) -> &[u8] {
+        self.input.key()
+    }
 }
 
 /// `$skip`
@@ -82,6 +86,10 @@ impl Stream for Skipped<'_> {
 
     fn bytes(&self) -> &[u8] {
         self.input.bytes()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.input.key()
     }
 }
 

@@ -1,18 +1,17 @@
 //! Divides stages between shards and the place where the shards' documents come together.
 
-use super::fields::{Written, top};
+use super::fields::Written;
 use super::needed::projection;
 use super::operation::{Merge, ParseStage, Shape, Stage};
 use super::table::{MERGED_GROUP, PARTIAL_GROUP};
 use crate::error::Result;
-use crate::query::sort::Sort;
 use serde_json::{Value as Json, json};
 
 /// Which stages run where.
 #[derive(Debug)]
 pub(super) struct Divided {
     pub at_shards: Vec<Stage>,
-    pub order: Option<Sort>,
+    pub order: Option<Json>,
     pub merging: Vec<Stage>,
 }
 
@@ -49,7 +48,11 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
             (Merge::Again, _) => (this(), None, this()),
             (Merge::Ordered, Shape::Sort(sort)) => {
                 let limit = rest.first().filter(|next| matches!(next.operation.shape(), Shape::Limit(_)));
-                (this().into_iter().chain(limit.cloned()).collect(), Some(sort.clone()), Vec::new())
+                (this().into_iter().chain(limit.cloned()).collect(), Some(sort.to_json()), Vec::new())
+            }
+            (Merge::Ordered, Shape::Sample(most)) => {
+                let random = json!({"$rand": {"$meta": "randVal"}});
+                (this(), Some(random), vec![parse(&json!({"$limit": most}))?])
             }
             (Merge::States, _) => (vec![renamed(PARTIAL_GROUP)?], None, vec![renamed(MERGED_GROUP)?]),
             (Merge::Undivided | Merge::Ordered, _) => (Vec::new(), None, this()),
@@ -78,9 +81,7 @@ pub(super) fn narrowed(
 ) -> Result<Divided> {
     // A group has no other fields than those that were asked for.
     let is_wide = divided.at_shards.last().is_some_and(|last| !matches!(last.operation.shape(), Shape::Group(_)));
-    let Some(mut fields) = needed(&divided.merging).filter(|_| is_wide) else { return Ok(divided) };
-    let of_order = divided.order.iter().flat_map(|sort| &sort.fields).map(|(path, _)| top(path).to_owned());
-    fields.extend(of_order);
+    let Some(fields) = needed(&divided.merging).filter(|_| is_wide) else { return Ok(divided) };
     divided.at_shards.push(parse(&json!({"$project": projection(&fields)}))?);
     Ok(divided)
 }

@@ -83,4 +83,8 @@ impl Stream for MeasuredStream<'_> {
     fn bytes(&self) -> &[u8] {
         self.stream.bytes()
     }
+
+    fn key(&self) -> &[u8] {
+        self.stream.key()
+    }
 }

@@ -1,8 +1,8 @@
 //! Stages of pipelines: what becomes of documents, one after the other.
 //!
 //! * [`fields`] says which fields a stage looks at and which it changes.
-//! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] is one such place. [`arranged`] documents are
-//!   sorted by partitions, and by [`position`].
+//! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] and
+//!   [`memory_sorter`] are such places. [`arranged`] documents are sorted by partitions, and by [`position`].
 //! * [`resources`] is what stages use: memory and other collections; [`database`] has collections in memory.
 //! * [`sink`] is where the documents of a pipeline go that writes them.
 //! * [`statistics`] is what a pipeline wants to know of a collection instead of its documents.
@@ -17,6 +17,7 @@
 //! * [`pipeline`] puts all of it together.
 
 mod fields;
+mod memory_sorter;
 mod position;
 mod rows;
 mod stream;
@@ -71,6 +72,7 @@ mod database;
 pub use database::Database;
 pub use division::Find;
 pub use fields::{Fields, Written};
+pub use memory_sorter::MemorySorter;
 pub use measured::{Measured, Measurements};
 pub use operation::{Merge, Stage, StageOperator};
 pub use pipeline::{Division, Pipeline};

@@ -49,7 +49,7 @@ pub enum Merge {
     Union,
     /// the same stage once more, over the shards' results
     Again,
-    /// each shard's results, in an order that they are in already; with the limit that follows
+    /// each shard's results, by the keys that the stage has ordered them by, up to its limit or the one that follows
     Ordered,
     /// the shards' partial states of each group, merged
     States,
@@ -265,6 +265,7 @@ pub(super) enum Shape<'o> {
     Limit(u64),
     Skip(u64),
     Sort(&'o Sort),
+    Sample(u64),
     Group(&'o dyn Grouping),
     Partitions(&'o dyn Partitioning),
     Sink(&'o Sink),

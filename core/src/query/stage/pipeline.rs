@@ -13,7 +13,6 @@ use super::table::{self, Asker};
 use crate::budget::Evaluation;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
-use crate::query::sort::Sort;
 use crate::values::document::raw::{self, RawObject};
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -35,9 +34,9 @@ const MAX_STAGES: usize = 1000;
 pub struct Division {
     /// what runs at each shard
     pub at_shards: Pipeline,
-    /// the order that each shard's documents are in, and that is to be kept where they come together; None if that does not
-    /// matter
-    pub order: Option<Sort>,
+    /// the order that each shard's documents are in, as a sort that explanations show: they are merged by the keys of their streams
+    /// ([`Stream::key`](super::Stream::key)). None if their order does not matter
+    pub order: Option<Json>,
     /// what runs where they come together
     pub merging: Pipeline,
 }

@@ -99,6 +99,10 @@ impl Stream for Singles<'_> {
     fn bytes(&self) -> &[u8] {
         self.made.as_deref().unwrap_or_else(|| self.input.bytes())
     }
+
+    fn key(&self) -> &[u8] {
+        self.input.key()
+    }
 }
 
 fn replaced(expression: &Expression, document: RawObject<'_>, collator: Option<&Collator>) -> Result<Vec<u8>> {

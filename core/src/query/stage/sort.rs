@@ -23,8 +23,8 @@ impl Operation for Ordered {
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
         let sorter = context.resources.memory.sorter(context.most, false)?;
-        let key = move |document: RawObject<'_>| self.0.key_of(document);
-        Ok(Box::new(Sorting { input: Some(input), key: Box::new(key), sorter }))
+        let key_of = move |document: RawObject<'_>, key: &mut Vec<u8>| self.0.append_key_of(document, key);
+        Ok(Box::new(Sorting { input: Some(input), key_of: Box::new(key_of), sorter }))
     }
 
     fn shape(&self) -> Shape<'_> {
@@ -32,7 +32,7 @@ impl Operation for Ordered {
     }
 }
 
-/// `$sample`
+/// `$sample`: the documents with the least of random keys. So the samples of shards, merged by these keys, are a sample of all.
 #[derive(Debug)]
 struct Sample(u64);
 
@@ -43,26 +43,33 @@ impl Operation for Sample {
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
         let sorter = context.resources.memory.sorter(Some(self.0), false)?;
-        let key = |_: RawObject<'_>| fastrand::u64(..).to_be_bytes().to_vec();
-        Ok(Box::new(Sorting { input: Some(input), key: Box::new(key), sorter }))
+        let key_of = |_: RawObject<'_>, key: &mut Vec<u8>| key.extend(fastrand::u64(..).to_be_bytes());
+        Ok(Box::new(Sorting { input: Some(input), key_of: Box::new(key_of), sorter }))
+    }
+
+    fn shape(&self) -> Shape<'_> {
+        Shape::Sample(self.0)
     }
 }
 
-type KeyOf<'s> = Box<dyn Fn(RawObject<'_>) -> Vec<u8> + 's>;
+/// Appends the key of a document.
+type KeyOf<'s> = Box<dyn Fn(RawObject<'_>, &mut Vec<u8>) + 's>;
 
 struct Sorting<'s> {
     /// what is still to be sorted
     input: Option<Input<'s>>,
-    key: KeyOf<'s>,
+    key_of: KeyOf<'s>,
     sorter: Box<dyn Sorter>,
 }
 
 impl Stream for Sorting<'_> {
     fn advance(&mut self) -> Result<bool> {
         if let Some(mut input) = self.input.take() {
+            let mut key = Vec::new();
             while input.advance()? {
                 budget::step();
-                let key = (self.key)(document(&input)?);
+                key.clear();
+                (self.key_of)(document(&input)?, &mut key);
                 self.sorter.add(&key, input.bytes())?;
             }
             self.sorter.sort()?;
@@ -72,6 +79,10 @@ impl Stream for Sorting<'_> {
 
     fn bytes(&self) -> &[u8] {
         self.sorter.value()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.sorter.key()
     }
 }
 

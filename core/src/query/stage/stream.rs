@@ -4,12 +4,11 @@
 //! stage asks for, and a stage that makes many documents of one makes them one by one. A document is lent, not copied, until the
 //! stream moves on.
 
+use super::memory_sorter::MemorySorter;
 use super::rows::{Rows, RowsInMemory};
-use crate::budget;
 use crate::error::{Kind, Result, error};
 use crate::values::document::raw::{self, RawObject};
 use std::cell::Cell;
-use std::collections::BinaryHeap;
 use std::rc::Rc;
 
 /// Documents one after the other.
@@ -22,6 +21,11 @@ pub trait Stream {
 
     /// The document's jsonb, after [`advance`](Self::advance) has returned true.
     fn bytes(&self) -> &[u8];
+
+    /// The key by which a stage has ordered the documents; empty if none has.
+    fn key(&self) -> &[u8] {
+        &[]
+    }
 }
 
 /// What a stage reads.
@@ -126,64 +130,10 @@ impl Memory for InMemory {
     }
 
     fn sorter(&self, most: Option<u64>, _: bool) -> Result<Box<dyn Sorter>> {
-        Ok(Box::new(Sorted { most: most.and_then(|most| usize::try_from(most).ok()), ..Sorted::default() }))
+        Ok(Box::new(MemorySorter::new(most)))
     }
 
     fn rows(&self) -> Result<Box<dyn Rows>> {
         Ok(Box::new(RowsInMemory::default()))
-    }
-}
-
-/// A row: ordered by its key, then by when it was added.
-type Row = (Vec<u8>, usize, Vec<u8>);
-
-/// A sorter in memory. Rows of equal keys come in the order in which they were added.
-#[derive(Debug, Default)]
-struct Sorted {
-    most: Option<usize>,
-    /// the last row on top, while rows are added
-    added: BinaryHeap<Row>,
-    count: usize,
-    rows: Vec<Row>,
-    /// the row behind the current one
-    next: usize,
-}
-
-impl Sorted {
-    fn row(&self) -> Option<&Row> {
-        self.rows.get(self.next.checked_sub(1)?)
-    }
-}
-
-impl Sorter for Sorted {
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        budget::step();
-        self.added.push((key.to_vec(), self.count, value.to_vec()));
-        self.count += 1;
-        if self.most.is_some_and(|most| self.added.len() > most) {
-            self.added.pop();
-        }
-        Ok(())
-    }
-
-    fn sort(&mut self) -> Result<()> {
-        if !self.added.is_empty() {
-            self.rows = std::mem::take(&mut self.added).into_sorted_vec();
-        }
-        self.next = 0;
-        Ok(())
-    }
-
-    fn advance(&mut self) -> Result<bool> {
-        self.next += 1;
-        Ok(self.row().is_some())
-    }
-
-    fn key(&self) -> &[u8] {
-        self.row().map_or(&[], |(key, ..)| key)
-    }
-
-    fn value(&self) -> &[u8] {
-        self.row().map_or(&[], |(.., value)| value)
     }
 }

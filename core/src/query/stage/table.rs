@@ -78,7 +78,7 @@ pub const STAGES: &[StageOperator] = &[
     StageOperator::of_all("$limit", Merge::Again, bounded::limit).keeping_order(),
     StageOperator::of_all("$skip", Merge::Undivided, bounded::skip).keeping_order(),
     StageOperator { one_to_one: true, remembers: false, ..StageOperator::of_all("$sort", Merge::Ordered, sort::sort) },
-    StageOperator::of_all("$sample", Merge::Undivided, sort::sample),
+    StageOperator::of_all("$sample", Merge::Ordered, sort::sample),
     StageOperator::of_all("$group", Merge::States, group::group),
     StageOperator::of_all("$count", Merge::States, derived::count),
     StageOperator::of_all("$sortByCount", Merge::States, derived::sort_by_count),

@@ -1,0 +1,119 @@
+//! A bounded sort for the stages of pipelines: the first rows only. They are in this process's memory, where a row that comes behind
+//! them is not copied; PostgreSQL's tuplesort copies each row before it compares it. Rows that take more than `work_mem` go to
+//! tuplesort, which uses temporary files.
+
+use super::sorter::TupleSorter;
+use docshard_core::error::Result;
+use docshard_core::query::stage::{MemorySorter, Sorter};
+use pgrx::pg_sys;
+use std::cell::Cell;
+use std::rc::Rc;
+
+pub(super) struct BoundedSorter {
+    bound: i64,
+    again: bool,
+    used_disk: Rc<Cell<bool>>,
+    /// the most bytes of rows in memory
+    most_bytes: usize,
+    in_memory: MemorySorter,
+    /// all rows, once they do not fit into memory
+    spilled: Option<TupleSorter>,
+}
+
+impl BoundedSorter {
+    pub fn new(bound: i64, again: bool, used_disk: Rc<Cell<bool>>) -> Self {
+        // SAFETY: a setting.
+        let kilobytes = unsafe { pg_sys::work_mem };
+        Self {
+            bound,
+            again,
+            used_disk,
+            most_bytes: usize::try_from(kilobytes).unwrap_or(0) << 10,
+            in_memory: MemorySorter::new(u64::try_from(bound).ok()),
+            spilled: None,
+        }
+    }
+
+    fn sorter(&self) -> &dyn Sorter {
+        match &self.spilled {
+            Some(spilled) => spilled,
+            None => &self.in_memory,
+        }
+    }
+
+    fn sorter_mut(&mut self) -> &mut dyn Sorter {
+        match &mut self.spilled {
+            Some(spilled) => spilled,
+            None => &mut self.in_memory,
+        }
+    }
+}
+
+impl Sorter for BoundedSorter {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.sorter_mut().add(key, value)?;
+        if self.in_memory.bytes() > self.most_bytes {
+            let mut spilled = TupleSorter::new(Some(self.bound), self.again, usize::MAX, Rc::clone(&self.used_disk));
+            self.in_memory.move_to(&mut spilled)?;
+            self.spilled = Some(spilled);
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) -> Result<()> {
+        self.sorter_mut().sort()
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        self.sorter_mut().advance()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.sorter().key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.sorter().value()
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::{Spi, pg_test};
+
+    /// The first rows of 3,000 with a thousand different keys, each with a value of that many bytes; and whether files were used.
+    fn first(bound: i64, bytes: usize) -> (Vec<u8>, bool) {
+        let used_disk = Rc::new(Cell::new(false));
+        let mut sorter = BoundedSorter::new(bound, true, Rc::clone(&used_disk));
+        for n in 0..3_000u32 {
+            let key = (n * 7 % 1_000).to_be_bytes();
+            sorter.add(&key, &[key.as_slice(), &vec![1; bytes]].concat()).unwrap();
+        }
+        let mut read = || {
+            sorter.sort().unwrap();
+            let mut keys = Vec::new();
+            while sorter.advance().unwrap() {
+                assert_eq!(sorter.value().split_at(4), (sorter.key(), vec![1; bytes].as_slice()));
+                keys.extend_from_slice(sorter.key());
+            }
+            keys
+        };
+        let keys = read();
+        assert_eq!(read(), keys, "sorted again");
+        (keys, used_disk.get())
+    }
+
+    #[pg_test]
+    fn the_first_rows_are_the_same_in_memory_and_on_disk() {
+        Spi::run("SET LOCAL work_mem = '64kB'").unwrap();
+        for bound in [1, 10, 2_000, 5_000] {
+            let expected: Vec<u8> = (0..3_000u32).flat_map(|n| (n / 3).to_be_bytes()).take(4 * bound as usize).collect();
+            assert_eq!(first(bound, 0).0, expected);
+            assert_eq!(first(bound, 20_000).0, expected);
+        }
+        assert!(!first(10, 100).1, "ten short rows are in memory");
+        assert!(first(2_000, 20_000).1, "40 MB of rows are not");
+    }
+}
