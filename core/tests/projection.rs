@@ -258,6 +258,22 @@ proptest! {
         }
     }
 
+    /// Values are copied as they are stored, also of objects with so many fields that some entries are offsets.
+    #[test]
+    fn chosen_fields_have_the_bytes_of_a_document_without_the_others(
+        fields in proptest::collection::btree_map("[a-c]{1,4}", prop_oneof![scalar(), any_document(scalar(), true)], 0..80),
+        number in 1usize..5,
+    ) {
+        let wanted = |position: usize| !position.is_multiple_of(number);
+        let chosen = |keep: bool| object(fields.iter().enumerate().filter(|(at, _)| keep || wanted(*at)).map(|(_, (name, value))| (name.clone(), value.clone())).collect());
+        let mut specification = json!({"_id": 0, "missing": 1});
+        for (name, _) in fields.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, field)| field) {
+            specification[name] = json!(1);
+        }
+        let projection = Projection::parse(&specification).unwrap();
+        prop_assert_eq!(projection.apply(document(&bytes(&chosen(true)))).unwrap(), bytes(&chosen(false)));
+    }
+
     #[test]
     fn slices_agree_with_javascript(
         array in proptest::collection::vec(scalar(), 0..5),

@@ -81,6 +81,11 @@ SELECT command, r #>> '{queryPlanner,winningPlan,accessPath}' AS path, unnumbere
   FROM unnest(ARRAY['{"count": "inbox"}', '{"count": "inbox", "query": {"likes": 1}}', '{"distinct": "inbox", "key": "from"}',
                     '{"update": "inbox", "updates": [{"q": {"from": "user1"}, "u": {"$set": {"a": 1}}}]}']) AS command,
        docshard.run_command('ex', json_build_object('explain', command::json)) r;
+-- A sort with a limit that no index has the order of.
+SELECT e ->> 'accessPath' AS path, unnumbered(e ->> 'sql') AS sql, e #> '{shards,0,winningPlan}' AS plan
+  FROM docshard.explain('ex.inbox', '{"likes": {"$gte": 1}}', '{"sort": {"likes": 1}, "skip": 2, "limit": 5}') e;
+SELECT e #> '{executionStats,nReturned}' AS returned, e #> '{executionStats,totalKeysExamined}' AS keys, e #> '{executionStats,totalDocsExamined}' AS documents
+  FROM docshard.explain('ex.inbox', '{}', '{"sort": {"likes": 1}, "skip": 2, "limit": 5}', 'executionStats') e;
 -- The forms of explain agree.
 SELECT docshard.find('ex.inbox', '{"recipient": "user4"}', '{"sort": {"sent": -1}, "limit": 2, "projection": {"sent": 1}}');
 SELECT docshard.find('ex.inbox', '{"from": "user1"}', '{"sort": {"sent": -1}, "skip": 1, "limit": 3, "projection": {"sent": 1}}');

@@ -23,6 +23,8 @@ SELECT * FROM parts('[{"$group": {"_id": "$recipient", "n": {"$sum": 1}}}]', '{"
 SELECT * FROM parts('[{"$unwind": "$tags"}, {"$sort": {"tags": 1, "sent": -1}}, {"$skip": 1}, {"$limit": 3}, {"$project": {"sent": 1}}]');
 SELECT * FROM parts('[{"$unwind": "$tags"}, {"$limit": 3}]');
 SELECT * FROM parts('[{"$sort": {"from": 1}}, {"$skip": 2}, {"$limit": 3}, {"$set": {"a": 1}}]');
+SELECT * FROM parts('[{"$sample": {"size": 2}}, {"$project": {"sent": 1}}]');
+SELECT * FROM parts('[{"$match": {"recipient": "user4"}}, {"$sort": {"from": 1}}, {"$limit": 3}, {"$set": {"a": 1}}]');
 SELECT * FROM parts('[{"$bucketAuto": {"groupBy": "$sent", "buckets": 2}}]');
 -- One shard runs everything; an index; one document; a count; nothing.
 SELECT * FROM parts('[{"$match": {"recipient": "user4"}}, {"$group": {"_id": "$from"}}, {"$bucketAuto": {"groupBy": "$_id", "buckets": 2}}]');

@@ -147,6 +147,12 @@ fn pipeline(rng: &mut Rng) -> Value {
 
 /// What core makes of the documents, one stage after the other; sorted. Only whether there is an error, if there is one.
 fn expected(pipeline: &Value, documents: &[Value]) -> Option<Vec<String>> {
+    let mut results = in_order(pipeline, documents)?;
+    results.sort_unstable();
+    Some(results)
+}
+
+fn in_order(pipeline: &Value, documents: &[Value]) -> Option<Vec<String>> {
     let documents: Vec<_> = documents.iter().map(|d| write::value(&ext_json::from_json(d).unwrap()).unwrap()).collect();
     let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: usize::MAX });
     let parsed = Pipeline::parse(pipeline.as_array().unwrap(), &Environment::default()).unwrap();
@@ -155,7 +161,6 @@ fn expected(pipeline: &Value, documents: &[Value]) -> Option<Vec<String>> {
     while stream.advance().ok()? {
         results.push(ext_json::to_json(&Document::from_raw(raw::root(stream.bytes()))).to_string());
     }
-    results.sort_unstable();
     Some(results)
 }
 
@@ -234,6 +239,76 @@ fn random_pipelines_come_to_the_same_in_every_layout_and_while_chunks_move() {
         check(&mut client, "test.ranged", pipeline, expected, "during moves");
         check(&mut client, "test.compound", pipeline, expected, "during moves");
     });
+}
+
+/// A sort with a limit keeps the first documents at each shard, in a find as in a pipeline.
+#[test]
+fn a_sort_with_a_limit_has_the_first_documents() {
+    let cluster = cluster();
+    let documents = fill(&cluster);
+    let mut rng = Rng::with_seed(28);
+    for work_mem in ["4MB", "64kB"] {
+        configure(&cluster, &format!("work_mem = '{work_mem}'"));
+        let mut client = cluster.router.client();
+        for _ in 0..40 {
+            let filter = pick(
+                &mut rng,
+                &[json!({}), json!({"price": {"$gte": 3}}), json!({"k": {"$lt": 250}}), json!({"k": 7})],
+            );
+            let sort = pick(
+                &mut rng,
+                &[
+                    json!({"price": 1, "_id": 1}),
+                    json!({"tags": -1, "_id": -1}),
+                    json!({"o.q": 1, "item": -1, "_id": 1}),
+                ],
+            );
+            let (skip, limit) = (pick(&mut rng, &[0, 5, 1000]), pick(&mut rng, &[1, 20, 700]));
+            let projection =
+                pick(&mut rng, &[json!({"tags": 0}), json!({"item": 1}), json!({"_id": 0, "o.q": 1, "k": 1})]);
+            let found = json!([{"$match": filter}, {"$sort": sort}, {"$skip": skip}, {"$limit": limit}]);
+            let projected = json!([found[0], found[1], found[2], found[3], {"$project": projection}]);
+            let first = in_order(&projected, &documents).unwrap();
+            let options = json!({"sort": sort, "skip": skip, "limit": limit, "projection": projection});
+            let grouped =
+                json!([found[0], found[1], found[2], found[3], {"$group": {"_id": "$item", "n": {"$sum": "$k"}}}]);
+            let groups = expected(&grouped, &documents);
+            for namespace in LAYOUTS {
+                let sql = "SELECT docshard.find($1::text, $2::text::json, $3::text::json)";
+                let rows = client.query(sql, &[&namespace, &filter.to_string(), &options.to_string()]).unwrap();
+                let rows: Vec<String> = rows.iter().map(|row| row.get::<_, Value>(0).to_string()).collect();
+                assert_eq!(rows, first, "{filter} {options} of {namespace} with {work_mem}");
+                check(&mut client, namespace, &grouped, &groups, work_mem);
+            }
+        }
+    }
+}
+
+/// Every document is as likely to be in a sample as any other, however documents are divided.
+#[test]
+fn a_sample_is_uniform_whatever_the_chunks() {
+    const TIMES: usize = 300;
+    const SIZE: usize = 10;
+    let cluster = cluster();
+    let documents = fill(&cluster);
+    let mut client = cluster.router.client();
+    for namespace in LAYOUTS {
+        let mut drawn = vec![0; 3];
+        for _ in 0..TIMES {
+            let sample =
+                aggregate(&mut client, namespace, &json!([{"$sample": {"size": SIZE}}, {"$project": {"k": 1}}]))
+                    .unwrap();
+            assert_eq!(sample.len(), SIZE);
+            for document in sample {
+                let document: Value = serde_json::from_str(&document).unwrap();
+                drawn[document["k"].as_u64().unwrap() as usize / 100] += 1;
+            }
+        }
+        // Each third is expected 1,000 times, with a standard deviation of 26.
+        assert!(drawn.iter().all(|times| (750..1250).contains(times)), "{namespace}: {drawn:?}");
+        let all = aggregate(&mut client, namespace, &json!([{"$sample": {"size": 5000}}])).unwrap();
+        assert_eq!(Some(all), expected(&json!([]), &documents), "{namespace}");
+    }
 }
 
 /// A damaged shard must not make results disappear.

@@ -17,7 +17,7 @@ use crate::query::filter::{ElementCondition, Filter};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
-use crate::values::document::raw::{RawArray, RawObject, RawValue};
+use crate::values::document::raw::{RawArray, RawObject, RawValue, compare_keys};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
 use crate::values::path;
@@ -31,6 +31,8 @@ use std::sync::Arc;
 pub struct Projection {
     mode: Mode,
     fields: Tree,
+    /// the included fields in the order of jsonb, if it does nothing but choose fields at the top
+    chosen: Option<Vec<String>>,
     collator: Option<Arc<Collator>>,
     /// the filter of the documents, if a path refers to the element by which they match
     filter: Option<Filter>,
@@ -141,7 +143,14 @@ impl Projection {
             parser.added(name.clone(), value)?;
         }
         let collator = environment.collator().cloned();
-        Ok(Projection { mode: Mode::Add, fields: parser.fields, collator, filter: None, positional: false })
+        Ok(Projection {
+            mode: Mode::Add,
+            fields: parser.fields,
+            chosen: None,
+            collator,
+            filter: None,
+            positional: false,
+        })
     }
 
     /// Parses the argument of the stage `$unset`: one or more paths.
@@ -162,7 +171,7 @@ impl Projection {
             parser.add(path, Node::Leaf)?;
         }
         let fields = parser.fields;
-        Ok(Projection { mode: Mode::Exclude, fields, collator: None, filter: None, positional: false })
+        Ok(Projection { mode: Mode::Exclude, fields, chosen: None, collator: None, filter: None, positional: false })
     }
 
     /// True if it returns documents unchanged.
@@ -210,6 +219,9 @@ impl Projection {
     /// Those of expressions; `Location51246` if a positional path finds no element; `BSONObjectTooLarge` and `DocumentTooDeep` for
     /// the values of expressions.
     pub fn apply(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
+        if let Some(names) = &self.chosen {
+            return write::chosen(document, names.iter().map(String::as_str));
+        }
         let position = self.filter.as_ref().and_then(|filter| filter.position(document));
         let context = Context { root: document, collator: self.collator.as_deref(), position, given: &[] };
         write::document(&match self.mode {
@@ -720,7 +732,12 @@ impl<'p> Parser<'p> {
             }
             _ => {}
         }
-        Ok(Projection { mode, fields, collator: environment.collator().cloned(), filter: None, positional })
+        let chosen = (mode == Mode::Include && fields.values().all(|node| matches!(node, Node::Leaf))).then(|| {
+            let mut names: Vec<String> = fields.keys().cloned().collect();
+            names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
+            names
+        });
+        Ok(Projection { mode, fields, chosen, collator: environment.collator().cloned(), filter: None, positional })
     }
 }
 

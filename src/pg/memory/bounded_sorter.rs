@@ -109,7 +109,8 @@ mod tests {
     fn the_first_rows_are_the_same_in_memory_and_on_disk() {
         Spi::run("SET LOCAL work_mem = '64kB'").unwrap();
         for bound in [1, 10, 2_000, 5_000] {
-            let expected: Vec<u8> = (0..3_000u32).flat_map(|n| (n / 3).to_be_bytes()).take(4 * bound as usize).collect();
+            let expected: Vec<u8> =
+                (0..3_000u32).flat_map(|n| (n / 3).to_be_bytes()).take(4 * bound as usize).collect();
             assert_eq!(first(bound, 0).0, expected);
             assert_eq!(first(bound, 20_000).0, expected);
         }

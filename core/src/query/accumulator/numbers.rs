@@ -9,14 +9,15 @@ use crate::values::document::value::Value;
 use crate::values::order::Strings;
 
 impl<'a> Accumulator<'a> for Sum {
-    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
-        value.is_number()
-    }
-
-    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+    fn add_lent(&mut self, value: &Operand<'_>) -> bool {
         if let Some(number) = value.number() {
             Sum::add(self, &number);
         }
+        true
+    }
+
+    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+        self.add_lent(&value);
         Ok(())
     }
 
@@ -55,15 +56,16 @@ pub(crate) struct Average {
 }
 
 impl<'a> Accumulator<'a> for Average {
-    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
-        value.is_number()
-    }
-
-    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+    fn add_lent(&mut self, value: &Operand<'_>) -> bool {
         if let Some(number) = value.number() {
             self.sum.add(&number);
             self.count += 1;
         }
+        true
+    }
+
+    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+        self.add_lent(&value);
         Ok(())
     }
 
@@ -101,11 +103,7 @@ pub(crate) struct Deviation<const FEWER: i64> {
 }
 
 impl<'a, const FEWER: i64> Accumulator<'a> for Deviation<FEWER> {
-    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
-        value.is_number()
-    }
-
-    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+    fn add_lent(&mut self, value: &Operand<'_>) -> bool {
         if let Some(number) = value.number() {
             let value = number.to_f64();
             self.count += 1;
@@ -113,6 +111,11 @@ impl<'a, const FEWER: i64> Accumulator<'a> for Deviation<FEWER> {
             self.mean += delta / self.count as f64;
             self.squares += delta * (value - self.mean);
         }
+        true
+    }
+
+    fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
+        self.add_lent(&value);
         Ok(())
     }
 

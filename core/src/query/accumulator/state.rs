@@ -16,6 +16,11 @@ pub(crate) trait Accumulator<'a>: Sized {
         true
     }
 
+    /// Adds a value of which nothing is kept; false if it must be copied and [added](Self::add).
+    fn add_lent(&mut self, _value: &Operand<'_>) -> bool {
+        false
+    }
+
     /// Adds a value.
     ///
     /// # Errors

@@ -131,7 +131,10 @@ trait State: fmt::Debug {
 
 impl<A: Accumulator<'static> + Clone + fmt::Debug + 'static> State for A {
     fn add(&mut self, value: Operand<'_>, strings: Strings<'_>) -> Result<()> {
-        if self.wants(&value, strings) { Accumulator::add(self, value.into_owned(), strings) } else { Ok(()) }
+        if self.add_lent(&value) || !self.wants(&value, strings) {
+            return Ok(());
+        }
+        Accumulator::add(self, value.into_owned(), strings)
     }
 
     fn merge(&mut self, later: Value, strings: Strings<'_>) -> Result<()> {

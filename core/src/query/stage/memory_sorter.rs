@@ -115,7 +115,8 @@ mod tests {
 
     #[test]
     fn the_first_rows_are_those_of_all_rows() {
-        let added: Vec<(Vec<u8>, Vec<u8>)> = (0..500u32).map(|n| (vec![(n * 37 % 101) as u8], n.to_be_bytes().to_vec())).collect();
+        let added: Vec<(Vec<u8>, Vec<u8>)> =
+            (0..500u32).map(|n| (vec![(n * 37 % 101) as u8], n.to_be_bytes().to_vec())).collect();
         let mut all = MemorySorter::new(None);
         added.iter().for_each(|(key, value)| all.add(key, value).unwrap());
         let all = rows(&mut all);

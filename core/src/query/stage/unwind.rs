@@ -19,6 +19,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Unwind {
     path: String,
+    /// true if the path is a single name
+    is_at_top: bool,
     options: Unwound,
 }
 
@@ -30,7 +32,7 @@ impl Operation for Unwind {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
-        Ok(Box::new(Unwinding { input, stage: self, next: None, made: None }))
+        Ok(Box::new(Unwinding { input, stage: self, next: None, made: Vec::new(), is_made: false }))
     }
 
     fn shape(&self) -> Shape<'_> {
@@ -42,17 +44,40 @@ struct Unwinding<'s> {
     input: Input<'s>,
     stage: Arc<Unwind>,
     /// the next element of the input's document
-    next: Option<usize>,
-    /// None if the document is the input's
-    made: Option<Vec<u8>>,
+    next: Option<Next>,
+    made: Vec<u8>,
+    /// false if the document is the input's
+    is_made: bool,
+}
+
+/// An element of the array that is being unwound.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    /// the position of the array's field in the document; None if the array is not at the top
+    field: Option<usize>,
+    /// the position in the array
+    element: usize,
 }
 
 impl Unwinding<'_> {
+    /// The value at the path, and the position of its field if that is at the top.
+    fn value<'d>(&self, document: RawObject<'d>) -> Option<(Option<usize>, RawValue<'d>)> {
+        let path = &self.stage.path;
+        match self.stage.is_at_top {
+            true => document.find(path).map(|(field, value)| (Some(field), value)),
+            false => value_at(document, path).map(|value| (None, value)),
+        }
+    }
+
     /// The document of the next element; false if there is none.
     fn next_element(&mut self) -> Result<bool> {
-        let Some(position) = self.next else { return Ok(false) };
-        let document = document(&self.input)?;
-        let element = match value_at(document, &self.stage.path) {
+        let Some(Next { field, element: position }) = self.next else { return Ok(false) };
+        let (document, path) = (document(&self.input)?, &self.stage.path);
+        let array = match field {
+            Some(field) => document.value_at(field),
+            None => value_at(document, path),
+        };
+        let element = match array {
             Some(RawValue::Array(array)) => array.get(position),
             _ => None,
         };
@@ -60,34 +85,33 @@ impl Unwinding<'_> {
             self.next = None;
             return Ok(false);
         };
-        let made = write::document(&with(document, &self.stage.path, Some(Part::Raw(element))))?;
-        let position_value = Value::Number(Number::Int(position as i64));
-        self.made = Some(self.indexed(Cow::Owned(made), position_value)?.into_owned());
-        self.next = Some(position + 1);
+        match field {
+            Some(field) => write::edited_into(document, &[(field, Part::Raw(element))], &mut self.made)?,
+            None => self.made = write::document(&with(document, path, Some(Part::Raw(element))))?,
+        }
+        self.is_made = true;
+        if let Some(indexed) = self.indexed(&self.made, Value::Number(Number::Int(position as i64)))? {
+            self.made = indexed;
+        }
+        self.next = Some(Next { field, element: position + 1 });
         Ok(true)
     }
 
     /// The document with the element's position, where that is wanted.
-    fn indexed<'d>(&self, bytes: Cow<'d, [u8]>, position: Value) -> Result<Cow<'d, [u8]>> {
-        match (&self.stage.options.index, raw::document(&bytes)) {
-            (Some(path), Some(document)) => {
-                Ok(Cow::Owned(write::document(&with(document, path, Some(Part::Owned(position))))?))
-            }
-            _ => Ok(bytes),
-        }
+    fn indexed(&self, bytes: &[u8], position: Value) -> Result<Option<Vec<u8>>> {
+        let wanted = self.stage.options.index.as_ref().zip(raw::document(bytes));
+        wanted.map(|(path, document)| write::document(&with(document, path, Some(Part::Owned(position))))).transpose()
     }
 
-    /// The document as it is, without the field if that is an array.
-    fn whole(&self, without: bool) -> Result<Option<Vec<u8>>> {
+    /// Makes the document as it is, without the field if that is an array.
+    fn make_whole(&mut self, without: bool) -> Result<()> {
         let document = document(&self.input)?;
-        let bytes = match without {
-            true => Cow::Owned(write::document(&with(document, &self.stage.path, None))?),
-            false => Cow::Borrowed(document.bytes()),
-        };
-        Ok(match self.indexed(bytes, Value::Null)? {
-            Cow::Owned(bytes) => Some(bytes),
-            Cow::Borrowed(_) => None,
-        })
+        let less = without.then(|| write::document(&with(document, &self.stage.path, None))).transpose()?;
+        let indexed = self.indexed(less.as_deref().unwrap_or(document.bytes()), Value::Null)?;
+        let made = indexed.or(less);
+        self.is_made = made.is_some();
+        self.made = made.unwrap_or_default();
+        Ok(())
     }
 }
 
@@ -101,23 +125,23 @@ impl Stream for Unwinding<'_> {
             if !self.input.advance()? {
                 return Ok(false);
             }
-            let (has_value, is_empty) = match value_at(document(&self.input)?, &self.stage.path) {
-                Some(RawValue::Array(array)) if array.is_empty() => (false, true),
-                Some(RawValue::Array(_)) => {
-                    self.next = Some(0);
+            let (has_value, is_empty) = match self.value(document(&self.input)?) {
+                Some((_, RawValue::Array(array))) if array.is_empty() => (false, true),
+                Some((field, RawValue::Array(_))) => {
+                    self.next = Some(Next { field, element: 0 });
                     continue;
                 }
-                value => (value.is_some_and(|value| Class::of_raw(value) != Class::Null), false),
+                value => (value.is_some_and(|(_, value)| Class::of_raw(value) != Class::Null), false),
             };
             if has_value || self.stage.options.preserves {
-                self.made = self.whole(is_empty)?;
+                self.make_whole(is_empty)?;
                 return Ok(true);
             }
         }
     }
 
     fn bytes(&self) -> &[u8] {
-        self.made.as_deref().unwrap_or_else(|| self.input.bytes())
+        if self.is_made { &self.made } else { self.input.bytes() }
     }
 }
 
@@ -193,5 +217,9 @@ pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         bail!(28818, "path option to $unwind stage should be prefixed with a '$': {path}")
     };
     path::check_field_path(path)?;
-    Parser::one(Unwind { path: path.to_owned(), options: Unwound { index, preserves } })
+    Parser::one(Unwind {
+        path: path.to_owned(),
+        is_at_top: path::split(path).1.is_none(),
+        options: Unwound { index, preserves },
+    })
 }

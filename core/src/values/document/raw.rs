@@ -122,6 +122,17 @@ impl<'a> Children<'a> {
         self.data.get(start..end).unwrap_or_default()
     }
 
+    /// A child's type and bytes without padding, which do not depend on where it is.
+    #[inline]
+    pub(super) fn stored(&self, index: usize) -> (u32, &'a [u8]) {
+        let start = self.start(index);
+        let end = self.end(index, start);
+        match self.entry(index) & ENTRY_TYPE_MASK {
+            kind @ (ENTRY_NUMERIC | ENTRY_CONTAINER) => (kind, self.bytes(align(start), end)),
+            kind => (kind, self.bytes(start, end)),
+        }
+    }
+
     /// A child's value, given where it starts.
     #[inline]
     fn value(&self, index: usize, start: usize) -> RawValue<'a> {
@@ -244,18 +255,17 @@ impl<'a> RawObject<'a> {
     pub fn has_same(&self, other: RawObject<'_>, key: &str) -> bool {
         self.field_bytes(key) == other.field_bytes(key)
     }
+    /// The field's position.
+    pub(super) fn position(&self, key: &str) -> Option<usize> {
+        let children = Children::of(self.0, 2);
+        children.find_key(children.entries.len() / 2, key.as_bytes())
+    }
     /// A value's type and bytes without padding, which do not depend on its position.
     #[inline]
     fn field_bytes(&self, key: &str) -> Option<(u32, &'a [u8])> {
         let children = Children::of(self.0, 2);
         let count = children.entries.len() / 2;
-        let at = count + children.find_key(count, key.as_bytes())?;
-        let start = children.start(at);
-        let end = children.end(at, start);
-        Some(match children.entry(at) & ENTRY_TYPE_MASK {
-            kind @ (ENTRY_NUMERIC | ENTRY_CONTAINER) => (kind, children.bytes(align(start), end)),
-            kind => (kind, children.bytes(start, end)),
-        })
+        Some(children.stored(count + children.find_key(count, key.as_bytes())?))
     }
     /// The value of the field at a position.
     pub fn value_at(&self, position: usize) -> Option<RawValue<'a>> {

@@ -41,6 +41,43 @@ pub fn document(part: &Part<'_>) -> Result<Vec<u8>> {
     root(Node::Part(part))
 }
 
+/// Writes a stored object with other values for some of its fields into a buffer, as [`Part::Edited`]; what was in it is lost.
+///
+/// # Errors
+/// As [`document`].
+pub fn edited_into(object: RawObject<'_>, edits: &[(usize, Part<'_>)], out: &mut Vec<u8>) -> Result<()> {
+    out.clear();
+    write_edited(object, edits, deeper(0)?, out)?;
+    check_size(out)
+}
+
+/// Writes a stored object with only the fields of these names, which come in the order of jsonb's keys. Values are copied as they are
+/// stored.
+///
+/// # Errors
+/// As [`document`].
+pub fn chosen<'n>(object: RawObject<'_>, names: impl Iterator<Item = &'n str>) -> Result<Vec<u8>> {
+    let children = object.children();
+    let count = children.entries.len() / 2;
+    let positions: Vec<usize> = names.filter_map(|name| object.position(name)).collect();
+    let mut out = Vec::with_capacity(object.bytes().len());
+    let entries = begin_container(&mut out, FLAG_OBJECT, positions.len());
+    let mut total = 0;
+    let all = positions.iter().copied().chain(positions.iter().map(|position| count + position));
+    for (index, at) in all.enumerate() {
+        let from = out.len();
+        let (kind, bytes) = children.stored(at);
+        if matches!(kind, ENTRY_NUMERIC | ENTRY_CONTAINER) {
+            pad(&mut out);
+        }
+        out.extend(bytes);
+        let entry = entry(kind, from, &out)?;
+        set_entry(&mut out, entries, index, entry, &mut total);
+    }
+    check_size(&out)?;
+    Ok(out)
+}
+
 /// Writes a value that contains documents, such as a reply: it may be larger than a document and nest deeper.
 ///
 /// # Errors
@@ -81,9 +118,14 @@ fn root(node: Node<'_>) -> Result<Vec<u8>> {
     } else {
         write(node, 0, &mut out)?;
     }
-    let fits = out.len() <= MAX_DOCUMENT_BYTES;
-    ensure!(fits, Kind::BSONObjectTooLarge, "The document is larger than {MAX_DOCUMENT_BYTES} bytes");
+    check_size(&out)?;
     Ok(out)
+}
+
+fn check_size(document: &[u8]) -> Result<()> {
+    let fits = document.len() <= MAX_DOCUMENT_BYTES;
+    ensure!(fits, Kind::BSONObjectTooLarge, "The document is larger than {MAX_DOCUMENT_BYTES} bytes");
+    Ok(())
 }
 
 fn is_scalar(node: Node<'_>) -> bool {
