@@ -250,7 +250,8 @@ fn examples(purpose: &str) -> Vec<Value> {
             let work = |stages: Value, source: Value| json!({"stages": stages, "onDisk": true, "source": source});
             let mut sorted =
                 work(json!([{"$sort": {"a": 1}}, {"$limit": 3}]), json!({"scan": {"filter": "{\"a\": 5}"}}));
-            sorted["sort"] = json!("{\"a\": 1}");
+            sorted["keyed"] = json!(true);
+            sorted["projection"] = json!("{\"b\": {\"$slice\": 1}}");
             sorted["environment"] = json!({"let": {"v": 1}, "now": 5, "collation": {"locale": "en"}});
             let mut measured = work(json!([{"$unwind": "$a"}]), select("SELECT $3"));
             measured["measured"] = json!(true);
