@@ -24,6 +24,7 @@ use docshard_core::query::filter::Filter;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::stage::{Memory, Pipeline, Resources};
 use docshard_core::values::document::packed::Packer;
+use docshard_core::values::document::raw;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
