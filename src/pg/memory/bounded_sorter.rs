@@ -81,7 +81,8 @@ impl Sorter for BoundedSorter {
 #[pgrx::pg_schema]
 mod tests {
     use super::*;
-    use pgrx::{Spi, pg_test};
+    use crate::pg::spi;
+    use pgrx::pg_test;
 
     /// The first rows of 3,000 with a thousand different keys, each with a value of that many bytes; and whether files were used.
     fn first(bound: i64, bytes: usize) -> (Vec<u8>, bool) {
@@ -107,7 +108,7 @@ mod tests {
 
     #[pg_test]
     fn the_first_rows_are_the_same_in_memory_and_on_disk() {
-        Spi::run("SET LOCAL work_mem = '64kB'").unwrap();
+        spi::query("SELECT pg_catalog.set_config('work_mem', '64kB', true)", &[]).unwrap();
         for bound in [1, 10, 2_000, 5_000] {
             let expected: Vec<u8> =
                 (0..3_000u32).flat_map(|n| (n / 3).to_be_bytes()).take(4 * bound as usize).collect();

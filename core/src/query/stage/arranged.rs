@@ -1,6 +1,7 @@
 //! Documents that are sorted by the partition that they are in, then by a sort specification, then by when they came.
 
-use super::stream::{Input, Memory, Sorter, document};
+use super::sorter::Sorter;
+use super::stream::{Input, Memory, document};
 use crate::budget;
 use crate::error::{Kind, Result, bail};
 use crate::query::expression::Expression;

@@ -4,7 +4,8 @@
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser, Stage, run};
-use super::stream::{Input, Sorter, Stream};
+use super::sorter::Sorter;
+use super::stream::{Input, Stream};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::values::document::MAX_DOCUMENT_BYTES;

@@ -10,7 +10,8 @@
 use super::accumulating::{Accumulating, accumulated_count};
 use super::fields::Fields;
 use super::operation::{Context, Grouping, Operation, Parsed, Parser, Partitioning, Shape};
-use super::stream::{Input, Sorter, Stream, document};
+use super::sorter::Sorter;
+use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::accumulator::{Accumulation, size_of_value};

@@ -2,7 +2,7 @@
 //!
 //! * [`fields`] says which fields a stage looks at and which it changes.
 //! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] and
-//!   [`memory_sorter`] are such places. [`arranged`] documents are sorted by partitions, and by [`position`].
+//!   [`sorter`] are such places. [`arranged`] documents are sorted by partitions, and by [`position`].
 //! * [`resources`] is what stages use: memory and other collections; [`database`] has collections in memory.
 //! * [`sink`] is where the documents of a pipeline go that writes them.
 //! * [`statistics`] is what a pipeline wants to know of a collection instead of its documents.
@@ -17,9 +17,9 @@
 //! * [`pipeline`] puts all of it together.
 
 mod fields;
-mod memory_sorter;
 mod position;
 mod rows;
+mod sorter;
 mod stream;
 
 mod arranged;
@@ -73,13 +73,13 @@ pub use database::Database;
 pub use division::Find;
 pub use fields::{Fields, Written};
 pub use measured::{Measured, Measurements};
-pub use memory_sorter::MemorySorter;
 pub use operation::{Merge, Stage, StageOperator};
 pub use pipeline::{Division, Pipeline};
 pub use resources::{Collections, NoCollections, Resources};
 pub use rows::Rows;
 pub use sink::{Merging, Sink, Target, WhenMatched, WhenNotMatched, matching};
+pub use sorter::{MemorySorter, Sorter};
 pub use statistics::Statistics;
-pub use stream::{Given, InMemory, Input, Memory, Sorter, Stream};
+pub use stream::{Given, InMemory, Input, Memory, Stream};
 pub use table::STAGES;
 pub use window::{WINDOW_FUNCTIONS, WindowOperator};

@@ -2,7 +2,8 @@
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser, Shape};
-use super::stream::{Input, Sorter, Stream, document};
+use super::sorter::Sorter;
+use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Result, bail, ensure, error};
 use crate::query::sort::Sort;

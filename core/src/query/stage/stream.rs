@@ -4,8 +4,8 @@
 //! stage asks for, and a stage that makes many documents of one makes them one by one. A document is lent, not copied, until the
 //! stream moves on.
 
-use super::memory_sorter::MemorySorter;
 use super::rows::{Rows, RowsInMemory};
+use super::sorter::{MemorySorter, Sorter};
 use crate::error::{Kind, Result, error};
 use crate::values::document::raw::{self, RawObject};
 use std::cell::Cell;
@@ -82,35 +82,6 @@ pub trait Memory {
 
     /// The same memory, which sets the flag when a sorter puts rows on disk.
     fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory>;
-}
-
-/// Rows that come back in the order of their keys, as bytes; rows of equal keys in any order. It bounds its own memory.
-///
-/// INVARIANT: no key of a sorter is a prefix of another one's.
-pub trait Sorter {
-    /// Adds a row; not after [`sort`](Self::sort).
-    ///
-    /// # Errors
-    /// Those of the implementation.
-    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
-
-    /// Sorts, and stands before the first row; called again, it goes back there, if the sorter was made for that.
-    ///
-    /// # Errors
-    /// Those of the implementation.
-    fn sort(&mut self) -> Result<()>;
-
-    /// Moves on to the next row; false if there is none.
-    ///
-    /// # Errors
-    /// Those of the implementation.
-    fn advance(&mut self) -> Result<bool>;
-
-    /// The row's key.
-    fn key(&self) -> &[u8];
-
-    /// The row's value.
-    fn value(&self) -> &[u8];
 }
 
 /// Keeps all in the process's memory.

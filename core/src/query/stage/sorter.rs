@@ -1,10 +1,38 @@
-//! A sorter in memory. With a limit it keeps the first rows only, and copies no row that comes behind these: a bounded sort of many
-//! documents costs little more than their keys.
+//! Where stages sort rows, and an implementation in memory. With a limit that keeps the first rows only, and copies no row that comes
+//! behind these: a bounded sort of many documents costs little more than their keys.
 
-use super::stream::Sorter;
 use crate::budget;
 use crate::error::Result;
 use std::collections::BinaryHeap;
+
+/// Rows that come back in the order of their keys, as bytes; rows of equal keys in any order. It bounds its own memory.
+///
+/// INVARIANT: no key of a sorter is a prefix of another one's.
+pub trait Sorter {
+    /// Adds a row; not after [`sort`](Self::sort).
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Sorts, and stands before the first row; called again, it goes back there, if the sorter was made for that.
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn sort(&mut self) -> Result<()>;
+
+    /// Moves on to the next row; false if there is none.
+    ///
+    /// # Errors
+    /// Those of the implementation.
+    fn advance(&mut self) -> Result<bool>;
+
+    /// The row's key.
+    fn key(&self) -> &[u8];
+
+    /// The row's value.
+    fn value(&self) -> &[u8];
+}
 
 /// A row: ordered by its key, then by when it was added.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
