@@ -115,8 +115,10 @@ pub struct Cursor {
     name: String,
     buffer: std::vec::IntoIter<Row>,
     finished: bool,
-    /// how many rows are fetched at once
-    at_once: usize,
+    /// how many rows are fetched next
+    count: usize,
+    /// how many rows are fetched at once at most
+    most: usize,
 }
 
 /// The options of a [`Cursor`]'s portal. Where a holdable portal reads it, the commit reads that one to its end; so this one must
@@ -145,8 +147,12 @@ pub fn outlives_subtransaction() -> bool {
     older_reader().is_some()
 }
 
-/// Rows that a [`Cursor`] fetches at once unless it is told another number.
-const FETCH: usize = 256;
+/// Rows that a [`Cursor`] fetches first, while it does not know how large they are.
+const FIRST: usize = 8;
+/// Rows that a [`Cursor`] fetches at once at most.
+const MOST: usize = 256;
+/// The bytes of these rows, if they are as large as those before.
+const MOST_BYTES: usize = 4 << 20;
 
 thread_local! {
     /// The portals of [`open`], and whether their results are partial.
@@ -157,15 +163,19 @@ thread_local! {
 
 impl Cursor {
     pub fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
-        Self::open_with(sql, params, FETCH)
+        Self::open_with(sql, params, FIRST, MOST)
     }
 
-    /// As [`open`](Self::open); fetches this number of rows at once.
-    pub fn open_with(sql: &str, params: &[Param<'_>], at_once: usize) -> Result<Self> {
+    /// As [`open`](Self::open); fetches the rows one by one.
+    pub fn open_single(sql: &str, params: &[Param<'_>]) -> Result<Self> {
+        Self::open_with(sql, params, 1, 1)
+    }
+
+    fn open_with(sql: &str, params: &[Param<'_>], count: usize, most: usize) -> Result<Self> {
         // The end of their transaction has closed some of them, and names are never reused.
         ABANDONED.take().iter().try_for_each(|name| close(name).map(drop))?;
         let name = open_portal(None, sql, params, options(), true)?;
-        Ok(Self { name, buffer: Vec::new().into_iter(), finished: false, at_once })
+        Ok(Self { name, buffer: Vec::new().into_iter(), finished: false, count, most })
     }
 
     /// Returns the next row; `QueryPlanKilled` if the transaction that opened the cursor has ended.
@@ -182,14 +192,16 @@ impl Cursor {
         if self.finished || self.buffer.len() > 0 {
             return Ok(());
         }
-        let Some(fetched) = fetch(&self.name, self.at_once)? else {
+        let Some(fetched) = fetch(&self.name, self.count)? else {
             self.finished = true;
             return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
         };
-        if fetched.len() < self.at_once {
+        if fetched.len() < self.count {
             self.finished = true;
             close(&self.name)?;
         }
+        let largest = fetched.iter().map(Row::bytes_of_all).max().unwrap_or_default();
+        self.count = (self.count * FIRST).min(MOST_BYTES / largest.max(1)).clamp(1, self.most);
         self.buffer = fetched.into_iter();
         Ok(())
     }
@@ -209,6 +221,21 @@ mod tests {
     use super::*;
     use crate::pg::transaction::subtransaction;
     use pgrx::pg_test;
+
+    #[pg_test]
+    fn large_rows_are_fetched_few_at_once() {
+        for (bytes, expected) in [(1, [8, 64, 256, 256]), (1 << 18, [8, 16, 16, 16]), (9 << 20, [8, 1, 1, 1])] {
+            let sql =
+                format!("SELECT repeat('x', {bytes}) FROM generate_series(1, {}) n", expected.iter().sum::<usize>());
+            let mut cursor = Cursor::open(&sql, &[]).unwrap();
+            for count in expected {
+                cursor.begin().unwrap();
+                assert_eq!(cursor.buffer.len(), count, "{bytes} bytes");
+                cursor.buffer = Vec::new().into_iter();
+            }
+            assert!(cursor.next_row().unwrap().is_none());
+        }
+    }
 
     #[pg_test]
     fn a_portal_that_was_rolled_back_is_forgotten() {

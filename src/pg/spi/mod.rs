@@ -28,6 +28,10 @@ impl Row {
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         self.0.get(column).and_then(|cell| cell.as_deref())
     }
+    /// The bytes of all columns together.
+    fn bytes_of_all(&self) -> usize {
+        self.0.iter().flatten().map(Vec::len).sum()
+    }
     /// Reads a column. Raises an ERROR for null or a value of another type: then the statement, or another server's answer, is
     /// wrong.
     fn value<'a, T>(&'a self, column: usize, read: impl FnOnce(&'a [u8]) -> Option<T>) -> T {

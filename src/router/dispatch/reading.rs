@@ -59,7 +59,7 @@ pub fn read_ahead(
 ) -> Result<Vec<RowStream>> {
     let few_rows = most.is_some_and(|most| most <= MAX_ROWS_TOGETHER);
     let begun = |sql: &str, params: &[Param<'_>]| {
-        let mut cursor = spi::cursor::Cursor::open_with(sql, params, 1)?;
+        let mut cursor = spi::cursor::Cursor::open_single(sql, params)?;
         cursor.begin()?;
         Ok(RowStream::Local(cursor))
     };
