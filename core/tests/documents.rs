@@ -390,6 +390,16 @@ fn depth_is_limited() {
     let wrapped = Part::Array(vec![Part::Raw(raw::root(&bytes))]);
     assert_eq!(write::document(&wrapped).unwrap_err().kind, Kind::DocumentTooDeep);
 
+    // Arrays of one array each have the fewest bytes for their depth.
+    let arrays = |levels: usize| {
+        write::value(&(1..levels).fold(Value::Array(vec![]), |inner, _| Value::Array(vec![inner]))).unwrap()
+    };
+    for levels in [1, 2, MAX_DEPTH - 1, MAX_DEPTH] {
+        let bytes = arrays(levels);
+        let written = write::document(&Part::Array(vec![Part::Raw(raw::root(&bytes))]));
+        assert_eq!(written.is_ok(), levels < MAX_DEPTH, "{levels}");
+    }
+
     // A value of an extended type at the deepest level counts as a value.
     let mut deepest = Value::Date(-1);
     for _ in 0..MAX_DEPTH {

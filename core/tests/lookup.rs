@@ -461,6 +461,25 @@ fn a_graph_is_searched_breadth_first() {
     }
 }
 
+/// The searches of documents that are read ahead ask together; also where that exceeds the memory, they find the same.
+#[test]
+fn searches_ask_together() {
+    // Chains of ten, and in each search five steps.
+    let nodes: Json =
+        (0..1000).map(|n| json!({"_id": n, "next": if n % 10 == 9 { json!(null) } else { json!(n + 1) }})).collect();
+    let stage = json!([{"$graphLookup": {"from": "c", "startWith": "$next", "connectFromField": "next", "connectToField": "_id", "as": "m", "maxDepth": 4}}]);
+    let expected: Vec<Vec<i64>> = (0..1000i64).map(|n| (n + 1..=(n / 10 * 10 + 9).min(n + 5)).collect()).collect();
+    for (stage_bytes, most) in [(1 << 20, 50), (2000, 3000), (0, 5000)] {
+        let (results, queries) = run_within(&stage, &nodes, &json!({"c": nodes}), stage_bytes).unwrap();
+        assert_eq!(ids(&results, "m"), expected);
+        assert!(queries <= most, "{queries} queries with {stage_bytes} bytes");
+    }
+    // The first document needs no others.
+    let mut limited = stage.clone();
+    limited.as_array_mut().unwrap().extend([json!({"$unwind": "$m"}), json!({"$limit": 5})]);
+    assert_eq!(run_within(&limited, &nodes, &json!({"c": nodes}), 1 << 20).unwrap().1, 5);
+}
+
 /// MongoDB's limit of 100 MiB, whatever the memory of other stages: of documents found step by step, and at once.
 #[test]
 fn a_search_of_a_graph_is_limited() {
@@ -475,6 +494,15 @@ fn a_search_of_a_graph_is_limited() {
         let found = |count| run_within(&stage, &json!([local]), &json!({"c": nodes(count)}), 1 << 20);
         assert_eq!(found(6).unwrap().0, [json!({"n": 6})], "{arrives}");
         assert_eq!(found(7).unwrap_err().kind.code(), 40099, "{arrives}");
+    }
+    // What earlier searches have found does not count.
+    let each = json!([
+        {"$graphLookup": {"from": "c", "startWith": "$a", "connectFromField": "next", "connectToField": "_id", "as": "m", "maxDepth": 0}},
+        {"$unwind": "$m"}, {"$count": "n"},
+    ]);
+    let locals: Json = (0..8).map(|n| json!({"a": n})).collect();
+    for stage_bytes in [1 << 20, 1 << 30] {
+        assert_eq!(run_within(&each, &locals, &json!({"c": nodes(8)}), stage_bytes).unwrap().0, [json!({"n": 8})]);
     }
 }
 

@@ -2,7 +2,8 @@
 //! `startWith` to the documents that have one of them in `connectToField`, from the values of their `connectFromField` to further ones.
 //!
 //! The search is breadth-first. A step is one query, or a few, for all values that it leads to. What the queries have found is kept for
-//! the documents that follow, as far as memory allows. The documents of a search come in the order of `_id`.
+//! the documents that follow, as far as memory allows. Several documents are read ahead, and the steps of all their searches are
+//! asked for together, so that each search then finds what it needs. The documents of a search come in the order of `_id`.
 
 use super::attached::{Attached, Source, Target};
 use super::equality::{Asked, Values, values_at};
@@ -24,12 +25,16 @@ use crate::values::document::write::{self, Part};
 use crate::values::key::encode::encoded_under;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// The most values of one query.
 const MOST: usize = 1000;
+/// The most documents whose searches are asked for together.
+const MOST_AHEAD: usize = 512;
+/// The share of a stage's memory for documents that wait for their searches.
+const WAITING_SHARE: usize = 8;
 /// The most bytes of the documents and values of one search: MongoDB's limit.
 const MAX_BYTES: usize = 100 << 20;
 
@@ -51,6 +56,15 @@ struct GraphLookup {
 }
 
 impl GraphLookup {
+    /// The values with which a document's search begins.
+    fn starts(&self, local: RawObject<'_>) -> Result<Vec<Value>> {
+        Ok(match self.start.evaluate(local, self.collator())? {
+            None => Vec::new(),
+            Some(Value::Array(values)) => values,
+            Some(value) => vec![value],
+        })
+    }
+
     fn collator(&self) -> Option<&Collator> {
         self.environment.collator().map(|collator| &**collator)
     }
@@ -75,12 +89,20 @@ impl Operation for GraphLookup {
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
         let target = Target { path: self.target.clone(), unwound: context.unwound.clone() };
-        let known = Known { documents: HashMap::new(), bytes: 0 };
-        Ok(Box::new(Attached::new(Searching { stage: self, input, context: context.clone(), known }, target)))
+        let searching = Searching {
+            stage: self,
+            context: context.clone(),
+            input: Some(input),
+            waiting: VecDeque::new(),
+            ahead: 1,
+            known: Known::default(),
+        };
+        Ok(Box::new(Attached::new(searching, target)))
     }
 }
 
 /// What queries have found, by the encoding of the value that was asked for.
+#[derive(Default)]
 struct Known {
     documents: HashMap<Vec<u8>, Vec<Rc<Vec<u8>>>>,
     bytes: usize,
@@ -88,8 +110,13 @@ struct Known {
 
 struct Searching<'s> {
     stage: Arc<GraphLookup>,
-    input: Input<'s>,
     context: Context,
+    /// None at its end
+    input: Option<Input<'s>>,
+    /// documents that wait for their searches
+    waiting: VecDeque<Vec<u8>>,
+    /// the number of documents to read next: few at first, as perhaps no more are asked for
+    ahead: usize,
     known: Known,
 }
 
@@ -133,20 +160,17 @@ impl Searching<'_> {
         let collator = stage.collator();
         let mut search = Search { asked: HashSet::new(), visited: HashSet::new(), found: Vec::new(), bytes: 0 };
         let mut step = Vec::new();
-        match stage.start.evaluate(local, collator)? {
-            None => {}
-            Some(Value::Array(values)) => {
-                for value in values {
-                    search.ask(value, collator, &mut step)?;
-                }
-            }
-            Some(value) => search.ask(value, collator, &mut step)?,
+        for value in stage.starts(local)? {
+            search.ask(value, collator, &mut step)?;
         }
         let mut depth = 0;
         while !step.is_empty() {
             let mut next = Vec::new();
             for part in step.chunks(MOST) {
-                for other in self.others(part)? {
+                let Some(others) = self.others(part, MAX_BYTES)? else {
+                    bail!(40099, "$graphLookup reached maximum memory consumption")
+                };
+                for other in others {
                     let object = object(&other)?;
                     let id = object.get("_id").map_or(Value::Null, Value::from_raw);
                     let id = encoded_under(&id, collator);
@@ -180,13 +204,76 @@ impl Searching<'_> {
         Ok(search.found.into_iter().map(|(_, made)| made).collect())
     }
 
-    /// The documents that have one of these values in `connectToField`; some perhaps more than once.
-    fn others(&mut self, asked: &[Asked]) -> Result<Vec<Rc<Vec<u8>>>> {
+    /// Reads documents until some wait; false at the end.
+    fn fill(&mut self) -> Result<bool> {
+        let most = self.context.resources.memory.stage_bytes() / WAITING_SHARE;
+        let mut bytes = 0;
+        while self.waiting.len() < self.ahead
+            && (bytes < most || self.waiting.is_empty())
+            && let Some(input) = &mut self.input
+        {
+            if input.advance()? {
+                bytes += input.bytes().len();
+                self.waiting.push_back(input.bytes().to_vec());
+            } else {
+                self.input = None;
+            }
+        }
+        if self.waiting.len() > 1 && !self.ask_together()? {
+            self.ahead = 1;
+        }
+        self.ahead = (2 * self.ahead).min(MOST_AHEAD);
+        Ok(!self.waiting.is_empty())
+    }
+
+    /// Asks for what the searches of all documents that wait lead to, so that it is known. False if that exceeds the memory: each search
+    /// then asks for the rest.
+    fn ask_together(&mut self) -> Result<bool> {
+        let stage = Arc::clone(&self.stage);
+        let collator = stage.collator();
+        let most = self.context.resources.memory.stage_bytes();
+        let mut asked = HashSet::new();
+        let mut add = |value: Value, step: &mut Vec<Asked>| {
+            budget::step();
+            let encoding = encoded_under(&value, collator);
+            if !matches!(value, Value::Undefined) && asked.insert(encoding.clone()) {
+                step.push((encoding, value));
+            }
+        };
+        let mut step = Vec::new();
+        for bytes in &self.waiting {
+            stage.starts(object(bytes)?)?.into_iter().for_each(|value| add(value, &mut step));
+        }
+        let mut depth = 0;
+        while !step.is_empty() {
+            let mut next = Vec::new();
+            for part in step.chunks(MOST) {
+                if self.known.bytes > most {
+                    return Ok(false);
+                }
+                let Some(others) = self.others(part, most - self.known.bytes)? else { return Ok(false) };
+                for other in others {
+                    values_at(object(&other)?, &stage.leaves, &mut |value| add(Value::from_raw(value), &mut next));
+                }
+            }
+            if stage.most_depth.is_some_and(|most| depth >= most) {
+                break;
+            }
+            depth += 1;
+            step = next;
+        }
+        Ok(true)
+    }
+
+    /// The documents that have one of these values in `connectToField`; some perhaps more than once. None if those that were not known
+    /// have more than this number of bytes.
+    fn others(&mut self, asked: &[Asked], most: usize) -> Result<Option<Vec<Rc<Vec<u8>>>>> {
         let (stage, known) = (&self.stage, &mut self.known);
         let collator = stage.collator();
         if known.bytes > self.context.resources.memory.stage_bytes() {
-            *known = Known { documents: HashMap::new(), bytes: 0 };
+            *known = Known::default();
         }
+        let before = known.bytes;
         let (mut values, mut numbers) = (Values::default(), Vec::new());
         let mut found = Vec::new();
         for (encoding, value) in asked {
@@ -198,7 +285,7 @@ impl Searching<'_> {
                 }
             }
         }
-        let Some(filter) = values.filter(&stage.arrives) else { return Ok(found) };
+        let Some(filter) = values.filter(&stage.arrives) else { return Ok(Some(found)) };
         // Null does not stand for a missing field here.
         let mut filters = vec![filter, json!({&stage.arrives: {"$exists": true}})];
         filters.extend(stage.filter.clone());
@@ -220,10 +307,13 @@ impl Searching<'_> {
                 }
             });
             known.bytes += size;
-            ensure!(known.bytes <= MAX_BYTES, 40099, "$graphLookup reached maximum memory consumption");
+            if known.bytes - before > most {
+                *known = Known::default();
+                return Ok(None);
+            }
             found.push(other);
         }
-        Ok(found)
+        Ok(Some(found))
     }
 }
 
@@ -233,10 +323,10 @@ fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
 
 impl<'s> Source<'s> for Searching<'s> {
     fn next(&mut self) -> Result<Option<(Vec<u8>, Input<'s>)>> {
-        if !self.input.advance()? {
+        if self.waiting.is_empty() && !self.fill()? {
             return Ok(None);
         }
-        let bytes = self.input.bytes().to_vec();
+        let Some(bytes) = self.waiting.pop_front() else { return Ok(None) };
         let found = self.search(object(&bytes)?)?;
         Ok(Some((bytes, Box::new(Given::new(found)))))
     }

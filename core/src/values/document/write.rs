@@ -361,9 +361,17 @@ pub(super) fn too_deep() -> Error {
     error!(Kind::DocumentTooDeep, "The document is nested more than {MAX_DEPTH} levels deep")
 }
 
+/// The fewest bytes of a container that has another one: its header, and an entry.
+const LEAST_LEVEL: usize = 8;
+
 /// True if documents and arrays nest more than `levels` deep; the form of an extended type is no nesting.
 fn depth_exceeds(raw: RawValue<'_>, levels: usize) -> bool {
-    if !matches!(raw, RawValue::Object(_) | RawValue::Array(_)) {
+    let bytes = match raw {
+        RawValue::Object(object) => object.bytes(),
+        RawValue::Array(array) => array.bytes(),
+        _ => return false,
+    };
+    if bytes.len() < levels.saturating_mul(LEAST_LEVEL) {
         return false;
     }
     match Element::of(raw) {
