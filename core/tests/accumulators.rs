@@ -123,6 +123,22 @@ fn a_set_is_one_of_its_collation() {
     assert_eq!(to_json(&set.finish()), json!(["a", "b", "c"]));
 }
 
+/// The state of one group is bounded, also where the states of a group's parts are merged.
+#[test]
+fn a_state_above_100_mb_is_an_error() {
+    let text = "x".repeat(1 << 20);
+    let values = |numbers: std::ops::Range<usize>| numbers.map(|n| json!(format!("{n}{text}"))).collect::<Vec<_>>();
+    // A set keeps a key of each value, too.
+    for (name, half) in [("$push", 60), ("$addToSet", 40)] {
+        let error = over(name, &values(0..2 * half)).expect_err(name);
+        assert_eq!(error.kind, Kind::ExceededMemoryLimit, "{name}");
+        let mut first = over(name, &values(0..half)).unwrap();
+        let later = over(name, &values(half..2 * half)).unwrap();
+        let error = first.merge(&later.to_bytes().unwrap()).expect_err(name);
+        assert_eq!(error.kind, Kind::ExceededMemoryLimit, "{name}");
+    }
+}
+
 fn scalar() -> impl Strategy<Value = Json> {
     prop_oneof![
         Just(json!(null)),

@@ -39,6 +39,8 @@ CLOSE c;
 COMMIT;
 RESET work_mem;
 SELECT docshard.aggregate('agg.sales', '[{"$set": {"s": {"$range": [0, 20000]}}}, {"$sort": {"qty": 1}}, {"$count": "n"}]', '{"allowDiskUse": false}');
+-- The state of one group may have 100 MB, wherever its documents are.
+SELECT docshard.aggregate('agg.sales', '[{"$set": {"s": {"$range": [0, 20000]}}}, {"$group": {"_id": null, "all": {"$push": "$s"}}}]');
 -- Refused.
 SELECT docshard.aggregate('agg.sales', '[{"$geoNear": {}}]');
 SELECT docshard.aggregate('agg.sales', '[{"$nope": {}}]');
