@@ -175,6 +175,13 @@ fn a_cursor_is_read_on_after_a_rollback_to_a_savepoint() {
         rows.extend(client.query("FETCH ALL FROM c", &[]).unwrap());
         client.batch_execute("COMMIT").unwrap();
         assert!(sorted(rows) == expected, "{call}");
+        // The savepoint in which it was opened is released; another one takes its place.
+        client.batch_execute(&format!("BEGIN; SAVEPOINT a; DECLARE c CURSOR FOR {select}")).unwrap();
+        let mut rows = client.query("FETCH 1 FROM c", &[]).unwrap();
+        client.batch_execute("RELEASE a; SAVEPOINT b; ROLLBACK TO b").unwrap();
+        rows.extend(client.query("FETCH ALL FROM c", &[]).unwrap());
+        client.batch_execute("COMMIT").unwrap();
+        assert!(sorted(rows) == expected, "{call} after a release");
         // The cursor ends with its own subtransaction.
         client.batch_execute(&format!("BEGIN; SAVEPOINT s; DECLARE c CURSOR FOR {select}; SAVEPOINT t")).unwrap();
         client.batch_execute("FETCH 1 FROM c; ROLLBACK TO t; FETCH 1 FROM c; ROLLBACK TO s").unwrap();
