@@ -28,6 +28,7 @@ SELECT * FROM parts('[{"$match": {"recipient": "user4"}}, {"$sort": {"from": 1}}
 SELECT * FROM parts('[{"$bucketAuto": {"groupBy": "$sent", "buckets": 2}}]');
 -- One shard runs everything; an index; one document; a count; nothing.
 SELECT * FROM parts('[{"$match": {"recipient": "user4"}}, {"$group": {"_id": "$from"}}, {"$bucketAuto": {"groupBy": "$_id", "buckets": 2}}]');
+SELECT * FROM parts('[{"$match": {"recipient": "user4"}}, {"$group": {"_id": "$from"}}, {"$merge": "senders"}]');
 SELECT * FROM parts('[{"$match": {"from": {"$gte": "user5"}}}, {"$group": {"_id": null, "n": {"$max": "$sent"}}}]');
 SELECT * FROM parts('[{"$match": {"recipient": "user4", "sent": 4, "_id": 4}}, {"$unwind": "$tags"}]');
 SELECT * FROM parts('[{"$match": {"from": "user1"}}, {"$count": "n"}]');
@@ -47,6 +48,8 @@ SELECT * FROM run('[{"$unwind": "$tags"}, {"$group": {"_id": "$from", "n": {"$su
 SELECT * FROM run('[{"$match": {"from": "user3", "sent": {"$gt": 100}}}, {"$group": {"_id": "$recipient"}}, {"$count": "groups"}]');
 SELECT * FROM run('[{"$match": {"recipient": "user4"}}, {"$sort": {"from": 1}}, {"$limit": 7}, {"$group": {"_id": "$from"}}]');
 SELECT * FROM run('[{"$match": {"recipient": "user4", "sent": 4, "_id": 4}}, {"$unwind": "$tags"}]');
+-- The router only passes on what shards return.
+SELECT * FROM run('[{"$match": {"sent": {"$gt": 3}}}, {"$group": {"_id": "$recipient"}}]');
 -- What a shard finds documents by, and the fields of a stage.
 SELECT s #> '{stages,0,$cursor,queryPlanner,winningPlan}' AS cursor, s #> '{stages,1}' AS stage
   FROM docshard.explain('exp.inbox', '[{"$match": {"recipient": "user4"}}, {"$group": {"_id": "$from"}}]') e, json_array_elements(e -> 'shards') s;

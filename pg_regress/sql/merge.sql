@@ -33,6 +33,13 @@ SELECT pg_temp.merged('{"whenMatched": [{"$set": {"qty": {"$add": ["$qty", "$$n"
 SELECT pg_temp.merged('{"whenMatched": [{"$unset": "old"}], "whenNotMatched": "fail"}');
 SELECT pg_temp.merged('{"whenMatched": "keepExisting", "whenNotMatched": "discard"}');
 SELECT pg_temp.merged('{"whenMatched": "fail", "whenNotMatched": "fail"}');
+-- Several documents of a batch change the same one, in their order.
+SELECT docshard.insert_one('merging.counted', '{"_id": "a", "old": true, "n": 0}') -> 'insertedId' AS id;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT docshard.aggregate('merging.sales', '[{"$sort": {"_id": 1}}, {"$set": {"_id": "$item"}}, {"$merge": {"into": "counted", "whenMatched": [{"$set": {"n": {"$add": ["$n", 1]}, "last": "$$new.qty"}}], "whenNotMatched": "discard"}}]');
+SELECT docshard.aggregate('merging.sales', '[{"$sort": {"_id": 1}}, {"$set": {"_id": "$item"}}, {"$merge": {"into": "counted", "whenMatched": [{"$set": {"n": {"$add": [{"$ifNull": ["$n", 0]}, 1]}}}]}}]');
+SELECT docshard.find('merging.counted', '{}', '{"sort": {"_id": 1}}');
+COMMIT;
 -- What may not change.
 SELECT pg_temp.merged('{"whenMatched": [{"$set": {"_id": 7}}]}');
 SELECT pg_temp.merged('{"whenMatched": [{"$set": {"$x": 7}}]}');

@@ -2,8 +2,8 @@
 //! documents, as `$cursor`, and its stages. If the pipeline is executed, also what each stage has returned, how long it took, and
 //! whether it used the disk.
 //!
-//! To measure, the find of each shard is executed with EXPLAIN ANALYZE, the shard's stages once more by themselves, and then the whole
-//! pipeline, whose results are counted.
+//! To measure, the find of each shard is executed with EXPLAIN ANALYZE unless it is a scan, the shard's stages once more by themselves, and
+//! then the whole pipeline, whose results are counted, unless the router only passes results on.
 
 use super::aggregate::{self, Execution, Source};
 use super::config;
@@ -89,7 +89,9 @@ impl ExplainedPipeline<'_> {
             merging.extend(bounds.into_iter().filter_map(|(name, count)| Some(json!({name: count?}))));
         }
         merging.extend(division.merging.shown());
+        let passes_on = merging.is_empty();
         split(&mut answer, at_shards, merging);
+        let began = Instant::now();
         let runs = if verbosity == Verbosity::Run { measured(collection, planned)? } else { None };
         let finds = std::mem::take(&mut shown.runs);
         for (at, shard) in shown.shards.iter_mut().enumerate() {
@@ -102,10 +104,12 @@ impl ExplainedPipeline<'_> {
         }
         answer["shards"] = shown.shards.into();
         if verbosity == Verbosity::Run {
-            answer["executionStats"] = match self.executed(collection, planned)? {
-                Some(statistics) => statistics,
-                None => return Ok(None),
+            let statistics = match runs {
+                Some(runs) if passes_on => Some(statistics(runs.iter().map(returned).sum(), began, Vec::new())),
+                _ => self.executed(collection, planned)?,
             };
+            let Some(statistics) = statistics else { return Ok(None) };
+            answer["executionStats"] = statistics;
         }
         Ok(Some(answer))
     }
@@ -122,15 +126,23 @@ impl ExplainedPipeline<'_> {
         while results.advance()? {
             returned += 1;
         }
-        let took = milliseconds(began.elapsed());
         let stages = merging.shown().into_iter().zip(StageRun::of(&measurements));
-        Ok(Some(json!({
-            "executionSuccess": true,
-            "nReturned": returned,
-            "executionTimeMillis": took,
-            "mergerStages": stages.map(|(stage, run)| with_run(stage, run)).collect::<Vec<_>>(),
-        })))
+        Ok(Some(statistics(returned, began, stages.map(|(stage, run)| with_run(stage, run)).collect())))
     }
+}
+
+fn statistics(returned: u64, began: Instant, merger_stages: Vec<Json>) -> Json {
+    json!({
+        "executionSuccess": true,
+        "nReturned": returned,
+        "executionTimeMillis": milliseconds(began.elapsed()),
+        "mergerStages": merger_stages,
+    })
+}
+
+/// How many documents a shard has returned.
+fn returned(run: &PipelineRun) -> u64 {
+    run.stages.last().map_or(run.read, |stage| stage.returned)
 }
 
 /// The stages that a find stands for.

@@ -178,8 +178,6 @@ fn while_chunks_move() {
         });
         let mut rounds = 0;
         while rounds == 0 || !mover.is_finished() {
-            // A move gives up if it finds writers at all times.
-            thread::sleep(Duration::from_millis(300));
             match aggregate(&mut client, SOURCE, &count) {
                 Ok(_) => rounds += 1,
                 // A transaction that has written cannot begin again by itself.
