@@ -170,7 +170,7 @@ fn a_stage_that_describes_the_collection_comes_first() {
         let parsed = parse(&json!([stage, {"$match": {"a": 1}}]));
         let found = parsed.map(|pipeline| {
             let pipeline = pipeline.rearranged().unwrap();
-            assert!(!pipeline.begins(), "it has a collection");
+            assert!(!pipeline.makes_documents(), "it has a collection");
             pipeline.statistics().cloned().unwrap()
         });
         assert_eq!(found, expected, "{stage}");

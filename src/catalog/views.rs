@@ -1,11 +1,11 @@
 //! Views: pipelines that are read like collections.
 //!
-//! A view reads a collection or another view of its database. [`resolve`] follows a view to the collection below and puts the
-//! pipelines of the views on the way together, so that a query over a view is one pipeline over a collection. A view stores no
+//! A view reads a collection or another view of its database. [`resolve`] follows a chain of views to the collection below and
+//! concatenates their pipelines, so that a query over a view is one pipeline over a collection. A view stores no
 //! documents and has no privileges of its own: a role that reads it needs the right to read the collection.
 //!
-//! INVARIANT: no chain of views has more than [`MAX_DEPTH`] or is a cycle, and views that read one another have one collation. Changes of
-//! views keep it, one transaction at a time; [`resolve`] does not rely on it. A view and a collection never have the same name: both are
+//! INVARIANT: a chain of views has no cycle and at most [`MAX_DEPTH`] views, which have the same collation. Changes of views check
+//! this, serialized by a lock; [`resolve`] does not rely on it. A view and a collection never have the same name: both are
 //! created under [`lock_name`].
 
 use super::cluster::check_may_change;
@@ -23,9 +23,9 @@ use docshard_core::values::key::encode::hash_encoded;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most views of which one reads the next: MongoDB's limit.
+/// The largest number of views in a chain: MongoDB's limit.
 const MAX_DEPTH: usize = 20;
-/// The largest pipeline of a view, with those of the views that it reads: MongoDB's limit.
+/// The largest size of a view's pipeline, including those of the views that it reads, in bytes: MongoDB's limit.
 const MAX_BYTES: usize = 16 << 20;
 
 /// A view as a pipeline over a collection.
@@ -34,12 +34,13 @@ pub struct Resolved {
     /// the collection, which may be missing
     pub namespace: String,
     pub stages: Vec<Json>,
-    /// the collation of all statements over the view, also if it is the simple one
+    /// the collation of all statements over the view; `{"locale": "simple"}` if it has none
     pub collation: Json,
 }
 
 /// Follows a view to the collection that it reads; None if the namespace is not a view.
-/// Errors: `ViewDepthLimitExceeded`; `OptionNotSupportedOnView` if its views have several collations; `InvalidViewDefinition`.
+/// Errors: `ViewDepthLimitExceeded`; `ViewPipelineMaxSizeExceeded`; `OptionNotSupportedOnView` if collations differ;
+/// `InvalidViewDefinition`.
 pub fn resolve(namespace: &str) -> Result<Option<Resolved>> {
     let Some(first) = cache::view(namespace)? else { return Ok(None) };
     let collation = definition(first.collation());
@@ -69,7 +70,7 @@ fn check_bytes(namespace: &str, bytes: usize) -> Result<()> {
 }
 
 impl Resolved {
-    /// Checks the collation of a statement over a view, and returns the view's, which the statement has in any case.
+    /// Checks that a statement's collation, if given, is the view's, and returns the view's.
     /// Errors: `OptionNotSupportedOnView` if they differ; those of [`Collator::parse`].
     pub fn collation_for(&self, given: Option<&Json>) -> Result<&Json> {
         let given = given.filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
@@ -93,11 +94,11 @@ fn too_deep(namespace: &str) -> Error {
 }
 
 fn collations_differ(one: &str, other: &str) -> Error {
-    let message = format!("View {one} has a different collation than view {other}, which it reads or is read by");
+    let message = format!("Views {one} and {other} have different collations, but one reads the other");
     Error::new(Kind::OptionNotSupportedOnView, message)
 }
 
-/// Refuses what is only for collections if the namespace is a view.
+/// Refuses an operation on collections if the namespace is a view.
 /// Errors: `CommandNotSupportedOnView`.
 pub fn refuse(namespace: &str) -> Result<()> {
     match cache::view(namespace)? {
@@ -106,7 +107,7 @@ pub fn refuse(namespace: &str) -> Result<()> {
     }
 }
 
-/// Refuses what is only for sharded collections if the namespace is a view.
+/// Refuses an operation on sharded collections if the namespace is a view.
 /// Errors: `NamespaceNotSharded`, as in MongoDB.
 pub fn refuse_sharded(namespace: &str) -> Result<()> {
     match cache::view(namespace)? {
@@ -120,6 +121,7 @@ pub(super) fn lock_name(namespace: &str) {
     lock::acquire(Tag::Namespace(hash_encoded(namespace.as_bytes())), Mode::Exclusive);
 }
 
+/// Checks that no view or collection has the name.
 /// Errors: `NamespaceExists`.
 pub(super) fn check_free(namespace: &str) -> Result<()> {
     if cache::view(namespace)?.is_some() {
@@ -131,7 +133,7 @@ pub(super) fn check_free(namespace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The name of a collection or view in a database, as views name what they read.
+/// Checks the value of `viewOn`: the name of a collection or view, without its database.
 fn check_name(database: &str, name: &str) -> Result<()> {
     if name.is_empty() {
         return Err(Error::new(Kind::BadValue, "'viewOn' cannot be empty"));
@@ -143,7 +145,7 @@ fn check_name(database: &str, name: &str) -> Result<()> {
 fn check(view: &View) -> Result<()> {
     check_bytes(&view.namespace, view.bytes)?;
     let pipeline = parsed(view)?;
-    if pipeline.begins() {
+    if pipeline.makes_documents() {
         let message = "a view reads a collection, but its pipeline makes its documents itself";
         return Err(Error::new(Kind::InvalidNamespace, message));
     }
@@ -154,7 +156,7 @@ fn check(view: &View) -> Result<()> {
     let others = of_database(&view.database)?;
     let mut graph = Graph::default();
     for other in others.iter().filter(|other| other.namespace != view.namespace) {
-        // A pipeline that does not parse any more reads nothing.
+        // A stored pipeline that can no longer be parsed counts as reading no other collections.
         graph.add(other, parsed(other).ok().as_ref());
     }
     graph.add(view, Some(&pipeline));
@@ -169,7 +171,7 @@ fn parsed(view: &View) -> Result<Pipeline> {
     Ok(Pipeline::parse(&view.stages, &Environment::parse(&environment)?)?)
 }
 
-/// The views of a database by name: what each reads, and its collation.
+/// The views of a database by name, each with the namespaces that it reads, and its collation.
 #[derive(Default)]
 struct Graph<'v>(BTreeMap<&'v str, (BTreeSet<String>, Option<&'v Collator>)>);
 
@@ -191,7 +193,7 @@ impl<'v> Graph<'v> {
         self.0.iter().filter(|(_, (reads, _))| reads.contains(name)).map(|(name, _)| *name).collect()
     }
 
-    /// Checks what a view reads, and what reads the view. The other views have been checked before.
+    /// Checks the chains of views through a view. The other views were checked when they were created or changed.
     fn check(&self, name: &str) -> Result<()> {
         let (below, is_cycle) = depth(name, |name| self.below(name));
         if is_cycle {
@@ -211,8 +213,8 @@ impl<'v> Graph<'v> {
     }
 }
 
-/// The length of the longest chain of views that begins next to one, and whether one leads back to it. Lengths above [`MAX_DEPTH`] do
-/// not matter.
+/// Returns the length of the longest chain of views from a view, without it, and true if a chain leads back to it. Lengths above
+/// [`MAX_DEPTH`] are not distinguished.
 fn depth<'v>(from: &str, next: impl Fn(&str) -> BTreeSet<&'v str>) -> (usize, bool) {
     let mut level = next(from);
     for depth in 0..=MAX_DEPTH {
@@ -225,8 +227,8 @@ fn depth<'v>(from: &str, next: impl Fn(&str) -> BTreeSet<&'v str>) -> (usize, bo
 }
 
 /// Creates a view.
-/// Errors: `NamespaceExists`, `InvalidNamespace`; `BadValue` for an empty name; those of stages; `OptionNotSupportedOnView`,
-/// `GraphContainsCycle`, `ViewDepthLimitExceeded`.
+/// Errors: `NamespaceExists`, `InvalidNamespace`; `BadValue` for an empty `view_on`; those of stages; `OptionNotSupportedOnView`,
+/// `GraphContainsCycle`, `ViewDepthLimitExceeded`, `ViewPipelineMaxSizeExceeded`.
 pub fn create(name: &str, view_on: &str, stages: &[Json], collation: Option<Collator>) -> Result<()> {
     check_may_change()?;
     let (database, _) = namespace::split(name)?;
@@ -251,7 +253,7 @@ pub fn create(name: &str, view_on: &str, stages: &[Json], collation: Option<Coll
     changed("createView", &view)
 }
 
-/// Changes what a view reads, and how; what is not given stays.
+/// Changes the source or the stages of a view. None leaves a part unchanged.
 /// Errors: as [`create`]; `InvalidOptions` for a collection, `NamespaceNotFound`.
 pub fn modify(name: &str, view_on: Option<&str>, stages: Option<&[Json]>) -> Result<()> {
     check_may_change()?;

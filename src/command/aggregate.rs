@@ -12,7 +12,7 @@ use crate::router::explain::Verbosity;
 use docshard_core::error::Kind;
 use serde_json::Value as Json;
 
-/// The namespace of the first field: a collection's name, or 1 for a pipeline without a collection.
+/// Returns the namespace that the first field names: a collection, or 1 for a pipeline without one.
 pub fn namespace(request: &Request<'_>) -> Result<String> {
     if request.target.is_string() {
         return request.namespace();
@@ -35,7 +35,7 @@ pub fn explain(request: &Request<'_>, verbosity: Verbosity) -> Result<Json> {
     reading::explain_aggregate(&namespace(request)?, request.json("pipeline"), &request.fields, verbosity)
 }
 
-/// The result may have any number of documents, so it is always read from a portal.
+/// Runs the command. Its result may have any number of documents, so it is always read from a portal.
 pub fn aggregate(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::AGGREGATE)?;
     if request.fields.flag("explain") {

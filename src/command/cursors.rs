@@ -25,7 +25,7 @@ const MAX_STEP: usize = 256;
 /// MongoDB's idle timeout of cursors.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// A cursor that is not at its end.
+/// A cursor that may have further documents.
 #[derive(Debug)]
 pub struct Cursor {
     namespace: String,
@@ -190,7 +190,7 @@ fn new_id() -> i64 {
     }
 }
 
-/// Closes cursors that have not been used. Ignores errors: such a cursor is closed already.
+/// Closes cursors that have been idle too long. Ignores errors, which mean that a portal was closed already.
 fn close_idle() {
     let idle: Vec<Cursor> = CURSORS.with_borrow_mut(|cursors| {
         let is_idle = |cursor: &Cursor| cursor.may_expire && cursor.used.elapsed() > IDLE;

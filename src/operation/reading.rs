@@ -29,7 +29,7 @@ use docshard_core::values::document::value::Value;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
-/// The name, in each database, under which pipelines run that read no collection, as in MongoDB.
+/// The collection name in the namespace of a pipeline that reads no collection, as in MongoDB.
 pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
 
 /// Parses the options of `explain`.
@@ -38,7 +38,7 @@ pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Ope
     find_options(namespace, &Arguments::parse(&json, Form::Options(operation.function), operation.options)?)
 }
 
-/// A limit of 0 means no limit, and a negative one its absolute value, as in MongoDB's drivers.
+/// Parses the options of a find. A limit of 0 means no limit; a negative one means its absolute value, as in MongoDB's drivers.
 pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOptions> {
     let shared = Shared::of(arguments, None);
     let projection = arguments.get("projection");
@@ -81,7 +81,7 @@ impl Found {
         }
     }
 
-    /// True if it lacks, so far, the documents of shards that cannot be reached.
+    /// True if documents are missing so far, because shards could not be reached.
     pub fn is_partial(&self) -> bool {
         matches!(self, Found::Collection(documents) if documents.is_partial())
     }
@@ -94,7 +94,7 @@ pub fn find_of_call(namespace: &str, filter: &str, options: &str, operation: &'s
     find(namespace, Source::Text(filter), &arguments)
 }
 
-/// Finds documents. Over a view, the find is a pipeline behind the view's.
+/// Finds documents. A find over a view becomes stages after those of the view.
 pub fn find(namespace: &str, filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Found> {
     if let Some(view) = views::resolve(namespace)? {
         let stages = find_stages(filter, arguments)?;
@@ -105,8 +105,8 @@ pub fn find(namespace: &str, filter: Source<'_>, arguments: &Arguments<'_>) -> R
     Ok(Found::Collection(read::find(namespace, &find_query(filter, &options)?, &options)?))
 }
 
-/// The stages that find the documents of a view.
-/// Errors: `InvalidPipelineOperator` for options that pipelines lack.
+/// Returns the stages of a find over a view.
+/// Errors: `InvalidPipelineOperator` for options that have no stage.
 pub fn find_stages(filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Vec<Json>> {
     if let Some(option) = ["min", "max"].into_iter().find(|option| arguments.get(option).is_some()) {
         let message = format!("the option {option} is not supported on a view");
@@ -162,7 +162,7 @@ impl<'a> Count<'a> {
         read::count(namespace, &query, &options)
     }
 
-    /// The stages that count the documents of a view.
+    /// Returns the stages of a count over a view.
     pub fn stages(&self) -> Result<Vec<Json>> {
         let mut stages = matching(self.filter)?;
         stages.extend((self.skip > 0).then(|| json!({"$skip": self.skip})));
@@ -183,7 +183,7 @@ impl<'a> Count<'a> {
     }
 }
 
-/// Returns the number of documents according to PostgreSQL's statistics; those of a view are counted.
+/// Returns the number of documents from PostgreSQL's statistics. The documents of a view are counted.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     if let Some(view) = views::resolve(namespace)? {
         return Count { filter: Source::EMPTY, skip: 0, limit: None, shared: Shared::default() }.run_over(&view);
@@ -206,7 +206,7 @@ pub fn explain_aggregate(
     Aggregation::of(stages, arguments)?.explain(namespace, verbosity)
 }
 
-/// Explains a read of a view by its stages; None if the namespace is not a view.
+/// Explains a read of a view, given the stages of the read; None if the namespace is not a view.
 pub fn explain_view(
     namespace: &str,
     stages: impl FnOnce() -> Result<Vec<Json>>,
@@ -219,7 +219,7 @@ pub fn explain_view(
     Aggregation { stages: &stages()?, shared, on_disk: true }.explain(namespace, verbosity).map(Some)
 }
 
-/// A pipeline with the arguments of its statement.
+/// A pipeline with the arguments of its request.
 #[derive(Clone, Copy, Debug)]
 struct Aggregation<'a> {
     stages: &'a [Json],
@@ -228,7 +228,7 @@ struct Aggregation<'a> {
     on_disk: bool,
 }
 
-/// A pipeline over a collection: its beginning, which a find answers, and the rest.
+/// A pipeline over a collection, split into a find that replaces its first stages, and the rest.
 struct Divided {
     beginning: Find,
     query: Query,
@@ -259,7 +259,7 @@ impl<'a> Aggregation<'a> {
         self.on_collection(namespace, |aggregation, namespace| {
             let environment = aggregation.environment(namespace)?;
             let pipeline = parsed(namespace, aggregation.stages, environment.as_ref())?;
-            if pipeline.begins() {
+            if pipeline.makes_documents() {
                 let stages = pipeline.shown();
                 return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
             }
@@ -283,7 +283,7 @@ impl<'a> Aggregation<'a> {
         self.over(view, |aggregation, namespace| aggregation.run_on_collection(namespace))
     }
 
-    /// Does something with the pipeline and its collection; of a view, with the pipeline and the collection below it.
+    /// Calls `work` with the pipeline and its collection. For a view, these are the combined pipeline and the collection below.
     fn on_collection<T>(&self, namespace: &str, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         match views::resolve(namespace)? {
             Some(view) => self.over(&view, work),
@@ -291,7 +291,7 @@ impl<'a> Aggregation<'a> {
         }
     }
 
-    /// Does something with the view's pipeline and this one as one over the collection, so that filters reach its shards.
+    /// Calls `work` with the view's stages and this pipeline's as one pipeline over the collection, so that filters target shards.
     fn over<T>(&self, view: &Resolved, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         let collation = view.collation_for(self.shared.collation)?;
         let stages = behind(view, self.stages)?;
@@ -308,7 +308,7 @@ impl<'a> Aggregation<'a> {
         Pipelines { on_disk: self.on_disk, failure: Failure::default(), depth: 0 }
     }
 
-    /// Runs the pipeline. If it ends with a stage that writes, there are no results.
+    /// Runs the pipeline. If its last stage writes, the results are empty.
     fn run_on_collection(&self, namespace: &str) -> Result<Results> {
         let environment = self.environment(namespace)?;
         let pipeline = parsed(namespace, self.stages, environment.as_ref())?;
@@ -335,7 +335,7 @@ fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Resul
     let pipeline = Pipeline::parse(stages, &parsed_environment(environment)?)?.rearranged()?;
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
     let has_collection = collection != WITHOUT_COLLECTION;
-    if pipeline.begins() == has_collection {
+    if pipeline.makes_documents() == has_collection {
         let message = match has_collection {
             true => format!("the first stage of this pipeline needs the namespace 'database.{WITHOUT_COLLECTION}'"),
             false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
@@ -368,17 +368,17 @@ fn divided(pipeline: &Pipeline, environment: Option<Json>, hint: Option<&Json>) 
     Ok(Divided { beginning, query, options, rest })
 }
 
-/// What the pipelines of a statement share: its own, and those that its stages run over other collections.
+/// The settings that a statement's pipeline shares with the pipelines which its stages run over other collections.
 #[derive(Clone, Debug)]
 struct Pipelines {
     /// false: stages keep to MongoDB's limit of memory, and fail beyond
     on_disk: bool,
     failure: Failure,
-    /// how many pipelines are around
+    /// the number of enclosing pipelines
     depth: usize,
 }
 
-/// The most pipelines around one, also through views: MongoDB's limit.
+/// The largest number of enclosing pipelines, including those of views: MongoDB's limit.
 const MAX_DEPTH: usize = 20;
 
 impl Pipelines {
@@ -395,7 +395,7 @@ impl Pipelines {
         hint: Option<&Json>,
     ) -> Result<Results> {
         let execution = self.execution(namespace);
-        if pipeline.begins() {
+        if pipeline.makes_documents() {
             return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, &execution);
         }
         if let Some(wanted) = pipeline.statistics() {
@@ -408,7 +408,7 @@ impl Pipelines {
         aggregate::aggregate(namespace, &query, &options, &rest, &execution)
     }
 
-    /// Runs a pipeline within one, over a collection or a view.
+    /// Runs an inner pipeline, over a collection or a view.
     fn run_within(&self, namespace: &str, stages: &[Json], environment: Json) -> Result<Results> {
         if self.depth == MAX_DEPTH {
             let message = format!("Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}");
@@ -427,7 +427,7 @@ impl Pipelines {
     }
 }
 
-/// The other collections that a pipeline reads.
+/// Gives the stages of a pipeline access to other collections of its database.
 #[derive(Debug)]
 struct Others {
     database: String,
@@ -442,7 +442,7 @@ impl Collections for Others {
     }
 }
 
-/// The stages that find the documents of a view of which a field's values are wanted.
+/// Returns the stages of a distinct over a view. They return the documents with the field.
 pub fn distinct_stages(field: &str, filter: Source<'_>) -> Result<Vec<Json>> {
     let mut stages = matching(filter)?;
     stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));

@@ -1,8 +1,8 @@
 //! Writes the documents of a pipeline that ends with `$merge` or `$out`.
 //!
-//! All of it is part of the caller's transaction. `$merge` reads documents in batches, and writes each batch before it reads the
-//! next one. Reads of the target that began before keep their snapshot, so a pipeline may write the collection that it reads. `$out`
-//! reads all documents, which may go to a temporary file, before it deletes the old ones and inserts the new ones.
+//! Both are part of the caller's transaction. `$merge` reads and writes documents in batches. The pipeline's reads keep the
+//! snapshot in which they began, so a pipeline may write the collection that it reads. `$out` first reads all documents, into a
+//! temporary file if memory is short, then deletes the old documents and inserts the new ones.
 //!
 //! In `$merge`, documents that are to be inserted if they match none are inserted first, a batch together. Those whose keys exist, also in
 //! the batch, are then updated together, by their keys. What that does not do is done one by one: documents that match by another unique
@@ -39,11 +39,12 @@ use std::sync::Arc;
 /// The limits of a batch.
 const BATCH_DOCUMENTS: usize = 2000;
 const BATCH_BYTES: usize = 8 * 1024 * 1024;
-/// How often a document is tried again that another client inserts and deletes at the same time.
+/// How often a document is retried while other clients insert and delete documents with its key.
 const ATTEMPTS: usize = 5;
 
-/// Prepares to write what a pipeline over a namespace makes; None if that is its result.
-/// Errors: `Location51183`, `Location28769`; `InvalidNamespace`, `IllegalOperation`, `CommandNotSupportedOnView`, `Unauthorized`; 25006 in a read-only transaction.
+/// Checks the target of a pipeline that writes, and prepares to write; None if the pipeline does not end with `$merge` or `$out`.
+/// Errors: `Location51183`, `Location28769`; `InvalidNamespace`, `IllegalOperation`, `CommandNotSupportedOnView`, `Unauthorized`;
+/// 25006 in a read-only transaction.
 pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p Json>) -> Result<Option<Writing<'p>>> {
     let Some(sink) = pipeline.sink() else { return Ok(None) };
     let (database, _) = source.split_once('.').unwrap_or((source, ""));
@@ -72,7 +73,7 @@ pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p
 /// How the documents of a pipeline are written.
 pub enum Writing<'p> {
     Merge(Box<Merge<'p>>),
-    /// they replace those of the collection
+    /// they replace the documents of this collection
     Replace(String),
 }
 
@@ -128,9 +129,9 @@ pub struct Merge<'p> {
 
 /// A document that is to be merged.
 struct Item {
-    /// as it is inserted
+    /// the document with an `_id`, as it is inserted
     new: Storable,
-    /// without the `_id` that it is given if it is inserted
+    /// the pipeline's document, if it has no `_id`
     given: Option<Vec<u8>>,
     /// finds the document that it matches
     filter: Json,
@@ -168,7 +169,7 @@ impl<'p> Merge<'p> {
                  holds the shard key.",
             ));
         }
-        // The documents' keys are compared by their bytes.
+        // Shard key and `_id` are compared bytewise, without a collation.
         let collator = collator.filter(|_| !by_document_key).cloned();
         let filter_environment = collator.as_ref().map(|collator| json!({"collation": collator.definition()}));
         let stages = merging.matched.stages().map(|stages| {
@@ -262,7 +263,7 @@ impl<'p> Merge<'p> {
         updates.iter().zip(outcomes).map(changed).collect()
     }
 
-    /// Changes the document that one matches; returns whether there is one.
+    /// Changes the matching document; returns false if there is none.
     fn change(&self, update: &KeyedUpdate) -> Result<bool> {
         let write = Write::of_one(&update.query, Some(&update.modification));
         Ok(write::write(&self.target, &write)?.matched > 0)
@@ -300,7 +301,7 @@ fn with_variables(environment: Option<&Json>, variables: Map<String, Json>) -> J
     environment
 }
 
-/// The paths of the key that no two documents of a collection share.
+/// Returns the paths whose combination is unique in every collection: the shard key and `_id`.
 fn document_key(collection: Option<&Collection>) -> Vec<String> {
     let fields = collection.into_iter().flat_map(|collection| &collection.key.fields);
     let mut paths: Vec<String> = fields.map(|(path, _)| path.clone()).collect();

@@ -3,7 +3,7 @@
 use super::stored::document;
 use crate::pg::datum::json;
 use crate::pg::error::Result;
-use crate::pg::memory::recently_used::RecentlyUsed;
+use crate::pg::memory::small_cache::SmallCache;
 use crate::storage::rows::{Answer, Function};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{IndexKeys, unique};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 const MAX_CACHED: usize = 64;
 
 thread_local! {
-    static CACHE: RefCell<RecentlyUsed<String, Rc<IndexKeys>, MAX_CACHED>> = const { RefCell::new(RecentlyUsed::NONE) };
+    static CACHE: RefCell<SmallCache<String, Rc<IndexKeys>, MAX_CACHED>> = const { RefCell::new(SmallCache::NONE) };
 }
 
 /// Parses an index's keys, unless they are cached.

@@ -1,8 +1,7 @@
-//! The part of a pipeline that runs at a shard: its documents are read, and its stages run, in one process, and only their results
-//! leave it.
+//! Runs a shard's part of a pipeline: one process reads the documents, runs the stages and returns their results.
 //!
-//! Results are packed, several together ([`docshard_core::values::document::packed`]): a row for each would cost more than most
-//! stages. The first ones come alone, so that a reader of few results does not wait for many.
+//! A row has several results ([`docshard_core::values::document::packed`]), as a row for each would cost more than most stages. The
+//! first row has one result, and each next one up to four times as many, so that a reader of few results need not wait.
 
 use super::placement::{Placement, check_read};
 use super::stored::document;
@@ -30,7 +29,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// The most bytes of results that are packed together, unless one is larger.
+/// The size in bytes at which a part is complete. Its last result may exceed it.
 const MAX_PART: usize = 64 << 10;
 
 /// The results of stages, in parts.
@@ -39,13 +38,13 @@ pub struct Parts {
     /// they are packed with the keys by which they are merged
     keyed: bool,
     projection: Option<Projection>,
-    /// how many results the next part has at most
+    /// the largest number of results of the next part
     most: usize,
     ended: bool,
 }
 
-/// Begins to run stages in the statement's snapshot, whose version is checked. The answer is their results, or, once they have
-/// ended, what they have done.
+/// Checks the version in the statement's snapshot, and begins to run the stages. Returns their results; if the work is to be
+/// measured, runs them to the end and returns the measurements.
 ///
 /// # Errors
 /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
@@ -84,7 +83,7 @@ impl Answer {
     }
 }
 
-/// Runs stages to their end, and tells what they have done.
+/// Runs stages to their end, and returns the measurements as text.
 fn measured(documents: Box<dyn Documents>, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<String> {
     let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
     let counted = Counted { documents, read: Rc::clone(&read) };
@@ -96,7 +95,7 @@ fn measured(documents: Box<dyn Documents>, pipeline: &Pipeline, memory: &Rc<dyn 
     Ok(serde_json::to_string(&run).unwrap_or_default())
 }
 
-/// Documents that are counted.
+/// A source of documents that counts those read.
 struct Counted {
     documents: Box<dyn Documents>,
     read: Rc<Cell<u64>>,
@@ -138,7 +137,9 @@ impl Parts {
         }
         self.most = self.most.saturating_mul(4);
         let part = packer.into_bytes();
-        part.map(Some).ok_or_else(|| Error::new(Kind::ExceededMemoryLimit, "the states of one group are too large"))
+        part.map(Some).ok_or_else(|| {
+            Error::new(Kind::ExceededMemoryLimit, "a result of stages at a shard is too large to be sent")
+        })
     }
 }
 
@@ -165,7 +166,7 @@ fn documents(call: &RunPipeline<'_>, source: &PipelineSource) -> Result<Box<dyn 
     }
 }
 
-/// The documents of a statement.
+/// The documents that an SQL statement returns.
 struct Selected {
     cursor: Cursor,
     row: Option<spi::Row>,

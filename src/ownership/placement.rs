@@ -2,7 +2,7 @@
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::memory::recently_used::RecentlyUsed;
+use crate::pg::memory::small_cache::SmallCache;
 use crate::remote::refusal::STALE;
 use crate::remote::serializable::{self, Node};
 use crate::storage::own_table;
@@ -28,7 +28,7 @@ impl Placement {
 const MAX_SPOTS: usize = 16;
 
 thread_local! {
-    static SPOTS: RefCell<RecentlyUsed<i32, Spot, MAX_SPOTS>> = const { RefCell::new(RecentlyUsed::NONE) };
+    static SPOTS: RefCell<SmallCache<i32, Spot, MAX_SPOTS>> = const { RefCell::new(SmallCache::NONE) };
 }
 
 pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {

@@ -7,7 +7,7 @@ use super::stored::document;
 use super::table;
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
-use crate::pg::memory::recently_used::RecentlyUsed;
+use crate::pg::memory::small_cache::SmallCache;
 use crate::storage::rows::{self, Change, FoundRow, Purpose, Writer};
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
@@ -22,7 +22,7 @@ const MAX_CACHED: usize = 8;
 const MAX_CACHED_BYTES: usize = 1024;
 
 thread_local! {
-    static CACHE: RefCell<RecentlyUsed<String, Rc<Update>, MAX_CACHED>> = const { RefCell::new(RecentlyUsed::NONE) };
+    static CACHE: RefCell<SmallCache<String, Rc<Update>, MAX_CACHED>> = const { RefCell::new(SmallCache::NONE) };
 }
 
 /// Parses an update that a router sends, unless it is cached.

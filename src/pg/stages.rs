@@ -1,7 +1,7 @@
 //! Runs the stages of a pipeline over documents that this process reads.
 //!
-//! The stages belong to `docshard_core`, whose errors are poorer than those of reading: these may come from another server. So an
-//! error of the source is kept here, and is what the caller gets.
+//! Stages are in `docshard_core`, whose error type cannot hold all parts of a PostgreSQL error, such as a remote SQLSTATE. So an
+//! error of the source is kept in a [`Failure`], and the caller gets that.
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
@@ -9,7 +9,7 @@ use docshard_core::query::stage::{Given, Input, Measurements, Memory, Pipeline, 
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What stages read.
+/// A source of documents for stages.
 pub trait Documents {
     /// Moves on to the next document; false if there is none. Not called again after that, nor after an error.
     fn advance(&mut self) -> Result<bool>;
@@ -28,7 +28,7 @@ impl Documents for Box<dyn Documents> {
     }
 }
 
-/// No documents.
+/// A source without documents.
 impl Documents for () {
     fn advance(&mut self) -> Result<bool> {
         Ok(false)
@@ -39,18 +39,18 @@ impl Documents for () {
     }
 }
 
-/// What stages make of documents.
+/// The results of stages.
 pub struct Results {
     stream: Input<'static>,
     failure: Failure,
 }
 
-/// What reading has failed with, in a pipeline or in those within it.
+/// The error with which reading has failed, shared by a pipeline and its inner pipelines.
 #[derive(Clone, Debug, Default)]
 pub struct Failure(Rc<RefCell<Option<Error>>>);
 
 impl Failure {
-    /// Keeps an error; returns what core's functions return for it.
+    /// Keeps an error, and returns a core error that stands for it.
     pub fn keep(&self, error: Error) -> CoreError {
         let message = error.message.clone();
         self.0.replace(Some(error));
@@ -74,7 +74,7 @@ impl<D: Documents> Stream for Source<D> {
 }
 
 impl Results {
-    /// Of documents that are there.
+    /// Runs stages over documents in memory.
     pub fn of_made(
         documents: Vec<Vec<u8>>,
         pipeline: &Pipeline,
@@ -89,12 +89,12 @@ impl Results {
         Self { stream: Box::new(Given::new(Vec::new())), failure: Failure::default() }
     }
 
-    /// Of stages that read no other collections.
+    /// Runs stages that read no other collections.
     pub fn of(documents: impl Documents + 'static, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
         Self::among(documents, pipeline, &Resources::of_memory(memory), Failure::default())
     }
 
-    /// Of stages that may read other collections, whose failures are kept in the same place.
+    /// Runs stages that may read other collections, whose errors are kept in the same [`Failure`].
     pub fn among(
         documents: impl Documents + 'static,
         pipeline: &Pipeline,
@@ -117,12 +117,12 @@ impl Results {
         Ok((Self { stream, failure }, measurements))
     }
 
-    /// The results of a pipeline that only counts documents, of which there are `count`.
+    /// Runs a pipeline that only counts documents, of which there are `count`.
     pub fn of_count(count: u64, pipeline: &Pipeline, resources: &Resources, failure: Failure) -> Result<Self> {
         Ok(Self { stream: pipeline.run_counted(count, resources)?, failure })
     }
 
-    /// The results as the stages of another pipeline read them. That one keeps failures in the same place.
+    /// Returns the results as the input of another pipeline, which must have the same [`Failure`].
     pub fn into_stream(self) -> Input<'static> {
         self.stream
     }

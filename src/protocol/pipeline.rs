@@ -70,7 +70,7 @@ impl PipelineRun {
     /// Errors: `InternalError`.
     pub fn parse(text: &[u8]) -> Result<Self> {
         serde_json::from_slice(text).map_err(|error| {
-            Error::new(Kind::InternalError, format!("run_pipeline answered something else than a measurement: {error}"))
+            Error::new(Kind::InternalError, format!("malformed measurements from run_pipeline: {error}"))
         })
     }
 }

@@ -1,5 +1,5 @@
-//! Runs pipelines: the part of the shards, and at the router the rest, over what the shards return. Results stream: they are read
-//! from the shards when a stage asks for them.
+//! Runs pipelines. The shards run their part, and the router runs the rest over their results. Results stream: the router reads
+//! them from the shards when a stage asks for them.
 
 use super::config;
 use super::execute::{self, Documents};
@@ -19,7 +19,7 @@ use crate::pg::stages::{self, Failure};
 use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
 use std::rc::Rc;
 
-/// What all pipelines of a statement share.
+/// What the pipelines of a statement share: memory, other collections, and the last error.
 #[derive(Clone)]
 pub struct Execution {
     pub resources: Resources,
@@ -29,29 +29,29 @@ pub struct Execution {
 }
 
 impl Execution {
-    /// `on_disk`: stages may use temporary files.
+    /// Creates the memory of the stages. `on_disk`: they may use temporary files.
     pub fn new(on_disk: bool, failure: Failure, collections: Rc<dyn Collections>) -> Self {
         let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(on_disk));
         Self { resources: Resources { memory, collections }, on_disk, failure }
     }
 }
 
-/// The documents that a pipeline makes.
+/// The results of a pipeline at the router.
 pub struct Results(stages::Results);
 
 impl Results {
-    /// Of stages that all run here.
+    /// Runs stages over the documents of a find, or over the shards' results.
     pub fn of(documents: Documents, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
         let Execution { resources, failure, .. } = execution;
         stages::Results::among(Source::new(documents), pipeline, resources, failure.clone()).map(Self)
     }
 
-    /// The documents as the stages of another pipeline read them, which has the same [`Execution::failure`].
+    /// Returns the results as the input of another pipeline, which must have the same [`Execution::failure`].
     pub fn into_stream(self) -> Input<'static> {
         self.0.into_stream()
     }
 
-    /// Of documents that are there.
+    /// Runs stages over documents in memory.
     pub fn of_made(documents: Vec<Vec<u8>>, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
         stages::Results::of_made(documents, pipeline, &execution.resources, execution.failure.clone()).map(Self)
     }
@@ -66,7 +66,7 @@ impl Results {
         Ok(self.next_bytes()?.map(RawJsonb::from_bytes))
     }
 
-    /// As [`next_document`](Self::next_document): its bytes, until the next call.
+    /// Returns the bytes of the next document, which are valid until the next call. See [`next_document`](Self::next_document).
     pub fn next_bytes(&mut self) -> Result<Option<&[u8]>> {
         Ok(self.0.advance()?.then(|| self.0.bytes()))
     }
@@ -103,7 +103,7 @@ pub fn aggregate(
     })
 }
 
-/// What the shards return; None if one declined.
+/// Sends the plan to the shards and returns their results; None if a shard declined.
 pub(super) fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Documents>> {
     let PlannedPipeline { plan, inner, .. } = planned;
     match inner {
@@ -112,7 +112,7 @@ pub(super) fn documents(collection: &Collection, planned: &PlannedPipeline) -> R
     }
 }
 
-/// The documents of shards, as stages read them.
+/// Adapts the documents of shards to the input of stages.
 pub(super) struct Source {
     documents: Documents,
     row: Option<ShardRow>,

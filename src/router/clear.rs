@@ -1,8 +1,8 @@
 //! Empties a collection whose documents `$out` replaces.
 //!
-//! The old documents are deleted and the new ones inserted in the caller's transaction, so readers see the ones or the others, and
-//! options and indexes stay. Two replacements of one collection come one after the other: each takes the same lock at the shard
-//! before it searches for documents to delete.
+//! The caller's transaction deletes the old documents and inserts the new ones. So readers see either all old or all new documents,
+//! and options and indexes stay. Concurrent replacements of a collection are serialized by a lock at the shard, which is taken
+//! before documents are searched.
 
 use super::destination;
 use super::dispatch::writing::{self, LockRange};
@@ -14,10 +14,10 @@ use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 
-/// The number of the lock, among those of upserts.
+/// The lock's number. It is one of the locks by which equal upserts are serialized.
 const REPLACEMENT: i64 = 28769;
 
-/// Deletes all documents of an unsharded collection; one that does not exist is created.
+/// Deletes all documents of an unsharded collection. Creates the collection if it does not exist.
 /// Errors: `Location28769` for a sharded one.
 pub fn clear(namespace: &str) -> Result<()> {
     with_fresh_map(namespace, |collection| {

@@ -1,6 +1,6 @@
-//! Explains a pipeline, in the shape of MongoDB: which stages the shards run and which the router, and for each shard how it finds the
-//! documents, as `$cursor`, and its stages. If the pipeline is executed, also what each stage has returned, how long it took, and
-//! whether it used the disk.
+//! Explains a pipeline in MongoDB's form: the stages of the shards and of the router, and for each shard its stages, after
+//! `$cursor`, which says how it finds the documents. If the pipeline is executed, each stage also has the number of its results,
+//! its time, and whether it used the disk.
 //!
 //! To measure, the find of each shard is executed with EXPLAIN ANALYZE unless it is a scan, the shard's stages once more by themselves, and
 //! then the whole pipeline, whose results are counted, unless the router only passes results on.
@@ -24,7 +24,7 @@ use docshard_core::query::stage::{Find, Pipeline};
 use serde_json::{Map, Value as Json, json};
 use std::time::Instant;
 
-/// A pipeline that is explained: its beginning, which a find answers, and the rest.
+/// A pipeline to explain, split into the find that replaces its first stages, and the rest.
 pub struct ExplainedPipeline<'a> {
     pub beginning: &'a Find,
     pub query: &'a Query,
@@ -65,11 +65,11 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
 }
 
 impl ExplainedPipeline<'_> {
-    /// None if the plan was executed and a shard declined.
+    /// Explains by this plan; None if the plan was executed and a shard declined.
     fn by_plan(&self, search: &Search<'_>, planned: &PlannedPipeline, verbosity: Verbosity) -> Result<Option<Json>> {
         let (collection, find) = (search.collection, planned.find());
         let how = Explained::Find(self.options);
-        // A scan without a statement is measured with the stages.
+        // A scan has no statement of its own: it is measured together with the stages.
         let of_find = if find.path == AccessPath::Scan { Verbosity::Planned } else { verbosity };
         let Some(mut shown) = explain::shards(collection, &find, how, of_find)? else { return Ok(None) };
         let mut answer = explain::targets(search, how.stage(&planned.plan), &find);
@@ -84,7 +84,7 @@ impl ExplainedPipeline<'_> {
         if !single {
             let sort = division.order.clone().or_else(|| self.options.sort.as_ref().map(|(sort, _)| sort.to_json()));
             merging.extend(sort.map(|sort| json!({"$mergeCursors": {"sort": sort}})));
-            // Each shard returns as many documents as the router may have to skip, and those behind.
+            // A shard does not skip. It returns up to skip + limit documents, and the router skips.
             let bounds = [("$skip", Some(self.options.skip).filter(|skip| *skip > 0)), ("$limit", self.options.limit)];
             merging.extend(bounds.into_iter().filter_map(|(name, count)| Some(json!({name: count?}))));
         }
@@ -145,14 +145,14 @@ fn returned(run: &PipelineRun) -> u64 {
     run.stages.last().map_or(run.read, |stage| stage.returned)
 }
 
-/// The stages that a find stands for.
+/// Returns the stages that a find replaces, as the shards run them.
 fn beginning(find: &Find) -> Vec<Json> {
     let is_all = find.filter.as_object().is_some_and(Map::is_empty);
     let mut stages = Vec::new();
     stages.extend((!is_all).then(|| json!({"$match": find.filter})));
     stages.extend(find.sort.as_ref().map(|sort| json!({"$sort": sort})));
     match find.limit {
-        // As the shards see it.
+        // Shards return the documents that the router skips, too.
         Some(limit) => stages.push(json!({"$limit": limit.saturating_add(find.skip)})),
         None if find.skip > 0 => stages.push(json!({"$skip": find.skip})),
         None => {}
@@ -160,7 +160,7 @@ fn beginning(find: &Find) -> Vec<Json> {
     stages
 }
 
-/// Adds how the stages are divided; null if only one shard runs any.
+/// Adds the division of the stages to the answer; null if a single shard runs all of them.
 fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
     let is_split = !merging.is_empty() || answer["targetedShards"].as_u64() != Some(1);
     answer["mergeType"] = if is_split { "mongos".into() } else { Json::Null };
@@ -170,7 +170,7 @@ fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
     };
 }
 
-/// Runs the stages of each shard by themselves; None if none run there.
+/// Measures the stages of each shard; None if the shards run no stages.
 fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Vec<PipelineRun>>> {
     let Some(statement) = planned.measuring(collection) else { return Ok(None) };
     let mut runs = Vec::new();
@@ -184,7 +184,7 @@ fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option
     Ok(Some(runs))
 }
 
-/// A shard's stages: `$cursor`, which finds the documents, and those behind it.
+/// Returns the stages of a shard: `$cursor`, which finds the documents, and the following ones.
 fn stages(planned: &PlannedPipeline, (plan, find): (Json, Option<&Json>), run: Option<&PipelineRun>) -> Vec<Json> {
     let mut cursor = json!({});
     match find {

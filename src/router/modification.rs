@@ -3,7 +3,7 @@
 use super::options;
 use super::query::Query;
 use crate::pg::error::Result;
-use crate::pg::memory::recently_used::RecentlyUsed;
+use crate::pg::memory::small_cache::SmallCache;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::update::{Compiled, Instruction, Style, Update};
 use docshard_core::values::document::value::Value;
@@ -27,7 +27,7 @@ const LONGEST_KEPT: usize = 1024;
 
 thread_local! {
     /// By style and text.
-    static KEPT: RefCell<RecentlyUsed<(Style, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(RecentlyUsed::NONE) };
+    static KEPT: RefCell<SmallCache<(Style, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(SmallCache::NONE) };
 }
 
 impl Modification {

@@ -1,4 +1,4 @@
-//! The documents of `$collStats` and `$indexStats`: a collection and its indexes at each shard.
+//! The documents of `$collStats` and `$indexStats`, which describe a collection and its indexes at each shard.
 
 use super::config;
 use super::index_stats;
@@ -13,8 +13,8 @@ use serde_json::{Value as Json, json};
 /// Microseconds from 1970 to 2000, where PostgreSQL's times begin.
 const EPOCH_US: i64 = 946_684_800_000_000;
 
-/// Returns the documents that describe a collection. That of a collection without indexes, which does not exist, is none.
-/// Errors: `NamespaceNotFound`.
+/// Returns the documents that describe a collection. A collection that does not exist has none.
+/// Errors: `NamespaceNotFound` if the number or the sizes of the documents of a missing collection are requested.
 pub fn documents(namespace: &str, wanted: &Statistics) -> Result<Vec<Vec<u8>>> {
     let described = match wanted {
         Statistics::Indexes => of_indexes(namespace)?,

@@ -1,10 +1,11 @@
-//! Reads a table's documents one by one by a sequential scan, without the executor and without copies.
+//! Reads a table's documents by a sequential scan, without the executor. Only documents that are stored compressed or out of line
+//! are copied.
 //!
-//! A step reads the matching documents of one page, which stay where they are while the page is pinned. So PostgreSQL's errors need
-//! one guard for a page, not one for a row.
+//! A step finds the matching documents of one page. They are valid while the page is pinned, so the guard that catches PostgreSQL's
+//! errors is set once for each page, not for each row.
 //!
-//! The scan lives in a memory context of its own, a child of the transaction's, until it is dropped; the head of
-//! `pg::memory::sorter` says why.
+//! The scan has a memory context of its own, a child of the transaction's, until it is dropped: see the header of
+//! `pg::memory::sorter`.
 
 use super::counting::heap_getnextslot;
 use super::matching::fetch_ahead;
@@ -28,15 +29,15 @@ unsafe extern "C-unwind" {
     fn pfree(pointer: *mut c_void);
 }
 
-/// The number of detoasted bytes after which a step ends: the bytes of documents that were stored compressed or out of line.
+/// The number of bytes of detoasted documents after which a step ends. They were stored compressed or out of line.
 const MAX_DETOASTED: usize = 256 << 10;
 
-/// A scan of the rows that are visible in the snapshot which was active when it was opened. That must outlive it, as the snapshot of
-/// a statement outlives the functions which it calls.
+/// A scan of the rows that are visible in the snapshot that was active when it was opened. The snapshot must outlive the scan, as a
+/// statement's snapshot outlives the functions that the statement calls.
 pub struct DocumentScan {
-    /// where all that is open is
+    /// the memory context of the scan
     memory: pg_sys::MemoryContext,
-    /// where the documents of the current page are that had to be copied
+    /// the memory context of the current page's detoasted documents
     copies: pg_sys::MemoryContext,
     rel: pg_sys::Relation,
     scan: pg_sys::TableScanDesc,
@@ -46,7 +47,7 @@ pub struct DocumentScan {
     filter: Option<Filter>,
     /// the documents of the current page
     page: Vec<*const pg_sys::varlena>,
-    /// the position behind the current document
+    /// the index in `page` after the current document
     next: usize,
 }
 
@@ -90,8 +91,8 @@ impl DocumentScan {
         let Self { copies, scan, slot, column, .. } = *self;
         let (filter, page) = (self.filter.as_ref(), &mut self.page);
         let mut end = None;
-        // SAFETY: all is open. Nothing in the guarded loop that has a destructor lives across a call of PostgreSQL, whose ERROR would
-        // skip it; and no panic leaves the loop, as it would skip the guard's own end.
+        // SAFETY: relation, scan and slot are open. No value with a destructor in the guarded loop lives across a call of
+        // PostgreSQL, whose ERROR would skip the destructor. No panic leaves the loop, as it would skip the end of the guard.
         unsafe {
             pg_sys::MemoryContextReset(copies);
             let former = pg_sys::MemoryContextSwitchTo(copies);
@@ -153,7 +154,8 @@ impl Documents for DocumentScan {
 
 impl Drop for DocumentScan {
     fn drop(&mut self) {
-        // SAFETY: as in `pg::memory::sorter`. In a transaction that has not failed, all is open; the table stays locked to its end.
+        // SAFETY: as in `pg::memory::sorter`. In a transaction that has not failed, slot, scan and relation are open. The
+        // table's lock is kept until the transaction ends.
         unsafe {
             if !std::thread::panicking() && pg_sys::IsTransactionState() {
                 pg_sys::ExecDropSingleTupleTableSlot(self.slot);

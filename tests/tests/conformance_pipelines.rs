@@ -129,7 +129,7 @@ fn run_divided(case: &Case) -> Result<Vec<Vec<u8>>> {
         Pipeline::parse_divided(pipeline.to_json().as_array().expect("stages are a list"), &environment)
     };
     let (at_shards, merging) = (again(&division.at_shards)?, again(&division.merging)?);
-    if at_shards.begins() {
+    if at_shards.makes_documents() {
         return results(&at_shards, Vec::new(), &collections, LITTLE);
     }
     let mut of_shards = Vec::new();

@@ -1,7 +1,7 @@
 //! Random pipelines from a grammar, inside running servers, over unsharded and sharded documents of all types.
 //!
-//! A pipeline may be refused or fail, but not with an internal error, a lost connection, or after a longer time than
-//! `statement_timeout`. Names of stages, accumulators, window functions and expressions are those of the language's tables, so new ones
+//! A pipeline may be refused or fail, but not with an internal error, a lost connection or a timeout.
+//! Names of stages, accumulators, window functions and expressions are those of the language's tables, so new ones
 //! are included; arguments mostly have the form that they need. `DOCSHARD_SEED` chooses the pipelines, and a failure is reported with
 //! the seed and the pipeline. `make soak SECONDS=…` runs longer.
 
@@ -36,7 +36,7 @@ const NAMESPACES: &[&str] = &["fuzz.c", "fuzz.s", "fuzz.s", "fuzz.h"];
 const PATHS: &[&str] = &["_id", "a", "b", "c", "d", "n", "c.a", "c.b", "a.b", "x", "x.y"];
 const UNITS: &[&str] = &["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"];
 
-/// What an operator of expressions takes, where a list of values is not what it needs.
+/// Returns the argument names of an expression operator that takes an object.
 fn named(name: &str) -> Option<&'static [&'static str]> {
     Some(match name {
         "$cond" => &["if", "then", "else"],
@@ -158,7 +158,7 @@ impl Grammar {
         }
     }
 
-    /// The argument of that name.
+    /// Makes a value for a named argument.
     fn argument(&mut self, name: &str, depth: u32) -> Value {
         match name {
             _ if self.one_in(20) => self.expression(depth),
@@ -352,7 +352,7 @@ fn session(cluster: &Cluster, memory: &str) -> Client {
     client
 }
 
-/// Runs pipelines until the time is over: how many ran, how many succeeded, and which stages and functions were in those.
+/// Runs pipelines for `time`. Returns how many ran, how many succeeded, and the operators of the successful ones.
 fn fuzz(seed: u64, time: Duration) -> (u64, u64, BTreeSet<String>) {
     println!("SEED={seed}");
     let cluster = Cluster::start(1);
@@ -411,7 +411,7 @@ fn names(json: &Value, seen: &mut BTreeSet<String>) {
     }
 }
 
-/// The pipelines are not so bad that nothing is reached.
+/// Checks that enough pipelines succeed, and that nearly all stages and window functions occur in them.
 fn check((count, succeeded, seen): (u64, u64, BTreeSet<String>)) {
     println!("{succeeded} of {count} pipelines succeeded, with {} operators", seen.len());
     assert!(succeeded * 6 > count, "only {succeeded} of {count} pipelines succeed");
@@ -431,7 +431,7 @@ fn pipelines_of_a_grammar_end_in_order() {
     check(fuzz(number("DOCSHARD_SEED").unwrap_or(1), Duration::from_secs(seconds)));
 }
 
-/// As long as DOCSHARD_SOAK_SECONDS says; with a fresh seed unless one is given.
+/// Runs for DOCSHARD_SOAK_SECONDS, with a random seed unless one is given.
 #[test]
 #[ignore = "runs for as long as one likes: make soak SECONDS=600"]
 fn soak() {

@@ -1,4 +1,4 @@
-//! The private memory of router and shards while pipelines remember more than fits into it.
+//! Measures the private memory of router and shards while pipelines keep more documents than `work_mem` allows.
 
 use docshard_tests::{Cluster, Node};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ const MB: u64 = 1 << 20;
 /// `work_mem`, and `work_mem × hash_mem_multiplier`.
 const SORT: u64 = 4 * MB;
 const GROUP: u64 = 8 * MB;
-/// What a session may take beside its stages.
+/// The memory that a session may use besides its stages.
 const BESIDE: u64 = 20 * MB;
 
 /// A collection of this number of documents, with `bytes` of text in each, on three nodes.
@@ -46,14 +46,14 @@ fn private(pid: i32) -> Option<u64> {
     kilobytes.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
 }
 
-/// The sessions at all nodes that run stages of pipelines, or their finds.
+/// Returns the processes at all nodes that run stages of pipelines or their finds.
 fn sessions(cluster: &Cluster) -> Vec<i32> {
     let sql = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
                AND (query LIKE '%run_pipeline%' OR query LIKE '%docshard_data.c%' OR query LIKE '%docshard.aggregate%')";
     nodes(cluster).flat_map(|node| node.value::<Vec<i32>>(sql)).collect()
 }
 
-/// Runs a pipeline, and checks how much more memory a session takes than after the same pipeline over a few documents.
+/// Runs a pipeline over a few documents, then over all, and checks how much the memory of each session grows.
 fn check(cluster: &Cluster, pipeline: &str, results: i64, limit: u64) {
     let mut client = cluster.router.client();
     let run = |first: &str| {
@@ -92,7 +92,7 @@ fn check(cluster: &Cluster, pipeline: &str, results: i64, limit: u64) {
 fn groups(keys: u32) {
     let cluster = cluster(keys, 32);
     let results = i64::from(keys);
-    // Merged at the router from the states of the shards, and whole at each shard.
+    // The first is divided and merged at the router. The second runs at the shards only.
     check(
         &cluster,
         r#"{"$group": {"_id": "$key", "n": {"$sum": 1}, "least": {"$min": "$text"}}}"#,
@@ -115,7 +115,7 @@ fn sorts(documents: u32) {
 
 fn windows(documents: u32) {
     let cluster = cluster(documents, 500);
-    // One partition, all of which is looked at again: a sort, and a store of rows.
+    // One partition, whose documents are read several times. It needs a sort and a row store.
     let output = r#"{"all": {"$sum": "$k"}, "rest": {"$sum": "$k", "window": {"documents": ["current", "unbounded"]}},
         "near": {"$max": "$key", "window": {"documents": [-2000, 2000]}}, "line": {"$linearFill": {"$cond": [{"$in": ["$_id", [0, 7]]}, "$_id", null]}}}"#;
     check(

@@ -1,5 +1,5 @@
-//! Pipelines over every layout of a collection come to what core makes of the same documents in one place, also while chunks move
-//! and with little memory, and leave nothing behind when a session ends in the middle.
+//! Pipelines over every layout of a collection return what core computes from the same documents, also while chunks move and with
+//! little memory. A session that ends early leaves no processes or temporary files.
 
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
@@ -38,7 +38,7 @@ fn cluster() -> Cluster {
     cluster
 }
 
-/// Some fields are missing, null, or arrays.
+/// Returns documents in which some fields are missing, null, or arrays.
 fn documents() -> Vec<Value> {
     (0..1500)
         .map(|n| {
@@ -76,7 +76,7 @@ fn pick<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
     of[rng.usize(0..of.len())].clone()
 }
 
-/// A stage that makes documents of one, whatever the others are.
+/// A stage whose results for a document do not depend on other documents.
 fn of_one(rng: &mut Rng) -> Value {
     match rng.u8(0..12) {
         0 => json!({"$match": {"k": {"$gte": rng.i64(0..250), "$lt": rng.i64(50..320)}}}),
@@ -145,7 +145,7 @@ fn pipeline(rng: &mut Rng) -> Value {
     json!(stages)
 }
 
-/// What core makes of the documents, one stage after the other; sorted. Only whether there is an error, if there is one.
+/// Returns the results of core, which runs the stages in their order; sorted. None if core reports an error.
 fn expected(pipeline: &Value, documents: &[Value]) -> Option<Vec<String>> {
     let mut results = in_order(pipeline, documents)?;
     results.sort_unstable();
@@ -172,7 +172,7 @@ fn aggregate(client: &mut Client, namespace: &str, pipeline: &Value) -> Result<V
     Ok(results)
 }
 
-/// Errors of a pipeline may come up or not, depending on the order of stages.
+/// Compares results. If core reports an error, the servers may or may not, as they may run the stages in another order.
 fn check(client: &mut Client, namespace: &str, pipeline: &Value, expected: &Option<Vec<String>>, when: &str) {
     match (aggregate(client, namespace, pipeline), expected) {
         (Ok(found), Some(expected)) => assert_eq!(&found, expected, "{pipeline} of {namespace} {when}"),
@@ -330,7 +330,7 @@ fn a_part_without_documents_is_an_error() {
     }
 }
 
-/// The sessions at a node that do something, and its temporary files.
+/// Waits until no node runs a pipeline or has temporary files.
 fn await_rest(cluster: &Cluster, after: &str) {
     wait_until(&format!("the end of sessions and files after {after}"), Duration::from_secs(20), || {
         nodes(cluster).all(|node| {

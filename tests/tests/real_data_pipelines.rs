@@ -1,12 +1,11 @@
-//! Pipelines over real documents on real servers: five for each set of documents, whose answers plain SQL computes over the same
-//! documents in a table that docshard does not know.
+//! Compares pipelines over real documents with SQL over the same documents in a plain table: five pipelines for each data set.
 
 use docshard_tests::{Cluster, docs, shared_data};
 use postgres::Client;
 use serde_json::{Value, json};
 
-/// A set of documents, its shard key, and its pipelines, each with the SQL that answers the same. The SQL reads documents `d` of the
-/// table `plain`, and returns one jsonb a row; `num` reads a number in any form of Extended JSON.
+/// A data set, its shard key, and its pipelines, each with SQL that returns the same. The SQL reads the documents `d` of the table
+/// `plain`, and returns rows of one jsonb. `num` converts a number in any form of Extended JSON.
 struct Set {
     file: &'static str,
     shard_key: &'static str,
@@ -454,7 +453,7 @@ fn pipelines_answer_what_sql_does() {
     assert_eq!(checked, 55);
 }
 
-/// Cuts a ranged collection in the middle, so that both shards have documents.
+/// Splits a collection that has one chunk, and moves one half, so that both shards have documents.
 fn spread(client: &mut Client, namespace: &str, texts: &[String]) {
     let sql = "SELECT count(*) FROM docshard.chunks WHERE namespace = $1";
     if client.query_one(sql, &[&namespace]).unwrap().get::<_, i64>(0) > 1 {

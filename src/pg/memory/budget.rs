@@ -1,4 +1,4 @@
-//! Makes expressions in this backend cancellable, and limits their memory by a setting.
+//! Connects `docshard_core::budget` to the backend: expressions can be cancelled, and a setting limits their memory.
 
 use crate::pg::error::Error;
 use docshard_core::budget::{self, Hooks};
@@ -41,10 +41,10 @@ fn exceeded(limit: usize) {
         .raise()
 }
 
-/// The system's allocator, with counts for the core.
+/// The system's allocator, which also counts bytes for `docshard_core::budget`.
 pub struct Counting;
 
-// SAFETY: the system's allocator does it all.
+// SAFETY: every call is passed to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         budget::allocated(layout.size());

@@ -1,11 +1,11 @@
-//! The allocator, its limit, and state that outlives a call.
+//! The allocator and its limit, state that outlives a call, and the sorts and row stores of pipelines.
 
 pub mod aggregate_state;
 pub mod allocator;
 mod bounded_sorter;
 pub mod budget;
 pub mod call_state;
-pub mod recently_used;
 mod rows;
+pub mod small_cache;
 mod sorter;
 pub mod stages;

@@ -1,9 +1,9 @@
-//! PostgreSQL's tuplestore, for stages that look at the documents around one: rows are in memory up to `work_mem`, and in a temporary
-//! file beyond. Several readers go through them.
+//! A list of rows for several readers, by PostgreSQL's tuplestore: in memory up to `work_mem`, and in a temporary file beyond.
 //!
-//! The store lives in a memory context of its own, as a sort does, and for the same reasons: see [`super::sorter`].
+//! The store has a memory context of its own, as a sort has: see the header of [`super::sorter`].
 //!
-//! INVARIANT: no reader reads behind the last row, so none is at the store's end, where it would stay when rows are added.
+//! INVARIANT: no reader tries to read after the last row. The tuplestore would mark it as at the end, where it would stay when rows
+//! are added.
 
 use super::sorter::{MAX_BYTES, disk_is_needed, new_context};
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
@@ -15,17 +15,17 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 pub(super) struct TupleRows {
-    /// where all else is
+    /// the memory context of the other fields
     memory: pg_sys::MemoryContext,
     state: *mut pg_sys::Tuplestorestate,
-    /// of one bytea
+    /// the row type: one bytea
     descriptor: pg_sys::TupleDesc,
     slot: *mut pg_sys::TupleTableSlot,
     readers: c_int,
     on_disk: bool,
     /// set when the store writes a file
     used_disk: Rc<Cell<bool>>,
-    /// of all rows that have been added since the last time there was none
+    /// the bytes of all rows added since the last `clear`
     bytes: usize,
 }
 
@@ -39,7 +39,7 @@ impl TupleRows {
             pg_sys::TupleDescInitEntry(descriptor, 1, std::ptr::null(), pg_sys::BYTEAOID, -1, 0);
             let slot = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsMinimalTuple);
             let state = pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem);
-            // Nothing is read backward or again, so what readers have passed can be forgotten.
+            // No reader moves backward or rewinds, so rows that all of them have read can be removed.
             pg_sys::tuplestore_set_eflags(state, 0);
             pg_sys::MemoryContextSwitchTo(former);
             Self { memory, state, descriptor, slot, readers: 0, on_disk, used_disk, bytes: 0 }
@@ -81,8 +81,8 @@ impl Rows for TupleRows {
     }
 
     fn next(&mut self, reader: usize) -> Result<&[u8]> {
-        // SAFETY: the store has not been ended. The row stays in the slot until the next row is read, before which the slice is given
-        // back.
+        // SAFETY: the store has not been ended. The row stays in the slot until the next row is read, and the returned slice
+        // borrows `self` until then.
         unsafe {
             pg_sys::tuplestore_select_read_pointer(self.state, pointer(reader));
             if !pg_sys::tuplestore_gettupleslot(self.state, true, false, self.slot) {
@@ -99,7 +99,7 @@ impl Rows for TupleRows {
     }
 
     fn trim(&mut self) {
-        // SAFETY: the store has not been ended. The slot gives back what it has of it.
+        // SAFETY: the store has not been ended. The slot's row is released first.
         unsafe {
             pg_sys::ExecClearTuple(self.slot);
             pg_sys::tuplestore_trim(self.state);

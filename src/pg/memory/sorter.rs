@@ -1,9 +1,9 @@
-//! PostgreSQL's tuplesort, for the stages of pipelines: it sorts in memory up to `work_mem`, and in temporary files beyond.
+//! A sorter for the stages of pipelines, by PostgreSQL's tuplesort: in memory up to `work_mem`, and in temporary files beyond.
 //!
-//! A row is one bytea: the key, the value, and the key's length. As no key is a prefix of another, rows are in the order of their
-//! keys, and rows of equal keys in that of their values.
+//! A row is one bytea: the key, the value, and the key's length. As no key is a proper prefix of another, rows are sorted by key,
+//! and rows of equal keys by value.
 //!
-//! The sort lives in a memory context of its own, a child of the transaction's. That of one call of a function is too short; that of
+//! The sort has a memory context of its own, a child of the transaction's. The context of a function call ends too early; that of
 //! the query is freed before the sort could be ended; that of a subtransaction is freed by ROLLBACK TO, which a cursor of the outer
 //! transaction survives. The sort is ended when it is dropped, which closes its files. Where the transaction or subtransaction
 //! fails, PostgreSQL closes them, and only the memory is freed here.
@@ -17,36 +17,36 @@ use std::cell::Cell;
 use std::ffi::CStr;
 use std::rc::Rc;
 
-/// What a sort may hold where no disk may be used: MongoDB's limit.
+/// The largest size of a sort or a row store that may not use temporary files, in bytes: MongoDB's limit.
 pub(super) const MAX_BYTES: usize = 100 << 20;
 
-/// The error of a stage that needs a disk where none may be used.
+/// Returns the error of a stage that needs temporary files but may not use them.
 pub(super) fn disk_is_needed() -> Error {
     let message = format!("a stage used more than {MAX_BYTES} bytes, and allowDiskUse is false");
     Error::new(Kind::QueryExceededMemoryLimitNoDiskUseAllowed, message).with_hint("Pass allowDiskUse: true.")
 }
 
 pub(super) struct TupleSorter {
-    /// where `state` is
+    /// the memory context of `state`
     memory: pg_sys::MemoryContext,
     state: *mut pg_sys::Tuplesortstate,
     sorted: bool,
-    /// the most rows that it returns: PostgreSQL raises an error for more
+    /// the largest number of rows to return; PostgreSQL raises an error if more are read
     bound: Option<i64>,
     /// how many rows it has returned
     returned: i64,
     bytes: usize,
     most_bytes: usize,
     used_disk: Rc<Cell<bool>>,
-    /// the row, and the length of its key
+    /// the current row
     row: Vec<u8>,
     key: usize,
 }
 
-/// The bytes of a key's length.
+/// The number of bytes that store a key's length.
 const LENGTH: usize = size_of::<u32>();
 
-/// A memory context that lives as long as the transaction, or until it is deleted.
+/// Creates a memory context that lives until it is deleted or the transaction ends.
 ///
 /// # Safety
 /// Within a transaction.

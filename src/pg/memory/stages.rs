@@ -1,4 +1,4 @@
-//! What the stages of pipelines keep documents in: PostgreSQL's sorts and stores, within its settings for memory.
+//! The storage of pipeline stages: PostgreSQL's tuplesort and tuplestore, limited by PostgreSQL's memory settings.
 
 use super::bounded_sorter::BoundedSorter;
 use super::rows::TupleRows;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// The memory of stages: `work_mem` for a sort or a store, `work_mem × hash_mem_multiplier` for a hash table.
 #[derive(Clone, Debug)]
 pub struct SortMemory {
-    /// false: more than 100 MiB in a sort or a store are an error
+    /// true: sorts and stores may use temporary files; false: more than 100 MiB in one of them is an error
     on_disk: bool,
     /// set when a sort or a store writes files
     used_disk: Rc<Cell<bool>>,
@@ -27,7 +27,7 @@ impl SortMemory {
 
 impl Memory for SortMemory {
     fn stage_bytes(&self) -> usize {
-        // SAFETY: a function of two settings.
+        // SAFETY: it only reads two settings.
         unsafe { pg_sys::get_hash_memory_limit() }
     }
 

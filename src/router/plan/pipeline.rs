@@ -1,4 +1,4 @@
-//! Plans a pipeline: which stages run at the shards, and over what.
+//! Plans a pipeline: which stages run at the shards, and which documents they read.
 //!
 //! At a shard the stages run inside one function (`ownership::pipeline`), which reads the documents itself: by a scan of the table
 //! without the executor where no index narrows the search, or else by the statement of the find.
@@ -20,25 +20,25 @@ use serde_json::{Value as Json, json};
 
 #[derive(Debug)]
 pub struct PlannedPipeline {
-    /// the shards' part; if no stages run at shards, a find
+    /// the statement for the shards: their part of the pipeline, or a find if they run no stages
     pub plan: Plan,
-    /// how the documents are found that the stages at a shard read, and the statement that finds them, if there is one; None if no
-    /// stages run at shards
+    /// the access path and the statement for the documents that the shards' stages read; a scan has no statement. None if the
+    /// shards run no stages
     pub inner: Option<(AccessPath, Option<Statement>)>,
-    /// what each shard does with them
+    /// the stages and settings that are sent to each shard
     pub work: Option<PipelineWork>,
     pub division: Division,
 }
 
 impl PlannedPipeline {
-    /// The plan that finds the documents which stages read.
+    /// Returns the plan that finds the documents for the stages.
     pub fn find(&self) -> Plan {
         let Some((path, inner)) = &self.inner else { return self.plan.clone() };
         let statement = inner.clone().unwrap_or_else(|| Statement { sql: String::new(), params: Vec::new() });
         Plan::unordered(self.plan.destinations.clone(), *path, statement)
     }
 
-    /// The stages at each shard, as explanations show them.
+    /// Returns the stages at each shard as `explain` shows them.
     pub fn at_shards(&self) -> Vec<Json> {
         let mut shown = self.division.at_shards.shown();
         let more = self.work.iter().flat_map(|work| &work.stages).count().saturating_sub(shown.len());
@@ -47,17 +47,17 @@ impl PlannedPipeline {
         shown
     }
 
-    /// The statement that measures the stages at each shard; None if none run there.
+    /// Returns the statement that measures the stages at each shard; None if the shards run no stages.
     pub fn measuring(&self, collection: &Collection) -> Option<Statement> {
         let work = PipelineWork { measured: true, keyed: false, ..self.work.clone()? };
         Some(run_pipeline(collection, &work))
     }
 }
 
-/// Plans the stages behind a find, with a flag whether these may use temporary files.
+/// Plans the stages that follow a find. `on_disk`: they may use temporary files.
 ///
-/// A find of one document, or of few by an index, is faster without PostgreSQL's planner than anything that a stage at the shard
-/// could save. So the documents of these come to the router.
+/// If the find can run without PostgreSQL's planner (one document by its key, or few by an index), the router runs all stages:
+/// planning at the shard would take longer than running stages there saves.
 pub fn plan(
     search: &Search<'_>,
     options: &FindOptions,
@@ -75,7 +75,7 @@ pub fn plan(
     let destinations = search.destinations()?;
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
     let (inner, source, mut stages) = source(search, options, destinations.len() == 1)?;
-    // A scan reads whole documents. Stages that copy them copy no more than the rest needs.
+    // A scan reads whole documents. Projecting them first keeps stages from copying fields that are not needed.
     if inner.0 == AccessPath::Scan
         && !division.at_shards.begins_with_group()
         && let Some(projection) = &options.projection

@@ -1,4 +1,4 @@
-//! Accumulators that choose one of the values.
+//! Accumulators whose result is one of the values: `$min`, `$max`, `$first`, `$last`.
 
 use super::state::{Accumulator, Parts, size_of_value};
 use crate::error::Result;
@@ -6,7 +6,7 @@ use crate::query::operand::Operand;
 use crate::values::document::value::Value;
 use crate::values::order::Strings;
 
-/// The least value, or (`LARGEST`) the largest; of equal ones the first. Null and missing do not count.
+/// The least value, or (`LARGEST`) the largest; the first of equal ones. Null and missing values are ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Extreme<'a, const LARGEST: bool> {
     best: Option<Operand<'a>>,
@@ -49,7 +49,7 @@ impl<'a, const LARGEST: bool> Accumulator<'a> for Extreme<'a, LARGEST> {
     }
 }
 
-/// The first value, or (`LAST`) the last; missing counts, too.
+/// The first value, or (`LAST`) the last. A missing value counts and gives null.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct End<'a, const LAST: bool> {
     value: Option<Operand<'a>>,
@@ -91,7 +91,7 @@ impl<'a, const LAST: bool> Accumulator<'a> for End<'a, LAST> {
     }
 }
 
-/// The memory of a value that is kept; what is borrowed takes none.
+/// The memory of a kept value, in bytes. A borrowed value takes none.
 fn kept_bytes(value: Option<&Operand<'_>>) -> usize {
     match value {
         Some(Operand::Made(value)) => size_of_value(value),
@@ -99,7 +99,7 @@ fn kept_bytes(value: Option<&Operand<'_>>) -> usize {
     }
 }
 
-/// No value, or one, in an array; one that is missing is an array in it.
+/// Writes an optional value as a state: `[]` for none, `[[value]]` for a value, `[[]]` for a missing one.
 fn written(value: Option<&Operand<'_>>) -> Value {
     Value::Array(
         value.map(|value| Value::Array(value.clone().into_option().into_iter().collect())).into_iter().collect(),

@@ -1,4 +1,4 @@
-//! Accumulators that keep all values: as an array, as a set, as one document. Their states are bounded.
+//! Accumulators that keep all values: `$push`, `$addToSet`, `$mergeObjects`. The size of their states is limited.
 
 use super::state::{Accumulator, damaged, grow};
 use crate::budget;
@@ -11,14 +11,14 @@ use crate::values::key::encode::encoded_under;
 use crate::values::order::Strings;
 use std::collections::HashSet;
 
-/// The values of a state, each kept anew.
+/// Rebuilds an accumulator by adding each value of a state to an empty one.
 fn kept<'a, A: Accumulator<'a>>(mut empty: A, state: Value, strings: Strings<'_>) -> Result<A> {
     let Value::Array(values) = state else { return Err(damaged()) };
     values.into_iter().try_for_each(|value| empty.add(Operand::Made(value), strings))?;
     Ok(empty)
 }
 
-/// All values in their order; missing ones are left out.
+/// All values in their order. Missing values are ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct List {
     values: Vec<Value>,
@@ -59,16 +59,16 @@ impl<'a> Accumulator<'a> for List {
     }
 }
 
-/// The values that are not equal to another, in the order they come in; missing ones are left out.
+/// The distinct values, in the order of their first occurrence. Missing values are ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Set {
     list: List,
-    /// the encodings of all
+    /// the encodings of the values
     keys: HashSet<Vec<u8>>,
 }
 
 impl Set {
-    /// Adds a value unless it is there.
+    /// Adds a value unless an equal one was added before.
     fn put(&mut self, value: Value, strings: Option<&Collator>) -> Result<()> {
         let key = encoded_under(&value, strings);
         let length = key.len();
@@ -111,7 +111,7 @@ impl<'a> Accumulator<'a> for Set {
     }
 }
 
-/// The fields of all documents, of equal names the last; null and missing do not count.
+/// The fields of all documents; the last value of each name wins. Null and missing values are ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Merged {
     fields: Fields,

@@ -1,10 +1,10 @@
-//! Accumulators: what becomes of many values, one after the other, or in parts that are merged.
+//! Accumulators: aggregate functions over values, with states that can be serialized and merged.
 //!
 //! * [`state`] says what an accumulator is, and how its state is written.
 //! * [`sum`], [`numbers`], [`choice`], [`several`], [`collection`] and [`percentile`] are the accumulators.
-//! * [`table`] lists them, and is one of them while a group is read.
+//! * [`table`] lists them, and has [`Accumulation`], the state of any of them over a group.
 //!
-//! Expressions of the same names accumulate over their arguments.
+//! Expressions of the same names apply them to their arguments.
 
 mod state;
 

@@ -1,4 +1,4 @@
-//! Accumulators of numbers; what is none does not count.
+//! Accumulators of numbers, which ignore other values, and `$count`.
 
 use super::state::{Accumulator, Parts, damaged};
 use super::sum::Sum;
@@ -43,12 +43,12 @@ fn int(value: i64) -> Value {
     Value::Number(Number::Int(value))
 }
 
-/// Reads how many values a state has seen.
+/// Reads the number of values from a state; it must not be negative.
 fn count(parts: &mut Parts<'_>) -> Result<i64> {
     parts.int().and_then(|count| if count < 0 { Err(damaged()) } else { Ok(count) })
 }
 
-/// The average; null of no numbers.
+/// The average; null if there are no numbers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Average {
     sum: Sum,
@@ -92,13 +92,13 @@ impl<'a> Accumulator<'a> for Average {
     }
 }
 
-/// The standard deviation, by Welford's method: of a whole population, or (`FEWER` 1) of a sample. Parts are joined by Chan's
-/// formula, so its last digits depend on how the values are divided, as in MongoDB.
+/// The standard deviation of a population, or (`FEWER` 1) of a sample, by Welford's method. States are merged by Chan's formula, so
+/// the last digits depend on how the values are divided, as in MongoDB.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deviation<const FEWER: i64> {
     count: i64,
     mean: f64,
-    /// the sum of the squares of the distances from the mean
+    /// the sum of squared deviations from the mean
     squares: f64,
 }
 
@@ -150,7 +150,7 @@ impl<'a, const FEWER: i64> Accumulator<'a> for Deviation<FEWER> {
     }
 }
 
-/// How many values there are, of any kind.
+/// The number of values of any type, including missing ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Count(i64);
 

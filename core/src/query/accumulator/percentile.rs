@@ -1,4 +1,4 @@
-//! Percentiles of numbers. All numbers are kept, so the result is exact, also where MongoDB's is an approximation.
+//! Percentiles of numbers. All numbers are kept, so results are exact where MongoDB approximates.
 
 use super::state::{Accumulator, damaged, grow_by};
 use crate::error::{Error, Kind, Result, bail, error};
@@ -7,13 +7,13 @@ use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use crate::values::order::Strings;
 
-/// What a percentile between two values is.
+/// How a percentile between two values is computed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Method {
-    /// the upper one; what MongoDB calls approximate is exact here
+    /// the upper value; MongoDB's method `approximate` is computed like this, too
     #[default]
     Discrete,
-    /// in proportion between both
+    /// interpolated linearly
     Continuous,
 }
 
@@ -30,7 +30,7 @@ impl Method {
         }
     }
 
-    /// The value that the part `p` of all is not above; null of no values.
+    /// Returns the percentile `p`, from 0 to 1, of sorted values; null if there are none.
     pub(crate) fn of_sorted(self, values: &[f64], p: f64) -> Value {
         let found = self.found(values, p);
         found.map_or(Value::Null, |number| Value::Number(Number::Double(number)))
@@ -52,10 +52,10 @@ impl Method {
     }
 }
 
-/// The parts that percentiles are asked for at, each from 0 to 1.
+/// Reads the argument `p` of `$percentile`: the requested percentiles, each from 0 to 1.
 ///
 /// # Errors
-/// `Location7750301` and `Location7750302` for what is no array of such numbers.
+/// `Location7750301` and `Location7750302` if it is not an array of such numbers.
 pub(crate) fn wanted_parts(parts: Operand<'_>) -> Result<Vec<f64>> {
     let refuse =
         |code: i32| -> Error { error!(code, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0") };
@@ -67,19 +67,19 @@ pub(crate) fn wanted_parts(parts: Operand<'_>) -> Result<Vec<f64>> {
     items.ok_or_else(|| refuse(7750301))?.iter().map(part).collect()
 }
 
-/// The number that counts; none of what is no number, and NaN.
+/// Returns a value as a double; None for NaN and values that are not numbers.
 fn counted(value: &Operand<'_>) -> Option<f64> {
     value.number().map(|number| number.to_f64()).filter(|number| !number.is_nan())
 }
 
-/// The numbers that count, sorted.
+/// Returns the numbers other than NaN, sorted.
 pub(crate) fn sorted_numbers<'o, 'v: 'o>(values: impl Iterator<Item = &'o Operand<'v>>) -> Vec<f64> {
     let mut numbers: Vec<f64> = values.filter_map(counted).collect();
     numbers.sort_by(f64::total_cmp);
     numbers
 }
 
-/// All numbers of a group, for percentiles at some parts, or the median.
+/// All numbers of a group, for its percentiles or its median.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Percentiles {
     method: Method,
@@ -131,7 +131,7 @@ impl<'a> Accumulator<'a> for Percentiles {
         self.bytes
     }
 
-    /// Eight bytes a number, in one value.
+    /// The state is binary data with eight bytes for each number.
     fn state(&self) -> Value {
         Value::Binary(0, self.numbers.iter().flat_map(|number| number.to_le_bytes()).collect())
     }

@@ -1,4 +1,4 @@
-//! Accumulators that keep a number of values: the first or the last, or those that come first in an order.
+//! Accumulators that keep `n` values: the first, the last, the least or the greatest.
 
 use super::state::{Accumulator, Parts, damaged, grow, size_of_value};
 use crate::error::Result;
@@ -10,7 +10,7 @@ use crate::values::order::Strings;
 use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// The first values, or the last; a missing one is null.
+/// The first `count` values, or the last. A missing value counts as null.
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
     count: usize,
@@ -76,34 +76,34 @@ impl<'a> Accumulator<'a> for Ends {
     }
 }
 
-/// Which values come first.
+/// Which values are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
-    /// small values
+    /// the least values
     Least,
-    /// large values
+    /// the greatest values
     Greatest,
-    /// small sort keys; of equal ones the earliest
+    /// the least sort keys; the earliest of equal ones
     Top,
-    /// large sort keys; of equal ones the latest. The result is in the order of the keys.
+    /// the greatest sort keys; the latest of equal ones. The result is in ascending order of the keys.
     Bottom,
 }
 
-/// The values that come first in an order. Values are ranked by themselves, where null and missing do not count, or by a sort key
-/// beside each.
+/// The best `count` values by an [`Order`]. They are compared by themselves, ignoring null and missing values, or by the sort key
+/// that is paired with each.
 #[derive(Clone, Debug)]
 pub(crate) struct Ranked {
     count: usize,
     order: Order,
     single: bool,
-    /// the worst on top
+    /// a heap with the worst on top
     rows: BinaryHeap<Row>,
-    /// how many values have been put
+    /// the number of values added so far
     seen: u64,
     bytes: usize,
 }
 
-/// A value with its rank: the smaller key is better, and of equal ones the smaller tie.
+/// A value with its rank. The smaller key is better; of equal keys, the smaller tie.
 #[derive(Clone, Debug)]
 struct Row {
     key: Vec<u8>,
@@ -152,7 +152,7 @@ impl Ranked {
         Self::new(count, Order::Bottom)
     }
 
-    /// The same, whose result is the best value, not an array.
+    /// Makes the result the best value instead of an array.
     pub(super) fn single(self) -> Self {
         Self { single: true, ..self }
     }
@@ -161,7 +161,7 @@ impl Ranked {
         matches!(self.order, Order::Top | Order::Bottom)
     }
 
-    /// The bytes by which a value is ranked, before they are inverted.
+    /// Returns the key by which a value is ranked, before it is inverted.
     fn encoded(&self, value: &Value, strings: Option<&Collator>) -> Vec<u8> {
         encoded_under(value, strings)
     }
@@ -203,7 +203,7 @@ impl Ranked {
         }
     }
 
-    /// As [`put`](Self::put), of a pair of a sort key and a value.
+    /// Adds a pair of a sort key and a value: see [`put`](Self::put).
     fn put_pair(&mut self, pair: Value) -> Result<()> {
         let Value::Array(pair) = pair else { return Err(damaged()) };
         match <[Value; 2]>::try_from(pair) {
@@ -228,7 +228,7 @@ impl<'a> Accumulator<'a> for Ranked {
     }
 
     fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
-        // What was read has kept the values in the order of their ties alone.
+        // The rows of a state have no keys. Their ties give the order in which they were added.
         let mut rows = later.rows.into_vec();
         rows.sort_by_key(|row| row.tie);
         for row in rows {
@@ -270,7 +270,7 @@ impl<'a> Accumulator<'a> for Ranked {
         Value::Array(rows.into_iter().map(shown).collect())
     }
 
-    /// The rows are still to be ranked: only their order counts.
+    /// The rows get no keys here. Merging them into another state computes these.
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
         Parts::of(&state)?;
         let Value::Array(values) = state else { return Err(damaged()) };

@@ -1,4 +1,4 @@
-//! What an accumulator is, and how its state is written and read.
+//! The trait of accumulators, and the format of their states.
 
 use crate::budget;
 use crate::error::{Error, Kind, Result, error};
@@ -9,9 +9,9 @@ use crate::values::order::Strings;
 
 /// The state of one accumulator over some of a group's values.
 ///
-/// RULE: `add` of all values of a group in their order, and `merge` of the states of its parts in their order, come to the same.
+/// RULE: adding all values of a group in order gives the same result as merging the states of its parts in order.
 pub(crate) trait Accumulator<'a>: Sized {
-    /// False for a value that changes nothing: it need not be copied to be added.
+    /// False if adding the value would change nothing, so that it need not be copied.
     fn wants(&self, _value: &Operand<'_>, _strings: Strings<'_>) -> bool {
         true
     }
@@ -27,7 +27,7 @@ pub(crate) trait Accumulator<'a>: Sized {
     /// Those of the operator; `ExceededMemoryLimit` if the state grows too large.
     fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()>;
 
-    /// Adds all that another state has, whose values come after its own.
+    /// Merges the state of later values into this one.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -36,7 +36,7 @@ pub(crate) trait Accumulator<'a>: Sized {
     /// The result.
     fn finish(self) -> Operand<'a>;
 
-    /// The memory that the state takes beside its own size, in bytes, about.
+    /// Returns the approximate memory of the state besides its own size, in bytes.
     fn bytes(&self) -> usize {
         0
     }
@@ -47,14 +47,14 @@ pub(crate) trait Accumulator<'a>: Sized {
     /// Reads what [`state`](Self::state) wrote.
     ///
     /// # Errors
-    /// `BadValue` for what it cannot have written.
+    /// `BadValue` if the value cannot be a state.
     fn from_state(state: Value, strings: Strings<'_>) -> Result<Self>;
 }
 
 /// The largest state of one group, in bytes: MongoDB's limit.
 const MAX_STATE_BYTES: usize = 100 << 20;
 
-/// What a value takes in memory, about.
+/// Returns the approximate memory of a value, in bytes.
 pub(crate) fn size_of_value(value: &Value) -> usize {
     let inside = match value {
         Value::String(text) | Value::Symbol(text) | Value::Code(text) => text.len(),
@@ -69,7 +69,7 @@ pub(crate) fn size_of_value(value: &Value) -> usize {
     size_of::<Value>() + inside
 }
 
-/// Counts a value that is kept in a state.
+/// Adds the size of a value to that of a state.
 ///
 /// # Errors
 /// `ExceededMemoryLimit` above [`MAX_STATE_BYTES`].
@@ -100,7 +100,7 @@ pub(super) fn damaged() -> Error {
     error!(Kind::BadValue, "these bytes are no state of this accumulator")
 }
 
-/// The parts of a state, one after the other.
+/// Reads the parts of a state that is an array.
 pub(super) struct Parts<'v>(std::slice::Iter<'v, Value>);
 
 impl<'v> Parts<'v> {

@@ -1,4 +1,4 @@
-//! Exact sums, so that a sum does not depend on the order of what is added, nor on how it was divided.
+//! Exact sums of numbers. The result does not depend on the order of the numbers, nor on how they are divided.
 
 use super::state::{Parts, damaged};
 use crate::error::Result;
@@ -7,14 +7,14 @@ use crate::values::document::value::Value;
 use bigdecimal::num_bigint::BigInt;
 use bigdecimal::{BigDecimal, ToPrimitive};
 
-/// Doubles from here on are added apart, scaled down, so that no partial sum overflows: 2^900.
+/// 2^900. Doubles of at least this magnitude are summed separately, multiplied by [`SCALE`], so that no partial sum overflows.
 const LARGE: f64 = f64::from_bits((1023 + 900) << 52);
 /// 2^-200.
 const SCALE: f64 = f64::from_bits((1023 - 200) << 52);
-/// The least double that [`SCALE`] leaves exact, as it is no multiple of anything below 2^-1022: 2^-760.
+/// 2^-760. Doubles of at least this magnitude are multiples of 2^-812, so [`SCALE`] leaves them exact and normal.
 const LEAST_SCALED: f64 = f64::from_bits((1023 - 760) << 52);
 
-/// The sum of finite doubles without any rounding, as doubles whose digits do not overlap, the least first. Source: Shewchuk,
+/// An exact sum of finite doubles: doubles whose digits do not overlap, the least first. Source: Shewchuk,
 /// "Adaptive Precision Floating-Point Arithmetic" (1997), grow-expansion.
 #[derive(Clone, Debug, Default)]
 struct Expansion(Vec<f64>);
@@ -37,7 +37,7 @@ impl Expansion {
         }
     }
 
-    /// The double nearest to the sum, half to even.
+    /// Returns the sum rounded to the nearest double, half to even.
     fn rounded(&self) -> f64 {
         let mut parts = self.0.iter().rev().copied();
         let Some(mut sum) = parts.next() else { return 0.0 };
@@ -47,7 +47,7 @@ impl Expansion {
             if lost == 0.0 {
                 continue;
             }
-            // What is below `lost` decides where `lost` is half of a last digit.
+            // If `lost` is half of the last digit, the next part decides the rounding.
             if let Some(below) = parts.next()
                 && (lost > 0.0) == (below > 0.0)
             {
@@ -62,26 +62,26 @@ impl Expansion {
     }
 }
 
-/// The rounded sum and what rounding took.
+/// Returns the rounded sum and the rounding error.
 fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let part = sum - a;
     (sum, (a - (sum - part)) + (b - part))
 }
 
-/// A sum of numbers: of integers alone a long if it fits one, with a double a double, with a decimal a decimal.
+/// A sum of numbers. It is a decimal if any number is one, else a double if any is one or a long would overflow, else a long.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sum {
     integers: i128,
     doubles: Expansion,
-    /// large ones, scaled by [`SCALE`]
+    /// doubles from [`LARGE`] on, multiplied by [`SCALE`]
     large: Expansion,
-    /// NaN and infinities
+    /// the sum of NaN and infinite doubles
     special: f64,
     has_double: bool,
-    /// exact, too
+    /// the exact sum of finite decimals; None if there are none
     decimal: Option<Box<BigDecimal>>,
-    /// infinite decimals and NaN, as doubles add
+    /// the sum of infinite decimals and NaN, added as doubles
     special_decimal: Option<f64>,
 }
 
@@ -116,7 +116,7 @@ impl Sum {
         });
     }
 
-    /// Takes away a finite number that has been added.
+    /// Subtracts a finite number that was added before.
     pub(crate) fn subtract(&mut self, number: &Number) {
         match number {
             Number::Int(value) => self.integers -= i128::from(*value),
@@ -126,7 +126,7 @@ impl Sum {
         }
     }
 
-    /// Says numbers of which types are left. As sums are exact, those of types that are not left are zero.
+    /// Sets which types the remaining numbers have, after subtracting. The exact sum of a type without numbers is zero.
     pub(crate) fn set_types(&mut self, has_double: bool, has_decimal: bool) {
         self.has_double = has_double;
         self.decimal = self.decimal.take().filter(|_| has_decimal);
@@ -147,7 +147,7 @@ impl Sum {
         }
     }
 
-    /// The sum, rounded once.
+    /// Returns the sum, which is rounded only here.
     pub(crate) fn total(&self) -> Number {
         let has_decimal = self.decimal.is_some() || self.special_decimal.is_some();
         if !self.has_double
@@ -164,7 +164,7 @@ impl Sum {
             return Number::Decimal(Decimal::of_f64(special));
         }
         let exact = self.decimal.as_deref().cloned().unwrap_or_default() + BigDecimal::from(self.integers);
-        // Doubles are rounded to a double first, and that to 15 digits, as any double that becomes a decimal.
+        // The sum of doubles is rounded to a double, and then to 15 digits, as every conversion of a double to a decimal is.
         let doubles = if self.has_double {
             Decimal::of_f64(self.double(0))
         } else {
@@ -193,7 +193,7 @@ impl Sum {
         if self.large.0.is_empty() {
             return doubles.rounded();
         }
-        // What would lose digits is beyond any digit of a large sum.
+        // Smaller parts would lose digits. They are far below the last digit of a large sum.
         let mut all = self.large.clone();
         doubles.0.iter().filter(|part| part.abs() >= LEAST_SCALED).for_each(|part| all.add(part * SCALE));
         all.rounded() / SCALE
@@ -202,7 +202,7 @@ impl Sum {
     /// The state, as [`from_state`](Self::from_state) reads it.
     pub(crate) fn state(&self) -> Value {
         let whole = |value: i64| Value::Number(Number::Int(value));
-        // Bits as an integer: every double stays what it is.
+        // A double is written as its bits, which preserves it exactly.
         let bits = |value: f64| whole(value.to_bits().cast_signed());
         let parts = |expansion: &Expansion| Value::Array(expansion.0.iter().map(|part| bits(*part)).collect());
         let decimal = self.decimal.as_deref().map_or(Value::Null, |decimal| {
@@ -225,7 +225,7 @@ impl Sum {
     /// Reads what [`state`](Self::state) wrote.
     ///
     /// # Errors
-    /// `BadValue` for what it cannot have written.
+    /// `BadValue` if the value cannot be a state.
     pub(crate) fn from_state(state: &Value) -> Result<Sum> {
         let mut parts = Parts::of(state)?;
         let (high, low) = (parts.int()?, parts.int()?);
@@ -254,7 +254,7 @@ fn bits_of(value: &Value) -> Result<f64> {
     }
 }
 
-/// More parts than these no sum of doubles has: 2,100 binary digits in parts of 53, and some zeros between them.
+/// The largest number of parts of an expansion: 2,100 binary digits in parts of 53, with some zeros between them.
 const MAX_PARTS: usize = 64;
 
 fn expansion(state: &Value) -> Result<Expansion> {
@@ -273,7 +273,7 @@ fn expansion(state: &Value) -> Result<Expansion> {
     Ok(sum)
 }
 
-/// No sum of decimals has more digits, on either side of the point.
+/// The largest number of digits of a sum of decimals, on each side of the point.
 const MAX_DIGITS: usize = 12_500;
 
 fn exact_decimal(state: &Value) -> Result<BigDecimal> {

@@ -1,4 +1,4 @@
-//! The accumulators, as a table, and the state of one while a group is read.
+//! The table of accumulators, and the state of any of them over a group.
 
 use super::choice::{End, Extreme};
 use super::collection::{List, Merged, Set};
@@ -18,25 +18,21 @@ use crate::values::order::Strings;
 use std::fmt;
 use std::sync::Arc;
 
-/// An accumulator: `{name: argument}` in a group.
+/// A row of the table: the name of an accumulator, its properties, and its initial state.
 pub struct AccumulatorOperator {
     /// such as `$sum`
     pub name: &'static str,
-    /// what its argument looks like
+    /// the form of its argument
     pub argument: Argument,
-    /// true if the result depends on the order of the documents
-    pub depends_on_order: bool,
-    /// true if the state does not grow with the number of documents
-    pub is_small: bool,
     begin: fn(&Parameters) -> Box<dyn State>,
 }
 
-/// What an accumulator's argument looks like, and what it is given of a document.
+/// The form of an accumulator's argument, and the value that is added for a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Argument {
     /// an expression: its value
     Expression,
-    /// `{}`: anything counts
+    /// `{}`: the value is ignored
     Nothing,
     /// `{input: expression, n: count}`: the value of `input`
     Several,
@@ -50,14 +46,14 @@ pub enum Argument {
     Percentiles,
 }
 
-/// The parts of an argument that are the same for all documents of a group.
+/// The parts of an argument that are constant within a group.
 #[derive(Clone, Debug, Default)]
 pub struct Parameters {
-    /// how many values are kept, where the argument has `n`
+    /// the argument `n`: the number of values that are kept
     pub count: usize,
-    /// the parts that percentiles are taken at, each from 0 to 1
+    /// the argument `p`: the requested percentiles, each from 0 to 1
     pub parts: Vec<f64>,
-    /// what a percentile between two values is
+    /// how a percentile between two values is computed
     pub method: Method,
 }
 
@@ -68,35 +64,27 @@ impl fmt::Debug for AccumulatorOperator {
 }
 
 impl AccumulatorOperator {
-    /// A small one of an expression's values, whose result does not depend on the order of documents.
+    /// An accumulator of an expression.
     const fn new<A: Accumulator<'static> + Clone + fmt::Debug + Default + 'static>(name: &'static str) -> Self {
         Self::begun(name, Argument::Expression, |_| Box::new(A::default()))
     }
 
-    /// One that needs parameters, or another argument than an expression.
+    /// An accumulator with parameters, or with another form of argument.
     const fn begun(name: &'static str, argument: Argument, begin: fn(&Parameters) -> Box<dyn State>) -> Self {
-        Self { name, argument, depends_on_order: false, is_small: true, begin }
-    }
-
-    const fn ordered(self) -> Self {
-        Self { depends_on_order: true, ..self }
-    }
-
-    const fn growing(self) -> Self {
-        Self { is_small: false, ..self }
+        Self { name, argument, begin }
     }
 }
 
-/// Every accumulator.
+/// All supported accumulators.
 pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::new::<Sum>("$sum"),
     AccumulatorOperator::new::<Average>("$avg"),
     AccumulatorOperator::new::<Extreme<'static, false>>("$min"),
     AccumulatorOperator::new::<Extreme<'static, true>>("$max"),
-    AccumulatorOperator::new::<End<'static, false>>("$first").ordered(),
-    AccumulatorOperator::new::<End<'static, true>>("$last").ordered(),
-    AccumulatorOperator::begun("$firstN", Argument::Several, |p| Box::new(Ends::first(p.count))).ordered(),
-    AccumulatorOperator::begun("$lastN", Argument::Several, |p| Box::new(Ends::last(p.count))).ordered(),
+    AccumulatorOperator::new::<End<'static, false>>("$first"),
+    AccumulatorOperator::new::<End<'static, true>>("$last"),
+    AccumulatorOperator::begun("$firstN", Argument::Several, |p| Box::new(Ends::first(p.count))),
+    AccumulatorOperator::begun("$lastN", Argument::Several, |p| Box::new(Ends::last(p.count))),
     AccumulatorOperator::begun("$minN", Argument::Several, |p| Box::new(Ranked::least(p.count))),
     AccumulatorOperator::begun("$maxN", Argument::Several, |p| Box::new(Ranked::greatest(p.count))),
     AccumulatorOperator::begun("$top", Argument::Sorted, |_| Box::new(Ranked::top(1).single())),
@@ -104,22 +92,21 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::begun("$bottom", Argument::Sorted, |_| Box::new(Ranked::bottom(1).single())),
     AccumulatorOperator::begun("$bottomN", Argument::SeveralSorted, |p| Box::new(Ranked::bottom(p.count))),
     AccumulatorOperator::begun("$count", Argument::Nothing, |_| Box::new(Count::default())),
-    AccumulatorOperator::new::<List>("$push").ordered().growing(),
-    AccumulatorOperator::new::<Set>("$addToSet").growing(),
-    AccumulatorOperator::new::<Merged>("$mergeObjects").ordered().growing(),
+    AccumulatorOperator::new::<List>("$push"),
+    AccumulatorOperator::new::<Set>("$addToSet"),
+    AccumulatorOperator::new::<Merged>("$mergeObjects"),
     AccumulatorOperator::new::<Deviation<0>>("$stdDevPop"),
     AccumulatorOperator::new::<Deviation<1>>("$stdDevSamp"),
-    AccumulatorOperator::begun("$median", Argument::Median, |p| Box::new(Percentiles::median(p.method))).growing(),
+    AccumulatorOperator::begun("$median", Argument::Median, |p| Box::new(Percentiles::median(p.method))),
     AccumulatorOperator::begun("$percentile", Argument::Percentiles, |p| {
         Box::new(Percentiles::at(p.method, p.parts.clone()))
-    })
-    .growing(),
+    }),
 ];
 
-/// MongoDB's accumulators that are not understood.
+/// MongoDB's accumulators that are not supported.
 const NOT_SUPPORTED: &[&str] = &["$accumulator", "$concatArrays", "$setUnion"];
 
-/// An accumulator of any kind.
+/// An [`Accumulator`] as a trait object, whose state is a value.
 trait State: fmt::Debug {
     fn add(&mut self, value: Operand<'_>, strings: Strings<'_>) -> Result<()>;
     fn merge(&mut self, later: Value, strings: Strings<'_>) -> Result<()>;
@@ -158,7 +145,7 @@ impl<A: Accumulator<'static> + Clone + fmt::Debug + 'static> State for A {
     }
 }
 
-/// An accumulator's state over the values of a group that it has been given.
+/// The state of any accumulator over a group.
 #[derive(Debug)]
 pub struct Accumulation {
     operator: &'static AccumulatorOperator,
@@ -167,7 +154,7 @@ pub struct Accumulation {
 }
 
 impl Accumulation {
-    /// Begins without values, under a collation.
+    /// Returns the initial state, with a collation.
     pub fn begin(
         operator: &'static AccumulatorOperator,
         parameters: &Parameters,
@@ -181,7 +168,7 @@ impl Accumulation {
         self.operator
     }
 
-    /// Adds a value of the next document; None is a missing one.
+    /// Adds the value of the next document; None if it is missing.
     ///
     /// # Errors
     /// Those of the operator; `ExceededMemoryLimit` if the group's state grows above 100 MiB.
@@ -189,7 +176,7 @@ impl Accumulation {
         self.add_operand(value.map_or(Operand::Missing, Operand::Stored))
     }
 
-    /// As [`add`](Self::add), of a value that was made.
+    /// Adds a value that is not in a document.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -202,16 +189,16 @@ impl Accumulation {
         self.state.add(value, self.collator.as_deref())
     }
 
-    /// Adds what the state of a later part of the group's documents has, as [`state`](Self::state) wrote it.
+    /// Merges the state of a later part of the group's documents, as [`state`](Self::state) returned it.
     ///
     /// # Errors
-    /// As [`add`](Self::add); `BadValue` for what [`state`](Self::state) of this accumulator cannot have written.
+    /// As [`add`](Self::add); `BadValue` if it cannot be a state of this accumulator.
     pub fn merge_state(&mut self, later: Value) -> Result<()> {
         let _evaluation = Evaluation::begin();
         self.state.merge(later, self.collator.as_deref())
     }
 
-    /// As [`merge_state`](Self::merge_state), of what [`to_bytes`](Self::to_bytes) wrote.
+    /// Merges a later state as jsonb, as [`to_bytes`](Self::to_bytes) returned it.
     ///
     /// # Errors
     /// As [`merge_state`](Self::merge_state).
@@ -224,13 +211,13 @@ impl Accumulation {
         self.state.finish()
     }
 
-    /// The result of the values so far.
+    /// Returns the result over the values so far; more can be added.
     pub(crate) fn result(&self) -> Value {
         let _evaluation = Evaluation::begin();
         budget::copying(|| self.state.result())
     }
 
-    /// The memory that the state takes, in bytes, about.
+    /// Returns the approximate memory of the state, in bytes.
     pub fn size(&self) -> usize {
         self.state.size()
     }
@@ -249,10 +236,10 @@ impl Accumulation {
     }
 }
 
-/// The accumulator of that name.
+/// Finds an accumulator by its name.
 ///
 /// # Errors
-/// `Location15952` for a name that is no accumulator's; `NotImplemented` for one of MongoDB's that is not understood.
+/// `Location15952` for an unknown name; `NotImplemented` for an accumulator of MongoDB that is not supported.
 pub fn find(name: &str) -> Result<&'static AccumulatorOperator> {
     let found = ACCUMULATORS.iter().find(|operator| operator.name == name);
     found.ok_or_else(|| match NOT_SUPPORTED.contains(&name) {

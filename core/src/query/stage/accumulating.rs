@@ -1,4 +1,4 @@
-//! An accumulator with its argument: `{"$sum": "$price"}`, as a field of a group has it.
+//! Parses an accumulator with its argument, such as `{"$sum": "$price"}` in a field of `$group`, and feeds it documents.
 
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::accumulator::{self, Accumulation, AccumulatorOperator, Argument, Method, Parameters, wanted_parts};
@@ -20,13 +20,13 @@ use std::sync::Arc;
 pub(super) struct Accumulating {
     operator: &'static AccumulatorOperator,
     input: Input,
-    /// the number of values, where the argument has one; it may read the group's `_id`
+    /// the argument `n`; its expression may read the group's `_id`
     count: Option<Expression>,
     parameters: Parameters,
     collator: Option<Arc<Collator>>,
 }
 
-/// What the accumulator is given of a document.
+/// The value that is computed from a document for the accumulator.
 #[derive(Debug)]
 enum Input {
     Nothing,
@@ -48,7 +48,7 @@ impl Accumulating {
         Self::parse_argument(operator, argument, environment)
     }
 
-    /// Parses the argument of an accumulator, an array among them.
+    /// Parses the argument of an accumulator, which may be an array.
     pub fn parse_argument(
         operator: &'static AccumulatorOperator,
         argument: &Json,
@@ -95,7 +95,7 @@ impl Accumulating {
         };
         let accumulating =
             Accumulating { operator, input, count, parameters, collator: environment.collator().cloned() };
-        // A constant count that is none is an error whatever the documents.
+        // A constant `n` that is not a valid count is an error even without documents.
         if accumulating.count.as_ref().is_some_and(|count| count.constant().is_some()) {
             accumulating.parameters_of(&Value::Null)?;
         }
@@ -113,7 +113,7 @@ impl Accumulating {
         }
     }
 
-    /// The paths that it is given values of; None for the whole document.
+    /// The paths that its argument reads; None for the whole document.
     pub fn fields_read(&self) -> Option<BTreeSet<String>> {
         match &self.input {
             Input::Nothing => Some(BTreeSet::new()),
@@ -126,7 +126,7 @@ impl Accumulating {
         }
     }
 
-    /// Begins for a group of this `_id`.
+    /// Returns the initial state for a group with this `_id`.
     pub fn begin(&self, id: &Value) -> Result<Accumulation> {
         let collator = self.collator.clone();
         Ok(match self.count {
@@ -156,12 +156,12 @@ impl Accumulating {
         Ok(Parameters { count: usize::try_from(number).unwrap_or(usize::MAX), ..self.parameters.clone() })
     }
 
-    /// Adds what the accumulator wants of a document.
+    /// Computes the argument for a document and adds it to the state.
     pub fn add(&self, document: RawObject<'_>, state: &mut Accumulation) -> Result<()> {
         state.add_operand(self.input(document)?)
     }
 
-    /// What the accumulator wants of a document.
+    /// Computes the argument for a document.
     pub fn input<'d>(&'d self, document: RawObject<'d>) -> Result<Operand<'d>> {
         let collator = self.collator.as_deref();
         match &self.input {
@@ -178,7 +178,7 @@ impl Accumulating {
 
 const SUM: &str = "$sum";
 
-/// The state of an accumulator that [counts](Accumulating::counts), after this number of documents.
+/// Returns the state of an accumulator that [counts](Accumulating::counts) after `count` documents.
 pub(super) fn accumulated_count(count: u64) -> Result<Accumulation> {
     let mut state = Accumulation::begin(accumulator::find(SUM)?, &Parameters::default(), None);
     let count = i64::try_from(count).unwrap_or(i64::MAX);
@@ -186,7 +186,7 @@ pub(super) fn accumulated_count(count: u64) -> Result<Accumulation> {
     Ok(state)
 }
 
-/// The arguments of an accumulator that have names.
+/// Reads an accumulator's argument that is an object with named fields.
 struct Arguments<'j> {
     name: &'j str,
     environment: &'j Environment,
@@ -194,7 +194,7 @@ struct Arguments<'j> {
 }
 
 impl<'j> Arguments<'j> {
-    /// The codes are those for what is no object, and for an unknown name.
+    /// Reads the object. `codes`: the errors for an argument that is not an object, and for an unknown field.
     fn read(&mut self, argument: &'j Json, known: &[&str], codes: [i32; 2]) -> Result<()> {
         let name = self.name;
         let Json::Object(fields) = argument else {

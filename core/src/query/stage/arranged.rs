@@ -1,4 +1,4 @@
-//! Documents that are sorted by the partition that they are in, then by a sort specification, then by when they came.
+//! Sorts documents by partition, then by a sort specification, then by their order of arrival.
 
 use super::sorter::Sorter;
 use super::stream::{Input, Memory, document};
@@ -12,7 +12,7 @@ use crate::values::document::raw::RawObject;
 use crate::values::key::encode::encoded_under;
 use std::sync::Arc;
 
-/// What partitions documents, and in which order they are in a partition.
+/// How documents are partitioned, and how each partition is sorted.
 #[derive(Debug)]
 pub(super) struct Layout {
     pub partition_by: Option<Expression>,
@@ -21,7 +21,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// True if documents stay in the order in which they come, in one partition.
+    /// True if there is one partition that is not sorted.
     fn is_plain(&self) -> bool {
         self.partition_by.is_none() && self.sort_by.is_none()
     }
@@ -34,7 +34,7 @@ impl Layout {
         if value.is_array() {
             bail!(Kind::TypeMismatch, "Cannot 'partitionBy' an expression of type array");
         }
-        // Missing is null, as in a group.
+        // A missing value counts as null, as in `$group`.
         let value = if value.is_missing() { Operand::NULL } else { value };
         Ok(encoded_under(&value.into_value(), collator))
     }
@@ -44,17 +44,17 @@ impl Layout {
     }
 }
 
-/// All documents in their order.
+/// A stream of documents in the order of a [`Layout`].
 pub(super) struct Arranged<'s> {
     layout: Arc<Layout>,
     /// None after its last document
     input: Option<Input<'s>>,
-    /// None if the input is in order
+    /// None if the layout leaves the input's order
     sorter: Option<Box<dyn Sorter>>,
     sorted: bool,
 }
 
-/// The bytes of the length of a partition's key, at the end of a row's key.
+/// The number of bytes at the end of a row's key that hold the length of its partition key.
 const LENGTH: usize = size_of::<u32>();
 
 impl<'s> Arranged<'s> {
@@ -63,7 +63,7 @@ impl<'s> Arranged<'s> {
         Ok(Self { layout, input: Some(input), sorter, sorted: false })
     }
 
-    /// Reads all documents and sorts them, unless they are in order. Calls back with each document that is sorted.
+    /// Reads and sorts all documents, and calls `visit` with each. Does nothing if the layout leaves the input's order.
     pub fn sort(&mut self, mut visit: impl FnMut(RawObject<'_>)) -> Result<()> {
         self.sorted = true;
         let Some(sorter) = &mut self.sorter else { return Ok(()) };

@@ -1,5 +1,5 @@
-//! Puts the results that each document has in other collections into a field of the document: an array of them, or, together with the
-//! `$unwind` that follows, one document for each.
+//! Adds a document's results from another collection to a field of the document: as an array, or, if `$unwind` follows, as one
+//! document for each result.
 
 use super::operation::Unwound;
 use super::stream::{Input, Stream};
@@ -12,16 +12,16 @@ use crate::values::document::raw::{self, RawObject};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
 
-/// Where results go.
+/// The field that the results are written to.
 #[derive(Debug)]
 pub(super) struct Target {
     /// the field's path
     pub path: String,
-    /// how the field is unwound; None if it is not
+    /// the options of the `$unwind` of this field that follows; None if none follows
     pub unwound: Option<Unwound>,
 }
 
-/// Documents with their results.
+/// A source of documents, each with its results.
 pub(super) trait Source<'s> {
     /// The next document, and a stream of its results, which is read before the next call.
     ///
@@ -34,7 +34,7 @@ pub(super) trait Source<'s> {
 pub(super) struct Attached<'s, S: Source<'s>> {
     source: S,
     target: Target,
-    /// a document that is being unwound, its results, and how many of these there were
+    /// the document that is being unwound, its results, and how many of them have been returned
     current: Option<(Vec<u8>, Input<'s>, i64)>,
     made: Vec<u8>,
 }
@@ -92,7 +92,7 @@ impl<'s, S: Source<'s>> Stream for Attached<'s, S> {
 }
 
 fn document(bytes: &[u8]) -> Result<RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))
+    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
 }
 
 fn indexed(made: Vec<u8>, unwound: &Unwound, position: Value) -> Result<Vec<u8>> {

@@ -1,4 +1,4 @@
-//! Stages that count documents: the first ones, all but the first ones.
+//! `$limit` and `$skip`: the first documents of the input, or all but the first.
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser, Shape};
@@ -104,7 +104,7 @@ pub(super) fn skip(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     Parser::one(Skip(count(parser.name, json, Kind::Location(5107200))?))
 }
 
-/// A number of documents, not below 0.
+/// Parses a number of documents. It must not be negative.
 fn count(name: &str, json: &Json, kind: Kind) -> Result<u64> {
     let number = match ext_json::from_json(json)? {
         Value::Number(number) => number.as_i64(),

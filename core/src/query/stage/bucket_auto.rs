@@ -1,4 +1,4 @@
-//! `$bucketAuto`: groups of about equal size, by ranges of a value.
+//! `$bucketAuto`: divides documents by ranges of a value into groups of about equal size.
 
 use super::accumulating::Accumulating;
 use super::derived::{is_group_by, output};
@@ -52,7 +52,7 @@ impl Operation for BucketAuto {
 }
 
 impl BucketAuto {
-    /// The value of a document that decides on its bucket.
+    /// Returns the value by which a document is assigned to a bucket.
     fn value_of(&self, document: RawObject<'_>) -> Result<Value> {
         let value = self.by.operand(document, self.collator.as_deref())?.into_value();
         if self.granularity.is_some() {
@@ -96,19 +96,19 @@ impl BucketAuto {
     }
 }
 
-/// What has been sorted, bucket by bucket.
+/// Sorts the input by value and divides it into buckets.
 struct Buckets<'s> {
-    /// what is still to be sorted
+    /// None once the input has been sorted
     input: Option<Input<'s>>,
     stage: Arc<BucketAuto>,
     sorter: Box<dyn Sorter>,
-    /// how many documents a bucket has, about
+    /// the approximate number of documents of a bucket
     size: u64,
-    /// how many buckets there have been
+    /// the number of buckets returned so far
     made: u64,
     /// the value of the document that the sorter is at
     next: Option<Value>,
-    /// where the last bucket ends
+    /// the upper boundary of the last bucket
     boundary: Option<Value>,
 }
 
@@ -161,7 +161,7 @@ impl Buckets<'_> {
         self.step()
     }
 
-    /// Takes documents as long as their values are so related to a boundary.
+    /// Puts documents into the bucket while `related` accepts the order of their value and the boundary.
     fn take_while(&mut self, bucket: &mut Bucket, boundary: &Value, related: fn(Ordering) -> bool) -> Result<()> {
         while self.next.as_ref().is_some_and(|value| related(self.stage.compare(value, boundary))) {
             self.take(bucket)?;

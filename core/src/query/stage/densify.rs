@@ -1,7 +1,7 @@
-//! `$densify`: documents for the values that are missing between those of other documents.
+//! `$densify`: adds documents for values that are missing from a series.
 //!
-//! Documents are sorted by their partition and the value, so that those in between are made when the next one comes. For bounds over all
-//! partitions, the least and the greatest value are found while they are sorted.
+//! Documents are sorted by partition and value, and missing ones are made when the next document is read. For the bounds `full`,
+//! the least and the greatest value are found during the sort.
 
 use super::arranged::{Arranged, Layout};
 use super::fields::Fields;
@@ -32,30 +32,30 @@ use std::sync::Arc;
 struct Densify {
     field: String,
     partitions: Vec<String>,
-    /// the values of these
+    /// the expressions of the partition fields
     partition_values: Vec<Expression>,
     layout: Arc<Layout>,
-    /// of a new document: the partitions' fields, then the field
+    /// the fields that a new document gets: those of the partition, then `field`
     made: Assignments,
     step: Step,
     bounds: Bounds,
 }
 
-/// How far new documents are from each other.
+/// The distance between two values of the series.
 #[derive(Debug)]
 enum Step {
     Number(Number),
     Date(Unit, i64),
 }
 
-/// Between which values new documents are made.
+/// The range of values in which missing documents are made.
 #[derive(Debug)]
 enum Bounds {
-    /// the least and the greatest of all documents
+    /// from the least to the greatest value of all documents
     Full,
-    /// those of the partition
+    /// from the least to the greatest value of the partition
     Partition,
-    /// from the first one to before the second one
+    /// from the first value (included) to the second (excluded)
     Between(Position, Position),
 }
 
@@ -90,7 +90,7 @@ impl Densify {
     /// The value of a document; None if it is null or missing.
     ///
     /// # Errors
-    /// `Location5733201` and `Location6053600` for one of a wrong type.
+    /// `Location5733201` and `Location6053600` for a value of a wrong type.
     fn position(&self, document: RawObject<'_>) -> Result<Option<Position>> {
         let value = value_at(document, &self.field).map_or(Operand::Missing, Operand::Stored);
         if value.is_nullish() {
@@ -109,7 +109,7 @@ impl Densify {
         }
     }
 
-    /// The value after another one.
+    /// Returns the value one step after another.
     fn after(&self, position: &Position) -> Result<Position> {
         match (position, &self.step) {
             (Position::Number(number), Step::Number(step)) => {
@@ -127,7 +127,7 @@ impl Densify {
     }
 }
 
-/// What has been sorted, with new documents.
+/// The sorted documents with the missing ones added.
 struct Densifying<'s> {
     stage: Arc<Densify>,
     source: Arranged<'s>,
@@ -140,9 +140,9 @@ struct Densifying<'s> {
     ended: bool,
     /// the key of the present partition
     partition: Option<Vec<u8>>,
-    /// its fields
+    /// the values of its partition fields
     values: Vec<Option<Value>>,
-    /// the next value to be there; None if no document of the partition has had one
+    /// the next value of the series; None until a document of the partition has a value
     next: Option<Position>,
     /// true if any document has had a value
     any: bool,
@@ -157,7 +157,7 @@ impl Densifying<'_> {
         self.sorted = true;
         let (stage, extremes) = (Arc::clone(&self.stage), &mut self.extremes);
         self.source.sort(|document| {
-            // What is no value is an error when its turn comes.
+            // A value of a wrong type raises an error later, when the document is read.
             let Ok(Some(position)) = stage.position(document) else { return };
             match extremes {
                 None => *extremes = Some((position.clone(), position)),
@@ -168,7 +168,7 @@ impl Densifying<'_> {
         })
     }
 
-    /// Looks at the next document of the source; None if there is none, or it belongs to another partition.
+    /// Returns the next document of the source without consuming it; None at the end of the present partition.
     fn look(&mut self) -> Result<Option<RawObject<'_>>> {
         if !self.pending && !self.ended {
             self.pending = self.source.advance()?;
@@ -181,7 +181,7 @@ impl Densifying<'_> {
         document.map(Some).ok_or_else(|| error!(Kind::InternalError, "a row that was sorted is damaged"))
     }
 
-    /// The first value that is to be there in a partition whose first document has this one.
+    /// Returns the first value of the series in a partition whose first document has this value.
     fn first(&self, position: &Position) -> Position {
         match (&self.stage.bounds, &self.extremes) {
             (Bounds::Between(lower, _), _) => lower.clone(),
@@ -190,7 +190,7 @@ impl Densifying<'_> {
         }
     }
 
-    /// True if a value is within the bounds, when no further document of the partition has one.
+    /// True if a value beyond the last document of the partition is still within the bounds.
     fn is_within(&self, position: &Position) -> bool {
         match (&self.stage.bounds, &self.extremes) {
             (Bounds::Between(_, upper), _) => position.compare(upper).is_lt(),
@@ -213,12 +213,12 @@ impl Densifying<'_> {
         let mut values = self.values.clone();
         values.push(Some(position.into_value()));
         let empty = write::value(&Value::Object(Vec::new()))?;
-        let Some(empty) = raw::document(&empty) else { bail!(Kind::InternalError, "an empty document is none") };
+        let Some(empty) = raw::document(&empty) else { bail!(Kind::InternalError, "the empty document is invalid") };
         self.made = Some(self.stage.made.apply(empty, &values)?);
         Ok(())
     }
 
-    /// Makes a document before the source's next one, or moves on to that; false if neither is in the present partition.
+    /// Moves to the next document of the partition, which is a new one or the source's next; false at the partition's end.
     fn next_in_partition(&mut self) -> Result<bool> {
         let stage = Arc::clone(&self.stage);
         let collator = stage.layout.collator.as_deref();
@@ -265,7 +265,7 @@ impl Stream for Densifying<'_> {
                 self.partition = Some(self.source.partition().to_vec());
                 continue;
             }
-            // Bounds that are given hold without any document, too.
+            // Explicit bounds are filled even if no document has a value.
             let Bounds::Between(lower, _) = &self.stage.bounds else { return Ok(false) };
             if std::mem::replace(&mut self.any, true) {
                 return Ok(false);
@@ -404,7 +404,7 @@ fn parse_range(range: &Map<String, Json>) -> Result<(Step, Bounds)> {
     Ok((step, bounds))
 }
 
-/// Checks that bounds are of one type, which is the step's.
+/// Checks that both bounds and the step have the same type.
 fn check_bounds(lower: &Position, upper: &Position, step: &Number, has_unit: bool) -> Result<()> {
     let both = "A bounding array must contain either both dates or both numeric types";
     match (lower, upper) {

@@ -1,4 +1,4 @@
-//! Stages that stand for others: `$count`, `$sortByCount`, `$bucket`.
+//! Stages that are replaced by other stages when they are parsed: `$count`, `$sortByCount`, `$bucket`.
 
 use super::operation::{Parsed, Parser};
 use crate::error::{Result, bail, ensure, error};
@@ -39,7 +39,7 @@ pub(super) fn sort_by_count(_: &Parser<'_>, json: &Json) -> Result<Parsed> {
     Ok(Parsed::Many(vec![json!({"$group": {"_id": json, "count": {"$sum": 1}}}), json!({"$sort": {"count": -1}})]))
 }
 
-/// The variable that holds the value that chooses a bucket.
+/// The variable that holds the value of `groupBy`.
 const VALUE: &str = "value";
 
 pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
@@ -101,7 +101,7 @@ pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     Ok(Parsed::Many(vec![json!({"$group": group}), json!({"$sort": {"_id": 1}})]))
 }
 
-/// True for a path or an expression.
+/// True if `groupBy` may have this form: a `$`-prefixed path or an object.
 pub(super) fn is_group_by(json: &Json) -> bool {
     match json {
         Json::String(text) => text.starts_with('$'),
@@ -110,7 +110,7 @@ pub(super) fn is_group_by(json: &Json) -> bool {
     }
 }
 
-/// The accumulators of buckets: those that are asked for, or a count; the code is that for what is no object.
+/// Returns the accumulators in `output`, or a count by default. `code`: the error if `output` is not an object.
 pub(super) fn output(json: Option<&Json>, code: i32) -> Result<Map<String, Json>> {
     match json {
         None => Ok(Map::from_iter([("count".to_owned(), json!({"$sum": 1}))])),

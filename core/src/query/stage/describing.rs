@@ -1,4 +1,5 @@
-//! `$collStats` and `$indexStats`: the first stage of a pipeline, whose documents describe a collection and its indexes at each shard.
+//! `$collStats` and `$indexStats`: the first stage of a pipeline. Its documents describe the collection, or
+//! its indexes, at each shard.
 //!
 //! The stage itself returns its input unchanged. The caller that runs the pipeline asks the stage which documents are wanted, and
 //! supplies these documents as the input.

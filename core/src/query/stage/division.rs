@@ -1,4 +1,4 @@
-//! Divides stages between shards and the place where the shards' documents come together.
+//! Divides the stages of a pipeline between the shards and the router, which merges the shards' documents.
 
 use super::fields::Written;
 use super::needed::projection;
@@ -7,7 +7,7 @@ use super::table::{MERGED_GROUP, PARTIAL_GROUP};
 use crate::error::Result;
 use serde_json::{Value as Json, json};
 
-/// Which stages run where.
+/// The stages that the shards run, and those that run over the merged documents.
 #[derive(Debug)]
 pub(super) struct Divided {
     pub at_shards: Vec<Stage>,
@@ -15,8 +15,8 @@ pub(super) struct Divided {
     pub merging: Vec<Stage>,
 }
 
-/// Divides stages over shards. `shard_key` has the paths of a key by which documents are on one shard if they agree in it, and no
-/// document has arrays there; None if there is no such key.
+/// Divides stages over several shards. `shard_key`: paths at which no document has an array, and whose values decide the shard of
+/// a document; None if there are no such paths.
 ///
 /// # Errors
 /// Those of parsing a stage, which has been parsed before.
@@ -35,7 +35,7 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
                 continue;
             }
             (Merge::States, Shape::Group(group)) if key.is_some_and(|paths| group.is_within(paths)) => {
-                // No other shard has documents of the same group. Its key has other names from here on.
+                // Each group is on one shard. The stage renames the fields of the key, so later stages cannot rely on it.
                 key = None;
                 at_shards.push(stage.clone());
                 continue;
@@ -63,14 +63,14 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
     Ok(Divided { at_shards, order: None, merging: Vec::new() })
 }
 
-/// Divides stages between the only shard that has documents and the router: the shard runs all that need no router.
+/// Divides stages between a single target shard and the router. The shard runs those before the first that needs the router.
 pub(super) fn at_one_shard(stages: &[Stage]) -> Divided {
     let end = stages.iter().position(|stage| stage.operation.needs_router()).unwrap_or(stages.len());
     let (at_shards, merging) = stages.split_at(end);
     Divided { at_shards: at_shards.to_vec(), order: None, merging: merging.to_vec() }
 }
 
-/// Adds a stage to those at the shards that leaves only fields which the rest reads.
+/// Adds a `$project` to the shards' stages that leaves only the fields which the router's stages read.
 ///
 /// # Errors
 /// Those of parsing a stage.
@@ -79,19 +79,19 @@ pub(super) fn narrowed(
     needed: impl Fn(&[Stage]) -> Option<Vec<String>>,
     parse: ParseStage<'_>,
 ) -> Result<Divided> {
-    // A group has no other fields than those that were asked for.
+    // The documents of a `$group` have only the fields that it computes.
     let is_wide = divided.at_shards.last().is_some_and(|last| !matches!(last.operation.shape(), Shape::Group(_)));
     let Some(fields) = needed(&divided.merging).filter(|_| is_wide) else { return Ok(divided) };
     divided.at_shards.push(parse(&json!({"$project": projection(&fields)}))?);
     Ok(divided)
 }
 
-/// True if the fields of a key stay as they are.
+/// True if a stage does not write any of these paths.
 fn keeps(written: &Written, paths: &[&str]) -> bool {
     paths.iter().all(|path| written.keeps(path))
 }
 
-/// The beginning of a pipeline that a find answers.
+/// The first stages of a pipeline as the arguments of a find.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Find {
     /// the filter; `{}` for all
@@ -100,9 +100,9 @@ pub struct Find {
     pub sort: Option<Json>,
     /// how many documents to skip
     pub skip: u64,
-    /// how many documents to return then
+    /// how many documents to return after those skipped
     pub limit: Option<u64>,
-    /// the fields at the top that the stages behind it read; None for all
+    /// the top-level fields that the remaining stages read; None for all
     pub fields: Option<Vec<String>>,
 }
 
@@ -113,7 +113,7 @@ impl Find {
     }
 }
 
-/// How many stages at the beginning a find answers, and how. `needed` are the fields that stages read.
+/// Returns the find that replaces the first stages, and their number. `needed` returns the fields that stages read.
 pub(super) fn find(stages: &[Stage], needed: impl Fn(&[Stage]) -> Option<Vec<String>>) -> (Find, usize) {
     let mut find = Find { filter: json!({}), ..Find::default() };
     let mut count = 0;

@@ -1,4 +1,4 @@
-//! `$documents`: the documents of the argument, in place of a collection's.
+//! `$documents`: begins a pipeline with the documents of its argument instead of a collection's.
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser};

@@ -1,5 +1,5 @@
-//! Equality of a field of one document and a field of documents of another collection, by MongoDB's rules: an array stands for its
-//! elements on either side, on the other side also for itself, and null equals a missing field.
+//! The equality of `$lookup`, by MongoDB's rules. An array in the local document matches by its elements, an array in a foreign
+//! document by its elements and as a whole. Null equals a missing field.
 //!
 //! Values are compared by their encodings: two are equal exactly if their encodings are, under the collation. So the documents of a
 //! query for several values are assigned to these by a hash table.
@@ -64,9 +64,9 @@ impl Values {
         self.numbers.into_iter()
     }
 
-    /// The filter for documents that have one of the values in a field; None without values.
+    /// Returns the filter for documents that have one of the values at the path; None if there are no values.
     pub fn filter(&self, path: &str) -> Option<Json> {
-        // In a list a regular expression is a pattern.
+        // In `$in` a regular expression would match as a pattern.
         let (patterns, others): (Vec<&Value>, Vec<&Value>) =
             self.values.iter().partition(|value| matches!(value, Value::Regex(..)));
         let equals = |value: &Value| json!({path: {"$eq": ext_json::to_json(value)}});
@@ -99,8 +99,8 @@ impl Values {
     }
 }
 
-/// Calls back with the values of a document's field. Arrays on the path, and at its end, stand for their elements; a number in the
-/// path names a position if it follows an array.
+/// Calls `found` with each value at a path. Arrays on the path and at its end are replaced by their elements. A number in the path
+/// is a position if it follows an array.
 pub(super) fn values_at<'d>(object: RawObject<'d>, path: &str, found: &mut impl FnMut(RawValue<'d>)) {
     let (head, rest) = path::split(path);
     if let Some(value) = object.get(head) {

@@ -1,6 +1,6 @@
-//! `$facet`: several pipelines over the same documents, whose results are arrays of one document.
+//! `$facet`: runs several pipelines over the same documents, and returns one document with an array of results for each.
 //!
-//! The documents are kept in a sorter, under their positions, and each pipeline reads them from there.
+//! The documents are kept in a sorter, with their positions as keys. The pipelines read them from there, one after the other.
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser, Stage, run};
@@ -90,14 +90,14 @@ fn array(documents: &[Vec<u8>]) -> Part<'_> {
     Part::Array(documents.iter().map(|document| Part::Raw(raw::root(document))).collect())
 }
 
-/// The documents once more.
+/// Reads the rows of a sorter from the beginning. Only the latest reader of a sorter may be used.
 pub(super) struct Again {
     sorter: Rc<RefCell<Box<dyn Sorter>>>,
     current: Vec<u8>,
 }
 
 impl Again {
-    /// Begins at the first row.
+    /// Moves the sorter before its first row.
     pub(super) fn begin(sorter: &Rc<RefCell<Box<dyn Sorter>>>) -> Result<Again> {
         sorter.borrow_mut().sort()?;
         Ok(Again { sorter: Rc::clone(sorter), current: Vec::new() })

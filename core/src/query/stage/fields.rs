@@ -1,18 +1,18 @@
-//! Which fields a stage looks at, and which it changes.
+//! The fields that a stage reads and writes.
 
 use crate::values::path;
 use std::collections::BTreeSet;
 
-/// Dotted paths. A path stands for all that lies below it, too.
+/// The paths that a stage reads and writes. A path includes all paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fields {
-    /// what decides, or values are made of; None for any field
+    /// the paths that the result depends on; None if it may depend on any
     pub read: Option<BTreeSet<String>>,
-    /// what may differ afterwards
+    /// the paths that the stage may change
     pub written: Written,
 }
 
-/// Which fields may differ after a stage.
+/// The paths that a stage may change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// these
@@ -27,26 +27,26 @@ impl Default for Written {
     }
 }
 
-/// The field at the top of a document that a path leads through.
+/// Returns the first component of a path: the name of a top-level field.
 pub(super) fn top(path: &str) -> &str {
     path::split(path).0
 }
 
 impl Fields {
-    /// A stage that makes other documents of these fields; None for any field.
+    /// The fields of a stage that replaces documents. `read`: the paths that it reads; None for any.
     pub(super) fn replaced(read: Option<BTreeSet<String>>) -> Fields {
         Fields { read, written: Written::AllBut(BTreeSet::new()) }
     }
 
-    /// A stage that leaves documents as they are, and looks at these fields.
+    /// The fields of a stage that does not change documents, and reads these paths.
     pub(super) fn kept(read: impl IntoIterator<Item = String>) -> Fields {
         Fields { read: Some(read.into_iter().collect()), written: Written::default() }
     }
 }
 
 impl Written {
-    /// True if the whole field at the top of a path stays as it is. Below it a change of one field may change what another
-    /// path finds, as both lead through the same arrays.
+    /// True if the stage changes nothing in the top-level field of this path. Only top-level fields are compared: two paths
+    /// below one of them may lead through the same array.
     pub(super) fn keeps(&self, path: &str) -> bool {
         match self {
             Written::Only(paths) => !paths.iter().any(|written| top(written) == top(path)),

@@ -1,5 +1,5 @@
-//! `$fill`: values for fields that are null or missing. It stands for `$setWindowFields`, which fills by a method, and `$addFields`,
-//! which fills with a value.
+//! `$fill`: gives values to fields that are null or missing. It is replaced by `$setWindowFields` for a `method`, and by
+//! `$addFields` for a `value`.
 
 use super::operation::{Parsed, Parser};
 use crate::error::{Kind, Result, bail, ensure, error};
@@ -82,7 +82,7 @@ fn partition_by(fields: &Map<String, Json>) -> Result<Option<Json>> {
         (Some(_), None) => Err(wrong_type("partitionBy", "string or object")),
         (None, Some(names)) => {
             let names = names.as_array().ok_or_else(|| wrong_type("partitionByFields", "array"))?;
-            // Names of their own, as paths may have dots.
+            // Positions serve as field names, because the paths may contain dots.
             let named = names.iter().enumerate().map(|(position, name)| {
                 let name = name.as_str().ok_or_else(|| wrong_type("partitionByFields", "array of strings"))?;
                 path::check_field_path(name)?;

@@ -1,6 +1,6 @@
 //! Series of preferred numbers, to which `$bucketAuto` rounds its boundaries.
 
-/// A series.
+/// A series of preferred numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Granularity {
     /// these numbers, in hundredths from 100 to below 1000, times powers of ten
@@ -54,7 +54,7 @@ impl Granularity {
         SERIES.iter().find(|(known, _)| *known == name).map(|(_, series)| *series)
     }
 
-    /// The least number of the series above a number that is not negative; 0 of 0.
+    /// Returns the least number of the series that is greater than a positive number; 0 for 0.
     pub fn above(self, number: f64) -> f64 {
         if number == 0.0 || !number.is_finite() {
             return number;
@@ -67,7 +67,7 @@ impl Granularity {
         candidates.into_iter().find(|candidate| *candidate > number).unwrap_or(f64::INFINITY)
     }
 
-    /// The greatest number of the series below a number that is not negative; 0 of 0.
+    /// Returns the greatest number of the series that is less than a positive number; 0 for 0.
     pub fn below(self, number: f64) -> f64 {
         if number == 0.0 || !number.is_finite() {
             return number;
@@ -84,7 +84,7 @@ impl Granularity {
         match self {
             Granularity::Numbers(numbers) => Box::new(numbers.iter().copied()),
             Granularity::Parts(parts) => Box::new((0..parts).map(move |part| match (parts, part) {
-                // The standard's only exception from its rule.
+                // The only value of the E192 series that the rule does not give.
                 (192, 185) => 920,
                 _ => (10f64.powf(f64::from(part) / f64::from(parts)) * 100.0).round() as u32,
             })),
@@ -93,7 +93,7 @@ impl Granularity {
     }
 }
 
-/// The power of ten of a number's first digit.
+/// The decimal exponent: the power of ten of a number's first digit.
 fn exponent(number: f64) -> i32 {
     number.log10().floor() as i32
 }

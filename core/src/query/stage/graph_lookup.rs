@@ -1,5 +1,6 @@
-//! `$graphLookup`: for each document those of another collection that can be reached from it, step by step: from the values of
-//! `startWith` to the documents that have one of them in `connectToField`, from the values of their `connectFromField` to further ones.
+//! `$graphLookup`: adds to each document the documents of another collection that can be reached from it. The first step
+//! finds those with a value of `startWith` in `connectToField`, each further step
+//! those with a `connectFromField` of the step before.
 //!
 //! The search is breadth-first. A step is one query, or a few, for all values that it leads to. What the queries have found is kept for
 //! the documents that follow, as far as memory allows. Several documents are read ahead, and the steps of all their searches are
@@ -29,13 +30,13 @@ use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The most values of one query.
+/// The largest number of values of one query.
 const MOST: usize = 1000;
 /// The most documents whose searches are asked for together.
 const MOST_AHEAD: usize = 512;
 /// The share of a stage's memory for documents that wait for their searches.
 const WAITING_SHARE: usize = 8;
-/// The most bytes of the documents and values of one search: MongoDB's limit.
+/// The largest size of the documents and values of one search, and of the cache, in bytes: MongoDB's limit.
 const MAX_BYTES: usize = 100 << 20;
 
 /// `$graphLookup`
@@ -101,7 +102,7 @@ impl Operation for GraphLookup {
     }
 }
 
-/// What queries have found, by the encoding of the value that was asked for.
+/// A cache of query results, by the encoding of the value in `connectToField`.
 #[derive(Default)]
 struct Known {
     documents: HashMap<Vec<u8>, Vec<Rc<Vec<u8>>>>,
@@ -122,11 +123,11 @@ struct Searching<'s> {
 
 /// One document's search.
 struct Search {
-    /// the encodings of values that were asked for, or will be
+    /// the encodings of the values of all steps so far, and of the next
     asked: HashSet<Vec<u8>>,
-    /// the encodings of `_id`
+    /// the encodings of the `_id` of all documents found
     visited: HashSet<Vec<u8>>,
-    /// with the encodings of `_id`
+    /// the documents found, each after the encoding of its `_id`
     found: Vec<(Vec<u8>, Vec<u8>)>,
     bytes: usize,
 }
@@ -139,7 +140,7 @@ impl Search {
         Ok(())
     }
 
-    /// Adds a value to those of the next step, unless it was asked for before.
+    /// Adds a value to the next step, unless an earlier step had it.
     fn ask(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<Asked>) -> Result<()> {
         if matches!(value, Value::Undefined) {
             return Ok(());
@@ -154,7 +155,7 @@ impl Search {
 }
 
 impl Searching<'_> {
-    /// The documents that can be reached from one.
+    /// Returns the documents that can be reached from a local document.
     fn search(&mut self, local: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
         let stage = Arc::clone(&self.stage);
         let collator = stage.collator();
@@ -265,7 +266,7 @@ impl Searching<'_> {
         Ok(true)
     }
 
-    /// The documents that have one of these values in `connectToField`; some perhaps more than once. None if those that were not known
+    /// Returns the documents that have one of these values in `connectToField`. A document may occur several times. None if those that were not known
     /// have more than this number of bytes.
     fn others(&mut self, asked: &[Asked], most: usize) -> Result<Option<Vec<Rc<Vec<u8>>>>> {
         let (stage, known) = (&self.stage, &mut self.known);
@@ -286,7 +287,7 @@ impl Searching<'_> {
             }
         }
         let Some(filter) = values.filter(&stage.arrives) else { return Ok(Some(found)) };
-        // Null does not stand for a missing field here.
+        // Unlike in `$lookup`, null does not match a missing field.
         let mut filters = vec![filter, json!({&stage.arrives: {"$exists": true}})];
         filters.extend(stage.filter.clone());
         let stages = [json!({"$match": {"$and": filters}})];
@@ -318,7 +319,7 @@ impl Searching<'_> {
 }
 
 fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))
+    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
 }
 
 impl<'s> Source<'s> for Searching<'s> {

@@ -1,11 +1,11 @@
-//! `$group`: one document of all that have equal keys.
+//! `$group`: one document for each distinct key.
 //!
 //! Groups are kept in a hash table. When it outgrows the stage's memory, the states of all groups go into a sorter, by key, and
-//! the table begins anew; at the end the states of each group are merged in the order in which they were written. So memory is
-//! bounded by the table, and by the state of one group, which accumulators bound.
+//! the table is emptied. At the end the states of each group are merged in the order in which they were written. So memory is
+//! limited to the table and the state of one group, which accumulators limit.
 //!
-//! Divided over shards, the same stage runs twice. At a shard it makes documents of partial states, `{k: key, s: [state, …]}`, and
-//! when memory is short it simply returns those it has. Where these come together, it merges them.
+//! If it is divided over shards, the stage runs twice. At a shard it returns documents of partial states,
+//! `{k: key, s: [state, …]}`, and empties the table by returning them when it is full. The router merges the states.
 
 use super::accumulating::{Accumulating, accumulated_count};
 use super::fields::Fields;
@@ -33,9 +33,9 @@ struct Group {
     id: Expression,
     fields: Vec<(String, Accumulating)>,
     collator: Option<Arc<Collator>>,
-    /// true if it reads partial states
+    /// the input is documents of partial states
     merges: bool,
-    /// true if it makes partial states
+    /// the output is documents of partial states
     partial: bool,
 }
 
@@ -97,14 +97,14 @@ impl Grouping for Group {
     }
 }
 
-/// A group that is being read.
+/// A group: its key and the states of its accumulators.
 #[derive(Debug)]
 struct Member {
     id: Value,
     states: Vec<Accumulation>,
 }
 
-/// About what a group takes beside its key and its states.
+/// The approximate memory of a group besides its key and its states, in bytes.
 const GROUP_BYTES: usize = 128;
 
 impl Group {
@@ -133,7 +133,7 @@ impl Group {
         fields.into_iter().try_for_each(|((_, field), state)| field.add(document, state))
     }
 
-    /// What the stage makes of a group.
+    /// Returns the result document of a group, or its partial states.
     fn result(&self, member: Member) -> Result<Vec<u8>> {
         if self.partial {
             return written(&member);
@@ -156,9 +156,9 @@ fn written(member: &Member) -> Result<Vec<u8>> {
 
 /// Merges the partial states of a document.
 fn merge(document: RawObject<'_>, member: &mut Member) -> Result<()> {
-    let damaged = || -> Error { error!(Kind::BadValue, "this document holds no states of a group") };
+    let damaged = || -> Error { error!(Kind::BadValue, "malformed states of a group") };
     let Some(RawValue::Array(states)) = document.get(STATES) else { return Err(damaged()) };
-    ensure!(states.len() == member.states.len(), Kind::BadValue, "this document holds no states of this group");
+    ensure!(states.len() == member.states.len(), Kind::BadValue, "a group with another number of accumulators");
     let states = states.iter().zip(&mut member.states);
     states.into_iter().try_for_each(|(later, state)| state.merge_state(Value::from_raw(later)))
 }
@@ -197,7 +197,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes all groups out, in the order in which they came.
+    /// Removes and returns all groups, in the order of their first documents.
     fn take(&mut self) -> Vec<Member> {
         let table = std::mem::take(self);
         table.members
@@ -216,19 +216,19 @@ struct GroupingStream<'s> {
     group: Arc<Group>,
     context: Context,
     table: Table,
-    /// the states of groups that memory did not hold
+    /// partial states of groups that did not fit into the table
     sorter: Option<Box<dyn Sorter>>,
     /// how many times the table has been emptied
     flushed: u64,
     /// groups to be returned
     results: std::vec::IntoIter<Member>,
-    /// the group that is being merged of what was sorted, with its key
+    /// the key and the group whose sorted states are being merged
     merged: Option<(Vec<u8>, Member)>,
     current: Vec<u8>,
 }
 
 impl GroupingStream<'_> {
-    /// Reads until there are groups to return; false if there never will be.
+    /// Reads input until groups can be returned; false if the input has ended before.
     fn read(&mut self) -> Result<bool> {
         let Some(mut input) = self.input.take() else { return Ok(false) };
         while input.advance()? {
@@ -254,7 +254,7 @@ impl GroupingStream<'_> {
         Ok(true)
     }
 
-    /// Puts all groups into the sorter: by key, then by when they were put there.
+    /// Moves the states of all groups into the sorter. The row's key is the group's key and the number of this flush.
     fn flush(&mut self) -> Result<()> {
         if self.sorter.is_none() {
             self.sorter = Some(self.context.resources.memory.sorter(None, false)?);
@@ -269,7 +269,7 @@ impl GroupingStream<'_> {
         Ok(())
     }
 
-    /// The next group of what was sorted.
+    /// Merges the sorted states of the next group.
     fn next_merged(&mut self) -> Result<Option<Member>> {
         let Some(sorter) = &mut self.sorter else { return Ok(None) };
         loop {

@@ -1,9 +1,9 @@
-//! `$lookup`: for each document those of another collection that equal it in a field, or the results of a pipeline over it.
+//! `$lookup`: adds to each document the documents of another collection that equal it in a field, or a pipeline's results.
 //!
-//! There are three ways to find them, [`Way`]:
+//! Results are found in one of three ways, [`Way`]:
 //!
 //! * A pipeline that does not depend on the document runs once, and its results are kept.
-//! * By an equality (`localField` and `foreignField`, or `{"$expr": {"$eq": ["$field", "$$variable"]}}` at the beginning of the
+//! * With an equality (`localField` and `foreignField`, or `{"$expr": {"$eq": ["$field", "$$variable"]}}` at the beginning of the
 //!   pipeline) the other documents are read in batches: one query for the values of up to [`MOST`] documents, which targets
 //!   the shards and uses the indexes that these values lead to. What the query returns is assigned to the documents in
 //!   memory, and the rest of the pipeline runs there. It is also kept for documents that come later, as far as memory allows. A
@@ -30,17 +30,17 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The most documents of one query.
+/// The largest number of documents of one query.
 const MOST: usize = 512;
-/// The documents of the first query: perhaps no more are asked for.
+/// The number of documents of the first query. It is small, because the reader may stop early.
 const FIRST: usize = 32;
-/// The share of a stage's memory for documents that wait for a query.
+/// The divisor of the stage's memory that gives the bytes of documents which wait for a query.
 const WAITING_SHARE: usize = 8;
 
 /// `$lookup`
 #[derive(Debug)]
 struct Lookup {
-    /// None if the pipeline makes its documents
+    /// None if the pipeline begins with `$documents`
     from: Option<String>,
     /// the path of the field for the results
     target: String,
@@ -51,7 +51,7 @@ struct Lookup {
     pipeline: Vec<Json>,
     /// the stages, if they do not depend on variables
     stages: Vec<Stage>,
-    /// the first stages that are part of every query: one that makes documents, and filters without the variables
+    /// the number of first stages that every query has: `$documents`, and filters that use no variables
     common: usize,
     /// other collections that the pipeline reads
     further: BTreeSet<String>,
@@ -64,20 +64,20 @@ struct Lookup {
 /// How a document's results are found.
 #[derive(Clone, Debug)]
 enum Way {
-    /// all have the same
+    /// by one query, whose results all documents share
     Once,
-    /// by an equality with this field of the other documents
+    /// in batches, by the equality of `key` and this field of the other documents
     Batches { field: String, key: Key },
-    /// each by a query
+    /// by a query for each document
     Each,
 }
 
-/// The value that equals the other documents' field.
+/// The local side of an equality.
 #[derive(Clone, Debug)]
 enum Key {
-    /// that of `localField`
+    /// the values at `localField`
     Field(String),
-    /// that of a variable, by its position
+    /// the value of a variable, by its position in `variables`
     Variable(usize),
 }
 
@@ -96,7 +96,7 @@ impl Lookup {
         self.environment.collator().map(|collator| &**collator)
     }
 
-    /// The documents of the other collection, or those that the pipeline makes, and the rest of the pipeline, with a filter between.
+    /// Returns the stages of a query: `$documents` if the pipeline has it, the filter, the other common stages, then `rest`.
     fn stages_with(&self, filter: Option<Json>, rest: &[Json]) -> Vec<Json> {
         let begins = usize::from(self.from.is_none());
         let (first, others) = self.pipeline.split_at(begins.min(self.pipeline.len()));
@@ -105,12 +105,12 @@ impl Lookup {
         first.iter().cloned().chain(filter).chain(common.cloned()).chain(rest.iter().cloned()).collect()
     }
 
-    /// The pipeline behind the stages that are part of every query.
+    /// The stages after those that every query has.
     fn rest(&self) -> &[Json] {
         self.pipeline.get(self.common..).unwrap_or_default()
     }
 
-    /// The results of one document, by a query of its own.
+    /// Sends a query for one document, and returns its results.
     fn alone(&self, local: &[u8], context: &Context) -> Result<Input<'static>> {
         let local = object(local)?;
         let filter = self.fields.as_ref().and_then(|(local_field, field)| {
@@ -137,7 +137,7 @@ impl Lookup {
         })
     }
 
-    /// Runs the rest of the pipeline over documents that a batch has found for a document.
+    /// Runs the remaining stages over the documents that a batch has assigned to a local document.
     fn finished<'s>(&self, local: &[u8], chosen: Chosen, context: &Context) -> Result<Input<'s>> {
         if self.variables.is_empty() {
             return run(self.stages.get(self.common..).unwrap_or_default(), Box::new(chosen), context);
@@ -148,7 +148,7 @@ impl Lookup {
 }
 
 fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))
+    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
 }
 
 impl Operation for Lookup {
@@ -213,25 +213,25 @@ struct Known {
     bytes: usize,
 }
 
-/// The documents that are being joined.
+/// The local documents with their results.
 struct Joining<'s> {
     lookup: Arc<Lookup>,
     context: Context,
-    /// None at its end
+    /// None after its last document
     input: Option<Input<'s>>,
     /// documents without a query yet
     waiting: VecDeque<Vec<u8>>,
     waiting_bytes: usize,
-    /// the documents of the next query
+    /// the number of documents of the next query
     size: usize,
     /// documents after their query
     ready: VecDeque<(Vec<u8>, Found)>,
     known: Known,
-    /// the results that all documents have
+    /// the results that all documents share
     once: Option<Rc<RefCell<Box<dyn Sorter>>>>,
 }
 
-/// What a batch has found for a document.
+/// The results of a batch for one local document.
 enum Found {
     Others(Others),
     /// nothing: it needs a query of its own
@@ -280,7 +280,7 @@ impl<'s> Joining<'s> {
         Ok(None)
     }
 
-    /// The results that all documents have.
+    /// Returns the results that all documents share, after running the pipeline once.
     fn all(&mut self) -> Result<Input<'s>> {
         if self.once.is_none() {
             let mut sorter = self.context.resources.memory.sorter(None, true)?;
@@ -327,7 +327,8 @@ impl<'s> Joining<'s> {
         Ok(!self.ready.is_empty())
     }
 
-    /// What one query finds for the first documents that wait; None if that is more than the memory holds.
+    /// Sends a query for the first `count` waiting documents. If its results exceed `most` bytes, returns None, or for a single
+    /// document that it needs a query of its own.
     fn find(&mut self, field: &str, key: &Key, count: usize, most: usize) -> Result<Option<Vec<Found>>> {
         if self.known.bytes > most / 2 {
             self.known = Known::default();
@@ -428,7 +429,7 @@ impl<'s> Source<'s> for Joining<'s> {
     }
 }
 
-/// The arguments.
+/// The names of the stage's arguments.
 const ARGUMENTS: &[&str] = &["from", "as", "localField", "foreignField", "let", "pipeline"];
 
 /// The text of an argument that must be a string; None if it is not given.
@@ -447,7 +448,7 @@ fn path_of<'j>(fields: &'j Map<String, Json>, name: &str) -> Result<Option<&'j s
     Ok(text)
 }
 
-/// True if a part of a pipeline uses a variable of one of these names, or is a call of a random operator or stage.
+/// True if a part of a pipeline uses a variable of one of these names.
 fn uses(json: &Json, names: &[&str]) -> bool {
     match json {
         Json::String(text) => text.strip_prefix("$$").is_some_and(|name| names.contains(&path::split(name).0)),
@@ -457,7 +458,7 @@ fn uses(json: &Json, names: &[&str]) -> bool {
     }
 }
 
-/// The names of what gives another result each time.
+/// The operators and stages whose results are random.
 const RANDOM: &[&str] = &["$rand", "$sample", "$sampleRate"];
 
 fn is_random(json: &Json) -> bool {
@@ -468,7 +469,7 @@ fn is_random(json: &Json) -> bool {
     }
 }
 
-/// The first equality of a field with one of the variables that a filter demands by `$expr`: the field, and the variable's
+/// Returns the first equality of a field and a variable that the filter requires by `$expr`: the field, and the variable's
 /// position.
 fn equality_of(filter: &Json, variables: &[(String, Expression)]) -> Option<(String, usize)> {
     let sides = |one: &Json, other: &Json| {
@@ -540,7 +541,7 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let pipeline = given.unwrap_or_default();
     let open = environment.with_bindings(variables.iter().map(|(name, _)| (name.clone(), Binding::Open)));
     let stages = parser.other_pipeline(&pipeline, &open, 51047)?;
-    let begins = stages.first().is_some_and(|stage| stage.operator().begins);
+    let begins = stages.first().is_some_and(|stage| stage.operator().comes_first);
     match from {
         None => ensure!(
             begins,

@@ -1,4 +1,4 @@
-//! Runs stages and measures each: how many documents it made, how long that took, and whether memory was short.
+//! Runs stages and measures for each the number of documents it returned, its time, and whether it used the disk.
 
 use super::operation::{Context, Stage, most_before};
 use super::resources::Resources;
@@ -9,18 +9,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a stage has done so far.
+/// The measurements of a stage so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     /// how many documents it made
     pub returned: u64,
-    /// how long it took, with the stages before it
+    /// the time it took, including the stages before it
     pub took: Duration,
     /// true if it put documents on disk
     pub used_disk: bool,
 }
 
-/// The measurements of a pipeline's stages, which go on while it runs.
+/// The measurements of a pipeline's stages, updated while it runs.
 #[derive(Debug, Default)]
 pub struct Measurements(Vec<Rc<Measuring>>);
 
@@ -32,7 +32,7 @@ struct Measuring {
 }
 
 impl Measurements {
-    /// What each stage has done so far.
+    /// Returns the present measurements of all stages.
     pub fn stages(&self) -> Vec<Measured> {
         let of = |stage: &Rc<Measuring>| Measured {
             returned: stage.returned.get(),

@@ -115,7 +115,7 @@ fn on_fields(json: &Json) -> Result<Vec<String>> {
     Ok(fields)
 }
 
-/// The variables of the pipeline of `whenMatched`, which is checked with them.
+/// Parses the variables of a `whenMatched` pipeline, and checks that pipeline.
 fn variables(parser: &Parser<'_>, matched: &WhenMatched, json: Option<&Json>) -> Result<Vec<(String, Expression)>> {
     let environment = parser.environment;
     let WhenMatched::Pipeline(stages) = matched else {
@@ -188,7 +188,7 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     Parser::one(Ending(Sink::Out(target)))
 }
 
-/// The collection of these names; an empty database counts as none.
+/// Returns the target collection. An empty database name means the pipeline's own database.
 fn target(parser: &Parser<'_>, database: Option<&str>, collection: &str) -> Result<Target> {
     if collection.is_empty() {
         bail!(Kind::InvalidNamespace, "Invalid {} target namespace: the collection's name is empty", parser.name);

@@ -1,20 +1,21 @@
-//! Stages of pipelines: what becomes of documents, one after the other.
+//! The stages of pipelines.
 //!
-//! * [`fields`] says which fields a stage looks at and which it changes.
+//! * [`fields`] says which fields a stage reads and writes.
 //! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] and
 //!   [`sorter`] are such places. [`arranged`] documents are sorted by partitions, and by [`position`].
-//! * [`resources`] is what stages use: memory and other collections; [`database`] has collections in memory.
-//! * [`sink`] is where the documents of a pipeline go that writes them.
-//! * [`statistics`] is what a pipeline wants to know of a collection instead of its documents.
-//! * [`operation`] is what a stage is: its row, its argument, what it does.
-//! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`], [`window`], [`derived`],
-//!   [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`] and [`attached`], [`graph_lookup`], [`union_with`],
+//! * [`resources`] has what stages use: memory and other collections; [`database`] implements both in memory.
+//! * [`sink`] is the target of a pipeline that writes its documents.
+//! * [`statistics`] says which statistics of its collection a pipeline begins with.
+//! * [`operation`] has the types of a stage: its row in the table, its argument, its operation.
+//! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`],
+//!   [`window`], [`derived`], [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`] and [`attached`],
+//!   [`graph_lookup`], [`union_with`],
 //!   [`describing`] and [`merge`] are the stages.
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
-//! * [`rearrange`] moves stages so that there is less to do; [`division`] divides them between shards and the place where the
-//!   shards' documents come together. Both follow from the table's properties.
-//! * [`measured`] runs stages for an explanation.
-//! * [`pipeline`] puts all of it together.
+//! * [`rearrange`] reorders stages so that they process fewer documents; [`division`] divides them between shards and router.
+//!   Both use the properties in the table.
+//! * [`measured`] runs and measures stages for `explain`.
+//! * [`pipeline`] is the parsed pipeline.
 
 mod fields;
 mod position;

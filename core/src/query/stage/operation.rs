@@ -1,4 +1,4 @@
-//! What a stage is: its row in the table, its argument, and what it does.
+//! The types of a stage: its row in the table, its parsed argument, and the trait of its operation.
 
 use super::fields::Fields;
 use super::resources::Resources;
@@ -15,45 +15,45 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-/// A stage: `{name: argument}`.
+/// A row of the table of stages: the name of a stage, its parser, and its properties.
 pub struct StageOperator {
     /// such as `$match`
     pub name: &'static str,
     pub(super) parse: Parse,
     /// true if an update's pipeline may have it
     pub in_updates: bool,
-    /// true if a pipeline within a stage may have it
+    /// true if a pipeline of `$facet` may have it
     pub in_facets: bool,
-    /// false for a stage that only pipelines divided over shards have: no client may ask for it
+    /// false for a stage that only dividing a pipeline makes; clients may not use it
     pub for_clients: bool,
-    /// true if it comes first: it makes the documents itself, or describes the collection
-    pub begins: bool,
-    /// true if it describes the collection, whose documents it does not read
-    pub describes: bool,
-    /// true if it writes the documents, and returns none: it comes last
+    /// true if it must come first: it makes the documents itself, or describes the collection
+    pub comes_first: bool,
+    /// true if it returns statistics of the collection, and does not read its documents
+    pub reads_statistics: bool,
+    /// true if it must come last: it writes the documents and returns none
     pub ends: bool,
-    /// true if it makes exactly one document of each
+    /// true if it returns exactly one document for each input document
     pub one_to_one: bool,
-    /// true if what it makes of documents comes in the order of these
+    /// true if its results are in the order of the input documents
     pub keeps_order: bool,
-    /// true if what it makes of a document depends on other documents
+    /// true if the result for a document depends on other documents of the input
     pub remembers: bool,
-    /// how its results at several shards become that of one
+    /// how its results at several shards are merged
     pub merge: Merge,
 }
 
-/// How a stage is divided over shards.
+/// How a stage is divided over shards, and what merges the shards' results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Merge {
-    /// each shard's results, together
+    /// the stage at the shards; their results are concatenated
     Union,
-    /// the same stage once more, over the shards' results
+    /// the stage at the shards, and again over their results
     Again,
     /// each shard's results, by the keys that the stage has ordered them by, up to its limit or the one that follows
     Ordered,
-    /// the shards' partial states of each group, merged
+    /// partial states of each group at the shards, which are merged
     States,
-    /// it cannot be divided: it runs where all documents come together
+    /// the stage at the router only, over all documents
     Undivided,
 }
 
@@ -66,28 +66,28 @@ impl fmt::Debug for StageOperator {
 /// Parses the argument of a stage.
 pub(super) type Parse = fn(&Parser<'_>, &Json) -> Result<Parsed>;
 
-/// What the argument of a stage comes to.
+/// The result of parsing a stage's argument.
 pub(super) enum Parsed {
     /// the stage
     One(Arc<dyn Operation>),
-    /// the stages that it stands for
+    /// the stages that replace it
     Many(Vec<Json>),
 }
 
-/// What parsers of arguments know.
+/// The context in which a stage's argument is parsed.
 pub(super) struct Parser<'p> {
     /// the stage's name
     pub name: &'static str,
     pub environment: &'p Environment,
-    /// the number of pipelines over other collections around the stage
+    /// the number of enclosing pipelines over other collections
     pub depth: usize,
-    /// parses a pipeline within a stage, at a depth
+    /// parses the pipeline in a stage's argument
     pub nested: Nested,
     /// checks the pipeline of an update
     pub check_update: fn(&[Json], &Environment) -> Result<()>,
 }
 
-/// Parses a pipeline within a stage, at a depth.
+/// Parses the pipeline in a stage's argument; the last parameter is its depth.
 pub(super) type Nested = fn(&[Json], &Environment, usize) -> Result<Vec<Stage>>;
 
 /// The deepest nesting of pipelines over other collections: MongoDB's limit.
@@ -99,7 +99,7 @@ impl Parser<'_> {
         Ok(Parsed::One(Arc::new(operation)))
     }
 
-    /// Parses a pipeline over another collection. The code is that for a stage that writes.
+    /// Parses a pipeline over another collection. `writes`: the error code if it has a stage that writes.
     pub fn other_pipeline(&self, stages: &[Json], environment: &Environment, writes: i32) -> Result<Vec<Stage>> {
         ensure!(
             self.depth < MAX_DEPTH,
@@ -114,7 +114,7 @@ impl Parser<'_> {
         Ok(parsed)
     }
 
-    /// The name of another collection in `from`; None if it is not given.
+    /// Reads the argument `from`; None if it is missing.
     pub fn other_collection<'j>(&self, from: Option<&'j Json>) -> Result<Option<&'j str>> {
         let stage = self.name;
         match from {
@@ -128,16 +128,20 @@ impl Parser<'_> {
         }
     }
 
-    /// Checks the name of another collection; `begins`: the pipeline over it makes its documents itself.
+    /// Checks the name of another collection. `begins`: the pipeline over it begins with a stage that makes documents.
     pub fn check_other(&self, name: &str, begins: bool) -> Result<()> {
         let stage = self.name;
         ensure!(!name.is_empty(), Kind::InvalidNamespace, "{stage}: the name of a collection cannot be empty");
-        ensure!(!begins, Kind::InvalidNamespace, "{stage}: a pipeline that makes its documents has no collection");
+        ensure!(
+            !begins,
+            Kind::InvalidNamespace,
+            "{stage}: the pipeline begins with a stage that reads no documents, so it has no 'from' or 'coll'"
+        );
         Ok(())
     }
 
-    /// The fields of an argument that must be an object of known names; the codes are those for what is none, and for an unknown
-    /// name.
+    /// Returns the fields of an argument. `codes`: the errors if it is not an object, and if a field is not among the known
+    /// ones.
     pub fn named<'j>(
         &self,
         argument: &'j Json,
@@ -186,24 +190,24 @@ pub(super) type ParseStage<'p> = &'p dyn Fn(&Json) -> Result<Stage>;
 
 /// Checks that a stage which begins a pipeline comes first.
 pub(super) fn check_first(stages: &[Stage]) -> Result<()> {
-    match stages.iter().skip(1).find(|stage| stage.operator.begins) {
+    match stages.iter().skip(1).find(|stage| stage.operator.comes_first) {
         Some(stage) => bail!(40602, "{} is only valid as the first stage in a pipeline", stage.operator.name),
         None => Ok(()),
     }
 }
 
-/// What stages that run are given.
+/// The context in which a stage runs.
 #[derive(Clone)]
 pub(super) struct Context {
     pub resources: Resources,
-    /// how many documents the stages after this one read at most
+    /// the largest number of documents that the next stages read; None if unknown
     pub most: Option<u64>,
-    /// how to unwind the array that the stage makes: the `$unwind` behind it is part of it
+    /// the options of the `$unwind` of the stage's array that follows; the stage does its work, too
     pub unwound: Option<Unwound>,
 }
 
 impl Context {
-    /// That of a stage about which nothing is known.
+    /// Returns the context of a stage whose following stages are unknown.
     pub fn new(resources: &Resources) -> Context {
         Context { resources: resources.clone(), most: None, unwound: None }
     }
@@ -212,13 +216,13 @@ impl Context {
 /// The options of `$unwind`.
 #[derive(Clone, Debug)]
 pub(super) struct Unwound {
-    /// where the element's position goes
+    /// the path for the element's position
     pub index: Option<String>,
     /// true if a document without elements is kept
     pub preserves: bool,
 }
 
-/// What becomes of one document.
+/// The result of a stage for one document.
 pub(super) enum Outcome<'d> {
     /// this document
     One(Cow<'d, [u8]>),
@@ -226,7 +230,7 @@ pub(super) enum Outcome<'d> {
     Dropped,
 }
 
-/// What a stage does.
+/// The operation of a stage.
 pub(super) trait Operation: fmt::Debug + Send + Sync {
     /// Which fields it reads and writes.
     fn fields(&self) -> Fields;
@@ -234,12 +238,12 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
     /// Begins to run over documents.
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>>;
 
-    /// What becomes of one document. Only of stages that updates may have.
+    /// Returns the result for one document. Only called for stages that updates may have.
     fn apply<'d>(&self, document: RawObject<'d>) -> Result<Outcome<'d>> {
         Ok(Outcome::One(Cow::Borrowed(document.bytes())))
     }
 
-    /// True if it reads or writes other collections: then it does not run at a shard, even if one shard has all documents.
+    /// True if it reads or writes other collections: then it runs at the router, even if one shard has all documents.
     fn needs_router(&self) -> bool {
         false
     }
@@ -247,18 +251,18 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
     /// Adds the names of other collections that it reads.
     fn collections(&self, _: &mut BTreeSet<String>) {}
 
-    /// The path of the array that it makes, if it can [unwind](Context::unwound) that itself.
+    /// Returns the path of the array that it makes, if it can also [unwind](Context::unwound) it.
     fn unwinds(&self) -> Option<&str> {
         None
     }
 
-    /// What rearranging stages depends on.
+    /// Returns what rearranging and dividing need to know about the stage.
     fn shape(&self) -> Shape<'_> {
         Shape::Other
     }
 }
 
-/// Stages that can be rearranged, or divided.
+/// What rearranging and dividing need to know about a stage.
 #[derive(Debug)]
 pub(super) enum Shape<'o> {
     Match,
@@ -278,25 +282,25 @@ pub(super) enum Shape<'o> {
     Other,
 }
 
-/// What there is to know about a stage that looks at the documents of one group, or partition, at a time.
+/// The properties of a stage that processes each group or partition by itself.
 pub(super) trait Partitioning: fmt::Debug {
-    /// True if documents of one group have equal values at each of these paths.
+    /// True if all documents of a group, or partition, have the same value at each of these paths.
     fn is_within(&self, paths: &[&str]) -> bool;
 }
 
-/// What there is to know about a stage that makes one document of a group.
+/// The properties of a stage that returns one document for each group.
 pub(super) trait Grouping: Partitioning {
-    /// True if the stage makes a single group, and needs only the number of documents.
+    /// True if the stage has a single group, whose result depends only on the number of documents.
     fn only_counts(&self) -> bool;
 
-    /// What a stage that [only counts](Self::only_counts) makes of this number of documents, which is not 0.
+    /// Returns the result of a stage that [only counts](Self::only_counts) for this number of documents, which is not 0.
     ///
     /// # Errors
     /// Those of accumulators.
     fn counted(&self, count: u64) -> Result<Vec<u8>>;
 }
 
-/// How many documents these stages read at most.
+/// Returns the largest number of documents that these stages read; None if it is not limited.
 pub(super) fn most_before(stages: &[Stage]) -> Option<u64> {
     match stages.first().map(|next| next.operation.shape()) {
         Some(Shape::Limit(most)) => Some(most),

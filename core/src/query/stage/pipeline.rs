@@ -1,4 +1,4 @@
-//! Pipelines: stages one after the other, parsed, rearranged, run over documents or divided over shards.
+//! A parsed pipeline. It can be rearranged, divided over shards, and run over documents.
 
 use super::division::{self, Divided, Find};
 use super::measured::{self, Measurements};
@@ -26,7 +26,7 @@ pub struct Pipeline {
     environment: Environment,
 }
 
-/// The most stages of a pipeline that a client gives, also within a stage: MongoDB's limit.
+/// The largest number of stages of a client's pipeline, or of one in a stage's argument: MongoDB's limit.
 const MAX_STAGES: usize = 1000;
 
 /// A pipeline that is divided over shards.
@@ -37,7 +37,7 @@ pub struct Division {
     /// the order that each shard's documents are in, as a sort that explanations show: they are merged by the keys of their streams
     /// ([`Stream::key`](super::Stream::key)). None if their order does not matter
     pub order: Option<Json>,
-    /// what runs where they come together
+    /// what runs over the merged documents
     pub merging: Pipeline,
 }
 
@@ -45,14 +45,15 @@ impl Pipeline {
     /// Parses the stages of an aggregation.
     ///
     /// # Errors
-    /// `Location7749501` for too many stages; `TypeMismatch` and `Location40323` for what is no stage, `Location40324` for an unknown
-    /// one, `NotImplemented` for one that is not understood, `Location40602` for one that must be the first, `Location40601` for one
+    /// `Location7749501` for too many stages; `TypeMismatch` and `Location40323` for an element that is not a stage;
+    /// `Location40324` for an unknown stage, `NotImplemented` for one that is not supported;
+    /// `Location40602` for one that must be the first, `Location40601` for one
     /// that must be the last; those of stages, filters, projections, accumulators and expressions.
     pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
         Self::parse_for(stages, environment, Asker::Client)
     }
 
-    /// As [`parse`](Self::parse), of any number of stages that a [`Division`] has made.
+    /// Parses stages that dividing a pipeline has made (see [`Division`]). Their number is not limited.
     ///
     /// # Errors
     /// Those of [`parse`](Self::parse).
@@ -60,7 +61,7 @@ impl Pipeline {
         Self::parse_for(stages, environment, Asker::Division)
     }
 
-    /// As [`parse`](Self::parse), of an update's stages, each of which makes one document of one.
+    /// Parses the stages of an update. Each returns exactly one document for an input document.
     ///
     /// # Errors
     /// Those of [`parse`](Self::parse); `InvalidOptions` for a stage that an update may not have.
@@ -92,12 +93,12 @@ impl Pipeline {
         self.stages.iter().map(Stage::to_json).collect()
     }
 
-    /// True if it makes its documents itself, and reads no collection.
-    pub fn begins(&self) -> bool {
-        self.stages.first().is_some_and(|stage| stage.operator.begins && !stage.operator.describes)
+    /// True if it begins with a stage that makes documents, and reads no collection. False for `$collStats` and `$indexStats`.
+    pub fn makes_documents(&self) -> bool {
+        self.stages.first().is_some_and(|stage| stage.operator.comes_first && !stage.operator.reads_statistics)
     }
 
-    /// What it describes of its collection, instead of reading documents.
+    /// Returns the statistics that its first stage asks for; None if it reads documents.
     pub fn statistics(&self) -> Option<&Statistics> {
         match self.stages.first()?.operation.shape() {
             Shape::Statistics(statistics) => Some(statistics),
@@ -105,7 +106,7 @@ impl Pipeline {
         }
     }
 
-    /// Where its documents go; None if they are its result.
+    /// Returns the target that it writes to; None if it returns its documents.
     pub fn sink(&self) -> Option<&Sink> {
         match self.stages.last()?.operation.shape() {
             Shape::Sink(sink) => Some(sink),
@@ -117,7 +118,7 @@ impl Pipeline {
         Pipeline { stages, environment: self.environment.clone() }
     }
 
-    /// Parses a stage of its own once more, or one that stands for it.
+    /// Parses a stage that was derived from this pipeline.
     fn parse_stage(&self, json: &Json) -> Result<Stage> {
         let mut parsed = Vec::with_capacity(1);
         parse_into(std::slice::from_ref(json), &self.environment, (Asker::Division, 0), &mut parsed)?;
@@ -127,7 +128,7 @@ impl Pipeline {
         }
     }
 
-    /// The same result with less work: see [`rearrange`].
+    /// Returns a pipeline with the same result and less work: see [`rearrange`].
     ///
     /// # Errors
     /// None that parsing has not had.
@@ -135,14 +136,14 @@ impl Pipeline {
         Ok(self.of(rearrange::rearranged(self.stages.clone(), &|json| self.parse_stage(json))?))
     }
 
-    /// The beginning that a find answers, and the rest.
+    /// Splits off the first stages that a find can replace.
     pub fn find(&self) -> (Find, Pipeline) {
         let (find, count) = division::find(&self.stages, needed);
         (find, self.of(self.stages.get(count..).unwrap_or_default().to_vec()))
     }
 
-    /// Divides it over shards whose documents come in no order. `shard_key` has the paths of the shard key, if documents of equal
-    /// keys are on one shard.
+    /// Divides it over several shards. `shard_key`: paths whose values decide the shard of a document; None if there are
+    /// none.
     ///
     /// # Errors
     /// None that parsing has not had.
@@ -150,7 +151,7 @@ impl Pipeline {
         self.division(division::divided(&self.stages, shard_key, &|json| self.parse_stage(json))?)
     }
 
-    /// Divides it between the only shard that has documents and the router.
+    /// Divides it between a single target shard and the router.
     ///
     /// # Errors
     /// None that parsing has not had.
@@ -158,7 +159,7 @@ impl Pipeline {
         self.division(division::at_one_shard(&self.stages))
     }
 
-    /// All of it at the router.
+    /// Returns a division in which the router runs all stages.
     pub fn undivided(&self) -> Division {
         Division { at_shards: self.of(Vec::new()), order: None, merging: self.clone() }
     }
@@ -168,12 +169,12 @@ impl Pipeline {
         Ok(Division { at_shards: self.of(divided.at_shards), order: divided.order, merging: self.of(divided.merging) })
     }
 
-    /// True if of the documents nothing but their number is asked.
+    /// True if its result depends only on the number of input documents.
     pub fn only_counts(&self) -> bool {
         matches!(self.first_shape(), Some(Shape::Group(group)) if group.only_counts())
     }
 
-    /// Runs a pipeline that [only counts](Self::only_counts) over this number of documents.
+    /// Runs a pipeline that [only counts](Self::only_counts) for this number of input documents.
     ///
     /// # Errors
     /// Those of stages.
@@ -185,7 +186,7 @@ impl Pipeline {
         run(self.stages.get(1..).unwrap_or_default(), Box::new(Given::new(group)), &Context::new(resources))
     }
 
-    /// True if its first stage keeps nothing of a document but values, so that documents without other fields are of no use to it.
+    /// True if its first stage is a `$group`, which copies no documents, so that projecting them first saves nothing.
     pub fn begins_with_group(&self) -> bool {
         matches!(self.first_shape(), Some(Shape::Group(_)))
     }
@@ -202,7 +203,7 @@ impl Pipeline {
         self.run_among(input, &Resources::of_memory(memory))
     }
 
-    /// As [`run`](Self::run), with stages that may read other collections.
+    /// Runs it over documents, with access to other collections.
     ///
     /// # Errors
     /// Those of the memory and of collections.
@@ -210,7 +211,7 @@ impl Pipeline {
         run(&self.stages, input, &Context::new(resources))
     }
 
-    /// The names of the other collections that its stages read, also those of pipelines within them.
+    /// Returns the names of the other collections that its stages and their inner pipelines read.
     pub fn collections(&self) -> BTreeSet<String> {
         let mut names = BTreeSet::new();
         self.stages.iter().for_each(|stage| stage.operation.collections(&mut names));
@@ -225,15 +226,15 @@ impl Pipeline {
         measured::run(&self.stages, input, resources)
     }
 
-    /// Its stages as explanations show them, under the names that clients know.
+    /// Returns its stages as `explain` shows them, with the names that clients know.
     pub fn shown(&self) -> Vec<Json> {
         self.stages.iter().map(|stage| table::shown(stage.operator, &stage.argument)).collect()
     }
 
-    /// What an update's pipeline makes of a document.
+    /// Applies the pipeline of an update to a document.
     ///
     /// # Errors
-    /// Those of expressions; `Location40228` if a stage makes something else than a document.
+    /// Those of expressions; `Location40228` if the result of a stage is not a document.
     pub(crate) fn updated<'d>(&self, document: RawObject<'d>) -> Result<Cow<'d, [u8]>> {
         let mut made: Option<Vec<u8>> = None;
         for stage in &self.stages {
@@ -246,7 +247,7 @@ impl Pipeline {
     }
 }
 
-/// The fields at the top that stages read; None for all.
+/// Returns the top-level fields that stages read; None for all.
 fn needed(stages: &[Stage]) -> Option<Vec<String>> {
     needed::needed(stages).map(|fields| fields.into_iter().collect())
 }
@@ -256,7 +257,7 @@ fn check_length(stages: &[Json]) -> Result<()> {
     Ok(())
 }
 
-/// The stages of a pipeline within a stage.
+/// Parses the pipeline in a stage's argument.
 fn nested(stages: &[Json], environment: &Environment, depth: usize) -> Result<Vec<Stage>> {
     check_length(stages)?;
     let mut parsed = Vec::with_capacity(stages.len());
@@ -264,7 +265,7 @@ fn nested(stages: &[Json], environment: &Environment, depth: usize) -> Result<Ve
     Ok(parsed)
 }
 
-/// Checks the pipeline of an update within a stage.
+/// Checks an update's pipeline in a stage's argument.
 fn check_update(stages: &[Json], environment: &Environment) -> Result<()> {
     Pipeline::parse_update(stages, environment).map(drop)
 }

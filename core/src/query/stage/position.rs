@@ -1,4 +1,4 @@
-//! Values on a line: numbers, or dates.
+//! Values of a numeric or date axis, by which `$densify` and window functions order documents.
 
 use crate::query::operand::Operand;
 use crate::values::document::number::{self, Number};
@@ -51,7 +51,7 @@ impl Position {
         }
     }
 
-    /// Compares in the order of all types.
+    /// Compares in MongoDB's order of values of all types.
     pub fn compare(&self, other: &Position) -> Ordering {
         match (self, other) {
             (Position::Number(one), Position::Number(other)) => number::compare(one, other),

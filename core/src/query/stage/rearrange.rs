@@ -1,11 +1,12 @@
-//! Rearranges stages so that as few documents as possible go as short a way as possible, without changing the result.
+//! Rearranges stages so that they process fewer documents, without changing the result.
 //!
-//! * A `$match` moves ahead of stages that do not write what it reads; one that reads several fields is cut up for that.
-//! * Limits move ahead of what makes one document of each, and `$skip` then `$limit` becomes `$limit` then `$skip`.
-//! * Adjacent filters, limits and skips become one.
+//! * A `$match` moves ahead of stages that do not write the fields it reads. Its conditions move separately.
+//! * `$limit` and `$skip` move ahead of stages that return one document for each input document, and `$limit` ahead of `$skip`.
+//! * Adjacent filters, limits and skips are combined.
 //! * Stages move ahead of those that read other collections, or into the pipelines over these: see [`joins`].
 //!
-//! Errors of expressions may come up, or not, for documents that another order would have dropped first, or not.
+//! The order of stages decides for which documents an expression is evaluated. So a rearranged pipeline may raise an error that the
+//! original one would not raise, and the reverse.
 
 use super::conjunction::{conditions, joined};
 use super::fields::Written;
@@ -25,7 +26,7 @@ pub(super) fn rearranged(mut stages: Vec<Stage>, parse: ParseStage<'_>) -> Resul
     let mut position = 0;
     while position + 1 < stages.len() {
         match replacement(&stages[position..], parse)? {
-            // What comes before may go together with what is there now.
+            // The new stages may combine with the one before them.
             Some((count, others)) => {
                 stages.splice(position..position + count, others);
                 position = position.saturating_sub(1);
@@ -57,16 +58,16 @@ fn replacement(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize,
     }
 }
 
-/// What two adjacent stages become; None if they stay.
+/// Returns the stages that replace two adjacent ones; None if they stay.
 fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option<Vec<Stage>>> {
     let limit = |most: u64| parse(&json!({"$limit": most}));
     let skip = |count: u64| parse(&json!({"$skip": count}));
     Ok(match (first.operation.shape(), second.operation.shape()) {
-        (_, Shape::Match) if !first.operator.remembers && !first.operator.begins => {
+        (_, Shape::Match) if !first.operator.remembers && !first.operator.comes_first => {
             ahead(first, second, parse, &|_, _| true)?
         }
         (Shape::Partitions(partitioning), Shape::Match) => {
-            // Of a partition all documents are kept, or none.
+            // Such a condition keeps all documents of a partition, or none.
             let is_by_partition = |part: &Json, parsed: &Stage| {
                 let read = parsed.operation.fields().read.unwrap_or_default();
                 let paths: Vec<&str> = read.iter().map(String::as_str).collect();
@@ -90,13 +91,13 @@ fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option
     })
 }
 
-/// True for what the stages `$limit` and `$skip` take.
+/// True if `$limit` and `$skip` accept the number.
 fn is_count(count: u64) -> bool {
     i64::try_from(count).is_ok()
 }
 
-/// True for a condition that compares a field with values other than null. It cannot tell values apart that are equal, nor null from
-/// missing, as a partition's key cannot.
+/// True for a condition that compares a field with scalars other than null. Like a partition's key, it does not distinguish equal
+/// values of different types, nor null and missing.
 fn is_comparison(condition: &Json) -> bool {
     let is_scalar = |value: &Json| match ext_json::from_json(value) {
         Ok(value) => {
@@ -117,7 +118,7 @@ fn is_comparison(condition: &Json) -> bool {
     })
 }
 
-/// Moves as much of a `$match` as possible ahead of a stage: the parts that read nothing which the stage writes, and that may move.
+/// Moves conditions of a `$match` ahead of a stage: those that read no field which the stage writes, and that `may_move` accepts.
 fn ahead(
     first: &Stage,
     filter: &Stage,
@@ -143,12 +144,12 @@ fn ahead(
     Ok(Some(stages))
 }
 
-/// True if a filter reads only what is not written.
+/// True if a filter reads only fields that are not written.
 fn stays(filter: &Stage, written: &Written) -> bool {
     filter.operation.fields().read.is_some_and(|paths| paths.iter().all(|path| written.keeps(path)))
 }
 
-/// True if a filter chooses at random, so that it matters how many documents it sees.
+/// True if a filter is random. Moving it would change the number of documents that it chooses from.
 fn is_random(filter: &Json) -> bool {
     match filter {
         Json::Object(fields) => fields.iter().any(|(name, inner)| name == "$sampleRate" || is_random(inner)),

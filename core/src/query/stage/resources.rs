@@ -1,4 +1,4 @@
-//! What stages use: memory, and other collections.
+//! What stages use while they run: memory and other collections.
 
 use super::stream::{Input, Memory};
 use crate::error::{Kind, Result, bail};
@@ -16,7 +16,7 @@ pub trait Collections {
     fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> Result<Input<'static>>;
 }
 
-/// Where no collection can be read: at a shard, and in an update.
+/// Refuses to read collections: for stages at a shard and in an update.
 #[derive(Clone, Copy, Debug)]
 pub struct NoCollections;
 
@@ -30,14 +30,14 @@ impl Collections for NoCollections {
 /// What the stages of a pipeline use.
 #[derive(Clone)]
 pub struct Resources {
-    /// where they keep documents
+    /// where stages keep documents
     pub memory: Rc<dyn Memory>,
     /// the other collections
     pub collections: Rc<dyn Collections>,
 }
 
 impl Resources {
-    /// Memory, and no other collections.
+    /// Returns resources without access to other collections.
     pub fn of_memory(memory: &Rc<dyn Memory>) -> Resources {
         Resources { memory: Rc::clone(memory), collections: Rc::new(NoCollections) }
     }

@@ -1,36 +1,36 @@
-//! Rows that several readers go through, each at its own pace.
+//! A list of rows that several readers read, each at its own position.
 //!
-//! A stage that looks at the documents before and after one puts them there. Readers only move forward, so rows behind the slowest
-//! one need not be kept.
+//! Stages use it that look at the documents before and after the current one. Readers only move forward, so rows that all of them
+//! have read need not be kept.
 
 use crate::budget;
 use crate::error::{Kind, Result, error};
 use std::collections::VecDeque;
 
-/// Rows in the order in which they were added. It bounds its own memory.
+/// A list of rows, in the order of their addition. The implementation limits its memory.
 pub trait Rows {
-    /// Adds a row behind all others.
+    /// Appends a row.
     ///
     /// # Errors
     /// Those of the implementation.
     fn add(&mut self, row: &[u8]) -> Result<()>;
 
-    /// Makes a reader, which is before the first row. Only while there are no rows.
+    /// Creates a reader before the first row. Only allowed while there are no rows.
     fn reader(&mut self) -> usize;
 
-    /// The next row of a reader, which moves on. Only if there is one.
+    /// Returns the next row of a reader and moves the reader forward. There must be one.
     ///
     /// # Errors
     /// Those of the implementation.
     fn next(&mut self, reader: usize) -> Result<&[u8]>;
 
-    /// Moves a reader to where another one is.
+    /// Moves a reader to the position of another.
     fn follow(&mut self, reader: usize, other: usize);
 
-    /// Forgets rows that no reader will read, if that frees memory.
+    /// Removes rows that all readers have read, if that frees memory.
     fn trim(&mut self);
 
-    /// Forgets all rows: all readers are before the first one again.
+    /// Removes all rows, and moves all readers to the beginning.
     fn clear(&mut self);
 }
 
@@ -38,9 +38,9 @@ pub trait Rows {
 #[derive(Debug, Default)]
 pub(super) struct RowsInMemory {
     rows: VecDeque<Vec<u8>>,
-    /// how many rows have been forgotten
+    /// the number of rows removed so far
     forgotten: usize,
-    /// how many rows are behind each reader
+    /// the number of rows that each reader has read
     readers: Vec<usize>,
 }
 

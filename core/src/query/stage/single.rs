@@ -1,4 +1,4 @@
-//! Stages that make at most one document of each, by itself.
+//! Stages that return at most one document for each input document, which depends on that document alone: `$match`, `$project`, …
 
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Outcome, Parsed, Parser, Shape};
@@ -17,7 +17,7 @@ use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// A parsed stage, with how strings compare.
+/// A parsed stage and its collation.
 #[derive(Debug)]
 struct Single {
     kind: Kinds,
@@ -26,13 +26,13 @@ struct Single {
 
 #[derive(Debug)]
 enum Kinds {
-    /// fields chosen, computed, taken away
+    /// `$project`, `$set`, `$unset`
     Project(Projection),
-    /// another document
+    /// `$replaceWith`, `$replaceRoot`
     Replace(Expression),
-    /// documents chosen
+    /// `$match`
     Match(Filter),
-    /// parts of documents chosen
+    /// `$redact`
     Redact(Expression),
 }
 
@@ -118,7 +118,7 @@ fn replaced(expression: &Expression, document: RawObject<'_>, collator: Option<&
     write::document(&root.into_part().unwrap_or(Part::Object(Vec::new())))
 }
 
-/// What the expression of `$redact` says of a part of a document, by the names of the variables that it may answer.
+/// The variables that the expression of `$redact` may return, and their values.
 const DECISIONS: [(&str, &str); 3] = [("KEEP", "keep"), ("PRUNE", "prune"), ("DESCEND", "descend")];
 
 /// A document that is being redacted.
@@ -129,7 +129,7 @@ struct Redaction<'d> {
 }
 
 impl<'d> Redaction<'d> {
-    /// What is left of a document, or of one inside it; None for nothing.
+    /// Returns what is kept of a document, or of an embedded one; None if nothing is.
     fn redacted(&self, part: RawObject<'d>) -> Result<Option<Part<'d>>> {
         budget::step();
         let decision = self.expression.evaluate_part(part, self.document, self.collator)?;

@@ -15,7 +15,7 @@ use crate::values::key::encode::encode_under;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 
-/// Where the documents of a pipeline go.
+/// How a pipeline writes its documents.
 #[derive(Debug)]
 pub enum Sink {
     /// `$merge`: into a collection, one by one
@@ -54,17 +54,17 @@ impl Target {
 #[derive(Debug)]
 pub struct Merging {
     pub(super) target: Target,
-    /// the paths that decide which document of the target one of the pipeline matches; None for the default
+    /// the paths at which a document of the pipeline and one of the target must be equal to match; None for the default
     pub on: Option<Vec<String>>,
-    /// what becomes of a document of the target that one matches
+    /// what happens to a matching document of the target
     pub matched: WhenMatched,
-    /// what becomes of a document that matches none
+    /// what happens to a document of the pipeline without a match
     pub not_matched: WhenNotMatched,
     /// the variables of the pipeline of `whenMatched`
     pub(super) variables: Vec<(String, Expression)>,
 }
 
-/// What becomes of a document of the target that one of the pipeline matches.
+/// What happens to a document of the target that matches a document of the pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WhenMatched {
     /// the pipeline's document replaces it
@@ -79,7 +79,7 @@ pub enum WhenMatched {
     Pipeline(Vec<Json>),
 }
 
-/// What becomes of a document that matches none.
+/// What happens to a document of the pipeline that matches none of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhenNotMatched {
     /// it is inserted
@@ -90,11 +90,11 @@ pub enum WhenNotMatched {
     Fail,
 }
 
-/// The variable that is the pipeline's document.
+/// The name of the variable that holds the pipeline's document.
 pub(super) const NEW: &str = "new";
 
 impl Merging {
-    /// The variables for a document, as the fields of a `let`.
+    /// Evaluates the variables for a document, and returns them as the fields of a `let`.
     ///
     /// # Errors
     /// Those of the variables' expressions.
@@ -112,13 +112,13 @@ impl Merging {
     }
 }
 
-/// The expression of a constant.
+/// Returns an expression whose result is the value.
 fn literal(value: &Value) -> Json {
     json!({"$literal": ext_json::to_json(value)})
 }
 
 impl WhenMatched {
-    /// The word in the stage, or `pipeline`.
+    /// The value of `whenMatched`, or `pipeline`.
     pub(super) fn name(&self) -> &'static str {
         match self {
             WhenMatched::Replace => "replace",
@@ -129,7 +129,7 @@ impl WhenMatched {
         }
     }
 
-    /// The stages of the update, in which `$$new` is the pipeline's document; None if it is no update by stages.
+    /// Returns the stages that update the matching document; None if no stages do. `$$new` is the pipeline's document.
     pub fn stages(&self) -> Option<Json> {
         match self {
             WhenMatched::Pipeline(stages) => Some(Json::Array(stages.clone())),
@@ -140,7 +140,7 @@ impl WhenMatched {
 }
 
 impl WhenNotMatched {
-    /// The word in the stage.
+    /// The value of `whenNotMatched`.
     pub(super) fn name(self) -> &'static str {
         match self {
             WhenNotMatched::Insert => "insert",
@@ -150,8 +150,8 @@ impl WhenNotMatched {
     }
 }
 
-/// The filter that finds the document of the target which a document matches: its values at the paths of `on`. And their encoding,
-/// which is the same for documents that match the same one.
+/// Returns the filter for the matching document of the target: equality with the document's values at the paths of `on`. Also
+/// returns the encoding of these values, which is the same for documents that match the same document.
 ///
 /// # Errors
 /// `Location51185` for an array, `Location51132` for a value that is null or missing.
@@ -175,7 +175,7 @@ pub fn matching(document: RawObject<'_>, on: &[String], collator: Option<&Collat
     Ok((Json::Object(filter), key))
 }
 
-/// The value at a path through embedded documents only.
+/// Returns the value at a path that leads through embedded documents only.
 fn value_at<'a>(document: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
     let (name, rest) = path::split(path);
     let value = document.get(name)?;

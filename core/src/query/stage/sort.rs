@@ -1,4 +1,4 @@
-//! Stages that bring documents into an order: that of a specification, or a random one.
+//! `$sort` and `$sample`: sort documents by a specification, or by random keys.
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser, Shape};
@@ -57,7 +57,7 @@ impl Operation for Sample {
 type KeyOf<'s> = Box<dyn Fn(RawObject<'_>, &mut Vec<u8>) + 's>;
 
 struct Sorting<'s> {
-    /// what is still to be sorted
+    /// None once the input has been sorted
     input: Option<Input<'s>>,
     key_of: KeyOf<'s>,
     sorter: Box<dyn Sorter>,

@@ -1,13 +1,13 @@
-//! What the first stage of a pipeline wants to know of a collection instead of its documents.
+//! The statistics that `$collStats` and `$indexStats` return instead of a collection's documents.
 
-/// What is wanted of a collection.
+/// The requested statistics of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Statistics {
     /// `$collStats`: a document for each shard
     Collection {
-        /// the number of its documents
+        /// true if the number of documents is requested
         count: bool,
-        /// its sizes, in units of this many bytes
+        /// its sizes, divided by this number; None if they are not requested
         storage: Option<i64>,
     },
     /// `$indexStats`: a document for each index at each shard

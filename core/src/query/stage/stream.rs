@@ -1,8 +1,7 @@
-//! Documents one after the other, and where a stage puts more of them than its memory holds.
+//! Streams of documents between stages, and the traits of the storage in which stages keep documents.
 //!
-//! Streams are pulled: a stage asks the one before it for the next document only when it needs one, so nothing is read that no
-//! stage asks for, and a stage that makes many documents of one makes them one by one. A document is lent, not copied, until the
-//! stream moves on.
+//! Streams are pulled: a stage asks the one before it for the next document only when it needs one. So no document is read or made
+//! that no stage asks for. A document is borrowed, not copied, and is valid until the stream advances.
 
 use super::rows::{Rows, RowsInMemory};
 use super::sorter::{MemorySorter, Sorter};
@@ -11,7 +10,7 @@ use crate::values::document::raw::{self, RawObject};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Documents one after the other.
+/// A stream of documents.
 pub trait Stream {
     /// Moves on to the next document; false if there is none. It is not called again after that, nor after an error.
     ///
@@ -28,15 +27,15 @@ pub trait Stream {
     }
 }
 
-/// What a stage reads.
+/// The input of a stage.
 pub type Input<'s> = Box<dyn Stream + 's>;
 
 /// The document that a stream is at.
 pub(super) fn document<'s>(stream: &'s Input<'_>) -> Result<RawObject<'s>> {
-    raw::document(stream.bytes()).ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))
+    raw::document(stream.bytes()).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
 }
 
-/// Documents that are there.
+/// A stream over documents from an iterator.
 #[derive(Debug)]
 pub struct Given<I: Iterator<Item = Vec<u8>>> {
     documents: I,
@@ -63,12 +62,12 @@ impl<I: Iterator<Item = Vec<u8>>> Stream for Given<I> {
     }
 }
 
-/// What stages that remember keep documents in.
+/// The storage of stages that keep documents.
 pub trait Memory {
-    /// How many bytes a stage may hold outside of sorters, about.
+    /// The approximate number of bytes that a stage may hold besides its sorters and rows.
     fn stage_bytes(&self) -> usize;
 
-    /// A sorter that returns the first `most` rows, or all; more than once if `again`.
+    /// Returns a sorter for the first `most` rows, or all. If `again`, its rows can be read several times.
     ///
     /// # Errors
     /// Those of the implementation.
@@ -80,14 +79,14 @@ pub trait Memory {
     /// Those of the implementation.
     fn rows(&self) -> Result<Box<dyn Rows>>;
 
-    /// The same memory, which sets the flag when a sorter puts rows on disk.
+    /// Returns the same memory with another flag, which is set when a sorter or rows use the disk.
     fn noting(&self, used_disk: Rc<Cell<bool>>) -> Rc<dyn Memory>;
 }
 
-/// Keeps all in the process's memory.
+/// Storage in the process's memory, for tests.
 #[derive(Clone, Copy, Debug)]
 pub struct InMemory {
-    /// how many bytes a stage may hold outside of sorters, about
+    /// see [`Memory::stage_bytes`]
     pub stage_bytes: usize,
 }
 

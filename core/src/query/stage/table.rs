@@ -1,4 +1,4 @@
-//! The stages of pipelines, as a table.
+//! The table of stages, with their parsers and properties.
 
 use super::operation::{Merge, Parse, StageOperator};
 use super::{
@@ -9,16 +9,16 @@ use crate::error::{Kind, Result, bail};
 use serde_json::{Value as Json, json};
 
 impl StageOperator {
-    /// One that makes at most one document of each by itself.
-    const fn of_one(name: &'static str, parse: Parse) -> Self {
+    /// A stage whose results for a document depend on that document alone.
+    const fn stateless(name: &'static str, parse: Parse) -> Self {
         Self {
             name,
             parse,
             in_updates: false,
             in_facets: true,
             for_clients: true,
-            begins: false,
-            describes: false,
+            comes_first: false,
+            reads_statistics: false,
             ends: false,
             one_to_one: false,
             keeps_order: true,
@@ -27,14 +27,14 @@ impl StageOperator {
         }
     }
 
-    /// One that makes exactly one document of each by itself.
-    const fn of_each(name: &'static str, parse: Parse) -> Self {
-        Self { one_to_one: true, ..Self::of_one(name, parse) }
+    /// A stage that returns exactly one document for each input document, which depends on that document alone.
+    const fn one_to_one(name: &'static str, parse: Parse) -> Self {
+        Self { one_to_one: true, ..Self::stateless(name, parse) }
     }
 
-    /// One whose documents depend on several.
-    const fn of_all(name: &'static str, merge: Merge, parse: Parse) -> Self {
-        Self { keeps_order: false, remembers: true, merge, ..Self::of_one(name, parse) }
+    /// A stage whose results depend on several documents.
+    const fn stateful(name: &'static str, merge: Merge, parse: Parse) -> Self {
+        Self { keeps_order: false, remembers: true, merge, ..Self::stateless(name, parse) }
     }
 
     const fn in_updates(self) -> Self {
@@ -49,12 +49,12 @@ impl StageOperator {
         Self { keeps_order: true, ..self }
     }
 
-    /// One that describes the collection.
+    /// A first stage that returns statistics of the collection.
     const fn describing(self) -> Self {
-        Self { begins: true, describes: true, ..self }.not_in_facets()
+        Self { comes_first: true, reads_statistics: true, ..self }.not_in_facets()
     }
 
-    /// One that ends a pipeline.
+    /// A last stage that writes documents.
     const fn ending(self) -> Self {
         Self { ends: true, ..self }.not_in_facets()
     }
@@ -64,53 +64,57 @@ impl StageOperator {
     }
 }
 
-/// Every stage that is understood.
+/// All supported stages.
 pub const STAGES: &[StageOperator] = &[
-    StageOperator::of_each("$set", single::add).in_updates(),
-    StageOperator::of_each("$addFields", single::add).in_updates(),
-    StageOperator::of_each("$unset", single::unset).in_updates(),
-    StageOperator::of_each("$project", single::project).in_updates(),
-    StageOperator::of_each("$replaceWith", single::replace_with).in_updates(),
-    StageOperator::of_each("$replaceRoot", single::replace_root).in_updates(),
-    StageOperator::of_one("$match", single::matching),
-    StageOperator::of_one("$redact", single::redact),
-    StageOperator::of_one("$unwind", unwind::unwind),
-    StageOperator::of_all("$limit", Merge::Again, bounded::limit).keeping_order(),
-    StageOperator::of_all("$skip", Merge::Undivided, bounded::skip).keeping_order(),
-    StageOperator { one_to_one: true, remembers: false, ..StageOperator::of_all("$sort", Merge::Ordered, sort::sort) },
-    StageOperator::of_all("$sample", Merge::Ordered, sort::sample),
-    StageOperator::of_all("$group", Merge::States, group::group),
-    StageOperator::of_all("$count", Merge::States, derived::count),
-    StageOperator::of_all("$sortByCount", Merge::States, derived::sort_by_count),
-    StageOperator::of_all("$bucket", Merge::States, derived::bucket),
-    StageOperator::of_all("$bucketAuto", Merge::Undivided, bucket_auto::bucket_auto),
+    StageOperator::one_to_one("$set", single::add).in_updates(),
+    StageOperator::one_to_one("$addFields", single::add).in_updates(),
+    StageOperator::one_to_one("$unset", single::unset).in_updates(),
+    StageOperator::one_to_one("$project", single::project).in_updates(),
+    StageOperator::one_to_one("$replaceWith", single::replace_with).in_updates(),
+    StageOperator::one_to_one("$replaceRoot", single::replace_root).in_updates(),
+    StageOperator::stateless("$match", single::matching),
+    StageOperator::stateless("$redact", single::redact),
+    StageOperator::stateless("$unwind", unwind::unwind),
+    StageOperator::stateful("$limit", Merge::Again, bounded::limit).keeping_order(),
+    StageOperator::stateful("$skip", Merge::Undivided, bounded::skip).keeping_order(),
     StageOperator {
         one_to_one: true,
-        ..StageOperator::of_all("$setWindowFields", Merge::Undivided, window::set_window_fields)
+        remembers: false,
+        ..StageOperator::stateful("$sort", Merge::Ordered, sort::sort)
     },
-    StageOperator::of_all("$fill", Merge::Undivided, fill::fill),
-    StageOperator::of_all("$densify", Merge::Undivided, densify::densify),
-    StageOperator::of_all("$facet", Merge::Undivided, facet::facet).not_in_facets(),
+    StageOperator::stateful("$sample", Merge::Ordered, sort::sample),
+    StageOperator::stateful("$group", Merge::States, group::group),
+    StageOperator::stateful("$count", Merge::States, derived::count),
+    StageOperator::stateful("$sortByCount", Merge::States, derived::sort_by_count),
+    StageOperator::stateful("$bucket", Merge::States, derived::bucket),
+    StageOperator::stateful("$bucketAuto", Merge::Undivided, bucket_auto::bucket_auto),
     StageOperator {
-        begins: true,
-        ..StageOperator::of_all("$documents", Merge::Undivided, documents::documents).not_in_facets()
+        one_to_one: true,
+        ..StageOperator::stateful("$setWindowFields", Merge::Undivided, window::set_window_fields)
     },
-    StageOperator { merge: Merge::Undivided, ..StageOperator::of_each("$lookup", lookup::lookup) },
-    StageOperator { merge: Merge::Undivided, ..StageOperator::of_each("$graphLookup", graph_lookup::graph_lookup) },
-    StageOperator::of_all("$unionWith", Merge::Undivided, union_with::union_with),
-    StageOperator::of_all("$collStats", Merge::Undivided, describing::coll_stats).describing(),
-    StageOperator::of_all("$indexStats", Merge::Undivided, describing::index_stats).describing(),
-    StageOperator::of_all("$merge", Merge::Undivided, merge::merge).ending(),
-    StageOperator::of_all("$out", Merge::Undivided, merge::out).ending(),
-    StageOperator::of_all(PARTIAL_GROUP, Merge::Undivided, group::partial).of_division(),
-    StageOperator::of_all(MERGED_GROUP, Merge::Undivided, group::merged).of_division(),
+    StageOperator::stateful("$fill", Merge::Undivided, fill::fill),
+    StageOperator::stateful("$densify", Merge::Undivided, densify::densify),
+    StageOperator::stateful("$facet", Merge::Undivided, facet::facet).not_in_facets(),
+    StageOperator {
+        comes_first: true,
+        ..StageOperator::stateful("$documents", Merge::Undivided, documents::documents).not_in_facets()
+    },
+    StageOperator { merge: Merge::Undivided, ..StageOperator::one_to_one("$lookup", lookup::lookup) },
+    StageOperator { merge: Merge::Undivided, ..StageOperator::one_to_one("$graphLookup", graph_lookup::graph_lookup) },
+    StageOperator::stateful("$unionWith", Merge::Undivided, union_with::union_with),
+    StageOperator::stateful("$collStats", Merge::Undivided, describing::coll_stats).describing(),
+    StageOperator::stateful("$indexStats", Merge::Undivided, describing::index_stats).describing(),
+    StageOperator::stateful("$merge", Merge::Undivided, merge::merge).ending(),
+    StageOperator::stateful("$out", Merge::Undivided, merge::out).ending(),
+    StageOperator::stateful(PARTIAL_GROUP, Merge::Undivided, group::partial).of_division(),
+    StageOperator::stateful(MERGED_GROUP, Merge::Undivided, group::merged).of_division(),
 ];
 
-/// The parts of a divided `$group`: at the shards, and over their states.
+/// The parts of a divided `$group`: the first makes partial states at the shards, the second merges them.
 pub(super) const PARTIAL_GROUP: &str = "$_partialGroup";
 pub(super) const MERGED_GROUP: &str = "$_mergedGroup";
 
-/// A stage as explanations show it: the parts of a divided `$group` as MongoDB does.
+/// Returns a stage as `explain` shows it. The parts of a divided `$group` have MongoDB's form.
 pub(super) fn shown(operator: &StageOperator, argument: &Json) -> Json {
     let mut argument = argument.clone();
     let name = match operator.name {
@@ -126,7 +130,7 @@ pub(super) fn shown(operator: &StageOperator, argument: &Json) -> Json {
     json!({name: argument})
 }
 
-/// MongoDB's stages that are not understood.
+/// MongoDB's stages that are not supported.
 const NOT_SUPPORTED: &[&str] = &[
     "$geoNear",
     "$planCacheStats",
@@ -149,22 +153,22 @@ const NOT_SUPPORTED: &[&str] = &[
     "$shardedDataDistribution",
 ];
 
-/// The operation that the stages belong to.
+/// The kind of pipeline that the stages belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
-    /// a client, for an aggregation
+    /// an aggregation of a client
     Client,
-    /// a client, for an update
+    /// an update of a client
     Update,
-    /// the part that has divided a pipeline
+    /// a part of a divided pipeline, or a stage derived from another
     Division,
 }
 
-/// The stage of an element of a pipeline, and its argument.
+/// Returns the row of a stage `{name: argument}` in the table, and its argument.
 ///
 /// # Errors
-/// `TypeMismatch` and `Location40323` for what is no stage, `Location40324` for an unknown one; `NotImplemented`, or
-/// `InvalidOptions` in an update, for one that is not understood.
+/// `TypeMismatch` and `Location40323` for an element that is not a stage, `Location40324` for an unknown stage,
+/// `NotImplemented` for one of MongoDB's that is not supported; in an update, `InvalidOptions` for any stage that it may not have.
 pub(super) fn find(json: &Json, asker: Asker) -> Result<(&'static StageOperator, &Json)> {
     let Json::Object(fields) = json else {
         bail!(Kind::TypeMismatch, "Each element of the 'pipeline' array must be an object")

@@ -1,4 +1,4 @@
-//! `$unionWith`: the results of a pipeline over another collection, after the documents of this one.
+//! `$unionWith`: appends the results of a pipeline over another collection to the input.
 
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser, Shape};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// `$unionWith`
 #[derive(Debug)]
 struct UnionWith {
-    /// None if the pipeline makes its documents
+    /// None if the pipeline begins with `$documents`
     collection: Option<String>,
     pipeline: Vec<Json>,
     /// other collections that the pipeline reads
@@ -49,7 +49,7 @@ struct United<'s> {
     input: Input<'s>,
     stage: Arc<UnionWith>,
     context: Context,
-    /// true once the input is that of the pipeline
+    /// true once `input` is the pipeline's results
     is_second: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         Some(other) => bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array, but found: {other}"),
     };
     let stages = parser.other_pipeline(&pipeline, parser.environment, 31441)?;
-    let begins = stages.first().is_some_and(|stage| stage.operator.begins);
+    let begins = stages.first().is_some_and(|stage| stage.operator.comes_first);
     match collection {
         None => ensure!(
             begins,

@@ -1,4 +1,4 @@
-//! `$unwind`: a document for each element of an array.
+//! `$unwind`: returns a document for each element of an array.
 
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser, Shape, Unwound};
@@ -43,7 +43,7 @@ impl Operation for Unwind {
 struct Unwinding<'s> {
     input: Input<'s>,
     stage: Arc<Unwind>,
-    /// the next element of the input's document
+    /// the position of the next element; None if the input must advance
     next: Option<Next>,
     made: Vec<u8>,
     /// false if the document is the input's
@@ -69,7 +69,7 @@ impl Unwinding<'_> {
         }
     }
 
-    /// The document of the next element; false if there is none.
+    /// Makes the document of the next element; false if there is none.
     fn next_element(&mut self) -> Result<bool> {
         let Some(Next { field, element: position }) = self.next else { return Ok(false) };
         let (document, path) = (document(&self.input)?, &self.stage.path);
@@ -97,7 +97,7 @@ impl Unwinding<'_> {
         Ok(true)
     }
 
-    /// The document with the element's position, where that is wanted.
+    /// Adds the element's position, if the stage has `includeArrayIndex`.
     fn indexed(&self, bytes: &[u8], position: Value) -> Result<Option<Vec<u8>>> {
         let wanted = self.stage.options.index.as_ref().zip(raw::document(bytes));
         wanted.map(|(path, document)| write::document(&with(document, path, Some(Part::Owned(position))))).transpose()
@@ -145,7 +145,7 @@ impl Stream for Unwinding<'_> {
     }
 }
 
-/// The value at a path that leads through embedded documents alone.
+/// Returns the value at a path that leads through embedded documents only.
 pub(super) fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawValue<'d>> {
     let (head, rest) = path::split(path);
     let value = document.get(head)?;
@@ -155,7 +155,7 @@ pub(super) fn value_at<'d>(document: RawObject<'d>, path: &str) -> Option<RawVal
     }
 }
 
-/// The document with another value at a path, or without one. What is no document on the way is replaced by one.
+/// Returns the document with a new value at a path, or without it. A value on the path that is not a document is replaced by one.
 pub(super) fn with<'d>(document: RawObject<'d>, path: &'d str, value: Option<Part<'d>>) -> Part<'d> {
     let (head, rest) = path::split(path);
     let found = document.find(head);
@@ -176,7 +176,7 @@ pub(super) fn with<'d>(document: RawObject<'d>, path: &'d str, value: Option<Par
     }
 }
 
-/// A value in a document for each name of a path.
+/// Wraps a value into nested documents, one for each name of the path.
 fn nested<'d>(path: &'d str, value: Part<'d>) -> Part<'d> {
     path.rsplit('.').fold(value, |inner, name| Part::Object(vec![(Cow::Borrowed(name), inner)]))
 }

@@ -1,4 +1,4 @@
-//! The bounds of windows: `documents` counts documents from the current one, `range` adds to the value that they are sorted by.
+//! The bounds of windows: `documents` are distances in documents, `range` are distances in the `sortBy` value.
 
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
@@ -12,19 +12,19 @@ use crate::values::document::value::Value;
 use serde_json::Value as Json;
 use std::cmp::Ordering;
 
-/// The first and the last document of a window.
+/// The bounds of a window.
 #[derive(Clone, Debug)]
 pub(super) enum Bounds {
-    /// by their distance from the current document
+    /// distances from the current document, in documents
     Documents(Bound<i64>, Bound<i64>),
-    /// by their value in the field that sorts
+    /// distances from the current document's `sortBy` value
     Range(Range),
 }
 
 /// One end of a window.
 #[derive(Clone, Debug)]
 pub(super) enum Bound<T> {
-    /// that of the partition
+    /// the end of the partition
     Unbounded,
     /// the current document
     Current,
@@ -37,9 +37,9 @@ pub(super) enum Bound<T> {
 pub(super) struct Range {
     pub lower: Bound<Number>,
     pub upper: Bound<Number>,
-    /// the field that sorts
+    /// the field of `sortBy`
     path: String,
-    /// of the distances; values are dates then
+    /// the unit of the distances, if the values are dates
     unit: Option<Unit>,
 }
 
@@ -49,7 +49,7 @@ impl Bounds {
         Bounds::Documents(Bound::Unbounded, Bound::Unbounded)
     }
 
-    /// One document, at a distance from the current one.
+    /// A single document at a distance from the current one.
     pub fn one(distance: i64) -> Bounds {
         Bounds::Documents(Bound::At(distance), Bound::At(distance))
     }
@@ -67,7 +67,7 @@ impl Bounds {
         }
     }
 
-    /// The field that is read of every document.
+    /// Returns the field whose values bound the window, if any.
     pub fn path(&self) -> Option<&str> {
         match self {
             Bounds::Documents(..) => None,
@@ -177,15 +177,15 @@ impl<T> Bound<T> {
 }
 
 impl Range {
-    /// The value by which a document is sorted.
+    /// Returns a document's `sortBy` value.
     pub fn position(&self, document: RawObject<'_>) -> Position {
         Position::of(document, &self.path)
     }
 
-    /// The value of the current document.
+    /// Returns the current document's `sortBy` value, and checks its type.
     ///
     /// # Errors
-    /// `Location5429513`, `Location5429413` and `Location5429414` for one of a wrong type.
+    /// `Location5429513`, `Location5429413` and `Location5429414` for a value of a wrong type.
     pub fn current(&self, document: RawObject<'_>) -> Result<Position> {
         let position = self.position(document);
         match (&position, self.unit) {
@@ -220,7 +220,7 @@ impl Range {
                 Ok(Position::Number(Number::Int(value + by)))
             }
             (Position::Number(value), ..) => {
-                // As decimals, so that what is written in decimal digits is added exactly.
+                // Decimals add numbers such as 0.1 exactly as they are written.
                 let sum = Number::Decimal(value.to_decimal()).add(&Number::Decimal(by.to_decimal()))?;
                 Ok(Position::Number(sum))
             }

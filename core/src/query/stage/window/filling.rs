@@ -1,4 +1,4 @@
-//! `$linearFill`: a value that is missing lies on the line between the known ones before and after it.
+//! `$linearFill`: interpolates a missing value linearly between the known values before and after it.
 
 use super::function::Function;
 use super::partition::{Partition, Reader};
@@ -11,18 +11,18 @@ use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use std::sync::Arc;
 
-/// Where and what a known value is.
+/// A known value and its position on the `sortBy` axis.
 type Point = (Position, Number);
 
 /// The known values around the current document.
 pub(super) struct Filling {
     function: Arc<Function>,
-    /// looks for the next known value
+    /// reads ahead to the next known value
     scout: Reader,
-    /// where the last document was
+    /// the position of the last document
     last: Option<Position>,
     before: Option<Point>,
-    /// the known value just behind the scout
+    /// the next known value, which the scout has read last
     after: Option<Point>,
 }
 
@@ -32,13 +32,13 @@ impl Filling {
         Self { function, scout: partition.reader(), last: None, before: None, after: None }
     }
 
-    /// Begins with the next partition.
+    /// Resets the state for the next partition.
     pub fn restart(&mut self) {
         self.scout.restart();
         (self.last, self.before, self.after) = (None, None, None);
     }
 
-    /// The value of the document that a reader has just read.
+    /// Returns the result for the document that `own` has read last.
     pub fn next(&mut self, partition: &mut Partition<'_>, own: &Reader, document: RawObject<'_>) -> Result<Value> {
         let (position, value) = self.read(document)?;
         if let Some(last) = &self.last {
@@ -61,7 +61,7 @@ impl Filling {
             return Ok(Value::Number(value));
         }
         let Some(before) = self.before.clone() else { return Ok(Value::Null) };
-        // A known value behind the scout that is not of this document is still to come.
+        // `after` was reset if the current document has passed it. If it is set, it lies ahead.
         if self.after.is_none() {
             self.look_ahead(partition)?;
         }
@@ -82,7 +82,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Where a document is, and its value.
+    /// Returns a document's position and value, and checks the position's type.
     fn read(&self, document: RawObject<'_>) -> Result<(Position, Option<Number>)> {
         let (position, value) = point(&self.function, document)?;
         if matches!(position, Position::Other(_)) {
@@ -124,7 +124,7 @@ fn between(before: &Point, after: &Point, position: &Position) -> Result<Number>
     product_of(&distance(position, &before.0)?, &quotient(&rise, &run))?.add(&before.1)
 }
 
-/// How far a position is from another, in milliseconds for dates.
+/// Returns the difference of two positions, in milliseconds for dates.
 fn distance(position: &Position, other: &Position) -> Result<Number> {
     match (position, other) {
         (Position::Number(position), Position::Number(other)) => difference(position, other),

@@ -1,4 +1,4 @@
-//! A parsed window function: which documents are in its window, what it is given of each, and what it makes of them.
+//! A parsed window function: the bounds of its window, its argument, and how its result is computed.
 
 use super::bounds::Bounds;
 use super::tally::Tally;
@@ -24,29 +24,29 @@ pub(super) struct Function {
     pub kind: Class,
 }
 
-/// What a function is given of a document.
+/// The argument of a function, computed from a document.
 #[derive(Debug)]
 pub(super) enum Input {
-    /// what the accumulator wants
+    /// the argument of an accumulator
     Accumulated(Accumulating),
     Value(Expression, Option<Arc<Collator>>),
-    /// the key by which it is sorted
+    /// the document's sort key
     SortKey(Sort),
-    /// an array of the value by which it is sorted, and a value
+    /// an array of the document's `sortBy` value and a second value
     Positioned(String, Expression, Option<Arc<Collator>>),
 }
 
-/// How a function's result comes about.
+/// How the result of a function is computed.
 pub(super) enum Class {
-    /// of all values in the window; `removes` if the first one can be taken away
+    /// from all values in the window; `removes`: the first value can be removed from the state
     Tally { begin: Box<dyn Fn() -> Result<Box<dyn Tally>> + Send + Sync>, removes: bool },
-    /// of the first and the last value; `default` if there is none
+    /// from the first and the last value in the window; `default` if the window is empty
     Ends { end: End, default: Value },
-    /// `$linearFill`: of the values before and after the document that are not null or missing
+    /// `$linearFill`: from the known values before and after the document
     Fill,
 }
 
-/// What becomes of the first and the last value of a window.
+/// The result from the first and the last value of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     First,
@@ -75,7 +75,7 @@ impl Function {
 }
 
 impl Input {
-    /// What the function is given of a document.
+    /// Computes the argument for a document.
     pub fn of<'d>(&'d self, document: RawObject<'d>) -> Result<Operand<'d>> {
         match self {
             Input::Accumulated(accumulating) => accumulating.input(document),
@@ -107,7 +107,7 @@ impl End {
     /// The result.
     ///
     /// # Errors
-    /// Of `$derivative`, for what is no date or number.
+    /// Those of `$derivative`, for a value that is not a date or number.
     pub fn of(self, first: &Value, last: &Value) -> Result<Value> {
         match self {
             End::First => Ok(first.clone()),
@@ -120,7 +120,7 @@ impl End {
     }
 }
 
-/// The change of a value over that of the position; null if the position does not change.
+/// Returns the change of the value divided by the change of the position; null if the position does not change.
 fn derivative(first: &[Value], last: &[Value], unit: Option<i64>) -> Result<Value> {
     let ([from, low], [to, high]) = (first, last) else { return Ok(Value::Null) };
     let run = match (from, to, unit) {

@@ -1,11 +1,11 @@
-//! `$setWindowFields`: fields that are computed of the documents around each document.
+//! `$setWindowFields`: computes fields from the documents around each document.
 //!
-//! * [`bounds`] are those of windows; [`partition`] has the documents, and readers that go through them.
-//! * [`tally`] is what a function keeps of a window's documents. Accumulators do that; [`removable`] and [`running`] are those that
-//!   only windows have.
-//! * [`function`] is a parsed function. [`sliding`] moves its window, and [`filling`] looks for known values.
+//! * [`bounds`] has the bounds of windows; [`partition`] holds the documents of a partition, and their readers.
+//! * [`tally`] is the state of a function over a window. Accumulators implement it; [`removable`] and [`running`] have states that
+//!   only windows use.
+//! * [`function`] is a parsed function. [`sliding`] moves its window; [`filling`] computes `$linearFill`.
 //! * [`table`] lists the functions with their parsers. A new function is a row there, and its tally.
-//! * [`stage`] puts all of it together.
+//! * [`stage`] is the stage itself.
 
 mod bounds;
 

@@ -1,7 +1,7 @@
-//! Partitions of documents, one after the other, each in its order.
+//! Reads sorted documents partition by partition.
 //!
-//! The documents of a partition go into [`Rows`] when a reader gets there, and are forgotten when the last reader has passed them. So
-//! memory holds what lies between the readers.
+//! A document is added to [`Rows`] when the first reader reads it, and removed when the last reader has read it. So memory holds
+//! only the documents between the readers.
 
 use crate::budget;
 use crate::error::{Kind, Result, error};
@@ -14,23 +14,23 @@ use std::sync::Arc;
 /// The documents of the present partition.
 pub(super) struct Partition<'s> {
     source: Arranged<'s>,
-    /// true if the source is at a document of the next partition
+    /// true if the source has advanced to the first document of the next partition
     is_next: bool,
     /// true if the source has no further document
     ended: bool,
     key: Vec<u8>,
     rows: Box<dyn Rows>,
-    /// how many documents have been put into the rows
+    /// the number of documents added to the rows
     count: u64,
-    /// true if all have been put there
+    /// true if all documents of the partition have been added
     complete: bool,
 }
 
-/// A place in the present partition.
+/// A reader's position in the present partition.
 #[derive(Debug)]
 pub(super) struct Reader {
     id: usize,
-    /// how many documents are behind it
+    /// the number of documents it has read
     pub next: u64,
 }
 
@@ -57,8 +57,8 @@ impl<'s> Partition<'s> {
         Ok(!self.ended)
     }
 
-    /// Begins the next partition, after all documents of the present one have been read; false if there is none. Its readers are
-    /// to be [restarted](Reader::restart).
+    /// Begins the next partition; false if there is none. All documents of the present one must have been read. Readers must be
+    /// [restarted](Reader::restart).
     pub fn begin_next(&mut self) -> Result<bool> {
         if !self.is_next && !self.advance()? {
             return Ok(false);
@@ -87,7 +87,7 @@ impl<'s> Partition<'s> {
         Ok(self.count > index)
     }
 
-    /// The next document of a reader, which moves on; None if there is none.
+    /// Returns the next document of a reader and moves the reader forward; None at the partition's end.
     pub fn read(&mut self, reader: &mut Reader) -> Result<Option<RawObject<'_>>> {
         if !self.has(reader.next)? {
             return Ok(None);
@@ -98,20 +98,20 @@ impl<'s> Partition<'s> {
         raw::document(row).map(Some).ok_or_else(|| error!(Kind::InternalError, "a row of a partition is damaged"))
     }
 
-    /// Moves a reader to where another one is.
+    /// Moves a reader to the position of another.
     pub fn follow(&mut self, reader: &mut Reader, other: &Reader) {
         self.rows.follow(reader.id, other.id);
         reader.next = other.next;
     }
 
-    /// Forgets documents that all readers have passed.
+    /// Removes documents that all readers have read.
     pub fn trim(&mut self) {
         self.rows.trim();
     }
 }
 
 impl Reader {
-    /// Stands before the first document of a partition that has just begun.
+    /// Moves before the first document of a partition that has just begun.
     pub fn restart(&mut self) {
         self.next = 0;
     }

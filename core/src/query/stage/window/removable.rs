@@ -1,4 +1,4 @@
-//! Functions from which the first value can be taken away, so that a window that moves by one document is not read again.
+//! States from which the first value can be removed, so that a window need not be read again when it moves.
 
 use super::tally::Tally;
 use crate::budget;
@@ -11,22 +11,22 @@ use crate::values::document::value::Value;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// `$sum` and (`AVERAGE`) `$avg`. What is finite is in an exact sum, so that nothing is left of what has been taken away; what is not is
-/// counted.
+/// `$sum` and (`AVERAGE`) `$avg`. Finite numbers are in an exact sum, from which subtracting leaves no rounding error. NaN and
+/// infinities are counted.
 #[derive(Debug, Default)]
 pub(super) struct MovingSum<const AVERAGE: bool> {
     finite: Sum,
-    /// how many numbers there are
+    /// the number of numbers in the window
     count: i64,
     doubles: i64,
     decimals: i64,
     nans: i64,
-    /// how many infinities there are, below and above zero
+    /// the numbers of negative and positive infinities
     infinities: [i64; 2],
 }
 
 impl<const AVERAGE: bool> MovingSum<AVERAGE> {
-    /// Counts a number that has come or gone; true if it is finite.
+    /// Counts a number that is added (`by` 1) or removed (-1); true if it is finite.
     fn count(&mut self, number: &Number, by: i64) -> bool {
         self.count += by;
         match number {
@@ -103,12 +103,12 @@ impl Tally for MovingCount {
     }
 }
 
-/// `$min` or (`LARGEST`) `$max`. A value that comes before a better one can never be the best of a window: only the others are kept.
+/// `$min` or (`LARGEST`) `$max`. A value is dropped when a better one is added, as it can no longer be the best of the window.
 #[derive(Debug)]
 pub(super) struct MovingExtreme<const LARGEST: bool> {
-    /// those that get worse from one to the next, each with its number
+    /// the remaining values, best first, each with its ordinal among those added
     candidates: VecDeque<(u64, Value)>,
-    /// how many values have come and gone
+    /// the numbers of values added and removed
     added: u64,
     removed: u64,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! Functions of all values from the beginning of a window, that no accumulator of groups is.
+//! States of window functions that are not accumulators of `$group`. Values are only added, from the window's beginning.
 
 use super::tally::Tally;
 use crate::error::{Result, ensure, error};
@@ -15,15 +15,15 @@ fn int(value: i64) -> Value {
 /// How documents with equal sort keys are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ranking {
-    /// `$rank`: equal ones have one rank, after which there is a gap
+    /// `$rank`: equal keys share a rank, and a gap follows
     Gaps,
-    /// `$denseRank`: equal ones have one rank
+    /// `$denseRank`: equal keys share a rank, without gaps
     Dense,
-    /// `$documentNumber`: each has its own
+    /// `$documentNumber`: each document has its own
     Each,
 }
 
-/// The rank of the last document; a value is its sort key.
+/// The rank of the last document added. Values are sort keys.
 #[derive(Debug)]
 pub(super) struct Rank {
     ranking: Ranking,
@@ -75,7 +75,7 @@ impl Tally for LastKnown {
     }
 }
 
-/// `$expMovingAvg`: each number counts `alpha`, and what came before it the rest. It is computed in decimals, as in MongoDB.
+/// `$expMovingAvg`: `alpha` × number + (1 − `alpha`) × the average before. It is computed in decimals, as in MongoDB.
 #[derive(Debug)]
 pub(super) struct MovingAverage {
     alpha: Number,
@@ -113,14 +113,14 @@ impl Tally for MovingAverage {
     }
 }
 
-/// `$covariancePop` or (`fewer` 1) `$covarianceSamp` of pairs of numbers, by Welford's method; what is no such pair does not count.
+/// `$covariancePop` or (`fewer` 1) `$covarianceSamp` of pairs of numbers, by Welford's method. Other values are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Covariance {
     fewer: i64,
     count: i64,
     x: Sum,
     y: Sum,
-    /// the sum of the products of the distances from the means
+    /// the sum of the products of deviations from the means
     products: Sum,
 }
 
@@ -145,7 +145,7 @@ fn is_finite(number: &Number) -> bool {
     }
 }
 
-/// What a pair with a number that is not finite adds to a sum: NaN, or the infinity.
+/// Returns what a pair with NaN or an infinity adds to the sum.
 fn not_finite(x: &Number, y: &Number) -> Number {
     let special = |number: &Number| if is_finite(number) { 0.0 } else { number.to_f64() };
     let sum = special(x) + special(y);
@@ -168,7 +168,7 @@ impl Tally for Covariance {
         self.x.add(&x);
         self.y.add(&y);
         let mean_y = quotient(&self.y.total(), &Number::Int(self.count));
-        // The first pair is at its mean.
+        // The first pair has no deviation from the mean.
         if before > 0 {
             self.products.add(&product_of(&difference(&x, &mean_x)?, &difference(&y, &mean_y)?)?);
         }
@@ -185,10 +185,10 @@ impl Tally for Covariance {
     }
 }
 
-/// `$integral`, by the trapezoidal rule; a value is a pair of a position, a date or a number, and a number.
+/// `$integral`, by the trapezoidal rule. Values are pairs of a position (a date or a number) and a number.
 #[derive(Debug, Default)]
 pub(super) struct Integral {
-    /// in milliseconds; positions are dates then
+    /// the unit in milliseconds, if positions are dates
     unit: Option<i64>,
     last: Option<(Number, Number)>,
     sum: Sum,

@@ -1,8 +1,8 @@
-//! Windows that move over a partition, as the current document does.
+//! The window of a function, which moves over a partition with the current document.
 //!
-//! Two readers are at the ends of the window: `head` behind its last document, `tail` at its first one. When the current document moves
-//! on, both move forward. What passes the head is added to the function's state, what passes the tail is taken away. Where a function
-//! cannot take values away, its result is computed anew from the documents between the readers.
+//! Two readers are at the ends of the window: `head` after its last document, `tail` at its first. Both move forward with the
+//! current document. A document that the head reads is added to the function's state, one that the tail reads is removed. If the
+//! function cannot remove values, its result is computed again from the documents between the readers.
 
 use super::bounds::{Bound, Bounds};
 use super::function::{Class, Function};
@@ -14,27 +14,27 @@ use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use std::sync::Arc;
 
-/// The window of a function, as it moves.
+/// A function with the state of its moving window.
 pub(super) struct Sliding {
     function: Arc<Function>,
     head: Reader,
     /// None if the window begins with the partition
     tail: Option<Reader>,
-    /// reads documents again, or in advance; otherwise it is at the head
+    /// reads documents of the window again, or ahead of it; then returns to the head
     probe: Option<Reader>,
-    /// the value by which the document at the head is sorted, if it has been looked at
+    /// the `sortBy` value of the next document of the head, if it has been read
     ahead: Option<Position>,
-    /// that of the document at the tail
+    /// the same for the tail
     behind: Option<Position>,
     content: Content,
     /// the result of a window that is the same for all documents
     result: Option<Value>,
 }
 
-/// What is known of the documents in a window.
+/// The state over the documents in a window.
 enum Content {
     Kept(Box<dyn Tally>),
-    /// nothing: the result is computed anew
+    /// none: the result is computed again for each document
     Anew,
     Ends {
         first: Option<Value>,
@@ -42,7 +42,7 @@ enum Content {
     },
 }
 
-/// Where a window ends, for a current document.
+/// One end of the window of the current document.
 enum Edge {
     Open,
     /// at this document
@@ -62,7 +62,7 @@ impl Sliding {
         Ok(Self { function, head, tail, probe, ahead: None, behind: None, content, result: None })
     }
 
-    /// Begins with the next partition.
+    /// Resets the window for the next partition.
     pub fn restart(&mut self) -> Result<()> {
         let readers = std::iter::once(&mut self.head).chain(&mut self.tail).chain(&mut self.probe);
         readers.for_each(Reader::restart);
@@ -71,7 +71,7 @@ impl Sliding {
         Ok(())
     }
 
-    /// The result for the next document of the partition, which is at this index.
+    /// Returns the result for the document at `index` of the partition, after moving the window there.
     pub fn next(&mut self, partition: &mut Partition<'_>, index: u64, document: RawObject<'_>) -> Result<Value> {
         if let Some(result) = &self.result {
             return Ok(result.clone());
@@ -93,7 +93,7 @@ impl Sliding {
         Ok(result)
     }
 
-    /// True if the document at the head is in the window.
+    /// True if the next document of the head is in the window.
     fn reaches(&mut self, partition: &mut Partition<'_>, upper: &Edge) -> Result<bool> {
         if let Edge::Index(index) = upper
             && is_behind(*index, &self.head)
@@ -110,7 +110,7 @@ impl Sliding {
         Ok(self.ahead.as_ref().is_some_and(|ahead| ahead.compare(upper).is_le()))
     }
 
-    /// True if the document at the tail is before the window.
+    /// True if the next document of the tail is before the window.
     fn passes(&mut self, partition: &mut Partition<'_>, lower: &Edge) -> Result<bool> {
         let Some(tail) = self.tail.as_ref().filter(|tail| tail.next < self.head.next) else { return Ok(false) };
         match lower {
@@ -125,7 +125,7 @@ impl Sliding {
         }
     }
 
-    /// Moves the head on.
+    /// Reads a document at the head and adds it to the state.
     fn take_in(&mut self, partition: &mut Partition<'_>) -> Result<()> {
         self.ahead = None;
         let Some(document) = partition.read(&mut self.head)? else { return Ok(()) };
@@ -143,7 +143,7 @@ impl Sliding {
         }
     }
 
-    /// Moves the tail on.
+    /// Reads a document at the tail and removes it from the state.
     fn let_go(&mut self, partition: &mut Partition<'_>) -> Result<()> {
         self.behind = None;
         let Some(tail) = &mut self.tail else { return Ok(()) };
@@ -196,12 +196,12 @@ impl Sliding {
     }
 }
 
-/// True if an index is behind a reader: it has been read.
+/// True if a reader has read the document at an index.
 fn is_behind(index: i64, reader: &Reader) -> bool {
     u64::try_from(index).map_or(true, |index| index < reader.next)
 }
 
-/// What there is to know of a window without documents.
+/// Returns the state of an empty window.
 fn content(function: &Function) -> Result<Content> {
     Ok(match &function.kind {
         Class::Tally { begin, removes } if *removes || function.bounds.is_left_open() => Content::Kept(begin()?),
@@ -210,7 +210,7 @@ fn content(function: &Function) -> Result<Content> {
     })
 }
 
-/// The ends of the window of a document.
+/// Returns the ends of the window of a document.
 fn edges(bounds: &Bounds, index: u64, document: RawObject<'_>) -> Result<(Edge, Edge)> {
     let index = i64::try_from(index).unwrap_or(i64::MAX);
     match bounds {
@@ -236,7 +236,7 @@ fn edges(bounds: &Bounds, index: u64, document: RawObject<'_>) -> Result<(Edge, 
     }
 }
 
-/// The value by which the next document of a reader is sorted.
+/// Returns the `sortBy` value of the next document of a reader; the probe reads it.
 fn position(
     bounds: &Bounds,
     partition: &mut Partition<'_>,

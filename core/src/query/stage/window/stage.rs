@@ -1,4 +1,4 @@
-//! `$setWindowFields`: fields that are computed of the documents around each document.
+//! The stage `$setWindowFields`.
 
 use super::filling::Filling;
 use super::function::{Class, Function};
@@ -23,7 +23,7 @@ use std::sync::Arc;
 struct SetWindowFields {
     layout: Arc<Layout>,
     output: Assignments,
-    /// of the fields of the output, in their order
+    /// the functions of the output fields, in their order
     functions: Vec<Arc<Function>>,
 }
 
@@ -75,7 +75,7 @@ enum Running {
 struct Windows<'s> {
     stage: Arc<SetWindowFields>,
     partition: Partition<'s>,
-    /// behind the current document
+    /// the reader of the current document, which it has just read
     own: Reader,
     running: Vec<Running>,
     document: Vec<u8>,
@@ -83,7 +83,7 @@ struct Windows<'s> {
 }
 
 impl Windows<'_> {
-    /// Moves on to the next document, of this partition or the next one; false if there is none.
+    /// Reads the next document, of this partition or the next; false if there is none.
     fn next_document(&mut self) -> Result<bool> {
         loop {
             if let Some(document) = self.partition.read(&mut self.own)? {
@@ -111,7 +111,7 @@ impl Stream for Windows<'_> {
             return Ok(false);
         }
         let document = raw::document(&self.document)
-            .ok_or_else(|| error!(Kind::InternalError, "a stage was given no document"))?;
+            .ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))?;
         let mut values = Vec::with_capacity(self.running.len());
         for running in &mut self.running {
             let value = match running {
@@ -162,7 +162,7 @@ pub(in crate::query::stage) fn set_window_fields(parser: &Parser<'_>, json: &Jso
         functions.push(Arc::new(table::parse(path, json, sort_by.as_ref(), environment)?));
     }
     let collator = environment.collator().cloned();
-    // One partition needs no key.
+    // A constant expression means one partition, which needs no key.
     let partition_by = partition_by.filter(|_| constant.is_none());
     let sort_by = sort_by.filter(|sort| !sort.fields.is_empty());
     let layout = Arc::new(Layout { partition_by, sort_by, collator });

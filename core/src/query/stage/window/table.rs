@@ -1,4 +1,4 @@
-//! The window functions, as a table, and their parsers.
+//! The table of window functions, and their parsers.
 
 use super::bounds::{Bounds, parse_unit};
 use super::function::{Class, End, Function, Input};
@@ -20,16 +20,16 @@ use serde_json::{Map, Value as Json};
 use std::fmt;
 use std::sync::Arc;
 
-/// A window function: `{name: argument, window: bounds}`.
+/// A row of the table: the name of a window function, its parser, and its state for moving windows.
 pub struct WindowOperator {
     /// such as `$rank`
     pub name: &'static str,
     parse: fn(&Arguments<'_>) -> Result<Function>,
-    /// what the first value of a window can be taken away from; None if the function is computed anew
+    /// makes a state from which values can be removed; None if a moving window is read again for each result
     moving: Option<Moving>,
 }
 
-/// Makes a state of a moving window.
+/// Makes a state from which values can be removed.
 type Moving = fn(Option<Arc<Collator>>) -> Box<dyn Tally>;
 
 impl fmt::Debug for WindowOperator {
@@ -43,18 +43,18 @@ impl WindowOperator {
         Self { name, parse, moving: None }
     }
 
-    /// The accumulator of that name.
+    /// A function that is the accumulator of the same name.
     const fn accumulator(name: &'static str) -> Self {
         Self::new(name, accumulated)
     }
 
-    /// The accumulator of that name, whose values can be taken away.
+    /// The same, with a state from which values can be removed.
     const fn moving(name: &'static str, moving: Moving) -> Self {
         Self { moving: Some(moving), ..Self::accumulator(name) }
     }
 }
 
-/// Every window function that is understood.
+/// All supported window functions.
 pub const WINDOW_FUNCTIONS: &[WindowOperator] = &[
     WindowOperator::moving("$sum", |_| Box::new(MovingSum::<false>::default())),
     WindowOperator::moving("$avg", |_| Box::new(MovingSum::<true>::default())),
@@ -91,10 +91,10 @@ pub const WINDOW_FUNCTIONS: &[WindowOperator] = &[
     WindowOperator::new("$integral", integral),
 ];
 
-/// MongoDB's window functions that are not understood.
+/// MongoDB's window functions that are not supported.
 const NOT_SUPPORTED: &[&str] = &["$concatArrays", "$setUnion", "$minMaxScaler"];
 
-/// What the parser of a function knows.
+/// What the parser of a function is given.
 struct Arguments<'p> {
     operator: &'static WindowOperator,
     argument: &'p Json,
@@ -106,7 +106,7 @@ struct Arguments<'p> {
 /// Parses the function of an output field: `{"$sum": "$x", "window": {…}}`.
 ///
 /// # Errors
-/// `FailedToParse` for what is no function, `NotImplemented` for one of MongoDB's that is not understood; those of functions,
+/// `FailedToParse` if it is not a function, `NotImplemented` for one of MongoDB's that is not supported; those of functions,
 /// accumulators and expressions.
 pub(super) fn parse(field: &str, json: &Json, sort: Option<&Sort>, environment: &Environment) -> Result<Function> {
     let Json::Object(fields) = json else {
@@ -148,7 +148,7 @@ impl<'p> Arguments<'p> {
         Ok(())
     }
 
-    /// The argument as a value of each document.
+    /// Parses the argument as an expression over a document.
     fn value(&self) -> Result<Input> {
         self.value_of(self.argument)
     }
@@ -163,7 +163,7 @@ impl<'p> Arguments<'p> {
         Ok(Input::Positioned(path.to_owned(), expression, self.environment.collator().cloned()))
     }
 
-    /// The only field that sorts; the code is that for none, and for several.
+    /// Returns the only field of `sortBy`. `kind`: the error if it has none or several.
     fn sort_path(&self, kind: impl Into<Kind>) -> Result<&'p str> {
         match self.sort.map(|sort| sort.fields.as_slice()) {
             Some([(path, _)]) => Ok(path),
@@ -171,7 +171,7 @@ impl<'p> Arguments<'p> {
         }
     }
 
-    /// The argument's fields, of these names.
+    /// Returns the fields of the argument, which must be among the known ones.
     fn fields(&self, known: &[&str]) -> Result<&'p Map<String, Json>> {
         let Json::Object(fields) = self.argument else {
             bail!(Kind::FailedToParse, "{} expects an object, but found: {}", self.name(), self.argument)
@@ -299,7 +299,7 @@ fn moving_average(arguments: &Arguments<'_>) -> Result<Function> {
     Ok(Function { bounds: Bounds::so_far(), input: arguments.value_of(input)?, kind })
 }
 
-/// The argument `{input: expression, unit: name}`: what it is given of a document, and the unit's milliseconds.
+/// Parses the argument `{input: expression, unit: name}` into the function's input and the unit in milliseconds.
 fn with_unit(arguments: &Arguments<'_>) -> Result<(Input, Option<i64>)> {
     let path = arguments.sort_path(Kind::FailedToParse)?;
     let fields = arguments.fields(&["input", "unit"])?;

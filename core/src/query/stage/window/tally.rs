@@ -1,4 +1,4 @@
-//! What a window function keeps of the documents in its window.
+//! The state of a window function over the values in its window.
 
 use crate::error::Result;
 use crate::query::accumulator::Accumulation;
@@ -6,18 +6,18 @@ use crate::query::operand::Operand;
 use crate::values::document::value::Value;
 use std::fmt;
 
-/// A function's state over the values of a window, in their order.
+/// The state of a window function. Values are added in the order of their documents.
 pub(super) trait Tally: fmt::Debug {
-    /// Adds a value behind the others.
+    /// Adds the next value.
     ///
     /// # Errors
     /// Those of the function; `ExceededMemoryLimit` if the state grows too large.
     fn add(&mut self, value: Operand<'_>) -> Result<()>;
 
-    /// Takes the first value away. Only of functions for which the table says so.
+    /// Removes the first value. Only called if the table has a moving state for the function.
     fn remove(&mut self, _value: Operand<'_>) {}
 
-    /// The result over the values that are there.
+    /// Returns the result over the present values.
     ///
     /// # Errors
     /// Those of the function.

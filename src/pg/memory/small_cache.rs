@@ -1,9 +1,9 @@
 //! A cache of a few values, for hot paths that often need the same ones.
 
-/// At most `MOST` values, the newest first.
-pub struct RecentlyUsed<K, V, const MOST: usize>(Vec<(K, V)>);
+/// At most `MOST` values, the last added first. Finding a value does not change the order.
+pub struct SmallCache<K, V, const MOST: usize>(Vec<(K, V)>);
 
-impl<K: PartialEq, V: Clone, const MOST: usize> RecentlyUsed<K, V, MOST> {
+impl<K: PartialEq, V: Clone, const MOST: usize> SmallCache<K, V, MOST> {
     pub const NONE: Self = Self(Vec::new());
 
     pub fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<V> {
