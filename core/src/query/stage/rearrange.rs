@@ -26,10 +26,10 @@ pub(super) fn rearranged(mut stages: Vec<Stage>, parse: ParseStage<'_>) -> Resul
     let mut position = 0;
     while position + 1 < stages.len() {
         match replacement(&stages[position..], parse)? {
-            // The new stages may combine with the one before them.
+            // The new stages may combine with the two before them: a replacement looks at up to three different stages.
             Some((count, others)) => {
                 stages.splice(position..position + count, others);
-                position = position.saturating_sub(1);
+                position = position.saturating_sub(2);
             }
             None => position += 1,
         }
