@@ -26,7 +26,10 @@ SELECT docshard.abort_migration(-1);
 \connect regress_shard1
 UPDATE pg_extension SET extversion = '0.0.9' WHERE extname = 'docshard';
 \connect :here
+\set VERBOSITY sqlstate
 SELECT docshard.move_chunk('no.c', '{"k": 1}', 'shard1');
+\set VERBOSITY default
+SELECT replace(:'LAST_ERROR_MESSAGE', extversion, 'VERSION') AS message FROM pg_extension WHERE extname = 'docshard';
 \connect regress_shard1
 UPDATE pg_extension SET extversion = (SELECT default_version FROM pg_available_extensions WHERE name = 'docshard') WHERE extname = 'docshard';
 ALTER INDEX docshard_data.:relation RENAME TO hidden;
