@@ -69,6 +69,14 @@ mod tests {
     }
 
     #[pg_test]
+    fn pg_the_same_text_may_have_parameters_of_other_types() {
+        let sql = "SELECT pg_catalog.pg_typeof($1)::text";
+        for (param, name) in [(Param::Int8(7), "bigint"), (Param::Text("7"), "text"), (Param::Int8(7), "bigint")] {
+            assert_eq!(spi::read(sql, &[param]).unwrap()[0].get(0), Some(name.as_bytes()));
+        }
+    }
+
+    #[pg_test]
     fn jsonb_is_printed_as_postgresql_does() {
         let printed = |bytes: &[u8]| {
             let mut out = Vec::new();

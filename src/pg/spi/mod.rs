@@ -95,6 +95,8 @@ impl Drop for Connection {
 /// A cached plan. Its user holds a reference while it runs, as a nested call may evict it.
 pub(in crate::pg) struct Plan {
     plan: pg_sys::SPIPlanPtr,
+    /// the types of its parameters
+    types: Vec<pg_sys::Oid>,
     /// time of the last use, by [`CLOCK`]
     used: Cell<u64>,
 }
@@ -143,6 +145,9 @@ fn make_room(plans: &mut HashMap<String, Rc<Plan>>) {
 }
 
 /// Returns the cached plan of a statement, or of a cursor with these `CURSOR_OPT_…`.
+///
+/// INVARIANT: its parameters have the types of `params`. A router chooses text and parameters of a shard's statement, so the
+/// same text may come with other types.
 pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Result<Rc<Plan>> {
     let marked;
     let sql = if options == 0 {
@@ -153,13 +158,15 @@ pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Resu
     };
     let now = CLOCK.get() + 1;
     CLOCK.set(now);
-    if let Some(plan) = PLANS.with_borrow(|plans| plans.get(sql).cloned()) {
+    let types = params.iter().map(Param::type_oid);
+    let cached = PLANS.with_borrow(|plans| plans.get(sql).cloned());
+    if let Some(plan) = cached.filter(|plan| types.clone().eq(plan.types.iter().copied())) {
         plan.used.set(now);
         return Ok(plan);
     }
     let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
     search_path::check(&text)?;
-    let mut types: Vec<pg_sys::Oid> = params.iter().map(Param::type_oid).collect();
+    let mut types: Vec<pg_sys::Oid> = types.collect();
     // SAFETY: connected; the plan is kept in memory of its own, and PostgreSQL replans it when objects change.
     let plan = unsafe {
         let plan = pg_sys::SPI_prepare_cursor(text.as_ptr(), types.len() as i32, types.as_mut_ptr(), options);
@@ -169,7 +176,7 @@ pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Resu
         pg_sys::SPI_keepplan(plan);
         plan
     };
-    let plan = Rc::new(Plan { plan, used: Cell::new(now) });
+    let plan = Rc::new(Plan { plan, types, used: Cell::new(now) });
     PLANS.with_borrow_mut(|plans| {
         make_room(plans);
         plans.insert(sql.to_owned(), Rc::clone(&plan));
