@@ -35,6 +35,10 @@ const BEFORE: &[&str] = &[
     "SELECT docshard.grant_access('clerk', '{\"write\": [\"shop\"]}')",
 ];
 
+/// More of them, since 0.2.0.
+const BEFORE_0_2: &[&str] =
+    &["SELECT docshard.create_collection('shop.fives', '{\"viewOn\": \"things\", \"pipeline\": [{\"$match\": {\"n\": 5}}]}')"];
+
 /// Queries that return the same before and after the upgrade.
 const QUESTIONS: &[&str] = &[
     "SELECT docshard.find('shop.things', '{}', '{\"sort\": {\"_id\": 1}}')",
@@ -70,6 +74,9 @@ fn used_cluster(release: &Release) -> Cluster {
     }
     let mut client = cluster.router.client();
     BEFORE.iter().for_each(|sql| run(&mut client, sql));
+    if release.is_upgraded_node_by_node() {
+        BEFORE_0_2.iter().for_each(|sql| run(&mut client, sql));
+    }
     cluster
 }
 
@@ -79,7 +86,7 @@ fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
 }
 
 /// Objects of other users that exist before the upgrade: operators that match better than PostgreSQL's own, in a schema of the
-/// search path; a function with the name of one of docshard's; and a privilege with grant option.
+/// search path; and a function with the name of one of docshard's. A privilege with grant option is added to these.
 const OF_OTHERS: &[&str] = &[
     "CREATE ROLE mallory",
     "GRANT CREATE ON SCHEMA public TO mallory",
@@ -90,8 +97,13 @@ const OF_OTHERS: &[&str] = &[
     "CREATE OPERATOR public.= (LEFTARG = name, RIGHTARG = text, FUNCTION = public.trap)",
     "RESET ROLE",
     "CREATE FUNCTION docshard_internal.measure() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
-    "GRANT EXECUTE ON FUNCTION docshard_internal.remove_leaving TO mallory WITH GRANT OPTION",
 ];
+
+/// The privilege; 0.1.0 had another name for the function.
+fn grant_to_others(release: &Release) -> String {
+    let function = if release.version == "0.1.0" { "remove_leaving" } else { "delete_range" };
+    format!("GRANT EXECUTE ON FUNCTION docshard_internal.{function} TO mallory WITH GRANT OPTION")
+}
 
 /// Checks these objects on a node after the upgrade.
 fn check_of_others(node: &Node) {
@@ -168,6 +180,7 @@ fn an_upgrade_from_every_release_is_a_fresh_install_with_its_data() {
         let before: Vec<_> = QUESTIONS.iter().map(|sql| ask(&mut cluster.router.client(), sql)).collect();
         for node in nodes(&cluster) {
             node.psql(&OF_OTHERS.join("; "));
+            node.psql(&grant_to_others(release));
         }
         upgrade_all_at_once(&mut cluster);
         nodes(&cluster).for_each(check_of_others);
@@ -231,6 +244,8 @@ fn works(cluster: &Cluster, round: usize, when: &str) {
         ("SELECT docshard.find_one('shop.things', '{\"k\": 150, \"_id\": 150}')->'seen'".to_owned(), json!(round + 1)),
         ("SELECT docshard.find_one_and_update('shop.things', '{\"tags.a\": 4}', '{\"$set\": {\"x\": 1}}')->'x' IS NULL".to_owned(), Value::Null),
         (format!("SELECT docshard.delete_many('shop.things', '{{\"_id\": {{\"$gte\": {one}}}}}')->'deletedCount'"), json!(2)),
+        ("SELECT docshard.aggregate('shop.things', '[{\"$group\": {\"_id\": null, \"n\": {\"$sum\": \"$n\"}}}]')->'n'".to_owned(), json!(1350)),
+        ("SELECT to_jsonb(docshard.count_documents('shop.fives'))".to_owned(), json!(30)),
         ("SELECT docshard.move_chunk('shop.things', '{\"k\": 150}', 'shard1')->'documents'".to_owned(), json!(100)),
         ("SELECT docshard.move_chunk('shop.things', '{\"k\": 150}', 'shard0')->'documents'".to_owned(), json!(100)),
         ("SELECT docshard.create_index('shop.things', '{\"seen\": 1}')".to_owned(), Value::Null),
