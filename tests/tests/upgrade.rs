@@ -36,8 +36,9 @@ const BEFORE: &[&str] = &[
 ];
 
 /// More of them, since 0.2.0.
-const BEFORE_0_2: &[&str] =
-    &["SELECT docshard.create_collection('shop.fives', '{\"viewOn\": \"things\", \"pipeline\": [{\"$match\": {\"n\": 5}}]}')"];
+const BEFORE_0_2: &[&str] = &[
+    "SELECT docshard.create_collection('shop.fives', '{\"viewOn\": \"things\", \"pipeline\": [{\"$match\": {\"n\": 5}}]}')",
+];
 
 /// Queries that return the same before and after the upgrade.
 const QUESTIONS: &[&str] = &[
@@ -229,6 +230,28 @@ fn an_upgrade_from_every_release_is_a_fresh_install_with_its_data() {
     }
 }
 
+/// Reads what an administrator looks at: all views of docshard and the commands that list things.
+fn read_everything(client: &mut Client, when: &str) {
+    let views = client.query("SELECT viewname::text FROM pg_views WHERE schemaname = 'docshard'", &[]).expect("views");
+    assert!(views.len() > 10, "{} views", views.len());
+    let mut statements: Vec<String> =
+        views.iter().map(|row| format!("SELECT to_jsonb(v) FROM docshard.{} v", row.get::<_, &str>(0))).collect();
+    for (database, command) in [
+        ("admin", "listDatabases"),
+        ("admin", "listShards"),
+        ("admin", "balancerStatus"),
+        ("admin", "serverStatus"),
+        ("shop", "listCollections"),
+        ("shop", "dbStats"),
+    ] {
+        statements.push(format!("SELECT docshard.run_command('{database}', '{{\"{command}\": 1}}')"));
+    }
+    statements.push("SELECT to_jsonb(docshard.status())".to_owned());
+    for sql in statements {
+        client.query(&sql, &[]).unwrap_or_else(|e| panic!("{when}: {sql}: {e:?}"));
+    }
+}
+
 /// Statements of an application and an administrator that work at any time of an upgrade. `round` distinguishes the runs.
 fn works(cluster: &Cluster, round: usize, when: &str) {
     let mut client = cluster.router.client();
@@ -252,6 +275,7 @@ fn works(cluster: &Cluster, round: usize, when: &str) {
         ("SELECT docshard.drop_index('shop.things', 'seen_1')".to_owned(), Value::Null),
         ("SELECT to_jsonb(docshard.count_documents('shop.things'))".to_owned(), json!(300)),
     ];
+    read_everything(&mut client, when);
     for (sql, expected) in &steps {
         if *expected == Value::Null {
             client.batch_execute(sql).unwrap_or_else(|e| panic!("{when}: {sql}: {e:?}"));
