@@ -258,7 +258,7 @@ proptest! {
         }
     }
 
-    /// Values are copied as they are stored, also of objects with so many fields that some entries are offsets.
+    /// Values are copied in their stored form. Some objects have more than 32 fields, so some entries of jsonb hold offsets, not lengths.
     #[test]
     fn chosen_fields_have_the_bytes_of_a_document_without_the_others(
         fields in proptest::collection::btree_map("[a-c]{1,4}", prop_oneof![scalar(), any_document(scalar(), true)], 0..80),

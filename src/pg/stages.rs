@@ -117,7 +117,7 @@ impl Results {
         Ok((Self { stream, failure }, measurements))
     }
 
-    /// Runs a pipeline that only counts documents, of which there are `count`.
+    /// Runs a pipeline that only counts its input documents. `count` is their number.
     pub fn of_count(count: u64, pipeline: &Pipeline, resources: &Resources, failure: Failure) -> Result<Self> {
         Ok(Self { stream: pipeline.run_counted(count, resources)?, failure })
     }

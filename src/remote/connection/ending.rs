@@ -84,8 +84,8 @@ impl Connection {
         self.state.ended();
     }
 
-    /// Called when the local subtransaction of this level commits: the next batch releases its savepoint, and a batch in flight
-    /// belongs to the level below, whatever is rolled back at this level later.
+    /// Called when the local subtransaction of this level commits: the next batch releases its savepoint. A batch in flight
+    /// then belongs to the level below, so a later rollback at this level does not cancel it.
     pub fn commit_sub(&mut self, level: i32) {
         self.batch.level = self.batch.level.min(level - 1);
         for step in &mut self.steps {

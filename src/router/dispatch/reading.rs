@@ -48,8 +48,8 @@ pub fn read_each(
     read_with(collection, destinations, |at| &statements[at], (false, None), cursor)
 }
 
-/// Like [`read_at_most`], for statements that work long before their first row: the local one works while the others do, not after
-/// them. Rows are few and large.
+/// Like [`read_at_most`], for statements that take long before their first row, and return few large rows. The local statement runs
+/// at the same time as the remote ones, not after them.
 pub fn read_ahead(
     collection: &Collection,
     destinations: &[Destination],

@@ -16,7 +16,8 @@ pub(crate) trait Accumulator<'a>: Sized {
         true
     }
 
-    /// Adds a value of which nothing is kept; false if it must be copied and [added](Self::add).
+    /// Adds a borrowed value, without keeping it. Returns false if the accumulator must keep the value: then the caller copies it and
+    /// calls [`add`](Self::add).
     fn add_lent(&mut self, _value: &Operand<'_>) -> bool {
         false
     }

@@ -2,10 +2,10 @@
 //! document for each result.
 
 use super::operation::Unwound;
-use super::stream::{Input, Stream};
+use super::stream::{Input, Stream, object};
 use super::unwind::with;
 use crate::budget;
-use crate::error::{Kind, Result, ensure, error};
+use crate::error::{Kind, Result, ensure};
 use crate::values::document::MAX_DOCUMENT_BYTES;
 use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawObject};
@@ -47,7 +47,7 @@ impl<'s, S: Source<'s>> Attached<'s, S> {
     /// Makes the document of the next result; false after the last one.
     fn unwind(&mut self, unwound: &Unwound) -> Result<bool> {
         let Some((bytes, results, count)) = &mut self.current else { return Ok(false) };
-        let local = document(bytes)?;
+        let local = object(bytes)?;
         let position = *count;
         if results.advance()? {
             *count += 1;
@@ -58,7 +58,7 @@ impl<'s, S: Source<'s>> Attached<'s, S> {
         let is_kept = position == 0 && unwound.preserves;
         if is_kept {
             let empty = write::document(&with(local, &self.target.path, Some(Part::Array(Vec::new()))))?;
-            let without = write::document(&with(document(&empty)?, &self.target.path, None))?;
+            let without = write::document(&with(object(&empty)?, &self.target.path, None))?;
             self.made = indexed(without, unwound, Value::Null)?;
         }
         self.current = None;
@@ -81,7 +81,7 @@ impl<'s, S: Source<'s>> Stream for Attached<'s, S> {
                 self.current = Some((bytes, results, 0));
                 continue;
             }
-            self.made = with_all(document(&bytes)?, &self.target.path, results)?;
+            self.made = with_all(object(&bytes)?, &self.target.path, results)?;
             return Ok(true);
         }
     }
@@ -91,13 +91,9 @@ impl<'s, S: Source<'s>> Stream for Attached<'s, S> {
     }
 }
 
-fn document(bytes: &[u8]) -> Result<RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
-}
-
 fn indexed(made: Vec<u8>, unwound: &Unwound, position: Value) -> Result<Vec<u8>> {
     match &unwound.index {
-        Some(path) => write::document(&with(document(&made)?, path, Some(Part::Owned(position)))),
+        Some(path) => write::document(&with(object(&made)?, path, Some(Part::Owned(position)))),
         None => Ok(made),
     }
 }

@@ -1,8 +1,8 @@
-//! Filters as conjunctions of conditions, some of which go another way than the others.
+//! Divides a filter into the conditions that `$and` connects, so that some of them can move to another place in the pipeline.
 
 use serde_json::{Value as Json, json};
 
-/// The conditions that a filter is the conjunction of.
+/// Adds the conditions of a filter, all of which a document must match, to `parts`.
 pub(super) fn conditions(filter: &Json, parts: &mut Vec<Json>) {
     for (name, condition) in filter.as_object().into_iter().flatten() {
         match condition {
@@ -12,7 +12,7 @@ pub(super) fn conditions(filter: &Json, parts: &mut Vec<Json>) {
     }
 }
 
-/// The conjunction of conditions, of which there is at least one.
+/// Returns a filter that requires all conditions. `parts` must not be empty.
 pub(super) fn joined(mut parts: Vec<Json>) -> Json {
     if parts.len() == 1 { parts.remove(0) } else { json!({"$and": parts}) }
 }

@@ -10,7 +10,7 @@ use super::attached::{Attached, Source, Target};
 use super::equality::{Asked, Values, values_at};
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser};
-use super::stream::{Given, Input, document};
+use super::stream::{Given, Input, document, object};
 use super::unwind::with;
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
@@ -20,7 +20,7 @@ use crate::query::filter::Filter;
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
-use crate::values::document::raw::{self, RawObject};
+use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
 use crate::values::key::encode::encoded_under;
@@ -316,10 +316,6 @@ impl Searching<'_> {
         }
         Ok(Some(found))
     }
-}
-
-fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
 }
 
 impl<'s> Source<'s> for Searching<'s> {

@@ -16,12 +16,12 @@ use super::facet::Again;
 use super::fields::{Fields, Written};
 use super::operation::{Context, Nested, Operation, Parsed, Parser, Shape, Stage, run};
 use super::sorter::Sorter;
-use super::stream::{Input, Stream, document};
+use super::stream::{Input, Stream, document, object};
 use crate::budget;
-use crate::error::{Kind, Result, bail, ensure, error};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::{Binding, Environment};
 use crate::query::expression::{Expression, check_variable_name};
-use crate::values::document::raw::{self, RawObject};
+use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
@@ -145,10 +145,6 @@ impl Lookup {
         let environment = self.bindings(object(local)?)?;
         run(&(self.nested)(self.rest(), &environment, self.depth)?, Box::new(chosen), context)
     }
-}
-
-fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
 }
 
 impl Operation for Lookup {
@@ -375,7 +371,7 @@ impl<'s> Joining<'s> {
         Ok(Some(found))
     }
 
-    /// Asks for the documents that have one of the values in a field; None if, with what is known, they exceed the memory.
+    /// Reads the documents whose field equals one of the values. Returns None if these and the cached ones exceed `most` bytes.
     fn query(&self, field: &str, values: &Values, most: usize) -> Result<Option<Answer>> {
         let lookup = &self.lookup;
         let mut answer = Answer { others: Vec::new(), positions: vec![Vec::new(); values.len()], bytes: 0 };

@@ -32,7 +32,12 @@ pub type Input<'s> = Box<dyn Stream + 's>;
 
 /// The document that a stream is at.
 pub(super) fn document<'s>(stream: &'s Input<'_>) -> Result<RawObject<'s>> {
-    raw::document(stream.bytes()).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
+    object(stream.bytes())
+}
+
+/// Reads a document that a stage was given.
+pub(super) fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
+    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "the input of a stage is not a document"))
 }
 
 /// A stream over documents from an iterator.
