@@ -6,7 +6,7 @@ use common::pipelines::memory;
 use common::*;
 use docshard_core::error::{Kind, Result};
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Collections, Database, Given, InMemory, Input, Pipeline, Resources};
+use docshard_core::query::stage::{Collections, Database, InMemory, Input, IterStream, Pipeline, Resources};
 use proptest::prelude::*;
 use serde_json::{Map, Value as Json, json};
 use std::cell::Cell;
@@ -41,8 +41,8 @@ fn run_within(stages: &Json, locals: &Json, collections: &Json, stage_bytes: usi
     let queries = Rc::new(Cell::new(0));
     let others = Counting { database: database(collections), queries: Rc::clone(&queries) };
     let pipeline = Pipeline::parse(stages.as_array().unwrap(), &Environment::default())?;
-    let mut stream = pipeline.run_among(
-        Box::new(Given::new(jsonb(locals))),
+    let mut stream = pipeline.run_with(
+        Box::new(IterStream::new(jsonb(locals))),
         &Resources { memory: memory(stage_bytes), collections: Rc::new(others) },
     )?;
     let mut results = Vec::new();
@@ -651,7 +651,7 @@ proptest! {
     }
 
     #[test]
-    fn rearranged_joins_come_to_the_same(
+    fn rearranged_joins_return_the_same(
         stages in prop::collection::vec(stage(), 1..6),
         locals in documents(),
         others in documents(),

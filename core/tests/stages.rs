@@ -6,14 +6,14 @@ use common::pipelines::*;
 use common::*;
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Given, Pipeline, Resources, STAGES, Written};
+use docshard_core::query::stage::{IterStream, Pipeline, Resources, STAGES, Written};
 use docshard_core::values::document::raw;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
 /// Stages that make of each document what they make of it alone.
-fn of_one() -> impl Strategy<Value = Json> {
+fn per_document_stage() -> impl Strategy<Value = Json> {
     prop_oneof![
         (0i64..4).prop_map(|a| json!({"$match": {"a": {"$gte": a}}})),
         (0i64..4).prop_map(|b| json!({"$match": {"b": {"$ne": b}, "c.d": {"$lt": 3}}})),
@@ -84,7 +84,7 @@ fn window() -> impl Strategy<Value = Json> {
 fn stage() -> impl Strategy<Value = Json> {
     prop_oneof![
         2 => window(),
-        6 => of_one(),
+        6 => per_document_stage(),
         2 => group(),
         2 => (1i64..8).prop_map(|most| json!({"$limit": most})),
         2 => (0i64..6).prop_map(|first| json!({"$skip": first})),
@@ -162,7 +162,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn rearranged_stages_come_to_the_same(stages in prop::collection::vec(stage(), 0..6), documents in documents()) {
+    fn rearranged_stages_return_the_same(stages in prop::collection::vec(stage(), 0..6), documents in documents()) {
         let pipeline = parse(&stages);
         let rearranged = pipeline.rearranged().unwrap();
         let (naive, other) = (run(&pipeline, &documents), run(&rearranged, &documents));
@@ -203,9 +203,9 @@ proptest! {
 
     /// Stages that are measured make the same.
     #[test]
-    fn measured_stages_come_to_the_same(stages in prop::collection::vec(stage(), 0..5), documents in documents()) {
+    fn measured_stages_return_the_same(stages in prop::collection::vec(stage(), 0..5), documents in documents()) {
         let pipeline = parse(&stages);
-        let input = Box::new(Given::new(documents.clone()));
+        let input = Box::new(IterStream::new(documents.clone()));
         let (mut stream, measurements) = pipeline.run_measured(input, &Resources::of_memory(&memory(1 << 20))).unwrap();
         let mut results = Vec::new();
         let failed = loop {
@@ -244,7 +244,7 @@ proptest! {
 
     /// What a find answers, and the rest over its documents, which have only the fields that the rest reads.
     #[test]
-    fn a_find_and_the_rest_come_to_the_same(stages in prop::collection::vec(stage(), 0..6), documents in documents()) {
+    fn a_find_and_the_rest_return_the_same(stages in prop::collection::vec(stage(), 0..6), documents in documents()) {
         let pipeline = parse(&stages);
         let (find, rest) = pipeline.rearranged().unwrap().find();
         let naive = run(&pipeline, &documents);
@@ -276,7 +276,7 @@ proptest! {
 
     /// Documents of one key are on one shard, so a group by the key is that of one shard.
     #[test]
-    fn a_group_by_the_shard_key_is_not_merged(stages in prop::collection::vec(of_one(), 0..3), group in group(), documents in documents()) {
+    fn a_group_by_the_shard_key_is_not_merged(stages in prop::collection::vec(per_document_stage(), 0..3), group in group(), documents in documents()) {
         let mut stages = stages;
         stages.push(group);
         let pipeline = parse(&stages);
@@ -303,7 +303,7 @@ proptest! {
     fn what_remembers_nothing_looks_at_one_document(stage in stage(), documents in documents()) {
         let pipeline = parse(std::slice::from_ref(&stage));
         let operator = pipeline.stages()[0].operator();
-        if operator.remembers || pipeline.stages().len() > 1 {
+        if operator.is_stateful || pipeline.stages().len() > 1 {
             return Ok(());
         }
         let (mut together, mut apart) = (run(&pipeline, &documents), Ok(Vec::new()));
@@ -324,7 +324,7 @@ proptest! {
 
     /// A field that a stage does not write stays what it is.
     #[test]
-    fn what_is_not_written_stays(stage in of_one(), documents in documents()) {
+    fn what_is_not_written_stays(stage in per_document_stage(), documents in documents()) {
         let pipeline = parse(std::slice::from_ref(&stage));
         let written = pipeline.stages()[0].fields().written;
         let is_written = |name: &str| match &written {

@@ -10,7 +10,7 @@ use crate::catalog::{addresses, index_removal};
 use crate::command;
 use crate::migration::jobs;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange};
-use crate::operation::source::Source::Text;
+use crate::operation::request_parts::Specification::Text;
 use crate::operation::{balancer, cluster, collections, inspect, shards, table};
 use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;

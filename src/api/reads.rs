@@ -3,7 +3,7 @@
 use super::{run, with_options};
 use crate::catalog::namespace;
 use crate::operation::reading::{self, Count};
-use crate::operation::source::{Shared, Source};
+use crate::operation::request_parts::{Shared, Specification};
 use crate::operation::table::{self, Operation};
 use crate::pg::client::text_output;
 use crate::pg::datum::json::Json;
@@ -72,7 +72,9 @@ fn aggregate(
 fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
     run(|| {
         namespace::split(ns)?;
-        with_options(&options, &table::COUNT, |options| Count::of_options(Source::Text(&filter.0), options)?.run(ns))
+        with_options(&options, &table::COUNT, |options| {
+            Count::of_options(Specification::Text(&filter.0), options)?.run(ns)
+        })
     })
 }
 
@@ -86,7 +88,7 @@ fn distinct(
     let mut values = run(|| {
         namespace::split(ns)?;
         with_options(&options, &table::DISTINCT, |options| {
-            reading::distinct(ns, field, Source::Text(&filter.0), &Shared::of(options, None))
+            reading::distinct(ns, field, Specification::Text(&filter.0), &Shared::of(options, None))
         })
     });
     SetOfIterator::new(std::iter::from_fn(move || run(|| values.next_value())))
@@ -120,14 +122,14 @@ fn explain(
         }
         namespace::split(ns)?;
         let of_view = with_options(&options, &table::EXPLAIN, |options| {
-            let stages = || reading::find_stages(Source::Text(&filter.0), options);
+            let stages = || reading::find_stages(Specification::Text(&filter.0), options);
             reading::explain_view(ns, stages, Shared::of(options, None), verbosity)
         })?;
         if let Some(explained) = of_view {
             return Ok(Json(explaining::pretty(&explained)));
         }
         let options = reading::find_options_of_call(ns, &options.0, &table::EXPLAIN)?;
-        let query = reading::find_query(Source::Text(&filter.0), &options)?;
+        let query = reading::find_query(Specification::Text(&filter.0), &options)?;
         let explained = explaining::explain(ns, &query, Explained::Find(&options), verbosity)?;
         Ok(Json(explaining::pretty(&explained)))
     })

@@ -5,7 +5,7 @@ use crate::catalog::namespace;
 use crate::operation::bulk_write::{self, BulkOperation};
 use crate::operation::errors::write_error;
 use crate::operation::find_and_modify::FindAndModify;
-use crate::operation::source::Source;
+use crate::operation::request_parts::Specification;
 use crate::operation::table::{self, Operation};
 use crate::operation::writing::{self, DocumentWrite};
 use crate::pg::client::sole_call;
@@ -126,7 +126,7 @@ fn run_update(
     operation: &'static Operation,
 ) -> Result<RawJsonb> {
     namespace::split(ns)?;
-    let (filter, update) = (Source::Text(&filter.0), (Source::Text(&update.0.0), update.1));
+    let (filter, update) = (Specification::Text(&filter.0), (Specification::Text(&update.0.0), update.1));
     update_result(with_options(options, operation, |options| {
         DocumentWrite::of(filter, Some(update), many, options, None).run(ns)
     })?)
@@ -179,7 +179,7 @@ fn replace_one(
 
 fn run_delete(ns: &str, filter: &Json, many: bool, options: &Json, operation: &'static Operation) -> Result<RawJsonb> {
     namespace::split(ns)?;
-    let filter = Source::Text(&filter.0);
+    let filter = Specification::Text(&filter.0);
     delete_result(with_options(options, operation, |options| {
         DocumentWrite::of(filter, None, many, options, None).run(ns)
     })?)
@@ -247,7 +247,8 @@ fn find_one_and(
     operation: &'static Operation,
 ) -> Result<Option<RawJsonb>> {
     namespace::split(ns)?;
-    let (filter, update) = (Source::Text(&filter.0), update.map(|(text, style)| (Source::Text(&text.0), style)));
+    let (filter, update) =
+        (Specification::Text(&filter.0), update.map(|(text, style)| (Specification::Text(&text.0), style)));
     with_options(options, operation, |options| returned(FindAndModify::of(filter, update, options), ns))
 }
 

@@ -40,14 +40,14 @@ pub fn flush_router_config(request: &Request<'_>) -> Result<Reply> {
 pub fn split(request: &Request<'_>) -> Result<Reply> {
     let ns = request.target_text();
     if request.fields.get("middle").is_some() {
-        return request.answer(&table::SPLIT_AT, || chunks::split_at(ns, request.source("middle")));
+        return request.answer(&table::SPLIT_AT, || chunks::split_at(ns, request.specification("middle")));
     }
     let which = match request.fields.get("bounds") {
         Some(given) => {
             let (min, max) = bounds(given)?;
             ChunkSelector::Bounds(min, max)
         }
-        None => ChunkSelector::Find(request.source("find")),
+        None => ChunkSelector::Find(request.specification("find")),
     };
     request.answer(&table::SPLIT_FIND, || chunks::split(ns, which))
 }
@@ -55,7 +55,8 @@ pub fn split(request: &Request<'_>) -> Result<Reply> {
 pub fn move_chunk(request: &Request<'_>) -> Result<Reply> {
     let (ns, to, force_jumbo) = (request.target_text(), request.text("to"), request.fields.flag("forceJumbo"));
     let Some(given) = request.fields.get("bounds") else {
-        return request.answer(&table::MOVE_CHUNK, || chunks::move_chunk(ns, request.source("find"), to, force_jumbo));
+        return request
+            .answer(&table::MOVE_CHUNK, || chunks::move_chunk(ns, request.specification("find"), to, force_jumbo));
     };
     let (min, max) = bounds(given)?;
     let range = MoveRange { min: Some(min), max: Some(max), to, force_jumbo };

@@ -5,7 +5,7 @@ use super::request::Request;
 use crate::operation::arguments::number;
 use crate::operation::find_and_modify::FindAndModify;
 use crate::operation::reading::{self, Count};
-use crate::operation::source::{Shared, Source};
+use crate::operation::request_parts::{Shared, Specification};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -21,7 +21,7 @@ pub fn count(request: &Request<'_>) -> Result<Reply> {
 pub fn counted<'a>(request: &Request<'a>) -> Result<Count<'a>> {
     let fields = &request.fields;
     Ok(Count {
-        filter: Source::of(fields.get("filter")),
+        filter: Specification::of(fields.get("filter")),
         skip: fields.count("skip")?.unwrap_or(0),
         limit: fields.get("limit").map(count_limit).transpose()?.filter(|limit| *limit > 0),
         shared: Shared::of(fields, None),
@@ -42,7 +42,7 @@ fn count_limit(json: &Json) -> Result<u64> {
 pub fn distinct(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::DISTINCT)?;
     let fields = &request.fields;
-    let (key, filter) = (fields.text("key").unwrap_or_default(), Source::of(fields.get("filter")));
+    let (key, filter) = (fields.text("key").unwrap_or_default(), Specification::of(fields.get("filter")));
     let mut found = reading::distinct(&request.namespace()?, key, filter, &Shared::of(fields, None))?;
     let (mut values, mut bytes) = (Vec::new(), 0);
     while let Some(value) = found.next_value()? {

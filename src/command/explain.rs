@@ -4,7 +4,7 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::reading;
-use crate::operation::source::{self, Shared, Source};
+use crate::operation::request_parts::{self, Shared, Specification};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use crate::router::explain::{Explained, Verbosity, explain as explained};
@@ -40,7 +40,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         }
     };
     let arguments = of_batch.unwrap_or(inner.fields);
-    let filter = Source::of(arguments.get("filter"));
+    let filter = Specification::of(arguments.get("filter"));
     let namespace = inner.namespace()?;
     let shared = Shared::of(&arguments, None);
     let stages = || match inner.spec.name {
@@ -55,7 +55,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         return Ok(Reply::of(explained));
     }
     let explain = |query: &Query, what| explained(&namespace, query, what, verbosity);
-    let plain = || source::query(filter, None, arguments.get("hint"));
+    let plain = || request_parts::query(filter, None, arguments.get("hint"));
     let mut plan = match inner.spec.name {
         "find" => {
             arguments.count("limit")?;

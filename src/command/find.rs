@@ -5,7 +5,7 @@ use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{Arguments, Fields, Form, Type, may, must, number};
 use crate::operation::reading;
-use crate::operation::source::Source;
+use crate::operation::request_parts::Specification;
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -18,7 +18,7 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::FIND)?;
     let fields = &request.fields;
     let namespace = request.namespace()?;
-    let filter = Source::of(fields.get("filter"));
+    let filter = Specification::of(fields.get("filter"));
     let (_, limit) = (fields.count("skip")?, fields.count("limit")?.filter(|limit| *limit > 0));
     let batch = size(fields.count("batchSize")?, FIRST_BATCH);
     let opening = Opening {

@@ -3,8 +3,8 @@
 use super::reply::Reply;
 use crate::catalog::namespace;
 use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, type_name};
+use crate::operation::request_parts::Specification;
 use crate::operation::rights;
-use crate::operation::source::Source;
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
@@ -79,8 +79,8 @@ impl<'a> Request<'a> {
             return Err(Error::new(Kind::CommandNotFound, "no such command: ''")
                 .with_hint("The first field of a command is its name."));
         };
-        let is_it = |command: &&Command| command.name == name || command.aliases.contains(&name.as_str());
-        let spec = commands.iter().find(is_it).ok_or_else(|| {
+        let is_wanted = |command: &&Command| command.name == name || command.aliases.contains(&name.as_str());
+        let spec = commands.iter().find(is_wanted).ok_or_else(|| {
             let hint = match name.as_str() {
                 "mapReduce" | "mapreduce" => {
                     "There is no JavaScript: docs/map-reduce.md shows pipelines for the same tasks."
@@ -157,8 +157,8 @@ impl<'a> Request<'a> {
         self.fields.get(name).unwrap_or(&Json::Null)
     }
 
-    pub fn source(&self, name: &str) -> Source<'a> {
-        Source::of(self.fields.get(name))
+    pub fn specification(&self, name: &str) -> Specification<'a> {
+        Specification::of(self.fields.get(name))
     }
 
     /// The namespace of the collection in the first field.

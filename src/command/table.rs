@@ -156,10 +156,10 @@ commands! {
     "moveRange" writes admin(String) MOVE_RANGE_COMMAND
         => [MOVE_RANGE; MOVE_RANGE_CONFLICTS] cluster::move_range, "move a range of keys to a shard";
     "mergeChunks" writes admin(String) &[&[must("bounds", Type::Array)]]
-        => [MERGE_CHUNKS] |it| it.answer(&MERGE_CHUNKS, || chunks::merge(it.target_text(), it.source("bounds"))),
+        => [MERGE_CHUNKS] |it| it.answer(&MERGE_CHUNKS, || chunks::merge(it.target_text(), it.specification("bounds"))),
         "merge the chunks between two bounds";
     "clearJumboFlag" writes admin(String) &[ONLY_FIND]
-        => [CLEAR_JUMBO_FLAG] |it| it.answer(&CLEAR_JUMBO_FLAG, || chunks::clear_jumbo_flag(it.target_text(), it.source("find"))),
+        => [CLEAR_JUMBO_FLAG] |it| it.answer(&CLEAR_JUMBO_FLAG, || chunks::clear_jumbo_flag(it.target_text(), it.specification("find"))),
         "let the balancer split a jumbo chunk again";
     "movePrimary" | "moveprimary" writes admin(String) &[TO]
         => [MOVE_PRIMARY] |it| it.answer(&MOVE_PRIMARY, || shards::move_primary(it.target_text(), it.text("to"))),

@@ -5,7 +5,7 @@ use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::namespace::check_writable;
 use crate::operation::arguments::{Arguments, Fields, Form, number};
-use crate::operation::source::Source;
+use crate::operation::request_parts::Specification;
 use crate::operation::table::{self, Operation};
 use crate::operation::writing::{self, DocumentWrite, each};
 use crate::pg::error::{Error, Result};
@@ -77,9 +77,10 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     let (mut matched, mut modified, mut upserted) = (0, 0, Vec::new());
     let errors = each(&operations, request.fields.flag("ordered"), |index, operation| {
         operation.check_conflicts(table::UPDATE_CONFLICTS)?;
-        let source = |name| Source::of(operation.get(name));
-        let (update, many) = ((source("update"), Style::Either), operation.flag("multi"));
-        let done = DocumentWrite::of(source("filter"), Some(update), many, operation, variables).run(&namespace)?;
+        let specification = |name| Specification::of(operation.get(name));
+        let (update, many) = ((specification("update"), Style::Either), operation.flag("multi"));
+        let done =
+            DocumentWrite::of(specification("filter"), Some(update), many, operation, variables).run(&namespace)?;
         matched += done.matched;
         modified += done.modified;
         upserted.extend(
@@ -114,7 +115,7 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
                 return Err(Error::new(Kind::FailedToParse, message));
             }
         };
-        let filter = Source::of(operation.get("filter"));
+        let filter = Specification::of(operation.get("filter"));
         deleted += DocumentWrite::of(filter, None, many, operation, variables).run(&namespace)?.matched;
         Ok(())
     })?;

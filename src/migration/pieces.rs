@@ -11,8 +11,8 @@ use crate::pg::transaction;
 pub(super) fn split(request: &MoveRequest, pieces: usize) -> Result<Option<Vec<MoveRequest>>> {
     let points = transaction::run(|| {
         let Some(collection) = collection(&request.namespace)? else { return Ok(Vec::new()) };
-        let is_it = |chunk: &&Chunk| chunk.min == request.min && chunk.max == request.max;
-        let chunk = collection.chunks.iter().find(is_it);
+        let is_wanted = |chunk: &&Chunk| chunk.min == request.min && chunk.max == request.max;
+        let chunk = collection.chunks.iter().find(is_wanted);
         chunk.map_or(Ok(Vec::new()), |chunk| points(&collection, chunk, |_| pieces))
     })?;
     if points.is_empty() {

@@ -3,7 +3,7 @@
 
 use super::arguments::{Arguments, Form};
 use super::errors::is_of_one_operation;
-use super::source::Source;
+use super::request_parts::Specification;
 use super::table::BULK_OPERATIONS;
 use super::writing::{DocumentWrite, each, storable};
 use crate::pg::error::{Error, Result};
@@ -40,8 +40,8 @@ impl<'a> BulkOperation<'a> {
             return Ok(Self::Insert(arguments.get("document").unwrap_or(&Json::Null)));
         }
         let style = if *name == "replaceOne" { Style::Replacement } else { Style::Operators };
-        let update = (!name.starts_with("delete")).then(|| (Source::of(arguments.get("update")), style));
-        let filter = Source::of(arguments.get("filter"));
+        let update = (!name.starts_with("delete")).then(|| (Specification::of(arguments.get("update")), style));
+        let filter = Specification::of(arguments.get("filter"));
         Ok(Self::Write(DocumentWrite::of(filter, update, name.ends_with("Many"), &arguments, variables)))
     }
 }

@@ -1,6 +1,6 @@
 //! Operations that split, merge and move chunks.
 
-use super::source::Source;
+use super::request_parts::Specification;
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::model::Collection;
 use crate::catalog::{cache, chunks, namespace, views};
@@ -19,7 +19,7 @@ use std::rc::Rc;
 #[derive(Clone, Copy, Debug)]
 pub enum ChunkSelector<'a> {
     /// by a document in its range
-    Find(Source<'a>),
+    Find(Specification<'a>),
     Bounds(&'a Json, &'a Json),
 }
 
@@ -30,7 +30,7 @@ pub fn bounds(json: &Json) -> Result<(&Json, &Json)> {
     }
 }
 
-fn key_of(pattern: &KeyPattern, find: Source<'_>) -> Result<Vec<u8>> {
+fn key_of(pattern: &KeyPattern, find: Specification<'_>) -> Result<Vec<u8>> {
     let json = find.value()?;
     if !json.is_object() {
         return Err(Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.text())));
@@ -57,7 +57,7 @@ fn no_such_chunk(ns: &str) -> Error {
 }
 
 /// Splits a chunk at the key `middle`. For a hashed field the key contains the hash itself, a 64-bit integer.
-pub fn split_at(ns: &str, middle: Source<'_>) -> Result<Json> {
+pub fn split_at(ns: &str, middle: Specification<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
     chunks::split(&locked, ns, &pattern, &[pattern.bound_from_json(&*middle.value()?)?])?;
@@ -85,7 +85,7 @@ pub fn split(ns: &str, which: ChunkSelector<'_>) -> Result<Json> {
 }
 
 /// Clears the mark "jumbo", so that the balancer tries again to split the chunk.
-pub fn clear_jumbo_flag(ns: &str, find: Source<'_>) -> Result<Json> {
+pub fn clear_jumbo_flag(ns: &str, find: Specification<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
     chunks::clear_jumbo(&locked, ns, &pattern, &key_of(&pattern, find)?)?;
@@ -94,7 +94,7 @@ pub fn clear_jumbo_flag(ns: &str, find: Source<'_>) -> Result<Json> {
 }
 
 /// Merges the chunks between two bounds, `[{"field": min}, {"field": max}]`, which must be on one shard.
-pub fn merge(ns: &str, bounds: Source<'_>) -> Result<Json> {
+pub fn merge(ns: &str, bounds: Specification<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
     let parsed = bounds.value()?;
@@ -107,7 +107,7 @@ pub fn merge(ns: &str, bounds: Source<'_>) -> Result<Json> {
     Ok(ok())
 }
 
-pub fn move_chunk(ns: &str, find: Source<'_>, to: &str, force_jumbo: bool) -> Result<Json> {
+pub fn move_chunk(ns: &str, find: Specification<'_>, to: &str, force_jumbo: bool) -> Result<Json> {
     check(ns)?;
     let collection = sharded(ns)?;
     let chunk = collection.map.find(&key_of(&collection.key, find)?);

@@ -1,7 +1,7 @@
 //! Changes or deletes one document and returns it.
 
 use super::arguments::Arguments;
-use super::source::Source;
+use super::request_parts::Specification;
 use super::writing::DocumentWrite;
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
@@ -25,7 +25,11 @@ pub struct FindAndModify<'a> {
 
 impl<'a> FindAndModify<'a> {
     /// Reads the options. Drivers call the option `returnDocument`, the shell `new`.
-    pub fn of(filter: Source<'a>, update: Option<(Source<'a>, Style)>, arguments: &Arguments<'a>) -> Self {
+    pub fn of(
+        filter: Specification<'a>,
+        update: Option<(Specification<'a>, Style)>,
+        arguments: &Arguments<'a>,
+    ) -> Self {
         Self {
             write: DocumentWrite::of(filter, update, false, arguments, None),
             projection: arguments.get("projection"),
@@ -35,8 +39,8 @@ impl<'a> FindAndModify<'a> {
 
     /// Like [`of`](Self::of), if filter and update are among the arguments.
     pub fn of_specification(arguments: &Arguments<'a>) -> Self {
-        let update = arguments.get("update").map(|update| (Source::Value(update), Style::Either));
-        Self::of(Source::of(arguments.get("filter")), update, arguments)
+        let update = arguments.get("update").map(|update| (Specification::Value(update), Style::Either));
+        Self::of(Specification::of(arguments.get("filter")), update, arguments)
     }
 
     /// Returns the projected document, if one matched, and the counts. An upsert that inserts has no old document.

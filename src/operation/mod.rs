@@ -2,7 +2,7 @@
 //!
 //! * [`table`]: all operations as data: the SQL function, its options, and which options exclude one another.
 //! * [`arguments`]: option documents and commands' fields, checked against that table.
-//! * [`source`]: the parts of requests.
+//! * [`request_parts`]: specifications and other parts of requests.
 //! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
 //! * [`collections`], [`chunks`], [`shards`], [`balancer`]: administration.
@@ -23,9 +23,9 @@ pub mod errors;
 pub mod find_and_modify;
 pub mod inspect;
 pub mod reading;
+pub mod request_parts;
 pub mod rights;
 pub mod shards;
 pub mod sink;
-pub mod source;
 pub mod table;
 pub mod writing;

@@ -1,13 +1,13 @@
 //! The operations find, aggregate, count and distinct, over collections and views.
 
 use super::arguments::{Arguments, Form};
+use super::request_parts::{self, Shared, Specification};
 use super::sink;
-use super::source::{self, Shared, Source};
 use super::table::Operation;
 use crate::catalog::views::{self, Resolved};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use crate::pg::memory::stages::SortMemory;
+use crate::pg::memory::stages::StageMemory;
 use crate::pg::stages::Failure;
 use crate::router::aggregate::{self, Execution, Results};
 use crate::router::distinct::{self, Values};
@@ -43,7 +43,7 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
     let shared = Shared::of(arguments, None);
     let projection = arguments.get("projection");
     let environment = shared.environment(namespace, projection)?;
-    let sort = source::sort(arguments.get("sort"), environment.as_ref())?;
+    let sort = request_parts::sort(arguments.get("sort"), environment.as_ref())?;
     let parsed = match projection {
         Some(spec) => Some(Projection::parse_in(spec, &parsed_environment(environment.as_ref())?)?),
         None => None,
@@ -62,8 +62,8 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
     })
 }
 
-pub fn find_query(filter: Source<'_>, options: &FindOptions) -> Result<Query> {
-    let query = source::query(filter, options.environment.as_ref(), options.hint.as_ref())?;
+pub fn find_query(filter: Specification<'_>, options: &FindOptions) -> Result<Query> {
+    let query = request_parts::query(filter, options.environment.as_ref(), options.hint.as_ref())?;
     Ok(Query { bounds: options.bounds.clone(), ..query })
 }
 
@@ -91,15 +91,15 @@ impl Found {
 pub fn find_of_call(namespace: &str, filter: &str, options: &str, operation: &'static Operation) -> Result<Found> {
     let json = crate::pg::datum::json::parse(options)?;
     let arguments = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
-    find(namespace, Source::Text(filter), &arguments)
+    find(namespace, Specification::Text(filter), &arguments)
 }
 
 /// Finds documents. A find over a view becomes stages after those of the view.
-pub fn find(namespace: &str, filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Found> {
+pub fn find(namespace: &str, filter: Specification<'_>, arguments: &Arguments<'_>) -> Result<Found> {
     if let Some(view) = views::resolve(namespace)? {
         let stages = find_stages(filter, arguments)?;
         let shared = Shared::of(arguments, None);
-        return Ok(Found::View(Box::new(Aggregation { stages: &stages, shared, on_disk: true }.run_over(&view)?)));
+        return Ok(Found::View(Box::new(Aggregation { stages: &stages, shared, on_disk: true }.run_view(&view)?)));
     }
     let options = find_options(namespace, arguments)?;
     Ok(Found::Collection(read::find(namespace, &find_query(filter, &options)?, &options)?))
@@ -107,14 +107,14 @@ pub fn find(namespace: &str, filter: Source<'_>, arguments: &Arguments<'_>) -> R
 
 /// Returns the stages of a find over a view.
 /// Errors: `InvalidPipelineOperator` for options that have no stage.
-pub fn find_stages(filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Vec<Json>> {
+pub fn find_stages(filter: Specification<'_>, arguments: &Arguments<'_>) -> Result<Vec<Json>> {
     if let Some(option) = ["min", "max"].into_iter().find(|option| arguments.get(option).is_some()) {
         let message = format!("the option {option} is not supported on a view");
         return Err(Error::new(Kind::InvalidPipelineOperator, message));
     }
     let limit = arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0);
     let given = |name| arguments.get(name).filter(|json| !is_empty(json)).cloned();
-    let mut stages = matching(filter)?;
+    let mut stages = match_stage(filter)?;
     stages.extend(given("sort").map(|sort| json!({"$sort": sort})));
     stages.extend(arguments.count("skip")?.filter(|skip| *skip > 0).map(|skip| json!({"$skip": skip})));
     stages.extend(limit.map(|limit| json!({"$limit": limit})));
@@ -122,7 +122,7 @@ pub fn find_stages(filter: Source<'_>, arguments: &Arguments<'_>) -> Result<Vec<
     Ok(stages)
 }
 
-fn matching(filter: Source<'_>) -> Result<Vec<Json>> {
+fn match_stage(filter: Specification<'_>) -> Result<Vec<Json>> {
     let filter = filter.value()?;
     Ok(if is_empty(&filter) { Vec::new() } else { vec![json!({"$match": filter})] })
 }
@@ -133,14 +133,14 @@ fn is_empty(json: &Json) -> bool {
 
 #[derive(Debug)]
 pub struct Count<'a> {
-    pub filter: Source<'a>,
+    pub filter: Specification<'a>,
     pub skip: u64,
     pub limit: Option<u64>,
     pub shared: Shared<'a>,
 }
 
 impl<'a> Count<'a> {
-    pub fn of_options(filter: Source<'a>, options: &Arguments<'a>) -> Result<Self> {
+    pub fn of_options(filter: Specification<'a>, options: &Arguments<'a>) -> Result<Self> {
         let limit = options.count("limit")?;
         if limit == Some(0) {
             return Err(Error::new(Kind::BadValue, "the limit must be positive"));
@@ -156,7 +156,7 @@ impl<'a> Count<'a> {
 
     pub fn run(&self, namespace: &str) -> Result<i64> {
         if let Some(view) = views::resolve(namespace)? {
-            return self.run_over(&view);
+            return self.run_view(&view);
         }
         let (query, options) = self.parts(namespace)?;
         read::count(namespace, &query, &options)
@@ -164,16 +164,16 @@ impl<'a> Count<'a> {
 
     /// Returns the stages of a count over a view.
     pub fn stages(&self) -> Result<Vec<Json>> {
-        let mut stages = matching(self.filter)?;
+        let mut stages = match_stage(self.filter)?;
         stages.extend((self.skip > 0).then(|| json!({"$skip": self.skip})));
         stages.extend(self.limit.map(|limit| json!({"$limit": limit})));
         stages.push(json!({"$count": "n"}));
         Ok(stages)
     }
 
-    fn run_over(&self, view: &Resolved) -> Result<i64> {
+    fn run_view(&self, view: &Resolved) -> Result<i64> {
         let stages = self.stages()?;
-        let mut counted = Aggregation { stages: &stages, shared: self.shared, on_disk: true }.run_over(view)?;
+        let mut counted = Aggregation { stages: &stages, shared: self.shared, on_disk: true }.run_view(view)?;
         let Some(found) = counted.next_document()? else { return Ok(0) };
         let number = raw::document(found.bytes()).and_then(|document| document.get("n")).map(Value::from_raw);
         match number {
@@ -186,7 +186,7 @@ impl<'a> Count<'a> {
 /// Returns the number of documents from PostgreSQL's statistics. The documents of a view are counted.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     if let Some(view) = views::resolve(namespace)? {
-        return Count { filter: Source::EMPTY, skip: 0, limit: None, shared: Shared::default() }.run_over(&view);
+        return Count { filter: Specification::EMPTY, skip: 0, limit: None, shared: Shared::default() }.run_view(&view);
     }
     read::estimated_count(namespace)
 }
@@ -229,7 +229,7 @@ struct Aggregation<'a> {
 }
 
 /// A pipeline over a collection, split into a find that replaces its first stages, and the rest.
-struct Divided {
+struct SplitPipeline {
     beginning: Find,
     query: Query,
     options: FindOptions,
@@ -245,7 +245,7 @@ impl<'a> Aggregation<'a> {
         arguments.count("batchSize")?;
         let last = stages.last().and_then(Json::as_object).and_then(|stage| stage.keys().next());
         let level = arguments.get("readConcern").and_then(|concern| concern.get("level"));
-        if let Some(stage) = STAGES.iter().find(|stage| stage.ends && Some(stage.name) == last.map(String::as_str))
+        if let Some(stage) = STAGES.iter().find(|stage| stage.writes && Some(stage.name) == last.map(String::as_str))
             && level == Some(&json!("linearizable"))
         {
             let message = format!("{} cannot be used with a 'linearizable' read concern level", stage.name);
@@ -256,14 +256,15 @@ impl<'a> Aggregation<'a> {
 
     /// Explains the pipeline.
     fn explain(&self, namespace: &str, verbosity: Verbosity) -> Result<Json> {
-        self.on_collection(namespace, |aggregation, namespace| {
+        self.with_collection(namespace, |aggregation, namespace| {
             let environment = aggregation.environment(namespace)?;
             let pipeline = parsed(namespace, aggregation.stages, environment.as_ref())?;
             if pipeline.makes_documents() {
                 let stages = pipeline.shown();
                 return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
             }
-            let Divided { beginning, query, options, rest } = divided(&pipeline, environment, aggregation.shared.hint)?;
+            let SplitPipeline { beginning, query, options, rest } =
+                divided(&pipeline, environment, aggregation.shared.hint)?;
             let explained = ExplainedPipeline {
                 beginning: &beginning,
                 query: &query,
@@ -276,23 +277,23 @@ impl<'a> Aggregation<'a> {
     }
 
     fn run(&self, namespace: &str) -> Result<Results> {
-        self.on_collection(namespace, |aggregation, namespace| aggregation.run_on_collection(namespace))
+        self.with_collection(namespace, |aggregation, namespace| aggregation.run_on_collection(namespace))
     }
 
-    fn run_over(&self, view: &Resolved) -> Result<Results> {
-        self.over(view, |aggregation, namespace| aggregation.run_on_collection(namespace))
+    fn run_view(&self, view: &Resolved) -> Result<Results> {
+        self.with_view(view, |aggregation, namespace| aggregation.run_on_collection(namespace))
     }
 
     /// Calls `work` with the pipeline and its collection. For a view, these are the combined pipeline and the collection below.
-    fn on_collection<T>(&self, namespace: &str, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
+    fn with_collection<T>(&self, namespace: &str, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         match views::resolve(namespace)? {
-            Some(view) => self.over(&view, work),
+            Some(view) => self.with_view(&view, work),
             None => work(self, namespace),
         }
     }
 
     /// Calls `work` with the view's stages and this pipeline's as one pipeline over the collection, so that filters target shards.
-    fn over<T>(&self, view: &Resolved, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
+    fn with_view<T>(&self, view: &Resolved, work: impl FnOnce(&Aggregation<'_>, &str) -> Result<T>) -> Result<T> {
         let collation = view.collation_for(self.shared.collation)?;
         let stages = behind(view, self.stages)?;
         let shared = Shared { collation: Some(collation), ..self.shared };
@@ -337,7 +338,9 @@ fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Resul
     let has_collection = collection != WITHOUT_COLLECTION;
     if pipeline.makes_documents() == has_collection {
         let message = match has_collection {
-            true => format!("the first stage of this pipeline needs the namespace 'database.{WITHOUT_COLLECTION}'"),
+            true => {
+                format!("a pipeline that begins with $documents needs the namespace 'database.{WITHOUT_COLLECTION}'")
+            }
             false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
         };
         return Err(Error::new(Kind::InvalidNamespace, message));
@@ -350,12 +353,12 @@ fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Resul
     Ok(pipeline)
 }
 
-fn divided(pipeline: &Pipeline, environment: Option<Json>, hint: Option<&Json>) -> Result<Divided> {
+fn divided(pipeline: &Pipeline, environment: Option<Json>, hint: Option<&Json>) -> Result<SplitPipeline> {
     let (beginning, rest) = pipeline.find();
     let projection = beginning.projection();
     let parsed = projection.as_ref().map(Projection::parse).transpose()?;
     let options = FindOptions {
-        sort: source::sort(beginning.sort.as_ref(), environment.as_ref())?,
+        sort: request_parts::sort(beginning.sort.as_ref(), environment.as_ref())?,
         included: parsed.as_ref().and_then(Projection::included),
         projection: projection.as_ref().map(Json::to_string),
         environment,
@@ -364,8 +367,8 @@ fn divided(pipeline: &Pipeline, environment: Option<Json>, hint: Option<&Json>) 
         hint: hint.cloned(),
         ..FindOptions::default()
     };
-    let query = find_query(Source::Value(&beginning.filter), &options)?;
-    Ok(Divided { beginning, query, options, rest })
+    let query = find_query(Specification::Value(&beginning.filter), &options)?;
+    Ok(SplitPipeline { beginning, query, options, rest })
 }
 
 /// The settings that a statement's pipeline shares with the pipelines which its stages run over other collections.
@@ -384,7 +387,11 @@ const MAX_DEPTH: usize = 20;
 impl Pipelines {
     fn execution(&self, namespace: &str) -> Execution {
         let database = namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned();
-        Execution::new(self.on_disk, self.failure.clone(), Rc::new(Others { database, pipelines: self.clone() }))
+        Execution::new(
+            self.on_disk,
+            self.failure.clone(),
+            Rc::new(InnerPipelines { database, pipelines: self.clone() }),
+        )
     }
 
     fn run(
@@ -396,14 +403,14 @@ impl Pipelines {
     ) -> Result<Results> {
         let execution = self.execution(namespace);
         if pipeline.makes_documents() {
-            return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, &execution);
+            return Results::over(Documents::of_streams(Vec::new(), 0), pipeline, &execution);
         }
         if let Some(wanted) = pipeline.statistics() {
-            return Results::of_made(statistics::documents(namespace, wanted)?, pipeline, &execution);
+            return Results::over_documents(statistics::documents(namespace, wanted)?, pipeline, &execution);
         }
-        let Divided { query, options, rest, .. } = divided(pipeline, environment, hint)?;
+        let SplitPipeline { query, options, rest, .. } = divided(pipeline, environment, hint)?;
         if rest.stages().is_empty() {
-            return Results::of(read::find(namespace, &query, &options)?, &rest, &execution);
+            return Results::over(read::find(namespace, &query, &options)?, &rest, &execution);
         }
         aggregate::aggregate(namespace, &query, &options, &rest, &execution)
     }
@@ -429,12 +436,12 @@ impl Pipelines {
 
 /// Gives the stages of a pipeline access to other collections of its database.
 #[derive(Debug)]
-struct Others {
+struct InnerPipelines {
     database: String,
     pipelines: Pipelines,
 }
 
-impl Collections for Others {
+impl Collections for InnerPipelines {
     fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> CoreResult<Input<'static>> {
         let namespace = format!("{}.{}", self.database, collection.unwrap_or(WITHOUT_COLLECTION));
         let results = self.pipelines.run_within(&namespace, stages, environment.as_json());
@@ -443,13 +450,13 @@ impl Collections for Others {
 }
 
 /// Returns the stages of a distinct over a view. They return the documents with the field.
-pub fn distinct_stages(field: &str, filter: Source<'_>) -> Result<Vec<Json>> {
-    let mut stages = matching(filter)?;
+pub fn distinct_stages(field: &str, filter: Specification<'_>) -> Result<Vec<Json>> {
+    let mut stages = match_stage(filter)?;
     stages.extend(field.split('.').next().map(|name| json!({"$project": {"_id": 0, (name): 1}})));
     Ok(stages)
 }
 
-pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Shared<'_>) -> Result<Values> {
+pub fn distinct(namespace: &str, field: &str, filter: Specification<'_>, shared: &Shared<'_>) -> Result<Values> {
     let Some(view) = views::resolve(namespace)? else {
         return distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?);
     };
@@ -457,6 +464,6 @@ pub fn distinct(namespace: &str, field: &str, filter: Source<'_>, shared: &Share
     let environment = parsed_environment(shared.environment(&view.namespace, None)?.as_ref())?;
     let stages = distinct_stages(field, filter)?;
     let field = Distinct::parse(field, &environment)?;
-    let documents = Aggregation { stages: &stages, shared, on_disk: true }.run_over(&view)?;
-    Values::of_documents(documents, &field, &SortMemory::new(true))
+    let documents = Aggregation { stages: &stages, shared, on_disk: true }.run_view(&view)?;
+    Values::of_documents(documents, &field, &StageMemory::new(true))
 }

@@ -15,7 +15,7 @@ use crate::catalog::namespace;
 use crate::catalog::views;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::pg::memory::stages::SortMemory;
+use crate::pg::memory::stages::StageMemory;
 use crate::pg::transaction;
 use crate::router::aggregate::Results;
 use crate::router::insert::{self, Storable};
@@ -26,7 +26,7 @@ use crate::router::query::Query;
 use crate::router::{clear, write};
 use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, matching};
+use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter};
 use docshard_core::query::update::Style;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::ext_json;
@@ -87,7 +87,7 @@ impl Writing<'_> {
 }
 
 fn replace(target: &str, documents: &mut Results) -> Result<()> {
-    let mut kept = SortMemory::new(true).rows()?;
+    let mut kept = StageMemory::new(true).rows()?;
     let reader = kept.reader();
     let mut left: u64 = 0;
     while let Some(document) = documents.next_bytes()? {
@@ -200,7 +200,7 @@ impl<'p> Merge<'p> {
         let has_id = object(document)?.get("_id").is_some() || self.on.iter().any(|path| path == "_id");
         let given = (!has_id).then(|| document.to_vec());
         let document = object(given.as_deref().unwrap_or(&new.bytes))?;
-        let (filter, key) = matching(document, &self.on, self.collator.as_deref())?;
+        let (filter, key) = target_filter(document, &self.on, self.collator.as_deref())?;
         Ok(Item { new, given, filter, key })
     }
 

@@ -6,7 +6,7 @@
 
 use super::arguments::Arguments;
 use super::errors::is_of_one_operation;
-use super::source::{self, Shared, Source};
+use super::request_parts::{self, Shared, Specification};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
 use crate::router::insert::{self, Storable, WriteError};
@@ -146,9 +146,9 @@ fn insert_each(
 /// An update, a replacement or a deletion, of one or many documents.
 #[derive(Debug)]
 pub struct DocumentWrite<'a> {
-    pub filter: Source<'a>,
+    pub filter: Specification<'a>,
     /// the update, and the forms that it may have; None: delete the documents
-    pub update: Option<(Source<'a>, Style)>,
+    pub update: Option<(Specification<'a>, Style)>,
     pub many: bool,
     pub upsert: bool,
     pub array_filters: Option<&'a Json>,
@@ -160,8 +160,8 @@ pub struct DocumentWrite<'a> {
 impl<'a> DocumentWrite<'a> {
     /// Describes a write of one document, or of `many`; `variables` are those of its batch.
     pub fn of(
-        filter: Source<'a>,
-        update: Option<(Source<'a>, Style)>,
+        filter: Specification<'a>,
+        update: Option<(Specification<'a>, Style)>,
         many: bool,
         arguments: &Arguments<'a>,
         variables: Option<&'a Json>,
@@ -184,7 +184,7 @@ impl<'a> DocumentWrite<'a> {
     /// Writes the documents that `query` finds; it was made of the filter. `images`: also return one document's old and new
     /// form.
     pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
-        let parse = |(update, style): (Source<'_>, Style)| {
+        let parse = |(update, style): (Specification<'_>, Style)| {
             Modification::parse(&update.text(), || update.value(), style, self.array_filters, query)
         };
         let modification = self.update.map(parse).transpose()?;
@@ -194,7 +194,7 @@ impl<'a> DocumentWrite<'a> {
             return Err(Error::new(Kind::FailedToParse, message));
         }
         let upsert = self.upsert && modification.is_some();
-        let sort = source::sort(self.sort, query.environment.as_ref())?;
+        let sort = request_parts::sort(self.sort, query.environment.as_ref())?;
         let write = Write { many: self.many, upsert, sort, images, ..Write::of_one(query, modification) };
         write::write(namespace, &write)
     }

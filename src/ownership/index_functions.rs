@@ -25,7 +25,7 @@ pub fn parsed(keys: &str) -> Result<Rc<IndexKeys>> {
         return Ok(index);
     }
     let index = Rc::new(IndexKeys::read(&json::parse(keys)?)?);
-    CACHE.with_borrow_mut(|cache| cache.keep(keys.to_owned(), Rc::clone(&index)));
+    CACHE.with_borrow_mut(|cache| cache.insert(keys.to_owned(), Rc::clone(&index)));
     Ok(index)
 }
 

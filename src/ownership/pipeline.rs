@@ -8,13 +8,15 @@ use super::stored::document;
 use super::table::{self, DOC};
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
-use crate::pg::memory::stages::SortMemory;
+use crate::pg::memory::stages::StageMemory;
 use crate::pg::spi::cursor::Cursor;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};
 use crate::pg::stages::{Documents, Failure, Results};
 use crate::protocol::checked::Parameter;
-use crate::protocol::pipeline::{PipelineRun, PipelineSource, PipelineWork, RunPipeline, StageRun, milliseconds};
+use crate::protocol::pipeline::{
+    PipelineMeasurements, PipelineRequest, PipelineSource, RunPipeline, StageMeasurements, milliseconds,
+};
 use crate::protocol::sql;
 use crate::storage::documents::DocumentScan;
 use docshard_core::error::Kind;
@@ -50,11 +52,11 @@ pub struct Parts {
 /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
 pub fn run(call: &RunPipeline<'_>) -> Result<Answer> {
     let &RunPipeline { collection, token, version, ref work } = call;
-    let work = PipelineWork::parse(work)?;
+    let work = PipelineRequest::parse(work)?;
     check_read(collection, Placement { token, version })?;
     let environment = work.environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
     let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
-    let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(work.on_disk));
+    let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(work.on_disk));
     let documents = documents(call, &work.source)?;
     if work.measured {
         return Ok(Answer::Measured(Some(measured(documents, &pipeline, &memory)?)));
@@ -63,13 +65,13 @@ pub fn run(call: &RunPipeline<'_>) -> Result<Answer> {
         Some(projection) => Some(Projection::read(&json::parse(projection)?)?),
         None => None,
     };
-    let results = Results::of(documents, &pipeline, &memory)?;
+    let results = Results::over(documents, &pipeline, &memory)?;
     Ok(Answer::Results(Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false })))
 }
 
 pub enum Answer {
     Results(Box<Parts>),
-    /// a [`PipelineRun`]'s text
+    /// a [`PipelineMeasurements`]'s text
     Measured(Option<String>),
 }
 
@@ -91,7 +93,7 @@ fn measured(documents: Box<dyn Documents>, pipeline: &Pipeline, memory: &Rc<dyn 
         Results::measured(counted, pipeline, &Resources::of_memory(memory), Failure::default())?;
     while results.advance()? {}
     let took_ms = milliseconds(began.elapsed());
-    let run = PipelineRun { read: read.get(), took_ms, stages: StageRun::of(&measurements) };
+    let run = PipelineMeasurements { read: read.get(), took_ms, stages: StageMeasurements::of(&measurements) };
     Ok(serde_json::to_string(&run).unwrap_or_default())
 }
 

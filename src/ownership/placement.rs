@@ -43,7 +43,7 @@ pub fn placement(collection: i32, look: Look) -> Result<Option<Placement>> {
     let (table, index) = own_table(c"placement", c"placement_pkey")?;
     by_int4(table, index, collection, look, |row| {
         found = Some(Placement::read(&row));
-        SPOTS.with_borrow_mut(|spots| spots.keep(collection, Spot::of(table, &row)));
+        SPOTS.with_borrow_mut(|spots| spots.insert(collection, Spot::of(table, &row)));
     });
     Ok(found)
 }

@@ -35,7 +35,7 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
     // Other fields differ between calls: a filter, the time, a replacement.
     let is_repeated = json.as_object().is_some_and(|fields| fields.len() == 1);
     if is_repeated && text.len() <= MAX_CACHED_BYTES {
-        CACHE.with_borrow_mut(|cache| cache.keep(text.to_owned(), Rc::clone(&read)));
+        CACHE.with_borrow_mut(|cache| cache.insert(text.to_owned(), Rc::clone(&read)));
     }
     Ok(read)
 }

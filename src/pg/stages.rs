@@ -5,7 +5,7 @@
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
-use docshard_core::query::stage::{Given, Input, Measurements, Memory, Pipeline, Resources, Stream};
+use docshard_core::query::stage::{Input, IterStream, Measurements, Memory, Pipeline, Resources, Stream};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -75,37 +75,37 @@ impl<D: Documents> Stream for Source<D> {
 
 impl Results {
     /// Runs stages over documents in memory.
-    pub fn of_made(
+    pub fn over_documents(
         documents: Vec<Vec<u8>>,
         pipeline: &Pipeline,
         resources: &Resources,
         failure: Failure,
     ) -> Result<Self> {
-        Ok(Self { stream: pipeline.run_among(Box::new(Given::new(documents)), resources)?, failure })
+        Ok(Self { stream: pipeline.run_with(Box::new(IterStream::new(documents)), resources)?, failure })
     }
 
     /// Returns no documents.
     pub fn none() -> Self {
-        Self { stream: Box::new(Given::new(Vec::new())), failure: Failure::default() }
+        Self { stream: Box::new(IterStream::new(Vec::new())), failure: Failure::default() }
     }
 
     /// Runs stages that read no other collections.
-    pub fn of(documents: impl Documents + 'static, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
-        Self::among(documents, pipeline, &Resources::of_memory(memory), Failure::default())
+    pub fn over(documents: impl Documents + 'static, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
+        Self::with_resources(documents, pipeline, &Resources::of_memory(memory), Failure::default())
     }
 
     /// Runs stages that may read other collections, whose errors are kept in the same [`Failure`].
-    pub fn among(
+    pub fn with_resources(
         documents: impl Documents + 'static,
         pipeline: &Pipeline,
         resources: &Resources,
         failure: Failure,
     ) -> Result<Self> {
         let source = Source { documents, failure: failure.clone() };
-        Ok(Self { stream: pipeline.run_among(Box::new(source), resources)?, failure })
+        Ok(Self { stream: pipeline.run_with(Box::new(source), resources)?, failure })
     }
 
-    /// As [`among`](Self::among), and measures each stage.
+    /// As [`with_resources`](Self::with_resources), and measures each stage.
     pub fn measured(
         documents: impl Documents + 'static,
         pipeline: &Pipeline,

@@ -13,7 +13,7 @@ use std::time::Duration;
 checked_calls! {
     /// Runs stages of a pipeline over documents of the collection; answers their results, several of which are packed together.
     run_pipeline => RunPipeline<'a> {
-        /// the text of a [`PipelineWork`]
+        /// the text of a [`PipelineRequest`]
         work: Cow<'a, str>,
     } -> Vec<Vec<u8>>;
 }
@@ -21,7 +21,7 @@ checked_calls! {
 /// A shard's part of a pipeline, as JSON with named fields.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PipelineWork {
+pub struct PipelineRequest {
     /// the stages, as `Pipeline::parse_divided` reads them
     pub stages: Vec<Json>,
     /// collation, variables and time, as `Environment::to_json` writes them
@@ -35,7 +35,7 @@ pub struct PipelineWork {
     pub projection: Option<String>,
     /// the stages may use temporary files
     pub on_disk: bool,
-    /// the shard runs the stages, but answers one [`PipelineRun`] instead of their results
+    /// the shard runs the stages, but answers one [`PipelineMeasurements`] instead of their results
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub measured: bool,
     /// what the stages read
@@ -45,18 +45,18 @@ pub struct PipelineWork {
 /// What stages have done at a shard, for an explanation: as JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct PipelineRun {
+pub struct PipelineMeasurements {
     /// how many documents the stages have read
     pub read: u64,
     /// milliseconds that the whole took
     pub took_ms: u64,
-    pub stages: Vec<StageRun>,
+    pub stages: Vec<StageMeasurements>,
 }
 
 /// What a stage has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct StageRun {
+pub struct StageMeasurements {
     /// how many documents it has made
     pub returned: u64,
     /// milliseconds, with the stages before it
@@ -65,7 +65,7 @@ pub struct StageRun {
     pub used_disk: bool,
 }
 
-impl PipelineRun {
+impl PipelineMeasurements {
     /// Reads what a shard has answered.
     /// Errors: `InternalError`.
     pub fn parse(text: &[u8]) -> Result<Self> {
@@ -75,7 +75,7 @@ impl PipelineRun {
     }
 }
 
-impl StageRun {
+impl StageMeasurements {
     pub fn of(measurements: &Measurements) -> Vec<Self> {
         let of = |stage: &Measured| Self {
             returned: stage.returned,
@@ -105,7 +105,7 @@ pub enum PipelineSource {
     Select { sql: String, params: Vec<Parameter> },
 }
 
-impl PipelineWork {
+impl PipelineRequest {
     /// The record as it is sent.
     pub fn to_text(&self) -> String {
         serde_json::to_string(self).expect("a record with text keys is valid JSON")
@@ -128,7 +128,7 @@ mod tests {
 
     #[pg_test]
     fn work_arrives_as_it_was_sent() {
-        let scan = PipelineWork {
+        let scan = PipelineRequest {
             stages: vec![json!({"$group": {"_id": "$a\"", "n": {"$sum": 1.5}}})],
             environment: None,
             keyed: false,
@@ -144,7 +144,7 @@ mod tests {
             Parameter::TextArray(vec![String::new()]),
             Parameter::Int8(i64::MIN),
         ];
-        let select = PipelineWork {
+        let select = PipelineRequest {
             environment: Some(json!({"now": 5})),
             keyed: true,
             projection: Some("{\"a\": 1}".into()),
@@ -153,7 +153,7 @@ mod tests {
             ..scan.clone()
         };
         for work in [&scan, &select] {
-            assert_eq!(PipelineWork::parse(&work.to_text()).unwrap(), *work);
+            assert_eq!(PipelineRequest::parse(&work.to_text()).unwrap(), *work);
         }
         let text = scan.to_text();
         for wrong in [
@@ -164,7 +164,7 @@ mod tests {
             text.replace("\"scan\"", "\"other\""),
             "[]".into(),
         ] {
-            assert!(PipelineWork::parse(&wrong).is_err(), "{wrong}");
+            assert!(PipelineRequest::parse(&wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -14,7 +14,7 @@ use super::rows::ShardRow;
 use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
-use crate::pg::memory::stages::SortMemory;
+use crate::pg::memory::stages::StageMemory;
 use crate::pg::stages::{self, Failure};
 use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub struct Execution {
 impl Execution {
     /// Creates the memory of the stages. `on_disk`: they may use temporary files.
     pub fn new(on_disk: bool, failure: Failure, collections: Rc<dyn Collections>) -> Self {
-        let memory: Rc<dyn Memory> = Rc::new(SortMemory::new(on_disk));
+        let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(on_disk));
         Self { resources: Resources { memory, collections }, on_disk, failure }
     }
 }
@@ -41,9 +41,9 @@ pub struct Results(stages::Results);
 
 impl Results {
     /// Runs stages over the documents of a find, or over the shards' results.
-    pub fn of(documents: Documents, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
+    pub fn over(documents: Documents, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
         let Execution { resources, failure, .. } = execution;
-        stages::Results::among(Source::new(documents), pipeline, resources, failure.clone()).map(Self)
+        stages::Results::with_resources(ShardDocuments::new(documents), pipeline, resources, failure.clone()).map(Self)
     }
 
     /// Returns the results as the input of another pipeline, which must have the same [`Execution::failure`].
@@ -52,8 +52,8 @@ impl Results {
     }
 
     /// Runs stages over documents in memory.
-    pub fn of_made(documents: Vec<Vec<u8>>, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
-        stages::Results::of_made(documents, pipeline, &execution.resources, execution.failure.clone()).map(Self)
+    pub fn over_documents(documents: Vec<Vec<u8>>, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
+        stages::Results::over_documents(documents, pipeline, &execution.resources, execution.failure.clone()).map(Self)
     }
 
     /// Returns no documents.
@@ -86,20 +86,20 @@ pub fn aggregate(
         return stages::Results::of_count(count.unsigned_abs(), pipeline, resources, failure.clone()).map(Results);
     }
     if config::is_of(namespace) {
-        return Results::of(read::find(namespace, query, options)?, pipeline, execution);
+        return Results::over(read::find(namespace, query, options)?, pipeline, execution);
     }
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            return Results::of(Documents::of_streams(Vec::new(), 0), pipeline, execution);
+            return Results::over(Documents::of_streams(Vec::new(), 0), pipeline, execution);
         };
         let search = Search::new(&collection, query)?;
         for allowed in [Allowed::All, Allowed::Planned] {
             let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
             if let Some(documents) = documents(&collection, &planned)? {
-                return Results::of(documents, &planned.division.merging, execution);
+                return Results::over(documents, &planned.division.merging, execution);
             }
         }
-        Results::of(Documents::of_streams(Vec::new(), 0), pipeline, execution)
+        Results::over(Documents::of_streams(Vec::new(), 0), pipeline, execution)
     })
 }
 
@@ -113,18 +113,18 @@ pub(super) fn documents(collection: &Collection, planned: &PlannedPipeline) -> R
 }
 
 /// Adapts the documents of shards to the input of stages.
-pub(super) struct Source {
+pub(super) struct ShardDocuments {
     documents: Documents,
     row: Option<ShardRow>,
 }
 
-impl Source {
+impl ShardDocuments {
     pub fn new(documents: Documents) -> Self {
         Self { documents, row: None }
     }
 }
 
-impl stages::Documents for Source {
+impl stages::Documents for ShardDocuments {
     fn advance(&mut self) -> Result<bool> {
         self.row = self.documents.next_row()?;
         Ok(self.row.is_some())

@@ -5,7 +5,7 @@
 //! To measure, the find of each shard is executed with EXPLAIN ANALYZE unless it is a scan, the shard's stages once more by themselves, and
 //! then the whole pipeline, whose results are counted, unless the router only passes results on.
 
-use super::aggregate::{self, Execution, Source};
+use super::aggregate::{self, Execution, ShardDocuments};
 use super::config;
 use super::dispatch::reading;
 use super::explain::{self, Explained, Verbosity};
@@ -18,7 +18,7 @@ use super::query::Query;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::stages::Results;
-use crate::protocol::pipeline::{PipelineRun, StageRun, milliseconds};
+use crate::protocol::pipeline::{PipelineMeasurements, StageMeasurements, milliseconds};
 use docshard_core::error::Kind;
 use docshard_core::query::stage::{Find, Pipeline};
 use serde_json::{Map, Value as Json, json};
@@ -121,12 +121,12 @@ impl ExplainedPipeline<'_> {
         let Execution { resources, failure, .. } = self.execution;
         let merging = &planned.division.merging;
         let (mut results, measurements) =
-            Results::measured(Source::new(documents), merging, resources, failure.clone())?;
+            Results::measured(ShardDocuments::new(documents), merging, resources, failure.clone())?;
         let mut returned = 0;
         while results.advance()? {
             returned += 1;
         }
-        let stages = merging.shown().into_iter().zip(StageRun::of(&measurements));
+        let stages = merging.shown().into_iter().zip(StageMeasurements::of(&measurements));
         Ok(Some(statistics(returned, began, stages.map(|(stage, run)| with_run(stage, run)).collect())))
     }
 }
@@ -141,7 +141,7 @@ fn statistics(returned: u64, began: Instant, merger_stages: Vec<Json>) -> Json {
 }
 
 /// How many documents a shard has returned.
-fn returned(run: &PipelineRun) -> u64 {
+fn returned(run: &PipelineMeasurements) -> u64 {
     run.stages.last().map_or(run.read, |stage| stage.returned)
 }
 
@@ -171,13 +171,13 @@ fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
 }
 
 /// Measures the stages of each shard; None if the shards run no stages.
-fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Vec<PipelineRun>>> {
+fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Vec<PipelineMeasurements>>> {
     let Some(statement) = planned.measuring(collection) else { return Ok(None) };
     let mut runs = Vec::new();
     for mut stream in reading::read_ahead(collection, &planned.plan.destinations, &statement, None, None)? {
-        let mut run = PipelineRun::default();
+        let mut run = PipelineMeasurements::default();
         while let Some(row) = stream.next_row()? {
-            run = PipelineRun::parse(row.get(0).unwrap_or_default())?;
+            run = PipelineMeasurements::parse(row.get(0).unwrap_or_default())?;
         }
         runs.push(run);
     }
@@ -185,7 +185,11 @@ fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option
 }
 
 /// Returns the stages of a shard: `$cursor`, which finds the documents, and the following ones.
-fn stages(planned: &PlannedPipeline, (plan, find): (Json, Option<&Json>), run: Option<&PipelineRun>) -> Vec<Json> {
+fn stages(
+    planned: &PlannedPipeline,
+    (plan, find): (Json, Option<&Json>),
+    run: Option<&PipelineMeasurements>,
+) -> Vec<Json> {
     let mut cursor = json!({});
     match find {
         Some(find) => cursor["executionStats"] = find.clone(),
@@ -205,7 +209,7 @@ fn stages(planned: &PlannedPipeline, (plan, find): (Json, Option<&Json>), run: O
     std::iter::once(first).chain(shown.map(stage)).collect()
 }
 
-fn with_run(mut stage: Json, run: StageRun) -> Json {
+fn with_run(mut stage: Json, run: StageMeasurements) -> Json {
     stage["nReturned"] = run.returned.into();
     stage["executionTimeMillisEstimate"] = run.took_ms.into();
     stage["usedDisk"] = run.used_disk.into();

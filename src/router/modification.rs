@@ -62,7 +62,7 @@ impl Modification {
         let Compiled { update: parsed, text: compiled, is_lasting } = instruction.compile()?;
         let modification = Rc::new(Self { update: parsed, text: compiled });
         if may_be_kept && is_lasting {
-            KEPT.with_borrow_mut(|kept| kept.keep((style, text.to_owned()), Rc::clone(&modification)));
+            KEPT.with_borrow_mut(|kept| kept.insert((style, text.to_owned()), Rc::clone(&modification)));
         }
         Ok(modification)
     }

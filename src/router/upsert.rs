@@ -40,7 +40,7 @@ pub fn insert(
     let mut range = LockRange::of_key(&skey);
     let looks = if collection.key.is_unsharded() || query.keys(collection).as_point().is_some() {
         let by_id = query.filter.equality_of("_id").is_some();
-        range.upsert = (!by_id).then(|| lock_number(collection, query)).transpose()?;
+        range.serializing_lock = (!by_id).then(|| lock_number(collection, query)).transpose()?;
         // If the update changes the shard key, the new document may belong to a shard that the search does not target.
         Search::new(collection, query)?.destinations()?.iter().all(|d| d.shard.id == destination.shard.id)
     } else {

@@ -51,7 +51,7 @@ pub struct DocumentScan {
     next: usize,
 }
 
-enum End {
+enum ScanFailure {
     Error(Error),
     Panic(Box<dyn Any + Send>),
 }
@@ -117,8 +117,8 @@ impl DocumentScan {
                         }
                         Ok(Ok(false)) if document != stored => pfree(document.cast()),
                         Ok(Ok(false)) => {}
-                        Ok(Err(error)) => end = Some(End::Error(error)),
-                        Err(panic) => end = Some(End::Panic(panic)),
+                        Ok(Err(error)) => end = Some(ScanFailure::Error(error)),
+                        Err(panic) => end = Some(ScanFailure::Panic(panic)),
                     }
                     // The next row may be on another page.
                     let is_last = (*heap).rs_cindex as u64 + 1 >= (*heap).rs_ntuples as u64;
@@ -131,8 +131,8 @@ impl DocumentScan {
         }
         match end {
             None => Ok(()),
-            Some(End::Error(error)) => Err(error.into()),
-            Some(End::Panic(panic)) => resume_unwind(panic),
+            Some(ScanFailure::Error(error)) => Err(error.into()),
+            Some(ScanFailure::Panic(panic)) => resume_unwind(panic),
         }
     }
 }

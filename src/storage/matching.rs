@@ -172,7 +172,7 @@ pub(super) unsafe fn fetch_ahead(scan: pg_sys::HeapScanDesc) {
     }
 }
 
-enum End {
+enum ScanFailure {
     Error(Error),
     Panic(Box<dyn Any + Send>),
 }
@@ -199,8 +199,8 @@ unsafe fn search(rel: pg_sys::Relation, scan: pg_sys::TableScanDesc, column: c_i
                 }));
                 match answer {
                     Ok(Ok(matches)) => count += u64::from(matches),
-                    Ok(Err(error)) => end = Some(End::Error(error.into())),
-                    Err(panic) => end = Some(End::Panic(panic)),
+                    Ok(Err(error)) => end = Some(ScanFailure::Error(error.into())),
+                    Err(panic) => end = Some(ScanFailure::Panic(panic)),
                 }
                 if document != stored {
                     pfree(document.cast());
@@ -217,8 +217,8 @@ unsafe fn search(rel: pg_sys::Relation, scan: pg_sys::TableScanDesc, column: c_i
                 pg_sys::table_endscan(scan);
                 Ok(count)
             }
-            Some(End::Error(error)) => Err(error),
-            Some(End::Panic(panic)) => resume_unwind(panic),
+            Some(ScanFailure::Error(error)) => Err(error),
+            Some(ScanFailure::Panic(panic)) => resume_unwind(panic),
         }
     }
 }

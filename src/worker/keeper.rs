@@ -89,7 +89,7 @@ struct Kept {
 type Shards = BTreeMap<ShardId, Kept>;
 
 /// The reason why a round is the last one.
-enum End {
+enum StopReason {
     /// Another database is the router: the reason, and the epoch of this one.
     Copy(String, i64),
     Idle,
@@ -105,8 +105,8 @@ pub(super) fn run(database: Oid) {
     while !process::is_being_dropped(database) {
         match round(&mut shards, began) {
             Ok(None) => {}
-            Ok(Some(End::Idle)) => return,
-            Ok(Some(End::Copy(reason, epoch))) => return become_copy(&reason, epoch),
+            Ok(Some(StopReason::Idle)) => return,
+            Ok(Some(StopReason::Copy(reason, epoch))) => return become_copy(&reason, epoch),
             Err(error) => log_once(&mut logged, &error.message),
         }
         let free = !shards.values().any(|kept| kept.claim.blocks_router());
@@ -145,8 +145,8 @@ fn hold(tag: Tag, is_held: bool, wanted: bool) -> bool {
     }
 }
 
-fn round(shards: &mut Shards, began: Instant) -> Result<Option<End>> {
-    let Some(router) = transaction::run(|| update(shards))? else { return Ok(Some(End::Idle)) };
+fn round(shards: &mut Shards, began: Instant) -> Result<Option<StopReason>> {
+    let Some(router) = transaction::run(|| update(shards))? else { return Ok(Some(StopReason::Idle)) };
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
@@ -163,7 +163,7 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<End>> {
         }
         if let Some(holder) = kept.claim.note(began.elapsed(), answer, patience()) {
             let reason = format!("another router holds the lock on shard \"{}\": {holder}", kept.name);
-            return Ok(Some(End::Copy(reason, router.epoch)));
+            return Ok(Some(StopReason::Copy(reason, router.epoch)));
         }
         kept.is_kept = hold(Tag::Kept(shard), kept.is_kept, kept.claim.is_held());
     }
@@ -195,7 +195,7 @@ fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
 }
 
 /// Opens one missing session, if one is due.
-fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
+fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
     let now = Instant::now();
     let is_due = |kept: &Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
     let (&shard, kept) = shards.iter_mut().filter(|(_, kept)| is_due(kept)).min_by_key(|(_, kept)| kept.due)?;
@@ -219,7 +219,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<End> {
                 "shard \"{}\" belongs to a router with the epoch {epoch}, this one has {}",
                 kept.name, router.epoch
             );
-            Some(End::Copy(reason, router.epoch))
+            Some(StopReason::Copy(reason, router.epoch))
         }
         Ok((session, _)) => {
             kept.session = Some(session);

@@ -2,7 +2,7 @@
 //! aggregation leaves no files or memory behind.
 
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
+use docshard_core::query::stage::{InMemory, IterStream, Memory, Pipeline};
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::{Cluster, wait_until};
@@ -54,7 +54,7 @@ fn expected(pipeline: &Value, documents: &[Value]) -> Vec<String> {
     let documents: Vec<_> = documents.iter().map(|d| write::value(&ext_json::from_json(d).unwrap()).unwrap()).collect();
     let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: usize::MAX });
     let pipeline = Pipeline::parse(pipeline.as_array().unwrap(), &Environment::default()).unwrap();
-    let mut stream = pipeline.run(Box::new(Given::new(documents)), &memory).unwrap();
+    let mut stream = pipeline.run(Box::new(IterStream::new(documents)), &memory).unwrap();
     let mut results = Vec::new();
     while stream.advance().unwrap() {
         results.push(ext_json::to_json(&Document::from_raw(raw::root(stream.bytes()))).to_string());
@@ -125,7 +125,7 @@ fn a_cursor_outlives_the_savepoint_of_its_first_row() {
 }
 
 #[test]
-fn aggregations_come_to_the_same_over_shards_and_while_chunks_move() {
+fn aggregations_return_the_same_over_shards_and_while_chunks_move() {
     let cluster = Cluster::spread(NS);
     let orders = fill(&cluster);
     let mut client = cluster.router.client();

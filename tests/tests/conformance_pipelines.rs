@@ -6,7 +6,7 @@
 
 use docshard_core::error::{Error, Result};
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Database, Given, InMemory, Memory, Pipeline, Resources};
+use docshard_core::query::stage::{Database, InMemory, IterStream, Memory, Pipeline, Resources};
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::conformance::{
@@ -104,8 +104,8 @@ fn keyed_results(
     let memory = InMemory { stage_bytes };
     let database = Database { collections: Rc::clone(collections), memory };
     let memory: Rc<dyn Memory> = Rc::new(memory);
-    let mut stream =
-        pipeline.run_among(Box::new(Given::new(documents)), &Resources { memory, collections: Rc::new(database) })?;
+    let mut stream = pipeline
+        .run_with(Box::new(IterStream::new(documents)), &Resources { memory, collections: Rc::new(database) })?;
     let mut results = Vec::new();
     while stream.advance()? {
         raw::validate(stream.bytes())?;

@@ -2,7 +2,7 @@
 //! the chunks of these collections move, and leave nothing behind when they are cut off.
 
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Database, Given, InMemory, Memory, Pipeline, Resources};
+use docshard_core::query::stage::{Database, InMemory, IterStream, Memory, Pipeline, Resources};
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::Cluster;
@@ -124,7 +124,7 @@ fn expected(pipeline: &Value, collections: &HashMap<&str, Vec<Value>>) -> Vec<St
     let memory: Rc<dyn Memory> = Rc::new(memory);
     let resources = Resources { memory, collections: Rc::new(database) };
     let pipeline = Pipeline::parse(pipeline.as_array().unwrap(), &Environment::default()).unwrap();
-    let mut stream = pipeline.run_among(Box::new(Given::new(documents)), &resources).unwrap();
+    let mut stream = pipeline.run_with(Box::new(IterStream::new(documents)), &resources).unwrap();
     let mut results = Vec::new();
     while stream.advance().unwrap() {
         results.push(ext_json::to_json(&Document::from_raw(raw::root(stream.bytes()))));
@@ -156,7 +156,7 @@ fn fill(cluster: &Cluster) -> HashMap<&'static str, Vec<Value>> {
 }
 
 #[test]
-fn joins_come_to_the_same_over_shards_and_while_chunks_move() {
+fn joins_return_the_same_over_shards_and_while_chunks_move() {
     let cluster = Cluster::spread(NS);
     let collections = fill(&cluster);
     let mut client = cluster.router.client();

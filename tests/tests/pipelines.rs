@@ -2,7 +2,7 @@
 //! little memory. A session that ends early leaves no processes or temporary files.
 
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Given, InMemory, Memory, Pipeline};
+use docshard_core::query::stage::{InMemory, IterStream, Memory, Pipeline};
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
 use docshard_tests::{Cluster, Node, wait_until};
@@ -77,7 +77,7 @@ fn pick<T: Clone>(rng: &mut Rng, of: &[T]) -> T {
 }
 
 /// A stage whose results for a document do not depend on other documents.
-fn of_one(rng: &mut Rng) -> Value {
+fn per_document_stage(rng: &mut Rng) -> Value {
     match rng.u8(0..12) {
         0 => json!({"$match": {"k": {"$gte": rng.i64(0..250), "$lt": rng.i64(50..320)}}}),
         1 => json!({"$match": {"item": pick(rng, &["item3", "item16", "none"])}}),
@@ -124,7 +124,7 @@ fn group(rng: &mut Rng) -> Value {
 
 /// A pipeline whose results do not depend on the order of documents.
 fn pipeline(rng: &mut Rng) -> Value {
-    let mut stages: Vec<Value> = (0..rng.usize(0..4)).map(|_| of_one(rng)).collect();
+    let mut stages: Vec<Value> = (0..rng.usize(0..4)).map(|_| per_document_stage(rng)).collect();
     let total = json!({"$sort": {"price": pick(rng, &[1, -1]), "_id": 1, "tags": 1, "o.q": 1}});
     stages.extend(match rng.u8(0..10) {
         0..4 => vec![group(rng)],
@@ -156,7 +156,7 @@ fn in_order(pipeline: &Value, documents: &[Value]) -> Option<Vec<String>> {
     let documents: Vec<_> = documents.iter().map(|d| write::value(&ext_json::from_json(d).unwrap()).unwrap()).collect();
     let memory: Rc<dyn Memory> = Rc::new(InMemory { stage_bytes: usize::MAX });
     let parsed = Pipeline::parse(pipeline.as_array().unwrap(), &Environment::default()).unwrap();
-    let mut stream = parsed.run(Box::new(Given::new(documents)), &memory).ok()?;
+    let mut stream = parsed.run(Box::new(IterStream::new(documents)), &memory).ok()?;
     let mut results = Vec::new();
     while stream.advance().ok()? {
         results.push(ext_json::to_json(&Document::from_raw(raw::root(stream.bytes()))).to_string());
@@ -199,7 +199,7 @@ fn configure(cluster: &Cluster, line: &str) {
 }
 
 #[test]
-fn random_pipelines_come_to_the_same_in_every_layout_and_while_chunks_move() {
+fn random_pipelines_return_the_same_in_every_layout_and_while_chunks_move() {
     let seed =
         std::env::var("DOCSHARD_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| fastrand::u64(..));
     println!("DOCSHARD_SEED={seed}");
@@ -331,7 +331,7 @@ fn a_part_without_documents_is_an_error() {
 }
 
 /// Waits until no node runs a pipeline or has temporary files.
-fn await_rest(cluster: &Cluster, after: &str) {
+fn wait_until_idle(cluster: &Cluster, after: &str) {
     wait_until(&format!("the end of sessions and files after {after}"), Duration::from_secs(20), || {
         nodes(cluster).all(|node| {
             let busy: i64 = node.value(
@@ -380,7 +380,7 @@ fn a_pipeline_whose_session_ends_leaves_nothing_at_its_shards() {
                 Ok(count) => assert_eq!(count, results, "{sql}"),
                 Err(error) => assert!(error.code().is_some() || error.is_closed(), "{error:?}"),
             }
-            await_rest(&cluster, &format!("{function} at {} in {stages}", node.name));
+            wait_until_idle(&cluster, &format!("{function} at {} in {stages}", node.name));
         }
         // A cursor that is left, and a savepoint that is rolled back.
         let mut client = cluster.router.client();
@@ -390,6 +390,6 @@ fn a_pipeline_whose_session_ends_leaves_nothing_at_its_shards() {
         client.batch_execute(&format!("DECLARE c CURSOR FOR {sql}; FETCH 3 FROM c; CLOSE c")).unwrap();
         client.batch_execute(&format!("DECLARE c CURSOR FOR {sql}; FETCH 3 FROM c; COMMIT")).unwrap();
         assert_eq!(client.query(&format!("{sql} LIMIT 2"), &[]).unwrap().len(), 2);
-        await_rest(&cluster, &format!("cursors over {stages}"));
+        wait_until_idle(&cluster, &format!("cursors over {stages}"));
     }
 }

@@ -36,7 +36,7 @@ pub fn window_functions() -> impl Iterator<Item = &'static str> {
 
 /// The stages of pipelines; with true, those that an update may have.
 pub fn stages() -> impl Iterator<Item = (&'static str, bool)> {
-    STAGES.iter().filter(|stage| stage.for_clients).map(|stage| (stage.name, stage.in_updates))
+    STAGES.iter().filter(|stage| !stage.is_internal).map(|stage| (stage.name, stage.in_updates))
 }
 
 /// All names with a meaning, also those of extended types and inside arguments, each once.

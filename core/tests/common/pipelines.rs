@@ -2,7 +2,7 @@
 
 use docshard_core::error::Result;
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Division, Given, InMemory, Memory, Pipeline};
+use docshard_core::query::stage::{Division, InMemory, IterStream, Memory, Pipeline};
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ pub fn run_in(pipeline: &Pipeline, documents: &[Vec<u8>], memory: &Rc<dyn Memory
 
 /// What a pipeline makes of documents, with the keys by which they are in order.
 fn run_keyed(pipeline: &Pipeline, documents: &[Vec<u8>], memory: &Rc<dyn Memory>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut stream = pipeline.run(Box::new(Given::new(documents.to_vec())), memory)?;
+    let mut stream = pipeline.run(Box::new(IterStream::new(documents.to_vec())), memory)?;
     let mut results = Vec::new();
     while stream.advance()? {
         docshard_core::values::document::raw::validate(stream.bytes())?;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 pub(super) struct BoundedSorter {
     bound: i64,
-    again: bool,
+    rereadable: bool,
     used_disk: Rc<Cell<bool>>,
     /// the most bytes of rows in memory
     most_bytes: usize,
@@ -21,12 +21,12 @@ pub(super) struct BoundedSorter {
 }
 
 impl BoundedSorter {
-    pub fn new(bound: i64, again: bool, used_disk: Rc<Cell<bool>>) -> Self {
+    pub fn new(bound: i64, rereadable: bool, used_disk: Rc<Cell<bool>>) -> Self {
         // SAFETY: a setting.
         let kilobytes = unsafe { pg_sys::work_mem };
         Self {
             bound,
-            again,
+            rereadable,
             used_disk,
             most_bytes: usize::try_from(kilobytes).unwrap_or(0) << 10,
             in_memory: MemorySorter::new(u64::try_from(bound).ok()),
@@ -53,7 +53,8 @@ impl Sorter for BoundedSorter {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.sorter_mut().add(key, value)?;
         if self.in_memory.bytes() > self.most_bytes {
-            let mut spilled = TupleSorter::new(Some(self.bound), self.again, usize::MAX, Rc::clone(&self.used_disk));
+            let mut spilled =
+                TupleSorter::new(Some(self.bound), self.rereadable, usize::MAX, Rc::clone(&self.used_disk));
             self.in_memory.move_to(&mut spilled)?;
             self.spilled = Some(spilled);
         }

@@ -6,12 +6,12 @@ pub struct SmallCache<K, V, const MOST: usize>(Vec<(K, V)>);
 impl<K: PartialEq, V: Clone, const MOST: usize> SmallCache<K, V, MOST> {
     pub const NONE: Self = Self(Vec::new());
 
-    pub fn find(&self, is_it: impl Fn(&K) -> bool) -> Option<V> {
-        self.0.iter().find(|(key, _)| is_it(key)).map(|(_, value)| value.clone())
+    pub fn find(&self, is_wanted: impl Fn(&K) -> bool) -> Option<V> {
+        self.0.iter().find(|(key, _)| is_wanted(key)).map(|(_, value)| value.clone())
     }
 
     /// Replaces the key's value, or the oldest one if there is no room.
-    pub fn keep(&mut self, key: K, value: V) {
+    pub fn insert(&mut self, key: K, value: V) {
         self.0.retain(|(known, _)| *known != key);
         self.0.truncate(MOST - 1);
         self.0.insert(0, (key, value));

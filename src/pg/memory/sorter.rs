@@ -40,7 +40,7 @@ pub(super) struct TupleSorter {
     used_disk: Rc<Cell<bool>>,
     /// the current row
     row: Vec<u8>,
-    key: usize,
+    key_length: usize,
 }
 
 /// The number of bytes that store a key's length.
@@ -64,8 +64,8 @@ pub(super) unsafe fn new_context(name: &'static CStr) -> pg_sys::MemoryContext {
 }
 
 impl TupleSorter {
-    pub fn new(bound: Option<i64>, again: bool, most_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
-        let mut options = if again { pg_sys::TUPLESORT_RANDOMACCESS } else { pg_sys::TUPLESORT_NONE };
+    pub fn new(bound: Option<i64>, rereadable: bool, most_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
+        let mut options = if rereadable { pg_sys::TUPLESORT_RANDOMACCESS } else { pg_sys::TUPLESORT_NONE };
         if bound.is_some() {
             options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
         }
@@ -98,7 +98,7 @@ impl TupleSorter {
             most_bytes,
             used_disk,
             row: Vec::new(),
-            key: 0,
+            key_length: 0,
         }
     }
 }
@@ -143,7 +143,7 @@ impl Sorter for TupleSorter {
 
     fn advance(&mut self) -> Result<bool> {
         self.row.clear();
-        self.key = 0;
+        self.key_length = 0;
         if self.bound.is_some_and(|bound| self.returned >= bound) {
             return Ok(false);
         }
@@ -155,16 +155,16 @@ impl Sorter for TupleSorter {
             pg_sys::pfree(datum.cast_mut_ptr());
         }
         let length = self.row.get(self.row.len().saturating_sub(LENGTH)..).and_then(|length| length.try_into().ok());
-        self.key = length.map_or(0, |length| u32::from_ne_bytes(length) as usize);
+        self.key_length = length.map_or(0, |length| u32::from_ne_bytes(length) as usize);
         Ok(true)
     }
 
     fn key(&self) -> &[u8] {
-        self.row.get(..self.key).unwrap_or_default()
+        self.row.get(..self.key_length).unwrap_or_default()
     }
 
     fn value(&self) -> &[u8] {
-        self.row.get(self.key..self.row.len().saturating_sub(LENGTH)).unwrap_or_default()
+        self.row.get(self.key_length..self.row.len().saturating_sub(LENGTH)).unwrap_or_default()
     }
 }
 

@@ -11,33 +11,33 @@ use std::rc::Rc;
 
 /// The memory of stages: `work_mem` for a sort or a store, `work_mem × hash_mem_multiplier` for a hash table.
 #[derive(Clone, Debug)]
-pub struct SortMemory {
+pub struct StageMemory {
     /// true: sorts and stores may use temporary files; false: more than 100 MiB in one of them is an error
     on_disk: bool,
     /// set when a sort or a store writes files
     used_disk: Rc<Cell<bool>>,
 }
 
-impl SortMemory {
+impl StageMemory {
     /// `on_disk`: sorts and stores may use temporary files.
     pub fn new(on_disk: bool) -> Self {
         Self { on_disk, used_disk: Rc::default() }
     }
 }
 
-impl Memory for SortMemory {
+impl Memory for StageMemory {
     fn stage_bytes(&self) -> usize {
         // SAFETY: it only reads two settings.
         unsafe { pg_sys::get_hash_memory_limit() }
     }
 
-    fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>> {
+    fn sorter(&self, most: Option<u64>, rereadable: bool) -> Result<Box<dyn Sorter>> {
         let used_disk = Rc::clone(&self.used_disk);
         if let Some(bound) = most.and_then(|most| i64::try_from(most).ok()) {
-            return Ok(Box::new(BoundedSorter::new(bound, again, used_disk)));
+            return Ok(Box::new(BoundedSorter::new(bound, rereadable, used_disk)));
         }
         let most_bytes = if self.on_disk { usize::MAX } else { MAX_BYTES };
-        Ok(Box::new(TupleSorter::new(None, again, most_bytes, used_disk)))
+        Ok(Box::new(TupleSorter::new(None, rereadable, most_bytes, used_disk)))
     }
 
     fn rows(&self) -> Result<Box<dyn Rows>> {

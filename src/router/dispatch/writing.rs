@@ -26,21 +26,21 @@ pub struct LockRange {
     pub lo: Option<Vec<u8>>,
     /// the exclusive upper bound
     pub hi: Option<Vec<u8>>,
-    /// the number of the lock that serializes equal upserts
-    pub upsert: Option<i64>,
+    /// the number of the lock that serializes equal upserts, or replacements of the collection
+    pub serializing_lock: Option<i64>,
 }
 
 impl LockRange {
     pub fn of_key(key: &[u8]) -> Self {
         let KeyRange { lo, hi } = KeyRange::point(key);
-        Self { lo: Some(lo), hi, upsert: None }
+        Self { lo: Some(lo), hi, serializing_lock: None }
     }
 
     /// The smallest range that covers all the keys.
     pub fn of(keys: &KeyRanges) -> Self {
         match keys.hull() {
-            Some(hull) if !keys.is_all() => Self { lo: Some(hull.lo), hi: hull.hi, upsert: None },
-            _ => Self { lo: None, hi: None, upsert: None },
+            Some(hull) if !keys.is_all() => Self { lo: Some(hull.lo), hi: hull.hi, serializing_lock: None },
+            _ => Self { lo: None, hi: None, serializing_lock: None },
         }
     }
 
@@ -48,7 +48,7 @@ impl LockRange {
         let &Collection { id, token, .. } = collection;
         let (lo, hi) = (self.lo.clone().map(Into::into), self.hi.clone().map(Into::into));
         let mut statement = Statement::from(LockAndCheck { collection: id, token, version: 0, lo, hi });
-        if let Some(number) = self.upsert {
+        if let Some(number) = self.serializing_lock {
             statement.params.push(Parameter::Int8(number));
             statement.sql += ", ";
             statement.sql += &sql::lock_upsert(id, format_args!("${}", statement.params.len()));
@@ -205,7 +205,7 @@ fn lock_local(collection: &Collection, destinations: &[Destination], range: &Loc
     match destinations.iter().find(|d| d.shard.place == Place::Local) {
         Some(d) => {
             writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())?;
-            range.upsert.map_or(Ok(()), |number| writing::lock_upsert(collection.id, number))
+            range.serializing_lock.map_or(Ok(()), |number| writing::lock_upsert(collection.id, number))
         }
         None => Ok(()),
     }

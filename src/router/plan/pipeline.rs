@@ -10,7 +10,7 @@ use super::{AccessPath, Allowed, Plan, find, planned_find};
 use crate::catalog::model::Collection;
 use crate::pg::datum::json;
 use crate::pg::error::Result;
-use crate::protocol::pipeline::{PipelineSource, PipelineWork};
+use crate::protocol::pipeline::{PipelineRequest, PipelineSource};
 use crate::router::options::FindOptions;
 use crate::router::order::Order;
 use crate::router::statement::Statement;
@@ -26,7 +26,7 @@ pub struct PlannedPipeline {
     /// shards run no stages
     pub inner: Option<(AccessPath, Option<Statement>)>,
     /// the stages and settings that are sent to each shard
-    pub work: Option<PipelineWork>,
+    pub work: Option<PipelineRequest>,
     pub division: Division,
 }
 
@@ -49,7 +49,7 @@ impl PlannedPipeline {
 
     /// Returns the statement that measures the stages at each shard; None if the shards run no stages.
     pub fn measuring(&self, collection: &Collection) -> Option<Statement> {
-        let work = PipelineWork { measured: true, keyed: false, ..self.work.clone()? };
+        let work = PipelineRequest { measured: true, keyed: false, ..self.work.clone()? };
         Some(run_pipeline(collection, &work))
     }
 }
@@ -83,7 +83,7 @@ pub fn plan(
         stages.push(json!({"$project": json::parse(projection)?}));
     }
     stages.extend(division.at_shards.stages().iter().map(Stage::to_json));
-    let work = PipelineWork {
+    let work = PipelineRequest {
         stages,
         environment: options.environment.clone(),
         keyed: division.order.is_some(),

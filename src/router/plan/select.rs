@@ -9,7 +9,7 @@ use super::index_range::IndexRange;
 use super::search::Search;
 use crate::catalog::model::{Collection, Index};
 use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
-use crate::protocol::pipeline::{PipelineSource, PipelineWork, RunPipeline};
+use crate::protocol::pipeline::{PipelineRequest, PipelineSource, RunPipeline};
 use crate::protocol::sql;
 use crate::router::options::FindOptions;
 use crate::router::order::{Order, column_order};
@@ -233,7 +233,7 @@ impl Find<'_> {
     pub fn bounded_sort(&self, sort: &Sort, most: u64, filter: Option<String>) -> Statement {
         let options = self.options;
         let skip = if self.single_target { options.skip } else { 0 };
-        let work = PipelineWork {
+        let work = PipelineRequest {
             stages: bounded_sort(sort, most, skip),
             environment: options.environment.clone(),
             keyed: !self.single_target,
@@ -283,7 +283,7 @@ pub fn bounded_sort(sort: &Sort, most: u64, skip: u64) -> Vec<Json> {
 }
 
 /// Runs stages at a shard.
-pub fn run_pipeline(collection: &Collection, work: &PipelineWork) -> Statement {
+pub fn run_pipeline(collection: &Collection, work: &PipelineRequest) -> Statement {
     let &Collection { id: collection, token, .. } = collection;
     RunPipeline { collection, token, version: 0, work: work.to_text().into() }.into()
 }

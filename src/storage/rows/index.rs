@@ -188,8 +188,8 @@ unsafe fn constant(node: *mut pg_sys::Node, kind: pg_sys::Oid) -> Option<pg_sys:
     // SAFETY: promised by the caller; a node's tag says what it is.
     unsafe {
         let constant = node.cast::<pg_sys::Const>();
-        let is_it = (*node).type_ == pg_sys::NodeTag::T_Const && (*constant).consttype == kind;
-        (is_it && !(*constant).constisnull).then(|| (*constant).constvalue)
+        let is_wanted = (*node).type_ == pg_sys::NodeTag::T_Const && (*constant).consttype == kind;
+        (is_wanted && !(*constant).constisnull).then(|| (*constant).constvalue)
     }
 }
 

@@ -41,21 +41,21 @@ impl<'a, const LARGEST: bool> Accumulator<'a> for Extreme<'a, LARGEST> {
     }
 
     fn state(&self) -> Value {
-        written(self.best.as_ref())
+        write_state(self.best.as_ref())
     }
 
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
-        Ok(Self { best: read(state)? })
+        Ok(Self { best: read_state(state)? })
     }
 }
 
 /// The first value, or (`LAST`) the last. A missing value counts and gives null.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct End<'a, const LAST: bool> {
+pub(crate) struct FirstOrLast<'a, const LAST: bool> {
     value: Option<Operand<'a>>,
 }
 
-impl<'a, const LAST: bool> Accumulator<'a> for End<'a, LAST> {
+impl<'a, const LAST: bool> Accumulator<'a> for FirstOrLast<'a, LAST> {
     fn wants(&self, _: &Operand<'_>, _: Strings<'_>) -> bool {
         LAST || self.value.is_none()
     }
@@ -83,11 +83,11 @@ impl<'a, const LAST: bool> Accumulator<'a> for End<'a, LAST> {
     }
 
     fn state(&self) -> Value {
-        written(self.value.as_ref())
+        write_state(self.value.as_ref())
     }
 
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
-        Ok(Self { value: read(state)? })
+        Ok(Self { value: read_state(state)? })
     }
 }
 
@@ -100,13 +100,13 @@ fn kept_bytes(value: Option<&Operand<'_>>) -> usize {
 }
 
 /// Writes an optional value as a state: `[]` for none, `[[value]]` for a value, `[[]]` for a missing one.
-fn written(value: Option<&Operand<'_>>) -> Value {
+fn write_state(value: Option<&Operand<'_>>) -> Value {
     Value::Array(
         value.map(|value| Value::Array(value.clone().into_option().into_iter().collect())).into_iter().collect(),
     )
 }
 
-fn read<'a>(state: Value) -> Result<Option<Operand<'a>>> {
+fn read_state<'a>(state: Value) -> Result<Option<Operand<'a>>> {
     let mut parts = Parts::of(&state)?;
     Ok(match parts.next() {
         Err(_) => None,

@@ -92,17 +92,17 @@ impl<'a> Accumulator<'a> for Average {
     }
 }
 
-/// The standard deviation of a population, or (`FEWER` 1) of a sample, by Welford's method. States are merged by Chan's formula, so
+/// The standard deviation of a population, or (`SAMPLE`) of a sample, by Welford's method. States are merged by Chan's formula, so
 /// the last digits depend on how the values are divided, as in MongoDB.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Deviation<const FEWER: i64> {
+pub(crate) struct Deviation<const SAMPLE: bool> {
     count: i64,
     mean: f64,
     /// the sum of squared deviations from the mean
     squares: f64,
 }
 
-impl<'a, const FEWER: i64> Accumulator<'a> for Deviation<FEWER> {
+impl<'a, const SAMPLE: bool> Accumulator<'a> for Deviation<SAMPLE> {
     fn add_lent(&mut self, value: &Operand<'_>) -> bool {
         if let Some(number) = value.number() {
             let value = number.to_f64();
@@ -133,7 +133,7 @@ impl<'a, const FEWER: i64> Accumulator<'a> for Deviation<FEWER> {
     }
 
     fn finish(self) -> Operand<'a> {
-        match self.count - FEWER {
+        match self.count - i64::from(SAMPLE) {
             ..=0 => Operand::NULL,
             divisor => Operand::double((self.squares / divisor as f64).sqrt()),
         }

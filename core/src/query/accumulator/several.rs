@@ -12,14 +12,14 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// The first `count` values, or the last. A missing value counts as null.
 #[derive(Clone, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct FirstOrLastN {
     count: usize,
     last: bool,
     values: VecDeque<Value>,
     bytes: usize,
 }
 
-impl Ends {
+impl FirstOrLastN {
     /// The first `count` values.
     pub(super) fn first(count: usize) -> Self {
         Self { count, last: false, values: VecDeque::new(), bytes: 0 }
@@ -45,7 +45,7 @@ impl Ends {
     }
 }
 
-impl<'a> Accumulator<'a> for Ends {
+impl<'a> Accumulator<'a> for FirstOrLastN {
     fn wants(&self, _: &Operand<'_>, _: Strings<'_>) -> bool {
         self.last || self.values.len() < self.count
     }

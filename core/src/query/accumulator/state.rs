@@ -98,7 +98,7 @@ fn too_large(name: &str) -> Error {
 
 #[cold]
 pub(super) fn damaged() -> Error {
-    error!(Kind::BadValue, "these bytes are no state of this accumulator")
+    error!(Kind::BadValue, "malformed state of an accumulator")
 }
 
 /// Reads the parts of a state that is an array.

@@ -1,10 +1,10 @@
 //! The table of accumulators, and the state of any of them over a group.
 
-use super::choice::{End, Extreme};
+use super::choice::{Extreme, FirstOrLast};
 use super::collection::{List, Merged, Set};
 use super::numbers::{Average, Count, Deviation};
 use super::percentile::{Method, Percentiles};
-use super::several::{Ends, Ranked};
+use super::several::{FirstOrLastN, Ranked};
 use super::state::{Accumulator, damaged};
 use super::sum::Sum;
 use crate::budget::{self, Evaluation};
@@ -81,10 +81,10 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::new::<Average>("$avg"),
     AccumulatorOperator::new::<Extreme<'static, false>>("$min"),
     AccumulatorOperator::new::<Extreme<'static, true>>("$max"),
-    AccumulatorOperator::new::<End<'static, false>>("$first"),
-    AccumulatorOperator::new::<End<'static, true>>("$last"),
-    AccumulatorOperator::begun("$firstN", Argument::Several, |p| Box::new(Ends::first(p.count))),
-    AccumulatorOperator::begun("$lastN", Argument::Several, |p| Box::new(Ends::last(p.count))),
+    AccumulatorOperator::new::<FirstOrLast<'static, false>>("$first"),
+    AccumulatorOperator::new::<FirstOrLast<'static, true>>("$last"),
+    AccumulatorOperator::begun("$firstN", Argument::Several, |p| Box::new(FirstOrLastN::first(p.count))),
+    AccumulatorOperator::begun("$lastN", Argument::Several, |p| Box::new(FirstOrLastN::last(p.count))),
     AccumulatorOperator::begun("$minN", Argument::Several, |p| Box::new(Ranked::least(p.count))),
     AccumulatorOperator::begun("$maxN", Argument::Several, |p| Box::new(Ranked::greatest(p.count))),
     AccumulatorOperator::begun("$top", Argument::Sorted, |_| Box::new(Ranked::top(1).single())),
@@ -95,8 +95,8 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::new::<List>("$push"),
     AccumulatorOperator::new::<Set>("$addToSet"),
     AccumulatorOperator::new::<Merged>("$mergeObjects"),
-    AccumulatorOperator::new::<Deviation<0>>("$stdDevPop"),
-    AccumulatorOperator::new::<Deviation<1>>("$stdDevSamp"),
+    AccumulatorOperator::new::<Deviation<false>>("$stdDevPop"),
+    AccumulatorOperator::new::<Deviation<true>>("$stdDevSamp"),
     AccumulatorOperator::begun("$median", Argument::Median, |p| Box::new(Percentiles::median(p.method))),
     AccumulatorOperator::begun("$percentile", Argument::Percentiles, |p| {
         Box::new(Percentiles::at(p.method, p.parts.clone()))

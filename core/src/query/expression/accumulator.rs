@@ -11,8 +11,8 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::any("$avg", |call| accumulated::<Average>(call)),
     Operator::any("$min", |call| accumulated::<Extreme<'_, false>>(call)),
     Operator::any("$max", |call| accumulated::<Extreme<'_, true>>(call)),
-    Operator::any("$stdDevPop", |call| accumulated::<Deviation<0>>(call)),
-    Operator::any("$stdDevSamp", |call| accumulated::<Deviation<1>>(call)),
+    Operator::any("$stdDevPop", |call| accumulated::<Deviation<false>>(call)),
+    Operator::any("$stdDevSamp", |call| accumulated::<Deviation<true>>(call)),
     Operator::any("$mergeObjects", |call| accumulated::<Merged>(call)),
 ];
 

@@ -19,7 +19,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Accumulating {
     operator: &'static AccumulatorOperator,
-    input: Input,
+    input: ArgumentValue,
     /// the argument `n`; its expression may read the group's `_id`
     count: Option<Expression>,
     parameters: Parameters,
@@ -28,7 +28,7 @@ pub(super) struct Accumulating {
 
 /// The value that is computed from a document for the accumulator.
 #[derive(Debug)]
-enum Input {
+enum ArgumentValue {
     Nothing,
     Value(Expression),
     Sorted(Sort, Expression),
@@ -59,16 +59,16 @@ impl Accumulating {
         let mut parameters = Parameters::default();
         let mut count = None;
         let input = match operator.argument {
-            Argument::Expression => Input::Value(Expression::parse(argument, environment)?),
+            Argument::Expression => ArgumentValue::Value(Expression::parse(argument, environment)?),
             Argument::Nothing => {
                 let empty = argument.as_object().is_some_and(Map::is_empty);
                 ensure!(empty, Kind::TypeMismatch, "{name} takes no arguments, i.e. {name}:{{}}");
-                Input::Nothing
+                ArgumentValue::Nothing
             }
             Argument::Several => {
                 parser.read(argument, &["input", "n"], [5787801, 5787901])?;
                 count = Some(parser.expression("n", 5787906)?);
-                Input::Value(parser.expression("input", 5787907)?)
+                ArgumentValue::Value(parser.expression("input", 5787907)?)
             }
             Argument::Sorted => {
                 parser.read(argument, &["sortBy", "output"], [5788001, 5788002])?;
@@ -82,7 +82,7 @@ impl Accumulating {
             Argument::Median => {
                 parser.read(argument, &["input", "method"], [7436100, Kind::UnknownOption.code()])?;
                 parameters.method = parser.method()?;
-                Input::Value(parser.expression("input", 40414)?)
+                ArgumentValue::Value(parser.expression("input", 40414)?)
             }
             Argument::Percentiles => {
                 parser.read(argument, &["input", "method", "p"], [7429703, Kind::UnknownOption.code()])?;
@@ -90,7 +90,7 @@ impl Accumulating {
                 let parts = parser.expression("p", 40414)?.constant();
                 let parts = parts.ok_or_else(|| error!(7750300, "The $percentile 'p' field must be a constant"))?;
                 parameters.parts = wanted_parts(Operand::Made(parts))?;
-                Input::Value(parser.expression("input", 40414)?)
+                ArgumentValue::Value(parser.expression("input", 40414)?)
             }
         };
         let accumulating =
@@ -105,20 +105,20 @@ impl Accumulating {
     /// True if it counts documents: `{"$count": {}}`, or the sum of 1.
     pub fn counts(&self) -> bool {
         match &self.input {
-            Input::Nothing => true,
-            Input::Value(expression) => {
+            ArgumentValue::Nothing => true,
+            ArgumentValue::Value(expression) => {
                 self.operator.name == SUM && matches!(expression.constant(), Some(Value::Number(Number::Int(1))))
             }
-            Input::Sorted(..) => false,
+            ArgumentValue::Sorted(..) => false,
         }
     }
 
     /// The paths that its argument reads; None for the whole document.
     pub fn fields_read(&self) -> Option<BTreeSet<String>> {
         match &self.input {
-            Input::Nothing => Some(BTreeSet::new()),
-            Input::Value(expression) => expression.fields_read(),
-            Input::Sorted(sort, expression) => {
+            ArgumentValue::Nothing => Some(BTreeSet::new()),
+            ArgumentValue::Value(expression) => expression.fields_read(),
+            ArgumentValue::Sorted(sort, expression) => {
                 let mut paths = expression.fields_read()?;
                 paths.extend(sort.fields.iter().map(|(path, _)| path.clone()));
                 Some(paths)
@@ -165,9 +165,9 @@ impl Accumulating {
     pub fn input<'d>(&'d self, document: RawObject<'d>) -> Result<Operand<'d>> {
         let collator = self.collator.as_deref();
         match &self.input {
-            Input::Nothing => Ok(Operand::NULL),
-            Input::Value(expression) => expression.operand(document, collator),
-            Input::Sorted(sort, expression) => {
+            ArgumentValue::Nothing => Ok(Operand::NULL),
+            ArgumentValue::Value(expression) => expression.operand(document, collator),
+            ArgumentValue::Sorted(sort, expression) => {
                 let key = Value::Binary(0, sort.key_of(document));
                 let output = expression.operand(document, collator)?.into_value();
                 Ok(Operand::array(vec![key, output]))
@@ -220,10 +220,10 @@ impl<'j> Arguments<'j> {
         Method::parse(self.field("method", 40414)?.as_str())
     }
 
-    fn sorted(&self) -> Result<Input> {
+    fn sorted(&self) -> Result<ArgumentValue> {
         let output = self.expression("output", 5788004)?;
         let sort = self.field("sortBy", 5788005)?;
         ensure!(sort.is_object(), 5788604, "expected 'sortBy' to be an object in the arguments to {}", self.name);
-        Ok(Input::Sorted(Sort::parse_in(sort, self.environment)?, output))
+        Ok(ArgumentValue::Sorted(Sort::parse_in(sort, self.environment)?, output))
     }
 }

@@ -14,7 +14,7 @@ use crate::values::document::write::{self, Part};
 
 /// The field that the results are written to.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct ResultField {
     /// the field's path
     pub path: String,
     /// the options of the `$unwind` of this field that follows; None if none follows
@@ -22,7 +22,7 @@ pub(super) struct Target {
 }
 
 /// A source of documents, each with its results.
-pub(super) trait Source<'s> {
+pub(super) trait LocalDocuments<'s> {
     /// The next document, and a stream of its results, which is read before the next call.
     ///
     /// # Errors
@@ -31,16 +31,16 @@ pub(super) trait Source<'s> {
 }
 
 /// The stream of documents with their results in place.
-pub(super) struct Attached<'s, S: Source<'s>> {
+pub(super) struct Attached<'s, S: LocalDocuments<'s>> {
     source: S,
-    target: Target,
+    target: ResultField,
     /// the document that is being unwound, its results, and how many of them have been returned
     current: Option<(Vec<u8>, Input<'s>, i64)>,
     made: Vec<u8>,
 }
 
-impl<'s, S: Source<'s>> Attached<'s, S> {
-    pub fn new(source: S, target: Target) -> Self {
+impl<'s, S: LocalDocuments<'s>> Attached<'s, S> {
+    pub fn new(source: S, target: ResultField) -> Self {
         Self { source, target, current: None, made: Vec::new() }
     }
 
@@ -66,7 +66,7 @@ impl<'s, S: Source<'s>> Attached<'s, S> {
     }
 }
 
-impl<'s, S: Source<'s>> Stream for Attached<'s, S> {
+impl<'s, S: LocalDocuments<'s>> Stream for Attached<'s, S> {
     fn advance(&mut self) -> Result<bool> {
         let unwound = self.target.unwound.clone();
         loop {

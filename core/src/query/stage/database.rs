@@ -2,7 +2,7 @@
 
 use super::pipeline::Pipeline;
 use super::resources::{Collections, Resources};
-use super::stream::{Given, InMemory, Input};
+use super::stream::{InMemory, Input, IterStream};
 use crate::error::Result;
 use crate::query::environment::Environment;
 use serde_json::Value as Json;
@@ -23,6 +23,6 @@ impl Collections for Database {
         let documents = collection.and_then(|name| self.collections.get(name)).cloned().unwrap_or_default();
         let resources = Resources { memory: Rc::new(self.memory), collections: Rc::new(self.clone()) };
         let pipeline = Pipeline::parse(stages, environment)?.rearranged()?;
-        pipeline.run_among(Box::new(Given::new(documents)), &resources)
+        pipeline.run_with(Box::new(IterStream::new(documents)), &resources)
     }
 }

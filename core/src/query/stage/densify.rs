@@ -3,10 +3,10 @@
 //! Documents are sorted by partition and value, and missing ones are made when the next document is read. For the bounds `full`,
 //! the least and the greatest value are found during the sort.
 
-use super::arranged::{Arranged, Layout};
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser};
 use super::position::Position;
+use super::sorted_partitions::{PartitionOrder, SortedPartitions};
 use super::stream::{Input, Stream};
 use super::unwind::value_at;
 use crate::budget;
@@ -34,9 +34,9 @@ struct Densify {
     partitions: Vec<String>,
     /// the expressions of the partition fields
     partition_values: Vec<Expression>,
-    layout: Arc<Layout>,
+    order: Arc<PartitionOrder>,
     /// the fields that a new document gets: those of the partition, then `field`
-    made: Assignments,
+    new_fields: Assignments,
     step: Step,
     bounds: Bounds,
 }
@@ -60,7 +60,7 @@ enum Bounds {
 }
 
 /// The most documents that are made: MongoDB's limit.
-const MAX_MADE: usize = 500_000;
+const MAX_NEW_DOCUMENTS: usize = 500_000;
 
 impl Operation for Densify {
     fn fields(&self) -> Fields {
@@ -68,7 +68,7 @@ impl Operation for Densify {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let source = Arranged::new(Arc::clone(&self.layout), input, &*context.resources.memory)?;
+        let source = SortedPartitions::new(Arc::clone(&self.order), input, &*context.resources.memory)?;
         Ok(Box::new(Densifying {
             stage: self,
             source,
@@ -79,9 +79,9 @@ impl Operation for Densify {
             partition: None,
             values: Vec::new(),
             next: None,
-            any: false,
+            any_value: false,
             count: 0,
-            made: None,
+            new_document: None,
         }))
     }
 }
@@ -130,7 +130,7 @@ impl Densify {
 /// The sorted documents with the missing ones added.
 struct Densifying<'s> {
     stage: Arc<Densify>,
-    source: Arranged<'s>,
+    source: SortedPartitions<'s>,
     sorted: bool,
     /// the least and the greatest value of all documents
     extremes: Option<(Position, Position)>,
@@ -145,11 +145,11 @@ struct Densifying<'s> {
     /// the next value of the series; None until a document of the partition has a value
     next: Option<Position>,
     /// true if any document has had a value
-    any: bool,
+    any_value: bool,
     /// how many documents have been made
     count: usize,
     /// None if the document is the source's
-    made: Option<Vec<u8>>,
+    new_document: Option<Vec<u8>>,
 }
 
 impl Densifying<'_> {
@@ -169,7 +169,7 @@ impl Densifying<'_> {
     }
 
     /// Returns the next document of the source without consuming it; None at the end of the present partition.
-    fn look(&mut self) -> Result<Option<RawObject<'_>>> {
+    fn peek(&mut self) -> Result<Option<RawObject<'_>>> {
         if !self.pending && !self.ended {
             self.pending = self.source.advance()?;
             self.ended = !self.pending;
@@ -191,7 +191,7 @@ impl Densifying<'_> {
     }
 
     /// True if a value beyond the last document of the partition is still within the bounds.
-    fn is_within(&self, position: &Position) -> bool {
+    fn is_in_bounds(&self, position: &Position) -> bool {
         match (&self.stage.bounds, &self.extremes) {
             (Bounds::Between(_, upper), _) => position.compare(upper).is_lt(),
             (Bounds::Full, Some((_, greatest))) => position.compare(greatest).is_le(),
@@ -200,13 +200,13 @@ impl Densifying<'_> {
     }
 
     /// Makes the next document.
-    fn make(&mut self, position: Position) -> Result<()> {
+    fn make_document(&mut self, position: Position) -> Result<()> {
         budget::step();
         self.count += 1;
         ensure!(
-            self.count <= MAX_MADE,
+            self.count <= MAX_NEW_DOCUMENTS,
             5897900,
-            "Generated {} documents in $densify, which is over the limit of {MAX_MADE}",
+            "Generated {} documents in $densify, which is over the limit of {MAX_NEW_DOCUMENTS}",
             self.count
         );
         self.next = Some(self.stage.after(&position)?);
@@ -214,17 +214,17 @@ impl Densifying<'_> {
         values.push(Some(position.into_value()));
         let empty = write::value(&Value::Object(Vec::new()))?;
         let Some(empty) = raw::document(&empty) else { bail!(Kind::InternalError, "the empty document is invalid") };
-        self.made = Some(self.stage.made.apply(empty, &values)?);
+        self.new_document = Some(self.stage.new_fields.apply(empty, &values)?);
         Ok(())
     }
 
     /// Moves to the next document of the partition, which is a new one or the source's next; false at the partition's end.
     fn next_in_partition(&mut self) -> Result<bool> {
         let stage = Arc::clone(&self.stage);
-        let collator = stage.layout.collator.as_deref();
-        let Some(document) = self.look()? else {
-            return match self.next.take().filter(|next| self.is_within(next)) {
-                Some(next) => self.make(next).map(|()| true),
+        let collator = stage.order.collator.as_deref();
+        let Some(document) = self.peek()? else {
+            return match self.next.take().filter(|next| self.is_in_bounds(next)) {
+                Some(next) => self.make_document(next).map(|()| true),
                 None => Ok(false),
             };
         };
@@ -232,21 +232,23 @@ impl Densifying<'_> {
             let next = match self.next.clone() {
                 Some(next) => next,
                 None => {
-                    let Some(document) = self.look()? else { return Ok(false) };
+                    let Some(document) = self.peek()? else { return Ok(false) };
                     let values = stage.partition_values.iter().map(|value| value.evaluate(document, collator));
                     self.values = values.collect::<Result<_>>()?;
-                    self.any = true;
+                    self.any_value = true;
                     self.first(&position)
                 }
             };
             let is_bound = matches!(stage.bounds, Bounds::Between(..));
             match next.compare(&position) {
-                Ordering::Less if !is_bound || self.is_within(&next) => return self.make(next).map(|()| true),
+                Ordering::Less if !is_bound || self.is_in_bounds(&next) => {
+                    return self.make_document(next).map(|()| true);
+                }
                 Ordering::Equal => self.next = Some(stage.after(&next)?),
                 _ => self.next = Some(next),
             }
         }
-        self.made = None;
+        self.new_document = None;
         self.pending = false;
         Ok(true)
     }
@@ -267,7 +269,7 @@ impl Stream for Densifying<'_> {
             }
             // Explicit bounds are filled even if no document has a value.
             let Bounds::Between(lower, _) = &self.stage.bounds else { return Ok(false) };
-            if std::mem::replace(&mut self.any, true) {
+            if std::mem::replace(&mut self.any_value, true) {
                 return Ok(false);
             }
             self.next = Some(lower.clone());
@@ -276,7 +278,7 @@ impl Stream for Densifying<'_> {
     }
 
     fn bytes(&self) -> &[u8] {
-        self.made.as_deref().unwrap_or_else(|| self.source.bytes())
+        self.new_document.as_deref().unwrap_or_else(|| self.source.bytes())
     }
 }
 
@@ -315,18 +317,18 @@ pub(super) fn densify(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         );
     }
     let paths: Vec<&str> = partitions.iter().chain([&field]).map(String::as_str).collect();
-    let made = Assignments::parse(&paths).map_err(|error| match Assignments::is_collision(&error) {
+    let new_fields = Assignments::parse(&paths).map_err(|error| match Assignments::is_collision(&error) {
         true => error!(8993000, "BSON field '$densify.partitionByFields' contains the field that is being densified"),
         false => error,
     })?;
     let value_of = |path: &String| Expression::parse(&json!(format!("${path}")), environment);
-    let layout = Layout {
+    let order = PartitionOrder {
         partition_by: key_of(&partitions, environment)?,
         sort_by: Some(Sort { fields: vec![(field.clone(), false)], collator: environment.collator().cloned() }),
         collator: environment.collator().cloned(),
     };
     let partition_values = partitions.iter().map(value_of).collect::<Result<_>>()?;
-    Parser::one(Densify { field, partitions, partition_values, layout: Arc::new(layout), made, step, bounds })
+    Parser::one(Densify { field, partitions, partition_values, order: Arc::new(order), new_fields, step, bounds })
 }
 
 /// The expression of a partition's key.

@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 
 /// The stages that the shards run, and those that run over the merged documents.
 #[derive(Debug)]
-pub(super) struct Divided {
+pub(super) struct SplitStages {
     pub at_shards: Vec<Stage>,
     pub order: Option<Json>,
     pub merging: Vec<Stage>,
@@ -20,7 +20,7 @@ pub(super) struct Divided {
 ///
 /// # Errors
 /// Those of parsing a stage, which has been parsed before.
-pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: ParseStage<'_>) -> Result<Divided> {
+pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: ParseStage<'_>) -> Result<SplitStages> {
     let mut key = shard_key.filter(|key| !key.is_empty());
     let mut at_shards = Vec::new();
     for (position, stage) in stages.iter().enumerate() {
@@ -34,18 +34,18 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
                 at_shards.push(stage.clone());
                 continue;
             }
-            (Merge::States, Shape::Group(group)) if key.is_some_and(|paths| group.is_within(paths)) => {
+            (Merge::States, Shape::Group(group)) if key.is_some_and(|paths| group.determines(paths)) => {
                 // Each group is on one shard. The stage renames the fields of the key, so later stages cannot rely on it.
                 key = None;
                 at_shards.push(stage.clone());
                 continue;
             }
-            (_, Shape::Partitions(group)) if key.is_some_and(|paths| group.is_within(paths)) => {
+            (_, Shape::Partitions(group)) if key.is_some_and(|paths| group.determines(paths)) => {
                 key = key.filter(|paths| keeps(&stage.operation.fields().written, paths));
                 at_shards.push(stage.clone());
                 continue;
             }
-            (Merge::Again, _) => (this(), None, this()),
+            (Merge::Repeated, _) => (this(), None, this()),
             (Merge::Ordered, Shape::Sort(sort)) => {
                 let limit = rest.first().filter(|next| matches!(next.operation.shape(), Shape::Limit(_)));
                 (this().into_iter().chain(limit.cloned()).collect(), Some(sort.to_json()), Vec::new())
@@ -58,16 +58,20 @@ pub(super) fn divided(stages: &[Stage], shard_key: Option<&[&str]>, parse: Parse
             (Merge::Undivided | Merge::Ordered, _) => (Vec::new(), None, this()),
         };
         at_shards.extend(last);
-        return Ok(Divided { at_shards, order, merging: merging.into_iter().chain(rest.iter().cloned()).collect() });
+        return Ok(SplitStages {
+            at_shards,
+            order,
+            merging: merging.into_iter().chain(rest.iter().cloned()).collect(),
+        });
     }
-    Ok(Divided { at_shards, order: None, merging: Vec::new() })
+    Ok(SplitStages { at_shards, order: None, merging: Vec::new() })
 }
 
 /// Divides stages between a single target shard and the router. The shard runs those before the first that needs the router.
-pub(super) fn at_one_shard(stages: &[Stage]) -> Divided {
+pub(super) fn at_one_shard(stages: &[Stage]) -> SplitStages {
     let end = stages.iter().position(|stage| stage.operation.needs_router()).unwrap_or(stages.len());
     let (at_shards, merging) = stages.split_at(end);
-    Divided { at_shards: at_shards.to_vec(), order: None, merging: merging.to_vec() }
+    SplitStages { at_shards: at_shards.to_vec(), order: None, merging: merging.to_vec() }
 }
 
 /// Adds a `$project` to the shards' stages that leaves only the fields which the router's stages read.
@@ -75,10 +79,10 @@ pub(super) fn at_one_shard(stages: &[Stage]) -> Divided {
 /// # Errors
 /// Those of parsing a stage.
 pub(super) fn narrowed(
-    mut divided: Divided,
+    mut divided: SplitStages,
     needed: impl Fn(&[Stage]) -> Option<Vec<String>>,
     parse: ParseStage<'_>,
-) -> Result<Divided> {
+) -> Result<SplitStages> {
     // The documents of a `$group` have only the fields that it computes.
     let is_wide = divided.at_shards.last().is_some_and(|last| !matches!(last.operation.shape(), Shape::Group(_)));
     let Some(fields) = needed(&divided.merging).filter(|_| is_wide) else { return Ok(divided) };

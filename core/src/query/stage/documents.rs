@@ -2,7 +2,7 @@
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser};
-use super::stream::{Given, Input};
+use super::stream::{Input, IterStream};
 use crate::error::{Result, bail, ensure};
 use crate::query::expression::Expression;
 use crate::values::document::value::Value;
@@ -21,7 +21,7 @@ impl Operation for Documents {
     }
 
     fn begin<'s>(self: Arc<Self>, _: Input<'s>, _: &Context) -> Result<Input<'s>> {
-        Ok(Box::new(Given::new(self.0.clone())))
+        Ok(Box::new(IterStream::new(self.0.clone())))
     }
 }
 

@@ -17,20 +17,20 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 
 /// A value that a query asks for, behind its encoding.
-pub(super) type Asked = (Vec<u8>, Value);
+pub(super) type EncodedValue = (Vec<u8>, Value);
 
 /// A value as a query asks for it: a condition cannot name undefined, which sorts and encodes as null.
-pub(super) fn asked(value: Value, collator: Option<&Collator>) -> Asked {
+pub(super) fn encoded_value(value: Value, collator: Option<&Collator>) -> EncodedValue {
     let value = if matches!(value, Value::Undefined) { Value::Null } else { value };
     (encoded_under(&value, collator), value)
 }
 
 /// The values of a document's field, or null if it has none.
-pub(super) fn asked_of_field(object: RawObject<'_>, path: &str, collator: Option<&Collator>) -> Vec<Asked> {
+pub(super) fn field_values(object: RawObject<'_>, path: &str, collator: Option<&Collator>) -> Vec<EncodedValue> {
     let mut values = Vec::with_capacity(1);
-    values_at(object, path, &mut |value| values.push(asked(Value::from_raw(value), collator)));
+    values_at(object, path, &mut |value| values.push(encoded_value(Value::from_raw(value), collator)));
     if values.is_empty() {
-        values.push(asked(Value::Null, collator));
+        values.push(encoded_value(Value::Null, collator));
     }
     values
 }
@@ -44,7 +44,7 @@ pub(super) struct Values {
 
 impl Values {
     /// Adds a value. Returns its number.
-    pub fn add(&mut self, (encoding, value): Asked) -> usize {
+    pub fn add(&mut self, (encoding, value): EncodedValue) -> usize {
         budget::step();
         let next = self.values.len();
         let number = *self.numbers.entry(encoding).or_insert(next);
@@ -84,7 +84,13 @@ impl Values {
     }
 
     /// Calls back with the number of each value that a document has in a field; perhaps more than once.
-    pub fn matching(&self, other: RawObject<'_>, path: &str, collator: Option<&Collator>, found: impl FnMut(usize)) {
+    pub fn for_each_match(
+        &self,
+        other: RawObject<'_>,
+        path: &str,
+        collator: Option<&Collator>,
+        found: impl FnMut(usize),
+    ) {
         let state = RefCell::new((Vec::new(), found));
         // Looks at all values, as none is accepted.
         path::any(Base::Object(other), path, AtEnd::Elements, &|value| {

@@ -63,7 +63,7 @@ impl Stream for Faceting<'_> {
         let mut size = 0;
         let mut facets = Vec::with_capacity(self.facet.0.len());
         for (name, stages) in &self.facet.0 {
-            let mut results = run(stages, Box::new(Again::begin(&sorter)?), &self.context)?;
+            let mut results = run(stages, Box::new(SorterReader::begin(&sorter)?), &self.context)?;
             let mut documents = Vec::new();
             while results.advance()? {
                 size += results.bytes().len();
@@ -91,20 +91,20 @@ fn array(documents: &[Vec<u8>]) -> Part<'_> {
 }
 
 /// Reads the rows of a sorter from the beginning. Only the latest reader of a sorter may be used.
-pub(super) struct Again {
+pub(super) struct SorterReader {
     sorter: Rc<RefCell<Box<dyn Sorter>>>,
     current: Vec<u8>,
 }
 
-impl Again {
+impl SorterReader {
     /// Moves the sorter before its first row.
-    pub(super) fn begin(sorter: &Rc<RefCell<Box<dyn Sorter>>>) -> Result<Again> {
+    pub(super) fn begin(sorter: &Rc<RefCell<Box<dyn Sorter>>>) -> Result<SorterReader> {
         sorter.borrow_mut().sort()?;
-        Ok(Again { sorter: Rc::clone(sorter), current: Vec::new() })
+        Ok(SorterReader { sorter: Rc::clone(sorter), current: Vec::new() })
     }
 }
 
-impl Stream for Again {
+impl Stream for SorterReader {
     fn advance(&mut self) -> Result<bool> {
         let mut sorter = self.sorter.borrow_mut();
         let more = sorter.advance()?;

@@ -6,11 +6,11 @@
 //! the documents that follow, as far as memory allows. Several documents are read ahead, and the steps of all their searches are
 //! asked for together, so that each search then finds what it needs. The documents of a search come in the order of `_id`.
 
-use super::attached::{Attached, Source, Target};
-use super::equality::{Asked, Values, values_at};
+use super::attached::{Attached, LocalDocuments, ResultField};
+use super::equality::{EncodedValue, Values, values_at};
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser};
-use super::stream::{Given, Input, document, object};
+use super::stream::{Input, IterStream, document, object};
 use super::unwind::with;
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
@@ -31,9 +31,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// The largest number of values of one query.
-const MOST: usize = 1000;
+const MAX_QUERY_VALUES: usize = 1000;
 /// The most documents whose searches are asked for together.
-const MOST_AHEAD: usize = 512;
+const MAX_READ_AHEAD: usize = 512;
 /// The share of a stage's memory for documents that wait for their searches.
 const WAITING_SHARE: usize = 8;
 /// The largest size of the documents and values of one search, and of the cache, in bytes: MongoDB's limit.
@@ -46,10 +46,10 @@ struct GraphLookup {
     target: String,
     start: Expression,
     /// `connectFromField`
-    leaves: String,
+    connect_from: String,
     /// `connectToField`
-    arrives: String,
-    most_depth: Option<i64>,
+    connect_to: String,
+    max_depth: Option<i64>,
     depth_field: Option<String>,
     /// `restrictSearchWithMatch`
     filter: Option<Json>,
@@ -89,7 +89,7 @@ impl Operation for GraphLookup {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let target = Target { path: self.target.clone(), unwound: context.unwound.clone() };
+        let target = ResultField { path: self.target.clone(), unwound: context.unwound.clone() };
         let searching = Searching {
             stage: self,
             context: context.clone(),
@@ -124,7 +124,7 @@ struct Searching<'s> {
 /// One document's search.
 struct Search {
     /// the encodings of the values of all steps so far, and of the next
-    asked: HashSet<Vec<u8>>,
+    seen_values: HashSet<Vec<u8>>,
     /// the encodings of the `_id` of all documents found
     visited: HashSet<Vec<u8>>,
     /// the documents found, each after the encoding of its `_id`
@@ -141,12 +141,12 @@ impl Search {
     }
 
     /// Adds a value to the next step, unless an earlier step had it.
-    fn ask(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<Asked>) -> Result<()> {
+    fn enqueue(&mut self, value: Value, collator: Option<&Collator>, next: &mut Vec<EncodedValue>) -> Result<()> {
         if matches!(value, Value::Undefined) {
             return Ok(());
         }
         let encoding = encoded_under(&value, collator);
-        if self.asked.insert(encoding.clone()) {
+        if self.seen_values.insert(encoding.clone()) {
             self.grow(2 * encoding.len())?;
             next.push((encoding, value));
         }
@@ -159,15 +159,15 @@ impl Searching<'_> {
     fn search(&mut self, local: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
         let stage = Arc::clone(&self.stage);
         let collator = stage.collator();
-        let mut search = Search { asked: HashSet::new(), visited: HashSet::new(), found: Vec::new(), bytes: 0 };
+        let mut search = Search { seen_values: HashSet::new(), visited: HashSet::new(), found: Vec::new(), bytes: 0 };
         let mut step = Vec::new();
         for value in stage.starts(local)? {
-            search.ask(value, collator, &mut step)?;
+            search.enqueue(value, collator, &mut step)?;
         }
         let mut depth = 0;
         while !step.is_empty() {
             let mut next = Vec::new();
-            for part in step.chunks(MOST) {
+            for part in step.chunks(MAX_QUERY_VALUES) {
                 let Some(others) = self.others(part, MAX_BYTES)? else {
                     bail!(40099, "$graphLookup reached maximum memory consumption")
                 };
@@ -181,9 +181,9 @@ impl Searching<'_> {
                     search.grow(2 * id.len() + other.len())?;
                     search.visited.insert(id.clone());
                     let mut values = Vec::new();
-                    values_at(object, &stage.leaves, &mut |value| values.push(value));
+                    values_at(object, &stage.connect_from, &mut |value| values.push(value));
                     for value in values {
-                        search.ask(Value::from_raw(value), collator, &mut next)?;
+                        search.enqueue(Value::from_raw(value), collator, &mut next)?;
                     }
                     let made = match &stage.depth_field {
                         None => other.to_vec(),
@@ -195,7 +195,7 @@ impl Searching<'_> {
                     search.found.push((id, made));
                 }
             }
-            if stage.most_depth.is_some_and(|most| depth >= most) {
+            if stage.max_depth.is_some_and(|max| depth >= max) {
                 break;
             }
             depth += 1;
@@ -207,10 +207,10 @@ impl Searching<'_> {
 
     /// Reads documents until some wait; false at the end.
     fn fill(&mut self) -> Result<bool> {
-        let most = self.context.resources.memory.stage_bytes() / WAITING_SHARE;
+        let max_bytes = self.context.resources.memory.stage_bytes() / WAITING_SHARE;
         let mut bytes = 0;
         while self.waiting.len() < self.ahead
-            && (bytes < most || self.waiting.is_empty())
+            && (bytes < max_bytes || self.waiting.is_empty())
             && let Some(input) = &mut self.input
         {
             if input.advance()? {
@@ -223,7 +223,7 @@ impl Searching<'_> {
         if self.waiting.len() > 1 && !self.ask_together()? {
             self.ahead = 1;
         }
-        self.ahead = (2 * self.ahead).min(MOST_AHEAD);
+        self.ahead = (2 * self.ahead).min(MAX_READ_AHEAD);
         Ok(!self.waiting.is_empty())
     }
 
@@ -232,12 +232,12 @@ impl Searching<'_> {
     fn ask_together(&mut self) -> Result<bool> {
         let stage = Arc::clone(&self.stage);
         let collator = stage.collator();
-        let most = self.context.resources.memory.stage_bytes();
-        let mut asked = HashSet::new();
-        let mut add = |value: Value, step: &mut Vec<Asked>| {
+        let max_bytes = self.context.resources.memory.stage_bytes();
+        let mut seen_values = HashSet::new();
+        let mut add = |value: Value, step: &mut Vec<EncodedValue>| {
             budget::step();
             let encoding = encoded_under(&value, collator);
-            if !matches!(value, Value::Undefined) && asked.insert(encoding.clone()) {
+            if !matches!(value, Value::Undefined) && seen_values.insert(encoding.clone()) {
                 step.push((encoding, value));
             }
         };
@@ -248,16 +248,18 @@ impl Searching<'_> {
         let mut depth = 0;
         while !step.is_empty() {
             let mut next = Vec::new();
-            for part in step.chunks(MOST) {
-                if self.known.bytes > most {
+            for part in step.chunks(MAX_QUERY_VALUES) {
+                if self.known.bytes > max_bytes {
                     return Ok(false);
                 }
-                let Some(others) = self.others(part, most - self.known.bytes)? else { return Ok(false) };
+                let Some(others) = self.others(part, max_bytes - self.known.bytes)? else { return Ok(false) };
                 for other in others {
-                    values_at(object(&other)?, &stage.leaves, &mut |value| add(Value::from_raw(value), &mut next));
+                    values_at(object(&other)?, &stage.connect_from, &mut |value| {
+                        add(Value::from_raw(value), &mut next)
+                    });
                 }
             }
-            if stage.most_depth.is_some_and(|most| depth >= most) {
+            if stage.max_depth.is_some_and(|max| depth >= max) {
                 break;
             }
             depth += 1;
@@ -268,7 +270,7 @@ impl Searching<'_> {
 
     /// Returns the documents that have one of these values in `connectToField`. A document may occur several times. None if those that were not known
     /// have more than this number of bytes.
-    fn others(&mut self, asked: &[Asked], most: usize) -> Result<Option<Vec<Rc<Vec<u8>>>>> {
+    fn others(&mut self, wanted: &[EncodedValue], max_bytes: usize) -> Result<Option<Vec<Rc<Vec<u8>>>>> {
         let (stage, known) = (&self.stage, &mut self.known);
         let collator = stage.collator();
         if known.bytes > self.context.resources.memory.stage_bytes() {
@@ -277,7 +279,7 @@ impl Searching<'_> {
         let before = known.bytes;
         let (mut values, mut numbers) = (Values::default(), Vec::new());
         let mut found = Vec::new();
-        for (encoding, value) in asked {
+        for (encoding, value) in wanted {
             match known.documents.get(encoding) {
                 Some(documents) => found.extend(documents.iter().cloned()),
                 None => {
@@ -286,9 +288,9 @@ impl Searching<'_> {
                 }
             }
         }
-        let Some(filter) = values.filter(&stage.arrives) else { return Ok(Some(found)) };
+        let Some(filter) = values.filter(&stage.connect_to) else { return Ok(Some(found)) };
         // Unlike in `$lookup`, null does not match a missing field.
-        let mut filters = vec![filter, json!({&stage.arrives: {"$exists": true}})];
+        let mut filters = vec![filter, json!({&stage.connect_to: {"$exists": true}})];
         filters.extend(stage.filter.clone());
         let stages = [json!({"$match": {"$and": filters}})];
         let mut results = self.context.resources.collections.read(Some(&stage.from), &stages, &stage.environment)?;
@@ -299,7 +301,7 @@ impl Searching<'_> {
         while results.advance()? {
             let other = Rc::new(results.bytes().to_vec());
             let mut size = other.len();
-            values.matching(document(&results)?, &stage.arrives, collator, |number| {
+            values.for_each_match(document(&results)?, &stage.connect_to, collator, |number| {
                 if let Some(documents) = known.documents.get_mut(numbers[number])
                     && documents.last().is_none_or(|last| !Rc::ptr_eq(last, &other))
                 {
@@ -308,7 +310,7 @@ impl Searching<'_> {
                 }
             });
             known.bytes += size;
-            if known.bytes - before > most {
+            if known.bytes - before > max_bytes {
                 *known = Known::default();
                 return Ok(None);
             }
@@ -318,14 +320,14 @@ impl Searching<'_> {
     }
 }
 
-impl<'s> Source<'s> for Searching<'s> {
+impl<'s> LocalDocuments<'s> for Searching<'s> {
     fn next(&mut self) -> Result<Option<(Vec<u8>, Input<'s>)>> {
         if self.waiting.is_empty() && !self.fill()? {
             return Ok(None);
         }
         let Some(bytes) = self.waiting.pop_front() else { return Ok(None) };
         let found = self.search(object(&bytes)?)?;
-        Ok(Some((bytes, Box::new(Given::new(found)))))
+        Ok(Some((bytes, Box::new(IterStream::new(found)))))
     }
 }
 
@@ -363,7 +365,7 @@ pub(super) fn graph_lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         bail!(40104, "Unknown argument to $graphLookup: {unknown}");
     }
     let start = arguments.get("startWith").map(|json| Expression::parse(json, environment)).transpose()?;
-    let most_depth = arguments.get("maxDepth").map(depth_of).transpose()?;
+    let max_depth = arguments.get("maxDepth").map(depth_of).transpose()?;
     let filter = arguments.get("restrictSearchWithMatch");
     if let Some(filter) = filter {
         ensure!(filter.is_object(), 40185, "restrictSearchWithMatch must be an object, found: {filter}");
@@ -372,13 +374,14 @@ pub(super) fn graph_lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let from = parser.other_collection(arguments.get("from"))?;
     let from = from.ok_or_else(|| error!(Kind::FailedToParse, "missing 'from' option to $graphLookup: {json}"))?;
     parser.check_other(from, false)?;
-    let [target, leaves, arrives, depth_field] = [
+    let [target, connect_from, connect_to, depth_field] = [
         path_of(arguments, "as")?,
         path_of(arguments, "connectFromField")?,
         path_of(arguments, "connectToField")?,
         path_of(arguments, "depthField")?,
     ];
-    let (Some(target), Some(leaves), Some(arrives), Some(start)) = (target, leaves, arrives, start) else {
+    let (Some(target), Some(connect_from), Some(connect_to), Some(start)) = (target, connect_from, connect_to, start)
+    else {
         bail!(
             40105,
             "$graphLookup requires 'from', 'as', 'startWith', 'connectFromField', and 'connectToField' to be specified."
@@ -388,9 +391,9 @@ pub(super) fn graph_lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         from: from.to_owned(),
         target,
         start,
-        leaves,
-        arrives,
-        most_depth,
+        connect_from,
+        connect_to,
+        max_depth,
         depth_field,
         filter: filter.cloned(),
         environment: environment.clone(),

@@ -76,7 +76,7 @@ impl Operation for Group {
 }
 
 impl Partitioning for Group {
-    fn is_within(&self, paths: &[&str]) -> bool {
+    fn determines(&self, paths: &[&str]) -> bool {
         let whole = self.id.whole_paths();
         self.collator.is_none() && paths.iter().all(|path| whole.contains(path))
     }
@@ -88,18 +88,18 @@ impl Grouping for Group {
     }
 
     fn counted(&self, count: u64) -> Result<Vec<u8>> {
-        let mut member = self.begin_group(self.id.constant().unwrap_or(Value::Null))?;
-        member.states.clear();
+        let mut group_state = self.begin_group(self.id.constant().unwrap_or(Value::Null))?;
+        group_state.states.clear();
         for _ in &self.fields {
-            member.states.push(accumulated_count(count)?);
+            group_state.states.push(accumulated_count(count)?);
         }
-        self.result(member)
+        self.result(group_state)
     }
 }
 
 /// A group: its key and the states of its accumulators.
 #[derive(Debug)]
-struct Member {
+struct GroupState {
     id: Value,
     states: Vec<Accumulation>,
 }
@@ -108,9 +108,9 @@ struct Member {
 const GROUP_BYTES: usize = 128;
 
 impl Group {
-    fn begin_group(&self, id: Value) -> Result<Member> {
+    fn begin_group(&self, id: Value) -> Result<GroupState> {
         let states = self.fields.iter().map(|(_, field)| field.begin(&id)).collect::<Result<_>>()?;
-        Ok(Member { id, states })
+        Ok(GroupState { id, states })
     }
 
     /// The key of a document's group.
@@ -125,41 +125,47 @@ impl Group {
         encoded_under(id, self.collator.as_deref())
     }
 
-    fn add(&self, document: RawObject<'_>, member: &mut Member) -> Result<()> {
+    fn add(&self, document: RawObject<'_>, group_state: &mut GroupState) -> Result<()> {
         if self.merges {
-            return merge(document, member);
+            return merge(document, group_state);
         }
-        let fields = self.fields.iter().zip(&mut member.states);
+        let fields = self.fields.iter().zip(&mut group_state.states);
         fields.into_iter().try_for_each(|((_, field), state)| field.add(document, state))
     }
 
     /// Returns the result document of a group, or its partial states.
-    fn result(&self, member: Member) -> Result<Vec<u8>> {
+    fn result(&self, group_state: GroupState) -> Result<Vec<u8>> {
         if self.partial {
-            return written(&member);
+            return write_state(&group_state);
         }
-        let values = self.fields.iter().zip(member.states);
+        let values = self.fields.iter().zip(group_state.states);
         let values = values.map(|((name, _), state)| (Cow::Borrowed(name.as_str()), Part::Owned(state.finish())));
-        let id = std::iter::once((Cow::Borrowed("_id"), Part::Owned(member.id)));
+        let id = std::iter::once((Cow::Borrowed("_id"), Part::Owned(group_state.id)));
         write::document(&Part::Object(id.chain(values).collect()))
     }
 }
 
 /// A group's partial states as a document.
-fn written(member: &Member) -> Result<Vec<u8>> {
-    let states = member.states.iter().map(|state| Part::Owned(state.state())).collect();
+fn write_state(group_state: &GroupState) -> Result<Vec<u8>> {
+    let states = group_state.states.iter().map(|state| Part::Owned(state.state())).collect();
     write::answer(&Part::Object(vec![
-        (Cow::Borrowed(KEY), Part::Owned(member.id.clone())),
+        (Cow::Borrowed(KEY), Part::Owned(group_state.id.clone())),
         (Cow::Borrowed(STATES), Part::Array(states)),
     ]))
 }
 
 /// Merges the partial states of a document.
-fn merge(document: RawObject<'_>, member: &mut Member) -> Result<()> {
+fn merge(document: RawObject<'_>, group_state: &mut GroupState) -> Result<()> {
     let damaged = || -> Error { error!(Kind::BadValue, "malformed states of a group") };
     let Some(RawValue::Array(states)) = document.get(STATES) else { return Err(damaged()) };
-    ensure!(states.len() == member.states.len(), Kind::BadValue, "a group with another number of accumulators");
-    let states = states.iter().zip(&mut member.states);
+    ensure!(
+        states.len() == group_state.states.len(),
+        Kind::BadValue,
+        "malformed states of a group: found {}, expected {}",
+        states.len(),
+        group_state.states.len()
+    );
+    let states = states.iter().zip(&mut group_state.states);
     states.into_iter().try_for_each(|(later, state)| state.merge_state(Value::from_raw(later)))
 }
 
@@ -167,7 +173,7 @@ fn merge(document: RawObject<'_>, member: &mut Member) -> Result<()> {
 #[derive(Debug, Default)]
 struct Table {
     positions: HashMap<Vec<u8>, usize>,
-    members: Vec<Member>,
+    groups: Vec<GroupState>,
     bytes: usize,
     /// the encoded key of the current document's group
     key: Vec<u8>,
@@ -183,28 +189,28 @@ impl Table {
             None => {
                 let id = id.into_value();
                 self.bytes += GROUP_BYTES + self.key.len() + size_of_value(&id);
-                let member = group.begin_group(id)?;
-                self.bytes += member.size();
-                self.members.push(member);
-                self.positions.insert(self.key.clone(), self.members.len() - 1);
-                self.members.len() - 1
+                let group_state = group.begin_group(id)?;
+                self.bytes += group_state.size();
+                self.groups.push(group_state);
+                self.positions.insert(self.key.clone(), self.groups.len() - 1);
+                self.groups.len() - 1
             }
         };
-        let Some(member) = self.members.get_mut(position) else { return Ok(()) };
-        let before = member.size();
-        group.add(document, member)?;
-        self.bytes = self.bytes + member.size() - before;
+        let Some(group_state) = self.groups.get_mut(position) else { return Ok(()) };
+        let before = group_state.size();
+        group.add(document, group_state)?;
+        self.bytes = self.bytes + group_state.size() - before;
         Ok(())
     }
 
     /// Removes and returns all groups, in the order of their first documents.
-    fn take(&mut self) -> Vec<Member> {
+    fn take(&mut self) -> Vec<GroupState> {
         let table = std::mem::take(self);
-        table.members
+        table.groups
     }
 }
 
-impl Member {
+impl GroupState {
     fn size(&self) -> usize {
         self.states.iter().map(Accumulation::size).sum()
     }
@@ -221,9 +227,9 @@ struct GroupingStream<'s> {
     /// how many times the table has been emptied
     flushed: u64,
     /// groups to be returned
-    results: std::vec::IntoIter<Member>,
+    results: std::vec::IntoIter<GroupState>,
     /// the key and the group whose sorted states are being merged
-    merged: Option<(Vec<u8>, Member)>,
+    merged: Option<(Vec<u8>, GroupState)>,
     current: Vec<u8>,
 }
 
@@ -260,36 +266,36 @@ impl GroupingStream<'_> {
             self.sorter = Some(self.context.resources.memory.sorter(None, false)?);
         }
         let Some(sorter) = &mut self.sorter else { return Ok(()) };
-        for member in self.table.take() {
-            let mut key = self.group.key_of(&member.id);
+        for group_state in self.table.take() {
+            let mut key = self.group.key_of(&group_state.id);
             key.extend(self.flushed.to_be_bytes());
-            sorter.add(&key, &written(&member)?)?;
+            sorter.add(&key, &write_state(&group_state)?)?;
         }
         self.flushed += 1;
         Ok(())
     }
 
     /// Merges the sorted states of the next group.
-    fn next_merged(&mut self) -> Result<Option<Member>> {
+    fn next_merged(&mut self) -> Result<Option<GroupState>> {
         let Some(sorter) = &mut self.sorter else { return Ok(None) };
         loop {
             if !sorter.advance()? {
                 self.sorter = None;
-                return Ok(self.merged.take().map(|(_, member)| member));
+                return Ok(self.merged.take().map(|(_, group_state)| group_state));
             }
             let Some(document) = raw::document(sorter.value()) else {
                 bail!(Kind::InternalError, "a row that was sorted is damaged")
             };
             let key = sorter.key().split_last_chunk::<8>().map_or(&[][..], |(key, _)| key);
-            if let Some((current, member)) = &mut self.merged
+            if let Some((current, group_state)) = &mut self.merged
                 && current == key
             {
-                merge(document, member)?;
+                merge(document, group_state)?;
                 continue;
             }
-            let mut member = self.group.begin_group(document.get(KEY).map_or(Value::Null, Value::from_raw))?;
-            merge(document, &mut member)?;
-            if let Some((_, done)) = self.merged.replace((key.to_vec(), member)) {
+            let mut group_state = self.group.begin_group(document.get(KEY).map_or(Value::Null, Value::from_raw))?;
+            merge(document, &mut group_state)?;
+            if let Some((_, done)) = self.merged.replace((key.to_vec(), group_state)) {
                 return Ok(Some(done));
             }
         }
@@ -300,12 +306,12 @@ impl Stream for GroupingStream<'_> {
     fn advance(&mut self) -> Result<bool> {
         loop {
             let next = match self.results.next() {
-                Some(member) => Some(member),
+                Some(group_state) => Some(group_state),
                 None if self.input.is_none() => self.next_merged()?,
                 None => None,
             };
-            if let Some(member) = next {
-                self.current = self.group.result(member)?;
+            if let Some(group_state) = next {
+                self.current = self.group.result(group_state)?;
                 return Ok(true);
             }
             if !self.read()? {

@@ -1,18 +1,18 @@
 //! `$lookup`: adds to each document the documents of another collection that equal it in a field, or a pipeline's results.
 //!
-//! Results are found in one of three ways, [`Way`]:
+//! Results are found in one of three ways, [`Strategy`]:
 //!
 //! * A pipeline that does not depend on the document runs once, and its results are kept.
 //! * With an equality (`localField` and `foreignField`, or `{"$expr": {"$eq": ["$field", "$$variable"]}}` at the beginning of the
-//!   pipeline) the other documents are read in batches: one query for the values of up to [`MOST`] documents, which targets
+//!   pipeline) the other documents are read in batches: one query for the values of up to [`MAX_BATCH`] documents, which targets
 //!   the shards and uses the indexes that these values lead to. What the query returns is assigned to the documents in
 //!   memory, and the rest of the pipeline runs there. It is also kept for documents that come later, as far as memory allows. A
 //!   batch whose documents exceed the memory is halved; a document that exceeds it alone has a query of its own.
 //! * Otherwise each document has a query of its own.
 
-use super::attached::{Attached, Source, Target};
-use super::equality::{Asked, Values, asked, asked_of_field};
-use super::facet::Again;
+use super::attached::{Attached, LocalDocuments, ResultField};
+use super::equality::{EncodedValue, Values, encoded_value, field_values};
+use super::facet::SorterReader;
 use super::fields::{Fields, Written};
 use super::operation::{Context, Nested, Operation, Parsed, Parser, Shape, Stage, run};
 use super::sorter::Sorter;
@@ -31,9 +31,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 /// The largest number of documents of one query.
-const MOST: usize = 512;
+const MAX_BATCH: usize = 512;
 /// The number of documents of the first query. It is small, because the reader may stop early.
-const FIRST: usize = 32;
+const FIRST_BATCH: usize = 32;
 /// The divisor of the stage's memory that gives the bytes of documents which wait for a query.
 const WAITING_SHARE: usize = 8;
 
@@ -54,8 +54,8 @@ struct Lookup {
     /// the number of first stages that every query has: `$documents`, and filters that use no variables
     common: usize,
     /// other collections that the pipeline reads
-    further: BTreeSet<String>,
-    way: Way,
+    inner_collections: BTreeSet<String>,
+    strategy: Strategy,
     environment: Environment,
     nested: Nested,
     depth: usize,
@@ -63,7 +63,7 @@ struct Lookup {
 
 /// How a document's results are found.
 #[derive(Clone, Debug)]
-enum Way {
+enum Strategy {
     /// by one query, whose results all documents share
     Once,
     /// in batches, by the equality of `key` and this field of the other documents
@@ -106,33 +106,33 @@ impl Lookup {
     }
 
     /// The stages after those that every query has.
-    fn rest(&self) -> &[Json] {
+    fn remaining_stages(&self) -> &[Json] {
         self.pipeline.get(self.common..).unwrap_or_default()
     }
 
     /// Sends a query for one document, and returns its results.
-    fn alone(&self, local: &[u8], context: &Context) -> Result<Input<'static>> {
+    fn query_one(&self, local: &[u8], context: &Context) -> Result<Input<'static>> {
         let local = object(local)?;
         let filter = self.fields.as_ref().and_then(|(local_field, field)| {
             let mut values = Values::default();
-            for value in asked_of_field(local, local_field, self.collator()) {
+            for value in field_values(local, local_field, self.collator()) {
                 values.add(value);
             }
             values.filter(field)
         });
-        let stages = self.stages_with(filter, self.rest());
+        let stages = self.stages_with(filter, self.remaining_stages());
         context.resources.collections.read(self.from.as_deref(), &stages, &self.bindings(local)?)
     }
 
     /// The values that lead to a document's results; None if it needs a query of its own.
-    fn asked(&self, key: &Key, bytes: &[u8]) -> Result<Option<Vec<Asked>>> {
+    fn key_values(&self, key: &Key, bytes: &[u8]) -> Result<Option<Vec<EncodedValue>>> {
         let local = object(bytes)?;
         Ok(match key {
-            Key::Field(path) => Some(asked_of_field(local, path, self.collator())),
+            Key::Field(path) => Some(field_values(local, path, self.collator())),
             Key::Variable(position) => match self.variables[*position].1.evaluate(local, self.collator())? {
                 // In an expression null is not equal to a missing field, and an array does not stand for its elements.
                 None | Some(Value::Null | Value::Undefined | Value::Array(_)) => None,
-                Some(value) => Some(vec![asked(value, self.collator())]),
+                Some(value) => Some(vec![encoded_value(value, self.collator())]),
             },
         })
     }
@@ -143,7 +143,7 @@ impl Lookup {
             return run(self.stages.get(self.common..).unwrap_or_default(), Box::new(chosen), context);
         }
         let environment = self.bindings(object(local)?)?;
-        run(&(self.nested)(self.rest(), &environment, self.depth)?, Box::new(chosen), context)
+        run(&(self.nested)(self.remaining_stages(), &environment, self.depth)?, Box::new(chosen), context)
     }
 }
 
@@ -163,7 +163,7 @@ impl Operation for Lookup {
     }
 
     fn collections(&self, found: &mut BTreeSet<String>) {
-        found.extend(self.from.iter().chain(&self.further).cloned());
+        found.extend(self.from.iter().chain(&self.inner_collections).cloned());
     }
 
     fn unwinds(&self) -> Option<&str> {
@@ -175,7 +175,7 @@ impl Operation for Lookup {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let target = Target { path: self.target.clone(), unwound: context.unwound.clone() };
+        let target = ResultField { path: self.target.clone(), unwound: context.unwound.clone() };
         Ok(Box::new(Attached::new(Joining::new(self, input, context), target)))
     }
 }
@@ -230,8 +230,8 @@ struct Joining<'s> {
 /// The results of a batch for one local document.
 enum Found {
     Others(Others),
-    /// nothing: it needs a query of its own
-    Nothing,
+    /// unknown: the document needs a query of its own
+    NeedsOwnQuery,
 }
 
 /// What a batch asks for a document.
@@ -260,7 +260,7 @@ impl<'s> Joining<'s> {
             input: Some(input),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
-            size: FIRST,
+            size: FIRST_BATCH,
             ready: VecDeque::new(),
             known: Known::default(),
             once: None,
@@ -291,7 +291,7 @@ impl<'s> Joining<'s> {
             self.once = Some(Rc::new(RefCell::new(sorter)));
         }
         match &self.once {
-            Some(sorter) => Ok(Box::new(Again::begin(sorter)?)),
+            Some(sorter) => Ok(Box::new(SorterReader::begin(sorter)?)),
             None => bail!(Kind::InternalError, "the results of a pipeline were not kept"),
         }
     }
@@ -312,7 +312,7 @@ impl<'s> Joining<'s> {
                     let documents = self.waiting.drain(..count);
                     self.ready = documents.zip(found).collect();
                     self.waiting_bytes -= self.ready.iter().map(|(bytes, _)| bytes.len()).sum::<usize>();
-                    self.size = if count == self.size { (count * 2).min(MOST) } else { self.size };
+                    self.size = if count == self.size { (count * 2).min(MAX_BATCH) } else { self.size };
                 }
                 None => {
                     count = count.div_ceil(2);
@@ -323,34 +323,35 @@ impl<'s> Joining<'s> {
         Ok(!self.ready.is_empty())
     }
 
-    /// Sends a query for the first `count` waiting documents. If its results exceed `most` bytes, returns None, or for a single
+    /// Sends a query for the first `count` waiting documents. If its results exceed `max_bytes` bytes, returns None, or for a single
     /// document that it needs a query of its own.
-    fn find(&mut self, field: &str, key: &Key, count: usize, most: usize) -> Result<Option<Vec<Found>>> {
-        if self.known.bytes > most / 2 {
+    fn find(&mut self, field: &str, key: &Key, count: usize, max_bytes: usize) -> Result<Option<Vec<Found>>> {
+        if self.known.bytes > max_bytes / 2 {
             self.known = Known::default();
         }
         let mut values = Values::default();
         let mut wanted = Vec::with_capacity(count);
         for bytes in self.waiting.iter().take(count) {
-            let Some(asked) = self.lookup.asked(key, bytes)? else {
+            let Some(values_of_key) = self.lookup.key_values(key, bytes)? else {
                 wanted.push(Wanted::Query);
                 continue;
             };
             // Of several values a document may have several results twice, so all are asked for together.
-            let known = if let [(encoding, _)] = asked.as_slice() { self.known.others.get(encoding) } else { None };
+            let known =
+                if let [(encoding, _)] = values_of_key.as_slice() { self.known.others.get(encoding) } else { None };
             wanted.push(match known {
                 Some(others) => Wanted::Known(Rc::clone(others)),
-                None => Wanted::Values(asked.into_iter().map(|value| values.add(value)).collect()),
+                None => Wanted::Values(values_of_key.into_iter().map(|value| values.add(value)).collect()),
             });
         }
-        let Some(Answer { others, positions, bytes }) = self.query(field, &values, most)? else {
+        let Some(Answer { others, positions, bytes }) = self.query(field, &values, max_bytes)? else {
             self.known = Known::default();
-            return Ok((count == 1).then(|| vec![Found::Nothing]));
+            return Ok((count == 1).then(|| vec![Found::NeedsOwnQuery]));
         };
         let chosen = |at: &[usize]| -> Others { Rc::new(at.iter().map(|at| Rc::clone(&others[*at])).collect()) };
         let of_values: Vec<Others> = positions.iter().map(|positions| chosen(positions)).collect();
         let found = |wanted| match wanted {
-            Wanted::Query => Found::Nothing,
+            Wanted::Query => Found::NeedsOwnQuery,
             Wanted::Known(others) => Found::Others(others),
             Wanted::Values(numbers) => Found::Others(match numbers.as_slice() {
                 [number] => Rc::clone(&of_values[*number]),
@@ -371,8 +372,8 @@ impl<'s> Joining<'s> {
         Ok(Some(found))
     }
 
-    /// Reads the documents whose field equals one of the values. Returns None if these and the cached ones exceed `most` bytes.
-    fn query(&self, field: &str, values: &Values, most: usize) -> Result<Option<Answer>> {
+    /// Reads the documents whose field equals one of the values. Returns None if these and the cached ones exceed `max_bytes` bytes.
+    fn query(&self, field: &str, values: &Values, max_bytes: usize) -> Result<Option<Answer>> {
         let lookup = &self.lookup;
         let mut answer = Answer { others: Vec::new(), positions: vec![Vec::new(); values.len()], bytes: 0 };
         let Some(filter) = values.filter(field) else { return Ok(Some(answer)) };
@@ -383,7 +384,7 @@ impl<'s> Joining<'s> {
             budget::step();
             let this = answer.others.len();
             let mut matches = 0;
-            values.matching(document(&results)?, field, lookup.collator(), |number| {
+            values.for_each_match(document(&results)?, field, lookup.collator(), |number| {
                 let of_value = &mut answer.positions[number];
                 if of_value.last() != Some(&this) {
                     of_value.push(this);
@@ -394,7 +395,7 @@ impl<'s> Joining<'s> {
                 answer.bytes += results.bytes().len() + size_of::<Vec<u8>>() + 2 * matches * size_of::<usize>();
                 answer.others.push(Rc::new(results.bytes().to_vec()));
             }
-            if self.known.bytes + answer.bytes > most {
+            if self.known.bytes + answer.bytes > max_bytes {
                 return Ok(None);
             }
         }
@@ -402,14 +403,14 @@ impl<'s> Joining<'s> {
     }
 }
 
-impl<'s> Source<'s> for Joining<'s> {
+impl<'s> LocalDocuments<'s> for Joining<'s> {
     fn next(&mut self) -> Result<Option<(Vec<u8>, Input<'s>)>> {
         let lookup = Arc::clone(&self.lookup);
-        let Way::Batches { field, key } = &lookup.way else {
+        let Strategy::Batches { field, key } = &lookup.strategy else {
             let Some(bytes) = self.read()? else { return Ok(None) };
-            let results = match lookup.way {
-                Way::Once => self.all()?,
-                _ => lookup.alone(&bytes, &self.context)?,
+            let results = match lookup.strategy {
+                Strategy::Once => self.all()?,
+                _ => lookup.query_one(&bytes, &self.context)?,
             };
             return Ok(Some((bytes, results)));
         };
@@ -418,7 +419,7 @@ impl<'s> Source<'s> for Joining<'s> {
         }
         let Some((bytes, found)) = self.ready.pop_front() else { return Ok(None) };
         let results = match found {
-            Found::Nothing => lookup.alone(&bytes, &self.context)?,
+            Found::NeedsOwnQuery => lookup.query_one(&bytes, &self.context)?,
             Found::Others(others) => lookup.finished(&bytes, Chosen { others, next: 0 }, &self.context)?,
         };
         Ok(Some((bytes, results)))
@@ -546,8 +547,8 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         ),
         Some(name) => parser.check_other(name, begins)?,
     }
-    let mut further = BTreeSet::new();
-    stages.iter().for_each(|stage| stage.operation.collections(&mut further));
+    let mut inner_collections = BTreeSet::new();
+    stages.iter().for_each(|stage| stage.operation.collections(&mut inner_collections));
     let variables: Vec<_> =
         variables.into_iter().filter(|(name, _)| pipeline.iter().any(|stage| uses(stage, &[name]))).collect();
     let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
@@ -557,12 +558,12 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let common = first + pipeline.iter().skip(first).take_while(is_common).count();
     let equality = pipeline.get(common).and_then(|stage| equality_of(stage.get("$match")?, &variables));
     let depends = |stage: &Json| uses(stage, &names) || is_random(stage);
-    let way = match (&fields, equality) {
-        _ if begins && depends(&pipeline[0]) => Way::Each,
-        (Some((local, foreign)), _) => Way::Batches { field: foreign.clone(), key: Key::Field(local.clone()) },
-        (None, Some((field, position))) => Way::Batches { field, key: Key::Variable(position) },
-        (None, None) if pipeline.iter().any(depends) => Way::Each,
-        (None, None) => Way::Once,
+    let strategy = match (&fields, equality) {
+        _ if begins && depends(&pipeline[0]) => Strategy::Each,
+        (Some((local, foreign)), _) => Strategy::Batches { field: foreign.clone(), key: Key::Field(local.clone()) },
+        (None, Some((field, position))) => Strategy::Batches { field, key: Key::Variable(position) },
+        (None, None) if pipeline.iter().any(depends) => Strategy::Each,
+        (None, None) => Strategy::Once,
     };
     Parser::one(Lookup {
         from: from.map(str::to_owned),
@@ -572,8 +573,8 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         pipeline,
         stages,
         common,
-        further,
-        way,
+        inner_collections,
+        strategy,
         environment,
         nested: parser.nested,
         depth: parser.depth + 1,

@@ -146,9 +146,9 @@ fn variables(parser: &Parser<'_>, matched: &WhenMatched, json: Option<&Json>) ->
 
 /// `$merge` or `$out`
 #[derive(Debug)]
-struct Ending(Sink);
+struct Write(Sink);
 
-impl Operation for Ending {
+impl Operation for Write {
     fn fields(&self) -> Fields {
         Fields { read: None, written: Written::default() }
     }
@@ -167,7 +167,7 @@ impl Operation for Ending {
 }
 
 pub(super) fn merge(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    Parser::one(Ending(Sink::Merge(Box::new(merging(parser, json)?))))
+    Parser::one(Write(Sink::Merge(Box::new(merging(parser, json)?))))
 }
 
 pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
@@ -185,7 +185,7 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         }
         _ => bail!(16990, "$out only supports a string or object argument, but found: {json}"),
     };
-    Parser::one(Ending(Sink::Out(target)))
+    Parser::one(Write(Sink::Out(target)))
 }
 
 /// Returns the target collection. An empty database name means the pipeline's own database.

@@ -2,15 +2,15 @@
 //!
 //! * [`fields`] says which fields a stage reads and writes.
 //! * [`stream`] is documents one after the other, and where a stage puts more than its memory holds; [`rows`] and
-//!   [`sorter`] are such places. [`arranged`] documents are sorted by partitions, and by [`position`].
+//!   [`sorter`] are such places. [`sorted_partitions`] documents are sorted by partitions, and by [`position`].
 //! * [`resources`] has what stages use: memory and other collections; [`database`] implements both in memory.
 //! * [`sink`] is the target of a pipeline that writes its documents.
 //! * [`statistics`] says which statistics of its collection a pipeline begins with.
 //! * [`operation`] has the types of a stage: its row in the table, its argument, its operation.
-//! * [`single`], [`bounded`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`],
+//! * [`per_document`], [`limit_skip`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`],
 //!   [`window`], [`derived`], [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`] and [`attached`],
 //!   [`graph_lookup`], [`union_with`],
-//!   [`describing`] and [`merge`] are the stages.
+//!   [`collection_statistics`] and [`merge`] are the stages.
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
 //! * [`rearrange`] reorders stages so that they process fewer documents; [`division`] divides them between shards and router.
 //!   Both use the properties in the table.
@@ -23,9 +23,9 @@ mod rows;
 mod sorter;
 mod stream;
 
-mod arranged;
 mod resources;
 mod sink;
+mod sorted_partitions;
 mod statistics;
 
 mod operation;
@@ -33,15 +33,15 @@ mod operation;
 mod needed;
 
 mod accumulating;
-mod bounded;
+mod collection_statistics;
 mod derived;
-mod describing;
 mod documents;
 mod facet;
 mod fill;
 mod granularity;
+mod limit_skip;
 mod merge;
-mod single;
+mod per_document;
 mod sort;
 mod unwind;
 
@@ -78,9 +78,9 @@ pub use operation::{Merge, Stage, StageOperator};
 pub use pipeline::{Division, Pipeline};
 pub use resources::{Collections, NoCollections, Resources};
 pub use rows::Rows;
-pub use sink::{Merging, Sink, Target, WhenMatched, WhenNotMatched, matching};
+pub use sink::{Merging, Sink, Target, WhenMatched, WhenNotMatched, target_filter};
 pub use sorter::{MemorySorter, Sorter};
 pub use statistics::Statistics;
-pub use stream::{Given, InMemory, Input, Memory, Stream};
+pub use stream::{InMemory, Input, IterStream, Memory, Stream};
 pub use table::STAGES;
 pub use window::{WINDOW_FUNCTIONS, WindowOperator};

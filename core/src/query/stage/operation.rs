@@ -24,20 +24,20 @@ pub struct StageOperator {
     pub in_updates: bool,
     /// true if a pipeline of `$facet` may have it
     pub in_facets: bool,
-    /// false for a stage that only dividing a pipeline makes; clients may not use it
-    pub for_clients: bool,
+    /// true if only the division of a pipeline makes it; clients may not use it
+    pub is_internal: bool,
     /// true if it must come first: it makes the documents itself, or describes the collection
     pub comes_first: bool,
     /// true if it returns statistics of the collection, and does not read its documents
     pub reads_statistics: bool,
     /// true if it must come last: it writes the documents and returns none
-    pub ends: bool,
+    pub writes: bool,
     /// true if it returns exactly one document for each input document
     pub one_to_one: bool,
     /// true if its results are in the order of the input documents
     pub keeps_order: bool,
     /// true if the result for a document depends on other documents of the input
-    pub remembers: bool,
+    pub is_stateful: bool,
     /// how its results at several shards are merged
     pub merge: Merge,
 }
@@ -48,7 +48,7 @@ pub enum Merge {
     /// the stage at the shards; their results are concatenated
     Union,
     /// the stage at the shards, and again over their results
-    Again,
+    Repeated,
     /// each shard's results, by the keys that the stage has ordered them by, up to its limit or the one that follows
     Ordered,
     /// partial states of each group at the shards, which are merged
@@ -99,16 +99,16 @@ impl Parser<'_> {
         Ok(Parsed::One(Arc::new(operation)))
     }
 
-    /// Parses a pipeline over another collection. `writes`: the error code if it has a stage that writes.
-    pub fn other_pipeline(&self, stages: &[Json], environment: &Environment, writes: i32) -> Result<Vec<Stage>> {
+    /// Parses a pipeline over another collection. `write_code`: the error if it has a stage that writes.
+    pub fn other_pipeline(&self, stages: &[Json], environment: &Environment, write_code: i32) -> Result<Vec<Stage>> {
         ensure!(
             self.depth < MAX_DEPTH,
             Kind::MaxSubPipelineDepthExceeded,
             "Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}"
         );
         let parsed = (self.nested)(stages, environment, self.depth + 1)?;
-        if let Some(stage) = parsed.iter().find(|stage| stage.operator.ends) {
-            bail!(writes, "{} is not allowed within a {}'s sub-pipeline", stage.operator.name, self.name);
+        if let Some(stage) = parsed.iter().find(|stage| stage.operator.writes) {
+            bail!(write_code, "{} is not allowed within a {}'s sub-pipeline", stage.operator.name, self.name);
         }
         check_first(&parsed)?;
         Ok(parsed)
@@ -284,8 +284,8 @@ pub(super) enum Shape<'o> {
 
 /// The properties of a stage that processes each group or partition by itself.
 pub(super) trait Partitioning: fmt::Debug {
-    /// True if all documents of a group, or partition, have the same value at each of these paths.
-    fn is_within(&self, paths: &[&str]) -> bool;
+    /// True if the key of a group, or partition, determines the value at each of these paths: all its documents have the same.
+    fn determines(&self, paths: &[&str]) -> bool;
 }
 
 /// The properties of a stage that returns one document for each group.

@@ -1,6 +1,6 @@
 //! A parsed pipeline. It can be rearranged, divided over shards, and run over documents.
 
-use super::division::{self, Divided, Find};
+use super::division::{self, Find, SplitStages};
 use super::measured::{self, Measurements};
 use super::needed;
 use super::operation::{Context, Outcome, Parsed, Parser, Shape, Stage, check_first, run};
@@ -8,8 +8,8 @@ use super::rearrange;
 use super::resources::Resources;
 use super::sink::Sink;
 use super::statistics::Statistics;
-use super::stream::{Given, Input, Memory};
-use super::table::{self, Asker};
+use super::stream::{Input, IterStream, Memory};
+use super::table::{self, Origin};
 use crate::budget::Evaluation;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
@@ -50,7 +50,7 @@ impl Pipeline {
     /// `Location40602` for one that must be the first, `Location40601` for one
     /// that must be the last; those of stages, filters, projections, accumulators and expressions.
     pub fn parse(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
-        Self::parse_for(stages, environment, Asker::Client)
+        Self::parse_for(stages, environment, Origin::Client)
     }
 
     /// Parses stages that dividing a pipeline has made (see [`Division`]). Their number is not limited.
@@ -58,7 +58,7 @@ impl Pipeline {
     /// # Errors
     /// Those of [`parse`](Self::parse).
     pub fn parse_divided(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
-        Self::parse_for(stages, environment, Asker::Division)
+        Self::parse_for(stages, environment, Origin::Division)
     }
 
     /// Parses the stages of an update. Each returns exactly one document for an input document.
@@ -66,18 +66,18 @@ impl Pipeline {
     /// # Errors
     /// Those of [`parse`](Self::parse); `InvalidOptions` for a stage that an update may not have.
     pub(crate) fn parse_update(stages: &[Json], environment: &Environment) -> Result<Pipeline> {
-        Self::parse_for(stages, environment, Asker::Update)
+        Self::parse_for(stages, environment, Origin::Update)
     }
 
-    fn parse_for(stages: &[Json], environment: &Environment, asker: Asker) -> Result<Pipeline> {
+    fn parse_for(stages: &[Json], environment: &Environment, origin: Origin) -> Result<Pipeline> {
         let _evaluation = Evaluation::begin();
-        if !matches!(asker, Asker::Division) {
+        if !matches!(origin, Origin::Division) {
             check_length(stages)?;
         }
         let mut parsed = Vec::with_capacity(stages.len());
-        parse_into(stages, environment, (asker, 0), &mut parsed)?;
+        parse_into(stages, environment, (origin, 0), &mut parsed)?;
         check_first(&parsed)?;
-        if let Some(stage) = parsed.iter().rev().skip(1).find(|stage| stage.operator.ends) {
+        if let Some(stage) = parsed.iter().rev().skip(1).find(|stage| stage.operator.writes) {
             bail!(40601, "{} can only be the final stage in the pipeline", stage.operator.name);
         }
         Ok(Pipeline { stages: parsed, environment: environment.clone() })
@@ -121,7 +121,7 @@ impl Pipeline {
     /// Parses a stage that was derived from this pipeline.
     fn parse_stage(&self, json: &Json) -> Result<Stage> {
         let mut parsed = Vec::with_capacity(1);
-        parse_into(std::slice::from_ref(json), &self.environment, (Asker::Division, 0), &mut parsed)?;
+        parse_into(std::slice::from_ref(json), &self.environment, (Origin::Division, 0), &mut parsed)?;
         match parsed.pop() {
             Some(stage) if parsed.is_empty() => Ok(stage),
             _ => bail!(Kind::InternalError, "a stage stands for several"),
@@ -164,7 +164,7 @@ impl Pipeline {
         Division { at_shards: self.of(Vec::new()), order: None, merging: self.clone() }
     }
 
-    fn division(&self, divided: Divided) -> Result<Division> {
+    fn division(&self, divided: SplitStages) -> Result<Division> {
         let divided = division::narrowed(divided, needed, &|json| self.parse_stage(json))?;
         Ok(Division { at_shards: self.of(divided.at_shards), order: divided.order, merging: self.of(divided.merging) })
     }
@@ -183,7 +183,7 @@ impl Pipeline {
             Some(Shape::Group(group)) if count > 0 => Some(group.counted(count)?),
             _ => None,
         };
-        run(self.stages.get(1..).unwrap_or_default(), Box::new(Given::new(group)), &Context::new(resources))
+        run(self.stages.get(1..).unwrap_or_default(), Box::new(IterStream::new(group)), &Context::new(resources))
     }
 
     /// True if its first stage is a `$group`, which copies no documents, so that projecting them first saves nothing.
@@ -200,14 +200,14 @@ impl Pipeline {
     /// # Errors
     /// Those of the memory.
     pub fn run<'s>(&self, input: Input<'s>, memory: &Rc<dyn Memory>) -> Result<Input<'s>> {
-        self.run_among(input, &Resources::of_memory(memory))
+        self.run_with(input, &Resources::of_memory(memory))
     }
 
     /// Runs it over documents, with access to other collections.
     ///
     /// # Errors
     /// Those of the memory and of collections.
-    pub fn run_among<'s>(&self, input: Input<'s>, resources: &Resources) -> Result<Input<'s>> {
+    pub fn run_with<'s>(&self, input: Input<'s>, resources: &Resources) -> Result<Input<'s>> {
         run(&self.stages, input, &Context::new(resources))
     }
 
@@ -261,7 +261,7 @@ fn check_length(stages: &[Json]) -> Result<()> {
 fn nested(stages: &[Json], environment: &Environment, depth: usize) -> Result<Vec<Stage>> {
     check_length(stages)?;
     let mut parsed = Vec::with_capacity(stages.len());
-    parse_into(stages, environment, (Asker::Client, depth), &mut parsed)?;
+    parse_into(stages, environment, (Origin::Client, depth), &mut parsed)?;
     Ok(parsed)
 }
 
@@ -273,14 +273,14 @@ fn check_update(stages: &[Json], environment: &Environment) -> Result<()> {
 fn parse_into(
     stages: &[Json],
     environment: &Environment,
-    (asker, depth): (Asker, usize),
+    (origin, depth): (Origin, usize),
     parsed: &mut Vec<Stage>,
 ) -> Result<()> {
     for json in stages {
-        let (operator, argument) = table::find(json, asker)?;
+        let (operator, argument) = table::find(json, origin)?;
         match (operator.parse)(&Parser { name: operator.name, environment, depth, nested, check_update }, argument)? {
             Parsed::One(operation) => parsed.push(Stage { operator, argument: argument.clone(), operation }),
-            Parsed::Many(stages) => parse_into(&stages, environment, (asker, depth), parsed)?,
+            Parsed::Many(stages) => parse_into(&stages, environment, (origin, depth), parsed)?,
         }
     }
     Ok(())

@@ -63,7 +63,7 @@ fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option
     let limit = |most: u64| parse(&json!({"$limit": most}));
     let skip = |count: u64| parse(&json!({"$skip": count}));
     Ok(match (first.operation.shape(), second.operation.shape()) {
-        (_, Shape::Match) if !first.operator.remembers && !first.operator.comes_first => {
+        (_, Shape::Match) if !first.operator.is_stateful && !first.operator.comes_first => {
             ahead(first, second, parse, &|_, _| true)?
         }
         (Shape::Partitions(partitioning), Shape::Match) => {
@@ -71,7 +71,7 @@ fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option
             let is_by_partition = |part: &Json, parsed: &Stage| {
                 let read = parsed.operation.fields().read.unwrap_or_default();
                 let paths: Vec<&str> = read.iter().map(String::as_str).collect();
-                is_comparison(part) && partitioning.is_within(&paths)
+                is_comparison(part) && partitioning.determines(&paths)
             };
             ahead(first, second, parse, &is_by_partition)?
         }

@@ -22,8 +22,10 @@ pub struct NoCollections;
 
 impl Collections for NoCollections {
     fn read(&self, collection: Option<&str>, _: &[Json], _: &Environment) -> Result<Input<'static>> {
-        let read = collection.unwrap_or("of its own");
-        bail!(Kind::IllegalOperation, "a stage cannot read the collection {read} here, only at a router")
+        match collection {
+            Some(name) => bail!(Kind::IllegalOperation, "a stage cannot read the collection {name} at a shard"),
+            None => bail!(Kind::IllegalOperation, "a stage cannot run a pipeline of its own at a shard"),
+        }
     }
 }
 

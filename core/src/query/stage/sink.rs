@@ -155,7 +155,7 @@ impl WhenNotMatched {
 ///
 /// # Errors
 /// `Location51185` for an array, `Location51132` for a value that is null or missing.
-pub fn matching(document: RawObject<'_>, on: &[String], collator: Option<&Collator>) -> Result<(Json, Vec<u8>)> {
+pub fn target_filter(document: RawObject<'_>, on: &[String], collator: Option<&Collator>) -> Result<(Json, Vec<u8>)> {
     let (mut filter, mut key) = (Map::new(), Vec::new());
     for path in on {
         let value = value_at(document, path);

@@ -42,19 +42,19 @@ pub(super) fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
 
 /// A stream over documents from an iterator.
 #[derive(Debug)]
-pub struct Given<I: Iterator<Item = Vec<u8>>> {
+pub struct IterStream<I: Iterator<Item = Vec<u8>>> {
     documents: I,
     current: Vec<u8>,
 }
 
-impl<I: Iterator<Item = Vec<u8>>> Given<I> {
+impl<I: Iterator<Item = Vec<u8>>> IterStream<I> {
     /// Streams jsonb documents.
     pub fn new(documents: impl IntoIterator<Item = Vec<u8>, IntoIter = I>) -> Self {
         Self { documents: documents.into_iter(), current: Vec::new() }
     }
 }
 
-impl<I: Iterator<Item = Vec<u8>>> Stream for Given<I> {
+impl<I: Iterator<Item = Vec<u8>>> Stream for IterStream<I> {
     fn advance(&mut self) -> Result<bool> {
         let next = self.documents.next();
         let more = next.is_some();
@@ -72,11 +72,11 @@ pub trait Memory {
     /// The approximate number of bytes that a stage may hold besides its sorters and rows.
     fn stage_bytes(&self) -> usize;
 
-    /// Returns a sorter for the first `most` rows, or all. If `again`, its rows can be read several times.
+    /// Returns a sorter for the first `most` rows, or all. If `rereadable`, its rows can be read several times.
     ///
     /// # Errors
     /// Those of the implementation.
-    fn sorter(&self, most: Option<u64>, again: bool) -> Result<Box<dyn Sorter>>;
+    fn sorter(&self, most: Option<u64>, rereadable: bool) -> Result<Box<dyn Sorter>>;
 
     /// Returns an empty list of rows that several readers can read.
     ///

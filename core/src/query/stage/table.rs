@@ -2,8 +2,8 @@
 
 use super::operation::{Merge, Parse, StageOperator};
 use super::{
-    bounded, bucket_auto, densify, derived, describing, documents, facet, fill, graph_lookup, group, lookup, merge,
-    single, sort, union_with, unwind, window,
+    bucket_auto, collection_statistics, densify, derived, documents, facet, fill, graph_lookup, group, limit_skip,
+    lookup, merge, per_document, sort, union_with, unwind, window,
 };
 use crate::error::{Kind, Result, bail};
 use serde_json::{Value as Json, json};
@@ -16,13 +16,13 @@ impl StageOperator {
             parse,
             in_updates: false,
             in_facets: true,
-            for_clients: true,
+            is_internal: false,
             comes_first: false,
             reads_statistics: false,
-            ends: false,
+            writes: false,
             one_to_one: false,
             keeps_order: true,
-            remembers: false,
+            is_stateful: false,
             merge: Merge::Union,
         }
     }
@@ -34,7 +34,7 @@ impl StageOperator {
 
     /// A stage whose results depend on several documents.
     const fn stateful(name: &'static str, merge: Merge, parse: Parse) -> Self {
-        Self { keeps_order: false, remembers: true, merge, ..Self::stateless(name, parse) }
+        Self { keeps_order: false, is_stateful: true, merge, ..Self::stateless(name, parse) }
     }
 
     const fn in_updates(self) -> Self {
@@ -50,36 +50,36 @@ impl StageOperator {
     }
 
     /// A first stage that returns statistics of the collection.
-    const fn describing(self) -> Self {
+    const fn reading_statistics(self) -> Self {
         Self { comes_first: true, reads_statistics: true, ..self }.not_in_facets()
     }
 
     /// A last stage that writes documents.
-    const fn ending(self) -> Self {
-        Self { ends: true, ..self }.not_in_facets()
+    const fn writing(self) -> Self {
+        Self { writes: true, ..self }.not_in_facets()
     }
 
-    const fn of_division(self) -> Self {
-        Self { for_clients: false, ..self }
+    const fn internal(self) -> Self {
+        Self { is_internal: true, ..self }
     }
 }
 
 /// All supported stages.
 pub const STAGES: &[StageOperator] = &[
-    StageOperator::one_to_one("$set", single::add).in_updates(),
-    StageOperator::one_to_one("$addFields", single::add).in_updates(),
-    StageOperator::one_to_one("$unset", single::unset).in_updates(),
-    StageOperator::one_to_one("$project", single::project).in_updates(),
-    StageOperator::one_to_one("$replaceWith", single::replace_with).in_updates(),
-    StageOperator::one_to_one("$replaceRoot", single::replace_root).in_updates(),
-    StageOperator::stateless("$match", single::matching),
-    StageOperator::stateless("$redact", single::redact),
+    StageOperator::one_to_one("$set", per_document::add).in_updates(),
+    StageOperator::one_to_one("$addFields", per_document::add).in_updates(),
+    StageOperator::one_to_one("$unset", per_document::unset).in_updates(),
+    StageOperator::one_to_one("$project", per_document::project).in_updates(),
+    StageOperator::one_to_one("$replaceWith", per_document::replace_with).in_updates(),
+    StageOperator::one_to_one("$replaceRoot", per_document::replace_root).in_updates(),
+    StageOperator::stateless("$match", per_document::parse_match),
+    StageOperator::stateless("$redact", per_document::redact),
     StageOperator::stateless("$unwind", unwind::unwind),
-    StageOperator::stateful("$limit", Merge::Again, bounded::limit).keeping_order(),
-    StageOperator::stateful("$skip", Merge::Undivided, bounded::skip).keeping_order(),
+    StageOperator::stateful("$limit", Merge::Repeated, limit_skip::limit).keeping_order(),
+    StageOperator::stateful("$skip", Merge::Undivided, limit_skip::skip).keeping_order(),
     StageOperator {
         one_to_one: true,
-        remembers: false,
+        is_stateful: false,
         ..StageOperator::stateful("$sort", Merge::Ordered, sort::sort)
     },
     StageOperator::stateful("$sample", Merge::Ordered, sort::sample),
@@ -102,12 +102,12 @@ pub const STAGES: &[StageOperator] = &[
     StageOperator { merge: Merge::Undivided, ..StageOperator::one_to_one("$lookup", lookup::lookup) },
     StageOperator { merge: Merge::Undivided, ..StageOperator::one_to_one("$graphLookup", graph_lookup::graph_lookup) },
     StageOperator::stateful("$unionWith", Merge::Undivided, union_with::union_with),
-    StageOperator::stateful("$collStats", Merge::Undivided, describing::coll_stats).describing(),
-    StageOperator::stateful("$indexStats", Merge::Undivided, describing::index_stats).describing(),
-    StageOperator::stateful("$merge", Merge::Undivided, merge::merge).ending(),
-    StageOperator::stateful("$out", Merge::Undivided, merge::out).ending(),
-    StageOperator::stateful(PARTIAL_GROUP, Merge::Undivided, group::partial).of_division(),
-    StageOperator::stateful(MERGED_GROUP, Merge::Undivided, group::merged).of_division(),
+    StageOperator::stateful("$collStats", Merge::Undivided, collection_statistics::coll_stats).reading_statistics(),
+    StageOperator::stateful("$indexStats", Merge::Undivided, collection_statistics::index_stats).reading_statistics(),
+    StageOperator::stateful("$merge", Merge::Undivided, merge::merge).writing(),
+    StageOperator::stateful("$out", Merge::Undivided, merge::out).writing(),
+    StageOperator::stateful(PARTIAL_GROUP, Merge::Undivided, group::partial).internal(),
+    StageOperator::stateful(MERGED_GROUP, Merge::Undivided, group::merged).internal(),
 ];
 
 /// The parts of a divided `$group`: the first makes partial states at the shards, the second merges them.
@@ -155,7 +155,7 @@ const NOT_SUPPORTED: &[&str] = &[
 
 /// The kind of pipeline that the stages belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asker {
+pub(super) enum Origin {
     /// an aggregation of a client
     Client,
     /// an update of a client
@@ -169,20 +169,20 @@ pub(super) enum Asker {
 /// # Errors
 /// `TypeMismatch` and `Location40323` for an element that is not a stage, `Location40324` for an unknown stage,
 /// `NotImplemented` for one of MongoDB's that is not supported; in an update, `InvalidOptions` for any stage that it may not have.
-pub(super) fn find(json: &Json, asker: Asker) -> Result<(&'static StageOperator, &Json)> {
+pub(super) fn find(json: &Json, origin: Origin) -> Result<(&'static StageOperator, &Json)> {
     let Json::Object(fields) = json else {
         bail!(Kind::TypeMismatch, "Each element of the 'pipeline' array must be an object")
     };
     let (Some((name, argument)), 1) = (fields.iter().next(), fields.len()) else {
         bail!(40323, "A pipeline stage specification object must contain exactly one field.")
     };
-    let found = STAGES.iter().find(|stage| stage.name == name && (stage.for_clients || asker == Asker::Division));
-    match found.filter(|stage| asker != Asker::Update || stage.in_updates) {
+    let found = STAGES.iter().find(|stage| stage.name == name && (!stage.is_internal || origin == Origin::Division));
+    match found.filter(|stage| origin != Origin::Update || stage.in_updates) {
         Some(stage) => Ok((stage, argument)),
         None if found.is_none() && !NOT_SUPPORTED.contains(&name.as_str()) => {
             bail!(40324, "Unrecognized pipeline stage name: '{name}'")
         }
-        None if asker == Asker::Update => {
+        None if origin == Origin::Update => {
             bail!(Kind::InvalidOptions, "{name} is not allowed to be used within an update")
         }
         None => bail!(Kind::NotImplemented, "the stage {name} is not supported"),

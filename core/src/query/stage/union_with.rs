@@ -16,7 +16,7 @@ struct UnionWith {
     collection: Option<String>,
     pipeline: Vec<Json>,
     /// other collections that the pipeline reads
-    further: BTreeSet<String>,
+    inner_collections: BTreeSet<String>,
     /// true if its last stage leaves fields that it does not name
     is_whole: bool,
     environment: Environment,
@@ -33,7 +33,7 @@ impl Operation for UnionWith {
     }
 
     fn collections(&self, found: &mut BTreeSet<String>) {
-        found.extend(self.collection.iter().chain(&self.further).cloned());
+        found.extend(self.collection.iter().chain(&self.inner_collections).cloned());
     }
 
     fn shape(&self) -> Shape<'_> {
@@ -108,12 +108,12 @@ pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         ),
         Some(name) => parser.check_other(name, begins)?,
     }
-    let mut further = BTreeSet::new();
-    stages.iter().for_each(|stage| stage.operation.collections(&mut further));
+    let mut inner_collections = BTreeSet::new();
+    stages.iter().for_each(|stage| stage.operation.collections(&mut inner_collections));
     Parser::one(UnionWith {
         collection: collection.cloned(),
         pipeline,
-        further,
+        inner_collections,
         is_whole: stages.last().is_none_or(|last| matches!(last.operation.fields().written, Written::Only(_))),
         environment: parser.environment.clone(),
     })

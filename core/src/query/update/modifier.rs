@@ -40,7 +40,7 @@ pub(super) enum Modifier {
     /// elements appended that the array lacks
     AddToSet(AddToSet),
     /// the first element removed, or the last
-    Pop(End),
+    Pop(PopSide),
     /// elements removed
     Pull(Pull),
 }
@@ -55,7 +55,7 @@ pub(super) enum Bitwise {
 
 /// An end of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum PopSide {
     First,
     Last,
 }
@@ -174,7 +174,7 @@ fn change_bits(
     }))
 }
 
-fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: End) -> Result<Outcome<'a>> {
+fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: PopSide) -> Result<Outcome<'a>> {
     let array: RawArray<'a> = match existing {
         None => return Ok(Outcome::Keep),
         Some(RawValue::Array(array)) => array,
@@ -186,6 +186,6 @@ fn pop<'a>(name: &str, existing: Option<RawValue<'a>>, end: End) -> Result<Outco
     if array.is_empty() {
         return Ok(Outcome::Keep);
     }
-    let skipped = if end == End::First { 1 } else { 0 };
+    let skipped = if end == PopSide::First { 1 } else { 0 };
     Ok(Outcome::Write(Part::Array(array.iter().skip(skipped).take(array.len() - 1).map(Part::Raw).collect())))
 }

@@ -5,7 +5,7 @@
 use super::array::{AddToSet, Pull, Push};
 use super::context::filter_of;
 use super::message::show;
-use super::modifier::{Bitwise, End, Modifier};
+use super::modifier::{Bitwise, Modifier, PopSide};
 use super::storable::{check_names, dollar_prefixed, storable, stored, too_deep, value};
 use super::tree::Tree;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
@@ -212,8 +212,8 @@ fn pop(path: &str, argument: &Json) -> Result<Modifier> {
         bail!(Kind::FailedToParse, "Expected a number in: {path}: {}", show(argument))
     };
     match number.as_i64() {
-        Some(1) => Ok(Modifier::Pop(End::Last)),
-        Some(-1) => Ok(Modifier::Pop(End::First)),
+        Some(1) => Ok(Modifier::Pop(PopSide::Last)),
+        Some(-1) => Ok(Modifier::Pop(PopSide::First)),
         _ => bail!(Kind::FailedToParse, "$pop expects 1 or -1, found: {}", show(argument)),
     }
 }

@@ -60,7 +60,7 @@ impl Bounds {
     }
 
     /// True if the window begins with the partition.
-    pub fn is_left_open(&self) -> bool {
+    pub fn begins_with_partition(&self) -> bool {
         match self {
             Bounds::Documents(lower, _) => matches!(lower, Bound::Unbounded),
             Bounds::Range(range) => matches!(range.lower, Bound::Unbounded),

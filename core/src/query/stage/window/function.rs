@@ -20,13 +20,13 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct Function {
     pub bounds: Bounds,
-    pub input: Input,
-    pub kind: Class,
+    pub input: FunctionArgument,
+    pub kind: FunctionKind,
 }
 
 /// The argument of a function, computed from a document.
 #[derive(Debug)]
-pub(super) enum Input {
+pub(super) enum FunctionArgument {
     /// the argument of an accumulator
     Accumulated(Accumulating),
     Value(Expression, Option<Arc<Collator>>),
@@ -37,30 +37,30 @@ pub(super) enum Input {
 }
 
 /// How the result of a function is computed.
-pub(super) enum Class {
+pub(super) enum FunctionKind {
     /// from all values in the window; `removes`: the first value can be removed from the state
     Tally { begin: Box<dyn Fn() -> Result<Box<dyn Tally>> + Send + Sync>, removes: bool },
     /// from the first and the last value in the window; `default` if the window is empty
-    Ends { end: End, default: Value },
+    EndValues { function: EndFunction, default: Value },
     /// `$linearFill`: from the known values before and after the document
-    Fill,
+    LinearFill,
 }
 
 /// The result from the first and the last value of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
+pub(super) enum EndFunction {
     First,
     Last,
     /// `$derivative`; with the milliseconds of its unit
     Derivative(Option<i64>),
 }
 
-impl fmt::Debug for Class {
+impl fmt::Debug for FunctionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Class::Tally { .. } => f.write_str("Tally"),
-            Class::Ends { end, .. } => end.fmt(f),
-            Class::Fill => f.write_str("Fill"),
+            FunctionKind::Tally { .. } => f.write_str("Tally"),
+            FunctionKind::EndValues { function, .. } => function.fmt(f),
+            FunctionKind::LinearFill => f.write_str("LinearFill"),
         }
     }
 }
@@ -74,14 +74,14 @@ impl Function {
     }
 }
 
-impl Input {
+impl FunctionArgument {
     /// Computes the argument for a document.
     pub fn of<'d>(&'d self, document: RawObject<'d>) -> Result<Operand<'d>> {
         match self {
-            Input::Accumulated(accumulating) => accumulating.input(document),
-            Input::Value(expression, collator) => expression.operand(document, collator.as_deref()),
-            Input::SortKey(sort) => Ok(Operand::Made(Value::Binary(0, sort.key_of(document)))),
-            Input::Positioned(path, expression, collator) => {
+            FunctionArgument::Accumulated(accumulating) => accumulating.input(document),
+            FunctionArgument::Value(expression, collator) => expression.operand(document, collator.as_deref()),
+            FunctionArgument::SortKey(sort) => Ok(Operand::Made(Value::Binary(0, sort.key_of(document)))),
+            FunctionArgument::Positioned(path, expression, collator) => {
                 let position = Position::of(document, path).into_value();
                 let value = expression.operand(document, collator.as_deref())?;
                 Ok(Operand::array(vec![position, value.into_value()]))
@@ -91,10 +91,10 @@ impl Input {
 
     fn fields_read(&self) -> Option<BTreeSet<String>> {
         match self {
-            Input::Accumulated(accumulating) => accumulating.fields_read(),
-            Input::Value(expression, _) => expression.fields_read(),
-            Input::SortKey(sort) => Some(sort.fields.iter().map(|(path, _)| path.clone()).collect()),
-            Input::Positioned(path, expression, _) => {
+            FunctionArgument::Accumulated(accumulating) => accumulating.fields_read(),
+            FunctionArgument::Value(expression, _) => expression.fields_read(),
+            FunctionArgument::SortKey(sort) => Some(sort.fields.iter().map(|(path, _)| path.clone()).collect()),
+            FunctionArgument::Positioned(path, expression, _) => {
                 let mut paths = expression.fields_read()?;
                 paths.insert(path.clone());
                 Some(paths)
@@ -103,16 +103,16 @@ impl Input {
     }
 }
 
-impl End {
+impl EndFunction {
     /// The result.
     ///
     /// # Errors
     /// Those of `$derivative`, for a value that is not a date or number.
     pub fn of(self, first: &Value, last: &Value) -> Result<Value> {
         match self {
-            End::First => Ok(first.clone()),
-            End::Last => Ok(last.clone()),
-            End::Derivative(unit) => match (first, last) {
+            EndFunction::First => Ok(first.clone()),
+            EndFunction::Last => Ok(last.clone()),
+            EndFunction::Derivative(unit) => match (first, last) {
                 (Value::Array(first), Value::Array(last)) => derivative(first, last, unit),
                 _ => Ok(Value::Null),
             },

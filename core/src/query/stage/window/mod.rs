@@ -3,7 +3,7 @@
 //! * [`bounds`] has the bounds of windows; [`partition`] holds the documents of a partition, and their readers.
 //! * [`tally`] is the state of a function over a window. Accumulators implement it; [`removable`] and [`running`] have states that
 //!   only windows use.
-//! * [`function`] is a parsed function. [`sliding`] moves its window; [`filling`] computes `$linearFill`.
+//! * [`function`] is a parsed function. [`sliding`] moves its window; [`linear_fill`] computes `$linearFill`.
 //! * [`table`] lists the functions with their parsers. A new function is a row there, and its tally.
 //! * [`stage`] is the stage itself.
 
@@ -17,7 +17,7 @@ mod running;
 
 mod function;
 
-mod filling;
+mod linear_fill;
 mod sliding;
 
 mod table;

@@ -5,15 +5,15 @@
 
 use crate::budget;
 use crate::error::{Kind, Result, error};
-use crate::query::stage::arranged::{Arranged, Layout};
 use crate::query::stage::rows::Rows;
+use crate::query::stage::sorted_partitions::{PartitionOrder, SortedPartitions};
 use crate::query::stage::stream::{Input, Memory};
 use crate::values::document::raw::{self, RawObject};
 use std::sync::Arc;
 
 /// The documents of the present partition.
 pub(super) struct Partition<'s> {
-    source: Arranged<'s>,
+    source: SortedPartitions<'s>,
     /// true if the source has advanced to the first document of the next partition
     is_next: bool,
     /// true if the source has no further document
@@ -35,9 +35,9 @@ pub(super) struct Reader {
 }
 
 impl<'s> Partition<'s> {
-    pub fn new(layout: Arc<Layout>, input: Input<'s>, memory: &dyn Memory) -> Result<Self> {
+    pub fn new(order: Arc<PartitionOrder>, input: Input<'s>, memory: &dyn Memory) -> Result<Self> {
         Ok(Self {
-            source: Arranged::new(layout, input, memory)?,
+            source: SortedPartitions::new(order, input, memory)?,
             is_next: false,
             ended: false,
             key: Vec::new(),

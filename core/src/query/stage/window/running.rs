@@ -77,14 +77,14 @@ impl Tally for LastKnown {
 
 /// `$expMovingAvg`: `alpha` × number + (1 − `alpha`) × the average before. It is computed in decimals, as in MongoDB.
 #[derive(Debug)]
-pub(super) struct MovingAverage {
+pub(super) struct ExponentialAverage {
     alpha: Number,
     rest: Number,
     average: Option<Number>,
     has_decimal: bool,
 }
 
-impl MovingAverage {
+impl ExponentialAverage {
     pub fn new(alpha: &Number) -> Result<Self> {
         let alpha = Number::Decimal(alpha.to_decimal());
         let rest = difference(&Number::Int(1), &alpha)?;
@@ -92,7 +92,7 @@ impl MovingAverage {
     }
 }
 
-impl Tally for MovingAverage {
+impl Tally for ExponentialAverage {
     fn add(&mut self, value: Operand<'_>) -> Result<()> {
         let Some(number) = value.number() else { return Ok(()) };
         self.has_decimal |= matches!(number, Number::Decimal(_));
@@ -113,10 +113,10 @@ impl Tally for MovingAverage {
     }
 }
 
-/// `$covariancePop` or (`fewer` 1) `$covarianceSamp` of pairs of numbers, by Welford's method. Other values are ignored.
+/// `$covariancePop` or (`is_sample`) `$covarianceSamp` of pairs of numbers, by Welford's method. Other values are ignored.
 #[derive(Debug, Default)]
 pub(super) struct Covariance {
-    fewer: i64,
+    is_sample: bool,
     count: i64,
     x: Sum,
     y: Sum,
@@ -125,8 +125,8 @@ pub(super) struct Covariance {
 }
 
 impl Covariance {
-    pub fn new(fewer: i64) -> Self {
-        Self { fewer, ..Self::default() }
+    pub fn new(is_sample: bool) -> Self {
+        Self { is_sample, ..Self::default() }
     }
 }
 
@@ -176,7 +176,7 @@ impl Tally for Covariance {
     }
 
     fn result(&self) -> Result<Value> {
-        let divisor = self.count - self.fewer;
+        let divisor = self.count - i64::from(self.is_sample);
         Ok(match (self.count, divisor) {
             (_, ..=0) => Value::Null,
             (1, _) => Value::Number(Number::Double(0.0)),

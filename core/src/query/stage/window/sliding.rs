@@ -5,7 +5,7 @@
 //! function cannot remove values, its result is computed again from the documents between the readers.
 
 use super::bounds::{Bound, Bounds};
-use super::function::{Class, Function};
+use super::function::{Function, FunctionKind};
 use super::partition::{Partition, Reader};
 use super::tally::Tally;
 use crate::error::Result;
@@ -23,9 +23,9 @@ pub(super) struct Sliding {
     /// reads documents of the window again, or ahead of it; then returns to the head
     probe: Option<Reader>,
     /// the `sortBy` value of the next document of the head, if it has been read
-    ahead: Option<Position>,
+    head_position: Option<Position>,
     /// the same for the tail
-    behind: Option<Position>,
+    tail_position: Option<Position>,
     content: Content,
     /// the result of a window that is the same for all documents
     result: Option<Value>,
@@ -35,8 +35,8 @@ pub(super) struct Sliding {
 enum Content {
     Kept(Box<dyn Tally>),
     /// none: the result is computed again for each document
-    Anew,
-    Ends {
+    Recomputed,
+    EndValues {
         first: Option<Value>,
         last: Option<Value>,
     },
@@ -55,18 +55,18 @@ impl Sliding {
     /// Begins before the first partition does.
     pub fn new(function: Arc<Function>, partition: &mut Partition<'_>) -> Result<Self> {
         let content = content(&function)?;
-        let looks_back = !function.bounds.is_left_open();
+        let looks_back = !function.bounds.begins_with_partition();
         let head = partition.reader();
         let tail = looks_back.then(|| partition.reader());
         let probe = (looks_back || function.bounds.path().is_some()).then(|| partition.reader());
-        Ok(Self { function, head, tail, probe, ahead: None, behind: None, content, result: None })
+        Ok(Self { function, head, tail, probe, head_position: None, tail_position: None, content, result: None })
     }
 
     /// Resets the window for the next partition.
     pub fn restart(&mut self) -> Result<()> {
         let readers = std::iter::once(&mut self.head).chain(&mut self.tail).chain(&mut self.probe);
         readers.for_each(Reader::restart);
-        (self.ahead, self.behind, self.result) = (None, None, None);
+        (self.head_position, self.tail_position, self.result) = (None, None, None);
         self.content = content(&self.function)?;
         Ok(())
     }
@@ -77,11 +77,11 @@ impl Sliding {
             return Ok(result.clone());
         }
         let (lower, upper) = edges(&self.function.bounds, index, document)?;
-        while self.reaches(partition, &upper)? {
-            self.take_in(partition)?;
+        while self.head_is_in_window(partition, &upper)? {
+            self.advance_head(partition)?;
         }
-        while self.passes(partition, &lower)? {
-            self.let_go(partition)?;
+        while self.tail_is_before_window(partition, &lower)? {
+            self.advance_tail(partition)?;
         }
         let result = self.compute(partition)?;
         if let Some(probe) = &mut self.probe {
@@ -94,9 +94,9 @@ impl Sliding {
     }
 
     /// True if the next document of the head is in the window.
-    fn reaches(&mut self, partition: &mut Partition<'_>, upper: &Edge) -> Result<bool> {
+    fn head_is_in_window(&mut self, partition: &mut Partition<'_>, upper: &Edge) -> Result<bool> {
         if let Edge::Index(index) = upper
-            && is_behind(*index, &self.head)
+            && has_read(*index, &self.head)
         {
             return Ok(false);
         }
@@ -104,35 +104,35 @@ impl Sliding {
             return Ok(false);
         }
         let Edge::Position(upper) = upper else { return Ok(true) };
-        if self.ahead.is_none() {
-            self.ahead = position(&self.function.bounds, partition, &self.head, &mut self.probe)?;
+        if self.head_position.is_none() {
+            self.head_position = position(&self.function.bounds, partition, &self.head, &mut self.probe)?;
         }
-        Ok(self.ahead.as_ref().is_some_and(|ahead| ahead.compare(upper).is_le()))
+        Ok(self.head_position.as_ref().is_some_and(|position| position.compare(upper).is_le()))
     }
 
     /// True if the next document of the tail is before the window.
-    fn passes(&mut self, partition: &mut Partition<'_>, lower: &Edge) -> Result<bool> {
+    fn tail_is_before_window(&mut self, partition: &mut Partition<'_>, lower: &Edge) -> Result<bool> {
         let Some(tail) = self.tail.as_ref().filter(|tail| tail.next < self.head.next) else { return Ok(false) };
         match lower {
             Edge::Open => Ok(false),
-            Edge::Index(index) => Ok(!is_behind(index.saturating_sub(1), tail)),
+            Edge::Index(index) => Ok(!has_read(index.saturating_sub(1), tail)),
             Edge::Position(lower) => {
-                if self.behind.is_none() {
-                    self.behind = position(&self.function.bounds, partition, tail, &mut self.probe)?;
+                if self.tail_position.is_none() {
+                    self.tail_position = position(&self.function.bounds, partition, tail, &mut self.probe)?;
                 }
-                Ok(self.behind.as_ref().is_some_and(|at| at.compare(lower).is_lt()))
+                Ok(self.tail_position.as_ref().is_some_and(|position| position.compare(lower).is_lt()))
             }
         }
     }
 
     /// Reads a document at the head and adds it to the state.
-    fn take_in(&mut self, partition: &mut Partition<'_>) -> Result<()> {
-        self.ahead = None;
+    fn advance_head(&mut self, partition: &mut Partition<'_>) -> Result<()> {
+        self.head_position = None;
         let Some(document) = partition.read(&mut self.head)? else { return Ok(()) };
         match &mut self.content {
-            Content::Anew => Ok(()),
+            Content::Recomputed => Ok(()),
             Content::Kept(tally) => tally.add(self.function.input.of(document)?),
-            Content::Ends { first, last } => {
+            Content::EndValues { first, last } => {
                 let value = self.function.input.of(document)?.into_value();
                 if self.tail.is_none() && first.is_none() {
                     *first = Some(value.clone());
@@ -144,14 +144,14 @@ impl Sliding {
     }
 
     /// Reads a document at the tail and removes it from the state.
-    fn let_go(&mut self, partition: &mut Partition<'_>) -> Result<()> {
-        self.behind = None;
+    fn advance_tail(&mut self, partition: &mut Partition<'_>) -> Result<()> {
+        self.tail_position = None;
         let Some(tail) = &mut self.tail else { return Ok(()) };
         let Some(document) = partition.read(tail)? else { return Ok(()) };
         match &mut self.content {
-            Content::Anew => {}
+            Content::Recomputed => {}
             Content::Kept(tally) => tally.remove(self.function.input.of(document)?),
-            Content::Ends { first, .. } => *first = None,
+            Content::EndValues { first, .. } => *first = None,
         }
         Ok(())
     }
@@ -159,7 +159,7 @@ impl Sliding {
     fn compute(&mut self, partition: &mut Partition<'_>) -> Result<Value> {
         let input = &self.function.input;
         // Reads from the beginning of the window.
-        let mut again = match (&self.tail, &mut self.probe) {
+        let mut window_reader = match (&self.tail, &mut self.probe) {
             (Some(tail), Some(probe)) => {
                 partition.follow(probe, tail);
                 Some(probe)
@@ -168,17 +168,17 @@ impl Sliding {
         };
         match (&mut self.content, &self.function.kind) {
             (Content::Kept(tally), _) => tally.result(),
-            (Content::Anew, Class::Tally { begin, .. }) => {
+            (Content::Recomputed, FunctionKind::Tally { begin, .. }) => {
                 let mut tally = begin()?;
-                while let Some(probe) = again.as_mut().filter(|probe| probe.next < self.head.next)
+                while let Some(probe) = window_reader.as_mut().filter(|probe| probe.next < self.head.next)
                     && let Some(document) = partition.read(probe)?
                 {
                     tally.add(input.of(document)?)?;
                 }
                 tally.result()
             }
-            (Content::Ends { first, last }, Class::Ends { end, default }) => {
-                if let Some(probe) = again.filter(|_| first.is_none()) {
+            (Content::EndValues { first, last }, FunctionKind::EndValues { function, default }) => {
+                if let Some(probe) = window_reader.filter(|_| first.is_none()) {
                     if probe.next == self.head.next {
                         return Ok(default.clone());
                     }
@@ -187,7 +187,7 @@ impl Sliding {
                     }
                 }
                 match (first, last) {
-                    (Some(first), Some(last)) => end.of(first, last),
+                    (Some(first), Some(last)) => function.of(first, last),
                     _ => Ok(default.clone()),
                 }
             }
@@ -197,16 +197,18 @@ impl Sliding {
 }
 
 /// True if a reader has read the document at an index.
-fn is_behind(index: i64, reader: &Reader) -> bool {
+fn has_read(index: i64, reader: &Reader) -> bool {
     u64::try_from(index).map_or(true, |index| index < reader.next)
 }
 
 /// Returns the state of an empty window.
 fn content(function: &Function) -> Result<Content> {
     Ok(match &function.kind {
-        Class::Tally { begin, removes } if *removes || function.bounds.is_left_open() => Content::Kept(begin()?),
-        Class::Tally { .. } | Class::Fill => Content::Anew,
-        Class::Ends { .. } => Content::Ends { first: None, last: None },
+        FunctionKind::Tally { begin, removes } if *removes || function.bounds.begins_with_partition() => {
+            Content::Kept(begin()?)
+        }
+        FunctionKind::Tally { .. } | FunctionKind::LinearFill => Content::Recomputed,
+        FunctionKind::EndValues { .. } => Content::EndValues { first: None, last: None },
     })
 }
 

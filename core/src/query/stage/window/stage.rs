@@ -1,7 +1,7 @@
 //! The stage `$setWindowFields`.
 
-use super::filling::Filling;
-use super::function::{Class, Function};
+use super::function::{Function, FunctionKind};
+use super::linear_fill::LinearFill;
 use super::partition::{Partition, Reader};
 use super::sliding::Sliding;
 use super::table;
@@ -9,9 +9,9 @@ use crate::error::{Kind, Result, bail, error};
 use crate::query::expression::Expression;
 use crate::query::projection::Assignments;
 use crate::query::sort::Sort;
-use crate::query::stage::arranged::Layout;
 use crate::query::stage::fields::{Fields, Written};
 use crate::query::stage::operation::{Context, Operation, Parsed, Parser, Partitioning, Shape};
+use crate::query::stage::sorted_partitions::PartitionOrder;
 use crate::query::stage::stream::{Input, Stream};
 use crate::values::document::raw;
 use crate::values::document::value::Value;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// `$setWindowFields`
 #[derive(Debug)]
 struct SetWindowFields {
-    layout: Arc<Layout>,
+    order: Arc<PartitionOrder>,
     output: Assignments,
     /// the functions of the output fields, in their order
     functions: Vec<Arc<Function>>,
@@ -29,8 +29,8 @@ struct SetWindowFields {
 
 impl Operation for SetWindowFields {
     fn fields(&self) -> Fields {
-        let sort = self.layout.sort_by.iter().flat_map(|sort| sort.fields.iter().map(|(path, _)| path.clone()));
-        let partition = self.layout.partition_by.iter().map(Expression::fields_read);
+        let sort = self.order.sort_by.iter().flat_map(|sort| sort.fields.iter().map(|(path, _)| path.clone()));
+        let partition = self.order.partition_by.iter().map(Expression::fields_read);
         let functions = self.functions.iter().map(|function| function.fields_read());
         let read =
             partition.chain(functions).try_fold(sort.collect(), |mut read: std::collections::BTreeSet<_>, more| {
@@ -41,12 +41,12 @@ impl Operation for SetWindowFields {
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
-        let mut partition = Partition::new(Arc::clone(&self.layout), input, &*context.resources.memory)?;
+        let mut partition = Partition::new(Arc::clone(&self.order), input, &*context.resources.memory)?;
         let own = partition.reader();
         let mut running = Vec::with_capacity(self.functions.len());
         for function in &self.functions {
             running.push(match function.kind {
-                Class::Fill => Running::Filling(Filling::new(Arc::clone(function), &mut partition)),
+                FunctionKind::LinearFill => Running::LinearFill(LinearFill::new(Arc::clone(function), &mut partition)),
                 _ => Running::Sliding(Sliding::new(Arc::clone(function), &mut partition)?),
             });
         }
@@ -59,17 +59,17 @@ impl Operation for SetWindowFields {
 }
 
 impl Partitioning for SetWindowFields {
-    fn is_within(&self, paths: &[&str]) -> bool {
-        let Some(partition_by) = &self.layout.partition_by else { return false };
+    fn determines(&self, paths: &[&str]) -> bool {
+        let Some(partition_by) = &self.order.partition_by else { return false };
         let whole = partition_by.whole_paths();
-        self.layout.collator.is_none() && paths.iter().all(|path| whole.contains(path))
+        self.order.collator.is_none() && paths.iter().all(|path| whole.contains(path))
     }
 }
 
 /// A function in the present partition.
 enum Running {
     Sliding(Sliding),
-    Filling(Filling),
+    LinearFill(LinearFill),
 }
 
 struct Windows<'s> {
@@ -98,7 +98,7 @@ impl Windows<'_> {
             for running in &mut self.running {
                 match running {
                     Running::Sliding(sliding) => sliding.restart()?,
-                    Running::Filling(filling) => filling.restart(),
+                    Running::LinearFill(fill) => fill.restart(),
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Stream for Windows<'_> {
         for running in &mut self.running {
             let value = match running {
                 Running::Sliding(sliding) => sliding.next(&mut self.partition, self.own.next - 1, document)?,
-                Running::Filling(filling) => filling.next(&mut self.partition, &self.own, document)?,
+                Running::LinearFill(fill) => fill.next(&mut self.partition, &self.own, document)?,
             };
             values.push(Some(value));
         }
@@ -165,6 +165,6 @@ pub(in crate::query::stage) fn set_window_fields(parser: &Parser<'_>, json: &Jso
     // A constant expression means one partition, which needs no key.
     let partition_by = partition_by.filter(|_| constant.is_none());
     let sort_by = sort_by.filter(|sort| !sort.fields.is_empty());
-    let layout = Arc::new(Layout { partition_by, sort_by, collator });
-    Parser::one(SetWindowFields { layout, output: assignments, functions })
+    let order = Arc::new(PartitionOrder { partition_by, sort_by, collator });
+    Parser::one(SetWindowFields { order, output: assignments, functions })
 }

@@ -1,9 +1,9 @@
 //! The table of window functions, and their parsers.
 
 use super::bounds::{Bounds, parse_unit};
-use super::function::{Class, End, Function, Input};
+use super::function::{EndFunction, Function, FunctionArgument, FunctionKind};
 use super::removable::{MovingCount, MovingExtreme, MovingSum};
-use super::running::{Covariance, Integral, LastKnown, MovingAverage, Rank, Ranking};
+use super::running::{Covariance, ExponentialAverage, Integral, LastKnown, Rank, Ranking};
 use super::tally::Tally;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::accumulator;
@@ -76,17 +76,17 @@ pub const WINDOW_FUNCTIONS: &[WindowOperator] = &[
     WindowOperator::accumulator("$bottomN"),
     WindowOperator::accumulator("$median"),
     WindowOperator::accumulator("$percentile"),
-    WindowOperator::new("$first", |arguments| ends(arguments, End::First)),
-    WindowOperator::new("$last", |arguments| ends(arguments, End::Last)),
+    WindowOperator::new("$first", |arguments| end_values(arguments, EndFunction::First)),
+    WindowOperator::new("$last", |arguments| end_values(arguments, EndFunction::Last)),
     WindowOperator::new("$shift", shift),
     WindowOperator::new("$rank", |arguments| rank(arguments, Ranking::Gaps)),
     WindowOperator::new("$denseRank", |arguments| rank(arguments, Ranking::Dense)),
     WindowOperator::new("$documentNumber", |arguments| rank(arguments, Ranking::Each)),
-    WindowOperator::new("$covariancePop", |arguments| tally(arguments, || Ok(Box::new(Covariance::new(0))))),
-    WindowOperator::new("$covarianceSamp", |arguments| tally(arguments, || Ok(Box::new(Covariance::new(1))))),
+    WindowOperator::new("$covariancePop", |arguments| tally(arguments, || Ok(Box::new(Covariance::new(false))))),
+    WindowOperator::new("$covarianceSamp", |arguments| tally(arguments, || Ok(Box::new(Covariance::new(true))))),
     WindowOperator::new("$locf", last_known),
     WindowOperator::new("$linearFill", linear_fill),
-    WindowOperator::new("$expMovingAvg", moving_average),
+    WindowOperator::new("$expMovingAvg", exponential_average),
     WindowOperator::new("$derivative", derivative),
     WindowOperator::new("$integral", integral),
 ];
@@ -149,18 +149,18 @@ impl<'p> Arguments<'p> {
     }
 
     /// Parses the argument as an expression over a document.
-    fn value(&self) -> Result<Input> {
+    fn value(&self) -> Result<FunctionArgument> {
         self.value_of(self.argument)
     }
 
-    fn value_of(&self, json: &Json) -> Result<Input> {
+    fn value_of(&self, json: &Json) -> Result<FunctionArgument> {
         let expression = Expression::parse(json, self.environment)?;
-        Ok(Input::Value(expression, self.environment.collator().cloned()))
+        Ok(FunctionArgument::Value(expression, self.environment.collator().cloned()))
     }
 
-    fn positioned(&self, path: &str, json: &Json) -> Result<Input> {
+    fn positioned(&self, path: &str, json: &Json) -> Result<FunctionArgument> {
         let expression = Expression::parse(json, self.environment)?;
-        Ok(Input::Positioned(path.to_owned(), expression, self.environment.collator().cloned()))
+        Ok(FunctionArgument::Positioned(path.to_owned(), expression, self.environment.collator().cloned()))
     }
 
     /// Returns the only field of `sortBy`. `kind`: the error if it has none or several.
@@ -187,7 +187,7 @@ fn tally(
     arguments: &Arguments<'_>,
     begin: impl Fn() -> Result<Box<dyn Tally>> + Send + Sync + 'static,
 ) -> Result<Function> {
-    let kind = Class::Tally { begin: Box::new(begin), removes: false };
+    let kind = FunctionKind::Tally { begin: Box::new(begin), removes: false };
     Ok(Function { bounds: arguments.bounds()?, input: arguments.value()?, kind })
 }
 
@@ -197,18 +197,18 @@ fn accumulated(arguments: &Arguments<'_>) -> Result<Function> {
     let parse = || Accumulating::parse_argument(operator, arguments.argument, arguments.environment);
     let (input, beginning) = (parse()?, parse()?);
     let collator = arguments.environment.collator().cloned();
-    let kind = match arguments.operator.moving.filter(|_| !bounds.is_left_open()) {
-        Some(moving) => Class::Tally { begin: Box::new(move || Ok(moving(collator.clone()))), removes: true },
+    let kind = match arguments.operator.moving.filter(|_| !bounds.begins_with_partition()) {
+        Some(moving) => FunctionKind::Tally { begin: Box::new(move || Ok(moving(collator.clone()))), removes: true },
         None => {
             let begin = move || -> Result<Box<dyn Tally>> { Ok(Box::new(beginning.begin(&Value::Null)?)) };
-            Class::Tally { begin: Box::new(begin), removes: false }
+            FunctionKind::Tally { begin: Box::new(begin), removes: false }
         }
     };
-    Ok(Function { bounds, input: Input::Accumulated(input), kind })
+    Ok(Function { bounds, input: FunctionArgument::Accumulated(input), kind })
 }
 
-fn ends(arguments: &Arguments<'_>, end: End) -> Result<Function> {
-    let kind = Class::Ends { end, default: Value::Null };
+fn end_values(arguments: &Arguments<'_>, function: EndFunction) -> Result<Function> {
+    let kind = FunctionKind::EndValues { function, default: Value::Null };
     Ok(Function { bounds: arguments.bounds()?, input: arguments.value()?, kind })
 }
 
@@ -229,7 +229,11 @@ fn shift(arguments: &Arguments<'_>) -> Result<Function> {
     let default = default.transpose()?.unwrap_or(Value::Null);
     let input = arguments.value_of(required("output")?)?;
     ensure!(arguments.sort.is_some(), Kind::FailedToParse, "'$shift' requires a sortBy");
-    Ok(Function { bounds: Bounds::one(by), input, kind: Class::Ends { end: End::First, default } })
+    Ok(Function {
+        bounds: Bounds::one(by),
+        input,
+        kind: FunctionKind::EndValues { function: EndFunction::First, default },
+    })
 }
 
 fn rank(arguments: &Arguments<'_>, ranking: Ranking) -> Result<Function> {
@@ -237,24 +241,24 @@ fn rank(arguments: &Arguments<'_>, ranking: Ranking) -> Result<Function> {
     let empty = arguments.argument.as_object().is_some_and(Map::is_empty);
     ensure!(empty, 5371603, "{name} must be specified with '{{}}' as the value");
     arguments.sort_path(5371602)?;
-    let input = Input::SortKey(arguments.sort.cloned().unwrap_or_default());
-    let kind = Class::Tally { begin: Box::new(move || Ok(Box::new(Rank::new(ranking)))), removes: false };
+    let input = FunctionArgument::SortKey(arguments.sort.cloned().unwrap_or_default());
+    let kind = FunctionKind::Tally { begin: Box::new(move || Ok(Box::new(Rank::new(ranking)))), removes: false };
     Ok(Function { bounds: Bounds::so_far(), input, kind })
 }
 
 fn last_known(arguments: &Arguments<'_>) -> Result<Function> {
     arguments.refuse_window()?;
-    let kind = Class::Tally { begin: Box::new(|| Ok(Box::new(LastKnown(Value::Null)))), removes: false };
+    let kind = FunctionKind::Tally { begin: Box::new(|| Ok(Box::new(LastKnown(Value::Null)))), removes: false };
     Ok(Function { bounds: Bounds::so_far(), input: arguments.value()?, kind })
 }
 
 fn linear_fill(arguments: &Arguments<'_>) -> Result<Function> {
     arguments.refuse_window()?;
     let input = arguments.positioned(arguments.sort_path(605001)?, arguments.argument)?;
-    Ok(Function { bounds: Bounds::partition(), input, kind: Class::Fill })
+    Ok(Function { bounds: Bounds::partition(), input, kind: FunctionKind::LinearFill })
 }
 
-fn moving_average(arguments: &Arguments<'_>) -> Result<Function> {
+fn exponential_average(arguments: &Arguments<'_>) -> Result<Function> {
     let wanted = "an 'input' field, and either an 'N' field or an 'alpha' field";
     let fields =
         arguments.argument.as_object().filter(|_| arguments.window.is_none()).ok_or_else(|| {
@@ -294,13 +298,13 @@ fn moving_average(arguments: &Arguments<'_>) -> Result<Function> {
             "Got unrecognized field in $expMovingAvg: its object must have exactly two fields: {wanted}"
         ),
     };
-    let begin = move || -> Result<Box<dyn Tally>> { Ok(Box::new(MovingAverage::new(&alpha)?)) };
-    let kind = Class::Tally { begin: Box::new(begin), removes: false };
+    let begin = move || -> Result<Box<dyn Tally>> { Ok(Box::new(ExponentialAverage::new(&alpha)?)) };
+    let kind = FunctionKind::Tally { begin: Box::new(begin), removes: false };
     Ok(Function { bounds: Bounds::so_far(), input: arguments.value_of(input)?, kind })
 }
 
 /// Parses the argument `{input: expression, unit: name}` into the function's input and the unit in milliseconds.
-fn with_unit(arguments: &Arguments<'_>) -> Result<(Input, Option<i64>)> {
+fn with_unit(arguments: &Arguments<'_>) -> Result<(FunctionArgument, Option<i64>)> {
     let path = arguments.sort_path(Kind::FailedToParse)?;
     let fields = arguments.fields(&["input", "unit"])?;
     let unit = fields.get("unit").map(|unit| -> Result<i64> {
@@ -317,12 +321,12 @@ fn with_unit(arguments: &Arguments<'_>) -> Result<(Input, Option<i64>)> {
 fn derivative(arguments: &Arguments<'_>) -> Result<Function> {
     let (input, unit) = with_unit(arguments)?;
     ensure!(arguments.window.is_some(), Kind::FailedToParse, "$derivative requires explicit window bounds");
-    let kind = Class::Ends { end: End::Derivative(unit), default: Value::Null };
+    let kind = FunctionKind::EndValues { function: EndFunction::Derivative(unit), default: Value::Null };
     Ok(Function { bounds: arguments.bounds()?, input, kind })
 }
 
 fn integral(arguments: &Arguments<'_>) -> Result<Function> {
     let (input, unit) = with_unit(arguments)?;
-    let kind = Class::Tally { begin: Box::new(move || Ok(Box::new(Integral::new(unit)))), removes: false };
+    let kind = FunctionKind::Tally { begin: Box::new(move || Ok(Box::new(Integral::new(unit)))), removes: false };
     Ok(Function { bounds: arguments.bounds()?, input, kind })
 }

@@ -14,15 +14,15 @@ use std::sync::Arc;
 
 /// How documents are partitioned, and how each partition is sorted.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct PartitionOrder {
     pub partition_by: Option<Expression>,
     pub sort_by: Option<Sort>,
     pub collator: Option<Arc<Collator>>,
 }
 
-impl Layout {
+impl PartitionOrder {
     /// True if there is one partition that is not sorted.
-    fn is_plain(&self) -> bool {
+    fn is_unsorted(&self) -> bool {
         self.partition_by.is_none() && self.sort_by.is_none()
     }
 
@@ -44,12 +44,12 @@ impl Layout {
     }
 }
 
-/// A stream of documents in the order of a [`Layout`].
-pub(super) struct Arranged<'s> {
-    layout: Arc<Layout>,
+/// A stream of documents in the order of a [`PartitionOrder`].
+pub(super) struct SortedPartitions<'s> {
+    order: Arc<PartitionOrder>,
     /// None after its last document
     input: Option<Input<'s>>,
-    /// None if the layout leaves the input's order
+    /// None if the order leaves the input's order
     sorter: Option<Box<dyn Sorter>>,
     sorted: bool,
 }
@@ -57,13 +57,13 @@ pub(super) struct Arranged<'s> {
 /// The number of bytes at the end of a row's key that hold the length of its partition key.
 const LENGTH: usize = size_of::<u32>();
 
-impl<'s> Arranged<'s> {
-    pub fn new(layout: Arc<Layout>, input: Input<'s>, memory: &dyn Memory) -> Result<Self> {
-        let sorter = if layout.is_plain() { None } else { Some(memory.sorter(None, false)?) };
-        Ok(Self { layout, input: Some(input), sorter, sorted: false })
+impl<'s> SortedPartitions<'s> {
+    pub fn new(order: Arc<PartitionOrder>, input: Input<'s>, memory: &dyn Memory) -> Result<Self> {
+        let sorter = if order.is_unsorted() { None } else { Some(memory.sorter(None, false)?) };
+        Ok(Self { order, input: Some(input), sorter, sorted: false })
     }
 
-    /// Reads and sorts all documents, and calls `visit` with each. Does nothing if the layout leaves the input's order.
+    /// Reads and sorts all documents, and calls `visit` with each. Does nothing if the order leaves the input's order.
     pub fn sort(&mut self, mut visit: impl FnMut(RawObject<'_>)) -> Result<()> {
         self.sorted = true;
         let Some(sorter) = &mut self.sorter else { return Ok(()) };
@@ -73,9 +73,9 @@ impl<'s> Arranged<'s> {
             budget::step();
             let document = document(&input)?;
             visit(document);
-            let mut key = self.layout.partition_key(document)?;
+            let mut key = self.order.partition_key(document)?;
             let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
-            key.extend(self.layout.sort_key(document));
+            key.extend(self.order.sort_key(document));
             key.extend(position.to_be_bytes());
             key.extend(length.to_be_bytes());
             sorter.add(&key, input.bytes())?;

@@ -19,13 +19,13 @@ use std::sync::Arc;
 
 /// A parsed stage and its collation.
 #[derive(Debug)]
-struct Single {
-    kind: Kinds,
+struct PerDocument {
+    kind: Transformation,
     collator: Option<Arc<Collator>>,
 }
 
 #[derive(Debug)]
-enum Kinds {
+enum Transformation {
     /// `$project`, `$set`, `$unset`
     Project(Projection),
     /// `$replaceWith`, `$replaceRoot`
@@ -36,53 +36,55 @@ enum Kinds {
     Redact(Expression),
 }
 
-impl Operation for Single {
+impl Operation for PerDocument {
     fn fields(&self) -> Fields {
         match &self.kind {
-            Kinds::Project(projection) => {
+            Transformation::Project(projection) => {
                 let (paths, all_but) = projection.fields_written();
                 let written = if all_but { Written::AllBut(paths) } else { Written::Only(paths) };
                 Fields { read: projection.fields_read(), written }
             }
-            Kinds::Replace(expression) => Fields::replaced(expression.fields_read()),
-            Kinds::Match(filter) => Fields { read: filter.fields_read(), written: Written::default() },
-            Kinds::Redact(_) => Fields::replaced(None),
+            Transformation::Replace(expression) => Fields::replaced(expression.fields_read()),
+            Transformation::Match(filter) => Fields { read: filter.fields_read(), written: Written::default() },
+            Transformation::Redact(_) => Fields::replaced(None),
         }
     }
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, _: &Context) -> Result<Input<'s>> {
-        Ok(Box::new(Singles { input, stage: self, made: None }))
+        Ok(Box::new(PerDocumentStream { input, stage: self, made: None }))
     }
 
     fn apply<'d>(&self, document: RawObject<'d>) -> Result<Outcome<'d>> {
         let collator = self.collator.as_deref();
         Ok(match &self.kind {
-            Kinds::Project(projection) => Outcome::One(Cow::Owned(projection.apply(document)?)),
-            Kinds::Replace(expression) => Outcome::One(Cow::Owned(replaced(expression, document, collator)?)),
-            Kinds::Match(filter) => match filter.evaluate(document)? {
+            Transformation::Project(projection) => Outcome::One(Cow::Owned(projection.apply(document)?)),
+            Transformation::Replace(expression) => Outcome::One(Cow::Owned(replaced(expression, document, collator)?)),
+            Transformation::Match(filter) => match filter.evaluate(document)? {
                 true => Outcome::One(Cow::Borrowed(document.bytes())),
                 false => Outcome::Dropped,
             },
-            Kinds::Redact(expression) => match (Redaction { expression, document, collator }).redacted(document)? {
-                Some(part) => Outcome::One(Cow::Owned(write::document(&part)?)),
-                None => Outcome::Dropped,
-            },
+            Transformation::Redact(expression) => {
+                match (Redaction { expression, document, collator }).redacted(document)? {
+                    Some(part) => Outcome::One(Cow::Owned(write::document(&part)?)),
+                    None => Outcome::Dropped,
+                }
+            }
         })
     }
 
     fn shape(&self) -> Shape<'_> {
-        if matches!(self.kind, Kinds::Match(_)) { Shape::Match } else { Shape::Other }
+        if matches!(self.kind, Transformation::Match(_)) { Shape::Match } else { Shape::Other }
     }
 }
 
-struct Singles<'s> {
+struct PerDocumentStream<'s> {
     input: Input<'s>,
-    stage: Arc<Single>,
+    stage: Arc<PerDocument>,
     /// None if the document is the input's
     made: Option<Vec<u8>>,
 }
 
-impl Stream for Singles<'_> {
+impl Stream for PerDocumentStream<'_> {
     fn advance(&mut self) -> Result<bool> {
         while self.input.advance()? {
             budget::step();
@@ -170,25 +172,25 @@ impl<'d> Redaction<'d> {
     }
 }
 
-fn single(parser: &Parser<'_>, kind: Kinds) -> Result<Parsed> {
-    Parser::one(Single { kind, collator: parser.environment.collator().cloned() })
+fn per_document(parser: &Parser<'_>, kind: Transformation) -> Result<Parsed> {
+    Parser::one(PerDocument { kind, collator: parser.environment.collator().cloned() })
 }
 
 pub(super) fn add(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    single(parser, Kinds::Project(Projection::parse_add(json, parser.name, parser.environment)?))
+    per_document(parser, Transformation::Project(Projection::parse_add(json, parser.name, parser.environment)?))
 }
 
 pub(super) fn unset(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    single(parser, Kinds::Project(Projection::parse_unset(json)?))
+    per_document(parser, Transformation::Project(Projection::parse_unset(json)?))
 }
 
 pub(super) fn project(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     ensure!(json.is_object(), 15969, "$project specification must be an object");
-    single(parser, Kinds::Project(Projection::parse_stage(json, parser.environment)?))
+    per_document(parser, Transformation::Project(Projection::parse_stage(json, parser.environment)?))
 }
 
 pub(super) fn replace_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    single(parser, Kinds::Replace(Expression::parse(json, parser.environment)?))
+    per_document(parser, Transformation::Replace(Expression::parse(json, parser.environment)?))
 }
 
 pub(super) fn replace_root(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
@@ -204,12 +206,12 @@ pub(super) fn replace_root(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     replace_with(parser, root)
 }
 
-pub(super) fn matching(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+pub(super) fn parse_match(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     ensure!(json.is_object(), 15959, "the match filter must be an expression in an object");
-    single(parser, Kinds::Match(Filter::parse_in(json, parser.environment)?))
+    per_document(parser, Transformation::Match(Filter::parse_in(json, parser.environment)?))
 }
 
 pub(super) fn redact(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let decisions = DECISIONS.map(|(name, value)| (name.to_owned(), Value::String(value.to_owned())));
-    single(parser, Kinds::Redact(Expression::parse_of_parts(json, &parser.environment.with(decisions))?))
+    per_document(parser, Transformation::Redact(Expression::parse_of_parts(json, &parser.environment.with(decisions))?))
 }

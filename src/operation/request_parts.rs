@@ -11,33 +11,33 @@ use std::borrow::Cow;
 
 /// A filter, an update or another specification.
 #[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
+pub enum Specification<'a> {
     /// the text of an SQL function's argument, by which its parsed form is cached
     Text(&'a str),
     /// a part of a larger request
     Value(&'a Json),
 }
 
-impl<'a> Source<'a> {
-    pub const EMPTY: Self = Source::Text("{}");
+impl<'a> Specification<'a> {
+    pub const EMPTY: Self = Specification::Text("{}");
 
     /// Wraps a part of a request; a missing one counts as empty.
     pub fn of(part: Option<&'a Json>) -> Self {
-        part.map_or(Self::EMPTY, Source::Value)
+        part.map_or(Self::EMPTY, Specification::Value)
     }
 
     /// The text that is sent to shards.
     pub fn text(&self) -> Cow<'a, str> {
         match self {
-            Source::Text(text) => Cow::Borrowed(text),
-            Source::Value(json) => Cow::Owned(json.to_string()),
+            Specification::Text(text) => Cow::Borrowed(text),
+            Specification::Value(json) => Cow::Owned(json.to_string()),
         }
     }
 
     pub fn value(&self) -> Result<Cow<'a, Json>> {
         Ok(match self {
-            Source::Text(text) => Cow::Owned(crate::pg::datum::json::parse(text)?),
-            Source::Value(json) => Cow::Borrowed(json),
+            Specification::Text(text) => Cow::Owned(crate::pg::datum::json::parse(text)?),
+            Specification::Value(json) => Cow::Borrowed(json),
         })
     }
 }
@@ -66,12 +66,12 @@ impl<'a> Shared<'a> {
         options::environment(namespace, self.collation, self.variables, &[&text])
     }
 
-    pub fn query(&self, namespace: &str, filter: Source<'_>, projection: Option<&Json>) -> Result<Query> {
+    pub fn query(&self, namespace: &str, filter: Specification<'_>, projection: Option<&Json>) -> Result<Query> {
         query(filter, self.environment(namespace, projection)?.as_ref(), self.hint)
     }
 }
 
-pub fn query(filter: Source<'_>, environment: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
+pub fn query(filter: Specification<'_>, environment: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
     Query::of(&*filter.value()?, &filter.text(), environment)?.hinted(hint)
 }
 

@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 /// `$collStats` or `$indexStats`
 #[derive(Debug)]
-struct Beginning(Statistics);
+struct CollectionStatistics(Statistics);
 
-impl Operation for Beginning {
+impl Operation for CollectionStatistics {
     fn fields(&self) -> Fields {
         Fields::replaced(Some(BTreeSet::new()))
     }
@@ -36,7 +36,7 @@ impl Operation for Beginning {
 pub(super) fn index_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let is_empty = json.as_object().is_some_and(Map::is_empty);
     ensure!(is_empty, 28803, "The {} stage specification must be an empty object", parser.name);
-    Parser::one(Beginning(Statistics::Indexes))
+    Parser::one(CollectionStatistics(Statistics::Indexes))
 }
 
 pub(super) fn coll_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
@@ -56,7 +56,7 @@ pub(super) fn coll_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
             bail!(Kind::NotImplemented, "$collStats does not support {name}");
         }
     }
-    Parser::one(Beginning(Statistics::Collection { count, storage }))
+    Parser::one(CollectionStatistics(Statistics::Collection { count, storage }))
 }
 
 /// The unit of sizes, in bytes.

@@ -12,29 +12,29 @@ use crate::values::document::value::Value;
 use std::sync::Arc;
 
 /// A known value and its position on the `sortBy` axis.
-type Point = (Position, Number);
+type KnownValue = (Position, Number);
 
 /// The known values around the current document.
-pub(super) struct Filling {
+pub(super) struct LinearFill {
     function: Arc<Function>,
     /// reads ahead to the next known value
-    scout: Reader,
+    lookahead: Reader,
     /// the position of the last document
     last: Option<Position>,
-    before: Option<Point>,
-    /// the next known value, which the scout has read last
-    after: Option<Point>,
+    before: Option<KnownValue>,
+    /// the next known value, which the lookahead has read last
+    after: Option<KnownValue>,
 }
 
-impl Filling {
+impl LinearFill {
     /// Begins before the first partition does.
     pub fn new(function: Arc<Function>, partition: &mut Partition<'_>) -> Self {
-        Self { function, scout: partition.reader(), last: None, before: None, after: None }
+        Self { function, lookahead: partition.reader(), last: None, before: None, after: None }
     }
 
     /// Resets the state for the next partition.
     pub fn restart(&mut self) {
-        self.scout.restart();
+        self.lookahead.restart();
         (self.last, self.before, self.after) = (None, None, None);
     }
 
@@ -52,8 +52,8 @@ impl Filling {
             );
         }
         self.last = Some(position.clone());
-        if self.scout.next < own.next {
-            partition.follow(&mut self.scout, own);
+        if self.lookahead.next < own.next {
+            partition.follow(&mut self.lookahead, own);
             self.after = None;
         }
         if let Some(value) = value {
@@ -72,7 +72,7 @@ impl Filling {
     }
 
     fn look_ahead(&mut self, partition: &mut Partition<'_>) -> Result<()> {
-        while let Some(document) = partition.read(&mut self.scout)? {
+        while let Some(document) = partition.read(&mut self.lookahead)? {
             let found = point(&self.function, document)?;
             if let (position @ (Position::Number(_) | Position::Date(_)), Some(value)) = found {
                 self.after = Some((position, value));
@@ -118,7 +118,7 @@ fn point(function: &Function, document: RawObject<'_>) -> Result<(Position, Opti
 }
 
 /// The value at a position on the line through two points.
-fn between(before: &Point, after: &Point, position: &Position) -> Result<Number> {
+fn between(before: &KnownValue, after: &KnownValue, position: &Position) -> Result<Number> {
     let rise = difference(&after.1, &before.1)?;
     let run = distance(&after.0, &before.0)?;
     product_of(&distance(position, &before.0)?, &quotient(&rise, &run))?.add(&before.1)
