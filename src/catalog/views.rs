@@ -146,7 +146,7 @@ fn check(view: &View) -> Result<()> {
     check_bytes(&view.namespace, view.bytes)?;
     let pipeline = parsed(view)?;
     if pipeline.makes_documents() {
-        let message = "a view reads a collection, but its pipeline makes its documents itself";
+        let message = "a view reads a collection, so its pipeline cannot begin with $documents";
         return Err(Error::new(Kind::InvalidNamespace, message));
     }
     if pipeline.sink().is_some() {

@@ -6,8 +6,7 @@
 
 use docshard_tests::Cluster;
 use docshard_tests::conformance::{
-    Answer, Case, Class, Excuses, Expected, Kind, Outcome, Report, Stage, Way, cases_file, compare, list_file, load,
-    verdict,
+    Answer, Case, Class, Expected, Kind, Outcome, Report, Selection, Stage, Way, compare, verdict,
 };
 use serde_json::{Map, Value, json};
 use std::thread;
@@ -15,24 +14,10 @@ use std::thread;
 const DUPLICATE_KEY: i64 = 11000;
 const INVALID_NAMESPACE: i64 = 73;
 
-/// The least share of applicable cases that must pass.
-const AIM: f64 = 0.97;
-
 #[test]
 fn the_document_language_conforms() {
-    let Some(path) = cases_file("documents.jsonl") else { return };
-    let only = std::env::var("CONFORMANCE").ok();
-    let mut cases = load(&path);
-    // Pipelines and their expressions are not part of the document language.
-    cases.retain(|case| !matches!(case.kind, Kind::Aggregate | Kind::Expr));
-    assert!(cases.len() > 700, "only {} cases", cases.len());
-    let excuses = Excuses::load(&list_file("documents.txt"));
-    for id in excuses.ids() {
-        assert!(cases.iter().any(|case| case.id == id), "{id} is excused, but there is no such case");
-    }
-    if let Some(part) = &only {
-        cases.retain(|case| case.id.contains(part.as_str()));
-    }
+    let Some(selection) = Selection::of_documents() else { return };
+    let cases = &selection.cases;
 
     let cluster = Cluster::start(3);
     // Chunks that were spread must not be moved back.
@@ -47,7 +32,7 @@ fn the_document_language_conforms() {
         let runs: Vec<_> = ways
             .iter()
             .map(|way| {
-                let (cluster, cases) = (&cluster, &cases);
+                let cluster = &cluster;
                 scope.spawn(move || {
                     let mut stage = Stage::new(cluster, *way);
                     cases.iter().map(|case| run(&mut stage, case)).collect::<Vec<_>>()
@@ -60,9 +45,9 @@ fn the_document_language_conforms() {
 
     let mut report = Report::default();
     for (case, outcomes) in cases.iter().zip(outcomes) {
-        report.add_all((&case.id, case.kind.name(), &case.operators), &excuses, outcomes);
+        report.add_all((&case.id, case.kind.name(), &case.operators), &selection.excuses, outcomes);
     }
-    report.conclude("documents", if only.is_some() { 0.0 } else { AIM });
+    selection.conclude(&report, "documents");
 }
 
 /// Runs one case.

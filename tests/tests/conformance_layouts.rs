@@ -5,29 +5,17 @@
 //! `target/conformance-layouts.txt`. `CONFORMANCE=part-of-an-id` runs only some cases.
 
 use docshard_tests::Cluster;
-use docshard_tests::conformance::{
-    Case, Excuses, Kind, Outcome, Report, Stage, Way, cases_file, collected, list_file, load, verdict,
-};
+use docshard_tests::conformance::{Case, Outcome, Report, Selection, Stage, Way, collected, verdict};
 use serde_json::Value;
 use std::thread;
-
-/// The least share of applicable cases that must pass.
-const AIM: f64 = 0.97;
 
 const LAYOUTS: [Way; 4] = [Way::Local, Way::Remote, Way::Range, Way::Hashed];
 
 #[test]
 fn pipelines_conform_in_every_layout() {
-    let Some(path) = cases_file("documents.jsonl") else { return };
-    let only = std::env::var("CONFORMANCE").ok();
-    let mut cases = load(&path);
-    cases.retain(|case| matches!(case.kind, Kind::Aggregate | Kind::Expr));
-    assert!(cases.len() > 1000, "only {} cases", cases.len());
-    let excuses = Excuses::load(&list_file("pipelines.txt"));
-    if let Some(part) = &only {
-        cases.retain(|case| case.id.contains(part.as_str()));
-    }
-    for case in &mut cases {
+    let Some(mut selection) = Selection::of_pipelines() else { return };
+    let cases = &mut selection.cases;
+    for case in cases.iter_mut() {
         case.documents = collected(&case.documents).into_iter().cloned().collect();
     }
     // Cases with the same documents follow each other, so that a collection is rarely filled anew.
@@ -38,7 +26,7 @@ fn pipelines_conform_in_every_layout() {
     cluster.router.client().execute("SELECT docshard.stop_balancer()", &[]).expect("the balancer stops");
     let outcomes: Vec<Vec<Outcome>> = thread::scope(|scope| {
         let runs = LAYOUTS.map(|way| {
-            let (cluster, cases) = (&cluster, &cases);
+            let (cluster, cases) = (&cluster, &selection.cases);
             scope.spawn(move || {
                 let mut stage = Stage::new(cluster, way);
                 cases.iter().map(|case| run(&mut stage, case)).collect()
@@ -47,11 +35,11 @@ fn pipelines_conform_in_every_layout() {
         runs.into_iter().map(|run| run.join().expect("a run ends")).collect()
     });
     let mut report = Report::default();
-    for (at, case) in cases.iter().enumerate() {
+    for (at, case) in selection.cases.iter().enumerate() {
         let outcomes = LAYOUTS.into_iter().zip(outcomes.iter().map(|outcomes| outcomes[at].clone()));
-        report.add_all((&case.id, case.kind.name(), &case.operators), &excuses, outcomes);
+        report.add_all((&case.id, case.kind.name(), &case.operators), &selection.excuses, outcomes);
     }
-    report.conclude("layouts", if only.is_some() { 0.0 } else { AIM });
+    selection.conclude(&report, "layouts");
 }
 
 fn run(stage: &mut Stage, case: &Case) -> Outcome {

@@ -1,7 +1,7 @@
 //! Pipelines by example: the cases of aggregations and expressions that need no server, run over documents in memory, as they are,
 //! and rearranged and divided over three parts of the documents, with memory for no more than a few groups.
 //!
-//! `tests/conformance/pipelines.txt` lists which cases are not expected to pass, and why. The tables are left in
+//! `tests/conformance/pipelines.txt` lists the cases that are expected to fail, with reasons. The tables are written to
 //! `target/conformance-pipelines.txt`. `CONFORMANCE=part-of-an-id` runs only some cases.
 
 use docshard_core::error::{Error, Result};
@@ -9,39 +9,23 @@ use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Database, InMemory, IterStream, Memory, Pipeline, Resources};
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
-use docshard_tests::conformance::{
-    Answer, Case, Excuses, Failure, Kind, Outcome, Report, Way, cases_file, collected, list_file, load, verdict,
-};
+use docshard_tests::conformance::{Answer, Case, Failure, Outcome, Report, Selection, Way, collected, verdict};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// The least share of applicable cases that must pass.
-const AIM: f64 = 0.97;
-
 #[test]
 fn pipelines_conform() {
-    let Some(path) = cases_file("documents.jsonl") else { return };
-    let only = std::env::var("CONFORMANCE").ok();
-    let mut cases = load(&path);
-    cases.retain(|case| matches!(case.kind, Kind::Aggregate | Kind::Expr));
-    assert!(cases.len() > 1000, "only {} cases", cases.len());
-    let excuses = Excuses::load(&list_file("pipelines.txt"));
-    for id in excuses.ids() {
-        assert!(cases.iter().any(|case| case.id == id), "{id} is excused, but there is no such case");
-    }
-    if let Some(part) = &only {
-        cases.retain(|case| case.id.contains(part.as_str()));
-    }
+    let Some(selection) = Selection::of_pipelines() else { return };
     let mut report = Report::default();
-    for case in &cases {
+    for case in &selection.cases {
         let outcomes: Vec<(Way, Outcome)> = vec![
             (Way::Memory, verdict(case, &answer(run(case)))),
             (Way::Divided, verdict(case, &answer(run_divided(case)))),
         ];
-        report.add_all((&case.id, case.kind.name(), &case.operators), &excuses, outcomes);
+        report.add_all((&case.id, case.kind.name(), &case.operators), &selection.excuses, outcomes);
     }
-    report.conclude("pipelines", if only.is_some() { 0.0 } else { AIM });
+    selection.conclude(&report, "pipelines");
 }
 
 fn answer(found: Result<Vec<Vec<u8>>>) -> std::result::Result<Answer, Failure> {

@@ -7,19 +7,22 @@
 //! * [`verdict`] says whether an answer is the expected one, by [`compare`].
 //! * [`excuses`](Excuses) reads the cases that are expected to fail.
 //! * [`report`](Report) counts outcomes by kind and by operator.
+//! * [`selection`](Selection) is the cases that a test runs.
 
 mod case;
 pub mod compare;
 mod excuses;
 mod report;
+mod selection;
 mod shell;
 pub mod spec;
 mod stage;
 mod verdict;
 
-pub use case::{Case, Expected, Kind, collected, load};
+pub use case::{Case, Expected, Kind, collected};
 pub use excuses::{Class, Excuses};
 pub use report::{Outcome, Report};
+pub use selection::Selection;
 pub use shell::{Answer, Door, Failure, Shell};
 pub use stage::{Stage, Way};
 pub use verdict::verdict;
