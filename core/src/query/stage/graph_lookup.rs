@@ -10,6 +10,7 @@ use super::attached::{Attached, LocalDocuments, ResultField};
 use super::equality::{EncodedValue, Values, values_at};
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser};
+use super::query_cache::QueryCache;
 use super::stream::{Input, IterStream, document, object};
 use super::unwind::with;
 use crate::budget;
@@ -26,7 +27,7 @@ use crate::values::document::write::{self, Part};
 use crate::values::key::encode::encoded_under;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -96,17 +97,10 @@ impl Operation for GraphLookup {
             input: Some(input),
             waiting: VecDeque::new(),
             ahead: 1,
-            known: Known::default(),
+            cache: QueryCache::default(),
         };
         Ok(Box::new(Attached::new(searching, target)))
     }
-}
-
-/// A cache of query results, by the encoding of the value in `connectToField`.
-#[derive(Default)]
-struct Known {
-    documents: HashMap<Vec<u8>, Vec<Rc<Vec<u8>>>>,
-    bytes: usize,
 }
 
 struct Searching<'s> {
@@ -118,7 +112,8 @@ struct Searching<'s> {
     waiting: VecDeque<Vec<u8>>,
     /// the number of documents to read next: few at first, as perhaps no more are asked for
     ahead: usize,
-    known: Known,
+    /// the documents with each value in `connectToField`
+    cache: QueryCache<Vec<Rc<Vec<u8>>>>,
 }
 
 /// One document's search.
@@ -220,16 +215,16 @@ impl Searching<'_> {
                 self.input = None;
             }
         }
-        if self.waiting.len() > 1 && !self.ask_together()? {
+        if self.waiting.len() > 1 && !self.query_together()? {
             self.ahead = 1;
         }
         self.ahead = (2 * self.ahead).min(MAX_READ_AHEAD);
         Ok(!self.waiting.is_empty())
     }
 
-    /// Asks for what the searches of all documents that wait lead to, so that it is known. False if that exceeds the memory: each search
-    /// then asks for the rest.
-    fn ask_together(&mut self) -> Result<bool> {
+    /// Sends the queries that the searches of all waiting documents need, so that their results are in the cache. False if they exceed
+    /// the memory: each search then sends its own queries.
+    fn query_together(&mut self) -> Result<bool> {
         let stage = Arc::clone(&self.stage);
         let collator = stage.collator();
         let max_bytes = self.context.resources.memory.stage_bytes();
@@ -249,10 +244,10 @@ impl Searching<'_> {
         while !step.is_empty() {
             let mut next = Vec::new();
             for part in step.chunks(MAX_QUERY_VALUES) {
-                if self.known.bytes > max_bytes {
+                if self.cache.bytes() > max_bytes {
                     return Ok(false);
                 }
-                let Some(others) = self.others(part, max_bytes - self.known.bytes)? else { return Ok(false) };
+                let Some(others) = self.others(part, max_bytes - self.cache.bytes())? else { return Ok(false) };
                 for other in others {
                     values_at(object(&other)?, &stage.connect_from, &mut |value| {
                         add(Value::from_raw(value), &mut next)
@@ -268,19 +263,19 @@ impl Searching<'_> {
         Ok(true)
     }
 
-    /// Returns the documents that have one of these values in `connectToField`. A document may occur several times. None if those that were not known
-    /// have more than this number of bytes.
+    /// Returns the documents that have one of these values in `connectToField`, perhaps several times. None if those that were not in
+    /// the cache have more than `max_bytes` bytes.
     fn others(&mut self, wanted: &[EncodedValue], max_bytes: usize) -> Result<Option<Vec<Rc<Vec<u8>>>>> {
-        let (stage, known) = (&self.stage, &mut self.known);
+        let (stage, cache) = (&self.stage, &mut self.cache);
         let collator = stage.collator();
-        if known.bytes > self.context.resources.memory.stage_bytes() {
-            *known = Known::default();
+        if cache.bytes() > self.context.resources.memory.stage_bytes() {
+            cache.clear();
         }
-        let before = known.bytes;
+        let before = cache.bytes();
         let (mut values, mut numbers) = (Values::default(), Vec::new());
         let mut found = Vec::new();
         for (encoding, value) in wanted {
-            match known.documents.get(encoding) {
+            match cache.get(encoding) {
                 Some(documents) => found.extend(documents.iter().cloned()),
                 None => {
                     values.add((encoding.clone(), value.clone()));
@@ -295,23 +290,22 @@ impl Searching<'_> {
         let stages = [json!({"$match": {"$and": filters}})];
         let mut results = self.context.resources.collections.read(Some(&stage.from), &stages, &stage.environment)?;
         for encoding in &numbers {
-            known.bytes += encoding.len() + size_of::<Vec<u8>>();
-            known.documents.insert((*encoding).clone(), Vec::new());
+            cache.insert((*encoding).clone(), Vec::new());
         }
         while results.advance()? {
             let other = Rc::new(results.bytes().to_vec());
             let mut size = other.len();
             values.for_each_match(document(&results)?, &stage.connect_to, collator, |number| {
-                if let Some(documents) = known.documents.get_mut(numbers[number])
+                if let Some(documents) = cache.get_mut(numbers[number])
                     && documents.last().is_none_or(|last| !Rc::ptr_eq(last, &other))
                 {
                     size += size_of::<Rc<Vec<u8>>>();
                     documents.push(Rc::clone(&other));
                 }
             });
-            known.bytes += size;
-            if known.bytes - before > max_bytes {
-                *known = Known::default();
+            cache.grow(size);
+            if cache.bytes() - before > max_bytes {
+                cache.clear();
                 return Ok(None);
             }
             found.push(other);

@@ -15,6 +15,7 @@ use super::equality::{EncodedValue, Values, encoded_value, field_values};
 use super::facet::SorterReader;
 use super::fields::{Fields, Written};
 use super::operation::{Context, Nested, Operation, Parsed, Parser, Shape, Stage, run};
+use super::query_cache::QueryCache;
 use super::sorter::Sorter;
 use super::stream::{Input, Stream, document, object};
 use crate::budget;
@@ -26,7 +27,7 @@ use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -202,13 +203,6 @@ impl Stream for Chosen {
     }
 }
 
-/// What queries have found, by the encoding of the value that was asked for. Documents that come later may have the same value.
-#[derive(Default)]
-struct Known {
-    others: HashMap<Vec<u8>, Others>,
-    bytes: usize,
-}
-
 /// The local documents with their results.
 struct Joining<'s> {
     lookup: Arc<Lookup>,
@@ -222,7 +216,7 @@ struct Joining<'s> {
     size: usize,
     /// documents after their query
     ready: VecDeque<(Vec<u8>, Found)>,
-    known: Known,
+    cache: QueryCache<Others>,
     /// the results that all documents share
     once: Option<Rc<RefCell<Box<dyn Sorter>>>>,
 }
@@ -239,7 +233,7 @@ enum Wanted {
     /// the documents of these values, by their numbers
     Values(Vec<usize>),
     /// nothing: an earlier query has found them
-    Known(Others),
+    Cached(Others),
     /// nothing: it needs a query of its own
     Query,
 }
@@ -262,7 +256,7 @@ impl<'s> Joining<'s> {
             waiting_bytes: 0,
             size: FIRST_BATCH,
             ready: VecDeque::new(),
-            known: Known::default(),
+            cache: QueryCache::default(),
             once: None,
         }
     }
@@ -326,8 +320,8 @@ impl<'s> Joining<'s> {
     /// Sends a query for the first `count` waiting documents. If its results exceed `max_bytes` bytes, returns None, or for a single
     /// document that it needs a query of its own.
     fn find(&mut self, field: &str, key: &Key, count: usize, max_bytes: usize) -> Result<Option<Vec<Found>>> {
-        if self.known.bytes > max_bytes / 2 {
-            self.known = Known::default();
+        if self.cache.bytes() > max_bytes / 2 {
+            self.cache.clear();
         }
         let mut values = Values::default();
         let mut wanted = Vec::with_capacity(count);
@@ -337,22 +331,21 @@ impl<'s> Joining<'s> {
                 continue;
             };
             // Of several values a document may have several results twice, so all are asked for together.
-            let known =
-                if let [(encoding, _)] = values_of_key.as_slice() { self.known.others.get(encoding) } else { None };
-            wanted.push(match known {
-                Some(others) => Wanted::Known(Rc::clone(others)),
+            let cached = if let [(encoding, _)] = values_of_key.as_slice() { self.cache.get(encoding) } else { None };
+            wanted.push(match cached {
+                Some(others) => Wanted::Cached(Rc::clone(others)),
                 None => Wanted::Values(values_of_key.into_iter().map(|value| values.add(value)).collect()),
             });
         }
         let Some(Answer { others, positions, bytes }) = self.query(field, &values, max_bytes)? else {
-            self.known = Known::default();
+            self.cache.clear();
             return Ok((count == 1).then(|| vec![Found::NeedsOwnQuery]));
         };
         let chosen = |at: &[usize]| -> Others { Rc::new(at.iter().map(|at| Rc::clone(&others[*at])).collect()) };
         let of_values: Vec<Others> = positions.iter().map(|positions| chosen(positions)).collect();
         let found = |wanted| match wanted {
             Wanted::Query => Found::NeedsOwnQuery,
-            Wanted::Known(others) => Found::Others(others),
+            Wanted::Cached(others) => Found::Others(others),
             Wanted::Values(numbers) => Found::Others(match numbers.as_slice() {
                 [number] => Rc::clone(&of_values[*number]),
                 several => {
@@ -364,10 +357,9 @@ impl<'s> Joining<'s> {
             }),
         };
         let found = wanted.into_iter().map(found).collect();
-        self.known.bytes += bytes;
+        self.cache.grow(bytes);
         for (encoding, number) in values.into_encodings() {
-            self.known.bytes += encoding.len() + size_of::<(Vec<u8>, Others)>();
-            self.known.others.insert(encoding, Rc::clone(&of_values[number]));
+            self.cache.insert(encoding, Rc::clone(&of_values[number]));
         }
         Ok(Some(found))
     }
@@ -395,7 +387,7 @@ impl<'s> Joining<'s> {
                 answer.bytes += results.bytes().len() + size_of::<Vec<u8>>() + 2 * matches * size_of::<usize>();
                 answer.others.push(Rc::new(results.bytes().to_vec()));
             }
-            if self.known.bytes + answer.bytes > max_bytes {
+            if self.cache.bytes() + answer.bytes > max_bytes {
                 return Ok(None);
             }
         }

@@ -8,9 +8,8 @@
 //! * [`statistics`] says which statistics of its collection a pipeline begins with.
 //! * [`operation`] has the types of a stage: its row in the table, its argument, its operation.
 //! * [`per_document`], [`limit_skip`], [`unwind`], [`sort`], [`group`] with [`accumulating`], [`bucket_auto`] with [`granularity`],
-//!   [`window`], [`derived`], [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`] and [`attached`],
-//!   [`graph_lookup`], [`union_with`],
-//!   [`collection_statistics`] and [`merge`] are the stages.
+//!   [`window`], [`derived`], [`documents`], [`facet`], [`fill`], [`densify`], [`lookup`] with [`equality`], [`query_cache`] and
+//!   [`attached`], [`graph_lookup`], [`union_with`], [`collection_statistics`] and [`merge`] are the stages.
 //! * [`table`] lists them with their parsers and properties. A new stage is a row there, and its operation.
 //! * [`rearrange`] reorders stages so that they process fewer documents; [`division`] divides them between shards and router.
 //!   Both use the properties in the table.
@@ -47,6 +46,7 @@ mod unwind;
 
 mod attached;
 mod equality;
+mod query_cache;
 
 mod bucket_auto;
 mod densify;
