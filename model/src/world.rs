@@ -1,5 +1,5 @@
 //! A state of the model: the durable state of the router and two shards, the state of sessions and processes, and the answers to
-//! clients.
+//! clients. T is the donor's transaction, which deletes the chunk; R is the recipient's, which loads it.
 
 use docshard_core::cluster::migration::{Part, State};
 
@@ -53,7 +53,7 @@ pub struct Shard {
     pub txn: Txn,
     /// the coordinator's sessions with it live
     pub session: bool,
-    /// the coordinator died when it had sent PREPARE: that may yet arrive
+    /// the coordinator died after sending PREPARE, which may still arrive
     pub prepare_in_flight: bool,
 }
 
@@ -68,7 +68,7 @@ pub enum Op {
     Delete,
 }
 
-/// The state of a writer. `new` is its map, `logs` whether it has found a capture.
+/// The state of a writer. `new`: its map names the recipient as the owner. `logs`: it has found a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Writer {
     /// has no map
@@ -162,7 +162,8 @@ pub struct Floor {
 /// The answer of a shard to a scatter: None before it arrives, an error for a stale map, or the rows.
 pub type Answer = Option<Result<Rows, ()>>;
 
-/// The externally visible states of a second migration, of another chunk of the collection between two other shards at the same time.
+/// The externally visible states of a second migration, which moves another chunk of the collection between two other shards at the
+/// same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Second {
     /// before its decision
@@ -353,7 +354,7 @@ pub struct World {
     pub deleting: bool,
     /// R's rows
     pub loaded: Rows,
-    /// a round of changes between donor and recipient: the log's rows with the documents at that time
+    /// changes that were read from the donor and are not yet applied: rows of the log, with the documents when they were read
     pub staged: Vec<(Logged, Option<u8>)>,
     /// the coordinator
     pub pc: Pc,
@@ -371,7 +372,7 @@ pub struct World {
     pub increments: u8,
     /// `B` exists, as acknowledged
     pub present: bool,
-    /// the number of further crashes
+    /// the number of crashes that may still happen
     pub crashes: u8,
     /// a client got a wrong answer
     pub wrong: Option<&'static str>,
@@ -416,8 +417,8 @@ impl World {
 
     /// The acknowledged writes that a request at this time must see.
     pub fn floor(&self, ops: &[Op]) -> Floor {
-        let at_it = self.writers.iter().zip(ops).any(|(writer, op)| *op != Op::Update && !writer.has_ended());
-        Floor { increments: self.increments, present: (!at_it).then_some(self.present) }
+        let is_changing = self.writers.iter().zip(ops).any(|(writer, op)| *op != Op::Update && !writer.has_ended());
+        Floor { increments: self.increments, present: (!is_changing).then_some(self.present) }
     }
 
     /// T or R commits.

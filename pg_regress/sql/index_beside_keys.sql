@@ -31,7 +31,7 @@ SELECT asked.filter, options, found.* FROM asked, pg_temp.found(filter, options)
 -- Writes find their document in the same way.
 SELECT docshard.update_one('ten.c', '{"tenant": 3, "mail": "m1999"}', '{"$set": {"mail": "new"}}') -> 'modifiedCount' AS modified;
 SELECT docshard.delete_many('ten.c', '{"tenant": 3, "mail": "new"}') -> 'deletedCount' AS deleted;
--- The first document of a queue is found by its index, also if it has an array.
+-- The first document of a queue is found by its index, even if its value there is an array.
 SELECT docshard.find_one_and_update('ten.c', '{"tenant": 3, "state": 7}', '{"$set": {"state": -1}}', '{"sort": {"at": 1}, "projection": {"state": 1}}');
 SELECT docshard.find_one_and_update('ten.c', '{"tenant": 3, "state": 7}', '{"$set": {"state": -1}}', '{"sort": {"at": 1}, "projection": {"at": 1}, "returnDocument": "after"}');
 SELECT docshard.find_one_and_delete('ten.c', '{"tenant": 3, "state": 7}', '{"sort": {"at": -1}, "projection": {"at": 1}}');

@@ -20,7 +20,7 @@ SELECT docshard.update_one('up.c', '{"_id": {"$in": [13]}}', '{"$set": {"a": 13}
 SELECT docshard.replace_one('up.c', '{"_id": 14, "a": 14}', '{"b": 14}', '{"upsert": true}') -> 'upsertedId' AS id;
 SELECT docshard.find('up.c', '{"_id": {"$in": [13, 14]}}', '{"sort": {"_id": 1}}');
 SELECT docshard.replace_one('up.c', '{"_id": 15}', '{"_id": 16, "b": 1}', '{"upsert": true}');
--- Contradictory equalities, and such as cannot form one document.
+-- Equalities that contradict each other, or that cannot form one document.
 SELECT upserted('{"$and": [{"a": 20}, {"a": 21}]}', '{"$set": {"x": 1}}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT upserted('{"a": 22, "a.b": 23}', '{"$set": {"x": 1}}');

@@ -6,8 +6,8 @@
 //! 3. [`delete`], with writers excluded: deletes the documents that are still at their places, and those with the changed keys.
 //!
 //! The places belong to this process and to one move. INVARIANT: if [`locate`] did not see a document of the range, the change
-//! that wrote it is in the log, or this process has deleted it from the log. The move would detect an error, as it compares the
-//! number of deleted documents.
+//! that wrote it is in the log, or this process has deleted it from the log. A violation would be
+//! detected, because the move compares the number of deleted documents.
 
 use super::{clone_parts, table};
 use crate::pg::error::Result;
@@ -80,8 +80,8 @@ pub fn delete_copied_changes(migration: i64, applied: &[i64]) -> Result<bool> {
     })
 }
 
-/// Deletes the documents of a range, from which the caller's transaction has excluded all writers. It keeps the places, as the
-/// transaction may be rolled back and the range be deleted later.
+/// Deletes the documents of a range, from which the caller's transaction has excluded all writers. It keeps the places,
+/// because the transaction may be rolled back, and the deletion repeated.
 pub fn delete(range: &DeleteRange<'_>) -> Result<Deleted> {
     let began = Instant::now();
     let documents = i64::try_from(delete_all(range)?).unwrap_or(i64::MAX);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const SIZE: Size = Size { clients: 6, keys: 60, fillers: 300 };
 
-/// Limit for the first violation; it takes far less.
+/// The time within which a violation must be found. It usually takes far less.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Moves chunks slowly until the history has a violation.

@@ -35,7 +35,7 @@ const BEFORE: &[&str] = &[
     "SELECT docshard.grant_access('clerk', '{\"write\": [\"shop\"]}')",
 ];
 
-/// More of them, since 0.2.0.
+/// Further statements, which need 0.2.0 or later.
 const BEFORE_0_2: &[&str] = &[
     "SELECT docshard.create_collection('shop.fives', '{\"viewOn\": \"things\", \"pipeline\": [{\"$match\": {\"n\": 5}}]}')",
 ];
@@ -86,8 +86,9 @@ fn nodes(cluster: &Cluster) -> impl Iterator<Item = &Node> {
     cluster.shards.iter().chain([&cluster.router])
 }
 
-/// Objects of other users that exist before the upgrade: operators that match better than PostgreSQL's own, in a schema of the
-/// search path; and a function with the name of one of docshard's. A privilege with grant option is added to these.
+/// Objects of other users that exist before the upgrade. The operators, in a schema of the search path, fit their arguments better
+/// than PostgreSQL's own, so an upgrade script without qualified names would call them. The function has the name of one of
+/// docshard's.
 const OF_OTHERS: &[&str] = &[
     "CREATE ROLE mallory",
     "GRANT CREATE ON SCHEMA public TO mallory",
@@ -100,13 +101,13 @@ const OF_OTHERS: &[&str] = &[
     "CREATE FUNCTION docshard_internal.measure() RETURNS integer LANGUAGE sql AS 'SELECT 1'",
 ];
 
-/// The privilege; 0.1.0 had another name for the function.
+/// A grant with grant option on a function of docshard. 0.1.0 had another name for the function.
 fn grant_to_others(release: &Release) -> String {
     let function = if release.version == "0.1.0" { "remove_leaving" } else { "delete_range" };
     format!("GRANT EXECUTE ON FUNCTION docshard_internal.{function} TO mallory WITH GRANT OPTION")
 }
 
-/// Checks these objects on a node after the upgrade.
+/// Checks that a node still has the objects and the grant after the upgrade.
 fn check_of_others(node: &Node) {
     let function = "docshard_internal.delete_range(bigint, integer, bytea, bytea)";
     for sql in [
@@ -148,13 +149,14 @@ fn differences(upgraded: &Node, fresh: &Node) -> String {
         match upgraded.get(&(kind.clone(), name.clone())) {
             None => writeln!(text, "the upgrade lacks {kind} {name}: {definition}").unwrap(),
             Some(other) if other != definition => {
-                writeln!(text, "{kind} {name} is\n{other}\nand fresh\n{definition}").unwrap();
+                writeln!(text, "{kind} {name} is after the upgrade\n{other}\nand in a fresh install\n{definition}")
+                    .unwrap();
             }
             Some(_) => {}
         }
     }
     for (kind, name) in upgraded.keys().filter(|key| !fresh.contains_key(*key)) {
-        writeln!(text, "the upgrade has left {kind} {name}").unwrap();
+        writeln!(text, "the upgrade did not remove {kind} {name}").unwrap();
     }
     text
 }

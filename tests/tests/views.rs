@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The time limit of the views while shards hang.
 const BOUND: Duration = Duration::from_secs(3);
-/// An addition for a machine that is busy with other tests.
+/// Added to a time limit, because the machine may be busy with other tests.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// A router with two shards and a collection of three hundred documents on all three.
@@ -80,8 +80,8 @@ fn a_shard_out_of_reach_is_unknown_and_not_empty() {
         let mut client = router.try_client_as(role, "postgres").expect("it may connect");
         client.query_one("SELECT count(*) FROM docshard.health", &[]).map(|row| row.get::<_, i64>(0))
     };
-    assert_eq!(ask("watcher").expect("a monitor may look"), 3);
-    ask("nobody").expect_err("others may not");
+    assert_eq!(ask("watcher").expect("a member of pg_monitor may read it"), 3);
+    ask("nobody").expect_err("others may not read it");
     assert_eq!(balancer(router)["lastError"], Value::Null);
 
     cluster.node("shard1").kill9();
@@ -97,11 +97,11 @@ fn a_shard_out_of_reach_is_unknown_and_not_empty() {
     let found = health(router, "shard1");
     assert!(!found.reachable);
     assert!(found.error.is_some_and(|error| error.contains("could not connect to shard \"shard1\"")));
-    wait_until("the balancer tells an error", PATIENCE, || balancer(router)["lastError"].is_string());
+    wait_until("the balancer reports an error", PATIENCE, || balancer(router)["lastError"].is_string());
 
     cluster.node("shard1").start();
     let router = &cluster.router;
-    wait_until("the error is gone with its cause", PATIENCE, || {
+    wait_until("the balancer clears the error", PATIENCE, || {
         let status = balancer(router);
         status["lastError"].is_null() && status["lastErrorAt"].is_null()
     });
@@ -118,7 +118,7 @@ fn a_shard_out_of_reach_is_unknown_and_not_empty() {
         cluster.shards[1].psql(&format!("UPDATE docshard_data.node SET shard = '{to}' WHERE shard = '{from}'"));
     };
     rename("shard1", "shard7");
-    let error = health(router, "shard1").error.expect("it is another one");
+    let error = health(router, "shard1").error.expect("an error, because it is another shard");
     assert!(error.contains("expected shard \"shard1\"") && error.contains("is shard \"shard7\""), "{error}");
     assert_eq!(parts(router, "{}")[2].1, None);
     rename("shard7", "shard1");
@@ -179,7 +179,7 @@ fn estimates_come_from_statistics() {
     ));
     let exact: i64 = cluster.shards[0].value(&format!("SELECT count(*) FROM {table}"));
     let scans = format!("SELECT seq_scan + idx_scan FROM pg_stat_all_tables WHERE relid = '{table}'::regclass");
-    wait_until("scans are told", PATIENCE, || cluster.shards[0].value::<i64>(&scans) > 2);
+    wait_until("the scans are counted", PATIENCE, || cluster.shards[0].value::<i64>(&scans) > 2);
     std::thread::sleep(Duration::from_secs(1));
     let before: i64 = cluster.shards[0].value(&scans);
     for _ in 0..3 {
@@ -215,5 +215,5 @@ fn the_past_is_kept_as_long_as_settings_say() {
     for setting in ["changelog_days", "migrations_days"] {
         router.psql(&format!("SELECT docshard.set_setting('{setting}', '2')"));
     }
-    wait_until("what is old is gone", PATIENCE, || kept() == "young 1");
+    wait_until("old rows are removed", PATIENCE, || kept() == "young 1");
 }
