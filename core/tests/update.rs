@@ -209,7 +209,7 @@ fn paths_that_lead_nowhere() {
         (json!({"$set": {"a\u{0}": 1}}), json!({}), Kind::BadValue, ""),
         (json!({"$set": {"a": {"b": [{"$c": 1}]}}}), json!({}), Kind::DollarPrefixedFieldName, "'$c'"),
     ]);
-    // A modifier without an effect needs no path.
+    // A modifier without an effect does not create its path, so an impossible path is no error.
     check(vec![(json!({"$setOnInsert": {"a.b": 1}}), json!({"a": 1}), None)]);
 }
 
@@ -393,7 +393,8 @@ mod naive {
             let fields = fields.as_object()?.iter();
             modifiers.extend(fields.map(|(path, argument)| (path.split('.').collect(), operator.as_str(), argument)));
         }
-        // In the order of the paths, as in MongoDB: padding must not precede an element that it would hide.
+        // In the order of the paths, as in MongoDB. In another order, setting element 5 of an array could pad it with a null at
+        // position 2, before element 2 is set.
         modifiers.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, operator, argument) in modifiers {
             modify(&mut result, &path, operator, argument)?;

@@ -70,7 +70,7 @@ SELECT jsonb_array_length(:'cursor'::jsonb -> 'firstBatch') AS first, :'cursor':
 SELECT :first AS first;
 SELECT jsonb_path_query_array(run('{"getMore": %s, "collection": "large"}', :'id'), '$.cursor.nextBatch[*]._id') AS rest;
 
--- Lists are cursors, too.
+-- listCollections returns a cursor, too.
 SELECT run('{"listCollections": 1, "nameOnly": true, "filter": {"name": {"$regex": "^l"}}}');
 SELECT run('{"listCollections": 1, "nameOnly": true, "cursor": {"batchSize": 1}}') -> 'cursor' AS cursor \gset
 SELECT :'cursor'::jsonb - 'id' AS first, :'cursor'::jsonb ->> 'id' AS id \gset

@@ -1,7 +1,7 @@
 //! Login at a shard as the service role.
 //!
 //! While the service role's password changes, the shard's password and the user mapping here may differ for a moment. So if the
-//! password is refused, the mapping is read again and the login repeated.
+//! password is refused, the mapping is read again and the login is repeated.
 //!
 //! If there are several hosts, the first one that accepts the login need not be the shard's primary: it may be an old primary
 //! that was replaced. A host whose handshake was refused is passed over for a while, so that the next connection goes to another
@@ -17,11 +17,13 @@ use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-/// How long a login with a refused password is repeated.
-const CHANGING: Duration = Duration::from_secs(10);
+/// How long a login with a refused password is repeated, because the password may be changing.
+const RETRY_PASSWORD: Duration = Duration::from_secs(10);
 
+/// The pause between two such logins.
 const PAUSE_MS: i64 = 100;
 
+/// How long a host is passed over after it refused a handshake.
 const PASS_OVER: Duration = Duration::from_secs(60);
 
 thread_local! {
@@ -56,7 +58,7 @@ pub(super) fn connect(server: Oid, complete: impl Fn(&Route) -> Vec<(String, Str
         let passed_over = passed_over(server);
         match Wire::connect(&route.server_name, &complete(&route), route.needs_password, &passed_over) {
             Ok(wire) => return Ok((route, wire)),
-            Err(error) if error.sqlstate == INVALID_PASSWORD && began.elapsed() < CHANGING => {
+            Err(error) if error.sqlstate == INVALID_PASSWORD && began.elapsed() < RETRY_PASSWORD => {
                 sleep_ms(PAUSE_MS);
                 ffi::accept_invalidations();
             }

@@ -34,7 +34,8 @@ fn fail_if_wrong(run: &Run, seed: u64, violations: &[Violation]) {
     );
 }
 
-/// Injects accidents until `goes_on` returns false. After every `round` of them everything pauses and is checked.
+/// Injects accidents until `goes_on` returns false. After every `round` of them the clients pause, and the
+/// whole history is checked.
 fn campaign(seed: u64, round: usize, mut goes_on: impl FnMut(&Run) -> bool) -> Run {
     println!("SEED={seed}");
     let mut run = Run::start(seed, SIZE);

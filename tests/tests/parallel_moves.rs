@@ -81,10 +81,10 @@ fn moves_of_one_collection_between_other_shards_do_not_wait_for_each_other() {
 
     // A move with one of the busy shards is refused, as donor and as recipient.
     for (chunk, to) in [(1, "shard1"), (8, "shard0"), (8, "shard2"), (14, "shard3")] {
-        let error = move_chunk(&mut cluster.router.client(), key(chunk), to).expect_err("the shard is taken");
+        let error = move_chunk(&mut cluster.router.client(), key(chunk), to).expect_err("the shard is busy");
         assert_eq!(sqlstate(&error), "55006", "{chunk} to {to}: {error:?}");
     }
-    holder.batch_execute("ROLLBACK").expect("the lock is given back");
+    holder.batch_execute("ROLLBACK").expect("the lock is released");
     first.join().unwrap().expect("the first move");
     assert_eq!(owner(&cluster.router, key(0)), "shard2");
     for chunk in [0, 7] {

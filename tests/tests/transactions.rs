@@ -383,7 +383,7 @@ fn a_shard_lost_after_it_prepared_commits_when_it_is_back() {
 }
 
 #[test]
-fn a_router_lost_while_it_tells_the_shards_has_committed() {
+fn a_router_lost_while_it_commits_at_the_shards_has_committed() {
     let mut cluster = cluster();
     accounts(&mut cluster.router.client());
     let mut holder = cluster.router.client();
@@ -494,7 +494,7 @@ fn nodes_killed_at_any_moment_leave_no_transfer_half_done() {
         println!("round {round}: {name} killed after {done} transfers; {now:?}");
         assert_eq!(now[1] + now[2], 200, "a transfer is half done: {now:?}");
         let moved = now[2] - 100;
-        assert!((least..=most).contains(&moved), "{moved} transfers are stored, of {least} to {most} that there were");
+        assert!((least..=most).contains(&moved), "{moved} transfers are stored, expected {least} to {most}");
         least = moved;
         most = moved;
     }
@@ -625,7 +625,7 @@ fn lock_timeout_reaches_the_shards() {
     holder.batch_execute("BEGIN").unwrap();
     call(&mut holder, "update_many", &[&json!({}), &json!({"$inc": {"n": 1}})]).unwrap();
 
-    // A connection that has been sent the setting, and one that has not; outside and inside a block.
+    // Outside a transaction block. In the second round the connections to the shards have had both settings before.
     for _ in 0..2 {
         client.batch_execute("SET lock_timeout = '100ms'").unwrap();
         for k in KEYS {
@@ -637,6 +637,7 @@ fn lock_timeout_reaches_the_shards() {
         }
         client.batch_execute("RESET statement_timeout").unwrap();
     }
+    // Inside a transaction block, whose end takes the settings back.
     for k in [100, 200] {
         client.batch_execute("BEGIN; SET LOCAL lock_timeout = '100ms'").unwrap();
         count(&mut client, &json!({}));

@@ -74,7 +74,8 @@ impl Sort {
     }
 
     /// The document's sort key: keys compare bytewise as the documents do. Descending fields are inverted byte by byte. An array
-    /// sorts by its least element ascending, by its greatest descending; an empty one below null. Missing counts as null.
+    /// sorts by its least element in ascending order, and by its greatest element in descending order. An empty array sorts below
+    /// null. A missing field counts as null.
     pub fn key_of(&self, document: RawObject<'_>) -> Vec<u8> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
         self.append_key_of(document, &mut key);
@@ -146,8 +147,8 @@ impl Field<'_> {
     }
 }
 
-/// Calls `offer` with the values at a path, as MongoDB does for index keys: at least once, with the elements of an array at the end,
-/// and for each element of an array on the path, unless a numeric component names one.
+/// Calls `offer` with each value at a path, and at least once. The values are those of MongoDB's index keys: of an array at the end
+/// of the path its elements; of an array on the path the values in each element, or in the one that a numeric component names.
 fn visit<'a>(object: RawObject<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) {
     let (head, rest) = path::split(path);
     match object.get(head) {

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Limit for the start or stop of a server. It takes far less, but machines may be busy.
+/// The time within which a server must start or stop. It usually takes far less, but machines may be busy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A router and its shards. They are stopped, and their data deleted, when it is dropped.

@@ -49,20 +49,20 @@ impl KeyRange {
     /// An end of the range may lie directly after a value's encoding, among the keys that continue that encoding. It is then moved after
     /// all of these keys, since the range contains either all of them or none.
     pub(crate) fn under(&self, prefix: &[u8]) -> Self {
-        let end = |bytes: &[u8]| [prefix, behind_value(bytes).as_deref().unwrap_or(bytes)].concat();
+        let end = |bytes: &[u8]| [prefix, after_value(bytes).as_deref().unwrap_or(bytes)].concat();
         Self { lo: end(&self.lo), hi: self.hi.as_deref().map_or_else(|| prefix_successor(prefix), |hi| Some(end(hi))) }
     }
 }
 
-/// If the bytes are longer than a value's encoding: the least bytes above all that start with that encoding.
-fn behind_value(bytes: &[u8]) -> Option<Vec<u8>> {
+/// If the bytes continue a value's encoding, returns the least byte string above all that start with that encoding; else None.
+fn after_value(bytes: &[u8]) -> Option<Vec<u8>> {
     match decode(bytes) {
         Ok((_, rest)) if !rest.is_empty() => prefix_successor(&bytes[..bytes.len() - rest.len()]),
         _ => None,
     }
 }
 
-/// The order of upper ends; none is above all.
+/// Compares upper bounds. None, which is unbounded, is the greatest.
 fn compare_ends(a: Option<&[u8]>, b: Option<&[u8]>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.cmp(b),
