@@ -394,7 +394,7 @@ mod naive {
             modifiers.extend(fields.map(|(path, argument)| (path.split('.').collect(), operator.as_str(), argument)));
         }
         // In the order of the paths, as in MongoDB. In another order, setting element 5 of an array could pad it with a null at
-        // position 2, before element 2 is set.
+        // position 2, below which no path can be set.
         modifiers.sort_by(|a, b| a.0.cmp(&b.0));
         for (path, operator, argument) in modifiers {
             modify(&mut result, &path, operator, argument)?;

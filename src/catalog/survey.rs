@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 /// The rows of a shard, or its error.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ShardAnswer {
     /// the shard
     pub shard: Rc<Shard>,
     pub rows: Result<Vec<Row>>,
@@ -43,7 +43,7 @@ pub struct Called<A> {
 /// Calls every shard, by number.
 pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>> {
     let answers = ask(&C::SIGNATURE.invocation(), &C::SIGNATURE.columns(), &call.params(), limit)?;
-    let of = |answer: Answer| {
+    let of = |answer: ShardAnswer| {
         let answered = answer.rows.and_then(|mut rows| {
             // The left join returns a row of NULLs for a shard without rows.
             rows.retain(|row| (0..C::SIGNATURE.columns().len()).any(|column| row.get(column).is_some()));
@@ -55,7 +55,7 @@ pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>
 }
 
 /// Asks every shard, by number, for `columns` of the rows of `from`, a function call or a subquery; reads only.
-pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) -> Result<Vec<Answer>> {
+pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) -> Result<Vec<ShardAnswer>> {
     let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
     shards.sort_by_key(|shard| shard.id);
     let columns: Vec<_> = columns.iter().map(|column| format!("a.{column}")).collect();
@@ -77,12 +77,12 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
         answers.push(match shard.place.server().and_then(|_| surveyed.next()) {
             Some(answer) => {
                 let rows = answer.rows.and_then(|rows| checked(&shard, cluster, known.get(&shard.id), &rows, count));
-                Answer { latency: answer.latency.filter(|_| rows.is_ok()), rows, shard }
+                ShardAnswer { latency: answer.latency.filter(|_| rows.is_ok()), rows, shard }
             }
             None => {
                 let began = Instant::now();
                 let rows = spi::query(&format!("SELECT {columns} FROM (SELECT * FROM {from}) AS a"), params);
-                Answer { latency: rows.is_ok().then(|| began.elapsed()), rows, shard }
+                ShardAnswer { latency: rows.is_ok().then(|| began.elapsed()), rows, shard }
             }
         });
     }

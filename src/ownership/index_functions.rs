@@ -4,7 +4,7 @@ use super::stored::document;
 use crate::pg::datum::json;
 use crate::pg::error::Result;
 use crate::pg::memory::small_cache::SmallCache;
-use crate::storage::rows::{Answer, Function};
+use crate::storage::rows::{DirectFunction, FunctionResult};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{IndexKeys, unique};
 use docshard_core::values::document::raw;
@@ -46,7 +46,7 @@ enum Output {
 
 /// Returns the function with that name and these arguments besides the document; None if there is none, or if the arguments are
 /// invalid.
-pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn Function>> {
+pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn DirectFunction>> {
     let output = match (name, number) {
         ("matches", None) => return Some(Box::new(Filter::read(&json::parse(text).ok()?).ok()?)),
         ("index_key", Some(column)) => Output::Key(usize::try_from(column).ok()?),
@@ -61,24 +61,24 @@ pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Bo
 }
 
 impl IndexFunction {
-    fn evaluate(&self, document: raw::RawObject<'_>) -> Result<Answer> {
+    fn evaluate(&self, document: raw::RawObject<'_>) -> Result<FunctionResult> {
         let index = &self.index;
         Ok(match self.output {
-            Output::Key(column) => Answer::Bytes(index.key(document, column)),
+            Output::Key(column) => FunctionResult::Bytes(index.key(document, column)),
             Output::Check => {
                 index.check(document)?;
-                Answer::Bytes(Vec::new())
+                FunctionResult::Bytes(Vec::new())
             }
-            Output::Types => Answer::Bytes(index.types(document)),
-            Output::UniqueKeys => Answer::Bytes(unique::pack(&index.unique_keys(document)?)),
-            Output::Entries => Answer::BytesArray(index.entries(document)?),
-            Output::HasEntries => Answer::Bool(index.is_apart(document)),
+            Output::Types => FunctionResult::Bytes(index.types(document)),
+            Output::UniqueKeys => FunctionResult::Bytes(unique::pack(&index.unique_keys(document)?)),
+            Output::Entries => FunctionResult::BytesArray(index.entries(document)?),
+            Output::HasEntries => FunctionResult::Bool(index.is_apart(document)),
         })
     }
 }
 
-impl Function for IndexFunction {
-    fn answer(&self, doc: &[u8]) -> Answer {
+impl DirectFunction for IndexFunction {
+    fn answer(&self, doc: &[u8]) -> FunctionResult {
         document(doc).and_then(|document| self.evaluate(document)).unwrap_or_else(|e| e.raise())
     }
 
@@ -87,10 +87,10 @@ impl Function for IndexFunction {
     }
 }
 
-impl Function for Filter {
-    fn answer(&self, doc: &[u8]) -> Answer {
+impl DirectFunction for Filter {
+    fn answer(&self, doc: &[u8]) -> FunctionResult {
         let matches = || -> Result<bool> { Ok(self.evaluate(document(doc)?)?) };
-        Answer::Bool(matches().unwrap_or_else(|e| e.raise()))
+        FunctionResult::Bool(matches().unwrap_or_else(|e| e.raise()))
     }
 
     fn sees_same(&self, one: &[u8], other: &[u8]) -> bool {
@@ -170,9 +170,11 @@ mod tests {
                     }
                     let rows = spi::query(&sql, &[Param::Text(document), Param::Text(&text)]).unwrap();
                     match function.answer(&doc) {
-                        Answer::Bool(answer) => assert_eq!(i32::from(answer), rows[0].i32(0), "{sql} {document}"),
-                        Answer::Bytes(answer) => assert_eq!(answer, rows[0].bytes(0), "{sql} {document}"),
-                        Answer::BytesArray(answer) => {
+                        FunctionResult::Bool(answer) => {
+                            assert_eq!(i32::from(answer), rows[0].i32(0), "{sql} {document}")
+                        }
+                        FunctionResult::Bytes(answer) => assert_eq!(answer, rows[0].bytes(0), "{sql} {document}"),
+                        FunctionResult::BytesArray(answer) => {
                             let rows: Vec<_> = rows.iter().map(|row| row.bytes(0)).collect();
                             assert_eq!(answer, rows, "{sql} {document}");
                         }

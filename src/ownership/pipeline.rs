@@ -12,7 +12,7 @@ use crate::pg::memory::stages::StageMemory;
 use crate::pg::spi::cursor::Cursor;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};
-use crate::pg::stages::{Documents, Failure, Results};
+use crate::pg::stages::{DocumentSource, Failure, StageResults};
 use crate::protocol::checked::Parameter;
 use crate::protocol::pipeline::{
     PipelineMeasurements, PipelineRequest, PipelineSource, RunPipeline, StageMeasurements, milliseconds,
@@ -36,7 +36,7 @@ const MAX_PART: usize = 64 << 10;
 
 /// The results of stages, in parts.
 pub struct Parts {
-    results: Results,
+    results: StageResults,
     /// they are packed with the keys by which they are merged
     keyed: bool,
     projection: Option<Projection>,
@@ -50,7 +50,7 @@ pub struct Parts {
 ///
 /// # Errors
 /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
-pub fn run(call: &RunPipeline<'_>) -> Result<Answer> {
+pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let &RunPipeline { collection, token, version, ref work } = call;
     let work = PipelineRequest::parse(work)?;
     check_read(collection, Placement { token, version })?;
@@ -59,38 +59,38 @@ pub fn run(call: &RunPipeline<'_>) -> Result<Answer> {
     let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(work.on_disk));
     let documents = documents(call, &work.source)?;
     if work.measured {
-        return Ok(Answer::Measured(Some(measured(documents, &pipeline, &memory)?)));
+        return Ok(PipelineAnswer::Measured(Some(measured(documents, &pipeline, &memory)?)));
     }
     let projection = match &work.projection {
         Some(projection) => Some(Projection::read(&json::parse(projection)?)?),
         None => None,
     };
-    let results = Results::over(documents, &pipeline, &memory)?;
-    Ok(Answer::Results(Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false })))
+    let results = StageResults::over(documents, &pipeline, &memory)?;
+    Ok(PipelineAnswer::Results(Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false })))
 }
 
-pub enum Answer {
+pub enum PipelineAnswer {
     Results(Box<Parts>),
     /// a [`PipelineMeasurements`]'s text
     Measured(Option<String>),
 }
 
-impl Answer {
+impl PipelineAnswer {
     /// The next row.
     pub fn next_row(&mut self) -> Result<Option<Vec<u8>>> {
         match self {
-            Answer::Results(parts) => parts.next_part(),
-            Answer::Measured(text) => Ok(text.take().map(String::into_bytes)),
+            PipelineAnswer::Results(parts) => parts.next_part(),
+            PipelineAnswer::Measured(text) => Ok(text.take().map(String::into_bytes)),
         }
     }
 }
 
 /// Runs stages to their end, and returns the measurements as text.
-fn measured(documents: Box<dyn Documents>, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<String> {
+fn measured(documents: Box<dyn DocumentSource>, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<String> {
     let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
     let counted = Counted { documents, read: Rc::clone(&read) };
     let (mut results, measurements) =
-        Results::measured(counted, pipeline, &Resources::of_memory(memory), Failure::default())?;
+        StageResults::measured(counted, pipeline, &Resources::of_memory(memory), Failure::default())?;
     while results.advance()? {}
     let took_ms = milliseconds(began.elapsed());
     let run = PipelineMeasurements { read: read.get(), took_ms, stages: StageMeasurements::of(&measurements) };
@@ -99,11 +99,11 @@ fn measured(documents: Box<dyn Documents>, pipeline: &Pipeline, memory: &Rc<dyn 
 
 /// A source of documents that counts those read.
 struct Counted {
-    documents: Box<dyn Documents>,
+    documents: Box<dyn DocumentSource>,
     read: Rc<Cell<u64>>,
 }
 
-impl Documents for Counted {
+impl DocumentSource for Counted {
     fn advance(&mut self) -> Result<bool> {
         let more = self.documents.advance()?;
         self.read.set(self.read.get() + u64::from(more));
@@ -145,7 +145,7 @@ impl Parts {
     }
 }
 
-fn documents(call: &RunPipeline<'_>, source: &PipelineSource) -> Result<Box<dyn Documents>> {
+fn documents(call: &RunPipeline<'_>, source: &PipelineSource) -> Result<Box<dyn DocumentSource>> {
     let collection = call.collection;
     match source {
         PipelineSource::Scan { filter } => {
@@ -180,7 +180,7 @@ impl Selected {
     }
 }
 
-impl Documents for Selected {
+impl DocumentSource for Selected {
     fn advance(&mut self) -> Result<bool> {
         self.row = self.cursor.next_row()?;
         if self.row.is_some() && raw::document(self.bytes()).is_none() {

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 /// A source of documents for stages.
-pub trait Documents {
+pub trait DocumentSource {
     /// Moves on to the next document; false if there is none. Not called again after that, nor after an error.
     fn advance(&mut self) -> Result<bool>;
 
@@ -18,7 +18,7 @@ pub trait Documents {
     fn bytes(&self) -> &[u8];
 }
 
-impl Documents for Box<dyn Documents> {
+impl DocumentSource for Box<dyn DocumentSource> {
     fn advance(&mut self) -> Result<bool> {
         (**self).advance()
     }
@@ -29,7 +29,7 @@ impl Documents for Box<dyn Documents> {
 }
 
 /// A source without documents.
-impl Documents for () {
+impl DocumentSource for () {
     fn advance(&mut self) -> Result<bool> {
         Ok(false)
     }
@@ -40,7 +40,7 @@ impl Documents for () {
 }
 
 /// The results of stages.
-pub struct Results {
+pub struct StageResults {
     stream: Input<'static>,
     failure: Failure,
 }
@@ -63,7 +63,7 @@ struct Source<D> {
     failure: Failure,
 }
 
-impl<D: Documents> Stream for Source<D> {
+impl<D: DocumentSource> Stream for Source<D> {
     fn advance(&mut self) -> CoreResult<bool> {
         self.documents.advance().map_err(|error| self.failure.keep(error))
     }
@@ -73,7 +73,7 @@ impl<D: Documents> Stream for Source<D> {
     }
 }
 
-impl Results {
+impl StageResults {
     /// Runs stages over documents in memory.
     pub fn over_documents(
         documents: Vec<Vec<u8>>,
@@ -90,13 +90,17 @@ impl Results {
     }
 
     /// Runs stages that read no other collections.
-    pub fn over(documents: impl Documents + 'static, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<Self> {
+    pub fn over(
+        documents: impl DocumentSource + 'static,
+        pipeline: &Pipeline,
+        memory: &Rc<dyn Memory>,
+    ) -> Result<Self> {
         Self::with_resources(documents, pipeline, &Resources::of_memory(memory), Failure::default())
     }
 
     /// Runs stages that may read other collections, whose errors are kept in the same [`Failure`].
     pub fn with_resources(
-        documents: impl Documents + 'static,
+        documents: impl DocumentSource + 'static,
         pipeline: &Pipeline,
         resources: &Resources,
         failure: Failure,
@@ -107,7 +111,7 @@ impl Results {
 
     /// As [`with_resources`](Self::with_resources), and measures each stage.
     pub fn measured(
-        documents: impl Documents + 'static,
+        documents: impl DocumentSource + 'static,
         pipeline: &Pipeline,
         resources: &Resources,
         failure: Failure,

@@ -10,20 +10,20 @@ use std::fmt;
 use std::time::Instant;
 
 #[derive(Clone)]
-pub(super) struct Target {
+pub(super) struct ProbeTarget {
     pub(super) shard: String,
     options: Vec<(String, String)>,
 }
 
-impl fmt::Debug for Target {
+impl fmt::Debug for ProbeTarget {
     /// Omits the options, which contain a password.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Target").field("shard", &self.shard).finish_non_exhaustive()
+        f.debug_struct("ProbeTarget").field("shard", &self.shard).finish_non_exhaustive()
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum ProbeResult {
     Yes,
     /// with the reason
     No(String),
@@ -37,22 +37,22 @@ struct Probe {
     heeds_cancel: bool,
 }
 
-impl Target {
+impl ProbeTarget {
     pub(super) fn new(shard: &str, options: &[(String, String)]) -> Self {
         Self { shard: shard.to_owned(), options: options.to_vec() }
     }
 
     /// Probes the shard, for as long as connecting may take. Serves interrupts; `heeds_cancel`: a pending cancel ends it.
-    pub(super) fn probe(&self, heeds_cancel: bool) -> Answer {
+    pub(super) fn probe(&self, heeds_cancel: bool) -> ProbeResult {
         let probe = Probe { deadline: Instant::now() + hung::connecting(&self.options), heeds_cancel };
-        probe.run(&self.options).err().unwrap_or(Answer::Yes)
+        probe.run(&self.options).err().unwrap_or(ProbeResult::Yes)
     }
 }
 
 impl Probe {
-    fn run(&self, options: &[(String, String)]) -> Result<(), Answer> {
+    fn run(&self, options: &[(String, String)]) -> Result<(), ProbeResult> {
         // A lack of memory or file descriptors in this process says nothing about the shard.
-        let Some(mut pg) = PgConn::start(options) else { return Err(Answer::Yes) };
+        let Some(mut pg) = PgConn::start(options) else { return Err(ProbeResult::Yes) };
         let mut state = if pg.is_good() { Poll::Writing } else { Poll::Failed };
         loop {
             match state {
@@ -77,19 +77,19 @@ impl Probe {
         }
     }
 
-    fn wait(&self, pg: &PgConn, read: bool) -> Result<(), Answer> {
+    fn wait(&self, pg: &PgConn, read: bool) -> Result<(), ProbeResult> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Answer::No(NO_CONNECTION.into()));
+            return Err(ProbeResult::No(NO_CONNECTION.into()));
         }
         ffi::wait_socket(pg.socket(), read, left.as_millis() as i64 + 1);
         ffi::check_for_interrupts();
-        if self.heeds_cancel && ffi::cancel_is_due() { Err(Answer::Canceled) } else { Ok(()) }
+        if self.heeds_cancel && ffi::cancel_is_due() { Err(ProbeResult::Canceled) } else { Ok(()) }
     }
 
     /// Returns the answer of a failed connection: an error of the server is a response, an error of libpq is not.
-    fn refused(pg: &PgConn) -> Answer {
+    fn refused(pg: &PgConn) -> ProbeResult {
         let message = pg.message();
-        if is_of_server(&message) { Answer::Yes } else { Answer::No(one_line(&message)) }
+        if is_of_server(&message) { ProbeResult::Yes } else { ProbeResult::No(one_line(&message)) }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A wire never retries and knows no transactions. An interrupt unwinds out of a wait with [`Limit::Served`] in the middle of an
 //! answer; the owner must then cancel and drain the wire, or drop it. If nothing arrives for `docshard.shard_timeout`, the shard is
-//! probed over another connection ([`Target`]), except during a wait with [`Limit::Until`].
+//! probed over another connection ([`ProbeTarget`]), except during a wait with [`Limit::Until`].
 //!
 //! Invariant: the server is not a standby. A standby does not show the prepared transactions that it will have after its
 //! promotion, so a router would conclude that they have ended. A server that is no standby when the connection is made never
@@ -12,7 +12,7 @@ use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet, Woken};
 use super::hung::{self, NO_CONNECTION};
 use super::libpq_message::{INVALID_PASSWORD, one_line, without_sqlstate};
 use super::options;
-use super::probe::{Answer, Target};
+use super::probe::{ProbeResult, ProbeTarget};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
@@ -56,7 +56,7 @@ pub(super) struct Wire {
     last: Option<PgResult>,
     silence: Silence,
     /// the shards to probe if nothing arrives: this one, and shards that it may wait for
-    targets: Vec<Target>,
+    targets: Vec<ProbeTarget>,
     /// a shard that did not respond while a batch was written
     hung: Option<Box<(String, String)>>,
 }
@@ -151,7 +151,7 @@ impl Wire {
         if !pg.established() {
             return Err(Self::refused(name, &pg.message()));
         }
-        let targets = vec![Target::new(shard_of(name), options)];
+        let targets = vec![ProbeTarget::new(shard_of(name), options)];
         let silence = Silence::default();
         Ok(Self { pg, name: name.into(), host: 0, unflushed: false, last: None, silence, targets, hung: None })
     }
@@ -249,9 +249,9 @@ impl Wire {
     fn probe(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
         for target in &self.targets {
             match target.probe(matches!(limit, Limit::Outcome)) {
-                Answer::Yes => {}
-                Answer::Canceled => return Err(Lost::Late),
-                Answer::No(why) => {
+                ProbeResult::Yes => {}
+                ProbeResult::Canceled => return Err(Lost::Late),
+                ProbeResult::No(why) => {
                     hung::note_silence(&target.shard, &why);
                     return Err(Lost::Hung(Box::new((target.shard.clone(), why))));
                 }

@@ -37,13 +37,14 @@ impl Execution {
 }
 
 /// The results of a pipeline at the router.
-pub struct Results(stages::Results);
+pub struct Results(stages::StageResults);
 
 impl Results {
     /// Runs stages over the documents of a find, or over the shards' results.
     pub fn over(documents: Documents, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
         let Execution { resources, failure, .. } = execution;
-        stages::Results::with_resources(ShardDocuments::new(documents), pipeline, resources, failure.clone()).map(Self)
+        stages::StageResults::with_resources(ShardDocuments::new(documents), pipeline, resources, failure.clone())
+            .map(Self)
     }
 
     /// Returns the results as the input of another pipeline, which must have the same [`Execution::failure`].
@@ -53,12 +54,13 @@ impl Results {
 
     /// Runs stages over documents in memory.
     pub fn over_documents(documents: Vec<Vec<u8>>, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
-        stages::Results::over_documents(documents, pipeline, &execution.resources, execution.failure.clone()).map(Self)
+        stages::StageResults::over_documents(documents, pipeline, &execution.resources, execution.failure.clone())
+            .map(Self)
     }
 
     /// Returns no documents.
     pub fn none() -> Self {
-        Self(stages::Results::none())
+        Self(stages::StageResults::none())
     }
 
     /// Returns the next document. Not to be called again after it has returned None or an error.
@@ -83,7 +85,7 @@ pub fn aggregate(
     let Execution { resources, on_disk, failure } = execution;
     if pipeline.only_counts() {
         let count = read::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
-        return stages::Results::of_count(count.unsigned_abs(), pipeline, resources, failure.clone()).map(Results);
+        return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources, failure.clone()).map(Results);
     }
     if config::is_of(namespace) {
         return Results::over(read::find(namespace, query, options)?, pipeline, execution);
@@ -124,7 +126,7 @@ impl ShardDocuments {
     }
 }
 
-impl stages::Documents for ShardDocuments {
+impl stages::DocumentSource for ShardDocuments {
     fn advance(&mut self) -> Result<bool> {
         self.row = self.documents.next_row()?;
         Ok(self.row.is_some())

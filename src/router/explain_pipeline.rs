@@ -17,7 +17,7 @@ use super::plan::{AccessPath, Allowed};
 use super::query::Query;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
-use crate::pg::stages::Results;
+use crate::pg::stages::StageResults;
 use crate::protocol::pipeline::{PipelineMeasurements, StageMeasurements, milliseconds};
 use docshard_core::error::Kind;
 use docshard_core::query::stage::{Find, Pipeline};
@@ -121,7 +121,7 @@ impl ExplainedPipeline<'_> {
         let Execution { resources, failure, .. } = self.execution;
         let merging = &planned.division.merging;
         let (mut results, measurements) =
-            Results::measured(ShardDocuments::new(documents), merging, resources, failure.clone())?;
+            StageResults::measured(ShardDocuments::new(documents), merging, resources, failure.clone())?;
         let mut returned = 0;
         while results.advance()? {
             returned += 1;

@@ -11,7 +11,7 @@ use super::counting::heap_getnextslot;
 use super::matching::fetch_ahead;
 use crate::pg::datum::jsonb::{is_plain, plain_bytes};
 use crate::pg::error::Result;
-use crate::pg::stages::Documents;
+use crate::pg::stages::DocumentSource;
 use crate::storage::open_readable;
 use docshard_core::error::Error;
 use docshard_core::query::filter::Filter;
@@ -137,7 +137,7 @@ impl DocumentScan {
     }
 }
 
-impl Documents for DocumentScan {
+impl DocumentSource for DocumentScan {
     fn advance(&mut self) -> Result<bool> {
         if self.next == self.page.len() {
             self.read_page()?;

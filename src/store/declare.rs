@@ -24,13 +24,13 @@
 //! * `run` runs the statement; `select` completes it with `SELECT` and `FROM` of the row that the function returns. They use a new
 //!   snapshot; `run_active` and `select_active` use the active one.
 //! * The parameters `$1`, `$2`, … are the function's arguments in their order, or the list after the statement.
-//! * The function returns a `Result` of its type: see the implementations of [`Answer`].
+//! * The function returns a `Result` of its type: see the implementations of [`FromStatement`].
 
 use crate::pg::error::Result;
 use crate::pg::spi::cursor::Cursor;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::record::{Record, decode, decode_all, decode_only};
-use crate::pg::spi::{self, Answer as Found};
+use crate::pg::spi::{self, StatementResult};
 
 /// A row of a table, or of some of its columns.
 pub trait Stored: Record {
@@ -41,19 +41,19 @@ pub trait Stored: Record {
 }
 
 /// What a statement returns.
-pub trait Answer: Sized {
+pub trait FromStatement: Sized {
     /// the row that it is made of
     type Row;
     /// Decodes a statement's result; `statement` names the statement in errors.
     /// Errors: `InternalError` if it is not of this type.
-    fn decode(statement: &str, found: Found) -> Result<Self>;
+    fn decode(statement: &str, found: StatementResult) -> Result<Self>;
 }
 
 macro_rules! answers {
     ($([$($generic:tt)*] $type:ty, $row:ty, $statement:ident, $found:ident => $decoded:expr;)*) => {$(
-        impl $($generic)* Answer for $type {
+        impl $($generic)* FromStatement for $type {
             type Row = $row;
-            fn decode($statement: &str, $found: Found) -> Result<Self> {
+            fn decode($statement: &str, $found: StatementResult) -> Result<Self> {
                 $decoded
             }
         }
@@ -161,14 +161,14 @@ macro_rules! params {
 }
 
 /// Runs a statement in a new snapshot.
-pub fn run<A: Answer>(statement: &str, sql: &str, params: &[Param<'_>]) -> Result<A> {
+pub fn run<A: FromStatement>(statement: &str, sql: &str, params: &[Param<'_>]) -> Result<A> {
     A::decode(statement, spi::execute(sql, params)?)
 }
 
 /// Runs a statement that only reads, in the active snapshot.
-pub fn run_active<A: Answer>(statement: &str, sql: &str, params: &[Param<'_>]) -> Result<A> {
+pub fn run_active<A: FromStatement>(statement: &str, sql: &str, params: &[Param<'_>]) -> Result<A> {
     let rows = spi::read(sql, params)?;
-    A::decode(statement, Found { processed: rows.len() as u64, rows })
+    A::decode(statement, StatementResult { processed: rows.len() as u64, rows })
 }
 
 fn completed<T: Stored>(rest: &str) -> String {
@@ -176,12 +176,12 @@ fn completed<T: Stored>(rest: &str) -> String {
 }
 
 /// As [`run`], the rows of `SELECT … FROM …` and this rest; with FOR UPDATE they are locked.
-pub fn select<A: Answer<Row: Stored>>(statement: &str, rest: &str, params: &[Param<'_>]) -> Result<A> {
+pub fn select<A: FromStatement<Row: Stored>>(statement: &str, rest: &str, params: &[Param<'_>]) -> Result<A> {
     run(statement, &completed::<A::Row>(rest), params)
 }
 
 /// As [`select`], in the active snapshot.
-pub fn select_active<A: Answer<Row: Stored>>(statement: &str, rest: &str, params: &[Param<'_>]) -> Result<A> {
+pub fn select_active<A: FromStatement<Row: Stored>>(statement: &str, rest: &str, params: &[Param<'_>]) -> Result<A> {
     run_active(statement, &completed::<A::Row>(rest), params)
 }
 

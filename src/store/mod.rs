@@ -40,7 +40,7 @@ use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 
 /// The next number of a table's column `id`, an integer.
-fn next_id<N: Value + declare::Answer>(table: &str) -> Result<N> {
+fn next_id<N: Value + declare::FromStatement>(table: &str) -> Result<N> {
     let sequence = "pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')";
     let sql = format!("SELECT pg_catalog.nextval({sequence})::{}", N::TYPE);
     declare::run("store::next_id", &sql, &[spi::param::Param::Text(table)])

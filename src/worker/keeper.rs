@@ -17,7 +17,7 @@ use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Coordinator;
-use docshard_core::cluster::router_lock::{Answer, Claim, SILENCE};
+use docshard_core::cluster::router_lock::{Claim, LockAnswer, SILENCE};
 use docshard_core::cluster::standing::Standing;
 use pgrx::pg_sys::Oid;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -155,10 +155,10 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<StopReason>> {
     for (&shard, kept) in shards {
         let left = ANSWER_MS.saturating_sub(i64::try_from(asked.elapsed().as_millis()).unwrap_or(ANSWER_MS));
         let Some(answer) = answer_of(kept, left) else { continue };
-        if kept.claim.is_held() && answer != Answer::Held {
+        if kept.claim.is_held() && answer != LockAnswer::Held {
             pgrx::log!("docshard keeper: the lock on shard \"{}\" is lost", kept.name);
         }
-        if let (Answer::Taken(holder), false) = (&answer, kept.claim.blocks_router()) {
+        if let (LockAnswer::Taken(holder), false) = (&answer, kept.claim.blocks_router()) {
             pgrx::log!("docshard keeper: the lock on shard \"{}\" is held by {holder}", kept.name);
         }
         if let Some(holder) = kept.claim.note(began.elapsed(), answer, patience()) {
@@ -236,11 +236,11 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
 }
 
 /// Closes the session, which is opened again later.
-fn lose(kept: &mut Kept) -> Answer {
+fn lose(kept: &mut Kept) -> LockAnswer {
     kept.session = None;
     kept.asked = None;
     kept.due = Some(Instant::now() + PAUSE);
-    Answer::Unreachable
+    LockAnswer::Unreachable
 }
 
 /// Asks for the lock, which also shows the shard that this router is alive.
@@ -255,16 +255,16 @@ fn ask(kept: &mut Kept) {
 }
 
 /// Waits up to `milliseconds` for the shard's answer. None if none has arrived and the shard still counts as reachable.
-fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<Answer> {
+fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<LockAnswer> {
     let (Some(session), Some(asked)) = (&mut kept.session, kept.asked) else {
-        return Some(Answer::Unreachable);
+        return Some(LockAnswer::Unreachable);
     };
     match transaction::guarded(|| {
         session.poll_finish(milliseconds)?.map(|rows| HoldRouterLock::decode(&rows)).transpose()
     }) {
         Ok(Some(answer)) => {
             kept.asked = None;
-            Some(answer.map_or(Answer::Held, Answer::Taken))
+            Some(answer.map_or(LockAnswer::Held, LockAnswer::Taken))
         }
         Ok(None) if asked.elapsed() < LOST => None,
         Ok(None) | Err(_) => Some(lose(kept)),

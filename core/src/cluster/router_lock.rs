@@ -14,7 +14,7 @@ pub const SILENCE: f64 = 2.0 / 3.0;
 
 /// A shard's answer to a request for its lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum LockAnswer {
     /// the requester holds the lock
     Held,
     /// another session, described here, holds the lock
@@ -28,19 +28,19 @@ pub enum Answer {
 pub struct Claim {
     /// since when every request has found the lock taken, on the requester's clock
     taken_since: Option<Duration>,
-    last: Option<Answer>,
+    last: Option<LockAnswer>,
 }
 
 impl Claim {
     /// Records an answer at a time of any monotonic clock. Returns the holder if the lock has been taken for `patience`.
-    pub fn note(&mut self, now: Duration, answer: Answer, patience: Duration) -> Option<&str> {
+    pub fn note(&mut self, now: Duration, answer: LockAnswer, patience: Duration) -> Option<&str> {
         self.taken_since = match &answer {
-            Answer::Taken(_) => Some(self.taken_since.unwrap_or(now)),
-            Answer::Held | Answer::Unreachable => None,
+            LockAnswer::Taken(_) => Some(self.taken_since.unwrap_or(now)),
+            LockAnswer::Held | LockAnswer::Unreachable => None,
         };
         self.last = Some(answer);
         match (&self.last, self.taken_since) {
-            (Some(Answer::Taken(holder)), Some(since)) if now.saturating_sub(since) >= patience => Some(holder),
+            (Some(LockAnswer::Taken(holder)), Some(since)) if now.saturating_sub(since) >= patience => Some(holder),
             _ => None,
         }
     }
@@ -48,14 +48,14 @@ impl Claim {
     /// True if the router holds the lock.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.last == Some(Answer::Held)
+        self.last == Some(LockAnswer::Held)
     }
 
     /// True if this shard keeps the router from working with other shards: it has not answered yet, or another session has the
     /// lock.
     #[must_use]
     pub fn blocks_router(&self) -> bool {
-        matches!(self.last, None | Some(Answer::Taken(_)))
+        matches!(self.last, None | Some(LockAnswer::Taken(_)))
     }
 }
 
@@ -69,8 +69,8 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    fn taken() -> Answer {
-        Answer::Taken("process 7".to_owned())
+    fn taken() -> LockAnswer {
+        LockAnswer::Taken("process 7".to_owned())
     }
 
     #[test]
@@ -88,7 +88,7 @@ mod tests {
     fn a_lock_that_is_got_in_time_does_not() {
         let mut claim = Claim::default();
         assert_eq!(claim.note(at(0), taken(), PATIENCE), None);
-        assert_eq!(claim.note(at(21), Answer::Held, PATIENCE), None);
+        assert_eq!(claim.note(at(21), LockAnswer::Held, PATIENCE), None);
         assert!(claim.is_held() && !claim.blocks_router());
         assert_eq!(claim.note(at(40), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(69), taken(), PATIENCE), None);
@@ -99,7 +99,7 @@ mod tests {
     fn a_shard_that_cannot_be_reached_proves_nothing_and_stops_nothing() {
         let mut claim = Claim::default();
         assert_eq!(claim.note(at(0), taken(), PATIENCE), None);
-        assert_eq!(claim.note(at(29), Answer::Unreachable, PATIENCE), None);
+        assert_eq!(claim.note(at(29), LockAnswer::Unreachable, PATIENCE), None);
         assert!(!claim.blocks_router() && !claim.is_held());
         assert_eq!(claim.note(at(31), taken(), PATIENCE), None);
         assert_eq!(claim.note(at(60), taken(), PATIENCE), None);

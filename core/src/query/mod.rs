@@ -2,8 +2,8 @@
 //! module knows of shards.
 
 pub(crate) mod direction;
+pub(crate) mod document_builder;
 pub mod environment;
-pub(crate) mod fields;
 pub(crate) mod operand;
 pub(crate) mod regex;
 

@@ -197,13 +197,13 @@ pub(in crate::pg) fn bind(params: &[Param<'_>]) -> Bound {
 
 /// The result of a statement.
 #[derive(Debug, Default)]
-pub struct Answer {
+pub struct StatementResult {
     pub rows: Vec<Row>,
     /// the number of rows that it returned or changed
     pub processed: u64,
 }
 
-fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: bool) -> Result<Answer> {
+fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: bool) -> Result<StatementResult> {
     let _connection = Connection::open();
     let _pinned = Pinned::new();
     let plan = plan(sql, params, 0)?;
@@ -225,12 +225,12 @@ fn run(sql: &str, params: &[Param<'_>], snapshot: pg_sys::Snapshot, read_only: b
         }
         let processed = pg_sys::SPI_processed;
         let rows = if pg_sys::SPI_tuptable.is_null() { Vec::new() } else { rows(pg_sys::SPI_tuptable, processed)? };
-        Ok(Answer { rows, processed })
+        Ok(StatementResult { rows, processed })
     }
 }
 
 /// Runs a statement as the current user, in a new snapshot. An error in the statement is a PostgreSQL ERROR.
-pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
+pub fn execute(sql: &str, params: &[Param<'_>]) -> Result<StatementResult> {
     run(sql, params, std::ptr::null_mut(), false)
 }
 
@@ -246,7 +246,7 @@ pub fn read(sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
 }
 
 /// Runs a writing statement in the active snapshot, in which the caller has checked the version.
-pub fn write_in_active_snapshot(sql: &str, params: &[Param<'_>]) -> Result<Answer> {
+pub fn write_in_active_snapshot(sql: &str, params: &[Param<'_>]) -> Result<StatementResult> {
     // SAFETY: the caller pushed a snapshot; SPI copies it.
     let snapshot = unsafe { pg_sys::GetActiveSnapshot() };
     run(sql, params, snapshot, false)

@@ -64,8 +64,8 @@ pub struct Written {
     pub affected: u64,
 }
 
-impl From<spi::Answer> for Written {
-    fn from(answer: spi::Answer) -> Self {
+impl From<spi::StatementResult> for Written {
+    fn from(answer: spi::StatementResult) -> Self {
         Self { affected: answer.processed, rows: answer.rows.into_iter().map(ShardRow::Local).collect() }
     }
 }

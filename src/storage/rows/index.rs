@@ -1,7 +1,7 @@
 //! Computes the index entries of a row. PostgreSQL's executor prepares an index's expressions for each statement; expressions that are
 //! functions of the [`Owner`] are computed without it.
 
-use super::owner::{Answer, Function, Owner};
+use super::owner::{DirectFunction, FunctionResult, Owner};
 use super::row::DOC;
 use crate::pg::datum::jsonb::new_varlena;
 use crate::pg::object::lookup_cache::LookupCache;
@@ -29,8 +29,8 @@ pub(super) struct Index {
 
 /// The columns and the condition of an index, all of which are functions of the owner.
 struct Functions {
-    columns: Vec<Box<dyn Function>>,
-    conditions: Vec<Box<dyn Function>>,
+    columns: Vec<Box<dyn DirectFunction>>,
+    conditions: Vec<Box<dyn DirectFunction>>,
 }
 
 thread_local! {
@@ -66,7 +66,7 @@ impl Index {
             return functions
                 .conditions
                 .iter()
-                .all(|condition| matches!(condition.answer(row.doc), Answer::Bool(true)));
+                .all(|condition| matches!(condition.answer(row.doc), FunctionResult::Bool(true)));
         }
         let info = self.info;
         // SAFETY: promised by the caller; the prepared predicate lives as long as the state, as the executor keeps it.
@@ -139,7 +139,7 @@ impl Functions {
 ///
 /// # Safety
 /// It is an expression over a row of the owner's table.
-unsafe fn function(node: *mut pg_sys::Node, owner: &Owner) -> Option<Box<dyn Function>> {
+unsafe fn function(node: *mut pg_sys::Node, owner: &Owner) -> Option<Box<dyn DirectFunction>> {
     // SAFETY: promised by the caller; a node's tag says what it is; names are null or end with a zero byte.
     unsafe {
         if (*node).type_ != pg_sys::NodeTag::T_FuncExpr {
@@ -193,10 +193,10 @@ unsafe fn constant(node: *mut pg_sys::Node, kind: pg_sys::Oid) -> Option<pg_sys:
     }
 }
 
-fn datum(answer: Answer) -> pg_sys::Datum {
+fn datum(answer: FunctionResult) -> pg_sys::Datum {
     match answer {
-        Answer::Bool(value) => value.into(),
-        Answer::Bytes(bytes) => new_varlena(&bytes).into(),
-        Answer::BytesArray(items) => items.into_datum().expect("an array is not null"),
+        FunctionResult::Bool(value) => value.into(),
+        FunctionResult::Bytes(bytes) => new_varlena(&bytes).into(),
+        FunctionResult::BytesArray(items) => items.into_datum().expect("an array is not null"),
     }
 }

@@ -18,7 +18,7 @@ mod unique_conflict;
 mod writer;
 
 pub use changing::{Change, FoundRow};
-pub use owner::{Answer, Function, Owner};
+pub use owner::{DirectFunction, FunctionResult, Owner};
 pub use row::{Purpose, Row};
 pub use unique_conflict::Conflict;
 pub use writer::{Writer, check_permission};

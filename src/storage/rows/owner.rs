@@ -9,12 +9,12 @@ pub struct Owner {
     pub function: LookUp,
 }
 
-type LookUp = fn(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn Function>>;
+type LookUp = fn(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn DirectFunction>>;
 
 /// A function that is computed without PostgreSQL's executor.
-pub trait Function {
+pub trait DirectFunction {
     /// Returns the result for a document (jsonb's bytes). Raises the errors that the SQL function raises.
-    fn answer(&self, doc: &[u8]) -> Answer;
+    fn answer(&self, doc: &[u8]) -> FunctionResult;
 
     /// True if the results for both documents are the same. It may be false although they are, if only computing the results
     /// would show it.
@@ -23,7 +23,7 @@ pub trait Function {
 
 /// A function's result, which is never null.
 #[derive(Debug)]
-pub enum Answer {
+pub enum FunctionResult {
     Bool(bool),
     Bytes(Vec<u8>),
     BytesArray(Vec<Vec<u8>>),

@@ -3,7 +3,7 @@
 use super::state::{Accumulator, damaged, grow};
 use crate::budget;
 use crate::error::{Result, bail};
-use crate::query::fields::Fields;
+use crate::query::document_builder::DocumentBuilder;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::value::Value;
@@ -114,7 +114,7 @@ impl<'a> Accumulator<'a> for Set {
 /// The fields of all documents; the last value of each name wins. Null and missing values are ignored.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Merged {
-    fields: Fields,
+    fields: DocumentBuilder,
     bytes: usize,
 }
 

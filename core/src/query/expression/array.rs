@@ -5,7 +5,7 @@ use super::parse::{Arguments, Operator, Parser, field, list, named, required};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::direction::is_descending;
-use crate::query::fields::Fields;
+use crate::query::document_builder::DocumentBuilder;
 use crate::query::operand::Operand;
 use crate::values::document::MAX_DOCUMENT_BYTES;
 use crate::values::document::number::Number;
@@ -209,7 +209,7 @@ fn zip(call: &Call<'_>) -> Result<Operand<'static>> {
 fn to_object(call: &Call<'_>, array: Operand<'_>) -> Result<Operand<'static>> {
     let items = call.items(array, "its argument", 40386)?;
     budget::room_for(items.len() * size_of::<(String, Value)>());
-    let mut fields = Fields::default();
+    let mut fields = DocumentBuilder::default();
     let pairs = items.first().is_some_and(Operand::is_array);
     for item in items {
         let (key, value) = if pairs {

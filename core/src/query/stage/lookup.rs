@@ -239,7 +239,7 @@ enum Wanted {
 }
 
 /// What a query returns.
-struct Answer {
+struct QueryResult {
     others: Vec<Rc<Vec<u8>>>,
     /// for each value, those that have it
     positions: Vec<Vec<usize>>,
@@ -337,7 +337,7 @@ impl<'s> Joining<'s> {
                 None => Wanted::Values(values_of_key.into_iter().map(|value| values.add(value)).collect()),
             });
         }
-        let Some(Answer { others, positions, bytes }) = self.query(field, &values, max_bytes)? else {
+        let Some(QueryResult { others, positions, bytes }) = self.query(field, &values, max_bytes)? else {
             self.cache.clear();
             return Ok((count == 1).then(|| vec![Found::NeedsOwnQuery]));
         };
@@ -365,9 +365,9 @@ impl<'s> Joining<'s> {
     }
 
     /// Reads the documents whose field equals one of the values. Returns None if these and the cached ones exceed `max_bytes` bytes.
-    fn query(&self, field: &str, values: &Values, max_bytes: usize) -> Result<Option<Answer>> {
+    fn query(&self, field: &str, values: &Values, max_bytes: usize) -> Result<Option<QueryResult>> {
         let lookup = &self.lookup;
-        let mut answer = Answer { others: Vec::new(), positions: vec![Vec::new(); values.len()], bytes: 0 };
+        let mut answer = QueryResult { others: Vec::new(), positions: vec![Vec::new(); values.len()], bytes: 0 };
         let Some(filter) = values.filter(field) else { return Ok(Some(answer)) };
         let stages = lookup.stages_with(Some(filter), &[]);
         let mut results =

@@ -3,7 +3,7 @@
 
 use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser, Shape};
-use super::sink::{Merging, NEW, Sink, Target, WhenMatched, WhenNotMatched};
+use super::sink::{Merging, NEW, Sink, TargetCollection, WhenMatched, WhenNotMatched};
 use super::stream::Input;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::expression::{Expression, check_variable_name};
@@ -73,7 +73,7 @@ fn when_not_matched(json: &Json) -> Result<WhenNotMatched> {
     })
 }
 
-fn into_target(parser: &Parser<'_>, json: &Json) -> Result<Target> {
+fn into_target(parser: &Parser<'_>, json: &Json) -> Result<TargetCollection> {
     match json {
         Json::String(name) => target(parser, None, name),
         Json::Object(_) => {
@@ -189,10 +189,10 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 }
 
 /// Returns the target collection. An empty database name means the pipeline's own database.
-fn target(parser: &Parser<'_>, database: Option<&str>, collection: &str) -> Result<Target> {
+fn target(parser: &Parser<'_>, database: Option<&str>, collection: &str) -> Result<TargetCollection> {
     if collection.is_empty() {
         bail!(Kind::InvalidNamespace, "Invalid {} target namespace: the collection's name is empty", parser.name);
     }
     let database = database.filter(|name| !name.is_empty()).map(str::to_owned);
-    Ok(Target { database, collection: collection.to_owned() })
+    Ok(TargetCollection { database, collection: collection.to_owned() })
 }

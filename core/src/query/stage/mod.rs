@@ -78,7 +78,7 @@ pub use operation::{Merge, Stage, StageOperator};
 pub use pipeline::{Division, Pipeline};
 pub use resources::{Collections, NoCollections, Resources};
 pub use rows::Rows;
-pub use sink::{Merging, Sink, Target, WhenMatched, WhenNotMatched, target_filter};
+pub use sink::{Merging, Sink, TargetCollection, WhenMatched, WhenNotMatched, target_filter};
 pub use sorter::{MemorySorter, Sorter};
 pub use statistics::Statistics;
 pub use stream::{InMemory, Input, IterStream, Memory, Stream};

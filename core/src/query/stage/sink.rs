@@ -21,12 +21,12 @@ pub enum Sink {
     /// `$merge`: into a collection, one by one
     Merge(Box<Merging>),
     /// `$out`: they replace a collection
-    Out(Target),
+    Out(TargetCollection),
 }
 
 impl Sink {
     /// The collection that is written.
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &TargetCollection {
         match self {
             Sink::Merge(merging) => &merging.target,
             Sink::Out(target) => target,
@@ -36,14 +36,14 @@ impl Sink {
 
 /// The name of a collection that a stage writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct TargetCollection {
     /// None for the database of the pipeline
     pub database: Option<String>,
     /// not empty
     pub collection: String,
 }
 
-impl Target {
+impl TargetCollection {
     /// The namespace, for a pipeline in a database.
     pub fn namespace(&self, database: &str) -> String {
         format!("{}.{}", self.database.as_deref().unwrap_or(database), self.collection)
@@ -53,7 +53,7 @@ impl Target {
 /// A parsed `$merge`.
 #[derive(Debug)]
 pub struct Merging {
-    pub(super) target: Target,
+    pub(super) target: TargetCollection,
     /// the paths at which a document of the pipeline and one of the target must be equal to match; None for the default
     pub on: Option<Vec<String>>,
     /// what happens to a matching document of the target

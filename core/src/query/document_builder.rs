@@ -6,12 +6,12 @@ use std::collections::HashMap;
 
 /// A document that is being built.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Fields {
+pub(crate) struct DocumentBuilder {
     fields: Vec<(String, Value)>,
     positions: HashMap<String, usize>,
 }
 
-impl Fields {
+impl DocumentBuilder {
     /// Sets a field, or adds it at the end.
     pub(crate) fn put(&mut self, name: String, value: Value) {
         budget::step();
