@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use docshard_core::query::environment::Environment;
-use docshard_core::query::stage::{Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, matching};
+use docshard_core::query::stage::{Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter};
 use docshard_core::values::collation::Collator;
 use serde_json::{Value as Json, json};
 
@@ -199,7 +199,7 @@ fn documents_match_by_the_values_of_on() {
         (json!({"a": []}), on(&["a"]), Err(51185)),
     ] {
         let stored = document_of(document.clone());
-        let found = matching(common::document(&stored), &paths, None).map_err(|error| error.kind.code());
+        let found = target_filter(common::document(&stored), &paths, None).map_err(|error| error.kind.code());
         assert_eq!(found.map(|(filter, _)| filter), expected, "{document} {paths:?}");
     }
 }
@@ -209,7 +209,7 @@ fn documents_that_match_the_same_one_have_one_key() {
     let collator = Collator::parse(&json!({"locale": "en", "strength": 2})).unwrap();
     let key = |document: Json, collator| {
         let stored = bytes(&document);
-        matching(common::document(&stored), &["a".to_owned(), "b".to_owned()], collator).unwrap().1
+        target_filter(common::document(&stored), &["a".to_owned(), "b".to_owned()], collator).unwrap().1
     };
     let one = key(json!({"_id": 1, "a": 1, "b": "x"}), None);
     assert_eq!(key(json!({"b": "x", "a": {"$numberDecimal": "1.0"}}), None), one);
