@@ -104,8 +104,10 @@ struct GroupState {
     states: Vec<Accumulation>,
 }
 
-/// The approximate memory of a group besides its key and its states, in bytes.
-const GROUP_BYTES: usize = 128;
+/// The approximate memory of a group besides its key and its states, in bytes: its places in the hash table and in the vector, which grow
+/// by doubling, and what the allocator adds to five or more blocks. Measured: 500 to 570 bytes a group in all, for groups with one and two
+/// accumulators.
+const GROUP_BYTES: usize = 256;
 
 impl Group {
     fn begin_group(&self, id: Value) -> Result<GroupState> {
