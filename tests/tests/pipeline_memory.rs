@@ -48,7 +48,7 @@ fn private(pid: i32) -> Option<u64> {
 
 /// Returns the processes at all nodes that run stages of pipelines or their finds.
 fn sessions(cluster: &Cluster) -> Vec<i32> {
-    let sql = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE pid <> pg_backend_pid() \
+    let sql = "SELECT coalesce(array_agg(pid), '{}') FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = 'client backend' \
                AND (query LIKE '%run_pipeline%' OR query LIKE '%docshard_data.c%' OR query LIKE '%docshard.aggregate%')";
     nodes(cluster).flat_map(|node| node.value::<Vec<i32>>(sql)).collect()
 }
