@@ -34,7 +34,6 @@
 //!    empty table: an abort changes no document. After the decision a move cannot be aborted.
 //! 4. Versions are assigned under the collection's lock, and never reused, even if the move aborts.
 //! 5. If a coordinator ends, at any step, [`recovery`] replaces it and follows the catalog's decision.
-//! 5. A coordinator that vanished, at any step, is replaced by [`recovery`], which follows the catalog's decision.
 
 mod abort;
 mod attempt;

@@ -181,8 +181,8 @@ impl<'a> DocumentWrite<'a> {
         self.run_on(namespace, &self.shared.query(namespace, self.filter, None)?, false)
     }
 
-    /// Writes the documents that `query` finds; it was made of the filter. `images`: also return one document's old and new
-    /// form.
+    /// Writes the documents that `query` finds, which was made from the filter. `images`: also returns the old and the new form of
+    /// one document.
     pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
         let parse = |(update, style): (Specification<'_>, Style)| {
             Modification::parse(&update.text(), || update.value(), style, self.array_filters, query)

@@ -24,8 +24,9 @@ impl fmt::Debug for ProbeTarget {
 
 #[derive(Debug)]
 pub(super) enum ProbeResult {
+    /// the shard responds
     Yes,
-    /// with the reason
+    /// it does not, for this reason
     No(String),
     /// ended by a pending cancel, which has not been served
     Canceled,

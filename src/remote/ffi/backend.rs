@@ -128,7 +128,7 @@ pub fn ready(sockets: &[(c_int, bool)]) -> Vec<bool> {
     polled.iter().map(|one| found > 0 && one.revents != 0).collect()
 }
 
-/// May unwind.
+/// Serves pending interrupts. May unwind.
 pub fn check_for_interrupts() {
     pgrx::check_for_interrupts!();
 }

@@ -36,16 +36,17 @@ pub fn is_exact(index: &Index, wanted: &Wanted, filter: &Filter) -> bool {
         && wanted.columns.iter().all(has_few_ranges)
 }
 
-/// Some if the index has all values that the filter and these paths need. The content is the result of [`is_exact`].
-pub fn exactly(index: &Index, wanted: &Wanted, filter: &Filter, paths: &[String]) -> Option<bool> {
+/// Returns whether an index has all values that the filter and these paths need: None if it has not, else the result of
+/// [`is_exact`].
+pub fn coverage(index: &Index, wanted: &Wanted, filter: &Filter, paths: &[String]) -> Option<bool> {
     let keys = &index.keys;
     if !keys.has_tree() || keys.hashed.is_some() || keys.collation.is_some() {
         return None;
     }
     let exact = is_exact(index, wanted, filter);
-    let tells = keys.has_types();
-    let enough = exact || tells && filter.looks_only_at(|path| keys.covers(path));
-    (enough && (paths.is_empty() || tells) && paths.iter().all(|path| keys.covers(path))).then_some(exact)
+    let has_types = keys.has_types();
+    let enough = exact || has_types && filter.looks_only_at(|path| keys.covers(path));
+    (enough && (paths.is_empty() || has_types) && paths.iter().all(|path| keys.covers(path))).then_some(exact)
 }
 
 /// SQL that rebuilds a document from an index's columns.
@@ -83,7 +84,7 @@ fn restored(index: &Index, types: &str, columns: impl Iterator<Item = String>) -
     sql::restore_document(format_args!("{keys}::text"), types, columns.join(", "))
 }
 
-/// Returns the WHERE clauses for b-tree and entries, both with the `conditions` so far. `exact` as in [`exactly`],
+/// Returns the WHERE clauses for b-tree and entries, both with the `conditions` so far. `exact` as in [`coverage`],
 /// `pinned` as in [`Conditions::in_tree`].
 pub fn searches(
     conditions: &mut Conditions,
@@ -114,9 +115,9 @@ impl<'a> Covered<'a> {
         }
         let filter = search.filter();
         let covers =
-            |index: &Index, wanted: &Wanted| !wanted.is_all() && exactly(index, wanted, filter, paths).is_some();
+            |index: &Index, wanted: &Wanted| !wanted.is_all() && coverage(index, wanted, filter, paths).is_some();
         let (index, wanted) = index_for(search, covers)?;
-        let exact = exactly(index, &wanted, filter, paths).filter(|_| !wanted.is_all())?;
+        let exact = coverage(index, &wanted, filter, paths).filter(|_| !wanted.is_all())?;
         Some(Self { index, wanted, exact })
     }
 

@@ -90,7 +90,7 @@ pub fn ordered(search: &Search<'_>, sort: &Sort, paths: Option<&[String]>) -> Op
     let mut conditions = Conditions::new(search.collection);
     conditions.narrower_than(&wanted, search);
     let of_index = (index, &wanted);
-    let covers = paths.and_then(|paths| covered::exactly(index, &wanted, search.filter(), paths));
+    let covers = paths.and_then(|paths| covered::coverage(index, &wanted, search.filter(), paths));
     let (btree, entries) = match covers {
         Some(exact) => covered::searches(&mut conditions, search, of_index, exact, &pinned),
         None => {

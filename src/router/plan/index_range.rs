@@ -144,7 +144,7 @@ fn by_index(search: &Search<'_>, options: &FindOptions, most: u64) -> Option<Ind
     }
     // A covering index is better: PostgreSQL can answer from it alone.
     let included = options.included.as_deref();
-    if included.is_some_and(|paths| covered::exactly(index, &wanted, filter, paths).is_some()) {
+    if included.is_some_and(|paths| covered::coverage(index, &wanted, filter, paths).is_some()) {
         return None;
     }
     let turned = turned(index, &wanted);

@@ -80,7 +80,7 @@ impl Expression {
         Ok(Expression { root: parse::expression_with(&[CURRENT], json, environment, operators::find)? })
     }
 
-    /// The value for a part of a document, of what [`parse_of_parts`](Self::parse_of_parts) has parsed.
+    /// Evaluates an expression that [`parse_of_parts`](Self::parse_of_parts) has parsed, for a part of a document.
     ///
     /// # Errors
     /// Those of its operators.

@@ -26,11 +26,12 @@ const EXPECTED: [&str; 13] = [
     "08000", "08001", "08003", "08006", "08007", "40000", "40001", "40P01", "53300", "55P03", "57014", "57P01", "57P03",
 ];
 
-/// What a key's owner knows of it.
+/// What its owner knows about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyState {
+    /// There is no document.
     Absent,
-    /// The document of that life is there.
+    /// The document with this number of a life exists.
     Present(u32),
     Unknown,
 }
@@ -64,7 +65,7 @@ impl Worker {
     pub(super) fn run(mut self) {
         let mut client = None;
         while !self.workload.stop.load(Ordering::SeqCst) {
-            // Before it looks whether to pause: `Workload::is_idle` must not miss it.
+            // Counted before the pause is checked, so that `Workload::is_idle` does not miss a client that is about to work.
             self.workload.working.fetch_add(1, Ordering::SeqCst);
             if self.workload.pause.load(Ordering::SeqCst) {
                 // A paused client has no prepared transactions.
