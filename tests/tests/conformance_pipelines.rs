@@ -78,7 +78,7 @@ fn results(
     Ok(results.into_iter().map(|(_, bytes)| bytes).collect())
 }
 
-/// What a pipeline makes of documents, with the keys by which they are in order.
+/// The results of a pipeline over documents, with the keys by which they are in order.
 fn keyed_results(
     pipeline: &Pipeline,
     documents: Vec<Vec<u8>>,

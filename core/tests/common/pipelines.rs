@@ -15,12 +15,12 @@ pub fn parse(stages: &[Json]) -> Pipeline {
     Pipeline::parse(stages, &Environment::default()).unwrap_or_else(|error| panic!("{stages:?}: {error:?}"))
 }
 
-/// What a pipeline makes of documents, in jsonb.
+/// The results of a pipeline over documents, in jsonb.
 pub fn run_in(pipeline: &Pipeline, documents: &[Vec<u8>], memory: &Rc<dyn Memory>) -> Result<Vec<Vec<u8>>> {
     Ok(run_keyed(pipeline, documents, memory)?.into_iter().map(|(_, bytes)| bytes).collect())
 }
 
-/// What a pipeline makes of documents, with the keys by which they are in order.
+/// The results of a pipeline over documents, with the keys by which they are in order.
 fn run_keyed(pipeline: &Pipeline, documents: &[Vec<u8>], memory: &Rc<dyn Memory>) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
     let mut stream = pipeline.run(Box::new(IterStream::new(documents.to_vec())), memory)?;
     let mut results = Vec::new();
@@ -35,14 +35,14 @@ pub fn run(pipeline: &Pipeline, documents: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
     run_in(pipeline, documents, &memory(1 << 20))
 }
 
-/// What a pipeline makes of documents.
+/// The results of stages over documents.
 pub fn aggregate(stages: &Json, documents: &Json) -> Result<Vec<Json>> {
     let documents: Vec<_> = documents.as_array().unwrap().iter().map(super::bytes).collect();
     let pipeline = Pipeline::parse(stages.as_array().unwrap(), &Environment::default())?;
     Ok(run(&pipeline, &documents)?.iter().map(|bytes| super::read(bytes)).collect())
 }
 
-/// What the parts of a divided pipeline make of the documents of shards. Both parts are written and parsed, as on their way.
+/// The results of a divided pipeline over the documents of shards. Both parts are printed and parsed, as when they are sent.
 pub fn run_divided(division: &Division, shards: &[&[Vec<u8>]], memory: &Rc<dyn Memory>) -> Result<Vec<Vec<u8>>> {
     let again = |pipeline: &Pipeline| {
         let stages = pipeline.to_json();

@@ -35,7 +35,7 @@ impl Node {
     }
 }
 
-/// The field of alternatives that all are equalities of it: they count as `$in`, as in MongoDB.
+/// The field, if all alternatives are equalities of one field. They then count as `$in`, as in MongoDB.
 fn values_of_one_field(nodes: &[Node]) -> Option<(&str, AtEnd)> {
     let (path, test) = nodes.first().and_then(equality)?;
     let same = |node: &Node| equality(node).is_some_and(|(other, _)| other == path);
