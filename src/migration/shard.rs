@@ -21,11 +21,13 @@ pub const LOCAL_SERVER: &str = "docshard_local";
 /// application name.
 pub(super) const RECOVERY: &str = "docshard recovery";
 
-/// The settings of every session; they override those of the role and the database.
+/// The settings of every session; they override those of the role and the database. Before PostgreSQL 17 there is no
+/// `transaction_timeout`.
 const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 0; SET lock_timeout = '10s'; \
     SET idle_in_transaction_session_timeout = 0; SET idle_session_timeout = 0; \
     SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
-    SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off";
+    SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off; \
+    SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
 
 /// A session on a shard. Errors name the shard.
 #[derive(Debug)]

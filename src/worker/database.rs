@@ -6,7 +6,7 @@ use super::pulse::Pulse;
 use crate::catalog::model::Place;
 use crate::catalog::{cache, cluster, history, last_sizes, pending_drops, rotation, settings};
 use crate::pg::error::Result;
-use crate::pg::process::timeout::limit_lock_waits;
+use crate::pg::process::settings::limit_lock_waits;
 use crate::pg::process::{self, Started};
 use crate::pg::transaction;
 use crate::remote::hung;

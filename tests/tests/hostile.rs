@@ -374,6 +374,51 @@ fn what_a_role_may_set_changes_no_answer() {
     assert!(router.try_client_as("postgres", "postgres").is_ok());
 }
 
+/// The owner of a router's database, or its administrator, chooses settings for the database's clients.
+#[test]
+fn settings_of_the_database_stop_no_worker() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    let mut client = router.client();
+    client
+        .batch_execute(&format!(
+            "SELECT docshard.set_setting('ttl_interval_s', '1');
+             SELECT docshard.create_index('{NS}', '{{\"at\": 1}}', '{{\"expireAfterSeconds\": 60}}')"
+        ))
+        .unwrap();
+    for (name, value) in [
+        ("default_transaction_read_only", "on"),
+        ("default_transaction_isolation", "serializable"),
+        ("default_transaction_deferrable", "on"),
+        ("exit_on_error", "on"),
+        ("lock_timeout", "'1ms'"),
+    ] {
+        client.batch_execute(&format!("ALTER DATABASE postgres SET {name} = {value}")).unwrap();
+    }
+    let worker = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'docshard worker'";
+    let before: i32 = client.query_one(worker, &[]).unwrap().get(0);
+    client.execute("SELECT pg_terminate_backend($1)", &[&before]).unwrap();
+    wait_until("there is another worker", PATIENCE, || {
+        client.query_opt(worker, &[]).unwrap().is_some_and(|row| row.get::<_, i32>(0) != before)
+    });
+    client
+        .batch_execute(&format!(
+            "SELECT docshard.insert_one('{NS}', '{{\"_id\": 7, \"k\": 7, \"at\": {{\"$date\": \"2001-01-01T00:00:00Z\"}}}}')"
+        ))
+        .unwrap();
+    let left = format!("SELECT docshard.count_documents('{NS}', '{{\"_id\": 7}}')");
+    wait_until("the worker deletes what has expired", PATIENCE, || {
+        client.query_one(&left, &[]).unwrap().get::<_, i64>(0) == 0
+    });
+    // Jobs have processes of their own.
+    client
+        .batch_execute(&format!(
+            "SELECT docshard.move_chunk('{NS}', '{{\"k\": 7}}', 'shard1');
+             SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"n\": 1}}')"
+        ))
+        .unwrap();
+}
+
 #[test]
 fn a_table_that_a_role_locks_keeps_the_worker_from_nothing_else() {
     let cluster = Cluster::spread(NS);

@@ -8,9 +8,10 @@
 //!    a job calls [`check_wanted`] before a step that cannot be undone.
 
 use crate::pg::error::{DuplicateKey, Error, Result};
+use crate::pg::process::settings;
 use crate::pg::server::sleep_ms;
 use crate::pg::version::handle_signal;
-use crate::pg::{process, security::search_path, security::user, transaction};
+use crate::pg::{process, security::user, transaction};
 use docshard_core::error::Kind;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value as DocumentValue;
@@ -381,7 +382,7 @@ pub extern "C-unwind" fn docshard_job_main(argument: pg_sys::Datum) {
     OWN.set(header);
     // SAFETY: once, before anything else; without a role, so that only the superuser's settings apply.
     unsafe { pg_sys::BackgroundWorkerInitializeConnectionByOid(header.database, pg_sys::InvalidOid, 0) };
-    search_path::pin_for_process();
+    settings::pin();
     let become_owner = || transaction::run(|| user::extension_owner().map(user::become_for_session));
     let answer = match become_owner().and_then(|()| transaction::guarded(|| work(&segment))) {
         Ok(answer) => json!({"answer": answer}),

@@ -4,12 +4,13 @@
 //! worker is the worker type in `pg_stat_activity`. [`define`] sets the function that they run, in the postmaster.
 
 pub mod job;
+pub mod settings;
 pub mod timeout;
 
 use crate::pg::error::Result;
 use crate::pg::object::catalog;
+use crate::pg::transaction;
 use crate::pg::version::handle_signal;
-use crate::pg::{security::search_path, transaction};
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
 use pgrx::{IntoDatum, PgLwLock, pg_sys};
@@ -138,7 +139,7 @@ pub extern "C-unwind" fn docshard_background_main(argument: pg_sys::Datum) {
         pg_sys::BackgroundWorkerUnblockSignals();
         pg_sys::BackgroundWorkerInitializeConnectionByOid(database, pg_sys::InvalidOid, 0);
     }
-    search_path::pin_for_process();
+    settings::pin();
     // SAFETY: PostgreSQL keeps a worker's description as long as the worker lives.
     let kind = unsafe { CStr::from_ptr((*pg_sys::MyBgworkerEntry).bgw_type.as_ptr()) }.to_string_lossy();
     if let Some(main) = MAIN.get() {

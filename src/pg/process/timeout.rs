@@ -3,7 +3,7 @@
 use crate::pg::error::{Error, Result, catch};
 use docshard_core::error::Kind;
 use pgrx::{PgSqlErrorCode, pg_sys};
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 /// PostgreSQL 15's number of the timer in `utils/timeout.h`.
@@ -16,19 +16,6 @@ unsafe extern "C-unwind" {
     fn get_timeout_active(id: c_int) -> bool;
     fn get_timeout_indicator(id: c_int, reset_indicator: bool) -> bool;
     fn get_timeout_finish_time(id: c_int) -> pg_sys::TimestampTz;
-}
-
-/// Sets `lock_timeout` for this process, which serves no client; overrides ALTER DATABASE … SET.
-pub fn limit_lock_waits(limit: &CStr) {
-    // SAFETY: a setting that any user may change; a value that PostgreSQL does not accept is an ERROR.
-    unsafe {
-        pg_sys::SetConfigOption(
-            c"lock_timeout".as_ptr(),
-            limit.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-        );
-    }
 }
 
 /// Cancels the statement at the deadline, as `statement_timeout` does, unless it is dropped before. An earlier

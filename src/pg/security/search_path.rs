@@ -11,7 +11,7 @@ use pgrx::{PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, c_int, c_void};
 
 /// `pg_temp` is last; if it were not named, it would be searched first for relations and types.
-const PATH: &CStr = c"pg_catalog, pg_temp";
+pub(in crate::pg) const PATH: &CStr = c"pg_catalog, pg_temp";
 
 /// Sets [`PATH`] until it is dropped.
 pub struct Pinned(Option<c_int>);
@@ -116,18 +116,5 @@ pub fn check(sql: &CStr) -> Result<()> {
             Kind::InternalError,
             format!("a statement names the relation \"{relation}\" without its schema: {}", sql.to_string_lossy()),
         )),
-    }
-}
-
-/// Sets the path for this process, which serves no client; overrides ALTER DATABASE … SET.
-pub fn pin_for_process() {
-    // SAFETY: a setting that any user may change, by a value that PostgreSQL accepts.
-    unsafe {
-        pg_sys::SetConfigOption(
-            c"search_path".as_ptr(),
-            PATH.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
-            pg_sys::GucSource::PGC_S_SESSION,
-        );
     }
 }
