@@ -411,12 +411,9 @@ fn settings_of_the_database_stop_no_worker() {
         client.query_one(&left, &[]).unwrap().get::<_, i64>(0) == 0
     });
     // Jobs have processes of their own.
-    client
-        .batch_execute(&format!(
-            "SELECT docshard.move_chunk('{NS}', '{{\"k\": 7}}', 'shard1');
-             SELECT docshard.create_index('{NS}', '{{\"k\": 1, \"n\": 1}}')"
-        ))
-        .unwrap();
+    for job in [r#"move_chunk('{NS}', '{"k": 7}', 'shard1')"#, r#"create_index('{NS}', '{"k": 1, "n": 1}')"#] {
+        client.batch_execute(&format!("SELECT docshard.{}", job.replace("{NS}", NS))).unwrap();
+    }
 }
 
 #[test]
