@@ -73,22 +73,6 @@ pub(in crate::pg) unsafe fn qualified_name(name: *const std::ffi::c_char) -> *mu
     }
 }
 
-/// Returns the next datum of a sort as a copy in the current memory context; None at the end.
-///
-/// # Safety
-/// A sort of datums that has been performed, and not been ended.
-pub(in crate::pg) unsafe fn next_sorted_datum(state: *mut pg_sys::Tuplesortstate) -> Option<pg_sys::Datum> {
-    let (mut datum, mut is_null) = (pg_sys::Datum::null(), false);
-    // SAFETY: promised by the caller.
-    let found = unsafe {
-        cfg_select! {
-            feature = "pg15" => pg_sys::tuplesort_getdatum(state, true, &mut datum, &mut is_null, null_mut()),
-            _ => pg_sys::tuplesort_getdatum(state, true, true, &mut datum, &mut is_null, null_mut()),
-        }
-    };
-    found.then_some(datum)
-}
-
 /// Whether the user may execute the function.
 ///
 /// # Safety

@@ -5,7 +5,7 @@
 //! INVARIANT: no reader tries to read after the last row. The tuplestore would mark it as at the end, where it would stay when rows
 //! are added.
 
-use super::sorter::{MAX_BYTES, disk_is_needed, new_context};
+use super::sorter::{MAX_BYTES, disk_is_needed, new_context, row_type};
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use docshard_core::error::Result;
 use docshard_core::query::stage::Rows;
@@ -35,8 +35,7 @@ impl TupleRows {
         unsafe {
             let memory = new_context(c"docshard rows");
             let former = pg_sys::MemoryContextSwitchTo(memory);
-            let descriptor = pg_sys::CreateTemplateTupleDesc(1);
-            pg_sys::TupleDescInitEntry(descriptor, 1, std::ptr::null(), pg_sys::BYTEAOID, -1, 0);
+            let descriptor = row_type();
             let slot = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsMinimalTuple);
             let state = pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem);
             // No reader moves backward or rewinds, so rows that all of them have read can be removed.

@@ -1,7 +1,7 @@
 //! A sorter for the stages of pipelines, by PostgreSQL's tuplesort: in memory up to `work_mem`, and in temporary files beyond.
 //!
 //! A row is one bytea: the key, the value, and the key's length. As no key is a proper prefix of another, rows are sorted by key,
-//! and rows of equal keys by value.
+//! and rows of equal keys by value. It is sorted as a tuple of one column: a sort of datums in PostgreSQL 18 does not count their memory.
 //!
 //! The sort has a memory context of its own, a child of the transaction's. The context of a function call ends too early; that of
 //! the query is freed before the sort could be ended; that of a subtransaction is freed by ROLLBACK TO, which a cursor of the outer
@@ -9,7 +9,6 @@
 //! fails, PostgreSQL closes them, and only the memory is freed here.
 
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
-use crate::pg::version;
 use docshard_core::error::{Error, Kind, Result};
 use docshard_core::query::stage::Sorter;
 use pgrx::pg_sys;
@@ -27,9 +26,13 @@ pub(super) fn disk_is_needed() -> Error {
 }
 
 pub(super) struct TupleSorter {
-    /// the memory context of `state`
+    /// the memory context of the other fields
     memory: pg_sys::MemoryContext,
     state: *mut pg_sys::Tuplesortstate,
+    /// holds a row that is added
+    added: *mut pg_sys::TupleTableSlot,
+    /// holds a row that is read, which belongs to `state`
+    found: *mut pg_sys::TupleTableSlot,
     sorted: bool,
     /// the largest number of rows to return; PostgreSQL raises an error if more are read
     bound: Option<i64>,
@@ -63,6 +66,19 @@ pub(super) unsafe fn new_context(name: &'static CStr) -> pg_sys::MemoryContext {
     }
 }
 
+/// Creates the row type of sorts and row stores in the current memory context: one bytea.
+///
+/// # Safety
+/// Within a transaction.
+pub(super) unsafe fn row_type() -> pg_sys::TupleDesc {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let descriptor = pg_sys::CreateTemplateTupleDesc(1);
+        pg_sys::TupleDescInitEntry(descriptor, 1, std::ptr::null(), pg_sys::BYTEAOID, -1, 0);
+        descriptor
+    }
+}
+
 impl TupleSorter {
     pub fn new(bound: Option<i64>, rereadable: bool, most_bytes: usize, used_disk: Rc<Cell<bool>>) -> Self {
         let mut options = if rereadable { pg_sys::TUPLESORT_RANDOMACCESS } else { pg_sys::TUPLESORT_NONE };
@@ -70,14 +86,19 @@ impl TupleSorter {
             options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
         }
         // SAFETY: within a transaction, whose memory outlives the sort: see the head of this file.
-        let (memory, state) = unsafe {
+        unsafe {
             let memory = new_context(c"docshard sort");
             let former = pg_sys::MemoryContextSwitchTo(memory);
-            let state = pg_sys::tuplesort_begin_datum(
-                pg_sys::BYTEAOID,
-                pg_sys::Oid::from(pg_sys::ByteaLessOperator),
-                pg_sys::InvalidOid,
-                false,
+            let descriptor = row_type();
+            let (mut column, mut collation, mut nulls_first) = (1, pg_sys::InvalidOid, false);
+            let mut less = pg_sys::Oid::from(pg_sys::ByteaLessOperator);
+            let state = pg_sys::tuplesort_begin_heap(
+                descriptor,
+                1,
+                &raw mut column,
+                &raw mut less,
+                &raw mut collation,
+                &raw mut nulls_first,
                 pg_sys::work_mem,
                 std::ptr::null_mut(),
                 options.cast_signed(),
@@ -85,20 +106,23 @@ impl TupleSorter {
             if let Some(bound) = bound {
                 pg_sys::tuplesort_set_bound(state, bound);
             }
+            let added = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsVirtual);
+            let found = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsMinimalTuple);
             pg_sys::MemoryContextSwitchTo(former);
-            (memory, state)
-        };
-        Self {
-            memory,
-            state,
-            sorted: false,
-            bound,
-            returned: 0,
-            bytes: 0,
-            most_bytes,
-            used_disk,
-            row: Vec::new(),
-            key_length: 0,
+            Self {
+                memory,
+                state,
+                added,
+                found,
+                sorted: false,
+                bound,
+                returned: 0,
+                bytes: 0,
+                most_bytes,
+                used_disk,
+                row: Vec::new(),
+                key_length: 0,
+            }
         }
     }
 }
@@ -113,11 +137,15 @@ impl Sorter for TupleSorter {
         if self.bytes > self.most_bytes {
             return Err(disk_is_needed());
         }
-        // SAFETY: the sort has not been ended, and copies the datum.
+        // SAFETY: the sort has not been ended, and copies the row.
         unsafe {
-            let datum = new_varlena(&self.row);
-            pg_sys::tuplesort_putdatum(self.state, pg_sys::Datum::from(datum), false);
-            pg_sys::pfree(datum.cast());
+            let varlena = new_varlena(&self.row);
+            pg_sys::ExecClearTuple(self.added);
+            *(*self.added).tts_values = pg_sys::Datum::from(varlena);
+            *(*self.added).tts_isnull = false;
+            pg_sys::ExecStoreVirtualTuple(self.added);
+            pg_sys::tuplesort_puttupleslot(self.state, self.added);
+            pg_sys::pfree(varlena.cast());
         }
         Ok(())
     }
@@ -148,11 +176,13 @@ impl Sorter for TupleSorter {
             return Ok(false);
         }
         self.returned += 1;
-        // SAFETY: the sort has been performed and not been ended. The datum is a copy in the current memory context.
+        // SAFETY: the sort has been performed and not been ended. The row stays in place until the next one is read.
         unsafe {
-            let Some(datum) = version::next_sorted_datum(self.state) else { return Ok(false) };
-            self.row.extend(detoasted_bytes(datum));
-            pg_sys::pfree(datum.cast_mut_ptr());
+            if !pg_sys::tuplesort_gettupleslot(self.state, true, false, self.found, std::ptr::null_mut()) {
+                return Ok(false);
+            }
+            pg_sys::slot_getsomeattrs(self.found, 1);
+            self.row.extend(detoasted_bytes(*(*self.found).tts_values));
         }
         let length = self.row.get(self.row.len().saturating_sub(LENGTH)..).and_then(|length| length.try_into().ok());
         self.key_length = length.map_or(0, |length| u32::from_ne_bytes(length) as usize);
