@@ -8,6 +8,19 @@ SELECT docshard.aggregate('stated.sharded', '[{"$collStats": {"storageStats": {"
 SELECT docshard.aggregate('stated.sharded', '[{"$indexStats": {}}, {"$project": {"name": 1, "key": 1, "shard": 1, "ops": {"$type": "$accesses.ops"}, "spec": 1}}, {"$sort": {"name": 1}}]');
 SELECT docshard.aggregate('stated.sharded', '[{"$collStats": {"count": {}}}, {"$group": {"_id": null, "n": {"$sum": "$count"}}}]');
 SELECT docshard.aggregate('config.databases', '[{"$collStats": {"count": {}}}, {"$project": {"ns": 1, "is": {"$gte": ["$count", 1]}}}]');
+-- As the first stage of a pipeline over another collection.
+SELECT docshard.aggregate('stated.sharded', '[{"$match": {"_id": 1}}, {"$unionWith": {"coll": "sharded", "pipeline": [{"$collStats": {"count": {}}}, {"$project": {"shard": 1, "count": 1}}]}}]');
+SELECT docshard.aggregate('stated.sharded', '[{"$match": {"_id": 1}}, {"$unionWith": {"coll": "sharded", "pipeline": [{"$indexStats": {}}]}}, {"$group": {"_id": "$name"}}, {"$sort": {"_id": 1}}]');
+SELECT docshard.aggregate('stated.sharded', '[{"$match": {"_id": 1}}, {"$lookup": {"from": "sharded", "pipeline": [{"$collStats": {"count": {}}}, {"$project": {"count": 1}}], "as": "stats"}}]');
+SELECT docshard.aggregate('stated.$cmd.aggregate', '[{"$documents": [{"where": "local"}, {"where": "elsewhere"}]}, {"$lookup": {"from": "sharded", "localField": "where", "foreignField": "shard", "pipeline": [{"$collStats": {"count": {}}}, {"$match": {"count": 10}}, {"$project": {"count": 1}}], "as": "stats"}}]');
+SELECT docshard.aggregate('stated.$cmd.aggregate', '[{"$documents": [{"least": 9}, {"least": 10}]}, {"$lookup": {"from": "sharded", "let": {"least": "$least"}, "pipeline": [{"$collStats": {"count": {}}}, {"$match": {"$expr": {"$gt": ["$count", "$$least"]}}}, {"$project": {"count": 1}}], "as": "stats"}}]');
+SELECT docshard.aggregate('stated.$cmd.aggregate', '[{"$documents": [{"n": 10}, {"n": 11}]}, {"$lookup": {"from": "sharded", "let": {"n": "$n"}, "pipeline": [{"$collStats": {"count": {}}}, {"$match": {"$expr": {"$eq": ["$count", "$$n"]}}}, {"$project": {"count": 1}}], "as": "stats"}}, {"$unwind": "$stats"}, {"$match": {"stats.count": {"$gt": 1}}}]');
+SELECT docshard.aggregate('stated.sharded', '[{"$unionWith": {"coll": "sharded", "pipeline": [{"$match": {}}, {"$collStats": {"count": {}}}]}}]');
+SELECT docshard.aggregate('stated.sharded', '[{"$unionWith": {"pipeline": [{"$collStats": {"count": {}}}]}}]');
+SELECT docshard.aggregate('stated.sharded', '[{"$lookup": {"pipeline": [{"$collStats": {"count": {}}}], "as": "stats"}}]');
+SELECT docshard.aggregate('stated.sharded', '[{"$lookup": {"from": "none", "pipeline": [{"$collStats": {"count": {}}}], "as": "stats"}}]');
+SELECT docshard.create_collection('stated.seen', '{"viewOn": "sharded", "pipeline": []}') -> 'ok' AS ok;
+SELECT docshard.aggregate('stated.sharded', '[{"$lookup": {"from": "seen", "pipeline": [{"$collStats": {"count": {}}}], "as": "stats"}}]');
 -- What does not exist, where they may not be, and what they do not understand.
 SELECT docshard.aggregate('stated.none', '[{"$collStats": {"count": {}}}]');
 SELECT docshard.aggregate('stated.none', '[{"$indexStats": {}}]');

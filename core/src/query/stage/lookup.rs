@@ -52,7 +52,9 @@ struct Lookup {
     pipeline: Vec<Json>,
     /// the stages, if they do not depend on variables
     stages: Vec<Stage>,
-    /// the number of first stages that every query has: `$documents`, and filters that use no variables
+    /// 1 if the pipeline begins with a stage that must come first, such as `$documents` or `$collStats`; otherwise 0
+    leading: usize,
+    /// the number of first stages that every query has: the leading one, and filters that use no variables
     common: usize,
     /// other collections that the pipeline reads
     inner_collections: BTreeSet<String>,
@@ -97,13 +99,12 @@ impl Lookup {
         self.environment.collator().map(|collator| &**collator)
     }
 
-    /// Returns the stages of a query: `$documents` if the pipeline has it, the filter, the other common stages, then `rest`.
+    /// Returns the stages of a query: the leading one, the filter, the other common stages, then `rest`.
     fn stages_with(&self, filter: Option<Json>, rest: &[Json]) -> Vec<Json> {
-        let begins = usize::from(self.from.is_none());
-        let (first, others) = self.pipeline.split_at(begins.min(self.pipeline.len()));
+        let (leading, others) = self.pipeline.split_at(self.leading.min(self.pipeline.len()));
         let filter = filter.map(|filter| json!({"$match": filter}));
-        let common = others.iter().take(self.common.saturating_sub(begins));
-        first.iter().cloned().chain(filter).chain(common.cloned()).chain(rest.iter().cloned()).collect()
+        let common = others.iter().take(self.common.saturating_sub(self.leading));
+        leading.iter().cloned().chain(filter).chain(common.cloned()).chain(rest.iter().cloned()).collect()
     }
 
     /// The stages after those that every query has.
@@ -530,14 +531,14 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let pipeline = given.unwrap_or_default();
     let open = environment.with_bindings(variables.iter().map(|(name, _)| (name.clone(), Binding::Open)));
     let stages = parser.other_pipeline(&pipeline, &open, 51047)?;
-    let begins = stages.first().is_some_and(|stage| stage.operator().comes_first);
+    let makes_documents = stages.first().is_some_and(|stage| stage.operator.makes_documents());
     match from {
         None => ensure!(
-            begins,
+            makes_documents,
             Kind::FailedToParse,
             "must specify 'from' field for a $lookup, unless its pipeline begins with $documents"
         ),
-        Some(name) => parser.check_other(name, begins)?,
+        Some(name) => parser.check_other(name, makes_documents)?,
     }
     let mut inner_collections = BTreeSet::new();
     stages.iter().for_each(|stage| stage.operation.collections(&mut inner_collections));
@@ -546,12 +547,12 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     let is_common =
         |stage: &&Json| stage.get("$match").is_some_and(|filter| !uses(filter, &names) && !is_random(filter));
-    let first = usize::from(begins);
-    let common = first + pipeline.iter().skip(first).take_while(is_common).count();
+    let leading = usize::from(stages.first().is_some_and(|stage| stage.operator.comes_first));
+    let common = leading + pipeline.iter().skip(leading).take_while(is_common).count();
     let equality = pipeline.get(common).and_then(|stage| equality_of(stage.get("$match")?, &variables));
     let depends = |stage: &Json| uses(stage, &names) || is_random(stage);
     let strategy = match (&fields, equality) {
-        _ if begins && depends(&pipeline[0]) => Strategy::Each,
+        _ if makes_documents && depends(&pipeline[0]) => Strategy::Each,
         (Some((local, foreign)), _) => Strategy::Batches { field: foreign.clone(), key: Key::Field(local.clone()) },
         (None, Some((field, position))) => Strategy::Batches { field, key: Key::Variable(position) },
         (None, None) if pipeline.iter().any(depends) => Strategy::Each,
@@ -564,6 +565,7 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         variables,
         pipeline,
         stages,
+        leading,
         common,
         inner_collections,
         strategy,

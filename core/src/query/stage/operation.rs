@@ -57,6 +57,13 @@ pub enum Merge {
     Undivided,
 }
 
+impl StageOperator {
+    /// True for a first stage that makes documents, so that its pipeline reads no collection.
+    pub(super) fn makes_documents(&self) -> bool {
+        self.comes_first && !self.reads_statistics
+    }
+}
+
 impl fmt::Debug for StageOperator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)
@@ -128,14 +135,14 @@ impl Parser<'_> {
         }
     }
 
-    /// Checks the name of another collection. `begins`: the pipeline over it begins with a stage that makes documents.
-    pub fn check_other(&self, name: &str, begins: bool) -> Result<()> {
+    /// Checks the name of another collection. `makes_documents`: the pipeline begins with a stage that makes documents.
+    pub fn check_other(&self, name: &str, makes_documents: bool) -> Result<()> {
         let stage = self.name;
         ensure!(!name.is_empty(), Kind::InvalidNamespace, "{stage}: the name of a collection cannot be empty");
         ensure!(
-            !begins,
+            !makes_documents,
             Kind::InvalidNamespace,
-            "{stage}: the pipeline begins with a stage that reads no documents, so it has no 'from' or 'coll'"
+            "{stage}: the pipeline begins with a stage that reads no collection, so it has no 'from' or 'coll'"
         );
         Ok(())
     }

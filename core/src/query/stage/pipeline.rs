@@ -95,7 +95,7 @@ impl Pipeline {
 
     /// True if it begins with a stage that makes documents, and reads no collection. False for `$collStats` and `$indexStats`.
     pub fn makes_documents(&self) -> bool {
-        self.stages.first().is_some_and(|stage| stage.operator.comes_first && !stage.operator.reads_statistics)
+        self.stages.first().is_some_and(|stage| stage.operator.makes_documents())
     }
 
     /// Returns the statistics that its first stage asks for; None if it reads documents.

@@ -99,14 +99,14 @@ pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         Some(other) => bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array, but found: {other}"),
     };
     let stages = parser.other_pipeline(&pipeline, parser.environment, 31441)?;
-    let begins = stages.first().is_some_and(|stage| stage.operator.comes_first);
+    let makes_documents = stages.first().is_some_and(|stage| stage.operator.makes_documents());
     match collection {
         None => ensure!(
-            begins,
+            makes_documents,
             Kind::FailedToParse,
             "$unionWith stage without explicit collection must have a pipeline with $documents as first stage"
         ),
-        Some(name) => parser.check_other(name, begins)?,
+        Some(name) => parser.check_other(name, makes_documents)?,
     }
     let mut inner_collections = BTreeSet::new();
     stages.iter().for_each(|stage| stage.operation.collections(&mut inner_collections));
