@@ -145,6 +145,8 @@ pub(super) struct Connection {
     /// a whole result of the main statement, and the number of the next row
     rows: Option<(Rc<PgResult>, c_int)>,
     failure: Option<Error>,
+    /// the error of the read that has aborted the remote transaction
+    abort_cause: Option<Error>,
     affected: u64,
     batch: Batch,
     current: Option<Rc<RefCell<Progress>>>,
@@ -177,6 +179,7 @@ impl Connection {
             single_rows: false,
             rows: None,
             failure: None,
+            abort_cause: None,
             affected: 0,
             batch: Batch::default(),
             current: None,
@@ -350,8 +353,20 @@ impl Connection {
     }
 
     fn aborted(&self) -> Error {
-        Error::of_sqlstate(*b"25P02", format!("the transaction on shard \"{}\" is aborted", self.wire.shard()))
-            .with_hint("Roll back the transaction, or to a savepoint before the error.")
+        let aborted =
+            || Error::of_sqlstate(*b"25P02", format!("the transaction on shard \"{}\" is aborted", self.wire.shard()));
+        let error = self.abort_cause().unwrap_or_else(aborted);
+        let hint = "Roll back the transaction, or to a savepoint before the error.";
+        if error.hint.is_some() { error } else { error.with_hint(hint) }
+    }
+
+    /// The error of the read that has aborted the remote transaction, for a later statement. The client may not have seen it: the
+    /// rows of a cursor can be read because another statement needs the connection.
+    pub(super) fn abort_cause(&self) -> Option<Error> {
+        let cause = self.abort_cause.clone()?;
+        let shard = self.wire.shard();
+        let message = format!("an earlier read of the transaction failed on shard \"{shard}\": {}", cause.message);
+        Some(Error { message, ..cause })
     }
 
     fn describe(&self, write: bool, local: Local) -> Batch {
@@ -614,6 +629,10 @@ impl Connection {
             self.ended();
         } else if self.xact() == Xact::Failed {
             self.undo();
+            // A write is always awaited, so its error was reported.
+            if self.state.depth() > 0 && !self.batch.write {
+                self.abort_cause.get_or_insert_with(|| error.clone());
+            }
         }
     }
 

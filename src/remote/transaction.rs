@@ -209,7 +209,7 @@ impl Pool {
             if writer.xact() != Xact::Open {
                 let shard = writer.wire.shard();
                 let message = format!("the transaction on shard \"{shard}\" was aborted by an earlier error");
-                return Err(Error::of_sqlstate(*b"40000", message));
+                return Err(writer.abort_cause().unwrap_or_else(|| Error::of_sqlstate(*b"40000", message)));
             }
         }
         Ok(())

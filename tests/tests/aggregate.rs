@@ -124,6 +124,51 @@ fn a_cursor_outlives_the_savepoint_of_its_first_row() {
     client.batch_execute("ROLLBACK").unwrap();
 }
 
+/// A cursor's statement may fail at a shard while another statement needs the connection. That statement cannot run in the shard's
+/// aborted transaction, and is refused with the cursor's error.
+#[test]
+fn a_statement_behind_a_failed_cursor_is_refused_with_its_error() {
+    let cluster = Cluster::spread(NS);
+    fill(&cluster);
+    let mut client = cluster.router.client();
+    // The last document on shard0, and one that a write changes.
+    let (last, first) = (2899, 100);
+    let fails = json!([{"$match": {"k": {"$gte": 100, "$lt": 200}}}, {"$set": {"x": {"$divide": [1, {"$subtract": ["$_id", last]}]}}}]);
+    let open = format!("DECLARE c CURSOR FOR SELECT docshard.aggregate('{NS}', '{fails}'); FETCH 10 FROM c");
+    let count = format!("SELECT docshard.count_documents('{NS}', '{{\"k\": {{\"$gte\": 100, \"$lt\": 200}}}}')");
+    let write =
+        format!("SELECT docshard.update_one('{NS}', '{{\"k\": 100, \"_id\": {first}}}', '{{\"$set\": {{\"w\": 1}}}}')");
+    let is_refused = |client: &mut Client, sql: &str, begin: &str| {
+        let error = client.batch_execute(sql).expect_err("the shard's transaction has failed");
+        let error = error.as_db_error().unwrap_or_else(|| panic!("{begin}, {sql}: {error:?}"));
+        assert_eq!(error.code().code(), "22023", "{begin}, {sql}: {error:?}");
+        assert!(error.message().contains("shard \"shard0\": can't $divide by zero"), "{begin}, {sql}: {error:?}");
+        assert_eq!(error.detail(), Some("MongoDB error 2 (BadValue)."), "{begin}, {sql}: {error:?}");
+    };
+    // What came before keeps the shard's transaction: its snapshot, or its write.
+    for begin in [format!("BEGIN ISOLATION LEVEL REPEATABLE READ; {count}"), format!("BEGIN; {write}")] {
+        client.batch_execute(&format!("{begin}; {open}; SAVEPOINT s")).unwrap();
+        is_refused(&mut client, &count, &begin);
+        // The savepoint is younger than the cursor's statement.
+        client.batch_execute("ROLLBACK TO s").unwrap();
+        is_refused(&mut client, &write, &begin);
+        client.batch_execute("ROLLBACK").unwrap();
+        // A savepoint before the cursor's statement.
+        client.batch_execute(&format!("{begin}; {count}; SAVEPOINT s; {open}")).unwrap();
+        is_refused(&mut client, &count, &begin);
+        client.batch_execute(&format!("ROLLBACK TO s; {count}; {write}; COMMIT")).unwrap();
+    }
+    // A commit needs the write's transaction.
+    client.batch_execute(&format!("BEGIN; {write}; {open}; SAVEPOINT s")).unwrap();
+    is_refused(&mut client, &count, "before a commit");
+    client.batch_execute("ROLLBACK TO s").unwrap();
+    is_refused(&mut client, "COMMIT", "at the commit");
+    // Without a transaction at the shard only the cursor fails.
+    client.batch_execute(&format!("BEGIN; {open}; {count}")).unwrap();
+    let error = client.batch_execute("FETCH ALL FROM c").expect_err("it divides by zero");
+    assert_eq!(error.code().map(|code| code.code()), Some("22023"), "{error:?}");
+}
+
 #[test]
 fn aggregations_return_the_same_over_shards_and_while_chunks_move() {
     let cluster = Cluster::spread(NS);

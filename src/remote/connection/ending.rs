@@ -81,6 +81,7 @@ impl Connection {
 
     pub fn ended(&mut self) {
         self.session.committed();
+        self.abort_cause = None;
         self.state.ended();
     }
 
@@ -101,6 +102,7 @@ impl Connection {
     /// Sends the rollback of the subtransaction of this level, to be followed by [`Connection::finish_text`].
     pub fn send_abort_sub(&mut self, level: i32) -> bool {
         self.session.rolled_back();
+        self.abort_cause = None;
         self.state.abort_sub(level);
         self.send_text(&format!("ROLLBACK TO SAVEPOINT s{level}; RELEASE SAVEPOINT s{level}")).is_ok()
     }
