@@ -37,6 +37,7 @@ mod worker;
 #[allow(non_snake_case)]
 pub extern "C-unwind" fn _PG_init() {
     pg::error::init();
+    pg::spi::instrumentation::init();
     pg::memory::budget::init();
     pg::fault::init();
     // A shard raises this error whenever a router's chunk map is stale, and the router repeats the statement.

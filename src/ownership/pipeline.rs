@@ -9,7 +9,7 @@ use super::table::{self, DOC};
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
-use crate::pg::spi::cursor::Cursor;
+use crate::pg::spi::cursor::{Cursor, ExecutedPlan};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};
 use crate::pg::stages::{DocumentSource, Failure, StageResults};
@@ -23,7 +23,7 @@ use docshard_core::error::Kind;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::stage::{Memory, Pipeline, Resources};
+use docshard_core::query::stage::{Measurements, Memory, Pipeline, Resources};
 use docshard_core::values::document::packed::Packer;
 use docshard_core::values::document::raw;
 use std::borrow::Cow;
@@ -45,8 +45,7 @@ pub struct Parts {
     ended: bool,
 }
 
-/// Checks the version in the statement's snapshot, and begins to run the stages. Returns their results; if the work is to be
-/// measured, runs them to the end and returns the measurements.
+/// Checks the version in the statement's snapshot, and begins to run the stages.
 ///
 /// # Errors
 /// `STALE`; those of the parsers; `NamespaceNotFound` if the shard has no table; 42501 without the privilege to read it.
@@ -57,44 +56,73 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let environment = work.environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
     let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
     let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(work.on_disk));
-    let documents = documents(call, &work.source)?;
-    if work.measured {
-        return Ok(PipelineAnswer::Measured(Some(measured(documents, &pipeline, &memory)?)));
-    }
+    let is_observed = work.explained || work.measured;
+    let Found { documents, examined, plan } = find(call, &work.source, work.explained)?;
     let projection = match &work.projection {
         Some(projection) => Some(Projection::read(&json::parse(projection)?)?),
         None => None,
     };
-    let results = StageResults::over(documents, &pipeline, &memory)?;
-    Ok(PipelineAnswer::Results(Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false })))
+    let parts = |results| Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false });
+    if !is_observed {
+        let parts = parts(StageResults::over(documents, &pipeline, &memory)?);
+        return Ok(PipelineAnswer { parts, observed: None, separated: false });
+    }
+    let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
+    let counted = Counted { documents, read: Rc::clone(&read) };
+    let (results, measurements) =
+        StageResults::measured(counted, &pipeline, &Resources::of_memory(&memory), Failure::default())?;
+    let observed = Some(Box::new(Observed { began, read, examined, measurements, plan }));
+    let mut answer = PipelineAnswer { parts: parts(results), observed, separated: false };
+    if work.measured {
+        // The row that separates results and measurements is not a result either.
+        while answer.next_row()?.is_some_and(|row| !row.is_empty()) {}
+    }
+    Ok(answer)
 }
 
-pub enum PipelineAnswer {
-    Results(Box<Parts>),
-    /// a [`PipelineMeasurements`]'s text
-    Measured(Option<String>),
+/// The rows that the shard returns.
+pub struct PipelineAnswer {
+    parts: Box<Parts>,
+    /// what the shard has measured; None if that is not asked for, or has been returned
+    observed: Option<Box<Observed>>,
+    /// the results have been returned, and the empty row behind them
+    separated: bool,
 }
 
 impl PipelineAnswer {
     /// The next row.
     pub fn next_row(&mut self) -> Result<Option<Vec<u8>>> {
-        match self {
-            PipelineAnswer::Results(parts) => parts.next_part(),
-            PipelineAnswer::Measured(text) => Ok(text.take().map(String::into_bytes)),
+        if !self.separated {
+            if let Some(part) = self.parts.next_part()? {
+                return Ok(Some(part));
+            }
+            self.separated = true;
+            return Ok(self.observed.is_some().then(Vec::new));
         }
+        let Some(observed) = self.observed.take() else { return Ok(None) };
+        Ok(Some(serde_json::to_vec(&observed.run()?).unwrap_or_default()))
     }
 }
 
-/// Runs stages to their end, and returns the measurements as text.
-fn measured(documents: Box<dyn DocumentSource>, pipeline: &Pipeline, memory: &Rc<dyn Memory>) -> Result<String> {
-    let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
-    let counted = Counted { documents, read: Rc::clone(&read) };
-    let (mut results, measurements) =
-        StageResults::measured(counted, pipeline, &Resources::of_memory(memory), Failure::default())?;
-    while results.advance()? {}
-    let took_ms = milliseconds(began.elapsed());
-    let run = PipelineMeasurements { read: read.get(), took_ms, stages: StageMeasurements::of(&measurements) };
-    Ok(serde_json::to_string(&run).unwrap_or_default())
+/// What the work of a shard is measured by while it runs.
+struct Observed {
+    began: Instant,
+    read: Rc<Cell<u64>>,
+    examined: Option<Rc<Cell<u64>>>,
+    measurements: Measurements,
+    plan: Option<ExecutedPlan>,
+}
+
+impl Observed {
+    fn run(&self) -> Result<PipelineMeasurements> {
+        Ok(PipelineMeasurements {
+            read: self.read.get(),
+            took_ms: milliseconds(self.began.elapsed()),
+            stages: StageMeasurements::of(&self.measurements),
+            examined: self.examined.as_ref().map(|examined| examined.get()),
+            plan: self.plan.as_ref().map(ExecutedPlan::to_json).transpose()?.flatten(),
+        })
+    }
 }
 
 /// A source of documents that counts those read.
@@ -112,6 +140,10 @@ impl DocumentSource for Counted {
 
     fn bytes(&self) -> &[u8] {
         self.documents.bytes()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.documents.key()
     }
 }
 
@@ -145,25 +177,35 @@ impl Parts {
     }
 }
 
-fn documents(call: &RunPipeline<'_>, source: &PipelineSource) -> Result<Box<dyn DocumentSource>> {
+/// The documents that the stages read.
+struct Found {
+    documents: Box<dyn DocumentSource>,
+    /// how many documents a scan has examined so far; None if it is not to be explained
+    examined: Option<Rc<Cell<u64>>>,
+    /// the plan of a statement that is to be explained
+    plan: Option<ExecutedPlan>,
+}
+
+fn find(call: &RunPipeline<'_>, source: &PipelineSource, explained: bool) -> Result<Found> {
     let collection = call.collection;
     match source {
         PipelineSource::Scan { filter } => {
             let parsed = filter.as_deref().map(|text| -> Result<Filter> { Ok(Filter::read(&json::parse(text)?)?) });
             if let Some(scan) = DocumentScan::open(table::oid(collection)?, DOC, parsed.transpose()?) {
-                return Ok(Box::new(scan));
+                let examined = explained.then(|| scan.examined());
+                return Ok(Found { documents: Box::new(scan), examined, plan: None });
             }
             let mut statement = format!("SELECT {} FROM {} t", sql::pack("t.doc"), table::name(collection));
             if filter.is_some() {
                 statement += &format!(" WHERE {}", sql::matches("t.doc", "$1"));
             }
             let params: Vec<_> = filter.iter().map(|filter| Param::Text(filter)).collect();
-            Ok(Box::new(Selected::open(&statement, &params)?))
+            Selected::find(&statement, &params, explained)
         }
         PipelineSource::Select { sql, params } => {
             let first = [Param::Int8(call.token), Param::Int8(call.version)];
             let params: Vec<_> = first.into_iter().chain(params.iter().map(Parameter::as_param)).collect();
-            Ok(Box::new(Selected::open(sql, &params)?))
+            Selected::find(sql, &params, explained)
         }
     }
 }
@@ -175,8 +217,12 @@ struct Selected {
 }
 
 impl Selected {
-    fn open(sql: &str, params: &[Param<'_>]) -> Result<Self> {
-        Ok(Self { cursor: Cursor::open(sql, params)?, row: None })
+    fn find(sql: &str, params: &[Param<'_>], explained: bool) -> Result<Found> {
+        let (cursor, plan) = match explained {
+            true => Cursor::open_explained(sql, params).map(|(cursor, plan)| (cursor, Some(plan)))?,
+            false => (Cursor::open(sql, params)?, None),
+        };
+        Ok(Found { documents: Box::new(Self { cursor, row: None }), examined: None, plan })
     }
 }
 
@@ -194,5 +240,9 @@ impl DocumentSource for Selected {
 
     fn bytes(&self) -> &[u8] {
         self.row.as_ref().and_then(|row| row.get(0)).unwrap_or_default()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.row.as_ref().and_then(|row| row.get(1)).unwrap_or_default()
     }
 }

@@ -16,6 +16,11 @@ pub trait DocumentSource {
 
     /// The document's jsonb.
     fn bytes(&self) -> &[u8];
+
+    /// The key by which the document is merged; empty if there is none.
+    fn key(&self) -> &[u8] {
+        &[]
+    }
 }
 
 impl DocumentSource for Box<dyn DocumentSource> {
@@ -25,6 +30,10 @@ impl DocumentSource for Box<dyn DocumentSource> {
 
     fn bytes(&self) -> &[u8] {
         (**self).bytes()
+    }
+
+    fn key(&self) -> &[u8] {
+        (**self).key()
     }
 }
 
@@ -70,6 +79,10 @@ impl<D: DocumentSource> Stream for Source<D> {
 
     fn bytes(&self) -> &[u8] {
         self.documents.bytes()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.documents.key()
     }
 }
 

@@ -35,15 +35,18 @@ pub struct PipelineRequest {
     pub projection: Option<String>,
     /// the stages may use temporary files
     pub on_disk: bool,
-    /// the shard runs the stages, but answers one [`PipelineMeasurements`] instead of their results
+    /// the shard runs the stages, but answers one [`PipelineMeasurements`] instead of their results; routers of release 0.2.0 ask for that
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub measured: bool,
+    /// an empty row and a [`PipelineMeasurements`] follow the results
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub explained: bool,
     /// what the stages read
     pub source: PipelineSource,
 }
 
 /// What stages have done at a shard, for an explanation: as JSON.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PipelineMeasurements {
     /// how many documents the stages have read
@@ -51,6 +54,12 @@ pub struct PipelineMeasurements {
     /// milliseconds that the whole took
     pub took_ms: u64,
     pub stages: Vec<StageMeasurements>,
+    /// how many documents a scan has examined
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examined: Option<u64>,
+    /// the executed plan of the statement that has found the documents, as EXPLAIN prints it
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Json>,
 }
 
 /// What a stage has done.
@@ -66,6 +75,11 @@ pub struct StageMeasurements {
 }
 
 impl PipelineMeasurements {
+    /// How many documents the shard has returned.
+    pub fn returned(&self) -> u64 {
+        self.stages.last().map_or(self.read, |stage| stage.returned)
+    }
+
     /// Reads what a shard has answered.
     /// Errors: `InternalError`.
     pub fn parse(text: &[u8]) -> Result<Self> {
@@ -135,6 +149,7 @@ mod tests {
             projection: None,
             on_disk: true,
             measured: false,
+            explained: false,
             source: PipelineSource::Scan { filter: None },
         };
         let params = vec![
@@ -149,6 +164,7 @@ mod tests {
             keyed: true,
             projection: Some("{\"a\": 1}".into()),
             measured: true,
+            explained: true,
             source: PipelineSource::Select { sql: "SELECT $3".into(), params },
             ..scan.clone()
         };

@@ -106,7 +106,7 @@ pub fn aggregate(
 }
 
 /// Sends the plan to the shards and returns their results; None if a shard declined.
-pub(super) fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Documents>> {
+fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Documents>> {
     let PlannedPipeline { plan, inner, .. } = planned;
     match inner {
         None => execute::documents(collection, plan),
@@ -115,7 +115,7 @@ pub(super) fn documents(collection: &Collection, planned: &PlannedPipeline) -> R
 }
 
 /// Adapts the documents of shards to the input of stages.
-pub(super) struct ShardDocuments {
+struct ShardDocuments {
     documents: Documents,
     row: Option<ShardRow>,
 }

@@ -5,14 +5,15 @@ use super::dispatch::reading;
 use super::lost_shards::LostShards;
 use super::merged_rows::MergedRows;
 use super::order::Order;
-use super::plan::{AccessPath, Plan};
-use super::rows::{RowStream, ShardRow};
+use super::plan::{AccessPath, Plan, pipeline};
+use super::rows::{Observed, RowStream, ShardRow};
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use docshard_core::values::document::raw;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// The result of a find.
 pub struct Documents {
@@ -26,6 +27,17 @@ impl Documents {
     /// Returns at most `left` rows of the streams, in any order.
     pub fn of_streams(streams: Vec<RowStream>, left: u64) -> Self {
         Self { rows: MergedRows::new(streams, Order::None), skip: 0, left, lost: None }
+    }
+
+    /// Returns the rows of a plan's streams, in its order and within its limits.
+    pub fn of_plan(streams: Vec<RowStream>, plan: &Plan) -> Self {
+        let rows = MergedRows::new(streams, plan.order);
+        Self { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: plan.lost.clone() }
+    }
+
+    /// Reads the shards' rows to the end, and discards them.
+    pub fn drain(&mut self) -> Result<()> {
+        self.rows.drain()
     }
 
     /// True if documents of unreachable shards are missing in the rows that were returned so far.
@@ -83,6 +95,24 @@ pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream
     answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
 }
 
+/// As [`rows`], with what each destination has measured. Its measurements are complete when its stream has been read to the end.
+pub fn observed_rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<(RowStream, Observed)>>> {
+    if let Some(statement) = pipeline::explained(collection, plan)? {
+        let streams = reading::read_ahead(collection, &plan.destinations, &statement, None, plan.lost.as_ref())?;
+        let observe = |rows| {
+            let observed = Observed::default();
+            (RowStream::observed(rows, Rc::clone(&observed)), observed)
+        };
+        return Ok(Some(streams.into_iter().map(observe).collect()));
+    }
+    let began = Instant::now();
+    let count = |rows| {
+        let observed = Observed::default();
+        (RowStream::Counted(Box::new(rows), began, Rc::clone(&observed)), observed)
+    };
+    Ok(rows(collection, plan)?.map(|streams| streams.into_iter().map(count).collect()))
+}
+
 /// Returns the rows of all destinations, merged in the plan's order.
 pub fn merged(collection: &Collection, plan: &Plan) -> Result<MergedRows> {
     Ok(MergedRows::new(rows(collection, plan)?.unwrap_or_default(), plan.order))
@@ -94,8 +124,7 @@ pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Document
     if let Some(lost) = &plan.lost {
         lost.report();
     }
-    let rows = MergedRows::new(streams, plan.order);
-    Ok(Some(Documents { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: plan.lost.clone() }))
+    Ok(Some(Documents::of_plan(streams, plan)))
 }
 
 /// Returns what stages at the shards return, in parts that are packed.

@@ -21,6 +21,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::documents::SHARD_KEY;
+use crate::protocol::pipeline::PipelineMeasurements;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
@@ -216,23 +217,43 @@ pub(super) fn shards(
     verbosity: Verbosity,
 ) -> Result<Option<Shown>> {
     let began = Instant::now();
-    let Some(mut steps) = (if plan.path.is_direct() {
+    let steps = if plan.path.is_direct() {
         direct_steps(collection, plan, verbosity)?
     } else {
         let plans = |form: &str| postgresql_plans(collection, plan, form);
         Some(planned_steps(plans, &|index| described(collection, index), verbosity)?)
-    }) else {
-        return Ok(None);
     };
-    for step in &mut steps {
-        step.stages = explained.shard_stages(step.stages.take());
-    }
-    let destinations =
-        plan.destinations.iter().map(|d| json!({"shard": d.shard.name, "chunks": d.chunks, "version": d.version}));
-    Ok(Some(Shown::new(began, steps, destinations)))
+    Ok(steps.map(|steps| Shown::of_plan(began, steps, plan, explained)))
+}
+
+/// Explains the find of a pipeline by what the shards have measured while they executed it.
+pub(super) fn executed(collection: &Collection, find: &Plan, runs: &[PipelineMeasurements]) -> Result<Shown> {
+    let began = Instant::now();
+    let steps = if find.path.is_direct() {
+        let stages = direct_stages(collection, find);
+        runs.iter().map(|run| direct_step(&stages, find.path, run, run.took_ms)).collect()
+    } else {
+        let texts = postgresql_plans(collection, find, "COSTS OFF")?;
+        let index = |name: &str| described(collection, name);
+        let step = |(text, run): (Vec<String>, &PipelineMeasurements)| {
+            let plan = run.plan.as_ref().unwrap_or(&Json::Null);
+            Step::executed(text, &plan["Plan"], run.took_ms, &index)
+        };
+        texts.into_iter().zip(runs).map(step).collect()
+    };
+    Ok(Shown::of_plan(began, steps, find, Explained::Find(&FindOptions::default())))
 }
 
 impl Shown {
+    fn of_plan(began: Instant, mut steps: Vec<Step>, plan: &Plan, explained: Explained<'_>) -> Self {
+        for step in &mut steps {
+            step.stages = explained.shard_stages(step.stages.take());
+        }
+        let destinations =
+            plan.destinations.iter().map(|d| json!({"shard": d.shard.name, "chunks": d.chunks, "version": d.version}));
+        Shown::new(began, steps, destinations)
+    }
+
     /// The plans of shards, each of which is given as what its entry begins with.
     fn new(began: Instant, steps: Vec<Step>, shards: impl Iterator<Item = Json>) -> Self {
         let mut shown = Shown { milliseconds: milliseconds(began), ..Shown::default() };
@@ -276,6 +297,14 @@ struct Step {
     run: Option<(u64, Examined, u64)>,
 }
 
+impl Step {
+    /// `root`: the root of an executed plan, as EXPLAIN prints it
+    fn executed(text: Vec<String>, root: &Json, took: u64, index: &dyn Fn(&str) -> Map<String, Json>) -> Self {
+        let run = (explain_stages::returned(root), explain_stages::examined(root), took);
+        Step { text, stages: explain_stages::stages(root, index), run: Some(run) }
+    }
+}
+
 /// Explains a plan that PostgreSQL's planner makes on each shard.
 fn planned_steps(
     plans: impl Fn(&str) -> Result<Vec<Vec<String>>>,
@@ -292,14 +321,16 @@ fn planned_steps(
         let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
         let root = &tree[0]["Plan"];
         let took = tree[0]["Execution Time"].as_f64().unwrap_or(0.0).round() as u64;
-        let run = (explain_stages::returned(root), explain_stages::examined(root), took);
-        Step { text, stages: explain_stages::stages(root, index), run: (verbosity == Verbosity::Run).then_some(run) }
+        match verbosity {
+            Verbosity::Planned => Step { text, stages: explain_stages::stages(root, index), run: None },
+            Verbosity::Run => Step::executed(text, root, took, index),
+        }
     };
     Ok(texts.into_iter().zip(trees).map(step).collect())
 }
 
 /// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only the
-/// documents that they return, so these are shown as examined; a count and a sort examine all documents.
+/// documents that they return, so these are shown as examined; a count examines all documents, and a sort reports how many.
 fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> Result<Option<Vec<Step>>> {
     let stages = direct_stages(collection, plan);
     // Only roles that may read the collection see a plan.
@@ -309,25 +340,20 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
         return Ok(Some(plan.destinations.iter().map(step).collect()));
     }
     let began = Instant::now();
-    let Some(streams) = execute::rows(collection, plan)? else { return Ok(None) };
-    let counts = matches!(plan.path, AccessPath::CountAll | AccessPath::CountMatching);
-    let scans = counts || plan.path == AccessPath::BoundedSort;
+    let Some(streams) = execute::observed_rows(collection, plan)? else { return Ok(None) };
     let mut steps = Vec::new();
-    for mut stream in streams {
-        let (mut found, mut counted) = (0, 0);
+    for (mut stream, observed) in streams {
+        let mut counted = 0;
         while let Some(row) = stream.next_row()? {
-            found += u64::from(row.get(0).is_some());
-            counted += if counts { row.i64(0) } else { 0 };
+            counted += if plan.path.counts() { row.i64(0) } else { 0 };
         }
-        let examined = if scans { Examined::default() } else { Examined { keys: found, documents: found } };
-        let mut stages = stages.clone();
-        match counts {
-            true => stages["nCounted"] = counted.into(),
-            false => stages["nReturned"] = found.into(),
+        let mut step = direct_step(&stages, plan.path, &observed.borrow(), milliseconds(began));
+        if plan.path.counts() {
+            step.stages["nCounted"] = counted.into();
         }
-        steps.push(Step { text: Vec::new(), stages, run: Some((found, examined, milliseconds(began))) });
+        steps.push(step);
     }
-    if matches!(plan.path, AccessPath::CountMatching | AccessPath::BoundedSort) {
+    if plan.path == AccessPath::CountMatching {
         let all = select::count_all(collection);
         for (step, stream) in steps.iter_mut().zip(reading::read(collection, &plan.destinations, &all)?) {
             let documents = execute::sum(vec![stream])?.unsigned_abs();
@@ -337,6 +363,21 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
         }
     }
     Ok(Some(steps))
+}
+
+/// The step of a shard that has executed such a plan. `took`: milliseconds
+fn direct_step(stages: &Json, path: AccessPath, run: &PipelineMeasurements, took: u64) -> Step {
+    let found = if path == AccessPath::Scan { run.read } else { run.returned() };
+    let examined = match path {
+        AccessPath::Scan | AccessPath::BoundedSort => Examined { keys: 0, documents: run.examined.unwrap_or(run.read) },
+        path if path.counts() => Examined::default(),
+        _ => Examined { keys: found, documents: found },
+    };
+    let mut stages = stages.clone();
+    if !path.counts() {
+        stages["nReturned"] = found.into();
+    }
+    Step { text: Vec::new(), stages, run: Some((found, examined, took)) }
 }
 
 /// Translates a plan that bypasses PostgreSQL's planner to MongoDB's stages.

@@ -2,26 +2,29 @@
 //! `$cursor`, which says how it finds the documents. If the pipeline is executed, each stage also has the number of its results,
 //! its time, and whether it used the disk.
 //!
-//! To measure, the find of each shard is executed with EXPLAIN ANALYZE unless it is a scan, the shard's stages once more by themselves, and
-//! then the whole pipeline, whose results are counted, unless the router only passes results on.
+//! The pipeline is executed once: the shards' results are followed by what the shards have measured (`PipelineRequest::explained`). Each
+//! shard's part runs to its end, even if the router's stages need only its first results.
 
-use super::aggregate::{self, Execution, ShardDocuments};
+use super::aggregate::Execution;
 use super::config;
-use super::dispatch::reading;
+use super::execute::{self, Documents};
 use super::explain::{self, Explained, Verbosity};
 use super::fresh_map::read_with_fresh_map;
 use super::options::{CountOptions, FindOptions};
+use super::plan::Allowed;
 use super::plan::pipeline::{self, PlannedPipeline};
 use super::plan::search::Search;
-use super::plan::{AccessPath, Allowed};
 use super::query::Query;
+use super::rows::ShardRow;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
-use crate::pg::stages::StageResults;
+use crate::pg::stages::{DocumentSource, StageResults};
 use crate::protocol::pipeline::{PipelineMeasurements, StageMeasurements, milliseconds};
 use docshard_core::error::Kind;
 use docshard_core::query::stage::{Find, Pipeline};
 use serde_json::{Map, Value as Json, json};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::time::Instant;
 
 /// A pipeline to explain, split into the find that replaces its first stages, and the rest.
@@ -69,9 +72,17 @@ impl ExplainedPipeline<'_> {
     fn by_plan(&self, search: &Search<'_>, planned: &PlannedPipeline, verbosity: Verbosity) -> Result<Option<Json>> {
         let (collection, find) = (search.collection, planned.find());
         let how = Explained::Find(self.options);
-        // A scan has no statement of its own: it is measured together with the stages.
-        let of_find = if find.path == AccessPath::Scan { Verbosity::Planned } else { verbosity };
-        let Some(mut shown) = explain::shards(collection, &find, how, of_find)? else { return Ok(None) };
+        let executed = match verbosity {
+            Verbosity::Planned => None,
+            Verbosity::Run => {
+                let Some(executed) = self.executed(collection, planned)? else { return Ok(None) };
+                Some(executed)
+            }
+        };
+        let mut shown = match &executed {
+            Some(executed) => explain::executed(collection, &find, &executed.runs)?,
+            None => explain::shards(collection, &find, how, Verbosity::Planned)?.unwrap_or_default(),
+        };
         let mut answer = explain::targets(search, how.stage(&planned.plan), &find);
         let division = &planned.division;
         let mut at_shards = beginning(self.beginning);
@@ -89,13 +100,10 @@ impl ExplainedPipeline<'_> {
             merging.extend(bounds.into_iter().filter_map(|(name, count)| Some(json!({name: count?}))));
         }
         merging.extend(division.merging.shown());
-        let passes_on = merging.is_empty();
         split(&mut answer, at_shards, merging);
-        let began = Instant::now();
-        let runs = if verbosity == Verbosity::Run { measured(collection, planned)? } else { None };
         let finds = std::mem::take(&mut shown.runs);
         for (at, shard) in shown.shards.iter_mut().enumerate() {
-            let run = runs.as_ref().map(|runs| &runs[at]);
+            let run = executed.as_ref().map(|executed| &executed.runs[at]);
             let stages = stages(planned, (shard["winningPlan"].take(), finds.get(at)), run);
             if let Some(shard) = shard.as_object_mut() {
                 shard.shift_remove("winningPlan");
@@ -103,31 +111,54 @@ impl ExplainedPipeline<'_> {
             }
         }
         answer["shards"] = shown.shards.into();
-        if verbosity == Verbosity::Run {
-            let statistics = match runs {
-                Some(runs) if passes_on => Some(statistics(runs.iter().map(returned).sum(), began, Vec::new())),
-                _ => self.executed(collection, planned)?,
-            };
-            let Some(statistics) = statistics else { return Ok(None) };
-            answer["executionStats"] = statistics;
+        if let Some(executed) = executed {
+            answer["executionStats"] = executed.statistics;
         }
         Ok(Some(answer))
     }
 
     /// Executes the pipeline; None if a shard declined.
-    fn executed(&self, collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Json>> {
+    fn executed(&self, collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Executed>> {
         let began = Instant::now();
-        let Some(documents) = aggregate::documents(collection, planned)? else { return Ok(None) };
+        let Some(observed) = execute::observed_rows(collection, &planned.plan)? else { return Ok(None) };
+        let (streams, observed): (Vec<_>, Vec<_>) = observed.into_iter().unzip();
+        let documents = Rc::new(RefCell::new(Documents::of_plan(streams, &planned.plan)));
         let Execution { resources, failure, .. } = self.execution;
         let merging = &planned.division.merging;
-        let (mut results, measurements) =
-            StageResults::measured(ShardDocuments::new(documents), merging, resources, failure.clone())?;
+        let source = SharedDocuments { documents: Rc::clone(&documents), row: None };
+        let (mut results, measurements) = StageResults::measured(source, merging, resources, failure.clone())?;
         let mut returned = 0;
         while results.advance()? {
             returned += 1;
         }
+        documents.borrow_mut().drain()?;
         let stages = merging.shown().into_iter().zip(StageMeasurements::of(&measurements));
-        Ok(Some(statistics(returned, began, stages.map(|(stage, run)| with_run(stage, run)).collect())))
+        let statistics = statistics(returned, began, stages.map(|(stage, run)| with_run(stage, run)).collect());
+        Ok(Some(Executed { runs: observed.iter().map(|observed| observed.borrow().clone()).collect(), statistics }))
+    }
+}
+
+/// What the execution of a pipeline has shown.
+struct Executed {
+    /// of each shard
+    runs: Vec<PipelineMeasurements>,
+    statistics: Json,
+}
+
+/// The documents of shards as the input of stages. They are shared, so that those which the stages leave can be read, too.
+struct SharedDocuments {
+    documents: Rc<RefCell<Documents>>,
+    row: Option<ShardRow>,
+}
+
+impl DocumentSource for SharedDocuments {
+    fn advance(&mut self) -> Result<bool> {
+        self.row = self.documents.borrow_mut().next_row()?;
+        Ok(self.row.is_some())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.row.as_ref().and_then(|row| row.get(0)).unwrap_or_default()
     }
 }
 
@@ -138,11 +169,6 @@ fn statistics(returned: u64, began: Instant, merger_stages: Vec<Json>) -> Json {
         "executionTimeMillis": milliseconds(began.elapsed()),
         "mergerStages": merger_stages,
     })
-}
-
-/// How many documents a shard has returned.
-fn returned(run: &PipelineMeasurements) -> u64 {
-    run.stages.last().map_or(run.read, |stage| stage.returned)
 }
 
 /// Returns the stages that a find replaces, as the shards run them.
@@ -170,20 +196,6 @@ fn split(answer: &mut Json, at_shards: Vec<Json>, merging: Vec<Json>) {
     };
 }
 
-/// Measures the stages of each shard; None if the shards run no stages.
-fn measured(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Vec<PipelineMeasurements>>> {
-    let Some(statement) = planned.measuring(collection) else { return Ok(None) };
-    let mut runs = Vec::new();
-    for mut stream in reading::read_ahead(collection, &planned.plan.destinations, &statement, None, None)? {
-        let mut run = PipelineMeasurements::default();
-        while let Some(row) = stream.next_row()? {
-            run = PipelineMeasurements::parse(row.get(0).unwrap_or_default())?;
-        }
-        runs.push(run);
-    }
-    Ok(Some(runs))
-}
-
 /// Returns the stages of a shard: `$cursor`, which finds the documents, and the following ones.
 fn stages(
     planned: &PlannedPipeline,
@@ -198,7 +210,12 @@ fn stages(
         }
     }
     let mut first = json!({"$cursor": cursor});
-    if let Some(returned) = run.map(|run| Json::from(run.read)).or_else(|| Some(find?["nReturned"].clone())) {
+    let returned = match planned.inner {
+        // Its portal may have returned more rows than the stages have read.
+        Some(_) => run.map(|run| run.read.into()),
+        None => find.map(|find| find["nReturned"].clone()),
+    };
+    if let Some(returned) = returned {
         first["nReturned"] = returned;
     }
     let shown = planned.at_shards().into_iter().enumerate();

@@ -42,6 +42,14 @@ impl MergedRows {
         Ok(Some(row))
     }
 
+    /// Reads all streams to their ends, and discards the rows.
+    pub fn drain(&mut self) -> Result<()> {
+        for stream in &mut self.streams {
+            while stream.next_row()?.is_some() {}
+        }
+        Ok(())
+    }
+
     fn refill(&mut self, stream: usize) -> Result<()> {
         if let Some(row) = self.streams[stream].next_row()? {
             let key = row.get(1).unwrap_or_default().to_vec();

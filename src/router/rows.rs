@@ -3,10 +3,13 @@
 use super::lost_shards::LostShards;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
+use crate::protocol::pipeline::{PipelineMeasurements, milliseconds};
 use crate::remote;
 use docshard_core::error::Kind;
 use docshard_core::values::document::packed;
+use std::cell::RefCell;
 use std::rc::Rc;
+use std::time::Instant;
 
 /// Numbers from another node are counts of documents and bytes. They are clamped so that sums cannot overflow.
 pub const LARGEST_NUMBER: i64 = 1 << 53;
@@ -78,10 +81,17 @@ pub enum RowStream {
     Packed(Rc<Packed>, usize),
     /// rows each of which has packed documents
     Parts(Box<Parts>),
+    /// counts its documents and the time since they were asked for
+    Counted(Box<RowStream>, Instant, Observed),
 }
+
+/// What a shard has measured of its work, complete when its rows have been read to the end.
+pub type Observed = Rc<RefCell<PipelineMeasurements>>;
 
 pub struct Parts {
     rows: RowStream,
+    /// for measurements that follow the documents
+    observed: Option<Observed>,
     /// a part, and the position of its next document
     current: Option<(Rc<Packed>, usize)>,
 }
@@ -89,7 +99,12 @@ pub struct Parts {
 impl RowStream {
     /// The documents that are packed into all rows.
     pub fn in_parts(rows: Self) -> Self {
-        RowStream::Parts(Box::new(Parts { rows, current: None }))
+        RowStream::Parts(Box::new(Parts { rows, observed: None, current: None }))
+    }
+
+    /// The documents that are packed into all rows but the last two, which are empty and what the shard has measured.
+    pub fn observed(rows: Self, observed: Observed) -> Self {
+        RowStream::Parts(Box::new(Parts { rows, observed: Some(observed), current: None }))
     }
 
     /// Reads the documents packed into a row's first column.
@@ -116,6 +131,13 @@ impl RowStream {
                 packed.row(number)
             }
             RowStream::Parts(parts) => parts.next_row()?,
+            RowStream::Counted(rows, began, observed) => {
+                let row = rows.next_row()?;
+                let mut observed = observed.borrow_mut();
+                observed.read += u64::from(row.as_ref().is_some_and(|row| row.get(0).is_some()));
+                observed.took_ms = milliseconds(began.elapsed());
+                row
+            }
         })
     }
 }
@@ -130,6 +152,14 @@ impl Parts {
                 }
             }
             let Some(row) = self.rows.next_row()? else { return Ok(None) };
+            if let Some(observed) = &self.observed
+                && row.get(0).is_some_and(<[u8]>::is_empty)
+            {
+                let run = self.rows.next_row()?;
+                observed
+                    .replace(PipelineMeasurements::parse(run.as_ref().and_then(|row| row.get(0)).unwrap_or_default())?);
+                continue;
+            }
             let packed = Packed::of(&row)?;
             if packed.documents.count() == 0 {
                 return Err(Error::new(Kind::InternalError, "malformed packed documents: a part without documents"));

@@ -18,9 +18,11 @@ use docshard_core::query::filter::Filter;
 use docshard_core::values::document::raw;
 use pgrx::pg_sys;
 use std::any::Any;
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::null_mut;
+use std::rc::Rc;
 
 // Called for each row, inside one guard for all of a page.
 unsafe extern "C-unwind" {
@@ -45,6 +47,8 @@ pub struct DocumentScan {
     /// the attribute number of the documents
     column: c_int,
     filter: Option<Filter>,
+    /// how many documents the filter has seen
+    examined: Rc<Cell<u64>>,
     /// the documents of the current page
     page: Vec<*const pg_sys::varlena>,
     /// the index in `page` after the current document
@@ -80,8 +84,14 @@ impl DocumentScan {
             let slot = pg_sys::MakeSingleTupleTableSlot((*rel).rd_att, pg_sys::table_slot_callbacks(rel));
             pg_sys::MemoryContextSwitchTo(former);
             let column = column as c_int + 1;
-            Some(Self { memory, copies, rel, scan, slot, column, filter, page: Vec::new(), next: 0 })
+            let (examined, page) = (Rc::default(), Vec::new());
+            Some(Self { memory, copies, rel, scan, slot, column, filter, examined, page, next: 0 })
         }
+    }
+
+    /// The number of documents that the scan has examined so far.
+    pub fn examined(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.examined)
     }
 
     /// Reads the next page that has matching documents.
@@ -91,6 +101,7 @@ impl DocumentScan {
         let Self { copies, scan, slot, column, .. } = *self;
         let (filter, page) = (self.filter.as_ref(), &mut self.page);
         let mut end = None;
+        let mut examined = 0;
         // SAFETY: relation, scan and slot are open. No value with a destructor in the guarded loop lives across a call of
         // PostgreSQL, whose ERROR would skip the destructor. No panic leaves the loop, as it would skip the end of the guard.
         unsafe {
@@ -101,6 +112,7 @@ impl DocumentScan {
                 let mut copied = 0;
                 while heap_getnextslot(scan, pg_sys::ScanDirection::ForwardScanDirection, slot) {
                     fetch_ahead(heap);
+                    examined += 1;
                     slot_getsomeattrs_int(slot, column);
                     let stored: *mut pg_sys::varlena = (*(*slot).tts_values.add(column as usize - 1)).cast_mut_ptr();
                     let document = if is_plain(stored) { stored } else { pg_detoast_datum(stored) };
@@ -129,6 +141,7 @@ impl DocumentScan {
             });
             pg_sys::MemoryContextSwitchTo(former);
         }
+        self.examined.set(self.examined.get() + examined);
         match end {
             None => Ok(()),
             Some(ScanFailure::Error(error)) => Err(error.into()),

@@ -198,6 +198,65 @@ fn configure(cluster: &Cluster, line: &str) {
     }
 }
 
+/// How many rows of the collection's tables all nodes read while a client runs a statement.
+fn rows_read(cluster: &Cluster, namespace: &str, sql: &str) -> i64 {
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{namespace}'"));
+    let read = || -> i64 {
+        let sql = format!(
+            "SELECT coalesce(sum(seq_tup_read + coalesce(idx_tup_fetch, 0)), 0)::int8 FROM pg_stat_all_tables \
+              WHERE relid = to_regclass('{table}')"
+        );
+        nodes(cluster).map(|node| node.value::<i64>(&sql)).sum()
+    };
+    // A session reports its statistics at the latest when it ends.
+    let settled = || loop {
+        let found = read();
+        thread::sleep(Duration::from_secs(1));
+        if found == read() {
+            return found;
+        }
+    };
+    let before = settled();
+    cluster.router.client().query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    wait_until("statistics", Duration::from_secs(20), || read() > before);
+    settled() - before
+}
+
+#[test]
+fn explain_executes_a_pipeline_once() {
+    const NS: &str = "test.ranged";
+    let cluster = cluster();
+    fill(&cluster);
+    cluster.router.client().batch_execute(&format!("SELECT docshard.create_index('{NS}', '{{\"item\": 1}}')")).unwrap();
+    for (pipeline, path) in [
+        (json!([{"$group": {"_id": "$item", "n": {"$sum": 1}}}]), "SCAN"),
+        (json!([{"$match": {"item": "item3"}}, {"$group": {"_id": "$price"}}]), "INDEX_RANGE"),
+        (json!([{"$match": {"k": 150}}, {"$group": {"_id": "$item"}}]), "CONDITIONS"),
+        (json!([{"$match": {"o.p": 1}}, {"$bucketAuto": {"groupBy": "$price", "buckets": 3}}]), "CONDITIONS"),
+        (json!([{"$sort": {"price": -1}}, {"$limit": 5}, {"$group": {"_id": "$item"}}]), "BOUNDED_SORT"),
+        (json!([{"$limit": 7}, {"$facet": {"n": [{"$count": "n"}]}}]), "CONDITIONS"),
+    ] {
+        let run = format!("SELECT docshard.aggregate('{NS}', '{pipeline}')");
+        let returned = cluster.router.client().query(&run, &[]).unwrap().len();
+        let once = rows_read(&cluster, NS, &run);
+        assert!(once > 0, "{pipeline}");
+        let explain = format!("docshard.explain('{NS}', '{pipeline}', '{{}}', 'executionStats')");
+        // PostgreSQL's planner may look at the ends of an index.
+        let again = rows_read(&cluster, NS, &format!("SELECT {explain}"));
+        assert!(again <= once + once / 2 + 2, "{pipeline}: {again} rows, not {once}");
+        let explained: Value = cluster.router.value(&format!("SELECT to_jsonb({explain})"));
+        assert_eq!(explained["accessPath"], path, "{explained}");
+        assert_eq!(explained["executionStats"]["nReturned"], returned, "{explained}");
+        for shard in explained["shards"].as_array().unwrap() {
+            let cursor = &shard["stages"][0];
+            let found = cursor["$cursor"]["executionStats"]["nReturned"].as_u64();
+            assert!(found.is_some() && found >= cursor["nReturned"].as_u64(), "{explained}");
+            assert!(cursor["$cursor"]["executionStats"]["totalDocsExamined"].as_u64() >= found, "{explained}");
+        }
+    }
+}
+
 #[test]
 fn random_pipelines_return_the_same_in_every_layout_and_while_chunks_move() {
     let seed =

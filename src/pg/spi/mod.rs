@@ -1,6 +1,7 @@
 //! Runs SQL in this backend, with cached plans. Results have libpq's binary format, like those of other servers.
 
 pub mod cursor;
+pub mod instrumentation;
 pub mod param;
 pub mod quote;
 pub mod record;

@@ -84,6 +84,11 @@ impl AccessPath {
         }
     }
 
+    /// True if each shard's row is a number of documents, and PostgreSQL's planner is not used.
+    pub fn counts(self) -> bool {
+        matches!(self, Self::CountAll | Self::CountMatching)
+    }
+
     /// True if PostgreSQL's planner is not used on the shards.
     pub fn is_direct(self) -> bool {
         use AccessPath::{BoundedSort, CountAll, CountMatching, IndexRange, Key, Nothing, Scan};

@@ -10,6 +10,7 @@ use super::{AccessPath, Allowed, Plan, find, planned_find};
 use crate::catalog::model::Collection;
 use crate::pg::datum::json;
 use crate::pg::error::Result;
+use crate::protocol::checked::Parameter;
 use crate::protocol::pipeline::{PipelineRequest, PipelineSource};
 use crate::router::options::FindOptions;
 use crate::router::order::Order;
@@ -45,12 +46,6 @@ impl PlannedPipeline {
         let first = self.work.iter().flat_map(|work| work.stages.iter().take(more)).cloned();
         shown.splice(0..0, first);
         shown
-    }
-
-    /// Returns the statement that measures the stages at each shard; None if the shards run no stages.
-    pub fn measuring(&self, collection: &Collection) -> Option<Statement> {
-        let work = PipelineRequest { measured: true, keyed: false, ..self.work.clone()? };
-        Some(run_pipeline(collection, &work))
     }
 }
 
@@ -90,6 +85,7 @@ pub fn plan(
         projection: None,
         on_disk,
         measured: false,
+        explained: false,
         source,
     };
     let statement = run_pipeline(search.collection, &work);
@@ -113,6 +109,36 @@ fn division(search: &Search<'_>, options: &FindOptions, pipeline: &Pipeline) -> 
     })
 }
 
+/// Returns the statement with the results of this plan's and what the shard measures meanwhile (`PipelineRequest::explained`). None for
+/// paths whose functions measure nothing.
+/// Errors: those of [`PipelineRequest::parse`].
+pub fn explained(collection: &Collection, plan: &Plan) -> Result<Option<Statement>> {
+    let work = match plan.path {
+        AccessPath::Pipeline | AccessPath::BoundedSort => {
+            let Some(Parameter::Text(work)) = plan.statement.params.last() else { return Ok(None) };
+            PipelineRequest::parse(work)?
+        }
+        path if path.is_direct() => return Ok(None),
+        _ => PipelineRequest {
+            stages: Vec::new(),
+            environment: None,
+            keyed: plan.order != Order::None,
+            projection: None,
+            on_disk: true,
+            measured: false,
+            explained: true,
+            source: selected(&plan.statement),
+        },
+    };
+    Ok(Some(run_pipeline(collection, &PipelineRequest { explained: true, ..work })))
+}
+
+/// The documents of a find's statement as the input of stages.
+fn selected(statement: &Statement) -> PipelineSource {
+    // The first two parameters are the collection's token and the version, which the function knows.
+    PipelineSource::Select { sql: statement.sql.clone(), params: statement.params.iter().skip(2).cloned().collect() }
+}
+
 type Inner = (AccessPath, Option<Statement>);
 
 /// What the stages at a shard read, and the stages that come first there: those of the find that a scan leaves.
@@ -131,8 +157,6 @@ fn source(
             return Ok((inner, PipelineSource::Scan { filter }, sort.unwrap_or_default()));
         }
     }
-    // The first two parameters are the collection's token and the version, which the function knows.
-    let params = statement.params.iter().skip(2).cloned().collect();
-    let source = PipelineSource::Select { sql: statement.sql.clone(), params };
+    let source = selected(&statement);
     Ok(((path, Some(statement)), source, Vec::new()))
 }

@@ -240,6 +240,7 @@ impl Find<'_> {
             projection: self.projection(),
             on_disk: true,
             measured: false,
+            explained: false,
             source: PipelineSource::Scan { filter },
         };
         run_pipeline(self.search.collection, &work)
