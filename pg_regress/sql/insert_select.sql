@@ -24,5 +24,8 @@ SELECT docshard.insert_select('sel.x', $$SELECT '\x0100'::bytea$$);
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.insert_select('sel.x', 'SELECT ''{'' ');
 \echo :LAST_ERROR_SQLSTATE
+-- It must not be found in a schema that others may write to.
+SELECT docshard.insert_select('sel.x', 'SELECT doc FROM things');
+\echo :LAST_ERROR_SQLSTATE
 SELECT docshard.find('sel.x', '{}', '{"sort": {"_id": 1}}');
 SELECT docshard.drop_database('sel');

@@ -112,9 +112,9 @@ pub fn check(sql: &CStr) -> Result<()> {
     }
     match found.relations.iter().find(|relation| !found.own.contains(relation)) {
         None => Ok(()),
-        Some(relation) => Err(Error::new(
-            Kind::InternalError,
-            format!("a statement names the relation \"{relation}\" without its schema: {}", sql.to_string_lossy()),
-        )),
+        Some(relation) => {
+            Err(Error::new(Kind::BadValue, format!("the relation \"{relation}\" is named without its schema"))
+                .with_hint("docshard's statements search no schema but pg_catalog: name it, as in public.things."))
+        }
     }
 }
