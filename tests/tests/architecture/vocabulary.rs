@@ -1,5 +1,5 @@
 //! The names of operators, stages and accumulators are listed only in the tables of the language; docs/query-language.md has exactly
-//! those names.
+//! those names, and docs/sql-reference.md a signature of each public function.
 
 use super::source::{Source, Violations, project};
 use docshard_core::query::vocabulary;
@@ -100,4 +100,18 @@ fn docs_query_language_names_every_operator() {
         let unknown: Vec<_> = named.iter().filter(is_operator).filter(|name| !words.contains(name.as_str())).collect();
         assert!(unknown.is_empty(), "{section}: not in the language: {unknown:?}");
     }
+}
+
+#[test]
+fn docs_sql_reference_has_a_signature_of_every_function() {
+    let page = fs::read_to_string(project().join("docs/sql-reference.md")).unwrap();
+    let table = fs::read_to_string(project().join("tests/privileges.txt")).unwrap();
+    let functions: BTreeSet<&str> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("docshard.")?.split_once('('))
+        .map(|(name, _)| name.trim_matches('"'))
+        .collect();
+    assert!(functions.len() > 50, "the functions are read");
+    let missing: Vec<_> = functions.iter().filter(|name| !page.contains(&format!("\n`{name}("))).collect();
+    assert!(missing.is_empty(), "not in docs/sql-reference.md: {missing:?}");
 }
