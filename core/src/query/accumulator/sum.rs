@@ -4,15 +4,17 @@ use super::state::{Parts, damaged};
 use crate::error::Result;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::value::Value;
-use bigdecimal::num_bigint::BigInt;
+use bigdecimal::num_bigint::{BigInt, Sign};
 use bigdecimal::{BigDecimal, ToPrimitive};
 
 /// 2^900. Doubles of at least this magnitude are summed separately, multiplied by [`SCALE`], so that no partial sum overflows.
 const LARGE: f64 = f64::from_bits((1023 + 900) << 52);
 /// 2^-200.
 const SCALE: f64 = f64::from_bits((1023 - 200) << 52);
-/// 2^-760. Doubles of at least this magnitude are multiples of 2^-812, so [`SCALE`] leaves them exact and normal.
-const LEAST_SCALED: f64 = f64::from_bits((1023 - 760) << 52);
+/// The binary logarithm of `1 / SCALE`.
+const SCALE_BITS: i64 = 200;
+/// Every double is an integer times 2^-1074, the least positive double.
+const LEAST_BITS: i64 = 1074;
 
 /// An exact sum of finite doubles: doubles whose digits do not overlap, the least first. Source: Shewchuk,
 /// "Adaptive Precision Floating-Point Arithmetic" (1997), grow-expansion.
@@ -67,6 +69,38 @@ fn two_sum(a: f64, b: f64) -> (f64, f64) {
     let sum = a + b;
     let part = sum - a;
     (sum, (a - (sum - part)) + (b - part))
+}
+
+/// The lower 48 bits of an integer. A double holds 53 bits exactly, so an integer is added in parts of 48.
+const LOW_48: i128 = (1 << 48) - 1;
+
+/// 2^exponent, which must be the exponent of a double or greater; infinite beyond.
+fn power_of_two(exponent: i64) -> f64 {
+    match exponent {
+        1024.. => f64::INFINITY,
+        -1022..=1023 => f64::from_bits((exponent + 1023).unsigned_abs() << 52),
+        _ => f64::from_bits(1 << (exponent + LEAST_BITS)),
+    }
+}
+
+/// Returns a finite double times 2^scale, in units of 2^-1074.
+fn exact(double: f64, scale: i64) -> BigInt {
+    let bits = double.to_bits();
+    let (exponent, fraction) = ((bits >> 52 & 0x7FF).cast_signed(), bits & ((1 << 52) - 1));
+    let (digits, shift) = if exponent == 0 { (fraction, 0) } else { (fraction | 1 << 52, exponent - 1) };
+    let magnitude = BigInt::from(digits) << (shift + scale);
+    if double.is_sign_negative() { -magnitude } else { magnitude }
+}
+
+/// Returns a number in units of 2^-1074 rounded to the nearest double, half to even.
+fn rounded_exactly(number: &BigInt) -> f64 {
+    let magnitude = number.magnitude();
+    let shift = magnitude.bits().saturating_sub(64);
+    // Of what 64 bits do not hold, the last of them says whether it is more than zero. The conversion to a double rounds once.
+    let is_more = magnitude.trailing_zeros().is_some_and(|zeros| zeros < shift);
+    let leading = (magnitude >> shift).to_u64().unwrap_or(u64::MAX) | u64::from(is_more);
+    let rounded = leading.to_f64().unwrap_or(f64::NAN) * power_of_two(shift.cast_signed() - LEAST_BITS);
+    if number.sign() == Sign::Minus { -rounded } else { rounded }
 }
 
 /// A sum of numbers. It is a decimal if any number is one, else a double if any is one or a long would overflow, else a long.
@@ -184,19 +218,20 @@ impl Sum {
         if integers == 0 && self.large.0.is_empty() {
             return self.doubles.rounded();
         }
-        // A double holds 53 bits exactly, so an integer is added as two parts: its lower 32 bits, and the rest.
-        let (high, low) = (integers >> 32 << 32, integers & 0xFFFF_FFFF);
+        if !self.large.0.is_empty() {
+            return rounded_exactly(&self.exact_doubles(integers));
+        }
         let mut doubles = self.doubles.clone();
-        for part in [high.to_f64().unwrap_or(f64::NAN), low.to_f64().unwrap_or(f64::NAN)] {
-            doubles.add(part);
+        for (part, shift) in [(integers >> 96, 96), (integers >> 48 & LOW_48, 48), (integers & LOW_48, 0)] {
+            doubles.add(part.to_f64().unwrap_or(f64::NAN) * power_of_two(shift));
         }
-        if self.large.0.is_empty() {
-            return doubles.rounded();
-        }
-        // Smaller parts would lose digits. They are far below the last digit of a large sum.
-        let mut all = self.large.clone();
-        doubles.0.iter().filter(|part| part.abs() >= LEAST_SCALED).for_each(|part| all.add(part * SCALE));
-        all.rounded() / SCALE
+        doubles.rounded()
+    }
+
+    /// The sum of doubles and integers, in units of 2^-1074. Sums with large doubles are rare, so this may be slow.
+    fn exact_doubles(&self, integers: i128) -> BigInt {
+        let parts = |expansion: &Expansion, scale| expansion.0.iter().map(|part| exact(*part, scale)).sum::<BigInt>();
+        (BigInt::from(integers) << LEAST_BITS) + parts(&self.doubles, 0) + parts(&self.large, SCALE_BITS)
     }
 
     /// The state, as [`from_state`](Self::from_state) reads it.
@@ -321,8 +356,96 @@ mod tests {
         assert_eq!(double(sum(&[Number::Int(i64::MAX), Number::Int(i64::MAX)]).total()), 2.0f64.powi(64));
     }
 
+    /// The sum by exact decimal arithmetic, rounded as Rust rounds the text of a number.
+    fn expected(numbers: &[Number]) -> f64 {
+        let exact = |number: &Number| match number {
+            Number::Int(value) => BigDecimal::from(*value),
+            Number::Double(value) => BigDecimal::try_from(*value).unwrap(),
+            Number::Decimal(_) => unreachable!("no decimals"),
+        };
+        numbers.iter().map(exact).sum::<BigDecimal>().to_string().parse().unwrap()
+    }
+
+    fn power(exponent: i64) -> Number {
+        Number::Double(power_of_two(exponent))
+    }
+
+    /// What lies far below the last digit of a large sum decides a tie, and remains if the large numbers cancel each other.
+    #[test]
+    fn small_parts_count_beside_large_ones() {
+        let negative = |exponent| Number::Double(-power_of_two(exponent));
+        let cases = [
+            vec![power(1000), power(947), power(-1000)],
+            vec![power(1000), power(947), negative(-1074)],
+            vec![power(1000), power(948), power(947), negative(-800)],
+            vec![power(900), negative(899), negative(899), power(-800)],
+            vec![power(900), negative(899), negative(899), power(-1074), power(-1074), power(-1074)],
+            vec![power(1023), power(1023)],
+            vec![power(1023), power(1023), negative(970)],
+            vec![power(1023), power(1023), negative(969)],
+            vec![power(1023), power(1023), negative(969), negative(-1074)],
+            vec![power(901), negative(900), Number::Int(i64::MIN), Number::Int(3)],
+        ];
+        for numbers in cases {
+            let (total, expected) = (double(sum(&numbers).total()), expected(&numbers));
+            assert_eq!(total.to_bits(), expected.to_bits(), "{numbers:?}: {total} instead of {expected}");
+        }
+    }
+
+    /// A sum of many longs has more digits than two doubles.
+    #[test]
+    fn sums_of_integers_are_exact_beyond_85_bits() {
+        let mut many = sum(&[Number::Int(i64::MAX), Number::Int(-5)]);
+        for _ in 0..40 {
+            many.merge(many.clone());
+        }
+        let mut exact = (i128::from(i64::MAX) - 5) << 40;
+        assert_eq!(double(many.total()), exact as f64);
+        // Only the last digits are left.
+        many.add(&Number::Double(-power_of_two(103)));
+        exact -= 1 << 103;
+        assert_eq!(double(many.total()), exact as f64);
+    }
+
     fn any_double() -> impl Strategy<Value = f64> {
         prop_oneof![any::<f64>().prop_filter("finite", |value| value.is_finite()), -1e3..1e3f64, Just(f64::INFINITY)]
+    }
+
+    /// Doubles of all magnitudes, whose digits often meet, and integers.
+    fn any_finite() -> impl Strategy<Value = Number> {
+        let exponent = prop_oneof![
+            -1074..1024i64,
+            Just(-1074i64),
+            -1026..-1018i64,
+            -815..-755i64,
+            -60..60i64,
+            845..905i64,
+            965..975i64,
+            1020..1024i64
+        ];
+        let digits = prop_oneof![Just(0u64), Just(1), Just((1 << 52) - 1), Just(1 << 51), 0..1u64 << 52];
+        let double = (any::<bool>(), exponent, digits).prop_map(|(negative, exponent, digits)| {
+            let power = power_of_two(exponent);
+            let double = if power.is_normal() { f64::from_bits(power.to_bits() | digits) } else { power };
+            Number::Double(if negative { -double } else { double })
+        });
+        prop_oneof![9 => double, 1 => any::<i64>().prop_map(Number::Int)]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+        #[test]
+        fn sums_are_those_of_exact_arithmetic(mut numbers in prop::collection::vec(any_finite(), 0..12), again in any::<prop::sample::Index>()) {
+            numbers.push(Number::Double(0.0));
+            // So that large numbers cancel each other.
+            if let Number::Double(value) = numbers[again.index(numbers.len())] {
+                numbers.push(Number::Double(-value));
+            }
+            let (total, expected) = (double(sum(&numbers).total()), expected(&numbers));
+            // The text of a zero has no sign.
+            prop_assert_eq!((total + 0.0).to_bits(), (expected + 0.0).to_bits(), "{} instead of {}", total, expected);
+        }
     }
 
     proptest! {
