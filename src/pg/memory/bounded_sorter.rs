@@ -1,32 +1,96 @@
 //! A bounded sort for the stages of pipelines: the first rows only. They are in this process's memory, where a row that comes behind
 //! them is not copied; PostgreSQL's tuplesort copies each row before it compares it. Rows that take more than `work_mem` go to
 //! tuplesort, which uses temporary files.
+//!
+//! If files are not allowed, the first rows together may have 100 MiB: the others do not count. Tuplesort does not tell the size of
+//! the rows that it keeps, so the keys and sizes of the first rows are kept here, too.
 
-use super::sorter::TupleSorter;
+use super::sorter::{MAX_BYTES, TupleSorter, disk_is_needed};
 use docshard_core::error::Result;
 use docshard_core::query::stage::{MemorySorter, Sorter};
 use pgrx::pg_sys;
 use std::cell::Cell;
+use std::collections::BinaryHeap;
 use std::rc::Rc;
+
+/// The keys and sizes of the first rows.
+struct FirstRows {
+    most: usize,
+    rows: BinaryHeap<(Vec<u8>, usize)>,
+    /// the size of all of them
+    bytes: usize,
+}
+
+impl FirstRows {
+    fn new(bound: i64) -> Self {
+        Self { most: usize::try_from(bound).unwrap_or(0), rows: BinaryHeap::new(), bytes: 0 }
+    }
+
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let is_first = self.rows.len() < self.most || self.rows.peek().is_some_and(|(last, _)| key < last.as_slice());
+        if is_first {
+            if self.rows.len() == self.most
+                && let Some((_, bytes)) = self.rows.pop()
+            {
+                self.bytes -= bytes;
+            }
+            self.bytes += key.len() + value.len();
+            self.rows.push((key.to_vec(), key.len() + value.len()));
+        }
+        if self.bytes > MAX_BYTES { Err(disk_is_needed()) } else { Ok(()) }
+    }
+}
+
+/// Tuplesort, and the sizes of the first rows if these are limited.
+struct Spilled {
+    sorter: TupleSorter,
+    first: Option<FirstRows>,
+}
+
+impl Sorter for Spilled {
+    fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.first.as_mut().map_or(Ok(()), |first| first.add(key, value))?;
+        self.sorter.add(key, value)
+    }
+
+    fn sort(&mut self) -> Result<()> {
+        self.sorter.sort()
+    }
+
+    fn advance(&mut self) -> Result<bool> {
+        self.sorter.advance()
+    }
+
+    fn key(&self) -> &[u8] {
+        self.sorter.key()
+    }
+
+    fn value(&self) -> &[u8] {
+        self.sorter.value()
+    }
+}
 
 pub(super) struct BoundedSorter {
     bound: i64,
     rereadable: bool,
+    /// false: more than 100 MiB is an error
+    on_disk: bool,
     used_disk: Rc<Cell<bool>>,
     /// the most bytes of rows in memory
     most_bytes: usize,
     in_memory: MemorySorter,
     /// all rows, once they do not fit into memory
-    spilled: Option<TupleSorter>,
+    spilled: Option<Spilled>,
 }
 
 impl BoundedSorter {
-    pub fn new(bound: i64, rereadable: bool, used_disk: Rc<Cell<bool>>) -> Self {
+    pub fn new(bound: i64, rereadable: bool, on_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
         // SAFETY: a setting.
         let kilobytes = unsafe { pg_sys::work_mem };
         Self {
             bound,
             rereadable,
+            on_disk,
             used_disk,
             most_bytes: usize::try_from(kilobytes).unwrap_or(0) << 10,
             in_memory: MemorySorter::new(u64::try_from(bound).ok()),
@@ -53,8 +117,9 @@ impl Sorter for BoundedSorter {
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         self.sorter_mut().add(key, value)?;
         if self.in_memory.bytes() > self.most_bytes {
-            let mut spilled =
-                TupleSorter::new(Some(self.bound), self.rereadable, usize::MAX, Rc::clone(&self.used_disk));
+            let sorter = TupleSorter::new(Some(self.bound), self.rereadable, usize::MAX, Rc::clone(&self.used_disk));
+            let first = (!self.on_disk).then(|| FirstRows::new(self.bound));
+            let mut spilled = Spilled { sorter, first };
             self.in_memory.move_to(&mut spilled)?;
             self.spilled = Some(spilled);
         }
@@ -88,7 +153,7 @@ mod tests {
     /// The first rows of 3,000 with a thousand different keys, each with a value of that many bytes; and whether files were used.
     fn first(bound: i64, bytes: usize) -> (Vec<u8>, bool) {
         let used_disk = Rc::new(Cell::new(false));
-        let mut sorter = BoundedSorter::new(bound, true, Rc::clone(&used_disk));
+        let mut sorter = BoundedSorter::new(bound, true, true, Rc::clone(&used_disk));
         for n in 0..3_000u32 {
             let key = (n * 7 % 1_000).to_be_bytes();
             sorter.add(&key, &[key.as_slice(), &vec![1; bytes]].concat()).unwrap();
@@ -118,5 +183,27 @@ mod tests {
         }
         assert!(!first(10, 100).1, "ten short rows are in memory");
         assert!(first(2_000, 20_000).1, "40 MB of rows are not");
+    }
+
+    /// Adds 3,000 rows of 40,000 bytes, the last ones first; files are not allowed.
+    fn without_files(bound: i64) -> Result<()> {
+        spi::query("SELECT pg_catalog.set_config('work_mem', '1MB', true)", &[]).unwrap();
+        let mut sorter = BoundedSorter::new(bound, false, false, Rc::default());
+        (0..3_000u32).rev().try_for_each(|n| sorter.add(&n.to_be_bytes(), &[1; 40_000]))?;
+        sorter.sort()
+    }
+
+    #[pg_test]
+    fn without_files_the_first_rows_have_100_mib() {
+        use docshard_core::error::Kind;
+        for (bound, fits) in [(1, true), (100, true), (2_600, true), (2_700, false), (3_000, false), (5_000, false)] {
+            match without_files(bound) {
+                Ok(()) => assert!(fits, "{bound}"),
+                Err(error) => {
+                    assert_eq!(error.kind, Kind::QueryExceededMemoryLimitNoDiskUseAllowed);
+                    assert!(!fits, "{bound}");
+                }
+            }
+        }
     }
 }

@@ -34,7 +34,7 @@ impl Memory for StageMemory {
     fn sorter(&self, most: Option<u64>, rereadable: bool) -> Result<Box<dyn Sorter>> {
         let used_disk = Rc::clone(&self.used_disk);
         if let Some(bound) = most.and_then(|most| i64::try_from(most).ok()) {
-            return Ok(Box::new(BoundedSorter::new(bound, rereadable, used_disk)));
+            return Ok(Box::new(BoundedSorter::new(bound, rereadable, self.on_disk, used_disk)));
         }
         let most_bytes = if self.on_disk { usize::MAX } else { MAX_BYTES };
         Ok(Box::new(TupleSorter::new(None, rereadable, most_bytes, used_disk)))
