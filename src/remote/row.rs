@@ -1,6 +1,7 @@
 //! Rows in binary format, and the spool, which keeps a stream's unread rows when another statement needs the connection.
 
 use super::ffi::{self, PgResult, TempFile};
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::rc::Rc;
 
@@ -87,10 +88,17 @@ impl crate::protocol::Row for Row {
     }
 }
 
-/// Rows in memory up to `work_mem`, then in a temporary file. Written once, then read once.
+thread_local! {
+    /// The bytes that all spools of this session have in memory.
+    static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Rows in memory while all spools together need at most `work_mem`, then in a temporary file. Written once, then read once.
 #[derive(Debug, Default)]
 pub(super) struct Spool {
     memory: Vec<u8>,
+    /// its part of [`IN_MEMORY`]
+    counted: usize,
     file: Option<TempFile>,
     read: usize,
     rows: u64,
@@ -99,10 +107,14 @@ pub(super) struct Spool {
 impl Spool {
     /// Appends a row; false if it is too long.
     pub(super) fn push(&mut self, row: &Row) -> bool {
+        self.append((0..row.columns()).map(|column| row.get(column)))
+    }
+
+    fn append<'r>(&mut self, columns: impl Iterator<Item = Option<&'r [u8]>>) -> bool {
         let start = self.memory.len();
         self.memory.extend_from_slice(&[0; 4]);
-        for column in 0..row.columns() {
-            match row.get(column) {
+        for value in columns {
+            match value {
                 None => self.memory.extend_from_slice(&(-1i32).to_ne_bytes()),
                 Some(value) => {
                     self.memory.extend_from_slice(&(value.len() as i32).to_ne_bytes());
@@ -113,19 +125,29 @@ impl Spool {
         let Ok(length) = u32::try_from(self.memory.len() - start - 4) else { return false };
         self.memory[start..start + 4].copy_from_slice(&length.to_ne_bytes());
         self.rows += 1;
-        if self.memory.len() > ffi::work_mem() {
+        self.count(self.memory.len());
+        if IN_MEMORY.get() > ffi::work_mem() {
             self.file.get_or_insert_with(TempFile::create).write(&self.memory);
             self.memory.clear();
+            self.count(0);
         }
         true
+    }
+
+    /// Counts the bytes that it has in memory.
+    fn count(&mut self, bytes: usize) {
+        IN_MEMORY.set(IN_MEMORY.get() - self.counted + bytes);
+        self.counted = bytes;
     }
 
     /// Called between writing and reading; false if the file fails.
     pub(super) fn rewind(&mut self) -> bool {
         let Some(file) = &mut self.file else { return true };
         file.write(&self.memory);
+        let rewound = file.rewind();
         self.memory = Vec::new();
-        file.rewind()
+        self.count(0);
+        rewound
     }
 
     /// The next row; None after the last, `Some(None)` if the file is too short.
@@ -152,5 +174,49 @@ impl Spool {
                 Some(())
             }
         }
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        self.count(0);
+    }
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use crate::pg::spi;
+    use pgrx::pg_test;
+
+    #[pg_test]
+    fn all_spools_share_work_mem() {
+        const ROW: usize = 100_000;
+        spi::query("SELECT pg_catalog.set_config('work_mem', '1MB', true)", &[]).unwrap();
+        let limit = ffi::work_mem();
+        let before = IN_MEMORY.get();
+        let mut spools: Vec<Spool> = (0..4).map(|_| Spool::default()).collect();
+        for (at, spool) in spools.iter_mut().enumerate() {
+            for n in 0..8u8 {
+                assert!(spool.append([Some(&vec![n + at as u8; ROW][..]), None].into_iter()));
+                assert!(IN_MEMORY.get() - before <= limit, "row {n} of spool {at}");
+            }
+            assert!(spool.rewind());
+        }
+        assert!(spools[0].file.is_none(), "the first one fits");
+        assert!(spools[1..].iter().all(|spool| spool.file.is_some()), "the others do not");
+        let held: usize = spools.iter().map(|spool| spool.memory.len()).sum();
+        assert_eq!(IN_MEMORY.get() - before, held);
+        for (at, spool) in spools.iter_mut().enumerate() {
+            for n in 0..8u8 {
+                let row = spool.next().flatten().expect("a row");
+                assert_eq!(row.get(0), Some(&vec![n + at as u8; ROW][..]));
+                assert_eq!(row.get(1), None);
+            }
+            assert!(spool.next().is_none());
+        }
+        drop(spools);
+        assert_eq!(IN_MEMORY.get(), before);
     }
 }

@@ -147,6 +147,20 @@ fn lookups(documents: u32) {
     check(&cluster, &format!("{of_some}, {each}"), i64::from(documents / 20 - 1), GROUP + BESIDE);
 }
 
+/// The first query for other documents makes the router keep the rest of the rows of all shards.
+fn lookups_of_large(documents: u32) {
+    let cluster = cluster(documents, 10_000);
+    let lookup = r#"{"$lookup": {"from": "large", "localField": "_id", "foreignField": "k", "as": "found",
+        "pipeline": [{"$project": {"_id": 1}}, {"$limit": 1}]}}, {"$project": {"found": 1}}"#;
+    let keys = r#"{"$match": {"text": {"$ne": ""}}}"#;
+    check(&cluster, &format!("{keys}, {lookup}"), i64::from(documents), GROUP + SORT + BESIDE);
+}
+
+#[test]
+fn lookups_of_large_documents_keep_to_their_memory() {
+    lookups_of_large(10_000);
+}
+
 #[test]
 fn lookups_of_many_documents_keep_to_their_memory() {
     lookups(100_000);
@@ -174,5 +188,6 @@ fn soak_of_memory() {
     groups(5_000_000);
     windows(1_000_000);
     lookups(1_000_000);
+    lookups_of_large(100_000);
     sorts(2_000_000);
 }
