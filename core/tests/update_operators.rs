@@ -717,3 +717,50 @@ fn a_time_in_the_environment_counts() {
     let after = read_back.apply(document(&bytes(&json!({"_id": 1}))), &[]).unwrap().map(|bytes| read(&bytes));
     assert_eq!(after, Some(json!({"_id": 1, "at": {"$date": "1970-01-01T00:00:01Z"}})));
 }
+
+fn merging(new: &Json) -> Json {
+    let (text, filter) = (&new.to_string(), "{}");
+    let style = Style::Merge;
+    let instruction = Instruction {
+        update: new,
+        text,
+        style,
+        array_filters: None,
+        filter,
+        now: 0,
+        keeps_key: true,
+        environment: None,
+    };
+    serde_json::from_str(&instruction.compile().unwrap().text).unwrap()
+}
+
+proptest! {
+    /// A shard of the release 0.2.0 ignores the field `merges` and runs the stages.
+    #[test]
+    fn merging_equals_its_stages(new in any_document(scalar(), true), old in any_document(scalar(), true)) {
+        let mut json = merging(&new);
+        let merged = update::read(&json).unwrap();
+        json.as_object_mut().unwrap().remove("merges").expect("the mark");
+        let by_stages = update::read(&json).unwrap();
+        let old = bytes(&old);
+        let results = [merged, by_stages].map(|update| {
+            update.apply(document(&old), &[]).map_err(|error| error.kind)
+        });
+        prop_assert_eq!(&results[0], &results[1]);
+    }
+}
+
+#[test]
+fn merging_keeps_the_id_and_the_shard_key() {
+    let update = update::read(&merging(&json!({"a": 1, "b": {"c": 2}}))).unwrap();
+    let apply = |old: &Json, fixed: &[&str]| {
+        let fixed: Vec<String> = fixed.iter().map(|path| (*path).to_owned()).collect();
+        update.apply(document(&bytes(old)), &fixed).map(|after| after.map(|after| read(&after)))
+    };
+    let merged = json!({"_id": 1, "a": 1, "b": {"c": 2}, "d": 3});
+    assert_eq!(apply(&json!({"_id": 1, "b": 1, "d": 3}), &["d"]).unwrap(), Some(merged.clone()));
+    assert_eq!(apply(&merged, &[]).unwrap(), None);
+    assert_eq!(apply(&json!({"_id": 1, "b": {"c": 3}}), &["b.c"]).unwrap_err().kind, Kind::ImmutableField);
+    let id = update::read(&merging(&json!({"_id": 2}))).unwrap();
+    assert_eq!(id.apply(document(&bytes(&json!({"_id": 1}))), &[]).unwrap_err().kind, Kind::ImmutableField);
+}

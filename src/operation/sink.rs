@@ -5,8 +5,9 @@
 //! temporary file if memory is short, then deletes the old documents and inserts the new ones.
 //!
 //! In `$merge`, documents that are to be inserted if they match none are inserted first, a batch together. Those whose keys exist, also in
-//! the batch, are then updated together, by their keys. What that does not do is done one by one: documents that match by another unique
-//! index, and those whose document another client has deleted meanwhile.
+//! the batch, are then updated together, by their keys or by the unique index of `on`. What that does not do is done one by one: documents
+//! whose target another client has changed or deleted meanwhile, and all documents if the pipeline of `whenMatched` can change a field of
+//! `on`, because a document may then match what the pipeline made of another document's target.
 
 use crate::catalog::cache;
 use crate::catalog::grants::{self, Level};
@@ -116,6 +117,8 @@ pub struct Merge<'p> {
     target: String,
     merging: &'p Merging,
     on: Vec<String>,
+    /// `on` is the shard key with `_id`
+    by_document_key: bool,
     /// the environment of the pipeline
     environment: Option<&'p Json>,
     parsed: Environment,
@@ -176,7 +179,7 @@ impl<'p> Merge<'p> {
             let text = stages.to_string();
             (stages, text)
         });
-        Ok(Self { target, merging, on, environment, parsed, collator, filter_environment, stages })
+        Ok(Self { target, merging, on, by_document_key, environment, parsed, collator, filter_environment, stages })
     }
 
     fn run(&self, documents: &mut Results) -> Result<()> {
@@ -254,6 +257,11 @@ impl<'p> Merge<'p> {
     /// Changes the documents that these match; returns for each whether there is one.
     fn change_all(&self, items: &[&Item]) -> Result<Vec<bool>> {
         let updates = items.iter().map(|item| self.update(item)).collect::<Result<Vec<_>>>()?;
+        let keeps_fields =
+            |update: &KeyedUpdate| self.on.iter().all(|path| update.modification.update.pipeline_keeps(path));
+        if !self.by_document_key && !updates.iter().all(keeps_fields) {
+            return updates.iter().map(|update| self.change(update)).collect();
+        }
         let outcomes = keyed_updates::update(&self.target, &updates)?;
         let changed = |(update, outcome): (&KeyedUpdate, Outcome)| match outcome {
             Outcome::Matched => Ok(true),
@@ -284,7 +292,8 @@ impl<'p> Merge<'p> {
             }
             None => {
                 let document = ext_json::to_json(&Value::from_raw(RawValue::Object(item.object()?)));
-                Modification::keeping_key(&document.to_string(), &document, Style::Replacement, None)
+                let style = if self.merging.matched == WhenMatched::Merge { Style::Merge } else { Style::Replacement };
+                Modification::keeping_key(&document.to_string(), &document, style, None)
             }
         }?;
         Ok(KeyedUpdate { query, modification })

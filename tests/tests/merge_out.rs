@@ -303,24 +303,193 @@ fn a_batch_takes_few_round_trips() {
     // The source's documents are on shard1, the target is on shard0.
     run(&mut client, "SELECT docshard.enable_sharding('other', 'shard0')").unwrap();
     let filter = json!({"$match": {"k": {"$gte": DOCUMENTS - CHANGED}}});
-    let modes = [json!("replace"), json!("merge"), json!("keepExisting"), json!([{"$set": {"sum": "$$new.new"}}])];
-    for mode in modes {
+    let modes = || [json!("replace"), json!("merge"), json!("keepExisting"), json!([{"$set": {"sum": "$$new.new"}}])];
+    let all_on = [json!("_id"), json!("k"), json!(["a.b", "k"])];
+    for (on, mode) in all_on.iter().flat_map(|on| modes().map(|mode| (on, mode))) {
         for otherwise in ["insert", "discard"] {
             if (mode.as_str(), otherwise) == (Some("keepExisting"), "discard") {
                 continue;
             }
             run(&mut client, "SELECT docshard.drop_collection('other.target')").unwrap();
             run(&mut client, "SELECT docshard.create_collection('other.target')").unwrap();
-            insert(&mut client, "other.target", (0..DOCUMENTS).map(old));
+            run(&mut client, r#"SELECT docshard.create_index('other.target', '{"k": 1}', '{"unique": true}')"#)
+                .unwrap();
+            run(
+                &mut client,
+                r#"SELECT docshard.create_index('other.target', '{"k": 1, "a.b": -1}', '{"unique": true}')"#,
+            )
+            .unwrap();
+            let with_pair = |mut document: Value| {
+                document["a"] = json!({"b": document["k"]});
+                document
+            };
+            insert(&mut client, "other.target", (0..DOCUMENTS).map(old).map(with_pair));
             let into = json!({"db": "other", "coll": "target"});
-            let merge = json!([filter, {"$merge": {"into": into, "whenMatched": mode, "whenNotMatched": otherwise}}]);
+            let prepare = match on == "_id" {
+                true => json!({"$match": {}}),
+                false => json!({"$project": {"_id": 0, "k": 1, "new": 1, "a.b": "$k"}}),
+            };
+            let merge = json!([filter, prepare, {"$merge": {"into": into, "on": on, "whenMatched": mode, "whenNotMatched": otherwise}}]);
             let mut client = cluster.router.client();
             let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
             aggregate(&mut client, SOURCE, &merge).unwrap();
             // The session's connections are named after it: see `src/remote/options.rs`.
             let trips = proxy.round_trips(&format!(".{pid:x}\0"));
             // To log in, to insert, to update, and to commit.
-            assert!((3..=6).contains(&trips), "{mode} {otherwise}: {trips}");
+            assert!((3..=6).contains(&trips), "{on} {mode} {otherwise}: {trips}");
+            let changed =
+                all(&mut client, "other.target").iter().filter(|document| document.get("old").is_none()).count();
+            assert_eq!(changed as i64, if mode == "replace" { CHANGED } else { 0 }, "{on} {mode} {otherwise}");
+            let changed = json!([{"$match": {"$or": [{"new": {"$gt": 0}}, {"sum": {"$gt": 0}}]}}, {"$count": "n"}]);
+            let changed = aggregate(&mut client, "other.target", &changed).unwrap();
+            let expected = if mode == "keepExisting" { vec![] } else { vec![json!({"n": CHANGED})] };
+            assert_eq!(changed, expected, "{on} {mode} {otherwise}");
+        }
+    }
+}
+
+/// Long strings, which an index truncates, arrays, and plain numbers.
+fn value_of(k: i64) -> Value {
+    match k % 3 {
+        0 => json!(format!("{}{k}", "long ".repeat(600))),
+        _ => json!(k),
+    }
+}
+
+/// By a unique index, of documents with arrays too; each document comes twice.
+#[test]
+fn by_another_unique_index() {
+    let (_cluster, mut client) = cluster();
+    let pipeline = json!([{"$set": {"sum": {"$add": [{"$ifNull": ["$sum", 0]}, "$$n"]}}}]);
+    for layout in [None, Some(r#"{"k": 1}"#)] {
+        for mode in [json!("replace"), json!("keepExisting"), json!("merge"), pipeline.clone()] {
+            for otherwise in ["insert", "discard"] {
+                if (mode.as_str(), otherwise) == (Some("keepExisting"), "discard") {
+                    continue;
+                }
+                let what = format!("{layout:?} {mode} {otherwise}");
+                lay_out(&mut client, "test.target", layout);
+                let sql = r#"SELECT docshard.delete_many('test.target', '{}')"#;
+                run(&mut client, sql).unwrap();
+                let index = r#"SELECT docshard.create_index('test.target', '{"k": 1, "a": 1}', '{"unique": true}')"#;
+                run(&mut client, index).unwrap();
+                let target = |k: i64| {
+                    let a = if k % 5 == 0 { json!([-k - 1, value_of(k)]) } else { value_of(k) };
+                    json!({"_id": -k, "k": k, "a": a, "old": true})
+                };
+                insert(&mut client, "test.target", (0..DOCUMENTS).filter(|k| k % 2 == 1).map(target));
+                run(&mut client, "SELECT docshard.drop_collection('test.pairs')").unwrap();
+                let pair = |k: i64| json!({"k": k, "a": value_of(k), "n": [1, 2]});
+                insert(&mut client, "test.pairs", (0..DOCUMENTS).map(pair));
+                let mut merge =
+                    json!({"into": "target", "on": ["a", "k"], "whenMatched": mode, "whenNotMatched": otherwise});
+                if mode.is_array() {
+                    merge["let"] = json!({"n": "$n"});
+                }
+                let stages =
+                    json!([{"$unwind": "$n"}, {"$sort": {"k": 1, "n": 1}}, {"$unset": "_id"}, {"$merge": merge}]);
+                aggregate(&mut client, "test.pairs", &stages).unwrap_or_else(|e| panic!("{what}: {e:?}"));
+                let found = aggregate(&mut client, "test.target", &json!([{"$sort": {"k": 1}}])).unwrap();
+                let expected = (0..DOCUMENTS).filter(|k| otherwise == "insert" || k % 2 == 1).map(|k| {
+                    let is_old = k % 2 == 1;
+                    let mut document = if is_old { target(k) } else { json!({"k": k, "a": value_of(k), "n": 1}) };
+                    match mode.as_str() {
+                        Some("keepExisting") => {}
+                        None => document["sum"] = json!(if is_old { 3 } else { 2 }),
+                        Some("replace") => document = json!({"k": k, "a": value_of(k), "n": 2}),
+                        _ => (document["a"], document["n"]) = (value_of(k), json!(2)),
+                    }
+                    document["_id"] = if is_old { json!(-k) } else { json!("any") };
+                    document
+                });
+                let found: Vec<Value> = found
+                    .into_iter()
+                    .map(|mut document| {
+                        if document["_id"].is_object() {
+                            document["_id"] = json!("any");
+                        }
+                        document
+                    })
+                    .collect();
+                assert_eq!(found, expected.collect::<Vec<_>>(), "{what}");
+            }
+        }
+    }
+}
+
+/// A pipeline may change the field by which the next document finds its target.
+#[test]
+fn a_pipeline_may_change_the_key() {
+    let (_cluster, mut client) = cluster();
+    run(&mut client, "SELECT docshard.create_collection('test.target')").unwrap();
+    run(&mut client, r#"SELECT docshard.create_index('test.target', '{"k": 1}', '{"unique": true}')"#).unwrap();
+    insert(&mut client, "test.target", [json!({"_id": "one", "k": 0})].into_iter());
+    let next = json!([{"$set": {"k": {"$add": ["$k", 1]}}}]);
+    let merge = json!({"into": "target", "on": "k", "whenMatched": next, "whenNotMatched": "discard"});
+    aggregate(&mut client, SOURCE, &json!([{"$sort": {"k": 1}}, {"$unset": "_id"}, {"$merge": merge}])).unwrap();
+    assert_eq!(all(&mut client, "test.target"), [json!({"_id": "one", "k": DOCUMENTS})]);
+}
+
+/// Another client changes the key of a document that was found, so a new document is inserted.
+#[test]
+fn the_key_changes_meanwhile() {
+    let (cluster, mut client) = cluster();
+    run(&mut client, "SELECT docshard.create_collection('test.target')").unwrap();
+    run(&mut client, r#"SELECT docshard.create_index('test.target', '{"k": 1}', '{"unique": true}')"#).unwrap();
+    insert(&mut client, "test.target", (0..DOCUMENTS).map(|k| json!({"_id": -k, "k": k})));
+    for (otherwise, expected) in [("discard", 0), ("insert", 1)] {
+        run(&mut client, r#"BEGIN; SELECT docshard.update_one('test.target', '{"_id": -7}', '{"$set": {"k": -7}}')"#)
+            .unwrap();
+        thread::scope(|scope| {
+            let merging = scope.spawn(|| {
+                let merge = json!({"into": "target", "on": "k", "whenMatched": "merge", "whenNotMatched": otherwise});
+                let mut client = cluster.router.client();
+                aggregate(&mut client, SOURCE, &json!([{"$unset": "_id"}, {"$merge": merge}])).unwrap();
+            });
+            let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+            wait_until("the merge waits", Duration::from_secs(10), || {
+                cluster.shards.iter().chain([&cluster.router]).any(|node| node.value(waits))
+            });
+            run(&mut client, "COMMIT").unwrap();
+            merging.join().unwrap();
+        });
+        let with = |k: i64| json!([{"$match": {"k": k}}, {"$project": {"_id": 0}}]);
+        let found = aggregate(&mut client, "test.target", &with(7)).unwrap();
+        assert_eq!(found, vec![json!({"k": 7, "new": 14}); expected], "{otherwise}");
+        assert_eq!(aggregate(&mut client, "test.target", &with(-7)).unwrap(), [json!({"k": -7})], "{otherwise}");
+        assert_eq!(
+            aggregate(&mut client, "test.target", &with(8)).unwrap(),
+            [json!({"k": 8, "new": 16})],
+            "{otherwise}"
+        );
+        run(&mut client, r#"SELECT docshard.delete_many('test.target', '{"k": 7}')"#).unwrap();
+        run(&mut client, r#"SELECT docshard.update_one('test.target', '{"_id": -7}', '{"$set": {"k": 7}}')"#).unwrap();
+    }
+}
+
+/// A document's size is its only limit, however small its values are.
+#[test]
+fn documents_of_a_million_values() {
+    let (_cluster, mut client) = cluster();
+    let sql = "SELECT docshard.insert_one('test.large', jsonb_build_object('_id', 1, 'k', 1, \
+               'numbers', (SELECT jsonb_agg(n % 100) FROM generate_series(1, 1000000) n), \
+               'fields', (SELECT jsonb_object_agg('f' || n, n % 100) FROM generate_series(1, 50000) n)))";
+    run(&mut client, sql).unwrap_or_else(|e| panic!("{e:?}"));
+    for layout in LAYOUTS {
+        for mode in ["replace", "merge", "keepExisting"] {
+            lay_out(&mut client, "test.target", layout);
+            let merge = json!([{"$merge": {"into": "target", "whenMatched": mode}}]);
+            aggregate(&mut client, "test.large", &merge).unwrap_or_else(|e| panic!("{layout:?} {mode}: {e:?}"));
+            let sql = r#"SELECT jsonb_array_length(d -> 'numbers'), d ->> 'old' FROM docshard.find_one('test.target', '{"_id": 1}') AS d"#;
+            let row = client.query_one(sql, &[]).unwrap();
+            let found: (Option<i32>, Option<String>) = (row.get(0), row.get(1));
+            let old = Some("true".to_owned());
+            let expected = match mode {
+                "replace" => (Some(1_000_000), None),
+                "merge" => (Some(1_000_000), old),
+                _ => (None, old),
+            };
+            assert_eq!(found, expected, "{layout:?} {mode}");
         }
     }
 }

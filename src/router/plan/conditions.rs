@@ -107,6 +107,33 @@ impl Conditions {
         narrowed.then_some(conditions)
     }
 
+    /// Returns the WHERE clause that finds a document by a unique index for each row of `rows`, which has the shard key in the column
+    /// `skey`. The columns `v0`, `v1`, … have the keys of the index's columns, and then the ends of the ranges of entries; `values` is
+    /// their number.
+    pub fn of_joined_key(collection: &Collection, index: &Index, rows: &str, values: usize) -> String {
+        let mut terms = vec![sql::at_version(collection.id, "$1", "$2")];
+        if !collection.key.is_unsharded() {
+            terms.push(format!("t.skey = {rows}.skey"));
+        }
+        let fields = index.fields().len();
+        let equal =
+            (0..fields).map(|column| format!("{} = {rows}.v{column}", index_expression("t.doc", index, column)));
+        let tree = equal.collect::<Vec<_>>().join(" AND ");
+        let ends: Vec<String> = (fields..values).map(|column| format!("{rows}.v{column}")).collect();
+        if ends.is_empty() {
+            terms.push(tree);
+        } else {
+            let keys = format!("{}::text", quote_literal(&index.definition));
+            let entries = sql::index_entries("t.doc", &keys);
+            terms.push(format!(
+                "({tree} OR {} AND {})",
+                sql::has_index_entries("t.doc", &keys),
+                sql::entries_meet(&entries, &format!("ARRAY[{}]", ends.join(", ")))
+            ));
+        }
+        terms.join(" AND ")
+    }
+
     /// Adds the terms that restrict the shard's planner to the allowed indexes and, for `min` and `max`, the term that the
     /// document has a key in the span.
     pub fn obey(&mut self, restriction: &IndexRestriction<'_>) {

@@ -143,6 +143,15 @@ pub fn index_for<'a>(search: &Search<'a>, ordered: impl Fn(&Index, &Wanted) -> b
     }
 }
 
+/// Returns the unique index all of whose fields the filter gives by equality, and that contains all documents.
+pub fn unique_index_for<'a>(search: &Search<'a>) -> Option<(&'a Index, Wanted)> {
+    let whole = usable(search.collection, search.filter())
+        .filter(|index| index.unique && index.partial.is_none() && index.keys.has_tree());
+    whole
+        .map(|index| (index, index.keys.wanted(search.filter())))
+        .find(|(index, wanted)| wanted.score().0 == index.fields().len() && wanted.row.is_none())
+}
+
 /// True if the filter gives a value of a secondary index, or of the shard key unless the result is in its order. Few
 /// documents are expected then, and sorting them is better than scanning all documents in order.
 pub fn finds_few(search: &Search<'_>, by_shard_key: bool) -> bool {

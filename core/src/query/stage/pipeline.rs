@@ -231,6 +231,11 @@ impl Pipeline {
         self.stages.iter().map(|stage| table::shown(stage.operator, &stage.argument)).collect()
     }
 
+    /// True if no stage changes the top-level field of this path.
+    pub(crate) fn keeps(&self, path: &str) -> bool {
+        self.stages.iter().all(|stage| stage.operation.fields().written.keeps(path))
+    }
+
     /// Applies the pipeline of an update to a document.
     ///
     /// # Errors

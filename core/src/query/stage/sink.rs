@@ -18,7 +18,7 @@ use serde_json::{Map, Value as Json, json};
 /// How a pipeline writes its documents.
 #[derive(Debug)]
 pub enum Sink {
-    /// `$merge`: into a collection, one by one
+    /// `$merge`: into a collection
     Merge(Box<Merging>),
     /// `$out`: they replace a collection
     Out(TargetCollection),
@@ -101,9 +101,6 @@ impl Merging {
     pub fn variables(&self, document: RawObject<'_>, environment: &Environment) -> Result<Map<String, Json>> {
         let collator = environment.collator().map(AsRef::as_ref);
         let mut variables = Map::new();
-        if self.variables.is_empty() {
-            variables.insert(NEW.to_owned(), literal(&Value::from_raw(RawValue::Object(document))));
-        }
         for (name, expression) in &self.variables {
             let value = expression.evaluate(document, collator)?;
             variables.insert(name.clone(), value.as_ref().map_or_else(|| json!("$$REMOVE"), literal));
@@ -129,11 +126,10 @@ impl WhenMatched {
         }
     }
 
-    /// Returns the stages that update the matching document; None if no stages do. `$$new` is the pipeline's document.
+    /// Returns the client's stages that update the matching document; None if there are none. `$$new` is the pipeline's document.
     pub fn stages(&self) -> Option<Json> {
         match self {
             WhenMatched::Pipeline(stages) => Some(Json::Array(stages.clone())),
-            WhenMatched::Merge => Some(json!([{"$replaceWith": {"$mergeObjects": ["$$ROOT", "$$new"]}}])),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@ use super::context::Context;
 use super::message::shown;
 use super::parse;
 use super::pipeline;
+use super::storable;
 use super::tree::Tree;
 use crate::budget::Evaluation;
 use crate::error::{Error, Kind, Result, bail, error};
@@ -38,6 +39,8 @@ pub struct Update {
 pub(super) enum Form {
     /// the new document as jsonb, with or without `_id`
     Replacement(Vec<u8>),
+    /// jsonb of a document whose fields are set
+    Merge(Vec<u8>),
     /// modifiers by path
     Operators(Box<Operators>),
     /// a pipeline of stages
@@ -144,6 +147,7 @@ impl Update {
     pub fn touches(&self, path: &str) -> bool {
         match &self.form {
             Form::Replacement(_) | Form::Pipeline(_) => true,
+            Form::Merge(bytes) => fields_of(bytes).get(path::split(path).0).is_some(),
             Form::Operators(operators) => operators.tree.touches(path),
         }
     }
@@ -152,8 +156,26 @@ impl Update {
     pub fn replacement(&self) -> Option<RawObject<'_>> {
         match &self.form {
             Form::Replacement(bytes) => Some(fields_of(bytes)),
-            Form::Operators(_) | Form::Pipeline(_) => None,
+            Form::Merge(_) | Form::Operators(_) | Form::Pipeline(_) => None,
         }
+    }
+
+    /// True unless it is a pipeline that could change the top-level field of this path.
+    pub fn pipeline_keeps(&self, path: &str) -> bool {
+        match &self.form {
+            Form::Pipeline(pipeline) => pipeline.keeps(path),
+            Form::Replacement(_) | Form::Merge(_) | Form::Operators(_) => true,
+        }
+    }
+
+    /// Parses a document whose fields an update sets.
+    ///
+    /// # Errors
+    /// `DocumentTooDeep`; `DollarPrefixedFieldName` for a field that cannot be stored.
+    pub(super) fn parse_merge(json: &serde_json::Value) -> Result<Update> {
+        let bytes = write::value(&storable::value(json)?)?;
+        pipeline::check_names(fields_of(&bytes))?;
+        Ok(Update { form: Form::Merge(bytes), now: None, keeps_key: false })
     }
 
     /// Parses a replacement document.
@@ -180,6 +202,7 @@ impl Update {
         let mut edited = None;
         let bytes = match &self.form {
             Form::Replacement(bytes) => write::document(&replace(fields_of(bytes), document.get("_id"))?)?,
+            Form::Merge(bytes) => write::document(&merged(document, fields_of(bytes)))?,
             Form::Operators(operators) => match operators.apply(document, false, self.now)? {
                 Some(part) => {
                     let bytes = write::document(&part)?;
@@ -228,7 +251,7 @@ impl Update {
                 let id = exact_id(filter)?.map(|id| write::value(&id)).transpose()?;
                 write::document(&replace(fields_of(bytes), id.as_deref().map(raw::root))?)
             }
-            Form::Operators(_) | Form::Pipeline(_) => {
+            Form::Merge(_) | Form::Operators(_) | Form::Pipeline(_) => {
                 let nothing = Context {
                     document: None,
                     id: None,
@@ -249,6 +272,7 @@ impl Update {
                         None => return Ok(base),
                     },
                     Form::Pipeline(pipeline) => pipeline::apply(pipeline, document)?,
+                    Form::Merge(bytes) => write::document(&merged(document, fields_of(bytes)))?,
                     Form::Replacement(bytes) => bytes.clone(),
                 };
                 let new = fields_of(&bytes).get("_id");
@@ -276,6 +300,12 @@ fn replace<'a>(replacement: RawObject<'a>, id: Option<RawValue<'a>>) -> Result<P
     let own = replacement.iter().filter(|(name, _)| id.is_none() || *name != "_id");
     let fields = id.map(|id| ("_id", id)).into_iter().chain(own);
     Ok(Part::Object(fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()))
+}
+
+/// The document with the fields of another one, which replace its own.
+fn merged<'a>(document: RawObject<'a>, other: RawObject<'a>) -> Part<'a> {
+    let own = document.iter().filter(|(name, _)| other.get(name).is_none());
+    Part::Object(own.chain(other.iter()).map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect())
 }
 
 /// The `_id` in a filter's equalities.

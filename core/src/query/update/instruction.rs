@@ -16,7 +16,13 @@ pub enum Style {
     Replacement,
     /// any form: without operators it is a replacement
     Either,
+    /// a document whose fields are set in the other one, as `$merge` does by default
+    Merge,
 }
+
+/// The stages that have the effect of [`Style::Merge`]; `$$new` is the document. A shard of the release 0.2.0 runs them. Later ones do
+/// not, because `$$new` would be a value of an expression, whose memory is limited.
+const MERGING_STAGES: &str = r#"[{"$replaceWith":{"$mergeObjects":["$$ROOT","$$new"]}}]"#;
 
 /// An update with everything that its effect depends on.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +71,7 @@ impl Instruction<'_> {
         };
         let replaces = match self.style {
             Style::Replacement => true,
-            Style::Operators => false,
+            Style::Operators | Style::Merge => false,
             Style::Either => match json {
                 Json::Object(fields) => !fields.keys().next().is_some_and(|name| name.starts_with('$')),
                 _ => false,
@@ -82,8 +88,11 @@ impl Instruction<'_> {
                 fields["now"] = Json::from(self.now);
             }
         }
+        let merges = self.style == Style::Merge;
         let mut update = if replaces {
             Update::parse_replacement(json)?
+        } else if merges {
+            Update::parse_merge(json)?
         } else {
             Update::parse_in(
                 json,
@@ -91,15 +100,23 @@ impl Instruction<'_> {
                 &environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default(),
             )?
         };
-        let mut text = format!("{{\"update\":{}", self.text);
+        let mut text = if merges {
+            let document = self.text;
+            format!(r#"{{"update":{MERGING_STAGES},"setting":{{"let":{{"new":{{"$literal":{document}}}}}}}"#)
+        } else {
+            format!("{{\"update\":{}", self.text)
+        };
         let alone = text.len();
+        if merges {
+            text += ",\"merges\":true";
+        }
         if replaces {
             text += ",\"replace\":true";
         }
         if let Some(filters) = self.array_filters {
             text += &format!(",\"arrayFilters\":{filters}");
         }
-        if let Some(environment) = environment.filter(|_| !replaces) {
+        if let Some(environment) = environment.filter(|_| !replaces && !merges) {
             text += &format!(",\"setting\":{environment}");
         }
         if update.is_positional() {
@@ -128,6 +145,12 @@ pub fn read(json: &Json) -> Result<Update> {
     let keeps_key = json.get("keepsKey").is_some();
     if json.get("replace").is_some() {
         return Ok(Update { keeps_key, ..Update::parse_replacement(update)? });
+    }
+    if json.get("merges").is_some() {
+        let Some(document) = json.pointer("/setting/let/new/$literal") else {
+            bail!(Kind::FailedToParse, "a merging instruction must have a document")
+        };
+        return Ok(Update { keeps_key, ..Update::parse_merge(document)? });
     }
     let filters = json.get("arrayFilters").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
     let environment = json.get("setting").map(Environment::parse).transpose()?.unwrap_or_default();

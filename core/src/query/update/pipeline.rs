@@ -25,7 +25,7 @@ pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<
 }
 
 /// A name at the top that starts with `$` cannot be stored.
-fn check_names(document: RawObject<'_>) -> Result<()> {
+pub(super) fn check_names(document: RawObject<'_>) -> Result<()> {
     match document.iter().find(|(name, _)| name.starts_with('$') && !crate::values::path::is_reference(name)) {
         None => Ok(()),
         Some((name, _)) => bail!(
