@@ -2,7 +2,8 @@
 
 use serde_json::{Value as Json, json};
 
-/// Adds the conditions of a filter, all of which a document must match, to `parts`.
+/// Splits a filter at its top level and at `$and`, and appends the conditions to `parts`. A document matches the filter if it matches
+/// every condition.
 pub(super) fn conditions(filter: &Json, parts: &mut Vec<Json>) {
     for (name, condition) in filter.as_object().into_iter().flatten() {
         match condition {
