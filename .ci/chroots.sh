@@ -12,7 +12,7 @@ own_suite=${SUITE:-$(. /etc/os-release && echo "${VERSION_CODENAME:-}")}
 make_debian() {
   local suite=$1 folder=$2 mirror
   [ ! -d "$folder" ] || return 0
-  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' "Codename: $own_suite" | head -n 1)
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' "Codename: $own_suite" | sed -n 1p)
   [ -n "$mirror" ] || die "apt has no mirror of Debian $own_suite"
   command -v debootstrap >/dev/null || apt-get install -y -q debootstrap
   rm -rf "$folder.new"

@@ -26,7 +26,7 @@ die() {
 supported() { [[ " ${pg_supported[*]} " == *" $1 "* ]]; }
 
 # True if apt can install a package.
-apt_offers() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }
+apt_offers() { apt-cache policy "$1" 2>/dev/null | grep 'Candidate: [0-9]' >/dev/null; }
 
 # The newest supported PostgreSQL that is installed with its server headers, or else that apt offers.
 newest_pg() {

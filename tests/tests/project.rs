@@ -172,3 +172,32 @@ fn what_the_guide_for_contributors_names_exists() {
         assert!(guide.contains(name.trim_start_matches("const ")), "the guide does not name {name}");
     }
 }
+
+/// A command that stops reading early ends the one that writes to it by a signal, and `pipefail` makes that an error.
+#[test]
+fn commands_of_a_pipe_read_it_whole() {
+    let mut checked = 0;
+    for folder in [".ci", "bench", "docs/demo"] {
+        for entry in fs::read_dir(project().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let Ok(script) = fs::read_to_string(&path) else { continue };
+            let is_sourced = path.extension().is_some_and(|extension| extension == "sh");
+            if !is_sourced && !script.starts_with("#!/usr/bin/env bash") {
+                continue;
+            }
+            checked += 1;
+            for line in script.lines() {
+                for command in line.replace("||", "").split('|').skip(1) {
+                    let words: Vec<_> = command.split_whitespace().collect();
+                    let stops_early = match words.as_slice() {
+                        ["head", ..] => true,
+                        ["grep", options, ..] => options.starts_with('-') && options.contains('q'),
+                        _ => false,
+                    };
+                    assert!(!stops_early, "{}: {line}", path.display());
+                }
+            }
+        }
+    }
+    assert!(checked > 10, "{checked} scripts");
+}
