@@ -219,7 +219,7 @@ struct Selected {
 impl Selected {
     fn find(sql: &str, params: &[Param<'_>], explained: bool) -> Result<Found> {
         let (cursor, plan) = match explained {
-            true => Cursor::open_explained(sql, params).map(|(cursor, plan)| (cursor, Some(plan)))?,
+            true => Cursor::open_explained(sql, params)?,
             false => (Cursor::open(sql, params)?, None),
         };
         Ok(Found { documents: Box::new(Self { cursor, row: None }), examined: None, plan })

@@ -19,6 +19,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::ptr::null;
+use std::rc::Rc;
 
 fn c_name(name: &str) -> Result<CString> {
     CString::new(name).map_err(|_| Error::new(Kind::BadValue, "a cursor's name with a zero byte"))
@@ -111,14 +112,30 @@ pub fn close(name: &str) -> Result<bool> {
     Ok(true)
 }
 
+/// A portal of this transaction. Dropping it may happen where nothing can be executed, so the next [`Cursor`] closes what was dropped.
+#[derive(Debug)]
+struct Portal(String);
+
+impl Portal {
+    fn close(mut self) -> Result<()> {
+        close(&std::mem::take(&mut self.0)).map(drop)
+    }
+}
+
+impl Drop for Portal {
+    fn drop(&mut self) {
+        if !self.0.is_empty() {
+            DROPPED.with_borrow_mut(|names| names.push(std::mem::take(&mut self.0)));
+        }
+    }
+}
+
 /// A cursor over a reading statement, in the snapshot that was active when it was opened.
 #[derive(Debug)]
 pub struct Cursor {
-    name: String,
+    /// None after the last row
+    portal: Option<Rc<Portal>>,
     buffer: std::vec::IntoIter<Row>,
-    finished: bool,
-    /// true if an [`ExecutedPlan`] closes the portal
-    explained: bool,
     /// how many rows are fetched next
     count: usize,
     /// how many rows are fetched at once at most
@@ -162,8 +179,8 @@ const MOST_BYTES: usize = 4 << 20;
 thread_local! {
     /// The portals of [`open`], and whether their results are partial.
     static OPEN: RefCell<HashMap<String, bool>> = RefCell::default();
-    /// Cursors that were dropped when their portals could not be closed.
-    static ABANDONED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// The names of dropped [`Portal`]s that may still be open.
+    static DROPPED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Cursor {
@@ -176,19 +193,18 @@ impl Cursor {
         Self::open_with(sql, params, 1, 1)
     }
 
-    /// As [`open`](Self::open), and counts what the plan does. The portal stays open until the second value is dropped.
-    pub fn open_explained(sql: &str, params: &[Param<'_>]) -> Result<(Self, ExecutedPlan)> {
-        let mut cursor = instrumented(|| Self::open(sql, params))?;
-        cursor.explained = true;
-        let plan = ExecutedPlan(cursor.name.clone());
+    /// As [`open`](Self::open), and counts what the plan does.
+    pub fn open_explained(sql: &str, params: &[Param<'_>]) -> Result<(Self, Option<ExecutedPlan>)> {
+        let cursor = instrumented(|| Self::open(sql, params))?;
+        let plan = cursor.portal.clone().map(ExecutedPlan);
         Ok((cursor, plan))
     }
 
     fn open_with(sql: &str, params: &[Param<'_>], count: usize, most: usize) -> Result<Self> {
         // The end of their transaction has closed some of them, and names are never reused.
-        ABANDONED.take().iter().try_for_each(|name| close(name).map(drop))?;
-        let name = open_portal(None, sql, params, options(), true)?;
-        Ok(Self { name, buffer: Vec::new().into_iter(), finished: false, explained: false, count, most })
+        DROPPED.take().iter().try_for_each(|name| close(name).map(drop))?;
+        let portal = Portal(open_portal(None, sql, params, options(), true)?);
+        Ok(Self { portal: Some(Rc::new(portal)), buffer: Vec::new().into_iter(), count, most })
     }
 
     /// Returns the next row; `QueryPlanKilled` if the transaction that opened the cursor has ended.
@@ -202,18 +218,18 @@ impl Cursor {
 
     /// Fetches the next rows, if the last ones are used up.
     pub fn begin(&mut self) -> Result<()> {
-        if self.finished || self.buffer.len() > 0 {
+        if self.buffer.len() > 0 {
             return Ok(());
         }
-        let Some(fetched) = fetch(&self.name, self.count)? else {
-            self.finished = true;
+        let Some(portal) = &self.portal else { return Ok(()) };
+        let Some(fetched) = fetch(&portal.0, self.count)? else {
+            self.portal = None;
             return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
         };
-        if fetched.len() < self.count {
-            self.finished = true;
-            if !self.explained {
-                close(&self.name)?;
-            }
+        if fetched.len() < self.count
+            && let Some(portal) = self.portal.take().and_then(Rc::into_inner)
+        {
+            portal.close()?;
         }
         let largest = fetched.iter().map(Row::bytes_of_all).max().unwrap_or_default();
         self.count = (self.count * FIRST).min(MOST_BYTES / largest.max(1)).clamp(1, self.most);
@@ -222,34 +238,15 @@ impl Cursor {
     }
 }
 
-impl Drop for Cursor {
-    fn drop(&mut self) {
-        if !self.finished && !self.explained {
-            abandon(std::mem::take(&mut self.name));
-        }
-    }
-}
-
-/// Leaves a portal to be closed by the next [`Cursor`].
-fn abandon(name: String) {
-    ABANDONED.with_borrow_mut(|names| names.push(name));
-}
-
-/// The plan of a cursor that counts what it does. The cursor's portal is closed after this is dropped.
+/// The plan of a cursor that counts what it does; it keeps the cursor's portal open.
 #[derive(Debug)]
-pub struct ExecutedPlan(String);
+pub struct ExecutedPlan(Rc<Portal>);
 
 impl ExecutedPlan {
     /// Returns an element of what EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) prints, for the rows read so far; None if
     /// the cursor's transaction has ended.
     pub fn to_json(&self) -> Result<Option<Json>> {
-        executed_plan(&c_name(&self.0)?)
-    }
-}
-
-impl Drop for ExecutedPlan {
-    fn drop(&mut self) {
-        abandon(std::mem::take(&mut self.0));
+        executed_plan(&c_name(&self.0.0)?)
     }
 }
 
