@@ -71,7 +71,9 @@ SELECT r #> '{splitPipeline,mergerPart}' AS merger FROM unnest(ARRAY[
   '{"aggregate": "inbox", "pipeline": [{"$group": {"_id": "$from"}}], "explain": true}']) AS command, docshard.run_command('exp', command::json) r;
 SELECT docshard.create_collection('exp.sent', '{"viewOn": "inbox", "pipeline": [{"$match": {"recipient": "user4"}}]}');
 SELECT e ->> 'targetedShards' AS targets, e #> '{shards,0,stages,1}' AS stage FROM docshard.explain('exp.sent', '[{"$group": {"_id": "$from"}}]') e;
-SELECT docshard.aggregate('exp.inbox', '[]', '{"explain": true}');
+-- The same plan as the only result of aggregate.
+SELECT a = e::jsonb AS same, a ->> 'targetedShards' AS targets FROM docshard.explain('exp.inbox', '[{"$match": {"recipient": "user4"}}]') e,
+  docshard.aggregate('exp.inbox', '[{"$match": {"recipient": "user4"}}]', '{"explain": true}') a;
 -- Refused.
 SELECT docshard.explain('exp.inbox', '[{"$nope": 1}]');
 DROP FUNCTION parts;

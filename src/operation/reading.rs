@@ -24,8 +24,8 @@ use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES};
-use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
@@ -191,8 +191,12 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
     read::estimated_count(namespace)
 }
 
-/// Runs a pipeline over a collection or a view.
+/// Runs a pipeline over a collection or a view; with the option `explain`, the only result is its plan.
 pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> Result<Results> {
+    if arguments.flag("explain") {
+        let plan = explain_aggregate(namespace, stages, arguments, Verbosity::default())?;
+        return Ok(Results::of(vec![write::value(&ext_json::from_json(&plan)?)?]));
+    }
     Aggregation::of(stages, arguments)?.run(namespace)
 }
 
@@ -318,7 +322,7 @@ impl<'a> Aggregation<'a> {
             return pipelines.run(namespace, &pipeline, environment, self.shared.hint);
         };
         writing.run(&mut pipelines.run(namespace, &pipeline, environment.clone(), self.shared.hint)?)?;
-        Ok(Results::none())
+        Ok(Results::of(Vec::new()))
     }
 }
 

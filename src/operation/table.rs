@@ -329,7 +329,7 @@ operations! {
     EXPLAIN_AGGREGATE = "explain" AGGREGATE.options;
     COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
     DISTINCT = "distinct" &[CHOICE, LET, COMMENT];
-    AGGREGATE = "aggregate" &[AGGREGATING, &[may("explain", Bool).refused()], CHOICE, LET, LIMITS, COMMENT];
+    AGGREGATE = "aggregate" &[AGGREGATING, &[may("explain", Bool)], CHOICE, LET, LIMITS, COMMENT];
     INSERT_ONE = "insert_one" &[COMMENT];
     INSERT_MANY = "insert_many" &[&[ORDERED], COMMENT];
     UPDATE_ONE = "update_one" &[UPDATING, SORT, CHOICE, LET, COMMENT];

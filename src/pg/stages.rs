@@ -97,9 +97,9 @@ impl StageResults {
         Ok(Self { stream: pipeline.run_with(Box::new(IterStream::new(documents)), resources)?, failure })
     }
 
-    /// Returns no documents.
-    pub fn none() -> Self {
-        Self { stream: Box::new(IterStream::new(Vec::new())), failure: Failure::default() }
+    /// Returns these documents.
+    pub fn of(documents: Vec<Vec<u8>>) -> Self {
+        Self { stream: Box::new(IterStream::new(documents)), failure: Failure::default() }
     }
 
     /// Runs stages that read no other collections.

@@ -58,9 +58,9 @@ impl Results {
             .map(Self)
     }
 
-    /// Returns no documents.
-    pub fn none() -> Self {
-        Self(stages::StageResults::none())
+    /// Returns these documents.
+    pub fn of(documents: Vec<Vec<u8>>) -> Self {
+        Self(stages::StageResults::of(documents))
     }
 
     /// Returns the next document. Not to be called again after it has returned None or an error.
