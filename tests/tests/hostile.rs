@@ -1,5 +1,5 @@
-//! Objects that a role creates in its own schemas are not executed by other roles, and a role's settings do not change
-//! results.
+//! Objects that a role creates in its own schemas are not executed by other roles. A role's settings do not change results, nor do
+//! statements about portals.
 
 use docshard_tests::{Cluster, Node, wait_until};
 use postgres::Client;
@@ -436,4 +436,72 @@ fn a_table_that_a_role_locks_keeps_the_worker_from_nothing_else() {
         wait_until("it goes on to count at shards", Duration::from_secs(15), || counted() > before);
     }
     locker.batch_execute("ROLLBACK").unwrap();
+}
+
+/// A session's portals are the client's as well: it can move and close those by which docshard reads, and open others of their names,
+/// whose rows are no documents. Then reading fails; no rows are missing, and none are taken for documents.
+#[test]
+fn a_client_that_uses_docshards_portals_gets_an_error() {
+    let cluster = Cluster::start(0);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.things', array_agg(jsonb_build_object('_id', n, 'text', repeat('x', 100)))) \
+             FROM generate_series(1, 1000) n",
+        )
+        .unwrap();
+    // An object whose only field has a name of 256 MB.
+    let garbage = "'\\x01000020ffffff0f00000040'::bytea";
+    let finds = [
+        "SELECT docshard.find('test.things')",
+        "SELECT docshard.find('test.things', '{}', '{\"sort\": {\"_id\": 1}}')",
+        "SELECT docshard.aggregate('test.things', '[{\"$set\": {\"a\": 1}}]')",
+        "SELECT docshard.\"distinct\"('test.things', '_id')",
+    ];
+    let interferences = [
+        ("MOVE ALL IN {p}", "24000"),
+        ("MOVE 1 IN {p}", "24000"),
+        ("MOVE BACKWARD 3 IN {p}", "24000"),
+        ("FETCH 5 FROM {p}", "24000"),
+        ("CLOSE {p}", "57014"),
+        ("CLOSE {p}; DECLARE {p} CURSOR FOR SELECT {g}, {g} FROM generate_series(1, 9)", "57014"),
+        ("CLOSE {p}; DECLARE {p} CURSOR FOR SELECT jsonb_build_object('_id', 'no document')", "57014"),
+    ];
+    for find in finds {
+        for (interference, expected) in interferences {
+            let declare = format!("DECLARE c CURSOR FOR {find}; FETCH 1 FROM c");
+            client.batch_execute(&format!("BEGIN; {declare}")).unwrap();
+            let sql = "SELECT quote_ident(name) FROM pg_cursors WHERE name LIKE '<unnamed%'";
+            let portals: Vec<String> = client.query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect();
+            for portal in &portals {
+                let sql = interference.replace("{p}", portal).replace("{g}", garbage);
+                // Some cannot go backwards.
+                client.batch_execute("SAVEPOINT s").unwrap();
+                if client.batch_execute(&sql).is_err() {
+                    client.batch_execute("ROLLBACK TO s").unwrap();
+                }
+            }
+            let error = client.batch_execute("FETCH ALL FROM c").expect_err(interference);
+            let found = error.code().unwrap_or_else(|| panic!("{find}: {interference}: {error:?}")).code().to_owned();
+            // A portal that cannot be moved backwards has failed.
+            assert!([expected, "55000"].contains(&found.as_str()), "{find}: {interference}: {error:?}");
+            client.batch_execute("ROLLBACK").unwrap();
+        }
+    }
+    // The portal of a command's cursor.
+    for (interference, expected) in interferences {
+        client.batch_execute("BEGIN").unwrap();
+        let command = "SELECT docshard.run_command('test', '{\"find\": \"things\", \"batchSize\": 2}')";
+        let opened: Value = client.query_one(command, &[]).expect("a cursor").get(0);
+        let id = &opened["cursor"]["id"];
+        let sql = interference.replace("{p}", &format!("docshard_cursor_{id}")).replace("{g}", garbage);
+        if client.batch_execute(&sql).is_ok() {
+            let more =
+                format!("SELECT docshard.run_command('test', '{{\"getMore\": {id}, \"collection\": \"things\"}}')");
+            let reply: Value = client.query_one(&more, &[]).expect("a reply").get(0);
+            let code = if expected == "57014" { 43 } else { 175 };
+            assert_eq!(reply["code"], code, "{interference}: {reply}");
+        }
+        client.batch_execute("ROLLBACK").unwrap();
+    }
 }

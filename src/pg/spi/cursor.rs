@@ -6,6 +6,9 @@
 //!
 //! A client's portal may be read within a savepoint that is set after it was opened, and be read on after a rollback to that
 //! savepoint. So what a [`Cursor`] holds belongs to the subtransaction of the portal that reads it, not to the current one.
+//!
+//! A client sees all of these portals. It can move them, close them, and open others with their names, whose rows must not be taken for
+//! documents. So a [`Portal`] is known by its address, and PostgreSQL reports its end.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::security::search_path::Pinned;
@@ -13,20 +16,20 @@ use crate::pg::spi::instrumentation::{executed_plan, instrumented};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
 use docshard_core::error::Kind;
-use pgrx::pg_sys;
+use pgrx::{PgMemoryContexts, pg_sys};
 use serde_json::Value as Json;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
-use std::ptr::null;
+use std::ptr::{null, null_mut};
 use std::rc::Rc;
 
 fn c_name(name: &str) -> Result<CString> {
     CString::new(name).map_err(|_| Error::new(Kind::BadValue, "a cursor's name with a zero byte"))
 }
 
-/// Opens a portal and returns its name, which PostgreSQL chooses if there is none. `read_only`: in the active snapshot.
-fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u32, read_only: bool) -> Result<String> {
+/// Opens a portal; PostgreSQL chooses its name if there is none. `read_only`: in the active snapshot.
+fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u32, read_only: bool) -> Result<Portal> {
     let _connection = Connection::open();
     let _pinned = Pinned::new();
     let plan = plan(sql, params, options.cast_signed())?;
@@ -44,7 +47,7 @@ fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u3
             (*portal).createSubid = reader.createSubid;
             pg_sys::ResourceOwnerNewParent((*portal).resowner, pg_sys::ResourceOwnerGetParent(reader.resowner));
         }
-        Ok(CStr::from_ptr((*portal).name).to_string_lossy().into_owned())
+        Ok(Portal::new(portal))
     }
 }
 
@@ -60,72 +63,118 @@ pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
             .with_hint("Use a find whose limit fits into one batch: it needs no cursor."));
     }
     let options = pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL;
-    open_portal(Some(&c_name(name)?), sql, params, options, false)?;
-    OPEN.with_borrow_mut(|open| open.insert(name.to_owned(), false));
+    let portal = Rc::new(open_portal(Some(&c_name(name)?), sql, params, options, false)?);
+    OPEN.with_borrow_mut(|open| open.insert(name.to_owned(), Open { portal, is_partial: false }));
     Ok(())
 }
 
 /// Marks the result of the running portal as partial, if [`open`] has opened it. The commit that reads the rest runs it, too.
 pub fn mark_partial() {
-    // SAFETY: the portal that runs, or null; its name lives as long.
-    let name = unsafe { pg_sys::ActivePortal.as_ref().map(|portal| CStr::from_ptr(portal.name)) };
-    let Some(name) = name.and_then(|name| name.to_str().ok()) else { return };
-    OPEN.with_borrow_mut(|open| open.get_mut(name).map(|partial| *partial = true));
+    // SAFETY: reads a variable of this process.
+    let running = unsafe { pg_sys::ActivePortal };
+    let is_running = |open: &&mut Open| !running.is_null() && open.portal.open.get() == running;
+    OPEN.with_borrow_mut(|open| open.values_mut().find(is_running).map(|open| open.is_partial = true));
 }
 
 /// True if what has been read of the portal's result was partial.
 pub fn is_partial(name: &str) -> bool {
-    OPEN.with_borrow(|open| open.get(name).copied().unwrap_or(false))
+    OPEN.with_borrow(|open| open.get(name).is_some_and(|open| open.is_partial))
 }
 
-/// Returns the next rows of a portal; None if there is no such portal. If there are fewer than `count`, they are the last ones.
+/// Returns the next rows of a portal that [`open`] has opened; None if there is no such portal. If there are fewer than `count`, they
+/// are the last ones.
 pub fn fetch(name: &str, count: usize) -> Result<Option<Vec<Row>>> {
-    let found = c_name(name)?;
-    let _connection = Connection::open();
-    // SAFETY: connected; the portal is looked up anew each time.
-    unsafe {
-        let portal = pg_sys::SPI_cursor_find(found.as_ptr());
-        if portal.is_null() {
-            OPEN.with_borrow_mut(|open| open.remove(name));
-            return Ok(None);
-        }
-        pg_sys::SPI_cursor_fetch(portal, true, i64::try_from(count).unwrap_or(i64::MAX));
-        let fetched = rows(pg_sys::SPI_tuptable, pg_sys::SPI_processed)?;
-        pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
-        Ok(Some(fetched))
+    let Some(portal) = OPEN.with_borrow(|open| open.get(name).map(|open| Rc::clone(&open.portal))) else {
+        return Ok(None);
+    };
+    let fetched = portal.fetch(count)?;
+    if fetched.is_none() {
+        OPEN.with_borrow_mut(|open| open.remove(name));
+    }
+    Ok(fetched)
+}
+
+/// Closes a portal that [`open`] has opened; false if there was none.
+pub fn close(name: &str) -> Result<bool> {
+    OPEN.with_borrow_mut(|open| open.remove(name)).map_or(Ok(false), |open| open.portal.close())
+}
+
+/// A portal of [`open`].
+struct Open {
+    portal: Rc<Portal>,
+    is_partial: bool,
+}
+
+/// A portal that was opened here. Dropping it may happen where nothing can be executed, so the next [`Cursor`] closes what was
+/// dropped.
+#[derive(Debug)]
+struct Portal {
+    /// null after it was closed, by whomever
+    open: Rc<Cell<pg_sys::Portal>>,
+    /// the number of rows that were fetched
+    position: Cell<u64>,
+}
+
+/// Belongs to a portal's memory, and is dropped with it.
+struct Closing(Rc<Cell<pg_sys::Portal>>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.set(null_mut());
     }
 }
 
-/// Closes a portal; false if there was none.
-pub fn close(name: &str) -> Result<bool> {
-    OPEN.with_borrow_mut(|open| open.remove(name));
-    let name = c_name(name)?;
-    let _connection = Connection::open();
-    // SAFETY: connected; a portal that is gone is null.
-    unsafe {
-        let portal = pg_sys::SPI_cursor_find(name.as_ptr());
+impl Portal {
+    /// SAFETY: a portal that was just opened.
+    unsafe fn new(portal: pg_sys::Portal) -> Self {
+        let open = Rc::new(Cell::new(portal));
+        // SAFETY: promised by the caller. The context lives until the portal is closed.
+        let mut memory = unsafe { PgMemoryContexts::For((*portal).portalContext) };
+        memory.leak_and_drop_on_delete(Closing(Rc::clone(&open)));
+        Self { open, position: Cell::new(0) }
+    }
+
+    /// As [`fetch`].
+    fn fetch(&self, count: usize) -> Result<Option<Vec<Row>>> {
+        let portal = self.open.get();
+        if portal.is_null() {
+            return Ok(None);
+        }
+        let _connection = Connection::open();
+        // SAFETY: connected; the portal is open, and stays so while it runs.
+        unsafe {
+            if (*portal).portalPos != self.position.get() {
+                let moved =
+                    Error::new(Kind::QueryPlanKilled, "another statement has moved a portal that docshard reads");
+                return Err(Error { sqlstate: *b"24000", ..moved });
+            }
+            pg_sys::SPI_cursor_fetch(portal, true, i64::try_from(count).unwrap_or(i64::MAX));
+            self.position.set((*portal).portalPos);
+            let fetched = rows(pg_sys::SPI_tuptable, pg_sys::SPI_processed)?;
+            pg_sys::SPI_freetuptable(pg_sys::SPI_tuptable);
+            Ok(Some(fetched))
+        }
+    }
+
+    /// Closes it; false if it was closed.
+    fn close(&self) -> Result<bool> {
+        let _connection = Connection::open();
+        let portal = self.open.get();
         if portal.is_null() {
             return Ok(false);
         }
-        pg_sys::SPI_cursor_close(portal);
-    }
-    Ok(true)
-}
-
-/// A portal of this transaction. Dropping it may happen where nothing can be executed, so the next [`Cursor`] closes what was dropped.
-#[derive(Debug)]
-struct Portal(String);
-
-impl Portal {
-    fn close(mut self) -> Result<()> {
-        close(&std::mem::take(&mut self.0)).map(drop)
+        // SAFETY: connected; the portal is open.
+        unsafe { pg_sys::SPI_cursor_close(portal) };
+        Ok(true)
     }
 }
 
 impl Drop for Portal {
     fn drop(&mut self) {
-        if !self.0.is_empty() {
-            DROPPED.with_borrow_mut(|names| names.push(std::mem::take(&mut self.0)));
+        if !self.open.get().is_null() {
+            let open = Rc::clone(&self.open);
+            // A process that ends may have dropped the list before.
+            let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().push(Portal { open, position: Cell::new(0) }));
         }
     }
 }
@@ -177,10 +226,10 @@ const MOST: usize = 256;
 const MOST_BYTES: usize = 4 << 20;
 
 thread_local! {
-    /// The portals of [`open`], and whether their results are partial.
-    static OPEN: RefCell<HashMap<String, bool>> = RefCell::default();
-    /// The names of dropped [`Portal`]s that may still be open.
-    static DROPPED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// The portals of [`open`].
+    static OPEN: RefCell<HashMap<String, Open>> = RefCell::default();
+    /// Portals that were dropped before they were closed.
+    static DROPPED: RefCell<Vec<Portal>> = const { RefCell::new(Vec::new()) };
 }
 
 impl Cursor {
@@ -201,9 +250,9 @@ impl Cursor {
     }
 
     fn open_with(sql: &str, params: &[Param<'_>], count: usize, most: usize) -> Result<Self> {
-        // The end of their transaction has closed some of them, and names are never reused.
-        DROPPED.take().iter().try_for_each(|name| close(name).map(drop))?;
-        let portal = Portal(open_portal(None, sql, params, options(), true)?);
+        // The end of their transaction has closed some of them.
+        DROPPED.take().iter().try_for_each(|portal| portal.close().map(drop))?;
+        let portal = open_portal(None, sql, params, options(), true)?;
         Ok(Self { portal: Some(Rc::new(portal)), buffer: Vec::new().into_iter(), count, most })
     }
 
@@ -222,7 +271,7 @@ impl Cursor {
             return Ok(());
         }
         let Some(portal) = &self.portal else { return Ok(()) };
-        let Some(fetched) = fetch(&portal.0, self.count)? else {
+        let Some(fetched) = portal.fetch(self.count)? else {
             self.portal = None;
             return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
         };
@@ -246,7 +295,7 @@ impl ExecutedPlan {
     /// Returns an element of what EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF, FORMAT JSON) prints, for the rows read so far; None if
     /// the cursor's transaction has ended.
     pub fn to_json(&self) -> Result<Option<Json>> {
-        executed_plan(&c_name(&self.0.0)?)
+        executed_plan(self.0.open.get())
     }
 }
 

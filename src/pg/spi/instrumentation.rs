@@ -7,7 +7,7 @@ use docshard_core::error::Kind;
 use pgrx::{pg_guard, pg_sys};
 use serde_json::Value as Json;
 use std::cell::Cell;
-use std::ffi::{CStr, c_int};
+use std::ffi::c_int;
 use std::sync::OnceLock;
 
 static NEXT: OnceLock<pg_sys::ExecutorStart_hook_type> = OnceLock::new();
@@ -57,12 +57,11 @@ pub(super) fn instrumented<T>(open: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Prints the plan of an instrumented portal with what it has done so far: an element of what EXPLAIN (ANALYZE, COSTS OFF, TIMING OFF,
 /// FORMAT JSON) prints. None if the portal's transaction has ended.
-pub(super) fn executed_plan(portal: &CStr) -> Result<Option<Json>> {
+pub(super) fn executed_plan(portal: pg_sys::Portal) -> Result<Option<Json>> {
     let _connection = Connection::open();
-    // SAFETY: connected; a portal that is gone is null, and one without an executor has no query. What is printed is in the
+    // SAFETY: connected; a portal that was closed is null, and one without an executor has no query. What is printed is in the
     // memory of the connection.
     let printed = unsafe {
-        let portal = pg_sys::SPI_cursor_find(portal.as_ptr());
         if portal.is_null() || (*portal).queryDesc.is_null() {
             return Ok(None);
         }
