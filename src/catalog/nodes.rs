@@ -65,7 +65,7 @@ fn run_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize, writ
         let statement = remote::Sql { sql, params };
         let server = shard.place.server()?;
         let (role, scope) = (Role::Service, RequestScope::OneOfSeveral);
-        Some(remote::Request { server, role, preamble: None, statement, write, scope, few_rows: false })
+        Some(remote::Request { server, role, preamble: None, statement, write, scope })
     };
     let requests: Vec<_> = asked.iter().filter_map(request).collect();
     let mut streams = if requests.is_empty() { Vec::new() } else { remote::start(&requests)? };
@@ -83,9 +83,6 @@ fn run_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize, writ
 }
 
 fn rows_of(stream: &mut remote::Stream, columns: usize) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    while let Some(row) = stream.next()? {
-        rows.push(Row::new((0..columns).map(|c| row.get(c).map(<[u8]>::to_vec)).collect()));
-    }
-    Ok(rows)
+    let cells = |row: &remote::Row| (0..columns).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
+    Ok(stream.rows()?.iter().map(|row| Row::new(cells(row))).collect())
 }

@@ -11,6 +11,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::spi::param::Param;
+use crate::pg::spi::record::parse_json;
 use crate::protocol::Call;
 use crate::protocol::migration::{
     CollectionWriters, DeleteCopiedChanges, DeleteRange, Deleted, DivideRange, ExcludeRangeWriters, LocateRange,
@@ -65,7 +66,7 @@ impl Attempt {
         let (range, params) = table::range(&self.record.min, self.end.as_deref());
         let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {range}", table::name(self.record.collection));
         let rows = self.donor.query(&sql, &params)?;
-        let plan = rows.first().and_then(|row| serde_json::from_str::<serde_json::Value>(row.text(0)?).ok());
+        let plan = rows.first().and_then(|row| parse_json("EXPLAIN", row.get(0)?).ok());
         Ok(plan.and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
     }
 

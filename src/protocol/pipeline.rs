@@ -3,6 +3,8 @@
 use super::checked::Parameter;
 use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
+use crate::pg::spi::record::{malformed, parse_json};
+use crate::protocol::checked::CheckedCall;
 use docshard_core::error::Kind;
 use docshard_core::query::stage::{Measured, Measurements};
 use serde::{Deserialize, Serialize};
@@ -83,9 +85,8 @@ impl PipelineMeasurements {
     /// Reads what a shard has answered.
     /// Errors: `InternalError`.
     pub fn parse(text: &[u8]) -> Result<Self> {
-        serde_json::from_slice(text).map_err(|error| {
-            Error::new(Kind::InternalError, format!("malformed measurements from run_pipeline: {error}"))
-        })
+        let name = RunPipeline::SIGNATURE.name();
+        serde_json::from_value(parse_json(&name, text)?).map_err(|error| malformed(&name, &error.to_string()))
     }
 }
 

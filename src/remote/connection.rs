@@ -32,14 +32,14 @@ use super::prepared::Prepared;
 use super::refusal::READ_ONLY;
 use super::row::{Row, Spool};
 use super::session::Session;
-use super::wire::{Limit, Lost, Wire};
+use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::connection::ConnectionState;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::ffi::{CStr, c_int};
+use std::ffi::CStr;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -110,7 +110,6 @@ impl From<Error> for Stop {
 #[derive(Debug, Clone, Copy, Default)]
 struct Batch {
     write: bool,
-    few_rows: bool,
     /// after an error the whole remote transaction may be rolled back: it has written nothing, and its snapshot need not be kept
     fresh: bool,
     /// the local nest level
@@ -140,10 +139,6 @@ pub(super) struct Connection {
     pub(super) two_phase: Option<bool>,
     session: SessionState,
     steps: VecDeque<Step>,
-    /// libpq returns the main statement's rows one by one
-    single_rows: bool,
-    /// a whole result of the main statement, and the number of the next row
-    rows: Option<(Rc<PgResult>, c_int)>,
     failure: Option<Error>,
     /// the error of the read that has aborted the remote transaction
     abort_cause: Option<Error>,
@@ -176,8 +171,6 @@ impl Connection {
             two_phase: None,
             session: SessionState::new(),
             steps: VecDeque::new(),
-            single_rows: false,
-            rows: None,
             failure: None,
             abort_cause: None,
             affected: 0,
@@ -257,7 +250,7 @@ impl Connection {
         self.ready(local)?;
         let decides = decides && self.state.depth() == 0 && local.is_plain();
         let follows = (request.write && !decides) || self.state.depth() > 0 || local.one_snapshot;
-        self.batch = Batch { few_rows: request.few_rows, ..self.describe(request.write, local) };
+        self.batch = self.describe(request.write, local);
         let implicit = self.state.is_implicit() || (request.write && self.state.depth() == 0);
         let implicit = implicit && !decides && request.scope != RequestScope::OneOfSeveral && local.is_plain();
         let alone = request.preamble.is_none()
@@ -371,7 +364,7 @@ impl Connection {
 
     fn describe(&self, write: bool, local: Local) -> Batch {
         let fresh = !self.state.has_written() && (self.state.depth() == 0 || !local.one_snapshot);
-        Batch { write, few_rows: false, fresh, level: local.level }
+        Batch { write, fresh, level: local.level }
     }
 
     /// Gives libpq a pipeline, which first opens the remote transaction. False if libpq refuses.
@@ -468,13 +461,6 @@ impl Connection {
     /// The next row of the main statement; None at the end of the batch. An error is returned at the end of the batch, when the
     /// connection is in order again.
     pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<Row>, Stop> {
-        if let Some((result, row)) = &mut self.rows {
-            if *row < result.rows() {
-                *row += 1;
-                return Ok(Some(Row::of(Rc::clone(result), *row - 1)));
-            }
-            self.rows = None;
-        }
         self.end_feed();
         let mut ends_at_sync = 0;
         let mut watch: Option<Watch> = None;
@@ -488,10 +474,6 @@ impl Connection {
                 }
                 break;
             };
-            if step == Step::Main && !self.single_rows && !self.batch.few_rows {
-                self.single_rows = true;
-                self.wire.pg.single_row_mode();
-            }
             let patience = match self.patience(limit) {
                 // A read does not block other transactions.
                 Limit::Served if self.batch.write => {
@@ -516,7 +498,6 @@ impl Connection {
                 if !self.wire.pg.is_good() {
                     return Err(self.lost().into());
                 }
-                self.single_rows = false;
                 if step != Step::Sync {
                     self.steps.pop_front();
                 } else {
@@ -530,15 +511,9 @@ impl Connection {
             };
             match result.status() {
                 Status::Row if step == Step::Main => return Ok(Some(Row::single(result))),
+                Status::Row if step == Step::Handshake => self.handshake.receive(Row::single(result)),
                 Status::Row | Status::Skipped => {}
-                Status::Command | Status::Rows => {
-                    self.succeeded(step, &result);
-                    if step == Step::Main && result.rows() > 0 {
-                        let result = Rc::new(result);
-                        self.rows = Some((Rc::clone(&result), 1));
-                        return Ok(Some(Row::of(result, 0)));
-                    }
-                }
+                Status::Command | Status::Rows => self.succeeded(step, &result),
                 Status::Sync => {
                     self.steps.pop_front();
                     if !self.wire.pg.exit_pipeline() {
@@ -606,7 +581,7 @@ impl Connection {
             }
             Step::Fed => self.state.written(),
             Step::Handshake => {
-                if let Err(error) = self.handshake.answered(result) {
+                if let Err(error) = self.handshake.answered() {
                     self.failure.get_or_insert(error);
                     self.state.refuse();
                 }
@@ -644,7 +619,6 @@ impl Connection {
     fn break_down(&mut self, lost: &Lost) -> Error {
         self.state.break_down();
         self.steps.clear();
-        self.rows = None;
         self.failure = None;
         if self.batch.fresh && !self.state.has_written() {
             self.ended();
@@ -675,7 +649,7 @@ impl Connection {
 
     /// Awaits the end of a text command; `tag`: the command tag without which the transaction was rolled back.
     pub(super) fn finish_text(&mut self, tag: Option<&str>, limit: Limit) -> Result<()> {
-        let result = self.answer(limit)?;
+        let Finished { result, .. } = self.answer(limit)?;
         if tag.is_none_or(|tag| result.tag_is(tag)) {
             return Ok(());
         }
@@ -683,16 +657,17 @@ impl Connection {
         Err(Error::of_sqlstate(*b"40000", message))
     }
 
-    /// The last result of a text command.
-    pub(super) fn answer(&mut self, limit: Limit) -> Result<PgResult> {
+    /// The answer to a text command.
+    pub(super) fn answer(&mut self, limit: Limit) -> Result<Finished> {
         match self.wire.finish(limit) {
-            Ok(Some(result)) => {
+            Ok(Some(finished)) => {
                 self.state.text_answered();
+                let result = &finished.result;
                 if result.status() != Status::Error {
-                    return Ok(result);
+                    return Ok(finished);
                 }
                 self.session.rolled_back();
-                let error = self.wire.report(&result);
+                let error = self.wire.report(result);
                 if result.is_fatal() || !self.wire.pg.is_good() {
                     self.break_down(&Lost::Broken(String::new()));
                 }

@@ -1,12 +1,12 @@
 //! The handshake, the first statement of each connection: it names the shard that the router means to reach, and the router. Its
 //! content is defined in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
 
-use super::ffi::PgResult;
 use super::param::Encoded;
+use super::row::Row;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
+use crate::protocol::Call;
 use crate::protocol::node::SayHello;
-use crate::protocol::{Call, Row};
 use crate::remote::refusal::REFUSED_CONNECTION;
 use docshard_core::cluster::handshake::{Hello, Welcome};
 use docshard_core::error::Kind;
@@ -54,8 +54,8 @@ pub(super) enum HandshakeState {
     Due,
     /// the batch that is being built begins with it
     Ready(Box<Hello>),
-    /// sent, and not answered
-    Sent(Box<Hello>),
+    /// sent, and not answered to the end: the first rows of the answer
+    Sent(Box<Hello>, Vec<Row>),
     Done,
 }
 
@@ -80,16 +80,24 @@ impl HandshakeState {
         let Self::Ready(hello) = std::mem::replace(self, Self::Done) else { return None };
         let mut encoded = Encoded::default();
         let done = encoded.encode(&SayHello::of(&hello, writes).params());
-        *self = Self::Sent(hello);
+        *self = Self::Sent(hello, Vec::new());
         Some(done.map(|()| encoded))
+    }
+
+    /// Keeps a row of the answer. There is one, so more than two make no difference.
+    pub(super) fn receive(&mut self, row: Row) {
+        if let Self::Sent(_, rows) = self
+            && rows.len() < 2
+        {
+            rows.push(row);
+        }
     }
 
     /// Evaluates the answer. A shard whose WAL position differs from the catalog's must be asked again by each batch, as it may
     /// refuse writes.
-    pub(super) fn answered(&mut self, result: &PgResult) -> Result<()> {
-        let Self::Sent(hello) = std::mem::replace(self, Self::Done) else { return Ok(()) };
-        let rows = [OnlyRow(result)];
-        if !accept(&hello, if result.rows() == 1 { &rows } else { &[] })? {
+    pub(super) fn answered(&mut self) -> Result<()> {
+        let Self::Sent(hello, rows) = std::mem::replace(self, Self::Done) else { return Ok(()) };
+        if !accept(&hello, &rows)? {
             *self = Self::Due;
         }
         Ok(())
@@ -97,22 +105,14 @@ impl HandshakeState {
 
     /// Called when the batch has failed: if its handshake was not answered, the next batch repeats it.
     pub(super) fn unanswered(&mut self) {
-        if matches!(self, Self::Sent(_)) {
+        if matches!(self, Self::Sent(..)) {
             *self = Self::Due;
         }
     }
 }
 
-struct OnlyRow<'a>(&'a PgResult);
-
-impl Row for OnlyRow<'_> {
-    fn column(&self, column: usize) -> Option<&[u8]> {
-        self.0.value(0, column)
-    }
-}
-
 /// Compares the answer with the handshake; true if the shard's WAL position is the catalog's.
-pub(super) fn accept(hello: &Hello, rows: &[impl Row]) -> Result<bool> {
+pub(super) fn accept(hello: &Hello, rows: &[Row]) -> Result<bool> {
     let welcome: Welcome =
         SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.message))?.into();
     hello.accept(&welcome).map_err(|error| Error { sqlstate: REFUSED_CONNECTION, ..error.into() })

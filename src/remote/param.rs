@@ -27,8 +27,6 @@ pub struct Request<'a> {
     /// opens the remote transaction, and makes the server a participant of the commit
     pub write: bool,
     pub scope: RequestScope,
-    /// the rows fit into memory together; reading them at once is cheaper than one by one
-    pub few_rows: bool,
 }
 
 /// The role whose privileges apply to a statement at a shard.

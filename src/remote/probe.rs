@@ -63,7 +63,7 @@ impl Probe {
             }
             state = pg.poll();
         }
-        if !pg.send_text(c"SELECT 1") {
+        if !pg.send_text(c"SELECT 1") || !pg.single_row_mode() {
             return Err(Self::refused(&pg));
         }
         while pg.is_busy() {
@@ -73,7 +73,7 @@ impl Probe {
             }
         }
         match pg.result() {
-            Some(result) if result.status() == Status::Rows || !result.message().is_empty() && pg.is_good() => Ok(()),
+            Some(result) if result.status() == Status::Row || !result.message().is_empty() && pg.is_good() => Ok(()),
             _ => Err(Self::refused(&pg)),
         }
     }

@@ -1,9 +1,13 @@
-//! Rows in binary format, and the spool, which keeps a stream's unread rows when another statement needs the connection.
+//! Rows in binary format, small answers in memory, and the spool, which keeps a stream's unread rows when another statement needs the
+//! connection.
+//!
+//! libpq returns the rows of every answer one by one, so that a shard cannot fill the memory of this process with an answer that does
+//! not end. Whoever wants all rows of an answer reads them into [`Rows`].
 
 use super::ffi::{self, PgResult, TempFile};
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
 use std::cell::Cell;
-use std::ffi::c_int;
-use std::rc::Rc;
 
 /// A row in PostgreSQL's binary format.
 #[derive(Debug)]
@@ -13,10 +17,8 @@ pub struct Row(Source);
 enum Source {
     /// of single-row mode
     Single(PgResult),
-    /// a row of a whole result
-    Shared(Rc<PgResult>, c_int),
     /// for each column its length as i32, -1 for NULL, and its bytes
-    Spooled(Vec<u8>),
+    Copied(Vec<u8>),
 }
 
 impl Row {
@@ -24,31 +26,24 @@ impl Row {
         Self(Source::Single(result))
     }
 
-    pub(super) fn of(result: Rc<PgResult>, row: c_int) -> Self {
-        Self(Source::Shared(result, row))
-    }
-
-    pub(super) fn all(result: PgResult) -> Vec<Self> {
-        let result = Rc::new(result);
-        (0..result.rows()).map(|row| Self::of(result.clone(), row)).collect()
-    }
-
-    /// The number of columns; 0 for a spooled row.
+    /// The number of columns; 0 for a copied row.
     fn columns(&self) -> usize {
         let columns = match &self.0 {
             Source::Single(result) => result.columns(),
-            Source::Shared(result, _) => result.columns(),
-            Source::Spooled(_) => 0,
+            Source::Copied(_) => 0,
         };
         usize::try_from(columns).unwrap_or(0)
+    }
+
+    fn values(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        (0..self.columns()).map(|column| self.get(column))
     }
 
     /// A column's value; None for NULL, or if there is no such column.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         match &self.0 {
             Source::Single(result) => result.value(0, column),
-            Source::Shared(result, row) => result.value(*row, column),
-            Source::Spooled(bytes) => {
+            Source::Copied(bytes) => {
                 let mut rest = bytes.as_slice();
                 let mut at = 0;
                 while let Some((length, tail)) = rest.split_first_chunk::<4>() {
@@ -88,6 +83,54 @@ impl crate::protocol::Row for Row {
     }
 }
 
+/// Appends the columns of a row: for each its length, and its bytes.
+fn copy<'r>(columns: impl Iterator<Item = Option<&'r [u8]>>, to: &mut Vec<u8>) {
+    for value in columns {
+        match value {
+            None => to.extend_from_slice(&(-1i32).to_ne_bytes()),
+            Some(value) => {
+                to.extend_from_slice(&(value.len() as i32).to_ne_bytes());
+                to.extend_from_slice(value);
+            }
+        }
+    }
+}
+
+/// The most bytes of an answer in memory. The largest answers are the sizes of chunks: about 40 MB for a million of them.
+const MOST_BYTES: usize = 128 << 20;
+
+/// What a row in memory takes besides its columns.
+const ROW_BYTES: usize = 64;
+
+/// All rows of an answer.
+#[derive(Debug, Default)]
+pub struct Rows {
+    rows: Vec<Row>,
+    bytes: usize,
+}
+
+impl Rows {
+    /// Adds a row of the answer.
+    ///
+    /// # Errors
+    /// `ExceededMemoryLimit` if the answer is larger than those of docshard's functions.
+    pub fn add(&mut self, row: &Row) -> Result<()> {
+        self.bytes += ROW_BYTES + row.values().flatten().map(<[u8]>::len).sum::<usize>();
+        if self.bytes > MOST_BYTES {
+            let message = format!("a shard's answer takes more than {} MB of memory", MOST_BYTES >> 20);
+            return Err(Error::new(Kind::ExceededMemoryLimit, message));
+        }
+        let mut copied = Vec::new();
+        copy(row.values(), &mut copied);
+        self.rows.push(Row(Source::Copied(copied)));
+        Ok(())
+    }
+
+    pub fn into_vec(self) -> Vec<Row> {
+        self.rows
+    }
+}
+
 thread_local! {
     /// The bytes that all spools of this session have in memory.
     static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
@@ -107,21 +150,13 @@ pub(super) struct Spool {
 impl Spool {
     /// Appends a row; false if it is too long.
     pub(super) fn push(&mut self, row: &Row) -> bool {
-        self.append((0..row.columns()).map(|column| row.get(column)))
+        self.append(row.values())
     }
 
     fn append<'r>(&mut self, columns: impl Iterator<Item = Option<&'r [u8]>>) -> bool {
         let start = self.memory.len();
         self.memory.extend_from_slice(&[0; 4]);
-        for value in columns {
-            match value {
-                None => self.memory.extend_from_slice(&(-1i32).to_ne_bytes()),
-                Some(value) => {
-                    self.memory.extend_from_slice(&(value.len() as i32).to_ne_bytes());
-                    self.memory.extend_from_slice(value);
-                }
-            }
-        }
+        copy(columns, &mut self.memory);
         let Ok(length) = u32::try_from(self.memory.len() - start - 4) else { return false };
         self.memory[start..start + 4].copy_from_slice(&length.to_ne_bytes());
         self.rows += 1;
@@ -153,7 +188,7 @@ impl Spool {
     /// The next row; None after the last, `Some(None)` if the file is too short.
     pub(super) fn next(&mut self) -> Option<Option<Row>> {
         self.rows = self.rows.checked_sub(1)?;
-        Some(self.take().map(|bytes| Row(Source::Spooled(bytes))))
+        Some(self.take().map(|bytes| Row(Source::Copied(bytes))))
     }
 
     fn take(&mut self) -> Option<Vec<u8>> {

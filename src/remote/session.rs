@@ -6,7 +6,7 @@ use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
-use super::wire::{Limit, Lost, Wire};
+use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::quote::quote_literal;
 use crate::protocol::node::SayHello;
@@ -254,7 +254,7 @@ impl Session {
             Err(Lost::Late) => Ok(None),
             Err(lost) => Err(self.broken(&lost)),
             Ok(None) => Err(self.broken(&Lost::Broken(self.wire.pg.message()))),
-            Ok(Some(result)) => {
+            Ok(Some(Finished { result, rows })) => {
                 self.active = false;
                 match result.status() {
                     Status::Error => {
@@ -262,7 +262,7 @@ impl Session {
                         Err(self.wire.report(&result))
                     }
                     Status::Unexpected => Err(self.broken(&Lost::Broken("unexpected answer".into()))),
-                    _ => Ok(Some(Row::all(result))),
+                    _ => Ok(Some(rows)),
                 }
             }
         }

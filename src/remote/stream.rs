@@ -8,7 +8,7 @@ use super::cache::{Pool, with_pool};
 use super::connection::{CLEANUP, Phase, Progress, Stop};
 use super::ffi;
 use super::param::Request;
-use super::row::Row;
+use super::row::{Row, Rows};
 use super::transaction;
 use super::wire::{self, Limit};
 use crate::pg::error::{Error, Result};
@@ -186,6 +186,24 @@ impl Stream {
             Some(row) => Ok(Some(row)),
             None => with_pool(|pool| self.advance(pool)),
         }
+    }
+
+    /// All rows that are left, of a statement that returns few.
+    ///
+    /// # Errors
+    /// `ExceededMemoryLimit` if they do not fit into memory.
+    pub fn rows(&mut self) -> Result<Vec<Row>> {
+        let mut rows = Rows::default();
+        while let Some(row) = self.next()? {
+            if let Err(error) = rows.add(&row) {
+                return with_pool(|pool| {
+                    let place =
+                        pool.by_id(self.connection).map_or_else(String::new, |connection| connection.wire.place());
+                    Err(error.with_context(place))
+                });
+            }
+        }
+        Ok(rows.into_vec())
     }
 
     /// Reads all rows into a spool, unless another statement has done so. They outlive the current subtransaction.

@@ -7,7 +7,7 @@ use super::ffi::{self, PgConn, Poll, Status, WaitSet};
 use super::options;
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
-use super::wire::{Limit, Lost, NO_RESOURCES, Wire, shard_of};
+use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -143,10 +143,12 @@ impl Attempt {
                 match wire.push().and_then(|()| wire.finish(Limit::Until(Instant::now()))) {
                     Err(Lost::Late) => Stage::Queried(wire, began),
                     Err(lost) => Stage::Done(Err(wire.lost(&lost))),
-                    Ok(Some(result)) if result.status() == Status::Rows => {
-                        Stage::Done(Ok((Row::all(result), began.elapsed())))
+                    Ok(Some(Finished { result, rows })) if result.status() == Status::Rows => {
+                        Stage::Done(Ok((rows, began.elapsed())))
                     }
-                    Ok(Some(result)) if result.status() == Status::Error => Stage::Done(Err(wire.report(&result))),
+                    Ok(Some(Finished { result, .. })) if result.status() == Status::Error => {
+                        Stage::Done(Err(wire.report(&result)))
+                    }
                     Ok(_) => Stage::Done(Err(wire.broken("unexpected answer"))),
                 }
             }

@@ -322,7 +322,7 @@ impl Pool {
         }
         for writer in self.writers().filter(|w| w.two_phase.is_none()) {
             let answer = writer.answer(Limit::Served)?;
-            writer.two_phase = Some(answer.value(0, 0).is_some_and(|v| v != b"0"));
+            writer.two_phase = Some(answer.rows.first().and_then(|row| row.get(0)).is_some_and(|value| value != b"0"));
         }
         Ok(self.writers().all(|w| w.two_phase == Some(true)))
     }

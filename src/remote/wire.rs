@@ -13,6 +13,7 @@ use super::hung::{self, NO_CONNECTION};
 use super::libpq_message::{INVALID_PASSWORD, one_line, without_sqlstate};
 use super::options;
 use super::probe::{ProbeResult, ProbeTarget};
+use super::row::{Row, Rows};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
@@ -42,6 +43,14 @@ pub(super) enum Lost {
     Late,
     /// the shard, or one that it waits for, does not respond: its name, and the reason
     Hung(Box<(String, String)>),
+    /// the answer is too large to be read
+    TooLarge(Box<Error>),
+}
+
+/// The end of a command: its last result, or the first error report, and its rows.
+pub(super) struct Finished {
+    pub(super) result: PgResult,
+    pub(super) rows: Vec<Row>,
 }
 
 #[derive(Debug)]
@@ -54,6 +63,8 @@ pub(super) struct Wire {
     unflushed: bool,
     /// the result that `finish` will return
     last: Option<PgResult>,
+    /// the rows that `finish` will return
+    rows: Rows,
     silence: Silence,
     /// the shards to probe if nothing arrives: this one, and shards that it may wait for
     targets: Vec<ProbeTarget>,
@@ -153,7 +164,17 @@ impl Wire {
         }
         let targets = vec![ProbeTarget::new(shard_of(name), options)];
         let silence = Silence::default();
-        Ok(Self { pg, name: name.into(), host: 0, unflushed: false, last: None, silence, targets, hung: None })
+        Ok(Self {
+            pg,
+            name: name.into(),
+            host: 0,
+            unflushed: false,
+            last: None,
+            rows: Rows::default(),
+            silence,
+            targets,
+            hung: None,
+        })
     }
 
     /// Declares that statements here may wait for the other's shard, which is then probed, too.
@@ -196,6 +217,8 @@ impl Wire {
         if let Some(hung) = self.hung.take() {
             return Err(Lost::Hung(hung));
         }
+        // Has no effect on an answer that has begun to arrive.
+        self.pg.single_row_mode();
         loop {
             if self.unflushed {
                 self.unflushed = !self.flush()?;
@@ -261,15 +284,17 @@ impl Wire {
         Ok(())
     }
 
-    /// Reads to the end of a command outside a pipeline; returns the first error report, or the last result. May be called again
-    /// after [`Lost::Late`].
-    pub(super) fn finish(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Lost> {
+    /// Reads to the end of a command outside a pipeline. May be called again after [`Lost::Late`].
+    pub(super) fn finish(&mut self, limit: Limit) -> std::result::Result<Option<Finished>, Lost> {
         while let Some(result) = self.result(limit)? {
-            if self.last.as_ref().is_none_or(|last| last.status() != ffi::Status::Error) {
+            if result.status() == ffi::Status::Row {
+                self.rows.add(&Row::single(result)).map_err(|error| Lost::TooLarge(Box::new(error)))?;
+            } else if self.last.as_ref().is_none_or(|last| last.status() != ffi::Status::Error) {
                 self.last = Some(result);
             }
         }
-        Ok(self.last.take())
+        let rows = std::mem::take(&mut self.rows).into_vec();
+        Ok(self.last.take().map(|result| Finished { result, rows }))
     }
 
     /// The error that a result reports.
@@ -280,7 +305,7 @@ impl Wire {
         let Some(sqlstate) = result.field(Field::Sqlstate).and_then(|s| <[u8; 5]>::try_from(s.as_bytes()).ok()) else {
             return self.broken(&result.message());
         };
-        let place = format!("shard \"{}\"", self.shard());
+        let place = self.place();
         Error {
             detail: result.field(Field::Detail),
             hint: result.field(Field::Hint),
@@ -296,6 +321,11 @@ impl Wire {
         shard_of(&self.name)
     }
 
+    /// The context of this shard's errors.
+    pub(super) fn place(&self) -> String {
+        format!("shard \"{}\"", self.shard())
+    }
+
     pub(super) fn broken(&self, message: &str) -> Error {
         let detail = Some(one_line(message)).filter(|m| !m.is_empty());
         let lost = format!("lost the connection to shard \"{}\"", self.shard());
@@ -307,6 +337,7 @@ impl Wire {
             Lost::Broken(message) => self.broken(message),
             Lost::Late => self.broken(TIMEOUT),
             Lost::Hung(hung) => hung::does_not_answer(&hung.0, &hung.1),
+            Lost::TooLarge(error) => (**error).clone().with_context(self.place()),
         }
     }
 }

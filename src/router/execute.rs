@@ -72,14 +72,14 @@ impl Documents {
 
 /// Returns one stream for each destination, or None if a shard declined, which only [`AccessPath::IndexRange`] allows.
 pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream>>> {
-    let Plan { destinations, path, statement, shard_limit, lost, .. } = plan;
+    let Plan { destinations, path, statement, lost, .. } = plan;
     let streams = match path {
         AccessPath::Nothing => Vec::new(),
         AccessPath::BoundedSort => {
-            let streams = reading::read_ahead(collection, destinations, statement, *shard_limit, lost.as_ref())?;
+            let streams = reading::read_ahead(collection, destinations, statement, lost.as_ref())?;
             streams.into_iter().map(RowStream::in_parts).collect()
         }
-        _ => reading::read_at_most(collection, destinations, statement, *shard_limit, lost.as_ref())?,
+        _ => reading::read_unless_lost(collection, destinations, statement, lost.as_ref())?,
     };
     let AccessPath::IndexRange { finds, .. } = path else { return Ok(Some(streams)) };
     let mut answers = Vec::with_capacity(streams.len());
@@ -98,7 +98,7 @@ pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream
 /// As [`rows`], with what each destination has measured. Its measurements are complete when its stream has been read to the end.
 pub fn observed_rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<(RowStream, Observed)>>> {
     if let Some(statement) = pipeline::explained(collection, plan)? {
-        let streams = reading::read_ahead(collection, &plan.destinations, &statement, None, plan.lost.as_ref())?;
+        let streams = reading::read_ahead(collection, &plan.destinations, &statement, plan.lost.as_ref())?;
         let observe = |rows| {
             let observed = Observed::default();
             (RowStream::observed(rows, Rc::clone(&observed)), observed)
@@ -129,14 +129,14 @@ pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Document
 
 /// Returns what stages at the shards return, in parts that are packed.
 pub fn in_parts(collection: &Collection, plan: &Plan) -> Result<Documents> {
-    let streams = reading::read_ahead(collection, &plan.destinations, &plan.statement, None, None)?;
+    let streams = reading::read_ahead(collection, &plan.destinations, &plan.statement, None)?;
     let rows = MergedRows::new(streams.into_iter().map(RowStream::in_parts).collect(), plan.order);
     Ok(Documents { rows, skip: 0, left: u64::MAX, lost: None })
 }
 
 /// Runs a statement of [`AccessPath::Key`].
 pub fn document(collection: &Collection, destination: Destination, statement: &Statement) -> Result<Option<RawJsonb>> {
-    let streams = reading::read_at_most(collection, &[destination], statement, Some(1), None)?;
+    let streams = reading::read(collection, &[destination], statement)?;
     Documents::of_streams(streams, 1).next_document()
 }
 
@@ -145,7 +145,7 @@ pub fn sum(streams: Vec<RowStream>) -> Result<i64> {
     let mut total = 0;
     for mut stream in streams {
         while let Some(row) = stream.next_row()? {
-            total += row.i64(0);
+            total = i64::saturating_add(total, row.i64(0));
         }
     }
     Ok(total)

@@ -13,12 +13,13 @@ use super::plan::search::Search;
 use super::plan::select;
 use super::plan::{self, AccessPath, Allowed, Plan};
 use super::query::Query;
-use super::rows::RowStream;
+use super::rows::{RowStream, ShardRow};
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
+use crate::pg::spi::record::parse_json;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::documents::SHARD_KEY;
 use crate::protocol::pipeline::PipelineMeasurements;
@@ -261,7 +262,7 @@ impl Shown {
             match step.run {
                 None => shard["winningPlan"] = step.stages,
                 Some((returned, examined, took)) => {
-                    shown.returned += returned;
+                    shown.returned = shown.returned.saturating_add(returned);
                     shown.examined = shown.examined + examined;
                     let mut run = Map::from_iter([("shardName".to_owned(), shard["shard"].clone())]);
                     run.extend(explain_stages::statistics(returned, took, examined));
@@ -318,15 +319,15 @@ fn planned_steps(
     };
     let trees = plans(form)?;
     let step = |(text, tree): (Vec<String>, Vec<String>)| {
-        let tree: Json = serde_json::from_str(&tree.concat()).unwrap_or_default();
+        let tree = parse_json("EXPLAIN", tree.concat().as_bytes())?;
         let root = &tree[0]["Plan"];
         let took = tree[0]["Execution Time"].as_f64().unwrap_or(0.0).round() as u64;
-        match verbosity {
+        Ok(match verbosity {
             Verbosity::Planned => Step { text, stages: explain_stages::stages(root, index), run: None },
             Verbosity::Run => Step::executed(text, root, took, index),
-        }
+        })
     };
-    Ok(texts.into_iter().zip(trees).map(step).collect())
+    texts.into_iter().zip(trees).map(step).collect()
 }
 
 /// Explains a plan that bypasses PostgreSQL's planner; None if it was executed and a shard declined. Shards report only the
@@ -345,7 +346,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
     for (mut stream, observed) in streams {
         let mut counted = 0;
         while let Some(row) = stream.next_row()? {
-            counted += if plan.path.counts() { row.i64(0) } else { 0 };
+            counted = i64::saturating_add(counted, if plan.path.counts() { row.i64(0) } else { 0 });
         }
         let mut step = direct_step(&stages, plan.path, &observed.borrow(), milliseconds(began));
         if plan.path.counts() {
@@ -416,11 +417,8 @@ fn postgresql_plans(collection: &Collection, plan: &Plan, form: &str) -> Result<
 }
 
 fn lines(stream: &mut RowStream) -> Result<Vec<String>> {
-    let mut lines = Vec::new();
-    while let Some(row) = stream.next_row()? {
-        lines.push(String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned());
-    }
-    Ok(lines)
+    let line = |row: &ShardRow| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
+    Ok(stream.rows()?.iter().map(line).collect())
 }
 
 /// Returns the user-visible name and keys of an index of the collection's table.

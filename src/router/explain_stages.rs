@@ -18,7 +18,7 @@ impl Add for Examined {
     type Output = Self;
 
     fn add(self, other: Self) -> Self {
-        Self { keys: self.keys + other.keys, documents: self.documents + other.documents }
+        Self { keys: sum([self.keys, other.keys]), documents: sum([self.documents, other.documents]) }
     }
 }
 
@@ -97,7 +97,12 @@ fn counted_by(plan: &Json) -> u64 {
         Some("Append" | "Aggregate" | "Subquery Scan" | "Result") => counted_by(input),
         _ => returned(input),
     };
-    inputs(plan).map(of).sum()
+    sum(inputs(plan).map(of))
+}
+
+/// Adds up numbers of shards, which may be any.
+fn sum(numbers: impl IntoIterator<Item = u64>) -> u64 {
+    numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 fn was_run(plan: &Json) -> bool {
@@ -121,10 +126,8 @@ fn scan(plan: &Json, index: &dyn Fn(&str) -> Map<String, Json>) -> Json {
 
 /// The numbers that a node has read by itself, without its inputs.
 fn own(plan: &Json) -> Examined {
-    let read: u64 = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"]
-        .iter()
-        .map(|field| counted(plan, field))
-        .sum();
+    let fields = ["Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck"];
+    let read = sum(fields.map(|field| counted(plan, field)));
     match plan["Node Type"].as_str().unwrap_or_default() {
         "Index Scan" => Examined { keys: read, documents: read },
         "Index Only Scan" => Examined { keys: read, documents: plan["Heap Fetches"].as_u64().unwrap_or(0) },
@@ -138,7 +141,7 @@ fn own(plan: &Json) -> Examined {
 fn counted(plan: &Json, field: &str) -> u64 {
     let average = plan[field].as_f64().unwrap_or(0.0);
     let runs = plan["Actual Loops"].as_f64().unwrap_or(0.0);
-    // Both are small, and neither is negative.
+    // The conversion saturates: a shard's numbers may be any.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
     {
         (average * runs).round() as u64

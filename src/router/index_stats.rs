@@ -7,9 +7,10 @@ use super::plan::conditions::Conditions;
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
+use crate::pg::spi::record::parse_json;
 use docshard_core::error::Kind;
 use docshard_core::values::key::KeyRanges;
-use serde_json::{Value as Json, json};
+use serde_json::json;
 
 #[derive(Clone, Debug)]
 pub struct IndexStats {
@@ -52,8 +53,8 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
         let mut stats = Vec::new();
         for (destination, mut stream) in destinations.iter().zip(streams) {
             let mut indexes = all(&collection, &destination.shard.name);
-            while let Some(row) = stream.next_row()? {
-                let found: Json = serde_json::from_slice(row.get(0).unwrap_or_default()).unwrap_or_default();
+            for row in stream.rows()? {
+                let found = parse_json("index_stats", row.get(0).unwrap_or_default()).unwrap_or_default();
                 let relation = found[0].as_str().unwrap_or_default();
                 // Another index has just been created or dropped.
                 let Some((name, _)) = collection.described(relation) else { continue };

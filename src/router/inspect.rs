@@ -13,6 +13,7 @@ use super::rows::LARGEST_NUMBER;
 use super::statement::{Parameter, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
+use crate::pg::spi::record::parse_json;
 use crate::protocol::documents::InspectDocuments;
 use docshard_core::error::Kind;
 use docshard_core::values::document::ext_json::to_json;
@@ -45,7 +46,7 @@ fn report(collection: &Collection, most: usize) -> Result<Json> {
         let shard = &destination.shard.name;
         let answer = stream.next_row()?;
         let answer = answer.as_ref().and_then(|row| row.get(0)).unwrap_or_default();
-        let answer: Json = serde_json::from_slice(answer)
+        let answer = parse_json("inspect_documents", answer)
             .map_err(|_| Error::new(Kind::OperationFailed, format!("shard \"{shard}\" returned no report")))?;
         while stream.next_row()?.is_some() {}
         let number = |name: &str| answer[name].as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);

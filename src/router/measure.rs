@@ -12,6 +12,7 @@ use super::query::Query;
 use super::rows::LARGEST_NUMBER;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
+use crate::pg::spi::record::parse_json;
 use crate::protocol::sql;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
@@ -69,7 +70,7 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
         let streams = reading::read(&collection, &destinations, &statement)?;
         let mut parts = Vec::with_capacity(destinations.len());
         for (destination, mut stream) in destinations.iter().zip(streams) {
-            while let Some(row) = stream.next_row()? {
+            if let Some(row) = stream.rows()?.first() {
                 parts.push(Measured {
                     shard: destination.shard.name.clone(),
                     documents: row.i64(0),
@@ -103,7 +104,7 @@ pub fn of_config(namespace: &str) -> Result<Option<Measured>> {
 
 /// Returns the sizes of a table's indexes by the names that users know.
 fn indexes(collection: &Collection, sizes: &[u8]) -> Vec<(String, i64)> {
-    let Ok(Json::Object(sizes)) = serde_json::from_slice(sizes) else { return Vec::new() };
+    let Ok(Json::Object(sizes)) = parse_json("measure", sizes) else { return Vec::new() };
     let mut named: Vec<(String, i64)> = vec![("_id_".to_owned(), 0)];
     for (relation, size) in &sizes {
         // Another index has just been created or dropped.

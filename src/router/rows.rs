@@ -112,6 +112,19 @@ impl RowStream {
         Packed::of(row).map(|packed| RowStream::Packed(packed, 0))
     }
 
+    /// All rows, of a statement that returns few.
+    /// Errors: `ExceededMemoryLimit` if those of another node do not fit into memory.
+    pub fn rows(&mut self) -> Result<Vec<ShardRow>> {
+        if let RowStream::Remote(stream) = self {
+            return Ok(stream.rows()?.into_iter().map(ShardRow::Remote).collect());
+        }
+        let mut rows = Vec::new();
+        while let Some(row) = self.next_row()? {
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         Ok(match self {
             RowStream::Local(cursor) => cursor.next_row()?.map(ShardRow::Local),

@@ -121,8 +121,8 @@ fn write_directly(collection: &Collection, write: &Write<'_>, target: &WriteTarg
             result.matched = result.matched.saturating_add_unsigned(answer.affected);
         }
         for row in &answer.rows {
-            result.matched += row.i64(0);
-            result.modified += row.i64(1);
+            result.matched = result.matched.saturating_add(row.i64(0));
+            result.modified = result.modified.saturating_add(row.i64(1));
         }
     }
     Ok(result)
@@ -166,7 +166,7 @@ fn write_by_key(
 ) -> Result<i64> {
     let statement = call.into();
     let written = writing::write_checked(collection, destinations, range, is_last, |_| &statement)?;
-    Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).sum())
+    Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).fold(0, i64::saturating_add))
 }
 
 /// The statement returns how many documents matched and how many changed. It locks a single document first, so that it finds

@@ -2,6 +2,7 @@
 
 use crate::catalog::{contacts, survey};
 use crate::pg::error::Result;
+use crate::pg::spi::record::parse_json;
 use crate::protocol::node::NodeHealth;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
@@ -30,7 +31,7 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
             Ok(text) => Health {
                 shard,
                 latency_ms: answer.latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0),
-                node: serde_json::from_str(&text).unwrap_or_default(),
+                node: parse_json("node_health", text.as_bytes()).unwrap_or_default(),
                 last_contact: Some(clock_timestamp()),
                 error: None,
             },

@@ -1,8 +1,10 @@
 //! The permissions of one node of a cluster on another. A node can do no more than its part of the work requires.
 
-use docshard_tests::Cluster;
 use docshard_tests::logins::{NS, service_login, service_session, spread, sqlstate_of, table};
+use docshard_tests::{Cluster, Node};
+use postgres::Client;
 use serde_json::Value;
+use std::fs;
 
 /// Databases of one server share its roles. The router of one cluster cannot affect roles of another.
 #[test]
@@ -196,4 +198,158 @@ fn a_shard_that_answers_nonsense_is_refused() {
     assert_eq!(left, ["m6_staging", "m99999999999999999999_staging"]);
     assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 1);
     shard.psql(&format!("ROLLBACK PREPARED 'docshard_m_{number}_99999999999999999999_t'"));
+}
+
+/// The statement that makes a function of the shard protocol.
+fn definition(shard: &Node, function: &str) -> String {
+    shard.value(&format!("SELECT pg_get_functiondef('docshard_internal.{function}'::regproc)"))
+}
+
+/// The beginning of a statement that replaces such a function.
+fn head(shard: &Node, function: &str) -> String {
+    let definition = definition(shard, function);
+    definition.split("\n LANGUAGE").next().expect("a definition").to_owned()
+}
+
+/// Replaces such a function by one of the shard's superuser.
+fn replace(shard: &Node, function: &str, body: &str) {
+    let sql = format!("{} LANGUAGE sql STABLE AS $f${body}$f$", head(shard, function));
+    shard.client().batch_execute(&sql).unwrap_or_else(|error| panic!("{function}: {error:?}"));
+}
+
+/// The largest memory that a session's process has had, in MB.
+fn memory(client: &mut Client) -> usize {
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).expect("a session").get(0);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("Linux");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a size");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") / 1024
+}
+
+/// What a shard says about its work is shown by `explain`, whatever it is, or is an error.
+#[test]
+fn impossible_measurements_are_shown_or_refused() {
+    let cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let most = u64::MAX;
+    let node = |inner: &str| {
+        format!(
+            r#"{{"Node Type": "Index Scan", "Actual Rows": 1e300, "Actual Loops": 1e300, "Rows Removed by Filter": {most},
+                "Heap Fetches": {most}, "Index Name": "x", "Sort Key": 1, "Plans": [{inner}]}}"#
+        )
+    };
+    let plan = |plan: &str| {
+        format!(r#"{{"read": {most}, "tookMs": {most}, "stages": [], "examined": {most}, "plan": {{"Plan": {plan}}}}}"#)
+    };
+    let stage = format!(r#"{{"returned": {most}, "tookMs": {most}, "usedDisk": true}}"#);
+    let stages =
+        format!(r#"{{"read": {most}, "tookMs": {most}, "stages": [{0}, {0}, {0}, {0}], "examined": {most}}}"#, stage);
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let of = |text: &str| format!("convert_to($t${text}$t$, 'UTF8')");
+    let answers = [
+        of(&plan(&node(&node("")))),
+        of(&plan(&node(&vec![node(""); 1500].join(",")))),
+        of(&plan(&deep)),
+        of(&plan(
+            r#"{"Node Type": 7, "Plans": [1, null, [], {"Plans": {}}], "Actual Rows": -1e300, "Actual Loops": "NaN"}"#,
+        )),
+        of(&stages),
+        of(&stages.replace(&most.to_string(), "-1")),
+        of(&stages.replace(&most.to_string(), "1e999")),
+        of(r#"{"read": 1, "tookMs": 1, "stages": []}"#),
+        of("{}"),
+        of("null"),
+        of(&deep),
+        "NULL::bytea".to_owned(),
+        "''::bytea".to_owned(),
+        "'\\xff'::bytea".to_owned(),
+        // More memory than a statement may take.
+        "convert_to('{\"read\": [' || repeat('0,', 20000000) || '0]}', 'UTF8')".to_owned(),
+    ];
+    let of_pipelines = [
+        r#"[{"$match": {"n": {"$gte": 0}}}, {"$group": {"_id": "$n", "c": {"$sum": 1}}}]"#,
+        r#"[{"$set": {"m": 1}}]"#,
+        r#"[{"$sort": {"n": 1, "_id": 1}}, {"$limit": 5}]"#,
+    ];
+    let mut client = cluster.router.client();
+    for answer in &answers {
+        for shard in &cluster.shards {
+            let row = |row: &str| format!("SELECT {row}");
+            replace(shard, "run_pipeline", &[row("''::bytea"), row(answer)].join(" UNION ALL "));
+        }
+        for pipeline in of_pipelines {
+            let find = format!(
+                "SELECT docshard.explain('{NS}', '{{}}', '{{\"sort\": {{\"n\": 1}}, \"limit\": 3}}', 'executionStats')"
+            );
+            for sql in [
+                find,
+                format!("SELECT docshard.explain('{NS}', '{pipeline}', '{{}}', 'executionStats')"),
+                format!(
+                    "SELECT docshard.run_command('test', '{{\"explain\": {{\"aggregate\": \"things\", \"pipeline\": {pipeline}, \"cursor\": {{}}}}, \"verbosity\": \"executionStats\"}}')"
+                ),
+            ] {
+                if let Err(error) = client.batch_execute(&sql) {
+                    let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
+                    let shown = answer.get(..200).unwrap_or(answer);
+                    assert!(["XX000", "53200"].contains(&error.code().code()), "{sql}: {shown}: {error:?}");
+                    assert!(
+                        error.detail().is_some_and(|detail| detail.starts_with("MongoDB error")),
+                        "{sql}: {shown}: {error:?}"
+                    );
+                }
+            }
+        }
+    }
+    let memory = memory(&mut client);
+    assert!(memory < 1200, "{memory} MB");
+}
+
+/// An answer that does not end, or a message of any length, does not fill the router's memory.
+#[test]
+fn endless_answers_are_refused() {
+    let cluster = Cluster::with_passwords(1);
+    spread(&cluster, 1);
+    let shard = &cluster.shards[0];
+    let find = format!("SELECT docshard.find('{NS}', '{{\"k\": {{\"$gte\": 100}}}}')");
+    // The answers end after at least 400 MB, for the sake of the machine.
+    let cases = [
+        ("hello", "SELECT 0::bigint, 0::bigint, false, 1 FROM generate_series(1, 8000000)", find.clone(), "08001"),
+        (
+            "measure_chunks",
+            "SELECT 1, 1::bigint, 1::bigint FROM generate_series(1, 8000000)",
+            format!("SELECT docshard.balancer_collection_status('{NS}')"),
+            "53200",
+        ),
+        (
+            "collection_writers",
+            "SELECT repeat('x', 1000000), 1 FROM generate_series(1, 400)",
+            format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'local')"),
+            "53200",
+        ),
+    ];
+    for (function, body, sql, expected) in &cases {
+        let before = definition(shard, function);
+        replace(shard, function, body);
+        let mut client = cluster.router.client();
+        let found = client
+            .batch_execute(sql)
+            .err()
+            .map(|error| error.code().expect("an error of the server").code().to_owned());
+        let memory = memory(&mut client);
+        assert_eq!(found.as_deref(), Some(*expected), "{function}");
+        assert!(memory < 400, "{function}: {memory} MB");
+        shard.psql(&before);
+    }
+    // Errors are passed on, and logged.
+    let before = definition(shard, "at_version");
+    shard.psql(&format!(
+        "{} LANGUAGE plpgsql STABLE AS $f$BEGIN RAISE EXCEPTION USING MESSAGE = repeat(U&'\\00e9', 10000000), \
+         DETAIL = repeat('x', 10000000), HINT = repeat('x', 10000000); END$f$",
+        head(shard, "at_version")
+    ));
+    let error = cluster.router.client().batch_execute(&find).expect_err("a long error");
+    let error = error.as_db_error().expect("an error of the server");
+    let lengths = [Some(error.message()), error.detail(), error.hint()].map(|text| text.unwrap_or_default().len());
+    assert!(lengths.iter().all(|length| (1000..20_000).contains(length)), "{lengths:?}");
+    shard.psql(&before);
+    assert_eq!(cluster.router.client().query(&find, &[]).expect("a find").len(), 1);
 }

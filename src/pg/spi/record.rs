@@ -186,6 +186,15 @@ pub fn malformed(statement: &str, what: &str) -> Error {
     Error::new(Kind::InternalError, format!("malformed answer to {statement}: {what}"))
 }
 
+/// Parses JSON that a statement has returned, within bounds of time and memory.
+///
+/// # Errors
+/// `InternalError` for anything else.
+pub fn parse_json(statement: &str, bytes: &[u8]) -> Result<Json> {
+    let text = std::str::from_utf8(bytes).map_err(|error| malformed(statement, &error.to_string()))?;
+    docshard_core::json::parse(text).map_err(|error| malformed(statement, &error.to_string()))
+}
+
 /// Decodes a row of a statement's result.
 ///
 /// # Errors

@@ -39,6 +39,26 @@ pub enum Status {
     Unexpected,
 }
 
+/// The most bytes of a message that are passed on: the client gets it, and the server's log.
+const MAX_MESSAGE: usize = 16 << 10;
+
+/// The beginning of a message; None if null.
+///
+/// # Safety
+/// `message` is null or a C string that lives during the call.
+unsafe fn clipped(message: *const c_char) -> Option<String> {
+    // SAFETY: promised by the caller.
+    let bytes = unsafe { (!message.is_null()).then(|| CStr::from_ptr(message).to_bytes())? };
+    match bytes.get(..MAX_MESSAGE) {
+        None => Some(String::from_utf8_lossy(bytes).into_owned()),
+        Some(first) => {
+            let mut message = String::from_utf8_lossy(first).trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned();
+            message.push_str(" …");
+            Some(message)
+        }
+    }
+}
+
 #[derive(Debug)]
 pub struct PgResult(NonNull<pq_sys::PGresult>);
 
@@ -107,7 +127,7 @@ impl PgResult {
     /// A field of the error report.
     pub fn field(&self, field: Field) -> Option<String> {
         // SAFETY: owned; the string belongs to the result, or is null.
-        unsafe { text(pq_sys::PQresultErrorField(self.0.as_ptr(), field as c_int)) }
+        unsafe { clipped(pq_sys::PQresultErrorField(self.0.as_ptr(), field as c_int)) }
     }
 
     /// True if the server closes the connection after the error.
@@ -118,7 +138,7 @@ impl PgResult {
     /// The whole message, for libpq's own errors.
     pub fn message(&self) -> String {
         // SAFETY: owned; the string belongs to the result.
-        unsafe { text(pq_sys::PQresultErrorMessage(self.0.as_ptr())) }.unwrap_or_default().trim().to_owned()
+        unsafe { clipped(pq_sys::PQresultErrorMessage(self.0.as_ptr())) }.unwrap_or_default().trim().to_owned()
     }
 }
 
@@ -265,7 +285,7 @@ impl PgConn {
 
     pub fn message(&self) -> String {
         // SAFETY: owned; the string belongs to the connection and is copied.
-        unsafe { text(pq_sys::PQerrorMessage(self.conn.as_ptr())) }.unwrap_or_default().trim().to_owned()
+        unsafe { clipped(pq_sys::PQerrorMessage(self.conn.as_ptr())) }.unwrap_or_default().trim().to_owned()
     }
 
     pub fn xact(&self) -> Xact {

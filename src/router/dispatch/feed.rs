@@ -55,7 +55,6 @@ impl<'a> Feed<'a> {
             statement: remote::Sql { sql: &statement.sql, params: &params },
             write: true,
             scope: if self.destinations.len() == 1 { RequestScope::WholeStatement } else { RequestScope::OneOfSeveral },
-            few_rows: true,
         });
         sent.map_err(|error| failed(&self.destinations, self.retryable, error))
     }

@@ -18,25 +18,19 @@ use crate::router::statement::Statement;
 use crate::storage::scan::Look;
 use std::rc::Rc;
 
-/// Up to this many rows from each shard are read into memory at once.
-const MAX_ROWS_TOGETHER: u64 = 32;
-
 /// Sends a statement to all destinations and returns when each has confirmed its version.
 pub fn read(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
-    read_at_most(collection, destinations, statement, None, None)
+    read_unless_lost(collection, destinations, statement, None)
 }
 
-/// Like [`read`], for results of at most `most` rows from each destination; None if that is not known. With `lost` a shard that
-/// cannot be reached is noted there, and has no rows.
-pub fn read_at_most(
+/// Like [`read`]; with `lost` a shard that cannot be reached is noted there, and has no rows.
+pub fn read_unless_lost(
     collection: &Collection,
     destinations: &[Destination],
     statement: &Statement,
-    most: Option<u64>,
     lost: Option<&Rc<LostShards>>,
 ) -> Result<Vec<RowStream>> {
-    let few_rows = most.is_some_and(|most| most <= MAX_ROWS_TOGETHER);
-    read_with(collection, destinations, |_| statement, (few_rows, lost), cursor)
+    read_with(collection, destinations, |_| statement, lost, cursor)
 }
 
 /// Like [`read`], with a statement of its own for each destination.
@@ -45,31 +39,29 @@ pub fn read_each(
     destinations: &[Destination],
     statements: &[Statement],
 ) -> Result<Vec<RowStream>> {
-    read_with(collection, destinations, |at| &statements[at], (false, None), cursor)
+    read_with(collection, destinations, |at| &statements[at], None, cursor)
 }
 
-/// Like [`read_at_most`], for statements that take long before their first row, and return few large rows. The local statement runs
-/// at the same time as the remote ones, not after them.
+/// Like [`read_unless_lost`], for statements that take long before their first row, and return few large rows. The local statement
+/// runs at the same time as the remote ones, not after them.
 pub fn read_ahead(
     collection: &Collection,
     destinations: &[Destination],
     statement: &Statement,
-    most: Option<u64>,
     lost: Option<&Rc<LostShards>>,
 ) -> Result<Vec<RowStream>> {
-    let few_rows = most.is_some_and(|most| most <= MAX_ROWS_TOGETHER);
     let begun = |sql: &str, params: &[Param<'_>]| {
         let mut cursor = spi::cursor::Cursor::open_single(sql, params)?;
         cursor.begin()?;
         Ok(RowStream::Local(cursor))
     };
-    read_with(collection, destinations, |_| statement, (few_rows, lost), begun)
+    read_with(collection, destinations, |_| statement, lost, begun)
 }
 
 /// Like [`read`], for EXPLAIN, which cannot run in a cursor.
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
     let rows = |sql: &str, params: &[Param<'_>]| Ok(RowStream::Rows(spi::query(sql, params)?.into_iter()));
-    read_with(collection, destinations, |_| statement, (false, None), rows)
+    read_with(collection, destinations, |_| statement, None, rows)
 }
 
 fn cursor(sql: &str, params: &[Param<'_>]) -> Result<RowStream> {
@@ -80,7 +72,7 @@ fn read_with<'s>(
     collection: &Collection,
     destinations: &[Destination],
     statement: impl Fn(usize) -> &'s Statement,
-    (few_rows, lost): (bool, Option<&Rc<LostShards>>),
+    lost: Option<&Rc<LostShards>>,
     open_local: impl Fn(&str, &[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
     let role = grants::require(collection, Level::Read)?;
@@ -98,7 +90,6 @@ fn read_with<'s>(
             statement: remote::Sql { sql: &statement.sql, params },
             write: false,
             scope: RequestScope::OneOfSeveral,
-            few_rows,
         })
         .collect();
     let names = || destinations.iter().filter(|d| d.shard.place != Place::Local).map(|d| d.shard.name.as_str());

@@ -174,12 +174,8 @@ fn collect(
             Place::Local => Ok(local.take().unwrap_or_default()),
             Place::Remote(_) => {
                 let mut stream = streams.next().expect("one stream a remote destination");
-                let mut written = Written::default();
-                while let Some(row) = stream.next()? {
-                    written.rows.push(ShardRow::Remote(row));
-                }
-                written.affected = stream.affected();
-                Ok(written)
+                let rows = stream.rows()?.into_iter().map(ShardRow::Remote).collect();
+                Ok(Written { rows, affected: stream.affected() })
             }
         })
         .collect()
@@ -265,7 +261,6 @@ fn send<'s>(
             statement: remote::Sql { sql: &statement.sql, params },
             write: true,
             scope: if remote.len() == 1 { scope } else { RequestScope::OneOfSeveral },
-            few_rows: true,
         })
         .collect();
     start(&requests)
