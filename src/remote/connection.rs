@@ -34,6 +34,7 @@ use super::row::{Row, Spool};
 use super::session::Session;
 use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
+use crate::pg::server::current_user;
 use docshard_core::cluster::connection::ConnectionState;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -114,6 +115,8 @@ struct Batch {
     fresh: bool,
     /// the local nest level
     level: i32,
+    /// the user who sent it
+    user: Oid,
 }
 
 /// Exists from the moment when a write that commits by itself is sent until the local transaction ends.
@@ -140,8 +143,8 @@ pub(super) struct Connection {
     session: SessionState,
     steps: VecDeque<Step>,
     failure: Option<Error>,
-    /// the error of the read that has aborted the remote transaction
-    abort_cause: Option<Error>,
+    /// the error of the read that has aborted the remote transaction, and the user who has read
+    abort_cause: Option<(Error, Oid)>,
     affected: u64,
     batch: Batch,
     current: Option<Rc<RefCell<Progress>>>,
@@ -354,9 +357,10 @@ impl Connection {
     }
 
     /// The error of the read that has aborted the remote transaction, for a later statement. The client may not have seen it: the
-    /// rows of a cursor can be read because another statement needs the connection.
+    /// rows of a cursor can be read because another statement needs the connection. None if another user has read, such as the owner of a
+    /// `SECURITY DEFINER` function: the message may have values of documents.
     pub(super) fn abort_cause(&self) -> Option<Error> {
-        let cause = self.abort_cause.clone()?;
+        let (cause, _) = self.abort_cause.clone().filter(|(_, user)| *user == current_user())?;
         let shard = self.wire.shard();
         let message = format!("an earlier read of the transaction failed on shard \"{shard}\": {}", cause.message);
         Some(Error { message, ..cause })
@@ -364,7 +368,7 @@ impl Connection {
 
     fn describe(&self, write: bool, local: Local) -> Batch {
         let fresh = !self.state.has_written() && (self.state.depth() == 0 || !local.one_snapshot);
-        Batch { write, fresh, level: local.level }
+        Batch { write, fresh, level: local.level, user: current_user() }
     }
 
     /// Gives libpq a pipeline, which first opens the remote transaction. False if libpq refuses.
@@ -606,7 +610,7 @@ impl Connection {
             self.undo();
             // A write is always awaited, so its error was reported.
             if self.state.depth() > 0 && !self.batch.write {
-                self.abort_cause.get_or_insert_with(|| error.clone());
+                self.abort_cause.get_or_insert_with(|| (error.clone(), self.batch.user));
             }
         }
     }

@@ -5,6 +5,7 @@ use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{InMemory, IterStream, Memory, Pipeline};
 use docshard_core::values::document::value::Value as Document;
 use docshard_core::values::document::{ext_json, raw, write};
+use docshard_tests::logins::create_role;
 use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
@@ -232,4 +233,29 @@ fn an_aggregation_that_is_cut_off_leaves_nothing() {
         await_no_files(&cluster, "a cancel");
     }
     assert_eq!(aggregate(&mut client, &json!([{"$count": "n"}])).unwrap(), ["{\"n\":3000}"]);
+}
+
+/// A `SECURITY DEFINER` function may have read documents that its caller may not. If that read fails after the function has returned,
+/// the caller's next statement cannot run, and does not show why.
+#[test]
+fn the_error_of_another_users_read_is_not_shown() {
+    let cluster = Cluster::spread(NS);
+    fill(&cluster);
+    let router = &cluster.router;
+    router.psql("SELECT docshard.create_collection('test.open')");
+    router.psql("SELECT docshard.move_primary('test', 'shard0')");
+    create_role(&cluster, "caller", &json!({"read": "test.open"}));
+    let stages = json!([{"$match": {"k": {"$gte": 100, "$lt": 200}}}, {"$set": {"x": {"$cond": [{"$lt": ["$_id", 2800]}, 1, {"$toInt": "$item"}]}}}]);
+    router.psql(&format!(
+        "CREATE FUNCTION public.first() RETURNS jsonb LANGUAGE sql SECURITY DEFINER \
+         BEGIN ATOMIC SELECT docshard.aggregate('{NS}', '{stages}') LIMIT 1; END"
+    ));
+    let mut client = router.try_client_as("caller", "postgres").expect("a session");
+    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT docshard.count_documents('test.open'); SELECT public.first()").unwrap();
+    let error = client
+        .batch_execute("SELECT docshard.count_documents('test.open')")
+        .expect_err("the shard's transaction has failed");
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.code().code(), "25P02", "{error:?}");
+    assert!(!format!("{error:?}").contains("item"), "{error:?}");
 }
