@@ -8,6 +8,8 @@ SELECT docshard.aggregate('stated.sharded', '[{"$collStats": {"storageStats": {"
 SELECT docshard.aggregate('stated.sharded', '[{"$indexStats": {}}, {"$project": {"name": 1, "key": 1, "shard": 1, "ops": {"$type": "$accesses.ops"}, "spec": 1}}, {"$sort": {"name": 1}}]');
 SELECT docshard.aggregate('stated.sharded', '[{"$collStats": {"count": {}}}, {"$group": {"_id": null, "n": {"$sum": "$count"}}}]');
 SELECT docshard.aggregate('config.databases', '[{"$collStats": {"count": {}}}, {"$project": {"ns": 1, "is": {"$gte": ["$count", 1]}}}]');
+-- Their explanation reads no documents.
+SELECT docshard.explain('stated.sharded', format('[{"%s": {}}, {"$sort": {"name": 1}}]', stage)::json, '{}', 'executionStats') FROM unnest('{$collStats,$indexStats}'::text[]) stage;
 -- As the first stage of a pipeline over another collection.
 SELECT docshard.aggregate('stated.sharded', '[{"$match": {"_id": 1}}, {"$unionWith": {"coll": "sharded", "pipeline": [{"$collStats": {"count": {}}}, {"$project": {"shard": 1, "count": 1}}]}}]');
 SELECT docshard.aggregate('stated.sharded', '[{"$match": {"_id": 1}}, {"$unionWith": {"coll": "sharded", "pipeline": [{"$indexStats": {}}]}}, {"$group": {"_id": "$name"}}, {"$sort": {"_id": 1}}]');

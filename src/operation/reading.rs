@@ -263,7 +263,11 @@ impl<'a> Aggregation<'a> {
         self.with_collection(namespace, |aggregation, namespace| {
             let environment = aggregation.environment(namespace)?;
             let pipeline = parsed(namespace, aggregation.stages, environment.as_ref())?;
-            if pipeline.makes_documents() {
+            let describes_collection = pipeline.statistics().is_some();
+            if describes_collection {
+                read::check(namespace)?;
+            }
+            if describes_collection || pipeline.makes_documents() {
                 let stages = pipeline.shown();
                 return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
             }
