@@ -308,3 +308,39 @@ pub unsafe fn exec_insert_index_tuples(
         }
     }
 }
+
+/// Writes to a file at an offset. Returns how many bytes it has written, or -1 with an `errno`; raises an ERROR at `temp_file_limit`.
+///
+/// # Safety
+/// The file is open.
+pub unsafe fn file_write(file: pg_sys::File, bytes: &[u8], offset: i64) -> isize {
+    // SAFETY: promised by the caller; the bytes are only read.
+    unsafe {
+        let start = bytes.as_ptr().cast_mut().cast();
+        cfg_select! {
+            feature = "pg15" => {
+                let length = c_int::try_from(bytes.len()).unwrap_or(c_int::MAX);
+                pg_sys::FileWrite(file, start, length, offset, pg_sys::PG_WAIT_EXTENSION) as isize
+            }
+            _ => pg_sys::FileWrite(file, start, bytes.len(), offset, pg_sys::PG_WAIT_EXTENSION),
+        }
+    }
+}
+
+/// Reads from a file at an offset. Returns how many bytes it has read, or -1 with an `errno`.
+///
+/// # Safety
+/// The file is open.
+pub unsafe fn file_read(file: pg_sys::File, buffer: &mut [u8], offset: i64) -> isize {
+    // SAFETY: promised by the caller; the buffer is as long as said.
+    unsafe {
+        let start = buffer.as_mut_ptr().cast();
+        cfg_select! {
+            feature = "pg15" => {
+                let length = c_int::try_from(buffer.len()).unwrap_or(c_int::MAX);
+                pg_sys::FileRead(file, start, length, offset, pg_sys::PG_WAIT_EXTENSION) as isize
+            }
+            _ => pg_sys::FileRead(file, start, buffer.len(), offset, pg_sys::PG_WAIT_EXTENSION),
+        }
+    }
+}

@@ -8,6 +8,7 @@ use super::ffi::{self, PgResult, TempFile};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use std::cell::Cell;
+use std::io::{self, BufReader, Read, Write};
 
 /// A row in PostgreSQL's binary format.
 #[derive(Debug)]
@@ -136,37 +137,52 @@ thread_local! {
     static IN_MEMORY: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Rows in memory while all spools together need at most `work_mem`, then in a temporary file. Written once, then read once.
+/// Rows are written to the file in blocks of at least this size.
+const BLOCK: usize = 8 << 10;
+
+/// Rows in memory while all spools together need at most `work_mem`, then in a temporary file, except for the last block. Written once,
+/// then read once.
 #[derive(Debug, Default)]
 pub(super) struct Spool {
     memory: Vec<u8>,
     /// its part of [`IN_MEMORY`]
     counted: usize,
-    file: Option<TempFile>,
+    /// its buffer is for reading
+    file: Option<BufReader<TempFile>>,
     read: usize,
     rows: u64,
 }
 
+fn failed(what: &str, error: &io::Error) -> Error {
+    let sqlstate = if error.kind() == io::ErrorKind::StorageFull { *b"53100" } else { *b"58030" };
+    Error::of_sqlstate(sqlstate, format!("could not {what} a temporary file: {error}"))
+}
+
 impl Spool {
-    /// Appends a row; false if it is too long.
-    pub(super) fn push(&mut self, row: &Row) -> bool {
+    /// Appends a row.
+    pub(super) fn push(&mut self, row: &Row) -> Result<()> {
         self.append(row.values())
     }
 
-    fn append<'r>(&mut self, columns: impl Iterator<Item = Option<&'r [u8]>>) -> bool {
+    fn append<'r>(&mut self, columns: impl Iterator<Item = Option<&'r [u8]>>) -> Result<()> {
         let start = self.memory.len();
         self.memory.extend_from_slice(&[0; 4]);
         copy(columns, &mut self.memory);
-        let Ok(length) = u32::try_from(self.memory.len() - start - 4) else { return false };
+        let length = u32::try_from(self.memory.len() - start - 4)
+            .map_err(|_| Error::new(Kind::InternalError, "a row of a shard is too long"))?;
         self.memory[start..start + 4].copy_from_slice(&length.to_ne_bytes());
         self.rows += 1;
         self.count(self.memory.len());
-        if IN_MEMORY.get() > ffi::work_mem() {
-            self.file.get_or_insert_with(TempFile::create).write(&self.memory);
-            self.memory.clear();
-            self.count(0);
-        }
-        true
+        if IN_MEMORY.get() > ffi::work_mem() && self.memory.len() >= BLOCK { self.write() } else { Ok(()) }
+    }
+
+    /// Moves what is in memory to the file.
+    fn write(&mut self) -> Result<()> {
+        let file = self.file.get_or_insert_with(|| BufReader::new(TempFile::create())).get_mut();
+        file.write_all(&self.memory).map_err(|error| failed("write", &error))?;
+        self.memory.clear();
+        self.count(0);
+        Ok(())
     }
 
     /// Counts the bytes that it has in memory.
@@ -175,38 +191,42 @@ impl Spool {
         self.counted = bytes;
     }
 
-    /// Called between writing and reading; false if the file fails.
-    pub(super) fn rewind(&mut self) -> bool {
-        let Some(file) = &mut self.file else { return true };
-        file.write(&self.memory);
-        let rewound = file.rewind();
-        self.memory = Vec::new();
-        self.count(0);
-        rewound
+    /// Called between writing and reading.
+    pub(super) fn rewind(&mut self) -> Result<()> {
+        if self.file.is_some() {
+            self.write()?;
+            self.memory = Vec::new();
+        }
+        if let Some(file) = &mut self.file {
+            file.get_mut().rewind();
+        }
+        Ok(())
     }
 
-    /// The next row; None after the last, `Some(None)` if the file is too short.
-    pub(super) fn next(&mut self) -> Option<Option<Row>> {
-        self.rows = self.rows.checked_sub(1)?;
-        Some(self.take().map(|bytes| Row(Source::Copied(bytes))))
+    /// The next row; None after the last.
+    pub(super) fn next(&mut self) -> Result<Option<Row>> {
+        let Some(rows) = self.rows.checked_sub(1) else { return Ok(None) };
+        self.rows = rows;
+        let bytes = self.take().map_err(|error| failed("read", &error))?;
+        Ok(Some(Row(Source::Copied(bytes))))
     }
 
-    fn take(&mut self) -> Option<Vec<u8>> {
+    fn take(&mut self) -> io::Result<Vec<u8>> {
         let mut length = [0; 4];
         self.fill(&mut length)?;
         let mut row = vec![0; u32::from_ne_bytes(length) as usize];
         self.fill(&mut row)?;
-        Some(row)
+        Ok(row)
     }
 
-    fn fill(&mut self, buffer: &mut [u8]) -> Option<()> {
+    fn fill(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         match &mut self.file {
-            Some(file) => file.read(buffer).then_some(()),
+            Some(file) => file.read_exact(buffer),
             None => {
                 let end = self.read + buffer.len();
-                buffer.copy_from_slice(self.memory.get(self.read..end)?);
+                buffer.copy_from_slice(self.memory.get(self.read..end).ok_or(io::ErrorKind::UnexpectedEof)?);
                 self.read = end;
-                Some(())
+                Ok(())
             }
         }
     }
@@ -234,10 +254,10 @@ mod tests {
         let mut spools: Vec<Spool> = (0..4).map(|_| Spool::default()).collect();
         for (at, spool) in spools.iter_mut().enumerate() {
             for n in 0..8u8 {
-                assert!(spool.append([Some(&vec![n + at as u8; ROW][..]), None].into_iter()));
+                spool.append([Some(&vec![n + at as u8; ROW][..]), None].into_iter()).unwrap();
                 assert!(IN_MEMORY.get() - before <= limit, "row {n} of spool {at}");
             }
-            assert!(spool.rewind());
+            spool.rewind().unwrap();
         }
         assert!(spools[0].file.is_none(), "the first one fits");
         assert!(spools[1..].iter().all(|spool| spool.file.is_some()), "the others do not");
@@ -245,13 +265,31 @@ mod tests {
         assert_eq!(IN_MEMORY.get() - before, held);
         for (at, spool) in spools.iter_mut().enumerate() {
             for n in 0..8u8 {
-                let row = spool.next().flatten().expect("a row");
+                let row = spool.next().unwrap().expect("a row");
                 assert_eq!(row.get(0), Some(&vec![n + at as u8; ROW][..]));
                 assert_eq!(row.get(1), None);
             }
-            assert!(spool.next().is_none());
+            assert!(spool.next().unwrap().is_none());
         }
         drop(spools);
         assert_eq!(IN_MEMORY.get(), before);
+    }
+    /// A spool that has all the memory does not make others write small rows one by one.
+    #[pg_test]
+    fn small_rows_are_written_in_blocks() {
+        spi::query("SELECT pg_catalog.set_config('work_mem', '64kB', true)", &[]).unwrap();
+        let mut large = Spool::default();
+        large.append([Some(&vec![0; ffi::work_mem() - 100][..])].into_iter()).unwrap();
+        let mut small = Spool::default();
+        for n in 0..10_000i32 {
+            small.append([Some(&n.to_ne_bytes()[..])].into_iter()).unwrap();
+            assert!(small.memory.len() < BLOCK, "{} bytes in memory", small.memory.len());
+            assert!(small.file.is_some() || n < 1_000);
+        }
+        small.rewind().unwrap();
+        for n in 0..10_000i32 {
+            assert_eq!(small.next().unwrap().expect("a row").get(0), Some(&n.to_ne_bytes()[..]));
+        }
+        assert!(small.next().unwrap().is_none());
     }
 }

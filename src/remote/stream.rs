@@ -229,14 +229,13 @@ impl Stream {
             Phase::Done => Ok(None),
             Phase::Failed(error) => Err(error.clone()),
             Phase::Dropped => Err(Error::new(Kind::InternalError, "a dropped stream is read")),
-            Phase::Spooled(spool) => match spool.next() {
-                Some(Some(row)) => Ok(Some(row)),
-                Some(None) => Err(Error::new(Kind::InternalError, "could not read a temporary file")),
-                None => {
+            Phase::Spooled(spool) => {
+                let row = spool.next()?;
+                if row.is_none() {
                     progress.phase = Phase::Done;
-                    Ok(None)
                 }
-            },
+                Ok(row)
+            }
             Phase::Live => {
                 drop(progress);
                 self.receive(pool)

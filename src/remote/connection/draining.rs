@@ -5,7 +5,6 @@ use super::super::row::Spool;
 use super::super::wire::{Limit, Lost};
 use super::{CLEANUP, Connection, Phase, Progress, Stop};
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
 use std::cell::RefCell;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -66,12 +65,17 @@ impl Connection {
         progress.borrow_mut().phase = Phase::Failed(interrupted());
         let mut spool = Spool::default();
         let phase = loop {
-            match self.next(Limit::Served) {
-                Ok(Some(row)) if spool.push(&row) => {}
-                Ok(None) if spool.rewind() => break Phase::Spooled(spool),
-                Ok(_) => break Phase::Failed(Error::new(Kind::InternalError, "could not write a temporary file")),
+            let row = match self.next(Limit::Served) {
+                Ok(row) => row,
                 Err(Stop::Failed(error)) => break Phase::Failed(error),
                 Err(Stop::Late) => break Phase::Failed(self.break_down(&Lost::Late)),
+            };
+            let Some(row) = row else {
+                break spool.rewind().map_or_else(Phase::Failed, |()| Phase::Spooled(spool));
+            };
+            if let Err(error) = spool.push(&row) {
+                drop(self.drain(Limit::Served));
+                break Phase::Failed(error);
             }
         };
         let mut progress = progress.borrow_mut();

@@ -5,6 +5,7 @@ use crate::pg::version;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PgList, pg_guard};
 use std::ffi::{CStr, c_char, c_int};
+use std::io::{self, Read, Write};
 use std::ptr::{NonNull, null_mut};
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -158,45 +159,63 @@ pub fn cancel_is_due() -> bool {
     unsafe { (&raw const pg_sys::QueryCancelPending).read_volatile() != 0 }
 }
 
-/// A temporary file of PostgreSQL, which counts for `temp_file_limit` and is deleted when closed.
+/// A temporary file of PostgreSQL, which counts for `temp_file_limit` and is deleted when closed. Written, then rewound and read.
+///
+/// It has no buffer that would have to be written when it is closed: after `temp_file_limit` or a full disk has failed a write, that would
+/// fail again, while the first error unwinds. So it is not PostgreSQL's `BufFile`.
 #[derive(Debug)]
-pub struct TempFile(NonNull<pg_sys::BufFile>);
+pub struct TempFile {
+    file: pg_sys::File,
+    at: i64,
+}
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        // SAFETY: owned, main thread; the file belongs to no resource owner, so nobody else closes it.
-        unsafe { pg_sys::BufFileClose(self.0.as_ptr()) }
+        // SAFETY: owned, main thread; the file belongs to no resource owner, so nobody else closes it. Raises nothing.
+        unsafe { pg_sys::FileClose(self.file) }
     }
 }
 
 impl TempFile {
     /// The file outlives the transaction.
     pub fn create() -> Self {
-        // SAFETY: main thread; BufFileCreateTemp raises rather than return null. The context is restored at once, and
-        // PostgreSQL restores it itself after an error.
-        unsafe {
-            let old = pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
+        // SAFETY: main thread; raises rather than return an invalid file.
+        let file = unsafe {
             pg_sys::PrepareTempTablespaces();
-            let file = pg_sys::BufFileCreateTemp(true);
-            pg_sys::MemoryContextSwitchTo(old);
-            Self(NonNull::new_unchecked(file))
-        }
+            pg_sys::OpenTemporaryFile(true)
+        };
+        Self { file, at: 0 }
     }
 
-    pub fn write(&mut self, bytes: &[u8]) {
-        // SAFETY: owned, main thread; the bytes are only read.
-        unsafe { pg_sys::BufFileWrite(self.0.as_ptr(), bytes.as_ptr().cast_mut().cast(), bytes.len()) }
+    pub fn rewind(&mut self) {
+        self.at = 0;
     }
 
-    pub fn rewind(&mut self) -> bool {
+    /// Moves on by what was read or written; an error if that is negative.
+    fn advance(&mut self, moved: isize) -> io::Result<usize> {
+        let moved = usize::try_from(moved).map_err(|_| io::Error::last_os_error())?;
+        self.at += moved as i64;
+        Ok(moved)
+    }
+}
+
+impl Write for TempFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // SAFETY: owned, main thread.
-        unsafe { pg_sys::BufFileSeek(self.0.as_ptr(), 0, 0, libc::SEEK_SET) == 0 }
+        let written = unsafe { version::file_write(self.file, bytes, self.at) };
+        self.advance(written)
     }
 
-    /// Fills the buffer; false at the end of the file.
-    pub fn read(&mut self, buffer: &mut [u8]) -> bool {
-        // SAFETY: owned, main thread; the buffer is as long as said.
-        unsafe { pg_sys::BufFileRead(self.0.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len()) == buffer.len() }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for TempFile {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        // SAFETY: owned, main thread.
+        let read = unsafe { version::file_read(self.file, buffer, self.at) };
+        self.advance(read)
     }
 }
 
