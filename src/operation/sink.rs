@@ -162,18 +162,10 @@ impl<'p> Merge<'p> {
         let parsed = parsed_environment(environment)?;
         let key = document_key(collection);
         let on = merging.on.clone().unwrap_or_else(|| key.clone());
+        check_unique(collection, &on, parsed.collator().map(AsRef::as_ref))?;
         let by_document_key = same(&on, &key);
-        let collator = parsed.collator();
-        let is_on_unique = |collection| is_unique(collection, &on, collator.map(AsRef::as_ref));
-        if !by_document_key && !collection.is_some_and(is_on_unique) {
-            let message = "Cannot find index to verify that join fields will be unique";
-            return Err(Error::new(Kind::Location(51183), message).with_hint(
-                "'on' must be the fields of a unique index that is not partial, has the statement's collation, and \
-                 holds the shard key.",
-            ));
-        }
         // Shard key and `_id` are compared bytewise, without a collation.
-        let collator = collator.filter(|_| !by_document_key).cloned();
+        let collator = parsed.collator().filter(|_| !by_document_key).cloned();
         let filter_environment = collator.as_ref().map(|collator| json!({"collation": collator.definition()}));
         let stages = merging.matched.stages().map(|stages| {
             let text = stages.to_string();
@@ -194,6 +186,8 @@ impl<'p> Merge<'p> {
                 return Ok(());
             }
             self.write(items)?;
+            // Documents that were written after another client had dropped the index were inserted, whatever they match.
+            check_unique(cache::find(&self.target)?.as_deref(), &self.on, self.parsed.collator().map(AsRef::as_ref))?;
             fault::point("merge.written")?;
         }
     }
@@ -256,13 +250,30 @@ impl<'p> Merge<'p> {
 
     /// Changes the documents that these match; returns for each whether there is one.
     fn change_all(&self, items: &[&Item]) -> Result<Vec<bool>> {
-        let updates = items.iter().map(|item| self.update(item)).collect::<Result<Vec<_>>>()?;
+        let mut changed = Vec::with_capacity(items.len());
+        while let Some(rest) = items.get(changed.len()..).filter(|rest| !rest.is_empty()) {
+            // The stages and the variables of an update may be much larger than the document.
+            let (mut updates, mut bytes) = (Vec::new(), 0);
+            for item in rest {
+                let update = self.update(item)?;
+                bytes += update.query.text.len() + update.modification.text.len();
+                updates.push(update);
+                if bytes >= BATCH_BYTES {
+                    break;
+                }
+            }
+            changed.extend(self.change_batch(&updates)?);
+        }
+        Ok(changed)
+    }
+
+    fn change_batch(&self, updates: &[KeyedUpdate]) -> Result<Vec<bool>> {
         let keeps_fields =
             |update: &KeyedUpdate| self.on.iter().all(|path| update.modification.update.pipeline_keeps(path));
         if !self.by_document_key && !updates.iter().all(keeps_fields) {
             return updates.iter().map(|update| self.change(update)).collect();
         }
-        let outcomes = keyed_updates::update(&self.target, &updates)?;
+        let outcomes = keyed_updates::update(&self.target, updates)?;
         let changed = |(update, outcome): (&KeyedUpdate, Outcome)| match outcome {
             Outcome::Matched => Ok(true),
             Outcome::Missing => Ok(false),
@@ -322,6 +333,18 @@ fn document_key(collection: Option<&Collection>) -> Vec<String> {
 
 fn same(some: &[String], others: &[String]) -> bool {
     some.len() == others.len() && some.iter().all(|path| others.contains(path))
+}
+
+/// Fails with `Location51183` if two documents of the collection may have equal values at all of these paths.
+fn check_unique(collection: Option<&Collection>, on: &[String], collator: Option<&Collator>) -> Result<()> {
+    if same(on, &document_key(collection)) || collection.is_some_and(|collection| is_unique(collection, on, collator)) {
+        return Ok(());
+    }
+    let message = "Cannot find index to verify that join fields will be unique";
+    Err(Error::new(Kind::Location(51183), message).with_hint(
+        "'on' must be the fields of a unique index that is not partial, has the statement's collation, and holds the \
+         shard key.",
+    ))
 }
 
 /// True if no two documents of the collection have equal values at all of these paths.

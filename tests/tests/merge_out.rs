@@ -493,3 +493,44 @@ fn documents_of_a_million_values() {
         }
     }
 }
+
+/// Another client drops the index by which documents match while the source is read. No document may be inserted as if it matched none.
+#[test]
+fn the_index_is_dropped_meanwhile() {
+    let (cluster, mut client) = cluster();
+    run(&mut client, "SELECT docshard.create_collection('test.target')").unwrap();
+    run(&mut client, r#"SELECT docshard.create_index('test.target', '{"k": 1}', '{"unique": true}')"#).unwrap();
+    insert(&mut client, "test.target", (0..DOCUMENTS).map(|k| json!({"_id": -k - 1, "k": k})));
+    let before = all(&mut client, "test.target");
+    let table: String =
+        cluster.router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{SOURCE}'"));
+    let mut holder = cluster.router.client();
+    run(&mut holder, &format!("BEGIN; LOCK TABLE {table}")).unwrap();
+    let merge = json!([{"$unset": "_id"}, {"$merge": {"into": "target", "on": "k"}}]);
+    let error = thread::scope(|scope| {
+        let merging = scope.spawn(|| aggregate(&mut cluster.router.client(), SOURCE, &merge));
+        let waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+        wait_until("the merge reads", Duration::from_secs(10), || cluster.router.value(waits));
+        run(&mut client, "SELECT docshard.drop_index('test.target', 'k_1')").unwrap();
+        run(&mut holder, "COMMIT").unwrap();
+        merging.join().unwrap().expect_err("there is no index")
+    });
+    assert!(code(&error).contains("Location51183"), "{error:?}");
+    assert_eq!(all(&mut client, "test.target"), before);
+}
+
+/// The stages and the variables of updates count for the size of a statement, which PostgreSQL limits to 1 GB.
+#[test]
+fn updates_with_large_variables() {
+    let (_cluster, mut client) = cluster();
+    let many = |k: i64| json!({"_id": k + DOCUMENTS, "k": k % DOCUMENTS});
+    insert(&mut client, SOURCE, (0..1500).map(many));
+    lay_out(&mut client, "test.target", None);
+    let large = json!({"$reduce": {"input": {"$range": [0, 20]}, "initialValue": "x", "in": {"$concat": ["$$value", "$$value"]}}});
+    let merge = json!({"into": "target", "let": {"large": large}, "whenNotMatched": "discard",
+        "whenMatched": [{"$set": {"length": {"$strLenBytes": "$$large"}}}]});
+    aggregate(&mut client, SOURCE, &json!([{"$set": {"_id": "$k"}}, {"$merge": merge}]))
+        .unwrap_or_else(|e| panic!("{e:?}"));
+    let changed = aggregate(&mut client, "test.target", &json!([{"$match": {"length": 1 << 20}}, {"$count": "n"}]));
+    assert_eq!(changed.unwrap(), [json!({"n": DOCUMENTS / 2})]);
+}
