@@ -104,6 +104,20 @@ fn wrong_arguments_of_merge() {
     }
 }
 
+/// The variables have no values yet when the pipeline is checked.
+#[test]
+fn a_pipeline_applies_operators_to_its_variables() {
+    for expression in [
+        json!({"$size": "$$new.tags"}),
+        json!({"$strLenBytes": "$$text"}),
+        json!({"$add": [{"$size": "$$new.tags"}, {"$arrayElemAt": ["$$new.tags", 0]}]}),
+    ] {
+        let update = json!([{"$set": {"n": expression}}]);
+        let merge = json!({"into": "c", "let": {"text": "$text"}, "whenMatched": update});
+        assert_eq!(parse(&json!([{"$merge": merge}])).map(|_| ()), Ok(()), "{expression}");
+    }
+}
+
 #[test]
 fn arguments_of_out() {
     for (argument, expected) in [

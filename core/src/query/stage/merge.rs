@@ -6,8 +6,8 @@ use super::operation::{Context, Operation, Parsed, Parser, Shape};
 use super::sink::{Merging, NEW, Sink, TargetCollection, WhenMatched, WhenNotMatched};
 use super::stream::Input;
 use crate::error::{Kind, Result, bail, ensure, error};
+use crate::query::environment::Binding;
 use crate::query::expression::{Expression, check_variable_name};
-use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::{Value as Json, json};
 use std::sync::Arc;
@@ -139,8 +139,8 @@ fn variables(parser: &Parser<'_>, matched: &WhenMatched, json: Option<&Json>) ->
             variables.push((name.clone(), Expression::parse(json, environment)?));
         }
     }
-    let unknown = variables.iter().map(|(name, _)| (name.clone(), Value::Null));
-    (parser.check_update)(stages, &environment.with(unknown))?;
+    let unknown = variables.iter().map(|(name, _)| (name.clone(), Binding::Open));
+    (parser.check_update)(stages, &environment.with_bindings(unknown))?;
     Ok(variables)
 }
 
