@@ -88,6 +88,19 @@ fn each_accumulates() {
     assert_eq!(find("$accumulator").unwrap_err().kind, Kind::NotImplemented);
 }
 
+/// The deviation of very large numbers is finite however they are divided.
+#[test]
+fn a_deviation_of_large_numbers() {
+    let (one, other) = ([json!(6e153), json!(6e153)], [json!(-6e153), json!(-6e153)]);
+    let all = over("$stdDevPop", &[&one[..], &other[..]].concat()).unwrap();
+    let mut divided = over("$stdDevPop", &one).unwrap();
+    divided.merge(&over("$stdDevPop", &other).unwrap().to_bytes().unwrap()).unwrap();
+    for state in [all, divided] {
+        let found = to_json(&state.finish());
+        assert!(found.as_f64().is_some_and(|found| (found / 6e153 - 1.0).abs() < 1e-12), "{found}");
+    }
+}
+
 #[test]
 fn of_nothing() {
     for (name, expected) in [

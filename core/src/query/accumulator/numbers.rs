@@ -127,7 +127,8 @@ impl<'a, const SAMPLE: bool> Accumulator<'a> for Deviation<SAMPLE> {
             let delta = later.mean - self.mean;
             self.count = self.count.saturating_add(later.count);
             self.mean += delta * other / (own + other);
-            self.squares += later.squares + delta * delta * own * other / (own + other);
+            // The product of the counts and the square would be infinite before the quotient is.
+            self.squares += later.squares + delta * (delta * (own / (own + other) * other));
         }
         Ok(())
     }

@@ -21,9 +21,36 @@ const LEAST_BITS: i64 = 1074;
 #[derive(Clone, Debug, Default)]
 struct Expansion(Vec<f64>);
 
+/// The largest number of parts of an expansion. Doubles of very different magnitudes can make a part of nearly every binary digit.
+const MAX_PARTS: usize = 64;
+
 impl Expansion {
     /// Adds a double.
-    fn add(&mut self, mut value: f64) {
+    fn add(&mut self, value: f64) {
+        self.grow(value);
+        if self.0.len() > MAX_PARTS {
+            self.compress();
+        }
+    }
+
+    /// Rewrites the sum with fewer parts. Each is the rest rounded to a double, so the next one has other digits than its 53: 2,100
+    /// binary digits make at most 40 parts.
+    fn compress(&mut self) {
+        let mut parts = Vec::new();
+        loop {
+            let part = self.rounded();
+            // Only the parts of a forged state have an infinite sum.
+            if part == 0.0 || !part.is_finite() {
+                break;
+            }
+            self.grow(-part);
+            parts.push(part);
+        }
+        parts.reverse();
+        self.0 = parts;
+    }
+
+    fn grow(&mut self, mut value: f64) {
         let mut kept = 0;
         for at in 0..self.0.len() {
             let (sum, lost) = two_sum(value, self.0[at]);
@@ -289,12 +316,12 @@ fn bits_of(value: &Value) -> Result<f64> {
     }
 }
 
-/// The largest number of parts of an expansion: 2,100 binary digits in parts of 53, with some zeros between them.
-const MAX_PARTS: usize = 64;
+/// The largest number of parts in a state: those of shards of an earlier release may have one binary digit each.
+const MAX_STATE_PARTS: usize = 2_200;
 
 fn expansion(state: &Value) -> Result<Expansion> {
     let Value::Array(parts) = state else { return Err(damaged()) };
-    if parts.len() > MAX_PARTS {
+    if parts.len() > MAX_STATE_PARTS {
         return Err(damaged());
     }
     let mut sum = Expansion::default();
@@ -405,6 +432,36 @@ mod tests {
         many.add(&Number::Double(-power_of_two(103)));
         exact -= 1 << 103;
         assert_eq!(double(many.total()), exact as f64);
+    }
+
+    /// Doubles that leave a part of few digits each: added alone, beside one whose last digit is larger, and once that one is gone.
+    fn sparse(digits: i64) -> Vec<Number> {
+        let parts = (-1000..830).step_by(digits as usize).flat_map(|exponent| {
+            let (part, large) = (power_of_two(exponent), power_of_two(exponent + 52 + digits));
+            [part, large, power_of_two(exponent + digits) - large]
+        });
+        parts.map(Number::Double).collect()
+    }
+
+    /// However many parts the digits make, the state is small and its sum is the same.
+    #[test]
+    fn sums_of_many_parts_are_exact() {
+        for digits in [1, 2, 3, 10, 54] {
+            let mut numbers = sparse(digits);
+            let all = sum(&numbers);
+            let mut merged = Sum::from_state(&all.state()).unwrap_or_else(|e| panic!("{digits}: {e:?}"));
+            for sum in [&all, &merged] {
+                assert_eq!(double(sum.total()), expected(&numbers), "{digits}");
+                assert!(sum.doubles.0.len() <= MAX_PARTS, "{digits}: {} parts", sum.doubles.0.len());
+            }
+            // Without its greatest digits, the rest is as exact.
+            for _ in 0..MAX_PARTS {
+                let greatest = Number::Double(-double(merged.total()));
+                merged.add(&greatest);
+                numbers.push(greatest);
+            }
+            assert_eq!((double(merged.total()), expected(&numbers)), (0.0, 0.0), "{digits}");
+        }
     }
 
     fn any_double() -> impl Strategy<Value = f64> {
