@@ -155,6 +155,23 @@ fn lookups_of_large(documents: u32) {
     check(&cluster, lookup, i64::from(documents), GROUP + SORT + BESIDE);
 }
 
+/// The limit of 100 MiB is for the groups, however often a group's state changes.
+#[test]
+fn groups_without_disk_may_have_100_mb() {
+    let cluster = cluster(40_000, 32);
+    let mut client = cluster.router.client();
+    let mut groups = |count: u32| {
+        let group = format!(r#"{{"_id": {{"$mod": ["$_id", {count}]}}, "most": {{"$max": {{"$range": [0, 500]}}}}}}"#);
+        let stages = format!(r#"[{{"$group": {group}}}, {{"$unset": "most"}}]"#);
+        let sql = format!("SELECT docshard.aggregate('{NS}', '{stages}', '{{\"allowDiskUse\": false}}')");
+        client.query(&sql, &[]).map(|rows| rows.len())
+    };
+    assert_eq!(groups(1_000).unwrap(), 1_000);
+    let error = groups(20_000).unwrap_err();
+    let detail = error.as_db_error().and_then(|error| error.detail()).unwrap_or_default();
+    assert!(detail.contains("error 292 "), "{error:?}");
+}
+
 #[test]
 fn lookups_of_large_documents_keep_to_their_memory() {
     lookups_of_large(10_000);

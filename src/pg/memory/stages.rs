@@ -2,7 +2,7 @@
 
 use super::bounded_sorter::BoundedSorter;
 use super::rows::TupleRows;
-use super::sorter::{MAX_BYTES, TupleSorter};
+use super::sorter::{MAX_BYTES, TupleSorter, disk_is_needed};
 use docshard_core::error::Result;
 use docshard_core::query::stage::{Memory, Rows, Sorter};
 use pgrx::pg_sys;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 /// The memory of stages: `work_mem` for a sort or a store, `work_mem × hash_mem_multiplier` for a hash table.
 #[derive(Clone, Debug)]
 pub struct StageMemory {
-    /// true: sorts and stores may use temporary files; false: more than 100 MiB in one of them is an error
+    /// true: sorts and stores may use temporary files; false: more than 100 MiB in one of them, or in a hash table, is an error
     on_disk: bool,
     /// set when a sort or a store writes files
     used_disk: Rc<Cell<bool>>,
@@ -29,6 +29,14 @@ impl Memory for StageMemory {
     fn stage_bytes(&self) -> usize {
         // SAFETY: it only reads two settings.
         unsafe { pg_sys::get_hash_memory_limit() }
+    }
+
+    fn must_spill(&self, bytes: usize) -> Result<bool> {
+        match self.on_disk {
+            true => Ok(bytes > self.stage_bytes()),
+            false if bytes > MAX_BYTES => Err(disk_is_needed()),
+            false => Ok(false),
+        }
     }
 
     fn sorter(&self, most: Option<u64>, rereadable: bool) -> Result<Box<dyn Sorter>> {

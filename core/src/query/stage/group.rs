@@ -2,7 +2,8 @@
 //!
 //! Groups are kept in a hash table. When it outgrows the stage's memory, the states of all groups go into a sorter, by key, and
 //! the table is emptied. At the end the states of each group are merged in the order in which they were written. So memory is
-//! limited to the table and the state of one group, which accumulators limit.
+//! limited to the table and the state of one group, which accumulators limit. If no disk may be used, the table is limited, too, but never
+//! written: the same group may be written many times, so the size of what is written says little about what is needed.
 //!
 //! If it is divided over shards, the stage runs twice. At a shard it returns documents of partial states,
 //! `{k: key, s: [state, …]}`, and empties the table by returning them when it is full. The router merges the states.
@@ -242,12 +243,14 @@ impl GroupingStream<'_> {
         while input.advance()? {
             budget::step();
             self.table.add(&self.group, document(&input)?)?;
-            if self.table.bytes > self.context.resources.memory.stage_bytes() {
-                if self.group.partial {
+            let (memory, bytes) = (&self.context.resources.memory, self.table.bytes);
+            if self.group.partial {
+                if bytes > memory.stage_bytes() {
                     self.results = self.table.take().into_iter();
                     self.input = Some(input);
                     return Ok(true);
                 }
+            } else if memory.must_spill(bytes)? {
                 self.flush()?;
             }
         }

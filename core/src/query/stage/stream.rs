@@ -72,6 +72,14 @@ pub trait Memory {
     /// The approximate number of bytes that a stage may hold besides its sorters and rows.
     fn stage_bytes(&self) -> usize;
 
+    /// Returns whether a hash table of that many bytes must be written to a sorter.
+    ///
+    /// # Errors
+    /// `QueryExceededMemoryLimitNoDiskUseAllowed` if it must, and may not.
+    fn must_spill(&self, bytes: usize) -> Result<bool> {
+        Ok(bytes > self.stage_bytes())
+    }
+
     /// Returns a sorter for the first `most` rows, or all. If `rereadable`, its rows can be read several times.
     ///
     /// # Errors
