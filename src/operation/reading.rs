@@ -262,6 +262,7 @@ impl<'a> Aggregation<'a> {
     fn explain(&self, namespace: &str, verbosity: Verbosity) -> Result<Json> {
         self.with_collection(namespace, |aggregation, namespace| {
             let environment = aggregation.environment(namespace)?;
+            let pipelines = aggregation.pipelines(environment.as_ref());
             let pipeline = parsed(namespace, aggregation.stages, environment.as_ref())?;
             let describes_collection = pipeline.statistics().is_some();
             if describes_collection {
@@ -278,7 +279,7 @@ impl<'a> Aggregation<'a> {
                 query: &query,
                 options: &options,
                 rest: &rest,
-                execution: &aggregation.pipelines().execution(namespace),
+                execution: &pipelines.execution(namespace),
             };
             explain_pipeline::explain(namespace, &explained, verbosity)
         })
@@ -313,15 +314,17 @@ impl<'a> Aggregation<'a> {
         options::environment(namespace, self.shared.collation, self.shared.variables, &[&stages])
     }
 
-    fn pipelines(&self) -> Pipelines {
-        Pipelines { on_disk: self.on_disk, failure: Failure::default(), depth: 0 }
+    fn pipelines(&self, environment: Option<&Json>) -> Pipelines {
+        let now = environment.and_then(|environment| environment.get("now")).and_then(Json::as_i64);
+        let now = now.unwrap_or_else(options::now);
+        Pipelines { on_disk: self.on_disk, failure: Failure::default(), depth: 0, now }
     }
 
     /// Runs the pipeline. If its last stage writes, the results are empty.
     fn run_on_collection(&self, namespace: &str) -> Result<Results> {
         let environment = self.environment(namespace)?;
         let pipeline = parsed(namespace, self.stages, environment.as_ref())?;
-        let pipelines = self.pipelines();
+        let pipelines = self.pipelines(environment.as_ref());
         let Some(writing) = sink::prepare(namespace, &pipeline, environment.as_ref())? else {
             return pipelines.run(namespace, &pipeline, environment, self.shared.hint);
         };
@@ -387,6 +390,8 @@ struct Pipelines {
     failure: Failure,
     /// the number of enclosing pipelines
     depth: usize,
+    /// the time of the statement, for views that use it while the statement does not
+    now: i64,
 }
 
 /// The largest number of enclosing pipelines, including those of views: MongoDB's limit.
@@ -436,7 +441,8 @@ impl Pipelines {
         };
         view.collation_for(Some(environment.get("collation").unwrap_or(&json!({"locale": "simple"}))))?;
         let mut environment = Some(environment);
-        options::complete(&mut environment, std::iter::once(Json::from(view.stages.clone()).to_string().as_str()))?;
+        let text = Json::from(view.stages.clone()).to_string();
+        options::complete_at(self.now, &mut environment, std::iter::once(text.as_str()))?;
         let pipeline = parsed(&view.namespace, &behind(&view, stages)?, environment.as_ref())?;
         pipelines.run(&view.namespace, &pipeline, environment, None)
     }

@@ -33,6 +33,11 @@ pub fn environment(
 /// Adds to an environment what texts of the statement use and it lacks: the present time for `$$NOW`, and the current user's roles for
 /// `$$USER_ROLES`. The router does this, so that both are the same on all shards, which run statements as another role.
 pub fn complete<'t>(environment: &mut Option<Json>, texts: impl Iterator<Item = &'t str>) -> Result<()> {
+    complete_at(now(), environment, texts)
+}
+
+/// As [`complete`], at this time.
+pub fn complete_at<'t>(now: i64, environment: &mut Option<Json>, texts: impl Iterator<Item = &'t str>) -> Result<()> {
     let (mut timed, mut with_roles) = (false, false);
     for text in texts {
         timed |= text.contains("$$NOW");
@@ -40,7 +45,7 @@ pub fn complete<'t>(environment: &mut Option<Json>, texts: impl Iterator<Item = 
     }
     let lacks = |environment: &Option<Json>, field| environment.as_ref().is_none_or(|json| json.get(field).is_none());
     if timed && lacks(environment, "now") {
-        environment.get_or_insert_with(|| json!({}))["now"] = now().into();
+        environment.get_or_insert_with(|| json!({}))["now"] = now.into();
     }
     if with_roles && lacks(environment, "roles") {
         environment.get_or_insert_with(|| json!({}))["roles"] = roles()?.into();

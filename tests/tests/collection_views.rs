@@ -207,3 +207,23 @@ fn views_are_read_while_they_are_changed_and_dropped() {
         }
     });
 }
+
+/// `$$NOW` is one time, also where only a view names it that is read for each document.
+#[test]
+fn a_view_has_the_time_of_its_statement() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    create(&mut client, "timed", "things", r#"[{"$limit": 1}, {"$project": {"now": "$$NOW"}}]"#).unwrap();
+    let lookup = r#"{"$lookup": {"from": "timed", "let": {"k": "$k"}, "as": "found",
+        "pipeline": [{"$match": {"$expr": {"$gte": ["$$k", 0]}}}]}}"#;
+    for (time, other) in [("null", "null"), ("\"$$NOW\"", "\"$time\"")] {
+        let sql = format!(
+            r#"SELECT DISTINCT d FROM docshard.aggregate('{NS}', '[{{"$set": {{"time": {time}}}}}, {lookup}, {{"$unwind": "$found"}},
+               {{"$project": {{"_id": 0, "found.now": 1, "late": {{"$subtract": ["$found.now", {other}]}}}}}}]') AS d"#
+        );
+        let times = client.query(&sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        let times: Vec<serde_json::Value> = times.iter().map(|row| row.get(0)).collect();
+        assert_eq!(times.len(), 1, "{times:?}");
+        assert!(time == "null" || times[0]["late"] == 0, "{times:?}");
+    }
+}
