@@ -186,7 +186,7 @@ impl<'a> Operand<'a> {
             _ => self
                 .with_view(|view| match view {
                     View::Bool(value) => value,
-                    View::Number(number) => number.is_nan() || number.to_f64() != 0.0,
+                    View::Number(number) => !number.is_zero(),
                     _ => true,
                 })
                 .unwrap_or(false),

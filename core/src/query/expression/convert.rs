@@ -3,7 +3,7 @@
 use super::date_format::parse_date;
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, lazy, optional, required};
-use crate::error::{Error, Kind, Result, bail, error};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::{Operand, truncated};
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::text;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$type", 1, |call| Ok(Operand::string(call.argument(0)?.type_name()))),
-    Operator::exactly("$toHashedIndexKey", 1, |call| {
+    Operator::new("$toHashedIndexKey", Arguments::Special(|parser, _, value| Ok(vec![parser.node(value)?])), |call| {
         // A missing value has the key of null.
         Ok(Operand::int(hashed_index::hash(&call.argument(0)?.into_option().unwrap_or(Value::Null))))
     }),
@@ -30,67 +30,112 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::unary("$toBool", |_, input| converted(&input.into_value(), &Target::of("bool"))),
     Operator::unary("$toDate", |_, input| converted(&input.into_value(), &Target::of("date"))),
     Operator::unary("$toObjectId", |_, input| converted(&input.into_value(), &Target::of("objectId"))),
-    Operator::unary("$toUUID", |_, input| {
-        converted(&input.into_value(), &Target { name: "binData", subtype: 4, format: Some("uuid".to_owned()) })
-    }),
+    Operator::unary("$toUUID", |_, input| converted(&input.into_value(), &Target::uuid())),
 ];
 
 /// The codes are FailedToParse, as MongoDB's.
-const CONVERT_PARAMETERS: &[Parameter] = &[
-    required("input", 9),
-    required("to", 9),
-    lazy("onError"),
-    lazy("onNull"),
-    optional("format"),
-    optional("byteOrder"),
-];
+const CONVERT_PARAMETERS: &[Parameter] =
+    &[required("input", 9), required("to", 9), lazy("onError"), lazy("onNull"), optional("format")];
 
 /// The type that a value is converted to.
 struct Target {
     name: &'static str,
-    subtype: u8,
+    /// the subtype of binary data, not checked yet
+    subtype: Value,
     /// the encoding of binary data as a string
     format: Option<String>,
 }
 
 impl Target {
     fn of(name: &'static str) -> Target {
-        Target { name, subtype: 0, format: None }
+        Target { name, subtype: Value::Number(Number::Int(0)), format: None }
+    }
+
+    fn uuid() -> Target {
+        let subtype = Value::Number(Number::Int(UUID.into()));
+        Target { subtype, format: Some("uuid".to_owned()), ..Target::of("binData") }
+    }
+
+    /// The subtype of binary data.
+    fn subtype(&self) -> Result<u8> {
+        let subtype = Operand::Given(&self.subtype);
+        if !subtype.is_number() {
+            bail!(
+                4341108,
+                "For BinData, $convert's 'subtype' argument must be a number, but is {}",
+                subtype.type_name()
+            );
+        }
+        let code = subtype.int32();
+        let code = code.ok_or_else(|| error!(4341106, "In $convert, numeric 'subtype' argument is not an integer"))?;
+        let known = u8::try_from(code).ok().filter(|code| *code <= LAST_SUBTYPE || *code >= FIRST_CUSTOM_SUBTYPE);
+        known.ok_or_else(|| error!(4341107, "In $convert, 'subtype' does not correspond to a BinData type: {code}"))
+    }
+
+    /// The encoding of binary data as a string, which conversions between the two need.
+    fn format(&self, value: &Value) -> Result<&str> {
+        let missing = || error!(4341115, "$convert from '{}' to '{}' requires 'format'", value.type_name(), self.name);
+        self.format.as_deref().ok_or_else(missing)
     }
 }
 
+/// The subtype of a UUID.
+const UUID: u8 = 4;
+/// The subtypes of BSON's specification end here.
+const LAST_SUBTYPE: u8 = 9;
+/// Users' own subtypes begin here.
+const FIRST_CUSTOM_SUBTYPE: u8 = 128;
+/// The encodings of binary data as a string.
+const FORMATS: [&str; 6] = ["auto", "base64", "base64url", "hex", "utf8", "uuid"];
+
 fn convert<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
+    let target = target(call.argument(1)?)?;
     let input = call.argument(0)?;
-    let target = target(call)?;
+    let format = call.argument(4)?;
     if input.is_nullish() {
         return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
     let Some(target) = target else { return Ok(Operand::NULL) };
-    match converted(&input.into_value(), &target) {
-        Err(_) if call.is_given(2) => call.argument(2),
+    let format = format_of(call, &format)?.map(str::to_owned);
+    match converted(&input.into_value(), &Target { format, ..target }) {
+        Err(error) if error.kind == Kind::ConversionFailure && call.is_given(2) => call.argument(2),
         other => other,
     }
 }
 
-/// The type in the argument `to`; None if it is null.
-fn target(call: &Call<'_>) -> Result<Option<Target>> {
-    let to = call.argument(1)?;
-    if to.is_nullish() {
+/// The argument `format`; None if it is null.
+fn format_of<'o>(call: &Call<'_>, format: &'o Operand<'_>) -> Result<Option<&'o str>> {
+    if format.is_nullish() {
         return Ok(None);
     }
-    let (kind, subtype) =
-        if to.is_object() { (to.clone().into_field("type"), to.into_field("subtype")) } else { (to, Operand::int(0)) };
-    let unknown = |value: &Operand<'_>| error!(Kind::FailedToParse, "$convert to an unknown type: {}", value.shown());
-    let code = if subtype.is_nullish() { Some(0) } else { subtype.int64() };
-    let subtype = code.and_then(|code| u8::try_from(code).ok()).ok_or_else(|| unknown(&subtype))?;
-    let name = match kind.text() {
-        Some(alias) => {
-            type_of_code(None, Some(alias)).ok_or_else(|| error!(Kind::BadValue, "Unknown type name: {alias}"))
-        }
-        None => kind.int64().and_then(|code| type_of_code(Some(code), None)).ok_or_else(|| unknown(&kind)),
+    let name = call.text(format, "'format'", 4341114)?;
+    ensure!(FORMATS.contains(&name), 4341125, "Invalid 'format' argument for $convert: {name}");
+    Ok(Some(name))
+}
+
+/// The type in the argument `to`: the name or number of a type, or a document with it and a subtype; None if it is null.
+fn target(to: Operand<'_>) -> Result<Option<Target>> {
+    let (kind, subtype) = if to.is_object() {
+        let kind = to.clone().into_field("type");
+        ensure!(!kind.is_missing(), Kind::FailedToParse, "$convert requires 'type' in 'to'");
+        (kind, to.into_field("subtype").non_null().and_then(Operand::into_option))
+    } else {
+        (to, None)
     };
-    let format = call.argument(4)?.text().map(str::to_owned);
-    Ok(Some(Target { name: name?, subtype, format }))
+    if kind.is_nullish() {
+        return Ok(None);
+    }
+    let name = match kind.text() {
+        // `$type` returns it.
+        Some("missing") => Some("missing"),
+        Some(alias) => {
+            Some(type_of_code(None, Some(alias)).ok_or_else(|| error!(Kind::BadValue, "Unknown type name: {alias}"))?)
+        }
+        None => kind.int32().and_then(|code| type_of_code(Some(code), None)),
+    };
+    let name = name.ok_or_else(|| error!(Kind::FailedToParse, "$convert to an unknown type: {}", kind.shown()))?;
+    let target = Target::of(name);
+    Ok(Some(Target { subtype: subtype.unwrap_or(target.subtype), ..target }))
 }
 
 fn unsupported(value: &Value, target: &Target) -> Error {
@@ -115,7 +160,7 @@ fn converted(value: &Value, target: &Target) -> Result<Operand<'static>> {
         "string" => Value::String(string(value, target)?),
         "bool" => Value::Bool(match value {
             Value::Bool(value) => *value,
-            Value::Number(number) => number.is_nan() || number.to_f64() != 0.0,
+            Value::Number(number) => !number.is_zero(),
             _ => true,
         }),
         "date" => Value::Date(date(value, target)?),
@@ -125,7 +170,6 @@ fn converted(value: &Value, target: &Target) -> Result<Operand<'static>> {
             _ => return Err(unsupported(value, target)),
         },
         "binData" => binary(value, target)?,
-        name if name == value.type_name() && matches!(value, Value::Object(_) | Value::Array(_)) => value.clone(),
         _ => return Err(unsupported(value, target)),
     }))
 }
@@ -175,7 +219,7 @@ fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
     match value {
         Value::Bool(value) => Ok(Number::Int(i64::from(*value)).to_decimal()),
         Value::Number(number) => Ok(number.to_decimal()),
-        Value::String(text) => Decimal::parse(text).map_err(|_| unreadable(text, target)),
+        Value::String(text) => Decimal::parse_rounded(text).ok_or_else(|| unreadable(text, target)),
         Value::Date(millis) => Ok(Number::Int(*millis).to_decimal()),
         _ => Err(unsupported(value, target)),
     }
@@ -202,7 +246,7 @@ fn double_text(value: f64) -> String {
     let scientific = format!("{value:e}");
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-5..17).contains(&exponent) {
+    if (-4..16).contains(&exponent) {
         return value.to_string();
     }
     format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
@@ -215,15 +259,14 @@ fn string(value: &Value, target: &Target) -> Result<String> {
         Value::Number(_) | Value::Date(_) => text_of(value),
         Value::ObjectId(id) => hex::encode(id),
         Value::Binary(subtype, bytes) => {
-            let written = match target.format.as_deref() {
-                Some("base64") => Some(STANDARD.encode(bytes)),
-                Some("base64url") => Some(URL_SAFE_NO_PAD.encode(bytes)),
-                Some("hex") => Some(hex::encode_upper(bytes)),
-                Some("utf8") => String::from_utf8(bytes.clone()).ok(),
-                Some("uuid" | "auto") if *subtype == 4 => Uuid::from_slice(bytes).ok().map(|uuid| uuid.to_string()),
-                Some("auto") => Some(STANDARD.encode(bytes)),
-                None => return Err(unsupported(value, target)),
-                Some(_) => None,
+            let uuid = Some(bytes).filter(|_| *subtype == UUID).and_then(|bytes| Uuid::from_slice(bytes).ok());
+            let written = match (target.format(value)?, uuid) {
+                ("uuid" | "auto", Some(uuid)) => Some(uuid.to_string()),
+                ("base64" | "auto", _) => Some(STANDARD.encode(bytes)),
+                ("base64url", _) => Some(URL_SAFE_NO_PAD.encode(bytes)),
+                ("hex", _) => Some(hex::encode_upper(bytes)),
+                ("utf8", _) => String::from_utf8(bytes.clone()).ok(),
+                _ => None,
             };
             written.ok_or_else(|| error!(Kind::ConversionFailure, "The input binary does not fit the format"))?
         }
@@ -233,19 +276,18 @@ fn string(value: &Value, target: &Target) -> Result<String> {
 
 fn binary(value: &Value, target: &Target) -> Result<Value> {
     match value {
-        Value::Binary(subtype, _) if *subtype == target.subtype => Ok(value.clone()),
+        Value::Binary(subtype, _) if *subtype == target.subtype()? => Ok(value.clone()),
         Value::String(text) => {
-            let uuid = target.subtype == 4;
-            let bytes = match target.format.as_deref() {
-                Some("base64" | "auto") if !uuid => STANDARD.decode(text).ok(),
-                Some("base64url") if !uuid => URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok(),
-                Some("hex") if !uuid => hex::decode(text).ok(),
-                Some("utf8") if !uuid => Some(text.as_bytes().to_vec()),
-                Some("uuid" | "auto") if uuid => text::parse_uuid(text).map(|bytes| bytes.to_vec()),
-                None => return Err(unsupported(value, target)),
-                Some(_) => None,
+            let (format, subtype) = (target.format(value)?, target.subtype()?);
+            let bytes = match (format, subtype == UUID) {
+                ("base64", false) => STANDARD.decode(text).ok(),
+                ("base64url", false) => URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).ok(),
+                ("hex", false) => hex::decode(text).ok(),
+                ("utf8", false) => Some(text.as_bytes().to_vec()),
+                ("uuid", true) => text::parse_uuid(text).map(|bytes| bytes.to_vec()),
+                _ => None,
             };
-            bytes.map(|bytes| Value::Binary(target.subtype, bytes)).ok_or_else(|| unreadable(text, target))
+            bytes.map(|bytes| Value::Binary(subtype, bytes)).ok_or_else(|| unreadable(text, target))
         }
         _ => Err(unsupported(value, target)),
     }
@@ -253,8 +295,9 @@ fn binary(value: &Value, target: &Target) -> Result<Value> {
 
 fn date(value: &Value, target: &Target) -> Result<i64> {
     match value {
-        Value::Number(number) => truncated(number).ok_or_else(|| overflow(number)),
-        Value::String(text) => parse_date(text, &TimeZone::UTC, false),
+        // An int is no number of milliseconds, but a long, a double and a decimal are.
+        Value::Number(number) if number.type_name() != "int" => truncated(number).ok_or_else(|| overflow(number)),
+        Value::String(text) => parse_date(text, &TimeZone::UTC),
         value => super::date::millis_of(&Operand::Given(value)).ok_or_else(|| unsupported(value, target)),
     }
 }

@@ -36,33 +36,14 @@ pub(super) const OPERATORS: &[Operator] = &[
         Arguments::Named(&[required("date", 40522), optional("timezone"), optional("iso8601")], [40524, 40520]),
         to_parts,
     ),
-    Operator::new(
-        "$dateFromParts",
-        Arguments::Named(
-            &[
-                optional("year"),
-                optional("month"),
-                optional("day"),
-                optional("hour"),
-                optional("minute"),
-                optional("second"),
-                optional("millisecond"),
-                optional("timezone"),
-                optional("isoWeekYear"),
-                optional("isoWeek"),
-                optional("isoDayOfWeek"),
-            ],
-            [40519, 40518],
-        ),
-        from_parts,
-    ),
+    Operator::new("$dateFromParts", Arguments::Special(parse_parts), from_parts),
     Operator::unary("$tsSecond", |call, value| Ok(Operand::int(timestamp(call, value, 5687301)?.0.into()))),
     Operator::unary("$tsIncrement", |call, value| Ok(Operand::int(timestamp(call, value, 5687302)?.1.into()))),
 ];
 
 /// Parses a time zone: a name such as `Europe/Berlin`, or an offset such as `+02:00`, `+0200`, `+02`.
 pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
-    if ["UTC", "GMT", "Z"].contains(&name) {
+    if name == "UTC" {
         return Ok(TimeZone::UTC);
     }
     let unknown = || error!(40485, "unrecognized time zone identifier: \"{name}\"");
@@ -80,7 +61,8 @@ pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
         let seconds = (hours * 60 + minutes) * 60 * if name.starts_with('-') { -1 } else { 1 };
         return Ok(TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| unknown())?));
     }
-    TimeZone::get(name).map_err(|_| unknown())
+    // Names are case-sensitive.
+    TimeZone::get(name).ok().filter(|zone| zone.iana_name() == Some(name)).ok_or_else(unknown)
 }
 
 /// The time zone in an argument; UTC if it is not given, None if it is null.
@@ -171,13 +153,15 @@ fn timestamp(call: &Call<'_>, value: Operand<'_>, code: i32) -> Result<(u32, u32
 }
 
 fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (date, iso) = (call.argument(0)?, call.argument(2)?);
-    if call.is_given(2) && iso.is_nullish() {
+    let date = call.argument(0)?;
+    let Some(zone) = zone(call, 1, 40517)? else { return Ok(Operand::NULL) };
+    let Some(iso) = (if call.is_given(2) { call.argument(2)? } else { Operand::bool(false) }).non_null() else {
+        return Ok(Operand::NULL);
+    };
+    let is_iso = iso.as_bool().ok_or_else(|| call.wrong_type(&iso, "'iso8601'", "a bool", 40521))?;
+    if date.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let is_iso = if call.is_given(2) { iso.as_bool() } else { Some(false) };
-    let is_iso = is_iso.ok_or_else(|| call.wrong_type(&iso, "'iso8601'", "a bool", 40521))?;
-    let Some(zone) = zone(call, 1, 40517)?.filter(|_| !date.is_nullish()) else { return Ok(Operand::NULL) };
     let local = local(coerced(&date)?, &zone)?;
     let week = local.date().iso_week_date();
     let day = if is_iso {
@@ -215,6 +199,18 @@ const PARTS: [(&str, i64, bool); 11] = [
     ("isoDayOfWeek", 1, true),
 ];
 
+/// Parses the parts, in the order of [`PARTS`]: those of a date in the calendar, or by ISO weeks.
+fn parse_parts(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+    let fields = named(operator, argument, |name| PARTS.iter().any(|(known, ..)| *known == name), [40519, 40518])?;
+    let has = |names: &[&str]| names.iter().any(|name| fields.contains_key(*name));
+    ensure!(has(&["year", "isoWeekYear"]), 40516, "{operator} requires either 'year' or 'isoWeekYear' to be present");
+    let mixed = || format!("{operator} does not allow mixing natural dates with ISO dates");
+    ensure!(!has(&["year"]) || !has(&["isoWeekYear", "isoWeek", "isoDayOfWeek"]), 40489, "{}", mixed());
+    ensure!(!has(&["isoWeekYear"]) || !has(&["month", "day"]), 40525, "{}", mixed());
+    let part = |(name, ..): &(&str, i64, bool)| fields.get(*name).map_or(Ok(Node::Absent), |json| parser.node(json));
+    PARTS.iter().map(part).collect()
+}
+
 /// The parts of a date in the arguments at these positions; None if one is null.
 fn parts<const N: usize>(call: &Call<'_>, indexes: [usize; N]) -> Result<Option<[i64; N]>> {
     let mut parts = [0; N];
@@ -236,14 +232,7 @@ fn parts<const N: usize>(call: &Call<'_>, indexes: [usize; N]) -> Result<Option<
 }
 
 fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (natural, iso) = ((0..3).any(|index| call.is_given(index)), (8..11).any(|index| call.is_given(index)));
-    if natural && iso {
-        let code = if call.is_given(0) { 40489 } else { 40525 };
-        bail!(code, "$dateFromParts does not allow mixing natural dates with ISO dates");
-    }
-    if !call.is_given(if iso { 8 } else { 0 }) {
-        bail!(40516, "$dateFromParts requires either 'year' or 'isoWeekYear' to be present");
-    }
+    let iso = call.is_given(8);
     let Some([hour, minute, second, millisecond]) = parts(call, [3, 4, 5, 6])? else { return Ok(Operand::NULL) };
     let Some(zone) = zone(call, 7, 40517)? else { return Ok(Operand::NULL) };
     let Some([year, week_or_month, day]) = parts(call, if iso { [8, 9, 10] } else { [0, 1, 2] })? else {

@@ -127,29 +127,24 @@ impl Unit {
     }
 }
 
-/// The unit in an argument; None if it is null.
-fn unit(call: &Call<'_>, index: usize, code: i32) -> Result<Option<Unit>> {
-    let name = call.argument(index)?;
-    if name.is_nullish() {
-        return Ok(None);
-    }
-    let name = call.text(&name, "'unit'", code)?;
-    Unit::find(name)
-        .map(Some)
-        .ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
+/// The unit in an argument that is not null; the code is that for another type.
+fn unit(call: &Call<'_>, name: &Operand<'_>, code: i32) -> Result<Unit> {
+    let name = call.text(name, "'unit'", code)?;
+    Unit::find(name).ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
 }
 
-/// The first day of the week in an argument, which only the unit week uses; None if it is null.
-fn start_of_week(call: &Call<'_>, index: usize, unit: Unit) -> Result<Option<Weekday>> {
-    if unit != Unit::Week || !call.is_given(index) {
-        return Ok(Some(Weekday::Sunday));
+/// The argument with the first day of the week, which only the unit week uses; None if it is null.
+fn start_of_week<'s>(call: &Call<'s>, index: usize, unit: &Operand<'_>) -> Result<Option<Operand<'s>>> {
+    if unit.text() != Some("week") || !call.is_given(index) {
+        return Ok(Some(Operand::string("sunday")));
     }
-    let name = call.argument(index)?;
-    if name.is_nullish() {
-        return Ok(None);
-    }
-    let name = call.text(&name, "'startOfWeek'", 5439015)?;
-    Ok(Some(match name.to_ascii_lowercase().as_str() {
+    Ok(call.argument(index)?.non_null())
+}
+
+/// The day of the week that an argument names.
+fn weekday(call: &Call<'_>, name: &Operand<'_>) -> Result<Weekday> {
+    let name = call.text(name, "'startOfWeek'", 5439015)?;
+    Ok(match name.to_ascii_lowercase().as_str() {
         "mon" | "monday" => Weekday::Monday,
         "tue" | "tuesday" => Weekday::Tuesday,
         "wed" | "wednesday" => Weekday::Wednesday,
@@ -158,32 +153,28 @@ fn start_of_week(call: &Call<'_>, index: usize, unit: Unit) -> Result<Option<Wee
         "sat" | "saturday" => Weekday::Saturday,
         "sun" | "sunday" => Weekday::Sunday,
         _ => bail!(5439016, "{}: unknown day of week value: {name}", call.name),
-    }))
+    })
 }
 
+/// The milliseconds of a date in an argument; the code is that for another type.
+fn millis(call: &Call<'_>, date: &Operand<'_>, which: &str, code: i32) -> Result<i64> {
+    millis_of(date).ok_or_else(|| call.wrong_type(date, which, "a date", code))
+}
+
+/// An argument that is null decides the result before the types of the others are checked.
 fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
-    let (start, amount) = (call.argument(0)?, call.argument(2)?);
-    let unit_name = call.argument(1)?.shown();
-    let Some(unit) = unit(call, 1, 5166404).map_err(|error| {
-        if start.is_nullish() || millis_of(&start).is_some() { error } else { no_date(call, &start) }
-    })?
-    else {
-        return Ok(Operand::NULL);
-    };
+    let Some(start) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
+    let Some(unit_name) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
+    let Some(amount) = call.argument(2)?.non_null() else { return Ok(Operand::NULL) };
     let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
-    if start.is_nullish() || amount.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    let Some(millis) = millis_of(&start) else { return Err(no_date(call, &start)) };
+    let start = millis(call, &start, "'startDate'", 5166403)?;
+    let unit = unit(call, &unit_name, 5166404)?;
     let count = amount.int64().ok_or_else(|| call.wrong_type(&amount, "'amount'", "an integer", 5166405))?;
-    let invalid = || error!(6045000, "invalid {} 'amount' parameter value: {count} {unit_name}", call.name);
+    let shown = || unit_name.shown();
+    let invalid = || error!(6045000, "invalid {} 'amount' parameter value: {count} {}", call.name, shown());
     let amount = count.checked_mul(sign).ok_or_else(invalid)?;
-    let shifted = unit.after_in(millis, amount, &zone)?.ok_or_else(invalid)?;
+    let shifted = unit.after_in(start, amount, &zone)?.ok_or_else(invalid)?;
     Ok(Operand::date_of(shifted))
-}
-
-fn no_date(call: &Call<'_>, found: &Operand<'_>) -> Error {
-    call.wrong_type(found, "'startDate'", "a date", 5166403)
 }
 
 /// Whole days since 1970.
@@ -204,69 +195,61 @@ fn month_number(local: DateTime) -> i64 {
 }
 
 fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
-    let (start, end) = (call.argument(0)?, call.argument(1)?);
-    let Some(unit) = unit(call, 2, 5439013)? else { return Ok(Operand::NULL) };
+    let Some(start) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
+    let Some(end) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
+    let Some(unit_name) = call.argument(2)?.non_null() else { return Ok(Operand::NULL) };
+    let Some(first_day) = start_of_week(call, 4, &unit_name)? else { return Ok(Operand::NULL) };
     let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
-    let Some(first_day) = start_of_week(call, 4, unit)? else { return Ok(Operand::NULL) };
-    if start.is_nullish() || end.is_nullish() {
-        return Ok(Operand::NULL);
+    let start = millis(call, &start, "'startDate'", 5166307)?;
+    let end = millis(call, &end, "'endDate'", 5166307)?;
+    let unit = unit(call, &unit_name, 5439013)?;
+    let first_day = weekday(call, &first_day)?;
+    if let Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond = unit {
+        return passed(start, end, unit, &zone).map(Operand::int);
     }
-    let millis = |operand: &Operand<'_>, name: &str| {
-        millis_of(operand).ok_or_else(|| call.wrong_type(operand, name, "a date", 5166307))
+    let number = |millis: i64| {
+        let local = local(millis, &zone)?;
+        Ok::<_, Error>(match unit {
+            Unit::Year => i64::from(local.year()),
+            Unit::Quarter => month_number(local).div_euclid(3),
+            Unit::Month => month_number(local),
+            Unit::Week => week_number(day_number(local.date()), first_day),
+            _ => day_number(local.date()),
+        })
     };
-    let (start, end) = (millis(&start, "'startDate'")?, millis(&end, "'endDate'")?);
-    let passed = |unit: Unit| -> Result<i64> {
-        // Hours begin where local hours begin.
-        let offset = if unit == Unit::Hour { offset_millis(start, &zone)? } else { 0 };
-        let number = |millis: i64| (i128::from(millis) + i128::from(offset)).div_euclid(i128::from(unit.millis()));
-        i64::try_from(number(end) - number(start)).map_err(|_| error!(5166308, "$dateDiff overflowed"))
+    Ok(Operand::int(number(end)? - number(start)?))
+}
+
+/// The number of hours, or shorter units, that begin between two instants. They begin where those of the local time do.
+fn passed(start: i64, end: i64, unit: Unit, zone: &TimeZone) -> Result<i64> {
+    let offset = |millis: i64| match unit == Unit::Millisecond || *zone == TimeZone::UTC {
+        true => Ok(0),
+        false => offset_millis(millis, zone),
     };
-    let count = match unit {
-        Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond => passed(unit)?,
-        unit => {
-            let (start, end) = (local(start, &zone)?, local(end, &zone)?);
-            let number = |local: DateTime| match unit {
-                Unit::Year => i64::from(local.year()),
-                Unit::Quarter => month_number(local).div_euclid(3),
-                Unit::Month => month_number(local),
-                Unit::Week => week_number(day_number(local.date()), first_day),
-                _ => day_number(local.date()),
-            };
-            number(end) - number(start)
-        }
-    };
-    Ok(Operand::int(count))
+    let (start_offset, end_offset, length) = (offset(start)?, offset(end)?, i128::from(unit.millis()));
+    let number = |millis: i64, offset: i64| (i128::from(millis) + i128::from(offset)).div_euclid(length);
+    // What the clock was put forward has not passed.
+    let skipped = i128::from(end_offset - start_offset) / length;
+    let count = number(end, end_offset) - number(start, start_offset) - skipped;
+    i64::try_from(count).map_err(|_| error!(5166308, "$dateDiff overflowed"))
 }
 
 fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
-    let date = call.argument(0)?;
-    let Some(unit) = unit(call, 1, 5439013).map_err(|error| {
-        if date.is_nullish() || millis_of(&date).is_some() { error } else { not_truncatable(call, &date) }
-    })?
-    else {
+    let Some(date) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
+    let Some(unit_name) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
+    let Some(size) = (if call.is_given(2) { call.argument(2)? } else { Operand::int(1) }).non_null() else {
         return Ok(Operand::NULL);
     };
-    let size = call.argument(2)?;
-    if call.is_given(2) && size.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    let size = if call.is_given(2) { size } else { Operand::int(1) };
+    let Some(first_day) = start_of_week(call, 4, &unit_name)? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
+    let millis = millis(call, &date, "'date'", 5439012)?;
+    let unit = unit(call, &unit_name, 5439013)?;
     let size = size.int64().ok_or_else(|| call.wrong_type(&size, "'binSize'", "an integer", 5439017))?;
     ensure!(size > 0, 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {size}");
-    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
-    let Some(first_day) = start_of_week(call, 4, unit)? else { return Ok(Operand::NULL) };
-    if date.is_nullish() {
-        return Ok(Operand::NULL);
-    }
-    let Some(millis) = millis_of(&date) else { return Err(not_truncatable(call, &date)) };
-    truncated(millis, unit, size, &zone, first_day).map(Operand::date_of)
+    truncated(millis, unit, size, &zone, weekday(call, &first_day)?).map(Operand::date_of)
 }
 
-fn not_truncatable(call: &Call<'_>, found: &Operand<'_>) -> Error {
-    call.wrong_type(found, "'date'", "a date", 5439012)
-}
-
-/// Bins are counted from the start of the year 2000.
+/// Bins are counted from the start of the year 2000 in the time zone. Those of hours and shorter units have one length each.
 fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Weekday) -> Result<i64> {
     let overflow = || error!(5439003, "$dateTrunc overflowed");
     let floor = |number: i64, reference: i64| {
@@ -298,10 +281,8 @@ fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Wee
         }
         unit => {
             let length = unit.millis().checked_mul(size).ok_or_else(overflow)?;
-            let offset = offset_millis(millis, zone)?;
-            let reference = day_number(reference) * 86_400_000;
-            let wall = millis + offset;
-            Ok(reference + (wall - reference).div_euclid(length) * length - offset)
+            let reference = local_start(reference)?;
+            Ok(millis - (millis - reference).rem_euclid(length))
         }
     }
 }

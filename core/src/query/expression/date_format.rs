@@ -5,7 +5,7 @@ use super::node::Call;
 use super::parse::{Arguments, Operator, lazy, optional, required};
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::operand::Operand;
-use jiff::civil::{Date, DateTime, ISOWeekDate, Weekday};
+use jiff::civil::{Date, DateTime, ISOWeekDate, Time, Weekday};
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use std::fmt::Write;
@@ -40,28 +40,39 @@ pub(super) fn timestamp(seconds: u32, increment: u32) -> String {
     format!("{date}:{increment:03x}")
 }
 
-/// The argument `format`: a string, null, or not given.
-fn format_of<'s>(call: &Call<'s>, code: i32) -> Result<Operand<'s>> {
+/// The specifiers after `%` in the format of a date that is read.
+const READABLE: &str = "YmdHMSLjuVGBbzZ%";
+/// The specifiers after `%` in the format of a date that is written.
+const WRITABLE: &str = "YmdHMSLjwuUVGBbzZ%";
+
+/// The argument `format`: a string with these specifiers, null, or not given.
+fn format_of<'s>(call: &Call<'s>, specifiers: &str, code: i32) -> Result<Operand<'s>> {
     let format = call.argument(1)?;
     if !format.is_nullish() {
-        call.text(&format, "'format'", code)?;
+        let mut characters = call.text(&format, "'format'", code)?.chars();
+        while characters.by_ref().any(|character| character == '%') {
+            match characters.next() {
+                None => bail!(18535, "Unmatched '%' at end of format string"),
+                Some(specifier) if specifiers.contains(specifier) => {}
+                Some(other) => bail!(18536, "Invalid format character '%{other}' in format string"),
+            }
+        }
     }
     Ok(format)
 }
 
 fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let (date, format) = (call.argument(0)?, format_of(call, 18533)?);
-    let Some(zone) = date::zone(call, 2, 40517)? else { return Ok(Operand::NULL) };
+    let (date, format) = (call.argument(0)?, format_of(call, WRITABLE, 18533)?);
+    let zone = date::zone(call, 2, 40517)?;
     if date.is_nullish() {
         return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
-    if call.is_given(1) && format.is_nullish() {
-        return Ok(Operand::NULL);
-    }
+    let Some(zone) = zone.filter(|_| !(call.is_given(1) && format.is_nullish())) else { return Ok(Operand::NULL) };
     let default = if zone == TimeZone::UTC { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
     format_date(date::coerced(&date)?, &zone, format.text().unwrap_or(default)).map(Operand::string)
 }
 
+/// Writes a date in a format that [`format_of`] has checked.
 fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
     let shown = local(millis, zone)?;
     let iso_week = shown.date().iso_week_date();
@@ -76,9 +87,8 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
             0..=9999 => Ok(year),
             _ => bail!(18537, "$dateToString is only defined on year 0-9999, tried to use year {year}"),
         };
-        let Some(specifier) = characters.next() else { bail!(18535, "Unmatched '%' at end of format string") };
+        let Some(specifier) = characters.next() else { break };
         let written = match specifier {
-            '%' => write!(text, "%"),
             'Y' => write!(text, "{:04}", year(shown.year())?),
             'm' => write!(text, "{:02}", shown.month()),
             'd' => write!(text, "{:02}", shown.day()),
@@ -103,7 +113,7 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
                     write!(text, "{sign}{:02}{:02}", minutes.abs() / 60, minutes.abs() % 60)
                 }
             }
-            other => bail!(18536, "Invalid format character '%{other}' in format string"),
+            percent => write!(text, "{percent}"),
         };
         debug_assert!(written.is_ok());
     }
@@ -111,87 +121,91 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
 }
 
 fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
-    let (text, format) = (call.argument(0)?, format_of(call, 40684)?);
+    let (text, format) = (call.argument(0)?, format_of(call, READABLE, 40684)?);
     let zone = date::zone(call, 2, 40517)?;
     if text.is_nullish() {
         return if call.is_given(4) { call.argument(4) } else { Ok(Operand::NULL) };
     }
-    let Some(zone) = zone.filter(|_| !(call.is_given(1) && format.is_nullish())) else { return Ok(Operand::NULL) };
+    let zone = zone.filter(|_| !(call.is_given(1) && format.is_nullish()));
     let text = call.text(&text, "'dateString'", Kind::ConversionFailure.code());
-    let parsed = text.and_then(|text| match format.text() {
-        None => parse_date(text, &zone, call.is_given(2)),
-        Some(format) => parse_with(text, format, &zone, call.is_given(2)),
+    let parsed = text.and_then(|text| match (&zone, format.text()) {
+        (None, _) => Ok(None),
+        (Some(zone), None) => parse_date(text, zone).map(Some),
+        (Some(zone), Some(format)) => parse_with(text, format, zone).map(Some),
     });
     match parsed {
         Err(error) if call.is_given(3) && error.kind == Kind::ConversionFailure => call.argument(3),
-        other => other.map(Operand::date_of),
+        other => Ok(other?.map_or(Operand::NULL, Operand::date_of)),
     }
 }
 
-/// The formats that are tried, in this order, if none is given. The time zone follows.
-const FORMS: &[&str] = &[
-    "%Y-%m-%dT%H:%M:%S%.f",
-    "%Y-%m-%dT%H:%M.%S%.f",
-    "%Y-%m-%dT%H:%M",
-    "%Y-%m-%d %H:%M:%S%.f",
-    "%Y-%m-%d %H:%M",
+/// The forms of a date that are tried, in this order, if no format is given. A two-digit year comes before the longer one, of which it
+/// would leave two digits.
+const DATES: &[&str] = &[
     "%Y-%m-%d",
-    "%Y/%m/%d %H:%M:%S%.f",
     "%Y/%m/%d",
-    "%m/%d/%Y %H:%M:%S%.f",
+    "%m/%d/%y",
     "%m/%d/%Y",
-    "%Y%m%dT%H%M%S",
     "%Y%m%d",
-    "%a, %d %b %Y %H:%M:%S",
-    "%A, %d %B %Y %H:%M:%S",
-    "%d %b %Y %H:%M:%S",
+    "%a, %d %b %Y",
+    "%A, %d %B %Y",
     "%d %b %Y",
     "%d %B %Y",
     "%d-%b-%Y",
-    "%b %d, %Y %I:%M:%S %p",
-    "%b %d, %Y %H:%M:%S",
+    "%Y-%b-%d",
+    "%d-%m-%Y",
+    "%d.%m.%Y",
     "%b %d, %Y",
-    "%B %d, %Y %I:%M:%S %p",
-    "%B %d, %Y %I:%M %p",
-    "%B %d, %Y %I %p",
-    "%B %d, %Y %H:%M:%S",
-    "%B %d, %Y %H:%M",
     "%B %d, %Y",
     "%b %d %Y",
+    "%B %d %Y",
     "%Y-%m",
 ];
 
-/// Parses a date in one of [`FORMS`]; `zone` applies if the text names none.
-pub(super) fn parse_date(text: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
+/// The forms of a time behind the date. The time zone follows.
+const TIMES: &[&str] =
+    &["%H:%M:%S%.f", "%H:%M.%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%I %p", "%H%M%S", "noon", "midnight"];
+
+/// Parses a date in one of [`DATES`] with a time in one of [`TIMES`]; `zone` applies if the text names none, which it may do only if
+/// `zone` is UTC.
+pub(super) fn parse_date(text: &str, zone: &TimeZone) -> Result<i64> {
     let plain = without_ordinals(text.trim());
-    let trimmed = plain.as_str();
-    for form in FORMS {
-        let Ok((parsed, used)) = BrokenDownTime::parse_prefix(form, trimmed) else { continue };
-        let rest = trimmed[used..].trim_start();
-        let zone = match rest {
-            "" => zone.clone(),
-            rest => match zone_suffix(rest) {
-                Some(_) if zone_given => {
+    let begins_with_year = plain.bytes().take_while(u8::is_ascii_digit).count() >= 4;
+    for form in DATES.iter().filter(|form| begins_with_year || !form.starts_with("%Y")) {
+        let Ok((parsed, used)) = BrokenDownTime::parse_prefix(form, &plain) else { continue };
+        let day = match (parsed.year(), parsed.month()) {
+            (Some(year), Some(month)) if *form == "%Y-%m" => Date::new(year, month, 1),
+            _ => parsed.to_date(),
+        };
+        let Ok(day) = day else { continue };
+        let rest = &plain[used..];
+        let rest = rest.strip_prefix('T').unwrap_or_else(|| rest.trim_start());
+        for (time, rest) in times_before(rest) {
+            let zone = match zone_suffix(rest) {
+                None if rest.is_empty() => zone.clone(),
+                None => continue,
+                Some(_) if *zone != TimeZone::UTC => {
                     bail!(Kind::ConversionFailure, "'{text}' names a time zone, beside the argument 'timezone'")
                 }
                 Some(zone) => zone,
-                None => continue,
-            },
-        };
-        let day = match parsed.to_date() {
-            Ok(day) => day,
-            Err(_) => match (parsed.year(), parsed.month()) {
-                (Some(year), Some(month)) if *form == "%Y-%m" => match Date::new(year, month, 1) {
-                    Ok(day) => day,
-                    Err(_) => continue,
-                },
-                _ => continue,
-            },
-        };
-        let time = parsed.to_time().unwrap_or_default();
-        return millis_at(DateTime::from_parts(day, time), &zone);
+            };
+            return millis_at(DateTime::from_parts(day, time), &zone);
+        }
     }
     bail!(Kind::ConversionFailure, "Error parsing date string '{text}'")
+}
+
+/// The times that a text may begin with, each with what follows it: midnight if it begins with none.
+fn times_before(text: &str) -> impl Iterator<Item = (Time, &str)> {
+    let found = TIMES.iter().filter_map(move |form| match *form {
+        "noon" => Some((Time::constant(12, 0, 0, 0), text.strip_prefix("noon")?)),
+        "midnight" => Some((Time::midnight(), text.strip_prefix("midnight")?)),
+        form => {
+            let (parsed, used) = BrokenDownTime::parse_prefix(form, text).ok()?;
+            Some((parsed.to_time().ok()?, &text[used..]))
+        }
+    });
+    found.chain([(Time::midnight(), text)]).map(|(time, rest)| (time, rest.trim_start()))
 }
 
 /// Removes the suffixes of ordinals such as `4th`, and separates `am` and `pm` from the hour.
@@ -275,8 +289,8 @@ struct Read {
     zone: Option<TimeZone>,
 }
 
-/// Parses a date by a format.
-fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Result<i64> {
+/// Parses a date by a format that [`format_of`] has checked; `zone` as for [`parse_date`].
+fn parse_with(text: &str, format: &str, zone: &TimeZone) -> Result<i64> {
     let error = |why: &str| error!(Kind::ConversionFailure, "Error parsing date string '{text}'; {why}");
     let mut read = Read::default();
     let mut rest = text;
@@ -286,7 +300,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
             rest = rest.strip_prefix(character).ok_or_else(|| error("Format literal not found"))?;
             continue;
         }
-        let Some(specifier) = characters.next() else { bail!(18535, "Unmatched '%' at end of format string") };
+        let Some(specifier) = characters.next() else { break };
         let before = rest;
         let mut number = |width: usize| {
             let digits = before.bytes().take(width).take_while(u8::is_ascii_digit).count();
@@ -295,7 +309,6 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
             Ok::<_, Error>(value)
         };
         match specifier {
-            '%' => rest = rest.strip_prefix('%').ok_or_else(|| error("Format literal not found"))?,
             'Y' => read.year = Some(number(4)?),
             'm' => read.month = Some(number(2)?),
             'd' => read.day = Some(number(2)?),
@@ -311,9 +324,6 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
             'G' => read.iso_year = Some(number(4)?),
             'V' => read.iso_week = Some(number(2)?),
             'u' => read.iso_day = Some(number(1)?),
-            'w' | 'U' => {
-                number(2)?;
-            }
             'b' | 'B' => {
                 let form = if specifier == 'b' { "%b" } else { "%B" };
                 let found = BrokenDownTime::parse_prefix(form, rest);
@@ -322,7 +332,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
                 read.month = month.month().map(i64::from);
             }
             'z' | 'Z' => {
-                if zone_given {
+                if *zone != TimeZone::UTC {
                     return Err(error(
                         "you cannot pass in a date/time string with GMT offset together with a timezone argument",
                     ));
@@ -338,7 +348,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
                 });
                 rest = behind;
             }
-            other => bail!(18536, "Invalid format character '%{other}' in format string"),
+            percent => rest = rest.strip_prefix(percent).ok_or_else(|| error("Format literal not found"))?,
         }
     }
     if !rest.is_empty() {
@@ -348,7 +358,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone, zone_given: bool) -> Re
         error("an incomplete date/time string has been found, with elements missing, or a date that does not exist")
     })?;
     let narrow = |value: i64| i8::try_from(value).unwrap_or(i8::MAX);
-    let time = jiff::civil::Time::new(
+    let time = Time::new(
         narrow(read.hour),
         narrow(read.minute),
         narrow(read.second),

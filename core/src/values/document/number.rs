@@ -57,6 +57,23 @@ impl Decimal {
         })
     }
 
+    /// Reads a decimal128 with any number of digits, rounded half to even; None for another text, and for a value beyond all
+    /// decimals or nearer to zero than all of them.
+    pub(crate) fn parse_rounded(text: &str) -> Option<Decimal> {
+        if let Some(decimal) = parse_decimal(text) {
+            return Some(decimal);
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) {
+            return None;
+        }
+        let value: BigDecimal = text.parse().ok()?;
+        let rounded = value.with_precision_round(NonZeroU64::new(DECIMAL_DIGITS as u64)?, RoundingMode::HalfEven);
+        match rounded.fractional_digit_count() <= -DECIMAL_MIN_EXPONENT {
+            true => Some(Decimal::rounded(rounded)).filter(|decimal| matches!(decimal, Decimal::Finite(_))),
+            false => None,
+        }
+    }
+
     /// The number of a finite value's digits after the point; negative if it ends in zeros before the point that are not written.
     pub(crate) fn scale(&self) -> Option<i16> {
         match self {
@@ -223,6 +240,16 @@ impl Number {
             Number::Int(value) => *value as f64,
             Number::Double(value) => *value,
             Number::Decimal(value) => value.to_f64(),
+        }
+    }
+
+    /// True for zero, of any type and sign.
+    pub(crate) fn is_zero(&self) -> bool {
+        match self {
+            Number::Int(value) => *value == 0,
+            Number::Double(value) => *value == 0.0,
+            Number::Decimal(Decimal::Finite(value)) => value.is_zero(),
+            Number::Decimal(_) => false,
         }
     }
 
