@@ -99,7 +99,7 @@ fn operators_mean_what_they_mean_in_mongodb() {
         (json!({"$in": [{"_id": "admin.clerk", "role": "clerk", "db": "admin"}, "$$USER_ROLES"]}), json!(true)),
         // Arithmetic and its promotions.
         (json!({"$add": [1, 2, 3.5]}), json!(6.5)),
-        (json!({"$add": [0.1, 0.2, 0.3]}), json!(0.6)),
+        (json!({"$add": [0.1, 0.2, 0.3]}), json!(0.6000000000000001)),
         (json!({"$add": ["$n", "$nil"]}), json!(null)),
         (json!({"$add": ["$date", 322]}), json!({"$date": "2024-02-29T13:14:16Z"})),
         (json!({"$add": [i64::MAX, 1]}), json!(9223372036854775808.0)),
@@ -412,11 +412,12 @@ fn errors_have_mongodbs_codes() {
         (json!({"$dateFromString": {"dateString": "no date"}}), 241),
         (json!({"$dateFromString": {"dateString": "July 4th"}}), 241),
         (json!({"$dateFromString": {"dateString": "2017-07-12T22:23:55 Europe/Amsterdam"}}), 241),
-        (json!({"$dateFromString": {"dateString": "2017-07-12T22:23:55 EST", "timezone": "UTC"}}), 241),
+        (json!({"$dateFromString": {"dateString": "2017-07-12T22:23:55 EST", "timezone": "+01"}}), 241),
         (json!({"$dateFromString": {"dateString": "12/31/2018", "format": "%m/%d/%G"}}), 241),
         (json!({"$dateFromString": {"dateString": "Week 1, 2018", "format": "Week %V, %Y"}}), 241),
         (json!({"$dateTrunc": {"date": "$date", "unit": "eon"}}), 9),
-        (json!({"$switch": {"branches": [{"case": false, "then": 1}]}}), 40066),
+        (json!({"$switch": {"branches": [{"case": "$nil", "then": 1}]}}), 40066),
+        (json!({"$switch": {"branches": [{"case": false, "then": 1}]}}), 40069),
         (json!({"$cond": {"if": true, "else": 1}}), 17081),
         (json!({"$let": {"vars": {"A": 1}, "in": 1}}), 9),
         (json!({"$let": {"vars": 5, "in": 1}}), 10065),
@@ -425,7 +426,8 @@ fn errors_have_mongodbs_codes() {
         (json!({"$map": {"input": "$n", "in": 1}}), 16883),
         (json!({"$mergeObjects": ["$n"]}), 40400),
         (json!({"$getField": "$n"}), 5654600),
-        (json!({"$rand": 1}), 3040501),
+        (json!({"$rand": [1]}), 3040501),
+        (json!({"$rand": 1}), 10065),
         (json!({"$function": {}}), 238),
     ] {
         let error = evaluate(&expression, &sample()).expect_err(&expression.to_string());
@@ -541,12 +543,9 @@ proptest! {
     /// Integers against a model in 128 bits.
     #[test]
     fn integers_are_added_and_multiplied_exactly(a in any::<i64>(), b in any::<i64>()) {
-        let number = |exact: i128| match i64::try_from(exact) {
-            Ok(long) => json!(long),
-            Err(_) => json!(exact as f64),
-        };
-        let (wide_a, wide_b) = (i128::from(a), i128::from(b));
-        prop_assert_eq!(evaluate(&json!({"$add": [a, "$b"]}), &json!({"b": b})).unwrap(), Some(value(&number(wide_a + wide_b))));
+        // What does not fit a long is the sum of two doubles.
+        let sum = i64::try_from(i128::from(a) + i128::from(b)).map_or(json!(a as f64 + b as f64), Json::from);
+        prop_assert_eq!(evaluate(&json!({"$add": [a, "$b"]}), &json!({"b": b})).unwrap(), Some(value(&sum)));
         prop_assert_eq!(evaluate(&json!({"$cmp": [a, "$b"]}), &json!({"b": b})).unwrap(), Some(value(&json!(a.cmp(&b) as i64))));
         if let Some(product) = a.checked_mul(b) {
             prop_assert_eq!(evaluate(&json!({"$multiply": [a, "$b"]}), &json!({"b": b})).unwrap(), Some(value(&json!(product))));

@@ -1,4 +1,4 @@
-//! Parses the direction of a field in a sort specification, for finds and `$sortArray`.
+//! Parses the direction of a field in a sort specification.
 
 use crate::error::{Kind, Result, bail};
 use crate::values::document::ext_json;

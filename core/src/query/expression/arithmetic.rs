@@ -5,10 +5,9 @@ use super::decimal::{continued, decimal_power};
 use super::node::Call;
 use super::parse::{Arguments, Operator};
 use crate::error::{Kind, Result, bail, ensure, error};
-use crate::query::accumulator::Sum;
 use crate::query::operand::Operand;
 use crate::values::document::number::{self, Decimal, Number, are_decimal, finite, quotient, shortest};
-use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive, Zero};
+use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive};
 use std::num::NonZeroU64;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -38,12 +37,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 const DECIMAL_DIGITS: u64 = 34;
 
 fn add(call: &Call<'_>) -> Result<Operand<'static>> {
-    let mut sum = Sum::default();
+    let mut sum = Number::Int(0);
     let mut date = None;
     for operand in call.arguments() {
         let operand = operand?;
         if let Some(number) = operand.number() {
-            sum.add(&number);
+            sum = sum_of(&sum, &number)?;
         } else if let Some(millis) = operand.date() {
             ensure!(date.replace(millis).is_none(), 16612, "only one date allowed in an $add expression");
         } else if operand.is_nullish() {
@@ -53,16 +52,29 @@ fn add(call: &Call<'_>) -> Result<Operand<'static>> {
         }
     }
     match date {
-        None => Ok(Operand::number_of(sum.total())),
-        Some(millis) => Ok(Operand::date_of(shifted(millis, &sum.total(), i64::checked_add)?)),
+        None => Ok(Operand::number_of(sum)),
+        Some(millis) => Ok(Operand::date_of(shifted(millis, &sum, i64::checked_add)?)),
     }
 }
 
-/// A date plus or minus a number of milliseconds, which is rounded.
+/// The sum of two numbers, in the wider of their types; of integers a double if it does not fit a long.
+fn sum_of(a: &Number, b: &Number) -> Result<Number> {
+    match (a, b) {
+        (Number::Int(a), Number::Int(b)) => Ok(match a.checked_add(*b) {
+            Some(sum) => Number::Int(sum),
+            None => Number::Double(*a as f64 + *b as f64),
+        }),
+        _ => a.add(b),
+    }
+}
+
+/// A date plus or minus a number of milliseconds, which is rounded: a half of a double away from zero, of a decimal to even.
 fn shifted(millis: i64, by: &Number, combine: fn(i64, i64) -> Option<i64>) -> Result<i64> {
     let by = match by {
         Number::Int(by) => Some(*by),
-        number => Number::Double(number.to_f64().round()).as_i64(),
+        Number::Double(by) => Number::Double(by.round()).as_i64(),
+        Number::Decimal(Decimal::Finite(by)) => by.with_scale_round(0, RoundingMode::HalfEven).to_i64(),
+        Number::Decimal(_) => None,
     };
     by.and_then(|by| combine(millis, by)).ok_or_else(|| error!(Kind::Overflow, "date overflow"))
 }
@@ -131,22 +143,13 @@ pub(super) fn numbers(call: &Call<'_>, one: &Operand<'_>, other: &Operand<'_>, c
 
 fn divide(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = numbers(call, &left, &right, Kind::TypeMismatch.code())?;
-    ensure!(!is_zero(&b), Kind::BadValue, "can't $divide by zero");
+    ensure!(!b.is_zero(), Kind::BadValue, "can't $divide by zero");
     Ok(Operand::number_of(quotient(&a, &b)))
-}
-
-fn is_zero(number: &Number) -> bool {
-    match number {
-        Number::Int(value) => *value == 0,
-        Number::Double(value) => *value == 0.0,
-        Number::Decimal(Decimal::Finite(value)) => value.is_zero(),
-        Number::Decimal(_) => false,
-    }
 }
 
 fn modulo(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = numbers(call, &left, &right, 16611)?;
-    ensure!(!is_zero(&b), 16610, "can't $mod by zero");
+    ensure!(!b.is_zero(), if are_decimal(&a, &b) { 5733415 } else { 16610 }, "can't $mod by zero");
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => Number::Int(a.wrapping_rem(*b)),
         _ if are_decimal(&a, &b) => Number::Decimal(match (finite(&a), finite(&b)) {
@@ -184,11 +187,16 @@ fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
             (0, RoundingMode::Floor) => value.floor(),
             (0, RoundingMode::Down) => value.trunc(),
             (0, RoundingMode::HalfEven) => value.round_ties_even(),
-            // A double is rounded as the decimal that it prints as.
-            _ => match format!("{value:e}").parse::<BigDecimal>() {
-                Ok(exact) if exact.fractional_digit_count() <= places => *value,
-                Ok(exact) => exact.with_scale_round(places, mode).to_f64().unwrap_or(*value),
-                Err(_) => *value,
+            // The digits of its exact value that a decimal128 holds are rounded: 2.675 is a little less than that.
+            _ => match (number.exact(), NonZeroU64::new(DECIMAL_DIGITS)) {
+                (Some(exact), Some(digits)) => {
+                    let exact = exact.with_precision_round(digits, RoundingMode::HalfEven);
+                    match exact.fractional_digit_count() <= places {
+                        true => *value,
+                        false => Decimal::Finite(Box::new(exact.with_scale_round(places, mode))).to_f64(),
+                    }
+                }
+                _ => *value,
             },
         }),
         Number::Decimal(Decimal::Finite(value)) => Number::Decimal(if value.fractional_digit_count() <= places {
@@ -206,7 +214,7 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
     let Some(places) = if call.is_given(1) { call.argument(1)? } else { Operand::int(0) }.non_null() else {
         return Ok(Operand::NULL);
     };
-    let places = places.int64().ok_or_else(|| call.wrong_type(&places, "its precision", "an integer", 51082))?;
+    let places = call.int32(&places, "its precision", [16004, 51082])?;
     ensure!((-20..=100).contains(&places), 51083, "{} requires its precision to be in [-20, 100]: {places}", call.name);
     let result = rounded(&number, places, mode);
     if let (Number::Int(_), Number::Double(_)) = (&number, &result) {
@@ -231,7 +239,7 @@ fn square_root(number: &Number) -> Result<Number> {
 
 fn power(call: &Call<'_>, base: Operand<'_>, exponent: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = (call.number(&base, "its base", 28762)?, call.number(&exponent, "its exponent", 28763)?);
-    let is_infinite = is_zero(&a) && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan();
+    let is_infinite = a.is_zero() && number::compare(&b, &Number::Int(0)).is_lt() && !b.is_nan();
     ensure!(!is_infinite, 28764, "$pow cannot take a base of 0 and a negative exponent");
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => match u32::try_from(*b).ok().and_then(|b| a.checked_pow(b)) {

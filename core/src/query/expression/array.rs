@@ -4,10 +4,10 @@ use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, list, named, required};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
-use crate::query::direction::is_descending;
 use crate::query::document_builder::DocumentBuilder;
 use crate::query::operand::Operand;
 use crate::values::document::MAX_DOCUMENT_BYTES;
+use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use crate::values::path;
@@ -260,19 +260,29 @@ fn parse_sort(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Resul
     let mut nodes = vec![parser.node(input)?];
     match order {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with("$number")) => {
-            ensure!(!fields.is_empty(), 15976, "$sort stage must have at least one sort key");
+            ensure!(!fields.is_empty(), 2942505, "The sort pattern is empty when it should be a set of fields.");
             for (name, direction) in fields {
-                path::check_field_path(name)?;
+                path::check_field_path(name).map_err(|error| error!(2942505, "{}", error.message))?;
                 nodes.push(Node::Constant(Value::String(name.clone())));
-                nodes.push(Node::Constant(Value::Bool(is_descending(name, direction)?)));
+                nodes.push(Node::Constant(Value::Bool(is_descending(direction, 2942505)?)));
             }
         }
-        direction => {
+        direction @ (Json::Number(_) | Json::Object(_)) => {
             nodes.push(Node::Constant(Value::String(String::new())));
-            nodes.push(Node::Constant(Value::Bool(is_descending("", direction)?)));
+            nodes.push(Node::Constant(Value::Bool(is_descending(direction, 2942506)?)));
         }
+        _ => bail!(2942507, "The $sort is invalid: use 1/-1 to sort the whole element, or {{field:1/-1}}"),
     }
     Ok(nodes)
+}
+
+/// Parses a direction, 1 or -1; true for descending.
+fn is_descending(direction: &Json, code: i32) -> Result<bool> {
+    match ext_json::from_json(direction)? {
+        Value::Number(number) if number.as_i64() == Some(1) => Ok(false),
+        Value::Number(number) if number.as_i64() == Some(-1) => Ok(true),
+        _ => bail!(code, "The $sort element value must be either 1 or -1"),
+    }
 }
 
 fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
@@ -287,7 +297,7 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
         .map(|item| {
             budget::step();
             let key = |path: &String| {
-                budget::copying(|| if path.is_empty() { item.clone() } else { null_for_missing(item.clone().at(path)) })
+                budget::copying(|| if path.is_empty() { item.clone() } else { sort_key(item.clone(), path) })
             };
             (order.iter().map(|(path, _)| key(path)).collect(), item)
         })
@@ -303,8 +313,14 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(of_items(keyed.into_iter().map(|(_, item)| item)))
 }
 
-fn null_for_missing(operand: Operand<'_>) -> Operand<'_> {
-    if operand.is_missing() { Operand::NULL } else { operand }
+/// The value at a path through documents and named positions of arrays; null if the element has none.
+fn sort_key<'o>(element: Operand<'o>, path: &str) -> Operand<'o> {
+    let root = if element.is_object() { element } else { Operand::Missing };
+    let found = path.split('.').fold(root, |value, name| match value.is_array() {
+        true => path::array_index(name).map_or(Operand::Missing, |index| value.into_item(index)),
+        false => value.into_field(name),
+    });
+    if found.is_missing() { Operand::NULL } else { found }
 }
 
 /// `n` and the elements of `input`.

@@ -21,14 +21,10 @@ fn integer(call: &Call<'_>, value: &Operand<'_>) -> Result<i64> {
 }
 
 fn combined(call: &Call<'_>, start: i64, combine: fn(i64, i64) -> i64) -> Result<Operand<'static>> {
-    let (mut bits, mut is_null) = (start, false);
+    let mut bits = start;
     for value in call.arguments() {
-        let value = value?;
-        if value.is_nullish() {
-            is_null = true;
-        } else {
-            bits = combine(bits, integer(call, &value)?);
-        }
+        let Some(value) = value?.non_null() else { return Ok(Operand::NULL) };
+        bits = combine(bits, integer(call, &value)?);
     }
-    Ok(if is_null { Operand::NULL } else { Operand::int(bits) })
+    Ok(Operand::int(bits))
 }

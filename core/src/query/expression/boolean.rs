@@ -104,7 +104,12 @@ fn parse_switch(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Res
         nodes.push(parser.lazy_node(field("a branch of $switch", fields, "case", 40064)?)?);
         nodes.push(parser.lazy_node(field("a branch of $switch", fields, "then", 40065)?)?);
     }
-    nodes.push(fields.get("default").map_or(Ok(Node::Absent), |json| parser.lazy_node(json))?);
+    let default = fields.get("default").map_or(Ok(Node::Absent), |json| parser.lazy_node(json))?;
+    let is_false = |node: &Node| matches!(node, Node::Constant(value) if !Operand::Given(value).is_true());
+    if matches!(default, Node::Absent) && nodes.iter().step_by(2).all(is_false) {
+        bail!(40069, "$switch requires a default if the cases of all branches are false");
+    }
+    nodes.push(default);
     Ok(nodes)
 }
 

@@ -18,16 +18,18 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// Parses a field's name: a string, or an expression such as `{"$literal": name}`.
-fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<Node> {
+/// Parses a field's name: a string, or an expression such as `{"$literal": name}`. The codes are those for a path and for another
+/// constant.
+fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json, codes: [i32; 2]) -> Result<Node> {
+    let node = parser.node(json)?;
     if let Json::String(name) = json
         && name.starts_with('$')
     {
-        bail!(5654600, "{operator} does not take a path as 'field'. Did you mean {{$literal: '{name}'}}?");
+        bail!(codes[0], "{operator} does not take a path as 'field'. Did you mean {{$literal: '{name}'}}?");
     }
-    match parser.node(json)? {
+    match node {
         Node::Constant(value) if !matches!(value, Value::String(_)) => {
-            bail!(5654602, "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
+            bail!(codes[1], "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
         }
         name => Ok(name),
     }
@@ -43,7 +45,7 @@ fn parse_get(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
         }
         name => (name, &current),
     };
-    Ok(vec![parse_name(parser, operator, name)?, parser.node(input)?])
+    Ok(vec![parse_name(parser, operator, name, [5654600, 5654602])?, parser.node(input)?])
 }
 
 fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
@@ -61,12 +63,12 @@ fn parse_set(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
     let names: &[&str] = if operator == "$setField" { &["field", "input", "value"] } else { &["field", "input"] };
     let fields = named(operator, argument, |name| names.contains(&name), [4161100, 4161101])?;
     let name = field(operator, fields, "field", 4161102)?;
-    let input = field(operator, fields, "input", 4161109)?;
     let value = match names.get(2) {
         Some(value) => parser.node(field(operator, fields, value, 4161103)?)?,
         None => Node::Absent,
     };
-    match parse_name(parser, operator, name)? {
+    let input = field(operator, fields, "input", 4161109)?;
+    match parse_name(parser, operator, name, [4161108, 4161107])? {
         name @ Node::Constant(_) => Ok(vec![name, parser.node(input)?, value]),
         _ => bail!(4161106, "{operator} requires 'field' to evaluate to a constant"),
     }

@@ -314,13 +314,18 @@ impl Parser<'_> {
         if let Some(value) = ext_json::extended_value(fields)? {
             return Ok(Node::Constant(value));
         }
-        if let Some(name) = fields.keys().find(|name| name.starts_with('$')) {
+        if let Some(name) = fields.keys().next().filter(|name| name.starts_with('$')) {
             if fields.len() != 1 {
                 bail!(15983, "an expression specification must contain exactly one field, found {json}");
             }
             return self.call((self.operators)(name)?, &fields[name]);
         }
         for name in fields.keys() {
+            ensure!(
+                !name.starts_with('$') || path::is_reference(name),
+                16410,
+                "FieldPath field names may not start with '$'. Consider using $getField or $setField."
+            );
             ensure!(
                 !name.contains('.'),
                 16412,

@@ -31,11 +31,14 @@ thread_local! {
 
 fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<Value>) -> Result<Operand<'static>> {
     let (input, regex, options) = (call.argument(0)?, call.argument(1)?, call.argument(2)?);
-    for (value, which, code) in [(&input, "'input'", 51104), (&options, "'options'", 51106)] {
-        if !value.is_nullish() {
-            call.text(value, which, code)?;
-        }
+    let text_or_null = |value: &Operand<'_>, which: &str, code: i32| match value.is_nullish() {
+        true => Ok(()),
+        false => call.text(value, which, code).map(|_| ()),
+    };
+    if !regex.is_nullish() && !matches!(regex.type_name(), "string" | "regex") {
+        return Err(call.wrong_type(&regex, "'regex'", "a string or a regex", 51105));
     }
+    text_or_null(&options, "'options'", 51106)?;
     let given = options.text();
     let (source, options) = match regex.clone().into_value() {
         Value::String(source) => (source, given.unwrap_or_default().to_owned()),
@@ -43,8 +46,7 @@ fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<V
             bail!(51107, "{}: found regex option(s) specified in both 'regex' and 'option' fields", call.name)
         }
         Value::Regex(source, own) => (source, given.map_or(own, str::to_owned)),
-        Value::Null | Value::Undefined => return Ok(Operand::Made(none)),
-        _ => return Err(call.wrong_type(&regex, "'regex'", "a string or a regex", 51105)),
+        _ => return text_or_null(&input, "'input'", 51104).map(|()| Operand::Made(none)),
     };
     for (text, code, what) in [(&source, 51109, "expression"), (&options, 51110, "options")] {
         ensure!(!text.contains('\0'), code, "{}: the regex {what} cannot contain an embedded null byte", call.name);
@@ -58,6 +60,7 @@ fn searched(call: &Call<'_>, none: Value, search: fn(&Pattern, &str) -> Result<V
             })?;
             *last = Some((source, options, pattern));
         }
+        text_or_null(&input, "'input'", 51104)?;
         match (input.text(), last.as_ref()) {
             (Some(text), Some((_, _, pattern))) => search(pattern, text).map(Operand::Made),
             _ => Ok(Operand::Made(none)),

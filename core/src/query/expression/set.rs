@@ -40,18 +40,16 @@ fn contains(call: &Call<'_>, set: &[Value], value: &Value) -> bool {
 fn equals(call: &Call<'_>) -> Result<Operand<'static>> {
     ensure!(call.len() >= 2, 17045, "$setEquals needs at least two arguments had: {}", call.len());
     let mut first: Option<Vec<Value>> = None;
-    let mut equal = true;
     for argument in call.arguments() {
         let set = set_of(call, call.items(argument?, "its arguments", 17044)?);
+        let same = |(a, b): (&Value, &Value)| call.compare_values(a, b).is_eq();
         match &first {
             None => first = Some(set),
-            Some(known) => {
-                let same = |(a, b): (&Value, &Value)| call.compare_values(a, b).is_eq();
-                equal &= known.len() == set.len() && known.iter().zip(&set).all(same);
-            }
+            Some(known) if known.len() == set.len() && known.iter().zip(&set).all(same) => {}
+            Some(_) => return Ok(Operand::bool(false)),
         }
     }
-    Ok(Operand::bool(equal))
+    Ok(Operand::bool(true))
 }
 
 fn intersection(call: &Call<'_>) -> Result<Operand<'static>> {

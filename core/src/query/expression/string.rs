@@ -104,12 +104,12 @@ fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn substring_points(call: &Call<'_>) -> Result<Operand<'static>> {
     let text = coerced(&call.argument(0)?)?;
-    let index = |position: usize, which: &str, codes: [i32; 3]| {
-        let value = call.int32(&call.argument(position)?, which, [codes[0], codes[1]])?;
-        usize::try_from(value).map_err(|_| error!(codes[2], "$substrCP requires {which} not to be negative: {value}"))
+    let start = call.int32(&call.argument(1)?, "its start", [34450, 34451])?;
+    let length = call.int32(&call.argument(2)?, "its length", [34452, 34453])?;
+    let count = |value: i64, which: &str, code: i32| {
+        usize::try_from(value).map_err(|_| error!(code, "$substrCP requires {which} not to be negative: {value}"))
     };
-    let start = index(1, "its start", [34450, 34451, 34455])?;
-    let length = index(2, "its length", [34452, 34453, 34454])?;
+    let (length, start) = (count(length, "its length", 34454)?, count(start, "its start", 34455)?);
     Ok(Operand::string(text.chars().skip(start).take(length).collect::<String>()))
 }
 
@@ -178,15 +178,15 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
     let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
     let (from, to) = search_bounds(call)?;
     budget::bytes(text.len());
-    let length = text.chars().count();
-    let to = to.min(length);
-    if from > to {
-        return Ok(Operand::int(-1));
+    if text.is_empty() && wanted.is_empty() && from == 0 {
+        return Ok(Operand::int(0));
     }
-    let byte = |point: usize| text.char_indices().nth(point).map_or(text.len(), |(at, _)| at);
-    let within = &text[byte(from)..byte(to)];
-    let found = within.find(wanted).map(|at| within[..at].chars().count());
-    Ok(Operand::int(found.map_or(-1, |at| (from + at) as i64)))
+    // The bounds are those of the match's start: it may end behind them.
+    let found = text.char_indices().nth(from).and_then(|(first, _)| {
+        let at = memmem::find(&text.as_bytes()[first..], wanted.as_bytes())?;
+        Some(from + text[first..first + at].chars().count())
+    });
+    Ok(Operand::int(found.filter(|at| *at < to).map_or(-1, |at| at as i64)))
 }
 
 fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {

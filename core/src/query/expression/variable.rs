@@ -6,8 +6,6 @@ use super::parse::{
 };
 use crate::error::{Error, Kind, Result, bail, ensure};
 use crate::query::operand::Operand;
-use crate::values::document::ext_json;
-use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -86,16 +84,18 @@ fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 
 fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
-    let limit = call.argument(3)?;
-    let limit = if limit.is_nullish() {
-        usize::MAX
-    } else {
-        let count = call.int32(&limit, "'limit'", [327391, 327391])?;
-        ensure!(count > 0, 327392, "$filter: limit must be greater than 0: {count}");
-        count as usize
+    let items = call.items(input, "'input'", 28651)?;
+    let limit = if items.is_empty() { None } else { call.argument(3)?.non_null() };
+    let limit = match limit {
+        None => usize::MAX,
+        Some(limit) => {
+            let count = call.int32(&limit, "'limit'", [327391, 327391])?;
+            ensure!(count > 0, 327392, "$filter: limit must be greater than 0: {count}");
+            count as usize
+        }
     };
     let mut kept = Vec::new();
-    for item in call.items(input, "'input'", 28651)? {
+    for item in items {
         if kept.len() >= limit {
             break;
         }
@@ -118,9 +118,10 @@ fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 fn parse_rand(_: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<Node>> {
-    match ext_json::from_json(argument)? {
-        Value::Object(fields) if fields.is_empty() => Ok(Vec::new()),
-        Value::Array(items) if items.is_empty() => Ok(Vec::new()),
-        _ => bail!(3040501, "$rand does not currently accept arguments"),
+    match argument {
+        Json::Object(fields) if fields.is_empty() => Ok(Vec::new()),
+        Json::Array(items) if items.is_empty() => Ok(Vec::new()),
+        Json::Object(_) | Json::Array(_) => bail!(3040501, "$rand does not currently accept arguments"),
+        _ => bail!(10065, "invalid parameter: expected an object ($rand)"),
     }
 }
