@@ -207,7 +207,8 @@ impl Copy {
             session.finish()
         };
         let pulled = finish(&mut self.attempt.puller, &mut self.attempt.donor)?;
-        let applied: Vec<i64> = pulled.iter().filter_map(|row| row.i64(0)).collect();
+        let numbers = pulled.first().and_then(|row| row.get(0)).unwrap_or_default();
+        let applied: Vec<i64> = numbers.as_chunks().0.iter().copied().map(i64::from_be_bytes).collect();
         fault::point("move.pulled")?;
         if !applied.is_empty() {
             self.attempt.start_applying(&self.key, self.batch)?;

@@ -164,7 +164,8 @@ impl Attempt {
         ))
     }
 
-    /// S: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch.
+    /// S: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch. The answer is one value: the
+    /// rows' numbers, of eight bytes each.
     pub(super) fn start_changes(&mut self, expected_donor: &str, batch: i32, limit: Option<usize>) -> Result<()> {
         let Self { record, puller, .. } = self;
         let [changes, staging] = [CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
@@ -172,8 +173,9 @@ impl Attempt {
         let limit = limit.map_or(String::new(), |limit| format!(" LIMIT {limit}"));
         puller.start(
             &format!(
-                "INSERT INTO {staging} (batch, seq, skey, id, doc) SELECT {batch}, seq, skey, id, doc FROM {changes} \
-                 WHERE migration_id = $1 AND {check}{limit} RETURNING seq"
+                "WITH pulled AS (INSERT INTO {staging} (batch, seq, skey, id, doc) \
+                 SELECT {batch}, seq, skey, id, doc FROM {changes} WHERE migration_id = $1 AND {check}{limit} RETURNING seq) \
+                 SELECT pg_catalog.string_agg(pg_catalog.int8send(seq), '') FROM pulled"
             ),
             &[Param::Int8(record.id), Param::Text(expected_donor)],
         )

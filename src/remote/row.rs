@@ -97,7 +97,8 @@ fn copy<'r>(columns: impl Iterator<Item = Option<&'r [u8]>>, to: &mut Vec<u8>) {
     }
 }
 
-/// The most bytes of an answer in memory. The largest answers are the sizes of chunks: about 40 MB for a million of them.
+/// The most bytes of an answer in memory. The largest answers are the sizes of chunks, about 100 MB for a million of them, and the numbers
+/// of changes while a chunk of a collection with a unique index moved, 8 MB for a million.
 const MOST_BYTES: usize = 128 << 20;
 
 /// What a row in memory takes besides its columns.
