@@ -14,7 +14,7 @@ use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::views;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{DuplicateKey, Error, Result};
 use crate::pg::fault;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::transaction;
@@ -212,7 +212,7 @@ impl<'p> Merge<'p> {
                 let (first, mut others): (Vec<usize>, Vec<usize>) =
                     (0..items.len()).partition(|at| keys.insert(&items[*at].key));
                 let documents: Vec<&Storable> = first.iter().map(|at| &items[*at].new).collect();
-                let taken = insert::insert_free(&self.target, &documents)?;
+                let taken = insert::insert_free(&self.target, &documents).map_err(conflict)?;
                 others.extend(taken.iter().map(|index| first[*index]));
                 others.sort_unstable();
                 let others: Vec<&Item> = others.iter().map(|at| &items[*at]).collect();
@@ -242,7 +242,13 @@ impl<'p> Merge<'p> {
             let Some(refused) = insert::insert_unordered(&self.target, &[&item.new])?.pop() else { break };
             attempts += 1;
             if attempts == ATTEMPTS {
-                return Err(refused.error);
+                let is_of_on = |duplicate: &DuplicateKey| {
+                    let paths: Vec<String> = duplicate.pattern.iter().map(|(path, _)| path.clone()).collect();
+                    same(&self.on, &paths)
+                };
+                // No document has these values that the statement can see.
+                let is_invisible = refused.error.duplicate.as_deref().is_some_and(is_of_on);
+                return Err(if is_invisible { conflict(refused.error) } else { refused.error });
             }
         }
         Ok(())
@@ -333,6 +339,15 @@ fn document_key(collection: Option<&Collection>) -> Vec<String> {
 
 fn same(some: &[String], others: &[String]) -> bool {
     some.len() == others.len() && some.iter().all(|path| others.contains(path))
+}
+
+/// The error where a key was free, or is taken by a document that the snapshot does not show: another client has inserted it.
+fn conflict(error: Error) -> Error {
+    match error.duplicate {
+        Some(_) => Error::new(Kind::WriteConflict, format!("could not serialize access: {}", error.message))
+            .with_hint("Run the transaction again."),
+        None => error,
+    }
 }
 
 /// Fails with `Location51183` if two documents of the collection may have equal values at all of these paths.

@@ -534,3 +534,24 @@ fn updates_with_large_variables() {
     let changed = aggregate(&mut client, "test.target", &json!([{"$match": {"length": 1 << 20}}, {"$count": "n"}]));
     assert_eq!(changed.unwrap(), [json!({"n": DOCUMENTS / 2})]);
 }
+
+/// A document that was inserted after the transaction's snapshot can neither be changed nor inserted: the transaction may run again.
+#[test]
+fn a_document_that_the_snapshot_does_not_show() {
+    let (cluster, mut client) = cluster();
+    for primary in ["local", "shard0"] {
+        run(&mut client, "SELECT docshard.drop_collection('test.target')").unwrap();
+        run(&mut client, &format!("SELECT docshard.move_primary('test', '{primary}')")).unwrap();
+        run(&mut client, r#"SELECT docshard.create_index('test.target', '{"k": 1}', '{"unique": true}')"#).unwrap();
+        let merge = json!([{"$unset": "_id"}, {"$merge": {"into": "target", "on": "k"}}]);
+        let mut session = cluster.router.client();
+        run(&mut session, "BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+        assert!(all(&mut session, "test.target").is_empty());
+        insert(&mut client, "test.target", std::iter::once(json!({"k": 7})));
+        let error = aggregate(&mut session, SOURCE, &merge).expect_err("its key is taken");
+        assert!(code(&error).starts_with("40001"), "{primary}: {error:?}");
+        run(&mut session, "ROLLBACK").unwrap();
+        aggregate(&mut session, SOURCE, &merge).unwrap();
+        assert_eq!(all(&mut client, "test.target").len() as i64, DOCUMENTS);
+    }
+}
