@@ -87,8 +87,8 @@ fn groups() {
             ),
             // How many values are kept may depend on the group.
             (
-                json!([{"$group": {"_id": "$k", "v": {"$firstN": {"input": "$v", "n": {"$cond": [{"$eq": ["$_id", 1]}, 1, 5]}}}}}]),
-                json!([{"_id": 1, "v": [3]}, {"_id": null, "v": [7, 1]}, {"_id": "x", "v": ["none"]}]),
+                json!([{"$group": {"_id": {"key": "$k"}, "v": {"$firstN": {"input": "$v", "n": {"$cond": [{"$eq": ["$key", 1]}, 1, 5]}}}}}, {"$limit": 2}]),
+                json!([{"_id": {"key": 1}, "v": [3]}, {"_id": {"key": null}, "v": [7]}]),
             ),
             (
                 json!([{"$group": {"_id": null, "p": {"$percentile": {"input": "$v", "p": [0, 0.5, 1], "method": "continuous"}}}}]),
@@ -114,7 +114,13 @@ fn buckets() {
             ),
             (
                 json!([{"$bucketAuto": {"groupBy": "$v", "buckets": 2, "output": {"ids": {"$push": "$_id"}}}}]),
-                json!([{"_id": {"min": null, "max": 5}, "ids": [4, 2, 5]}, {"_id": {"min": 5, "max": 9}, "ids": [1, 3]}]),
+                json!([{"_id": {"min": null, "max": 5}, "ids": [2, 4, 5]}, {"_id": {"min": 5, "max": 9}, "ids": [1, 3]}]),
+            ),
+            // Accumulators get the documents of a bucket in the order of the input.
+            (
+                json!([{"$sort": {"_id": -1}}, {"$bucketAuto": {"groupBy": "$v", "buckets": 1, "output": {
+                    "first": {"$first": "$_id"}, "last": {"$lastN": {"input": "$_id", "n": 2}}, "least": {"$min": "$_id"}}}}]),
+                json!([{"_id": {"min": null, "max": 9}, "first": 5, "last": [2, 1], "least": 1}]),
             ),
             (
                 json!([{"$match": {"v": {"$exists": true}}}, {"$bucketAuto": {"groupBy": "$v", "buckets": 4, "granularity": "1-2-5"}}]),
@@ -124,8 +130,29 @@ fn buckets() {
                 ]),
             ),
             (json!([{"$match": {"_id": 9}}, {"$bucketAuto": {"groupBy": "$v", "buckets": 4}}]), json!([])),
+            (
+                json!([{"$bucketAuto": {"groupBy": "$v", "buckets": 1, "output": {}}}]),
+                json!([{"_id": {"min": null, "max": 9}, "count": 5}]),
+            ),
+            (
+                json!([{"$bucket": {"groupBy": {"$ifNull": ["$v", 9]}, "boundaries": [0, 10], "output": {}}}]),
+                json!([{"_id": 0}]),
+            ),
         ],
         &documents,
+    );
+    let zeros = json!([{"v": 0}, {"v": 0}, {"v": 0}, {"v": 0}, {"v": 10}, {"v": {"$numberDecimal": "20"}}]);
+    let rounded = json!([{"$bucketAuto": {"groupBy": "$v", "buckets": 3, "granularity": "R5"}}]);
+    // All zeros are in the first bucket; a decimal has a decimal boundary.
+    check(
+        &[(
+            rounded,
+            json!([
+                {"_id": {"min": 0, "max": 63.0 * 0.1}, "count": 4},
+                {"_id": {"min": 63.0 * 0.1, "max": {"$numberDecimal": "25"}}, "count": 2},
+            ]),
+        )],
+        &zeros,
     );
     let error = aggregate(&json!([{"$bucket": {"groupBy": "$v", "boundaries": [0, 5]}}]), &documents).unwrap_err();
     assert_eq!(error.kind, Kind::Location(40066));
@@ -154,6 +181,10 @@ fn redaction_facets_and_documents() {
             (
                 json!([{"$documents": [{"a": {"$add": [1, 1]}}, {"a": 1}]}, {"$sort": {"a": 1}}]),
                 json!([{"a": 1}, {"a": 2}]),
+            ),
+            (
+                json!([{"$documents": {"$map": {"input": {"$range": [0, 2]}, "in": {"a": "$$this", "b": "$b"}}}}]),
+                json!([{"a": 0}, {"a": 1}]),
             ),
         ],
         &documents,
@@ -209,7 +240,7 @@ fn malformed_stages_are_refused() {
         (json!({"$unwind": {"path": "$a", "x": 1}}), 28811),
         (json!({"$unwind": {"path": "$a", "includeArrayIndex": "$i"}}), 28822),
         (json!({"$unwind": {"path": "$a", "includeArrayIndex": 1}}), 28810),
-        (json!({"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": 1}}), 28808),
+        (json!({"$unwind": {"path": "$a", "preserveNullAndEmptyArrays": 1}}), 28809),
         (json!({"$sort": 1}), 15973),
         (json!({"$sort": {}}), 15976),
         (json!({"$sort": {"a": 2}}), 15975),
@@ -224,12 +255,16 @@ fn malformed_stages_are_refused() {
         (json!({"$group": {"_id": 1, "$a": {"$sum": 1}}}), 40236),
         (group(json!(1)), 40234),
         (group(json!({"a": 1})), 40234),
+        (group(json!({})), 40234),
+        (group(json!({"a": 1, "$sum": 1})), 40234),
+        (json!({"$group": {"_id": 1, "a.b": 1}}), 40234),
         (group(json!({"$sum": 1, "$avg": 1})), 40238),
         (group(json!({"$sum": ["$a"]})), 40237),
         (group(json!({"$sun": 1})), 15952),
         (group(json!({"$accumulator": {}})), 238),
         (group(json!({"$count": 1})), 14),
         (group(json!({"$firstN": 1})), 5787801),
+        (group(json!({"$minN": 1})), 5787900),
         (group(json!({"$firstN": {"input": 1, "n": 1, "x": 1}})), 5787901),
         (group(json!({"$lastN": {"input": 1}})), 5787906),
         (group(json!({"$minN": {"n": 1}})), 5787907),
@@ -241,13 +276,13 @@ fn malformed_stages_are_refused() {
         (group(json!({"$topN": {"sortBy": {"a": 1}, "output": 1}})), 5788003),
         (group(json!({"$bottom": {"sortBy": {"a": 1}}})), 5788004),
         (group(json!({"$bottom": {"output": 1}})), 5788005),
-        (group(json!({"$bottomN": {"output": 1, "n": 1, "sortBy": 1}})), 5788604),
+        (group(json!({"$bottomN": {"output": 1, "n": 1, "sortBy": 1}})), 10065),
         (group(json!({"$median": {"input": 1}})), 40414),
         (group(json!({"$median": {"input": 1, "method": "x"}})), 2),
         (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": [2]}})), 7750301),
         (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": "$p"}})), 7750300),
         (json!({"$count": 1}), 40156),
-        (json!({"$count": ""}), 40156),
+        (json!({"$count": ""}), 40157),
         (json!({"$count": "$a"}), 40158),
         (json!({"$count": "a.b"}), 40160),
         (json!({"$sortByCount": {"a": 1}}), 40147),
@@ -256,6 +291,8 @@ fn malformed_stages_are_refused() {
         (json!({"$bucket": 1}), 40201),
         (json!({"$bucket": {"groupBy": "$a"}}), 40198),
         (bucket(json!({"groupBy": 1})), 40202),
+        (bucket(json!({"groupBy": {"a": "$a"}})), 40202),
+        (bucket(json!({"groupBy": {}})), 40202),
         (bucket(json!({"boundaries": 1})), 40200),
         (bucket(json!({"boundaries": [1, "$a"]})), 40191),
         (bucket(json!({"boundaries": [1]})), 40192),
@@ -268,6 +305,11 @@ fn malformed_stages_are_refused() {
         (json!({"$bucketAuto": 1}), 40240),
         (json!({"$bucketAuto": {"groupBy": "$a"}}), 40246),
         (json!({"$bucketAuto": {"groupBy": "a", "buckets": 1}}), 40239),
+        (json!({"$bucketAuto": {"groupBy": {"a": "$a"}, "buckets": 1}}), 40239),
+        (
+            json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1, "output": {"x": {"$maxN": {"input": "$a", "n": "$_id"}}}}}),
+            4544714,
+        ),
         (json!({"$bucketAuto": {"groupBy": "$a", "buckets": "x"}}), 40241),
         (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1.5}}), 40242),
         (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 0}}), 40243),
@@ -277,11 +319,20 @@ fn malformed_stages_are_refused() {
         (json!({"$bucketAuto": {"groupBy": "$a", "buckets": 1, "granularity": 1}}), 40261),
         (json!({"$facet": {}}), 40169),
         (json!({"$facet": {"a": 1}}), 40170),
+        (json!({"$facet": {"a": [1]}}), 40171),
+        (json!({"$facet": {"a": [{}]}}), 40323),
         (json!({"$facet": {"a": [{"$facet": {"b": []}}]}}), 40600),
+        (json!({"$facet": {"a": [{"$lookup": {"from": "o", "as": "x", "pipeline": [{"$facet": {"b": []}}]}}]}}), 40600),
+        (json!({"$facet": {"a": [{"$lookup": {"as": "x", "pipeline": [{"$documents": []}]}}]}}), 40600),
+        (json!({"$facet": {"a": [{"$unionWith": {"coll": "o", "pipeline": [{"$facet": {"b": []}}]}}]}}), 40600),
+        (
+            json!({"$facet": {"a": [{"$unionWith": {"coll": "o", "pipeline": [{"$lookup": {"from": "o", "as": "x", "pipeline": [{"$indexStats": {}}]}}]}}]}}),
+            40600,
+        ),
         (json!({"$facet": {"a": [{"$nope": 1}]}}), 40324),
         (json!({"$facet": {"a.b": []}}), 16412),
         (json!({"$documents": 1}), 5858203),
-        (json!({"$documents": [1]}), 5858203),
+        (json!({"$documents": [1]}), 40228),
     ] {
         let error = aggregate(&json!([stage]), &json!([])).unwrap_err();
         assert_eq!(error.kind.code(), code, "{stage}: {}", error.message);

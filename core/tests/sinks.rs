@@ -64,7 +64,7 @@ fn wrong_arguments_of_merge() {
         (json!({"into": "c", "on": []}), 51187),
         (json!({"into": "c", "on": ["a", 1]}), 51134),
         (json!({"into": "c", "on": [["_id"]]}), 51134),
-        (json!({"into": "c", "on": ["a", "a"]}), 2),
+        (json!({"into": "c", "on": ["a", "a"]}), 31465),
         (json!({"into": "c", "on": "$a"}), 16410),
         (json!({"into": "c", "whenMatched": "other"}), 2),
         (json!({"into": "c", "whenMatched": "pipeline"}), 2),

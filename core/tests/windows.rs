@@ -301,6 +301,30 @@ fn functions_of_windows_alone() {
 }
 
 #[test]
+fn a_shift_to_a_missing_value_gives_the_default() {
+    let documents = json!([{"s": 1, "v": 5}, {"s": 2}, {"s": 3, "v": null}]);
+    let output = json!({
+        "r": {"$shift": {"output": "$v", "by": 1, "default": "none"}},
+        "t": {"$shift": {"output": "$v", "by": 1}},
+        "first": {"$first": "$v", "window": {"documents": [1, "unbounded"]}},
+    });
+    let found = aggregate(&json!([{"$setWindowFields": {"sortBy": {"s": 1}, "output": output}}]), &documents).unwrap();
+    let found: Vec<_> = found.iter().map(|document| json!([document["r"], document["t"], document["first"]])).collect();
+    assert_eq!(Json::from(found), json!([["none", null, null], [null, null, null], ["none", null, null]]));
+}
+
+#[test]
+fn densified_values_have_the_type_of_the_last_document_of_the_series() {
+    let decimal = |text: &str| json!({"$numberDecimal": text});
+    let documents = json!([{"v": decimal("0")}, {"v": 0.5}, {"v": decimal("1")}]);
+    let found =
+        aggregate(&json!([{"$densify": {"field": "v", "range": {"step": 0.25, "bounds": "full"}}}]), &documents);
+    let found: Vec<_> = found.unwrap().iter().map(|document| document["v"].clone()).collect();
+    let expected = json!([decimal("0"), decimal("0.25"), 0.5, 0.75, decimal("1")]);
+    assert_eq!(Json::from(found), expected);
+}
+
+#[test]
 fn windows_of_wrong_types_are_refused() {
     let date = json!({"$date": {"$numberLong": "1"}});
     for (function, rows, code) in [

@@ -756,9 +756,9 @@ fn is_plain(fields: &Map<String, Json>) -> bool {
     matches!(ext_json::extended_value(fields), Ok(None))
 }
 
-/// True for a document that is neither an operator nor a value of an extended type.
+/// True for a document that is neither an operator nor a value of an extended type. The first name decides.
 fn is_document(fields: &Map<String, Json>) -> bool {
-    !fields.keys().any(|name| name.starts_with('$'))
+    !fields.keys().next().is_some_and(|name| name.starts_with('$'))
 }
 
 /// True for `$elemMatch`, and for `$slice` with numbers; `$slice` with other arguments is an expression.

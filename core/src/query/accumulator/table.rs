@@ -24,6 +24,8 @@ pub struct AccumulatorOperator {
     pub name: &'static str,
     /// the form of its argument
     pub argument: Argument,
+    /// true if the result depends on the order of the values
+    pub depends_on_order: bool,
     begin: fn(&Parameters) -> Box<dyn State>,
 }
 
@@ -71,7 +73,11 @@ impl AccumulatorOperator {
 
     /// An accumulator with parameters, or with another form of argument.
     const fn begun(name: &'static str, argument: Argument, begin: fn(&Parameters) -> Box<dyn State>) -> Self {
-        Self { name, argument, begin }
+        Self { name, argument, depends_on_order: false, begin }
+    }
+
+    const fn depending_on_order(self) -> Self {
+        Self { depends_on_order: true, ..self }
     }
 }
 
@@ -81,10 +87,12 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::new::<Average>("$avg"),
     AccumulatorOperator::new::<Extreme<'static, false>>("$min"),
     AccumulatorOperator::new::<Extreme<'static, true>>("$max"),
-    AccumulatorOperator::new::<FirstOrLast<'static, false>>("$first"),
-    AccumulatorOperator::new::<FirstOrLast<'static, true>>("$last"),
-    AccumulatorOperator::begun("$firstN", Argument::Several, |p| Box::new(FirstOrLastN::first(p.count))),
-    AccumulatorOperator::begun("$lastN", Argument::Several, |p| Box::new(FirstOrLastN::last(p.count))),
+    AccumulatorOperator::new::<FirstOrLast<'static, false>>("$first").depending_on_order(),
+    AccumulatorOperator::new::<FirstOrLast<'static, true>>("$last").depending_on_order(),
+    AccumulatorOperator::begun("$firstN", Argument::Several, |p| Box::new(FirstOrLastN::first(p.count)))
+        .depending_on_order(),
+    AccumulatorOperator::begun("$lastN", Argument::Several, |p| Box::new(FirstOrLastN::last(p.count)))
+        .depending_on_order(),
     AccumulatorOperator::begun("$minN", Argument::Several, |p| Box::new(Ranked::least(p.count))),
     AccumulatorOperator::begun("$maxN", Argument::Several, |p| Box::new(Ranked::greatest(p.count))),
     AccumulatorOperator::begun("$top", Argument::Sorted, |_| Box::new(Ranked::top(1).single())),
@@ -92,9 +100,9 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::begun("$bottom", Argument::Sorted, |_| Box::new(Ranked::bottom(1).single())),
     AccumulatorOperator::begun("$bottomN", Argument::SeveralSorted, |p| Box::new(Ranked::bottom(p.count))),
     AccumulatorOperator::begun("$count", Argument::Nothing, |_| Box::new(Count::default())),
-    AccumulatorOperator::new::<List>("$push"),
+    AccumulatorOperator::new::<List>("$push").depending_on_order(),
     AccumulatorOperator::new::<Set>("$addToSet"),
-    AccumulatorOperator::new::<Merged>("$mergeObjects"),
+    AccumulatorOperator::new::<Merged>("$mergeObjects").depending_on_order(),
     AccumulatorOperator::new::<Deviation<false>>("$stdDevPop"),
     AccumulatorOperator::new::<Deviation<true>>("$stdDevSamp"),
     AccumulatorOperator::begun("$median", Argument::Median, |p| Box::new(Percentiles::median(p.method))),

@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(super) struct Accumulating {
     operator: &'static AccumulatorOperator,
     input: ArgumentValue,
-    /// the argument `n`; its expression may read the group's `_id`
+    /// the argument `n`; its expression may read the fields of the group's `_id`
     count: Option<Expression>,
     parameters: Parameters,
     collator: Option<Arc<Collator>>,
@@ -37,11 +37,13 @@ enum ArgumentValue {
 impl Accumulating {
     /// Parses `{"$sum": "$price"}`, the accumulator of the field `field`.
     pub fn parse(field: &str, json: &Json, environment: &Environment) -> Result<Accumulating> {
-        let Json::Object(fields) = json else { bail!(40234, "The field '{field}' must be an accumulator object") };
-        let (Some((name, argument)), 1) = (fields.iter().next(), fields.len()) else {
-            bail!(40238, "The field '{field}' must specify one accumulator")
-        };
-        ensure!(name.starts_with('$'), 40234, "The field '{field}' must be an accumulator object");
+        let fields = json.as_object();
+        let first = fields.and_then(|fields| fields.iter().next()).filter(|(name, _)| name.starts_with('$'));
+        let Some((name, argument)) = first else { bail!(40234, "The field '{field}' must be an accumulator object") };
+        ensure!(!field.contains('.'), 40235, "The field name '{field}' cannot contain '.'");
+        ensure!(!field.starts_with('$'), 40236, "The field name '{field}' cannot be an operator name");
+        let is_one = fields.is_some_and(|fields| fields.len() == 1);
+        ensure!(is_one, 40238, "The field '{field}' must specify one accumulator");
         let operator = accumulator::find(name)?;
         let is_unary = operator.argument == Argument::Expression && argument.is_array();
         ensure!(!is_unary, 40237, "The {name} accumulator is a unary operator");
@@ -66,7 +68,8 @@ impl Accumulating {
                 ArgumentValue::Nothing
             }
             Argument::Several => {
-                parser.read(argument, &["input", "n"], [5787801, 5787901])?;
+                let not_an_object = if matches!(name, "$minN" | "$maxN") { 5787900 } else { 5787801 };
+                parser.read(argument, &["input", "n"], [not_an_object, 5787901])?;
                 count = Some(parser.expression("n", 5787906)?);
                 ArgumentValue::Value(parser.expression("input", 5787907)?)
             }
@@ -100,6 +103,16 @@ impl Accumulating {
             accumulating.parameters_of(&Value::Null)?;
         }
         Ok(accumulating)
+    }
+
+    /// True if the argument `n` depends on the group's `_id`.
+    pub fn depends_on_group(&self) -> bool {
+        self.count.as_ref().is_some_and(|count| count.constant().is_none())
+    }
+
+    /// True if its result depends on the order of the documents.
+    pub fn depends_on_order(&self) -> bool {
+        self.operator.depends_on_order
     }
 
     /// True if it counts documents: `{"$count": {}}`, or the sum of 1.
@@ -140,8 +153,8 @@ impl Accumulating {
         let count = match count.constant() {
             Some(count) => count,
             None => {
-                let group = write::value(&Value::Object(vec![("_id".to_owned(), id.clone())]))?;
-                let group = raw::document(&group);
+                let fields = if matches!(id, Value::Object(_)) { write::value(id)? } else { write::empty()? };
+                let group = raw::document(&fields);
                 let value = group.map(|group| count.evaluate(group, self.collator.as_deref())).transpose()?;
                 value.flatten().unwrap_or(Value::Null)
             }
@@ -223,7 +236,7 @@ impl<'j> Arguments<'j> {
     fn sorted(&self) -> Result<ArgumentValue> {
         let output = self.expression("output", 5788004)?;
         let sort = self.field("sortBy", 5788005)?;
-        ensure!(sort.is_object(), 5788604, "expected 'sortBy' to be an object in the arguments to {}", self.name);
+        ensure!(sort.is_object(), 10065, "expected 'sortBy' to be an object in the arguments to {}", self.name);
         Ok(ArgumentValue::Sorted(Sort::parse_in(sort, self.environment)?, output))
     }
 }

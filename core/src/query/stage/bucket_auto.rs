@@ -1,12 +1,15 @@
 //! `$bucketAuto`: divides documents by ranges of a value into groups of about equal size.
+//!
+//! Documents are sorted by value. If an accumulator depends on the order of the input, the documents of a bucket are sorted again,
+//! by their positions in the input.
 
 use super::accumulating::Accumulating;
-use super::derived::{is_group_by, output};
+use super::derived::{default_output, is_group_by, output};
 use super::fields::Fields;
 use super::granularity::Granularity;
 use super::operation::{Context, Operation, Parsed, Parser};
 use super::sorter::Sorter;
-use super::stream::{Input, Stream, document};
+use super::stream::{Input, Memory, Stream, document};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::accumulator::Accumulation;
@@ -22,6 +25,7 @@ use crate::values::key::encode::encoded_under;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// `$bucketAuto`
@@ -46,7 +50,9 @@ impl Operation for BucketAuto {
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
         let sorter = context.resources.memory.sorter(None, false)?;
-        let stream = Buckets { input: Some(input), stage: self, sorter, size: 0, made: 0, next: None, boundary: None };
+        let memory = Rc::clone(&context.resources.memory);
+        let stream =
+            Buckets { input: Some(input), stage: self, sorter, memory, size: 0, made: 0, next: None, boundary: None };
         Ok(Box::new(Bucketing { stream, current: Vec::new() }))
     }
 }
@@ -78,6 +84,10 @@ impl BucketAuto {
         Ok(value)
     }
 
+    fn add(&self, document: RawObject<'_>, states: &mut [Accumulation]) -> Result<()> {
+        self.fields.iter().zip(states).try_for_each(|((_, field), state)| field.add(document, state))
+    }
+
     fn key_of(&self, value: &Value) -> Vec<u8> {
         encoded_under(value, self.collator.as_deref())
     }
@@ -86,12 +96,10 @@ impl BucketAuto {
         Operand::Given(one).compare(&Operand::Given(other), self.collator.as_deref())
     }
 
-    fn rounded(&self, value: &Value, round: fn(Granularity, f64) -> f64) -> Option<Value> {
+    fn rounded(&self, value: &Value, round: fn(Granularity, &Number) -> Result<Number>) -> Result<Option<Value>> {
         match (self.granularity, value) {
-            (Some(granularity), Value::Number(number)) => {
-                Some(Value::Number(Number::Double(round(granularity, number.to_f64()))))
-            }
-            _ => None,
+            (Some(granularity), Value::Number(number)) => Ok(Some(Value::Number(round(granularity, number)?))),
+            _ => Ok(None),
         }
     }
 }
@@ -102,6 +110,7 @@ struct Buckets<'s> {
     input: Option<Input<'s>>,
     stage: Arc<BucketAuto>,
     sorter: Box<dyn Sorter>,
+    memory: Rc<dyn Memory>,
     /// the approximate number of documents of a bucket
     size: u64,
     /// the number of buckets returned so far
@@ -117,6 +126,26 @@ struct Bucket {
     least: Value,
     greatest: Value,
     states: Vec<Accumulation>,
+    /// the documents by their positions in the input; None if the order does not matter
+    in_order: Option<Box<dyn Sorter>>,
+}
+
+impl Bucket {
+    /// Adds the documents that wait to be sorted by their positions.
+    fn add_in_order(&mut self, stage: &BucketAuto) -> Result<()> {
+        let Some(mut documents) = self.in_order.take() else { return Ok(()) };
+        documents.sort()?;
+        while documents.advance()? {
+            budget::step();
+            stage.add(sorted_document(&*documents)?, &mut self.states)?;
+        }
+        Ok(())
+    }
+}
+
+/// The document that a sorter is at.
+fn sorted_document(sorter: &dyn Sorter) -> Result<RawObject<'_>> {
+    raw::document(sorter.value()).ok_or_else(|| error!(Kind::InternalError, "a row that was sorted is damaged"))
 }
 
 impl Buckets<'_> {
@@ -124,7 +153,8 @@ impl Buckets<'_> {
         let mut count: u64 = 0;
         while input.advance()? {
             budget::step();
-            let key = self.stage.key_of(&self.stage.value_of(document(&input)?)?);
+            let mut key = self.stage.key_of(&self.stage.value_of(document(&input)?)?);
+            key.extend(count.to_be_bytes());
             self.sorter.add(&key, input.bytes())?;
             count += 1;
         }
@@ -144,16 +174,19 @@ impl Buckets<'_> {
     }
 
     fn document(&self) -> Result<RawObject<'_>> {
-        raw::document(self.sorter.value())
-            .ok_or_else(|| error!(Kind::InternalError, "a row that was sorted is damaged"))
+        sorted_document(&*self.sorter)
     }
 
     /// Puts the next document into a bucket.
     fn take(&mut self, bucket: &mut Bucket) -> Result<()> {
         budget::step();
-        let document = self.document()?;
-        for ((_, field), state) in self.stage.fields.iter().zip(&mut bucket.states) {
-            field.add(document, state)?;
+        match &mut bucket.in_order {
+            None => self.stage.add(self.document()?, &mut bucket.states)?,
+            Some(documents) => {
+                let key = self.sorter.key();
+                let position = &key[key.len().saturating_sub(size_of::<u64>())..];
+                documents.add(position, self.sorter.value())?;
+            }
         }
         if let Some(value) = self.next.take() {
             bucket.greatest = value;
@@ -177,29 +210,37 @@ impl Buckets<'_> {
         self.made += 1;
         let stage = Arc::clone(&self.stage);
         let states = stage.fields.iter().map(|(_, field)| field.begin(&Value::Null)).collect::<Result<_>>()?;
-        let mut bucket = Bucket { least: first.clone(), greatest: first, states };
+        let in_order = match stage.fields.iter().any(|(_, field)| field.depends_on_order()) {
+            true => Some(self.memory.sorter(None, false)?),
+            false => None,
+        };
+        let mut bucket = Bucket { least: first.clone(), greatest: first, states, in_order };
         let mut count = 0;
         while self.next.is_some() && (count < self.size || self.made == stage.buckets) {
             self.take(&mut bucket)?;
             count += 1;
         }
         let reached = bucket.greatest.clone();
-        match stage.rounded(&reached, Granularity::above) {
+        match stage.rounded(&reached, Granularity::above)? {
             None => {
                 self.take_while(&mut bucket, &reached, Ordering::is_eq)?;
                 bucket.greatest = self.next.clone().unwrap_or(reached);
             }
             Some(boundary) => {
                 self.take_while(&mut bucket, &boundary, Ordering::is_lt)?;
-                let least = stage.rounded(&bucket.least, Granularity::below);
+                // The boundary of zero is zero.
+                self.take_while(&mut bucket, &reached, Ordering::is_eq)?;
+                let least = stage.rounded(&bucket.least, Granularity::below)?;
                 bucket.least = self.boundary.take().or(least).unwrap_or(reached);
                 // A first bucket of zeros ends where the next one begins.
                 let zero = matches!(&boundary, Value::Number(number) if number.to_f64() == 0.0);
                 let next = self.next.as_ref().filter(|_| zero);
-                bucket.greatest = next.and_then(|next| stage.rounded(next, Granularity::below)).unwrap_or(boundary);
+                let next = next.map(|next| stage.rounded(next, Granularity::below)).transpose()?;
+                bucket.greatest = next.flatten().unwrap_or(boundary);
                 self.boundary = Some(bucket.greatest.clone());
             }
         }
+        bucket.add_in_order(&stage)?;
         Ok(Some(bucket))
     }
 }
@@ -252,11 +293,14 @@ pub(super) fn bucket_auto(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         Some(_) => bail!(40261, "The $bucketAuto 'granularity' field must be a string"),
     };
     let environment = parser.environment;
+    let mut output = output(fields.get("output"), 40244)?;
+    if output.is_empty() {
+        output = default_output();
+    }
     let mut accumulating = Vec::new();
-    for (name, json) in output(fields.get("output"), 40244)? {
-        ensure!(!name.contains('.'), 40235, "The field name '{name}' cannot contain '.'");
-        ensure!(!name.starts_with('$'), 40236, "The field name '{name}' cannot be an operator name");
+    for (name, json) in output {
         let field = Accumulating::parse(&name, &json, environment)?;
+        ensure!(!field.depends_on_group(), 4544714, "Can't refer to the group key in $bucketAuto");
         accumulating.push((name, field));
     }
     Parser::one(BucketAuto {

@@ -212,7 +212,7 @@ impl Densifying<'_> {
         self.next = Some(self.stage.after(&position)?);
         let mut values = self.values.clone();
         values.push(Some(position.into_value()));
-        let empty = write::value(&Value::Object(Vec::new()))?;
+        let empty = write::empty()?;
         let Some(empty) = raw::document(&empty) else { bail!(Kind::InternalError, "the empty document is invalid") };
         self.new_document = Some(self.stage.new_fields.apply(empty, &values)?);
         Ok(())
@@ -244,7 +244,8 @@ impl Densifying<'_> {
                 Ordering::Less if !is_bound || self.is_in_bounds(&next) => {
                     return self.make_document(next).map(|()| true);
                 }
-                Ordering::Equal => self.next = Some(stage.after(&next)?),
+                // The values that follow have the type of this one.
+                Ordering::Equal => self.next = Some(stage.after(&position)?),
                 _ => self.next = Some(next),
             }
         }

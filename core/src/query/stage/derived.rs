@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 
 pub(super) fn count(_: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let Json::String(name) = json else { bail!(40156, "the count field must be a non-empty string") };
-    ensure!(!name.is_empty(), 40156, "the count field must be a non-empty string");
+    ensure!(!name.is_empty(), 40157, "the count field must be a non-empty string");
     ensure!(!name.starts_with('$'), 40158, "the count field cannot be a $-prefixed path");
     ensure!(!name.contains('\0'), 40159, "the count field cannot contain a null byte");
     ensure!(!name.contains('.'), 40160, "the count field cannot contain '.'");
@@ -101,11 +101,11 @@ pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     Ok(Parsed::Many(vec![json!({"$group": group}), json!({"$sort": {"_id": 1}})]))
 }
 
-/// True if `groupBy` may have this form: a `$`-prefixed path or an object.
+/// True if `groupBy` may have this form: a `$`-prefixed path, or an object with an operator.
 pub(super) fn is_group_by(json: &Json) -> bool {
     match json {
         Json::String(text) => text.starts_with('$'),
-        Json::Object(_) => true,
+        Json::Object(fields) => fields.keys().next().is_some_and(|name| name.starts_with('$')),
         _ => false,
     }
 }
@@ -113,10 +113,15 @@ pub(super) fn is_group_by(json: &Json) -> bool {
 /// Returns the accumulators in `output`, or a count by default. `code`: the error if `output` is not an object.
 pub(super) fn output(json: Option<&Json>, code: i32) -> Result<Map<String, Json>> {
     match json {
-        None => Ok(Map::from_iter([("count".to_owned(), json!({"$sum": 1}))])),
+        None => Ok(default_output()),
         Some(Json::Object(fields)) => Ok(fields.clone()),
         Some(other) => bail!(code, "The 'output' field must be an object, but found: {other}"),
     }
+}
+
+/// A count.
+pub(super) fn default_output() -> Map<String, Json> {
+    Map::from_iter([("count".to_owned(), json!({"$sum": 1}))])
 }
 
 fn constant(json: &Json, environment: &Environment) -> Result<Option<Value>> {

@@ -3,8 +3,9 @@
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser};
 use super::stream::{Input, IterStream};
-use crate::error::{Result, bail, ensure};
+use crate::error::{Kind, Result, bail, ensure};
 use crate::query::expression::Expression;
+use crate::values::document::raw;
 use crate::values::document::value::Value;
 use crate::values::document::write;
 use serde_json::Value as Json;
@@ -30,10 +31,13 @@ pub(super) fn documents(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     if expression.is_open() {
         return Parser::one(Documents(Vec::new()));
     }
-    let Some(Value::Array(documents)) = expression.constant() else {
+    let empty = write::empty()?;
+    let Some(empty) = raw::document(&empty) else { bail!(Kind::InternalError, "the empty document is invalid") };
+    let collator = parser.environment.collator().map(|collator| &**collator);
+    let Some(Value::Array(documents)) = expression.evaluate(empty, collator)? else {
         bail!(5858203, "$documents must be an array of documents, computed without a collection")
     };
     let objects = documents.iter().all(|document| matches!(document, Value::Object(_)));
-    ensure!(objects, 5858203, "each element of $documents must be a document");
+    ensure!(objects, 40228, "each element of $documents must be a document");
     Parser::one(Documents(documents.iter().map(write::value).collect::<Result<_>>()?))
 }

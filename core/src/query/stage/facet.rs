@@ -131,8 +131,11 @@ pub(super) fn facet(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         let Json::Array(stages) = pipeline else {
             bail!(40170, "arguments to $facet must be arrays, {name} is: {pipeline}")
         };
+        if let Some(stage) = stages.iter().find(|stage| !stage.is_object()) {
+            bail!(40171, "elements of arrays in $facet spec must be non-empty objects, {name} contained: {stage}");
+        }
         let stages = (parser.nested)(stages, parser.environment, parser.depth)?;
-        if let Some(stage) = stages.iter().find(|stage| !stage.operator.in_facets) {
+        if let Some(stage) = stages.iter().find(|stage| !stage.in_facets()) {
             bail!(40600, "{} is not allowed to be used within a $facet stage", stage.operator.name);
         }
         facets.push((name.clone(), stages));

@@ -353,8 +353,6 @@ fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Resul
             id = Some(Expression::parse(value, parser.environment)?);
             continue;
         }
-        ensure!(!name.contains('.'), 40235, "The field name '{name}' cannot contain '.'");
-        ensure!(!name.starts_with('$'), 40236, "The field name '{name}' cannot be an operator name");
         fields.push((name.clone(), Accumulating::parse(name, value, parser.environment)?));
     }
     let Some(id) = id else { bail!(15955, "a group specification must include an _id") };

@@ -168,6 +168,10 @@ impl Operation for Lookup {
         found.extend(self.from.iter().chain(&self.inner_collections).cloned());
     }
 
+    fn in_facets(&self) -> bool {
+        self.stages.iter().all(Stage::in_facets)
+    }
+
     fn unwinds(&self) -> Option<&str> {
         Some(&self.target)
     }

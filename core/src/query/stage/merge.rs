@@ -109,7 +109,7 @@ fn on_fields(json: &Json) -> Result<Vec<String>> {
             bail!(51134, "$merge 'on' array elements must be strings, but found {name}")
         };
         path::check_field_path(name)?;
-        ensure!(!fields.contains(name), Kind::BadValue, "Found a duplicate field '{name}'");
+        ensure!(!fields.contains(name), 31465, "Found a duplicate field '{name}'");
         fields.push(name.clone());
     }
     Ok(fields)

@@ -190,6 +190,11 @@ impl Stage {
     pub fn fields(&self) -> Fields {
         self.operation.fields()
     }
+
+    /// True if a pipeline of `$facet` may have it.
+    pub(super) fn in_facets(&self) -> bool {
+        self.operator.in_facets && self.operation.in_facets()
+    }
 }
 
 /// Parses a stage.
@@ -257,6 +262,11 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
 
     /// Adds the names of other collections that it reads.
     fn collections(&self, _: &mut BTreeSet<String>) {}
+
+    /// False if a stage of its own pipeline forbids it in a pipeline of `$facet`.
+    fn in_facets(&self) -> bool {
+        true
+    }
 
     /// Returns the path of the array that it makes, if it can also [unwind](Context::unwound) it.
     fn unwinds(&self) -> Option<&str> {

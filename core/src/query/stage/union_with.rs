@@ -1,7 +1,7 @@
 //! `$unionWith`: appends the results of a pipeline over another collection to the input.
 
 use super::fields::{Fields, Written};
-use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::operation::{Context, Operation, Parsed, Parser, Shape, Stage};
 use super::stream::{Input, Stream};
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
@@ -19,6 +19,8 @@ struct UnionWith {
     inner_collections: BTreeSet<String>,
     /// true if its last stage leaves fields that it does not name
     is_whole: bool,
+    /// true if a pipeline of `$facet` may have all stages of the pipeline
+    in_facets: bool,
     environment: Environment,
 }
 
@@ -34,6 +36,10 @@ impl Operation for UnionWith {
 
     fn collections(&self, found: &mut BTreeSet<String>) {
         found.extend(self.collection.iter().chain(&self.inner_collections).cloned());
+    }
+
+    fn in_facets(&self) -> bool {
+        self.in_facets
     }
 
     fn shape(&self) -> Shape<'_> {
@@ -115,6 +121,7 @@ pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         pipeline,
         inner_collections,
         is_whole: stages.last().is_none_or(|last| matches!(last.operation.fields().written, Written::Only(_))),
+        in_facets: stages.iter().all(Stage::in_facets),
         environment: parser.environment.clone(),
     })
 }

@@ -203,7 +203,7 @@ pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
             }
             if let Some(flag) = fields.get("preserveNullAndEmptyArrays") {
                 let Json::Bool(flag) = flag else {
-                    bail!(28808, "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage")
+                    bail!(28809, "expected a boolean for the preserveNullAndEmptyArrays option to $unwind stage")
                 };
                 preserves = *flag;
             }

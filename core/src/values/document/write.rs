@@ -96,6 +96,14 @@ pub fn value(value: &Value) -> Result<Vec<u8>> {
     root(Node::Value(value))
 }
 
+/// Writes a document without fields.
+///
+/// # Errors
+/// None.
+pub(crate) fn empty() -> Result<Vec<u8>> {
+    value(&Value::Object(Vec::new()))
+}
+
 /// Anything that can be written, borrowed.
 #[derive(Clone, Copy)]
 enum Node<'a> {

@@ -40,7 +40,7 @@ pub(super) enum FunctionArgument {
 pub(super) enum FunctionKind {
     /// from all values in the window; `removes`: the first value can be removed from the state
     Tally { begin: Box<dyn Fn() -> Result<Box<dyn Tally>> + Send + Sync>, removes: bool },
-    /// from the first and the last value in the window; `default` if the window is empty
+    /// from the first and the last value in the window; `default` if the window is empty, and for a missing value
     EndValues { function: EndFunction, default: Value },
     /// `$linearFill`: from the known values before and after the document
     LinearFill,
@@ -71,6 +71,16 @@ impl Function {
         let mut paths = self.input.fields_read()?;
         paths.extend(self.bounds.path().map(str::to_owned));
         Some(paths)
+    }
+}
+
+impl Function {
+    /// Computes the argument of a function of [end values](FunctionKind::EndValues) for a document.
+    pub fn end_value(&self, document: RawObject<'_>) -> Result<Value> {
+        Ok(match (self.input.of(document)?, &self.kind) {
+            (Operand::Missing, FunctionKind::EndValues { default, .. }) => default.clone(),
+            (value, _) => value.into_value(),
+        })
     }
 }
 

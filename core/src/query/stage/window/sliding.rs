@@ -133,7 +133,7 @@ impl Sliding {
             Content::Recomputed => Ok(()),
             Content::Kept(tally) => tally.add(self.function.input.of(document)?),
             Content::EndValues { first, last } => {
-                let value = self.function.input.of(document)?.into_value();
+                let value = self.function.end_value(document)?;
                 if self.tail.is_none() && first.is_none() {
                     *first = Some(value.clone());
                 }
@@ -183,7 +183,7 @@ impl Sliding {
                         return Ok(default.clone());
                     }
                     if let Some(document) = partition.read(probe)? {
-                        *first = Some(input.of(document)?.into_value());
+                        *first = Some(self.function.end_value(document)?);
                     }
                 }
                 match (first, last) {

@@ -194,6 +194,13 @@ fn tally(
 fn accumulated(arguments: &Arguments<'_>) -> Result<Function> {
     let bounds = arguments.bounds()?;
     let operator = accumulator::find(arguments.name())?;
+    let sort = arguments.argument.get("sortBy");
+    ensure!(
+        sort.is_none_or(Json::is_object),
+        5788604,
+        "expected 'sortBy' to be an object in the arguments to {}",
+        arguments.name()
+    );
     let parse = || Accumulating::parse_argument(operator, arguments.argument, arguments.environment);
     let (input, beginning) = (parse()?, parse()?);
     let collator = arguments.environment.collator().cloned();
