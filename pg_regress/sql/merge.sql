@@ -89,6 +89,8 @@ SELECT docshard.aggregate('merging.sales', '[{"$merge": "target"}, {"$match": {}
 SELECT docshard.aggregate('merging.sales', '[{"$facet": {"a": [{"$merge": "target"}]}}]');
 SELECT docshard.update_one('merging.sales', '{}', '[{"$merge": "target"}]');
 SELECT docshard.aggregate('merging.sales', '[{"$merge": {"into": {"db": "config", "coll": "shards"}}}]');
+SELECT docshard.aggregate('merging.sales', '[{"$merge": "system.x"}]');
+SELECT docshard.run_command('merging', '{"explain": {"aggregate": "sales", "pipeline": [{"$merge": "never"}], "cursor": {}}, "verbosity": "executionStats"}') ->> 'code' AS code;
 SELECT docshard.aggregate('merging.sales', '[{"$merge": "with$"}]');
 SELECT docshard.aggregate('merging.sales', '[{"$merge": {"into": "target", "whenMatched": [{"$group": {"_id": 1}}]}}]');
 SELECT docshard.aggregate('merging.sales', '[{"$merge": {"into": "target", "whenMatched": [{"$set": {"a": "$$unknown"}}]}}]');

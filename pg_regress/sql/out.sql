@@ -33,6 +33,8 @@ SELECT docshard.aggregate('outs.sales', '[{"$out": "sharded"}]');
 SELECT docshard.aggregate('outs.sales', '[{"$out": "target"}, {"$match": {}}]');
 SELECT docshard.aggregate('outs.sales', '[{"$facet": {"a": [{"$out": "target"}]}}]');
 SELECT docshard.aggregate('outs.sales', '[{"$out": {"db": "config", "coll": "shards"}}]');
+SELECT docshard.aggregate('outs.sales', '[{"$out": "system.x"}]');
+SELECT docshard.run_command('outs', '{"explain": {"aggregate": "sales", "pipeline": [{"$out": "never"}], "cursor": {}}, "verbosity": "executionStats"}') ->> 'code' AS code;
 SELECT docshard.aggregate('outs.sales', '[{"$out": "with$"}]');
 BEGIN READ ONLY;
 SELECT docshard.aggregate('outs.sales', '[{"$out": "target"}]');

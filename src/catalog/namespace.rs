@@ -28,6 +28,11 @@ pub fn check_writable(namespace: &str) -> Result<()> {
     ))
 }
 
+/// True for databases to which pipelines cannot write.
+pub fn is_internal(database: &str) -> bool {
+    is_reserved(database) || database == CONFIG
+}
+
 /// True for MongoDB's internal databases, whose collections cannot be sharded.
 pub fn is_reserved(database: &str) -> bool {
     ["admin", LOCAL].contains(&database)

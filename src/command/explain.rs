@@ -20,6 +20,10 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
     let inner = Request::parse(request.db, request.target, request.commands)?;
     if inner.spec.name == "aggregate" {
+        if inner.fields.get("explain").is_some() {
+            let message = "The 'explain' option is illegal when a explain verbosity is also provided";
+            return Err(Error::new(Kind::FailedToParse, message));
+        }
         return Ok(Reply::of(super::aggregate::explain(&inner, verbosity)?));
     }
     let first = |list: &str, path, known| -> Result<_> {

@@ -23,7 +23,7 @@ use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
-use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES};
+use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Value as Json, json};
@@ -264,6 +264,9 @@ impl<'a> Aggregation<'a> {
             let environment = aggregation.environment(namespace)?;
             let pipelines = aggregation.pipelines(environment.as_ref());
             let pipeline = parsed(namespace, aggregation.stages, environment.as_ref())?;
+            if verbosity == Verbosity::Run {
+                refuse_writes(&pipeline)?;
+            }
             let describes_collection = pipeline.statistics().is_some();
             if describes_collection {
                 read::check(namespace)?;
@@ -331,6 +334,17 @@ impl<'a> Aggregation<'a> {
         writing.run(&mut pipelines.run(namespace, &pipeline, environment.clone(), self.shared.hint)?)?;
         Ok(Results::of(Vec::new()))
     }
+}
+
+/// Refuses a pipeline that writes: an explanation that executes it would write, too.
+/// Errors: `Location51184`, `Location51029`.
+fn refuse_writes(pipeline: &Pipeline) -> Result<()> {
+    let (stage, code) = match pipeline.sink() {
+        None => return Ok(()),
+        Some(Sink::Merge(_)) => ("$merge", 51184),
+        Some(Sink::Out(_)) => ("$out", 51029),
+    };
+    Err(Error::new(Kind::Location(code), format!("{stage} can only be explained with the verbosity 'queryPlanner'")))
 }
 
 /// The stages of a view, and those of a pipeline over it.

@@ -44,7 +44,7 @@ const BATCH_BYTES: usize = 8 * 1024 * 1024;
 const ATTEMPTS: usize = 5;
 
 /// Checks the target of a pipeline that writes, and prepares to write; None if the pipeline does not end with `$merge` or `$out`.
-/// Errors: `Location51183`, `Location28769`; `InvalidNamespace`, `IllegalOperation`, `CommandNotSupportedOnView`, `Unauthorized`;
+/// Errors: `Location51183`, `Location28769`, those of [`check_special`]; `InvalidNamespace`, `CommandNotSupportedOnView`, `Unauthorized`;
 /// 25006 in a read-only transaction.
 pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p Json>) -> Result<Option<Writing<'p>>> {
     let Some(sink) = pipeline.sink() else { return Ok(None) };
@@ -52,8 +52,8 @@ pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p
     // A dot in the database's name would make another namespace.
     namespace::check_database(sink.target().database.as_deref().unwrap_or(database))?;
     let target = sink.target().namespace(database);
+    check_special(sink, &target)?;
     namespace::split(&target)?;
-    namespace::check_writable(&target)?;
     transaction::refuse_if_read_only(c"aggregate");
     views::refuse(&target)?;
     let collection = cache::find(&target)?;
@@ -69,6 +69,24 @@ pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p
             Writing::Replace(target)
         }
     }))
+}
+
+/// Refuses collections and databases of the system.
+fn check_special(sink: &Sink, target: &str) -> Result<()> {
+    let (stage, collection_code, database_code) = match sink {
+        Sink::Merge(_) => ("$merge", 31319, 31320),
+        Sink::Out(_) => ("$out", 17385, 31321),
+    };
+    let (database, collection) = target.split_once('.').unwrap_or((target, ""));
+    if collection.starts_with("system.") {
+        let message = format!("Cannot {stage} to special collection: {collection}");
+        return Err(Error::new(Kind::Location(collection_code), message));
+    }
+    if namespace::is_internal(database) {
+        let message = format!("Cannot {stage} to internal database: {database}");
+        return Err(Error::new(Kind::Location(database_code), message));
+    }
+    Ok(())
 }
 
 /// How the documents of a pipeline are written.
