@@ -62,6 +62,7 @@ fn numbers() {
         (json!({"$round": [1, 2.5]}), 51082),
         (json!({"$round": [1, 101]}), 51083),
         (json!({"$mod": ["$n", {"$numberDecimal": "0"}]}), 5733415),
+        (json!({"$percentile": {"input": [1], "p": "$empty", "method": "approximate"}}), 7750300),
         (json!({"$mod": [{"$numberDecimal": "1"}, 0]}), 5733415),
         (json!({"$bitOr": ["$s", "$nil"]}), 14),
     ]);
@@ -134,6 +135,8 @@ fn arrays_and_sets() {
 fn documents() {
     all_give(&[(json!({"$setField": {"field": {"$literal": "$a.b"}, "input": {}, "value": 1}}), json!({"$a.b": 1}))]);
     all_fail(&[
+        (json!("$$ROOT."), 40353),
+        (json!("$$ROOT..a"), 15998),
         (json!({"a": 1, "$b": 2}), 16410),
         (json!({"a": 1, "$add": [1, 2]}), 16410),
         (json!({"$add": [1, 2], "a": 1}), 15983),
@@ -216,6 +219,9 @@ fn texts_of_dates() {
         (read("2017-07-04 12:48:07 GMT+0545"), date("2017-07-04T07:03:07Z")),
         (read("2017-07-04 12:48:07 PM"), date("2017-07-04T12:48:07Z")),
         (read("2017-07"), date("2017-07-01T00:00:00Z")),
+        // Months by their names or the first letters of them, whichever specifier asks for them.
+        (json!({"$dateFromString": {"dateString": "4 July 2017", "format": "%d %b %Y"}}), date("2017-07-04T00:00:00Z")),
+        (json!({"$dateFromString": {"dateString": "4 jul 2017", "format": "%d %B %Y"}}), date("2017-07-04T00:00:00Z")),
         (
             json!({"$dateFromString": {"dateString": "2017-07-04T11:56:02Z", "timezone": "UTC"}}),
             date("2017-07-04T11:56:02Z"),
@@ -236,6 +242,10 @@ fn texts_of_dates() {
         (read("12:50:53"), 241),
         (read("2017, 12:50:53"), 241),
         (read("60.Monday1770/06:59"), 241),
+        (json!({"$dateFromString": {"dateString": "4 Ju 2017", "format": "%d %b %Y"}}), 241),
+        // A date after the year 9999 has no text.
+        (json!({"$toString": {"$date": 253_402_300_800_000i64}}), 15),
+        (json!({"$toUpper": {"$date": 253_402_300_800_000i64}}), 15),
         // Formats are checked first.
         (json!({"$dateFromString": {"dateString": "$nil", "format": "%q"}}), 18536),
         (json!({"$dateFromString": {"dateString": "$nil", "format": "%Y%"}}), 18535),

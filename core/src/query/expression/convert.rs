@@ -226,15 +226,15 @@ fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
 }
 
 /// The text of a number or a date.
-pub(super) fn text_of(value: &Value) -> String {
-    match value {
+pub(super) fn text_of(value: &Value) -> Result<String> {
+    Ok(match value {
         Value::Number(Number::Int(value)) => value.to_string(),
         Value::Number(Number::Double(value)) => double_text(*value),
         Value::Number(Number::Decimal(value)) => value.to_string(),
-        Value::Date(millis) => super::date_format::iso(*millis),
+        Value::Date(millis) => super::date_format::iso(*millis)?,
         Value::Timestamp(t, i) => super::date_format::timestamp(*t, *i),
         _ => String::new(),
-    }
+    })
 }
 
 /// The shortest text that reads back as the double, with an exponent for the same numbers as in C.
@@ -256,7 +256,7 @@ fn string(value: &Value, target: &Target) -> Result<String> {
     Ok(match value {
         Value::String(text) | Value::Symbol(text) => text.clone(),
         Value::Bool(value) => value.to_string(),
-        Value::Number(_) | Value::Date(_) => text_of(value),
+        Value::Number(_) | Value::Date(_) => text_of(value)?,
         Value::ObjectId(id) => hex::encode(id),
         Value::Binary(subtype, bytes) => {
             let uuid = Some(bytes).filter(|_| *subtype == UUID).and_then(|bytes| Uuid::from_slice(bytes).ok());

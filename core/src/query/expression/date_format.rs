@@ -30,8 +30,8 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// The date in UTC, as ISO 8601 writes it, with milliseconds.
-pub(super) fn iso(millis: i64) -> String {
-    format_date(millis, &TimeZone::UTC, "%Y-%m-%dT%H:%M:%S.%LZ").unwrap_or_else(|_| millis.to_string())
+pub(super) fn iso(millis: i64) -> Result<String> {
+    format_date(millis, &TimeZone::UTC, "%Y-%m-%dT%H:%M:%S.%LZ")
 }
 
 /// A timestamp, as older operators write it.
@@ -325,11 +325,9 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone) -> Result<i64> {
             'V' => read.iso_week = Some(number(2)?),
             'u' => read.iso_day = Some(number(1)?),
             'b' | 'B' => {
-                let form = if specifier == 'b' { "%b" } else { "%B" };
-                let found = BrokenDownTime::parse_prefix(form, rest);
-                let (month, used) = found.map_err(|_| error("A month could not be found"))?;
-                rest = &rest[used..];
-                read.month = month.month().map(i64::from);
+                let (name, behind) = rest.split_at(rest.bytes().take_while(u8::is_ascii_alphabetic).count());
+                read.month = Some(month_of(name).ok_or_else(|| error("A month could not be found"))?);
+                rest = behind;
             }
             'z' | 'Z' => {
                 if *zone != TimeZone::UTC {
@@ -366,6 +364,12 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone) -> Result<i64> {
     )
     .map_err(|_| error("the time does not exist"))?;
     millis_at(DateTime::from_parts(day, time), read.zone.as_ref().unwrap_or(zone))
+}
+
+/// The number of a month, by its name or the first three letters of it.
+fn month_of(name: &str) -> Option<i64> {
+    let is_name = |form: &str| BrokenDownTime::parse(form, name).ok()?.month();
+    is_name("%B").or_else(|| is_name("%b")).map(i64::from)
 }
 
 impl Read {

@@ -271,8 +271,8 @@ impl Parser<'_> {
         let (name, path) = path::split(text);
         let path = path.unwrap_or_default();
         ensure!(!name.is_empty(), Kind::FailedToParse, "empty variable names are not allowed");
-        if !path.is_empty() || text.ends_with('.') {
-            path::check_field_path(path)?;
+        if text != name {
+            path::check_field_path(text)?;
         }
         let path = path.to_owned();
         if let Some(variable) = self.bound_variable(name) {
@@ -351,16 +351,25 @@ impl Parser<'_> {
                 check_count(name, list(argument).len(), *least, *most)?;
                 nodes?
             }
-            Arguments::Named(parameters, codes) => {
-                let is_known = |name: &str| parameters.iter().any(|known| known.name == name);
-                let fields = named(name, argument, is_known, *codes)?;
-                for parameter in *parameters {
-                    parameter.missing.map_or(Ok(()), |code| field(name, fields, parameter.name, code).map(|_| ()))?;
-                }
-                parameters.iter().map(|parameter| self.parameter(parameter, fields)).collect::<Result<_>>()?
-            }
+            Arguments::Named(parameters, codes) => self.named(name, argument, parameters, *codes)?,
         };
         self.fold(&operator.function, nodes)
+    }
+
+    /// Parses named arguments, as [`Arguments::Named`] describes them.
+    pub fn named(
+        &mut self,
+        operator: &str,
+        argument: &Json,
+        parameters: &[Parameter],
+        codes: [i32; 2],
+    ) -> Result<Vec<Node>> {
+        let is_known = |name: &str| parameters.iter().any(|known| known.name == name);
+        let fields = named(operator, argument, is_known, codes)?;
+        for parameter in parameters {
+            parameter.missing.map_or(Ok(()), |code| field(operator, fields, parameter.name, code).map(|_| ()))?;
+        }
+        parameters.iter().map(|parameter| self.parameter(parameter, fields)).collect()
     }
 
     fn parameter(&mut self, parameter: &Parameter, fields: &Map<String, Json>) -> Result<Node> {

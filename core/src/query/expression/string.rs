@@ -65,7 +65,7 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
     }
     match operand.clone().into_value() {
         Value::Symbol(text) | Value::Code(text) => Ok(text),
-        value @ (Value::Number(_) | Value::Date(_) | Value::Timestamp(..)) => Ok(convert::text_of(&value)),
+        value @ (Value::Number(_) | Value::Date(_) | Value::Timestamp(..)) => convert::text_of(&value),
         other => bail!(16007, "can't convert from BSON type {} to String", other.type_name()),
     }
 }
