@@ -2,12 +2,15 @@
 
 use crate::catalog::{contacts, survey};
 use crate::pg::error::Result;
-use crate::pg::spi::record::parse_json;
+use crate::pg::spi::record::{malformed, parse_json};
 use crate::protocol::node::NodeHealth;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
 use serde_json::Value as Json;
 use std::time::Duration;
+
+/// The most bytes of a shard's report. The report of one shard must not prevent those of others.
+const MAX_REPORT: usize = 1 << 20;
 
 /// The health of a shard.
 #[derive(Debug)]
@@ -24,14 +27,18 @@ pub struct Health {
 pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     let answers = survey::call(&NodeHealth {}, limit)?;
     let mut contacts = contacts::last()?;
+    let report = |text: String| match text.len() {
+        ..=MAX_REPORT => parse_json("node_health", text.as_bytes()),
+        length => Err(malformed("node_health", &format!("{length} bytes"))),
+    };
     let health = |answer: survey::Called<String>| {
         let last_contact = contacts.remove(&answer.shard.id);
         let shard = answer.shard.name.clone();
-        match answer.answer {
-            Ok(text) => Health {
+        match answer.answer.and_then(report) {
+            Ok(node) => Health {
                 shard,
                 latency_ms: answer.latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0),
-                node: parse_json("node_health", text.as_bytes()).unwrap_or_default(),
+                node,
                 last_contact: Some(clock_timestamp()),
                 error: None,
             },

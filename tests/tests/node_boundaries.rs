@@ -339,6 +339,15 @@ fn endless_answers_are_refused() {
         assert!(memory < 400, "{function}: {memory} MB");
         shard.psql(&before);
     }
+    // What one shard reports does not prevent the reports of others.
+    let before = definition(shard, "node_health");
+    for report in ["'[' || repeat('0,', 20000000) || '0]'", "repeat('[', 100000)", "'nonsense'"] {
+        replace(shard, "node_health", &format!("SELECT {report}"));
+        let reported: Vec<bool> =
+            cluster.router.value("SELECT array_agg(error IS NULL ORDER BY shard) FROM docshard.health");
+        assert_eq!(reported, [true, false], "{report}");
+    }
+    shard.psql(&before);
     // Errors are passed on, and logged.
     let before = definition(shard, "at_version");
     shard.psql(&format!(
