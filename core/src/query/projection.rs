@@ -573,6 +573,11 @@ impl<'p> Parser<'p> {
                 mode_of(is_nonzero(value)?)
             }
             Json::Object(fields) => {
+                ensure!(
+                    fields.len() == 1 || !is_plain(fields),
+                    16410,
+                    "FieldPath field names may not start with '$', at {path}. An expression must contain exactly one field"
+                );
                 if let Some(name) = single_operator(fields).filter(|name| !Expression::is_known(name)) {
                     bail!(31325, "Unknown expression {name}");
                 }
@@ -621,26 +626,24 @@ impl<'p> Parser<'p> {
     fn added(&mut self, path: String, value: &Json) -> Result<()> {
         path::check_field_path(&path)?;
         match value {
-            Json::Object(fields) if is_document(fields) && !fields.is_empty() => {
+            Json::Object(fields) if is_plain(fields) && !fields.is_empty() && single_operator(fields).is_none() => {
                 fields.iter().try_for_each(|(name, value)| {
-                    if name.contains('.') {
-                        bail!(40183, "cannot use dotted field name '{name}' in a sub object, at {path}");
-                    }
-                    self.added(format!("{path}.{name}"), value)
-                })
-            }
-            value => {
-                if let Json::Object(fields) = value
-                    && fields.len() > 1
-                    && is_plain(fields)
-                {
-                    bail!(
+                    ensure!(
+                        !name.starts_with('$'),
                         40181,
                         "an expression specification must contain exactly one field, the name of the expression. Found \
                          {} fields, at {path}",
                         fields.len()
                     );
-                }
+                    ensure!(
+                        !name.contains('.'),
+                        40183,
+                        "cannot use dotted field name '{name}' in a sub object, at {path}"
+                    );
+                    self.added(format!("{path}.{name}"), value)
+                })
+            }
+            value => {
                 let expression = Expression::parse(value, self.environment)?;
                 self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| Error {
                     kind: Kind::Location(40176),

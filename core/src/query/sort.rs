@@ -35,8 +35,9 @@ impl Sort {
     /// Parses a specification such as `{"sent": -1}`; `{}` does not sort.
     ///
     /// # Errors
-    /// `Location15974` for a direction that is not a number, `Location15975` for one other than 1 and -1, `BadValue` for more
-    /// than 32 fields, those of field paths, `NotImplemented` for `{"$meta": …}` and `$natural`.
+    /// `Location15974` for a direction that is not a number, `Location15975` for one other than 1 and -1, `Location17312` for a
+    /// document, `Location31138` for unknown metadata, `FailedToParse` for more than `$meta`, `Location13103` for more than 32
+    /// fields, those of field paths, `NotImplemented` for `{"$meta": …}` and `$natural`.
     pub fn parse(json: &Json) -> Result<Sort> {
         Sort::parse_in(json, &Environment::default())
     }
@@ -64,7 +65,7 @@ impl Sort {
         let Json::Object(specification) = json else {
             bail!(Kind::TypeMismatch, "the sort specification must be an object")
         };
-        ensure!(specification.len() <= MAX_FIELDS, Kind::BadValue, "too many compound keys: at most {MAX_FIELDS}");
+        ensure!(specification.len() <= MAX_FIELDS, 13103, "too many compound keys: at most {MAX_FIELDS}");
         let fields = specification.iter().map(|(path, direction)| {
             ensure!(path != "$natural", Kind::NotImplemented, "sorting by $natural is not supported");
             path::check_field_path(path)?;
