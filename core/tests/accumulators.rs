@@ -101,6 +101,19 @@ fn a_deviation_of_large_numbers() {
     }
 }
 
+/// The digits of sums count as memory.
+#[test]
+fn a_sum_of_many_digits_has_a_size() {
+    let decimals = [json!({"$numberDecimal": "1E+6000"}), json!({"$numberDecimal": "1E-6000"})];
+    let doubles: Vec<Json> = (-15..15).map(|n| json!(10f64.powi(n * 20))).collect();
+    for name in ["$sum", "$avg"] {
+        let none = begin(name).size();
+        let (decimals, doubles) = (over(name, &decimals).unwrap().size(), over(name, &doubles).unwrap().size());
+        assert!((4_900..6_000).contains(&(decimals - none)), "{name}: {} bytes", decimals - none);
+        assert!((200..600).contains(&(doubles - none)), "{name}: {} bytes", doubles - none);
+    }
+}
+
 #[test]
 fn of_nothing() {
     for (name, expected) in [

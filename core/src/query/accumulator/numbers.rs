@@ -30,6 +30,10 @@ impl<'a> Accumulator<'a> for Sum {
         Operand::number_of(self.total())
     }
 
+    fn bytes(&self) -> usize {
+        self.digit_bytes()
+    }
+
     fn state(&self) -> Value {
         Sum::state(self)
     }
@@ -80,6 +84,10 @@ impl<'a> Accumulator<'a> for Average {
             0 => Operand::NULL,
             count => Operand::number_of(quotient(&self.sum.total(), &Number::Int(count))),
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.sum.digit_bytes()
     }
 
     fn state(&self) -> Value {

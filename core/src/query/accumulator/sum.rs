@@ -208,6 +208,15 @@ impl Sum {
         }
     }
 
+    /// Returns the approximate memory of the digits, in bytes: a sum of decimals may have more than 12,000.
+    pub(super) fn digit_bytes(&self) -> usize {
+        let doubles = self.doubles.0.capacity() + self.large.0.capacity();
+        let decimal = self.decimal.as_deref().map_or(0, |decimal| {
+            size_of::<BigDecimal>() + usize::try_from(decimal.as_bigint_and_scale().0.bits() / 8).unwrap_or(usize::MAX)
+        });
+        doubles * size_of::<f64>() + decimal
+    }
+
     /// Returns the sum, which is rounded only here.
     pub(crate) fn total(&self) -> Number {
         let has_decimal = self.decimal.is_some() || self.special_decimal.is_some();
