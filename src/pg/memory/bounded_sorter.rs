@@ -86,13 +86,13 @@ pub(super) struct BoundedSorter {
 impl BoundedSorter {
     pub fn new(bound: i64, rereadable: bool, on_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
         // SAFETY: a setting.
-        let kilobytes = unsafe { pg_sys::work_mem };
+        let work_mem = usize::try_from(unsafe { pg_sys::work_mem }).unwrap_or(0) << 10;
         Self {
             bound,
             rereadable,
             on_disk,
             used_disk,
-            most_bytes: usize::try_from(kilobytes).unwrap_or(0) << 10,
+            most_bytes: if on_disk { work_mem } else { work_mem.min(MAX_BYTES) },
             in_memory: MemorySorter::new(u64::try_from(bound).ok()),
             spilled: None,
         }
@@ -186,8 +186,8 @@ mod tests {
     }
 
     /// Adds 3,000 rows of 40,000 bytes, the last ones first; files are not allowed.
-    fn without_files(bound: i64) -> Result<()> {
-        spi::query("SELECT pg_catalog.set_config('work_mem', '1MB', true)", &[]).unwrap();
+    fn without_files(bound: i64, work_mem: &str) -> Result<()> {
+        spi::query(&format!("SELECT pg_catalog.set_config('work_mem', '{work_mem}', true)"), &[]).unwrap();
         let mut sorter = BoundedSorter::new(bound, false, false, Rc::default());
         (0..3_000u32).rev().try_for_each(|n| sorter.add(&n.to_be_bytes(), &[1; 40_000]))?;
         sorter.sort()
@@ -197,12 +197,10 @@ mod tests {
     fn without_files_the_first_rows_have_100_mib() {
         use docshard_core::error::Kind;
         for (bound, fits) in [(1, true), (100, true), (2_600, true), (2_700, false), (3_000, false), (5_000, false)] {
-            match without_files(bound) {
-                Ok(()) => assert!(fits, "{bound}"),
-                Err(error) => {
-                    assert_eq!(error.kind, Kind::QueryExceededMemoryLimitNoDiskUseAllowed);
-                    assert!(!fits, "{bound}");
-                }
+            for work_mem in ["1MB", "400MB"] {
+                let kind = without_files(bound, work_mem).err().map(|error| error.kind);
+                let expected = (!fits).then_some(Kind::QueryExceededMemoryLimitNoDiskUseAllowed);
+                assert_eq!(kind, expected, "{bound} {work_mem}");
             }
         }
     }
