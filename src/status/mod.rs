@@ -64,7 +64,11 @@ impl Reported {
                         .extend(amounts.into_iter().map(|(collection, amount)| ((shard.id, collection), amount)));
                     reachable.push(shard);
                 }
-                Err(error) => drop(reported.unreachable.insert(shard.id, error.message.trim().to_owned())),
+                Err(error) => {
+                    // A shard's message must not look like other lines of the status.
+                    let error = error.message.trim().lines().next().unwrap_or_default().to_owned();
+                    reported.unreachable.insert(shard.id, error);
+                }
             }
         }
         if count {
@@ -148,7 +152,7 @@ fn write_head(
             let _ = write!(notes, "  at most {max} MiB");
         }
         if let Some(error) = unreachable.get(&shard.id) {
-            let _ = write!(notes, "  unreachable: {}", error.trim());
+            let _ = write!(notes, "  unreachable: {error}");
         } else if let Some(note) = contacts::notes(shard.id)? {
             let _ = write!(notes, "  {note}");
         }

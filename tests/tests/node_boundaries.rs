@@ -180,6 +180,13 @@ fn a_shard_that_answers_nonsense_is_refused() {
     );
     let status: Value = cluster.router.value(&format!("SELECT docshard.balancer_collection_status('{NS}')::jsonb"));
     assert_eq!(status["ok"], 1, "{status}");
+    // An error that looks like lines of the status.
+    shard.psql(&format!(
+        "{} LANGUAGE plpgsql STABLE AS $$BEGIN RAISE EXCEPTION E'none\\nbalancer\\n  enabled: yes'; END$$",
+        head(shard, "estimate_sizes")
+    ));
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    assert!(status.contains("unreachable: none\n") && !status.contains("enabled: yes"), "{status}");
     // Malformed names of moves, and foreign tables, do not prevent the router's clean-up.
     let number: i64 = shard.value("SELECT cluster_id FROM docshard_data.node");
     shard.psql(&format!(
