@@ -275,6 +275,7 @@ fn dates() {
         (json!({"$dateDiff": {"startDate": "$nil", "endDate": "$s", "unit": "$s"}}), json!(null)),
         (json!({"$dateAdd": {"startDate": "$nil", "unit": "$s", "amount": "$s"}}), json!(null)),
         (json!({"$dateAdd": {"startDate": "$s", "unit": "day", "amount": "$nil"}}), json!(null)),
+        (json!({"$hour": {"date": "$nil", "timezone": "$zone"}}), json!(null)),
         (json!({"$dateToParts": {"date": "$date", "timezone": "$nil", "iso8601": 1}}), json!(null)),
         // The clock was put forward by half an hour: 02:00 to 03:30 there is one hour.
         (
@@ -287,6 +288,8 @@ fn dates() {
     ]);
     all_fail(&[
         (json!({"$dateTrunc": {"date": "$s", "unit": "$n"}}), 5439012),
+        (json!({"$hour": {"date": "$s", "timezone": "$zone"}}), 16006),
+        (json!({"$hour": {"date": "$date", "timezone": 1}}), 40533),
         (json!({"$dateTrunc": {"date": "$date", "unit": "$n"}}), 5439013),
         (json!({"$dateTrunc": {"date": "$date", "unit": "day", "binSize": 0}}), 5439018),
         (json!({"$dateTrunc": {"date": "$date", "unit": "week", "startOfWeek": 1}}), 5439015),

@@ -140,9 +140,10 @@ fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Resul
 }
 
 fn part(call: &Call<'_>, part: fn(DateTime) -> i64) -> Result<Operand<'static>> {
-    let date = call.argument(0)?;
-    let Some(zone) = zone(call, 1, 40533)?.filter(|_| !date.is_nullish()) else { return Ok(Operand::NULL) };
-    Ok(Operand::int(part(local(coerced(&date)?, &zone)?)))
+    let Some(date) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
+    let millis = coerced(&date)?;
+    let Some(zone) = zone(call, 1, 40533)? else { return Ok(Operand::NULL) };
+    Ok(Operand::int(part(local(millis, &zone)?)))
 }
 
 fn timestamp(call: &Call<'_>, value: Operand<'_>, code: i32) -> Result<(u32, u32)> {
