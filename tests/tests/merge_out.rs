@@ -519,22 +519,6 @@ fn the_index_is_dropped_meanwhile() {
     assert_eq!(all(&mut client, "test.target"), before);
 }
 
-/// The stages and the variables of updates count for the size of a statement, which PostgreSQL limits to 1 GB.
-#[test]
-fn updates_with_large_variables() {
-    let (_cluster, mut client) = cluster();
-    let many = |k: i64| json!({"_id": k + DOCUMENTS, "k": k % DOCUMENTS});
-    insert(&mut client, SOURCE, (0..1500).map(many));
-    lay_out(&mut client, "test.target", None);
-    let large = json!({"$reduce": {"input": {"$range": [0, 20]}, "initialValue": "x", "in": {"$concat": ["$$value", "$$value"]}}});
-    let merge = json!({"into": "target", "let": {"large": large}, "whenNotMatched": "discard",
-        "whenMatched": [{"$set": {"length": {"$strLenBytes": "$$large"}}}]});
-    aggregate(&mut client, SOURCE, &json!([{"$set": {"_id": "$k"}}, {"$merge": merge}]))
-        .unwrap_or_else(|e| panic!("{e:?}"));
-    let changed = aggregate(&mut client, "test.target", &json!([{"$match": {"length": 1 << 20}}, {"$count": "n"}]));
-    assert_eq!(changed.unwrap(), [json!({"n": DOCUMENTS / 2})]);
-}
-
 /// A document that was inserted after the transaction's snapshot can neither be changed nor inserted: the transaction may run again.
 #[test]
 fn a_document_that_the_snapshot_does_not_show() {

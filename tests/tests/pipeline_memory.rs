@@ -172,6 +172,40 @@ fn groups_without_disk_may_have_100_mb() {
     assert!(detail.contains("error 292 "), "{error:?}");
 }
 
+/// The stages and the variables of `whenMatched` may be much larger than the documents of a batch.
+#[test]
+fn updates_with_large_variables_are_sent_in_parts() {
+    const DOCUMENTS: u32 = 300;
+    let cluster = cluster(DOCUMENTS, 32);
+    let mut client = cluster.router.client();
+    let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let peak = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap().trim_end_matches(" kB");
+        kilobytes.trim().parse::<u64>().unwrap() << 10
+    };
+    let megabyte = r#"{"$reduce": {"input": {"$range": [0, 20]}, "initialValue": "x", "in": {"$concat": ["$$value", "$$value"]}}}"#;
+    let mut merge = |below: u32| {
+        let merge = format!(
+            r#"{{"into": "target", "let": {{"large": {megabyte}}}, "whenMatched": [{{"$set": {{"length": {{"$strLenBytes": "$$large"}}}}}}]}}"#
+        );
+        let stages = format!(r#"[{{"$match": {{"_id": {{"$lt": {below}}}}}}}, {{"$merge": {merge}}}]"#);
+        client
+            .batch_execute(&format!("SELECT docshard.aggregate('{NS}', '{stages}')"))
+            .unwrap_or_else(|e| panic!("{e:?}"));
+    };
+    // The first one inserts the documents.
+    merge(DOCUMENTS);
+    merge(1);
+    let before = peak();
+    merge(DOCUMENTS);
+    let growth = peak() - before;
+    println!("{} KB for {DOCUMENTS} updates of a megabyte", growth >> 10);
+    assert!(growth < 150 * MB, "{growth} bytes");
+    let changed = format!("SELECT docshard.count_documents('test.target', '{{\"length\": {MB}}}')");
+    assert_eq!(cluster.router.value::<i64>(&changed), i64::from(DOCUMENTS));
+}
+
 #[test]
 fn lookups_of_large_documents_keep_to_their_memory() {
     lookups_of_large(10_000);
