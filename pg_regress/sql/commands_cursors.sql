@@ -21,7 +21,9 @@ SELECT run('{"find": "c", "sort": {"_id": 1}, "limit": 2}');
 SELECT run('{"find": "c", "sort": {"_id": 1}, "limit": 3, "batchSize": 2, "singleBatch": true}');
 SELECT count(*) FROM pg_cursors WHERE name LIKE 'docshard%';
 
--- batchSize 0 only opens a cursor.
+-- batchSize 0 only opens a cursor, even if there is nothing to read.
+SELECT run('{"find": "c", "filter": {"_id": -1}, "batchSize": 0}') -> 'cursor' ->> 'id' AS id \gset
+SELECT :'id' <> '0' AS opened, run('{"getMore": %s, "collection": "c"}', :'id');
 SELECT run('{"find": "c", "sort": {"_id": -1}, "batchSize": 0}') -> 'cursor' AS cursor \gset
 SELECT :'cursor'::jsonb -> 'firstBatch' AS batch, :'cursor'::jsonb ->> 'id' AS id \gset
 SELECT :'batch' AS batch;

@@ -111,7 +111,9 @@ fn begin(
         partial,
     };
     let documents = cursor.take(opening.batch)?;
-    let is_last = opening.single_batch || cursor.is_at_end()?;
+    // As in MongoDB, an empty first batch that was asked for says nothing of the end.
+    let may_end = opening.batch > 0 || cursor.portal.is_none();
+    let is_last = opening.single_batch || (cursor.is_at_end()? && may_end);
     let batch = Batch { documents, id: if is_last { 0 } else { id }, partial: cursor.partial };
     if is_last {
         cursor.close()?;
