@@ -295,8 +295,8 @@ fn binary(value: &Value, target: &Target) -> Result<Value> {
 
 fn date(value: &Value, target: &Target) -> Result<i64> {
     match value {
-        // An int is no number of milliseconds, but a long, a double and a decimal are.
-        Value::Number(number) if number.type_name() != "int" => truncated(number).ok_or_else(|| overflow(number)),
+        // MongoDB refuses an int, but here a small number may be a client's long.
+        Value::Number(number) => truncated(number).ok_or_else(|| overflow(number)),
         Value::String(text) => parse_date(text, &TimeZone::UTC),
         value => super::date::millis_of(&Operand::Given(value)).ok_or_else(|| unsupported(value, target)),
     }
