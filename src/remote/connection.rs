@@ -115,7 +115,7 @@ struct Batch {
     fresh: bool,
     /// the local nest level
     level: i32,
-    /// the user who sent it
+    /// the current user when it was sent
     user: Oid,
 }
 
@@ -143,7 +143,7 @@ pub(super) struct Connection {
     session: SessionState,
     steps: VecDeque<Step>,
     failure: Option<Error>,
-    /// the error of the read that has aborted the remote transaction, and the user who has read
+    /// the error of the read that has aborted the remote transaction, and the user who ran that read
     abort_cause: Option<(Error, Oid)>,
     affected: u64,
     batch: Batch,

@@ -2,7 +2,7 @@
 //! connection.
 //!
 //! libpq returns the rows of every answer one by one, so that a shard cannot fill the memory of this process with an answer that does
-//! not end. Whoever wants all rows of an answer reads them into [`Rows`].
+//! not end. A caller that needs the whole answer collects its rows in [`Rows`], whose memory is limited.
 
 use super::ffi::{self, PgResult, TempFile};
 use crate::pg::error::{Error, Result};

@@ -75,7 +75,7 @@ pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream
     let Plan { destinations, path, statement, lost, .. } = plan;
     let streams = match path {
         AccessPath::Nothing => Vec::new(),
-        AccessPath::BoundedSort => {
+        AccessPath::BoundedSort { .. } => {
             let streams = reading::read_ahead(collection, destinations, statement, lost.as_ref())?;
             streams.into_iter().map(RowStream::in_parts).collect()
         }

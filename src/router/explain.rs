@@ -370,7 +370,9 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
 fn direct_step(stages: &Json, path: AccessPath, run: &PipelineMeasurements, took: u64) -> Step {
     let found = if path == AccessPath::Scan { run.read } else { run.returned() };
     let examined = match path {
-        AccessPath::Scan | AccessPath::BoundedSort => Examined { keys: 0, documents: run.examined.unwrap_or(run.read) },
+        AccessPath::Scan | AccessPath::BoundedSort { .. } => {
+            Examined { keys: 0, documents: run.examined.unwrap_or(run.read) }
+        }
         path if path.counts() => Examined::default(),
         _ => Examined { keys: found, documents: found },
     };
@@ -400,8 +402,8 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
             let found = if sorted { json!({"stage": "SORT", "inputStage": fetch}) } else { fetch };
             if finds.unlimited { found } else { json!({"stage": "LIMIT", "inputStage": found}) }
         }
-        AccessPath::BoundedSort => {
-            json!({"stage": "SORT", "limitAmount": plan.shard_limit, "inputStage": {"stage": "COLLSCAN"}})
+        AccessPath::BoundedSort { most } => {
+            json!({"stage": "SORT", "limitAmount": most, "inputStage": {"stage": "COLLSCAN"}})
         }
         AccessPath::Scan => json!({"stage": "COLLSCAN"}),
         AccessPath::CountAll => json!({"stage": "RECORD_STORE_FAST_COUNT"}),

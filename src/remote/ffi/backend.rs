@@ -171,7 +171,7 @@ pub struct TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        // SAFETY: owned, main thread; the file belongs to no resource owner, so nobody else closes it. Raises nothing.
+        // SAFETY: owned, main thread. No resource owner has the file, so PostgreSQL does not close it, too. FileClose raises no ERROR.
         unsafe { pg_sys::FileClose(self.file) }
     }
 }

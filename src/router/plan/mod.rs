@@ -52,9 +52,11 @@ pub enum AccessPath {
     OrderedScans(i32),
     /// the plan that PostgreSQL's planner chooses
     Conditions,
-    /// the first documents of a sort, by a sequential scan without PostgreSQL's executor, which would copy each document before it
+    /// the first `most` documents of a sort, by a sequential scan without PostgreSQL's executor, which would copy each document before it
     /// compares it
-    BoundedSort,
+    BoundedSort {
+        most: u64,
+    },
     /// all matching documents by a sequential scan, without PostgreSQL's executor; for the stages of a pipeline
     Scan,
     /// stages of a pipeline, over documents that another path finds
@@ -76,7 +78,7 @@ impl AccessPath {
             Self::DividedScan(_) => "DIVIDED_SCAN",
             Self::OrderedScans(_) => "ORDERED_SCANS",
             Self::Conditions => "CONDITIONS",
-            Self::BoundedSort => "BOUNDED_SORT",
+            Self::BoundedSort { .. } => "BOUNDED_SORT",
             Self::Scan => "SCAN",
             Self::Pipeline => "PIPELINE",
             Self::CountAll => "COUNT_ALL",
@@ -92,7 +94,7 @@ impl AccessPath {
     /// True if PostgreSQL's planner is not used on the shards.
     pub fn is_direct(self) -> bool {
         use AccessPath::{BoundedSort, CountAll, CountMatching, IndexRange, Key, Nothing, Scan};
-        matches!(self, Nothing | Key | IndexRange { .. } | BoundedSort | Scan | CountAll | CountMatching)
+        matches!(self, Nothing | Key | IndexRange { .. } | BoundedSort { .. } | Scan | CountAll | CountMatching)
     }
 }
 
@@ -107,15 +109,13 @@ pub struct Plan {
     pub skip: u64,
     /// the most rows that it returns after these; None: all
     pub limit: Option<u64>,
-    /// the largest number of rows that one shard can return; None: unknown
-    pub shard_limit: Option<u64>,
     /// the shards that turned out to be lost; None: all must be there
     pub lost: Option<Rc<LostShards>>,
 }
 
 impl Plan {
     fn unordered(destinations: Vec<Destination>, path: AccessPath, statement: Statement) -> Self {
-        Self { destinations, path, statement, order: Order::None, skip: 0, limit: None, shard_limit: None, lost: None }
+        Self { destinations, path, statement, order: Order::None, skip: 0, limit: None, lost: None }
     }
 }
 
@@ -141,21 +141,19 @@ pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed) -> Res
         if single_target && let Some(key) = DocumentKey::of_find(search, options) {
             let statement = select::document(search.collection, key);
             let plan = Plan::unordered(destinations, AccessPath::Key, statement);
-            return Ok(Plan { limit, shard_limit: Some(1), lost, ..plan });
+            return Ok(Plan { limit, lost, ..plan });
         }
         if let Some(range) = IndexRange::of_find(search, options, allowed == Allowed::All) {
             let (finds, backward, sorted) = (range.finds, range.backward, !range.in_order);
             let path = AccessPath::IndexRange { finds, backward, sorted };
             let order = range.order(options);
             let statement = Find { search, options, single_target }.index_range(range);
-            let (skip, shard_limit) = (options.skip, Some(1));
-            return Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit, lost });
+            return Ok(Plan { destinations, path, statement, order, skip: options.skip, limit, lost });
         }
     }
     let (path, statement, order) = planned_find(search, options, single_target)?;
     let skip = if single_target { 0 } else { options.skip };
-    let shard_limit = limit.map(|limit| limit.saturating_add(options.skip));
-    Ok(Plan { destinations, path, statement, order, skip, limit, shard_limit, lost })
+    Ok(Plan { destinations, path, statement, order, skip, limit, lost })
 }
 
 fn planned_find(
@@ -204,7 +202,7 @@ fn planned_find(
     if let (Some((sort, _)), Some(most), None) = (sort, select.most(), column)
         && let Some(filter) = conditions.filter_of_scan(search)
     {
-        return Ok((AccessPath::BoundedSort, select.bounded_sort(sort, most, filter), Order::Ascending));
+        return Ok((AccessPath::BoundedSort { most }, select.bounded_sort(sort, most, filter), Order::Ascending));
     }
     let (statement, order) = select.conditions(conditions, column);
     Ok((AccessPath::Conditions, statement, order))
@@ -213,7 +211,7 @@ fn planned_find(
 /// Plans a count: each shard returns one row with its number of documents, at most skip + limit.
 pub fn count(search: &Search<'_>, options: &CountOptions) -> Result<Plan> {
     let (path, statement) = count_at_shard(search, options)?;
-    Ok(Plan { shard_limit: Some(1), ..Plan::unordered(search.destinations()?, path, statement) })
+    Ok(Plan::unordered(search.destinations()?, path, statement))
 }
 
 fn count_at_shard(search: &Search<'_>, options: &CountOptions) -> Result<(AccessPath, Statement)> {
@@ -248,6 +246,5 @@ pub fn distinct(search: &Search<'_>, field: &str) -> Result<Plan> {
 /// Plans the search for one matching document on each shard; rows are its shard key and `_id`.
 pub fn candidate(search: &Search<'_>) -> Result<Plan> {
     let statement = select::candidate(search.collection, Conditions::of_search(search)?);
-    let plan = Plan::unordered(search.destinations()?, AccessPath::Conditions, statement);
-    Ok(Plan { shard_limit: Some(1), ..plan })
+    Ok(Plan::unordered(search.destinations()?, AccessPath::Conditions, statement))
 }

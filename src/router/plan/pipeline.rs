@@ -114,7 +114,7 @@ fn division(search: &Search<'_>, options: &FindOptions, pipeline: &Pipeline) -> 
 /// Errors: those of [`PipelineRequest::parse`].
 pub fn explained(collection: &Collection, plan: &Plan) -> Result<Option<Statement>> {
     let work = match plan.path {
-        AccessPath::Pipeline | AccessPath::BoundedSort => {
+        AccessPath::Pipeline | AccessPath::BoundedSort { .. } => {
             let Some(Parameter::Text(work)) = plan.statement.params.last() else { return Ok(None) };
             PipelineRequest::parse(work)?
         }
@@ -149,7 +149,7 @@ fn source(
 ) -> Result<(Inner, PipelineSource, Vec<Json>)> {
     let (path, statement, _) = planned_find(search, options, single_target)?;
     let is_whole = options.sort.is_none() && options.limit.is_none() && options.skip == 0;
-    if path == AccessPath::BoundedSort || path == AccessPath::Conditions && is_whole {
+    if matches!(path, AccessPath::BoundedSort { .. }) || path == AccessPath::Conditions && is_whole {
         let most = Find { search, options, single_target }.most();
         let sort = options.sort.as_ref().zip(most).map(|((sort, _), most)| bounded_sort(sort, most, options.skip));
         if let Some(filter) = Conditions::of_search(search)?.filter_of_scan(search) {

@@ -139,8 +139,8 @@ fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     }
 }
 
-/// The forms of a date that are tried, in this order, if no format is given. A two-digit year comes before the longer one, of which it
-/// would leave two digits.
+/// The forms of a date that are tried, in this order, if no format is given. `%m/%d/%y` is tried before `%m/%d/%Y`: of a year with four
+/// digits it reads two, then the rest is no time, and the next form is tried.
 const DATES: &[&str] = &[
     "%Y-%m-%d",
     "%Y/%m/%d",

@@ -112,7 +112,7 @@ impl Granularity {
         Ok(series.into_iter().rev().find(is_below).unwrap_or_else(|| number.clone()))
     }
 
-    /// The numbers of which all others are multiples by powers of ten. None for powers of two.
+    /// The numbers that, multiplied by powers of ten, are the whole series. None for powers of two.
     fn base(self) -> Option<Vec<i64>> {
         match self {
             Granularity::Numbers(numbers) => Some(numbers.to_vec()),
