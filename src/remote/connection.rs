@@ -23,7 +23,7 @@ mod watch;
 
 use self::session_state::SessionState;
 use self::watch::Watch;
-use super::ffi::{HoldCancel, Local, PgResult, Status, Xact};
+use super::ffi::{self, HoldCancel, Local, PgResult, Status, Xact};
 use super::handshake::{self, HandshakeState};
 use super::login;
 use super::options::{self, Route};
@@ -468,6 +468,7 @@ impl Connection {
         self.end_feed();
         let mut ends_at_sync = 0;
         let mut watch: Option<Watch> = None;
+        let mut is_chosen = false;
         loop {
             let Some(&step) = self.steps.front() else {
                 // Sent only now, after an error in an implicit transaction: libpq would take the next command of an aborted
@@ -478,21 +479,33 @@ impl Connection {
                 }
                 break;
             };
+            // A read does not block other transactions.
             let patience = match self.patience(limit) {
-                // A read does not block other transactions.
                 Limit::Served if self.batch.write => {
                     Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next_check())
                 }
+                Limit::Outcome => Limit::OutcomeUntil(watch.get_or_insert_with(Watch::new).next_check()),
                 limit => limit,
             };
             let result = match self.wire.result(patience) {
                 Ok(result) => result,
-                Err(Lost::Late) if let Some(watch) = &mut watch => {
-                    watch.check();
+                Err(Lost::Late) if matches!(patience, Limit::OutcomeUntil(_)) => {
+                    // The wait is not reported: a process that works at one shard only is not the link between two nodes.
+                    let canceled = ffi::cancel_is_due();
+                    is_chosen = !canceled && watch.as_mut().is_some_and(Watch::is_chosen);
+                    if canceled || is_chosen {
+                        self.pass_cancel_on();
+                    }
                     continue;
                 }
-                Err(Lost::Late) if matches!(patience, Limit::Outcome) => {
-                    self.pass_cancel_on();
+                Err(Lost::Late)
+                    if !self.is_deciding()
+                        && let Some(watch) = &mut watch =>
+                {
+                    if watch.is_chosen() {
+                        watch::deadlock().raise();
+                    }
+                    watch.report();
                     continue;
                 }
                 Err(Lost::Late) if !self.is_deciding() || matches!(limit, Limit::Until(_)) => return Err(Stop::Late),
@@ -566,7 +579,7 @@ impl Connection {
                     error = error.of_handshake(!ahead && login::pass_over(self.server, self.wire.host));
                 }
                 self.decided(false);
-                Err(error.into())
+                Err(if is_chosen && &error.sqlstate == b"57014" { watch::deadlock() } else { error }.into())
             }
         }
     }

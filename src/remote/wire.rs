@@ -33,6 +33,21 @@ pub(super) enum Limit {
     ServedUntil(Instant),
     /// until a cancel is pending ([`Lost::Late`]), which is not served; a shutdown is
     Outcome,
+    /// as [`Limit::Outcome`], and only until then
+    OutcomeUntil(Instant),
+}
+
+impl Limit {
+    fn deadline(self) -> Option<Instant> {
+        match self {
+            Self::Served | Self::Outcome => None,
+            Self::Until(deadline) | Self::ServedUntil(deadline) | Self::OutcomeUntil(deadline) => Some(deadline),
+        }
+    }
+
+    fn is_for_outcome(self) -> bool {
+        matches!(self, Self::Outcome | Self::OutcomeUntil(_))
+    }
 }
 
 #[derive(Debug)]
@@ -229,10 +244,7 @@ impl Wire {
             if !self.pg.is_good() {
                 return Err(Lost::Broken(self.pg.message()));
             }
-            let deadline = match limit {
-                Limit::Served | Limit::Outcome => None,
-                Limit::Until(deadline) | Limit::ServedUntil(deadline) => Some(deadline),
-            };
+            let deadline = limit.deadline();
             let patience = if matches!(limit, Limit::Until(_)) { None } else { hung::patience() };
             let mut is_due = false;
             let timeout = if deadline.is_none() && patience.is_none() {
@@ -257,7 +269,7 @@ impl Wire {
             if !matches!(limit, Limit::Until(_)) {
                 ffi::check_for_interrupts();
             }
-            let canceled = matches!(limit, Limit::Outcome) && ffi::cancel_is_due();
+            let canceled = limit.is_for_outcome() && ffi::cancel_is_due();
             // Answers that arrived before the connection broke are parsed first.
             if !self.pg.consume() && self.pg.is_busy() {
                 return Err(Lost::Broken(self.pg.message()));
@@ -271,7 +283,7 @@ impl Wire {
     /// Checks that the shard, and those that it may wait for, still respond.
     fn probe(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
         for target in &self.targets {
-            match target.probe(matches!(limit, Limit::Outcome)) {
+            match target.probe(limit.is_for_outcome()) {
                 ProbeResult::Yes => {}
                 ProbeResult::Canceled => return Err(Lost::Late),
                 ProbeResult::No(why) => {

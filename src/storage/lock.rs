@@ -161,6 +161,13 @@ pub fn is_excluded(tag: Tag) -> bool {
     !free
 }
 
+/// True if any process holds the lock, or waits for it. Never raises an error.
+pub fn is_requested(tag: Tag) -> bool {
+    let locktag = tag.locktag();
+    // SAFETY: a well-formed tag; reads the shared lock table under its lock.
+    unsafe { pg_sys::LockWaiterCount(&locktag) > 0 }
+}
+
 /// Returns the holders of the lock in `pg_locks`: the virtual transaction, and the process id unless the transaction is
 /// prepared.
 pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {

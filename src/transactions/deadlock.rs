@@ -79,13 +79,16 @@ fn find() -> Result<()> {
         return Ok(());
     }
     let mut nodes = open()?;
+    // Victims that did not fail, such as one that waits where it cannot notice: another one must.
+    let mut spared = BTreeSet::new();
     loop {
         let first = query_all(&mut nodes)?;
         if deadlock::deadlocks(&first.waits).is_empty() {
             return Ok(());
         }
         sleep_ms(PAUSE_MS);
-        let second = query_all(&mut nodes)?;
+        let mut second = query_all(&mut nodes)?;
+        second.begun.retain(|pid, _| !spared.contains(pid));
         let lasting = first.waits.intersection(&second.waits).copied().collect();
         let deadlocks = deadlock::deadlocks(&lasting);
         let victim = |waits: &Vec<Wait>| deadlock::victim(waits, &second.waits, &second.begun);
@@ -94,7 +97,9 @@ fn find() -> Result<()> {
             return Ok(());
         }
         for (pid, waits) in victims {
-            end(pid, waits)?;
+            if !end(pid, waits)? {
+                spared.insert(pid);
+            }
         }
     }
 }
@@ -167,19 +172,21 @@ fn wait(
     Wait { waiter: process(waiter), blocker: process(blocker), at, since }
 }
 
-/// Makes a process that is part of a deadlock fail. Returns when it has failed, or no longer waits there.
-fn end(pid: i32, waits: &[Wait]) -> Result<()> {
+/// Makes a process that is part of a deadlock fail. True if it has failed, or no longer waits there.
+fn end(pid: i32, waits: &[Wait]) -> Result<bool> {
     pgrx::log!("docshard: process {pid} was chosen to end a deadlock over several nodes: {}", describe(waits)?);
     if !lock::try_acquire_for_session(Tag::Victim(pid), Mode::Exclusive) {
-        return Ok(());
+        return Ok(false);
     }
     let begun = || transaction::run(|| Ok(spi::query(BEGUN, &[Param::Int4(pid)])?.first().map(|row| row.i64(0))));
     let (before, since) = (begun()?, Instant::now());
-    while before.is_some() && since.elapsed() < NOTICE && begun()? == before {
+    let mut waits = before.is_some();
+    while waits && since.elapsed() < NOTICE {
         sleep_ms(20);
+        waits = begun()? == before;
     }
     lock::release_for_session(Tag::Victim(pid), Mode::Exclusive);
-    Ok(())
+    Ok(!waits)
 }
 
 /// Queries the start of a process's statement, if that statement waits for a shard.

@@ -1,6 +1,6 @@
 //! Deadlocks of transactions over several nodes: one of the transactions gets an error, the others continue.
 
-use docshard_tests::Cluster;
+use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
 use postgres::error::SqlState;
 use std::sync::Barrier;
@@ -79,6 +79,39 @@ fn one_of_a_circle_is_told() {
     assert_eq!(told(&cluster, &[(a, b), (b, a), (a + 1, b + 1), (b + 1, a + 1)]), 1, "others are left alone");
     let held: i64 = cluster.router.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objsubid > 2");
     assert_eq!(held, 0, "locks of the search are given back");
+}
+
+/// The last transaction of the cycle is one update that commits at its shard by itself: the router waits for its outcome.
+#[test]
+fn an_update_that_is_its_own_transaction_is_told() {
+    let cluster = cluster();
+    let [_, a, b] = KEYS;
+    let index = format!("SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')");
+    cluster.router.client().batch_execute(&index).unwrap();
+    let (mut both, mut dropper) = (client(&cluster), client(&cluster));
+    let waiting = |shard: usize, locktype: &str| {
+        let sql = format!("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype = '{locktype}'");
+        wait_until("it waits", Duration::from_secs(20), || cluster.shards[shard].value(&sql));
+    };
+    dropper.batch_execute("BEGIN; SELECT 1").unwrap();
+    both.batch_execute(&format!("BEGIN; {}", increase(b))).unwrap();
+    let ends: Vec<_> = thread::scope(|scope| {
+        let single = scope.spawn(|| client(&cluster).batch_execute(&increase(b)));
+        waiting(1, "transactionid");
+        // Waits at the last shard for both updates, and excludes writers from the others.
+        let dropper = scope.spawn(|| {
+            dropper
+                .batch_execute(&format!("SELECT docshard.drop_index('{NS}', 'n_1')"))
+                .and_then(|()| dropper.batch_execute("COMMIT"))
+        });
+        waiting(1, "relation");
+        let both = scope.spawn(|| both.batch_execute(&format!("{}; COMMIT", increase(a))));
+        [single, dropper, both].into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let codes: Vec<_> = ends.iter().map(|end| end.as_ref().err().and_then(|error| error.code()).cloned()).collect();
+    // With the update gone, the other two still wait for each other: the one that began last is the next victim.
+    assert_eq!(codes, [Some(SqlState::T_R_DEADLOCK_DETECTED), None, Some(SqlState::T_R_DEADLOCK_DETECTED)]);
+    assert_eq!(sum(&cluster), 0);
 }
 
 #[test]

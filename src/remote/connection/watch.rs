@@ -32,11 +32,14 @@ impl Watch {
         self.next_check
     }
 
-    /// Unwinds if this process is to end a deadlock.
-    pub(super) fn check(&mut self) {
-        if lock::is_excluded(Tag::Victim(ffi::process_id())) {
-            deadlock().raise();
-        }
+    /// True if this process is to end a deadlock. Never raises an error.
+    pub(super) fn is_chosen(&mut self) -> bool {
+        self.next_check = Instant::now() + CHECK_INTERVAL;
+        lock::is_requested(Tag::Victim(ffi::process_id()))
+    }
+
+    /// Reports the wait if that is due. May unwind.
+    pub(super) fn report(&mut self) {
         if Instant::now() >= self.report {
             if let Some(coordinator) = coordinator() {
                 coordinator.suspect_deadlock();
@@ -44,11 +47,12 @@ impl Watch {
             self.pause *= 2;
             self.report = Instant::now() + self.pause;
         }
-        self.next_check = self.report.min(Instant::now() + CHECK_INTERVAL);
+        self.next_check = self.next_check.min(self.report);
     }
 }
 
-fn deadlock() -> Error {
+/// The error of a process that was chosen.
+pub(super) fn deadlock() -> Error {
     let error =
         Error::new(Kind::WriteConflict, "deadlock detected: transactions wait for each other at several shards");
     Error { sqlstate: *b"40P01", ..error }
