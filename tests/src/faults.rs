@@ -142,9 +142,16 @@ impl Node {
         signal(postmaster, "CONT");
     }
 
-    /// Kills a process of this server by SIGKILL.
+    /// Kills a process of this server by SIGKILL, and waits until the server has restarted all processes.
+    ///
+    /// # Panics
+    /// If that takes too long.
     pub fn kill(&self, pid: u32) {
+        let mut witness = self.client();
         signal(pid, "KILL");
+        // The postmaster accepts sessions until it notices.
+        wait_until(&format!("{} goes down", self.name), PATIENCE, || witness.batch_execute("SELECT 1").is_err());
+        wait_until(&format!("{} is back", self.name), PATIENCE, || self.try_client().is_ok());
     }
 
     /// Resumes it.

@@ -86,7 +86,6 @@ fn strike(moving: &mut Moving, point: &'static str, before: Option<(&'static str
             let pid = shard.client().query_opt(&format!("SELECT pid {session} LIMIT 1"), &[]).expect("a query");
             if let Some(pid) = pid {
                 shard.kill(u32::try_from(pid.get::<_, i32>(0)).expect("a process id"));
-                await_server(shard);
             }
         }
         Crash(role) => {
