@@ -101,7 +101,8 @@ fn changes_wait_for_a_users_move() {
             moving.chunk
         )),
         moving.spawn(index),
-        moving.spawn(format!("SELECT docshard.split_at('{NS}', '{{\"k\": 70}}')")),
+        // It may come first, so it splits another chunk than those that the transaction merges.
+        moving.spawn(format!("SELECT docshard.split_at('{NS}', '{{\"k\": {}}}')", moving.chunk + 50)),
     ];
     thread::sleep(Duration::from_millis(1500));
     assert!(pending.iter().all(|pending| !pending.is_finished()), "a user's move is not aborted");
