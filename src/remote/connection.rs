@@ -479,9 +479,9 @@ impl Connection {
                 }
                 break;
             };
-            // A read does not block other transactions.
             let patience = match self.patience(limit) {
-                Limit::Served if self.batch.write => {
+                // A read is watched, too: changes of the table wait for its locks.
+                Limit::Served if !self.wire.has_arrived() => {
                     Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next_check())
                 }
                 Limit::Outcome => Limit::OutcomeUntil(watch.get_or_insert_with(Watch::new).next_check()),

@@ -13,7 +13,7 @@ pub trait Coordinator {
     /// snapshot; an error aborts everywhere. If `at_once` is false, the local transaction is prepared and may stay so for a long
     /// time.
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()>;
-    /// Called for a write that has waited at a shard for so long that it may be part of a deadlock. May unwind.
+    /// Called for a statement that has waited at a shard for so long that it may be part of a deadlock. May unwind.
     fn suspect_deadlock(&self) {}
     /// Called after the local commit, when the shards have committed these transactions. Must not access tables or raise errors.
     fn finished(&self, gids: &[(Oid, String)]);

@@ -227,6 +227,13 @@ impl Wire {
         Ok(self.pg.result())
     }
 
+    /// True if the next result, or the command's end, is here.
+    pub(super) fn has_arrived(&mut self) -> bool {
+        // Has no effect on an answer that has begun to arrive.
+        self.pg.single_row_mode();
+        !self.unflushed && !self.pg.is_busy()
+    }
+
     /// Waits until the next result, or the command's end, is here.
     pub(super) fn ready(&mut self, limit: Limit) -> std::result::Result<(), Lost> {
         if let Some(hung) = self.hung.take() {

@@ -1,6 +1,6 @@
 //! Detects deadlocks over several nodes. PostgreSQL itself detects those on one node.
 //!
-//! 1. A process whose write at a shard has not been answered for `deadlock_timeout` starts a job that searches for deadlocks,
+//! 1. A process whose statement at a shard has not been answered for `deadlock_timeout` starts a job that searches for deadlocks,
 //!    unless one is running. It repeats that with doubled pauses.
 //! 2. The job asks every node which processes wait for which. The application name of a connection to a shard is the id of the
 //!    router's session that it works for ([`remote::APPLICATION`]).

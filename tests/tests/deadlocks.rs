@@ -114,6 +114,31 @@ fn an_update_that_is_its_own_transaction_is_told() {
     assert_eq!(sum(&cluster), 0);
 }
 
+/// A read holds locks on its tables, for which a change of indexes waits.
+#[test]
+fn a_read_that_waits_for_a_change_of_indexes_is_told() {
+    let cluster = cluster();
+    let more = format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k))) FROM generate_series(2, 90) k; \
+         SELECT docshard.create_index('{NS}', '{{\"n\": 1}}')"
+    );
+    cluster.router.client().batch_execute(&more).unwrap();
+    let drop = format!("SELECT docshard.drop_index('{NS}', 'n_1')");
+    let find = |filter: &str| format!("SELECT docshard.find('{NS}', '{filter}')");
+    let mut reader = client(&cluster);
+    // The cursor has not read all, so it holds its lock at the router.
+    let begin = format!("BEGIN; DECLARE opened CURSOR FOR {}; FETCH opened", find(r#"{"k": {"$lt": 90}}"#));
+    reader.batch_execute(&begin).unwrap();
+    thread::scope(|scope| {
+        let dropper = scope.spawn(|| client(&cluster).batch_execute(&drop));
+        let waits = "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype = 'relation'";
+        wait_until("it waits at the router", Duration::from_secs(20), || cluster.router.value(waits));
+        let error = reader.batch_execute(&find(r#"{"k": 101}"#)).expect_err("both wait for each other");
+        assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error:?}");
+        dropper.join().unwrap().unwrap();
+    });
+}
+
 #[test]
 fn who_waits_long_is_not_told() {
     let cluster = cluster();

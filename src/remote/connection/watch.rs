@@ -1,4 +1,4 @@
-//! Detects writes that wait long at a shard, and so may be part of a deadlock over several nodes. It reports them to the
+//! Detects statements that wait long at a shard, and so may be part of a deadlock over several nodes. It reports them to the
 //! [`Coordinator`], which takes the lock `Tag::Victim` of the process that it has chosen to end a deadlock.
 //!
 //! [`Coordinator`]: crate::remote::Coordinator
