@@ -22,6 +22,9 @@ SELECT docshard.aggregate('look.items', '[{"$unionWith": "nothing"}, {"$unionWit
 SELECT docshard.shard_collection('look.people', '{"boss": "hashed"}');
 SELECT docshard.insert_many('look.people', ARRAY['{"_id": 1, "boss": 0}', '{"_id": 2, "boss": 1}', '{"_id": 3, "boss": 2}', '{"_id": 4, "boss": 1}', '{"_id": 5, "boss": 5}']::jsonb[]) -> 'insertedCount' AS inserted;
 SELECT docshard.aggregate('look.people', '[{"$sort": {"_id": 1}}, {"$graphLookup": {"from": "people", "startWith": "$_id", "connectFromField": "_id", "connectToField": "boss", "depthField": "depth", "maxDepth": 5, "restrictSearchWithMatch": {"_id": {"$ne": 4}}, "as": "below"}}]');
+-- The collation connects values, but two values of _id that are equal under it are different documents.
+SELECT docshard.insert_many('look.pairs', ARRAY['{"_id": "a", "in": "x", "out": "y"}', '{"_id": "A", "in": "Y", "out": "Z"}', '{"_id": "z", "in": "z"}']::jsonb[]) ->> 'insertedCount' AS inserted;
+SELECT docshard.aggregate('look.$cmd.aggregate', '[{"$documents": [{}]}, {"$graphLookup": {"from": "pairs", "startWith": "X", "connectFromField": "out", "connectToField": "in", "as": "m"}}, {"$project": {"found": "$m._id"}}]', '{"collation": {"locale": "en", "strength": 2}}');
 -- Every role needs the right to read each of the collections.
 CREATE ROLE regress_look;
 SELECT docshard.grant_access('regress_look', '{"read": ["look.orders"]}');
