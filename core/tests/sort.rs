@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 use std::cmp::Ordering;
 
 fn key(sort: &Json, of: &Json) -> Vec<u8> {
-    Sort::parse(sort).unwrap_or_else(|error| panic!("{sort}: {error}")).key_of(document(&bytes(of)))
+    Sort::parse(sort).unwrap_or_else(|error| panic!("{sort}: {error}")).key_of(document(&bytes(of))).unwrap()
 }
 
 /// Asserts that the documents are in strictly rising order.
@@ -140,25 +140,123 @@ fn specifications() {
     }
 }
 
-/// A second implementation: it lists the values of a path, and compares the least or the greatest. None is an empty array.
+#[test]
+fn fields_of_one_array_are_of_one_element() {
+    let sort = json!({"a.x": 1, "a.y": 1});
+    // The least pairs are (1, 2), (1, 3), (2, 0).
+    check_order(
+        sort,
+        vec![
+            json!({"a": [{"x": 1, "y": 2}, {"x": 2, "y": 1}]}),
+            json!({"a": [{"x": 2, "y": 0}, {"x": 1, "y": 3}]}),
+            json!({"a": [{"x": 2, "y": 0}, {"x": 3, "y": 0}]}),
+        ],
+    );
+    // The greatest x, and the least y beside it.
+    check_order(
+        json!({"a.x": -1, "a.y": 1}),
+        vec![
+            json!({"a": [{"x": 2, "y": 5}, {"x": 1, "y": 0}]}),
+            json!({"a": [{"x": 2, "y": 6}, {"x": 2, "y": 7}, {"x": 1, "y": 0}]}),
+            json!({"a": [{"x": 1, "y": 0}]}),
+        ],
+    );
+    // An array in the elements of an array, a field beside the array, and a field of the first element in every key.
+    let of = json!({"a": [{"b": [3, 1], "c": 2}, {"b": [2], "c": 1}], "d": 5});
+    for (sort, expected) in [
+        (json!({"a.b": 1, "a.c": 1}), json!({"x": 1, "y": 2})),
+        (json!({"a.c": 1, "a.b": 1}), json!({"x": 1, "y": 2})),
+        (json!({"d": 1, "a.b": -1, "a.c": 1}), json!({"w": 5, "x": 3, "y": 2})),
+        (json!({"a.0.c": 1, "a.c": 1}), json!({"x": 2, "y": 1})),
+    ] {
+        let directions: Vec<Json> = sort.as_object().unwrap().values().cloned().collect();
+        let names: Vec<String> = expected.as_object().unwrap().keys().cloned().collect();
+        let flat: Json = names.into_iter().zip(directions).collect::<serde_json::Map<_, _>>().into();
+        assert_eq!(key(&sort, &of), key(&flat, &expected), "{sort}");
+    }
+}
+
+#[test]
+fn fields_of_different_arrays_are_refused() {
+    for (sort, of) in [
+        (json!({"a": 1, "b": 1}), json!({"a": [1], "b": [2]})),
+        (json!({"a": 1, "b": -1}), json!({"a": [], "b": [2]})),
+        (json!({"a.b": 1, "a.c": 1}), json!({"a": [{"b": [1], "c": [2]}]})),
+    ] {
+        let sort = Sort::parse(&sort).unwrap();
+        assert_eq!(sort.key_of(document(&bytes(&of))).unwrap_err().kind, Kind::BadValue, "{of}");
+    }
+}
+
+/// A field's part is that of the whole key.
+#[test]
+fn parts_of_a_key_are_of_one_element() {
+    let sort = Sort::parse(&json!({"a.x": -1, "a.y": 1})).unwrap();
+    let of = bytes(&json!({"a": [{"x": 2, "y": 5}, {"x": 1, "y": 0}]}));
+    let mut first = sort.field_key_of(document(&of), 0).unwrap();
+    first.iter_mut().for_each(|byte| *byte = !*byte);
+    let second = sort.field_key_of(document(&of), 1).unwrap();
+    assert_eq!([first, second].concat(), sort.key_of(document(&of)).unwrap());
+}
+
+/// A second implementation: it lists the values of each path, with the elements of arrays that they are in, and compares the least of
+/// the combinations in which fields of one array are in one element. None is an empty array.
 mod naive {
     use super::*;
+    use std::collections::BTreeMap;
+
+    /// A value, and the chosen element of each array above it, by the array's place in the document.
+    type Candidate = (Option<Value>, BTreeMap<String, usize>);
 
     pub fn compare(fields: &[(String, bool)], a: &Value, b: &Value) -> Ordering {
-        fields.iter().fold(Ordering::Equal, |ordering, (path, descending)| {
-            ordering.then_with(|| {
-                let path: Vec<&str> = path.split('.').collect();
-                let ordering = compare_picks(&pick(a, &path, *descending), &pick(b, &path, *descending));
-                if *descending { ordering.reverse() } else { ordering }
-            })
+        compare_keys(fields, &least(fields, a), &least(fields, b))
+    }
+
+    fn compare_keys(fields: &[(String, bool)], a: &[Option<Value>], b: &[Option<Value>]) -> Ordering {
+        fields.iter().zip(a.iter().zip(b)).fold(Ordering::Equal, |ordering, ((_, descending), (a, b))| {
+            let next = compare_picks(a, b);
+            ordering.then(if *descending { next.reverse() } else { next })
         })
     }
 
-    fn pick(document: &Value, path: &[&str], greatest: bool) -> Option<Value> {
-        let mut values = Vec::new();
-        collect(document, path, &mut values);
-        values.sort_by(compare_picks);
-        if greatest { values.pop().unwrap() } else { values.swap_remove(0) }
+    fn least(fields: &[(String, bool)], document: &Value) -> Vec<Option<Value>> {
+        let mut keys: Vec<(Vec<Option<Value>>, BTreeMap<String, usize>)> = vec![Default::default()];
+        for (path, _) in fields {
+            let path: Vec<&str> = path.split('.').collect();
+            let mut candidates = Vec::new();
+            collect(document, &path, String::new(), BTreeMap::new(), &mut candidates);
+            let mut longer = Vec::new();
+            for (key, chosen) in &keys {
+                for (value, needed) in &candidates {
+                    if needed.iter().all(|(array, index)| chosen.get(array).is_none_or(|other| other == index)) {
+                        let key = key.iter().cloned().chain([value.clone()]).collect();
+                        longer.push((key, chosen.iter().chain(needed).map(|(at, n)| (at.clone(), *n)).collect()));
+                    }
+                }
+            }
+            keys = longer;
+        }
+        keys.into_iter().map(|(key, _)| key).min_by(|a, b| compare_keys(fields, a, b)).unwrap()
+    }
+
+    /// How many fields have an array on their path.
+    pub fn fields_in_arrays(fields: &[(String, bool)], document: &Value) -> usize {
+        let is_in_array = |path: &str| {
+            let path: Vec<&str> = path.split('.').collect();
+            let mut value = document;
+            for (at, name) in path.iter().enumerate() {
+                match value {
+                    Value::Object(fields) => match fields.iter().find(|(known, _)| known == name) {
+                        Some((_, inner)) if at + 1 == path.len() => return matches!(inner, Value::Array(_)),
+                        Some((_, inner)) => value = inner,
+                        None => return false,
+                    },
+                    other => return matches!(other, Value::Array(_)),
+                }
+            }
+            false
+        };
+        fields.iter().filter(|(path, _)| is_in_array(path)).count()
     }
 
     fn compare_picks(a: &Option<Value>, b: &Option<Value>) -> Ordering {
@@ -172,24 +270,31 @@ mod naive {
         }
     }
 
-    fn collect(from: &Value, path: &[&str], into: &mut Vec<Option<Value>>) {
+    fn collect(from: &Value, path: &[&str], place: String, chosen: BTreeMap<String, usize>, into: &mut Vec<Candidate>) {
+        let chosen_at = |index: usize| {
+            let mut chosen = chosen.clone();
+            chosen.insert(place.clone(), index);
+            chosen
+        };
         match from {
-            Value::Array(elements) if path.is_empty() && elements.is_empty() => into.push(None),
-            Value::Array(elements) if path.is_empty() => into.extend(elements.iter().cloned().map(Some)),
-            _ if path.is_empty() => into.push(Some(from.clone())),
+            Value::Array(elements) if path.is_empty() && elements.is_empty() => into.push((None, chosen)),
+            Value::Array(elements) if path.is_empty() => {
+                into.extend(elements.iter().enumerate().map(|(at, element)| (Some(element.clone()), chosen_at(at))));
+            }
+            _ if path.is_empty() => into.push((Some(from.clone()), chosen)),
             Value::Object(fields) => match fields.iter().find(|(name, _)| name == path[0]) {
-                Some((_, value)) => collect(value, &path[1..], into),
-                None => into.push(Some(Value::Null)),
+                Some((_, value)) => collect(value, &path[1..], format!("{place}.{}", path[0]), chosen, into),
+                None => into.push((Some(Value::Null), chosen)),
             },
             Value::Array(elements) => match path[0].parse().ok().and_then(|index: usize| elements.get(index)) {
-                Some(element) => collect(element, &path[1..], into),
-                None if elements.is_empty() => into.push(Some(Value::Null)),
-                None => elements.iter().for_each(|element| match element {
-                    Value::Object(_) => collect(element, path, into),
-                    _ => into.push(Some(Value::Null)),
+                Some(element) => collect(element, &path[1..], format!("{place}.{}", path[0]), chosen, into),
+                None if elements.is_empty() => into.push((Some(Value::Null), chosen)),
+                None => elements.iter().enumerate().for_each(|(at, element)| match element {
+                    Value::Object(_) => collect(element, path, format!("{place}.{at}"), chosen_at(at), into),
+                    _ => into.push((Some(Value::Null), chosen_at(at))),
                 }),
             },
-            _ => into.push(Some(Value::Null)),
+            _ => into.push((Some(Value::Null), chosen)),
         }
     }
 }
@@ -199,14 +304,21 @@ proptest! {
 
     #[test]
     fn keys_agree_with_the_comparator(
-        fields in proptest::collection::btree_map(path(), any::<bool>(), 1..3),
+        fields in proptest::collection::btree_map(path(), any::<bool>(), 1..4),
         a in any_document(scalar(), true),
         b in any_document(scalar(), true),
     ) {
         let fields: Vec<(String, bool)> = fields.into_iter().collect();
         let sort = Sort { fields: fields.clone(), ..Sort::default() };
         let keys = (sort.key_of(document(&bytes(&a))), sort.key_of(document(&bytes(&b))));
-        prop_assert_eq!(keys.0.cmp(&keys.1), naive::compare(&fields, &value(&a), &value(&b)));
+        if let (Ok(first), Ok(second)) = &keys {
+            prop_assert_eq!(first.cmp(second), naive::compare(&fields, &value(&a), &value(&b)));
+        }
+        for (key, of) in [(keys.0, a), (keys.1, b)] {
+            let Err(error) = key else { continue };
+            prop_assert_eq!(error.kind, Kind::BadValue);
+            prop_assert!(naive::fields_in_arrays(&fields, &value(&of)) > 1, "{}", of);
+        }
     }
 
     /// So that documents in an index's order can be merged with sorted ones.
@@ -218,7 +330,7 @@ proptest! {
     ) {
         let sort = Sort { fields: vec![(path.clone(), descending)], ..Sort::default() };
         let (of, direction) = (bytes(&of), if descending { -1 } else { 1 });
-        let mut key = sort.field_key_of(document(&of), 0);
+        let mut key = sort.field_key_of(document(&of), 0).unwrap();
         if let Ok(index) = IndexKeys::parse(&json!({path: direction}))
             && !index.is_apart(document(&of))
         {
@@ -227,14 +339,14 @@ proptest! {
         if descending {
             key.iter_mut().for_each(|byte| *byte = !*byte);
         }
-        prop_assert_eq!(&key, &sort.key_of(document(&of)));
-        prop_assert!(sort.field_key_of(document(&of), 1).is_empty());
+        prop_assert_eq!(&key, &sort.key_of(document(&of)).unwrap());
+        prop_assert!(sort.field_key_of(document(&of), 1).unwrap().is_empty());
     }
 
     #[test]
     fn no_input_panics(specification in nonsense(), of in any_document(scalar(), true)) {
         if let Ok(sort) = Sort::parse(&specification) {
-            sort.key_of(document(&bytes(&of)));
+            let _ = sort.key_of(document(&bytes(&of)));
         }
     }
 }

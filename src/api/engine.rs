@@ -47,7 +47,7 @@ fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) ->
 fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
         let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
-        Ok(sort.key_of(document(&doc)?))
+        Ok(sort.key_of(document(&doc)?)?)
     })
 }
 
@@ -55,7 +55,7 @@ fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<
 fn sort_field_key(doc: RawJsonb, sort: &str, field: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
         let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
-        Ok(sort.field_key_of(document(&doc)?, usize::try_from(field).unwrap_or(usize::MAX)))
+        Ok(sort.field_key_of(document(&doc)?, usize::try_from(field).unwrap_or(usize::MAX))?)
     })
 }
 

@@ -63,7 +63,7 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
     let (is_small, failed) = (Cell::new(true), Cell::new(None));
     let mut take = |row: &Columns<'_>, doc: &[u8]| -> Result<bool> {
         let key = match &sort {
-            Some(sort) => Cow::from(sort.key_of(document(doc)?)),
+            Some(sort) => Cow::from(sort.key_of(document(doc)?)?),
             None if search.keyed && search.index == SHARD_KEY => Cow::from(row.slice(table::SKEY)),
             None => Cow::default(),
         };

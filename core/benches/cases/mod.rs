@@ -225,7 +225,7 @@ fn merging() -> Vec<Case> {
         .map(|(name, streams)| {
             Case::new(name, move || {
                 let sort = Sort::parse(&json!({"likes": 1, "_id": 1})).expect("a sort");
-                let mut keys: Vec<_> = (0..ROUND).map(|n| sort.key_of(document(&message(n)))).collect();
+                let mut keys: Vec<_> = (0..ROUND).map(|n| sort.key_of(document(&message(n))).unwrap()).collect();
                 keys.sort();
                 let key = move |at: usize| {
                     let mut key = ((at / ROUND) as u32).to_be_bytes().to_vec();

@@ -3,6 +3,7 @@
 //! The key is the concatenation of its fields' encodings, which are prefix-free: the first difference lies inside one field. Inverting
 //! every byte of a field reverses its order.
 
+use crate::budget;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::direction::is_descending;
 use crate::query::envelope;
@@ -75,47 +76,209 @@ impl Sort {
     }
 
     /// The document's sort key: keys compare bytewise as the documents do. Descending fields are inverted byte by byte. An array
-    /// sorts by its least element in ascending order, and by its greatest element in descending order. An empty array sorts below
-    /// null. A missing field counts as null.
-    pub fn key_of(&self, document: RawObject<'_>) -> Vec<u8> {
+    /// sorts by its least element in ascending order, and by its greatest element in descending order; several fields of one array
+    /// by those of one element, whose key is the least. An empty array sorts below null. A missing field counts as null.
+    ///
+    /// # Errors
+    /// `BadValue` if two fields lead into different arrays.
+    pub fn key_of(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
         let mut key = Vec::with_capacity(16 * self.fields.len());
-        self.append_key_of(document, &mut key);
-        key
+        self.append_key_of(document, &mut key)?;
+        Ok(key)
     }
 
     /// As [`key_of`](Self::key_of), at the end of a buffer.
-    pub fn append_key_of(&self, document: RawObject<'_>, key: &mut Vec<u8>) {
+    ///
+    /// # Errors
+    /// Those of [`key_of`](Self::key_of).
+    pub fn append_key_of(&self, document: RawObject<'_>, key: &mut Vec<u8>) -> Result<()> {
+        let start = key.len();
+        let mut arrays = 0;
         for (path, descending) in &self.fields {
             let start = key.len();
-            self.append(document, path, *descending, key);
+            arrays += usize::from(self.append(document, path, *descending, key));
             if *descending {
-                key[start..].iter_mut().for_each(|byte| *byte = !*byte);
+                invert(&mut key[start..]);
             }
         }
+        // With one array, its best value is in the least key. With more, the values must be of the same element.
+        if arrays > 1 {
+            key.truncate(start);
+            key.extend(ArrayKeys::least(self, document)?.bytes);
+        }
+        Ok(())
     }
 
     /// The part of the sort key for one field, as an index stores it: a descending field is not inverted. Empty if there is no such
     /// field.
-    pub fn field_key_of(&self, document: RawObject<'_>, field: usize) -> Vec<u8> {
+    ///
+    /// # Errors
+    /// Those of [`key_of`](Self::key_of).
+    pub fn field_key_of(&self, document: RawObject<'_>, field: usize) -> Result<Vec<u8>> {
+        let Some((path, descending)) = self.fields.get(field) else { return Ok(Vec::new()) };
         let mut key = Vec::new();
-        if let Some((path, descending)) = self.fields.get(field) {
-            self.append(document, path, *descending, &mut key);
+        let is_array = self.append(document, path, *descending, &mut key);
+        if is_array && self.fields.len() > 1 {
+            let least = ArrayKeys::least(self, document)?;
+            let start = field.checked_sub(1).map_or(0, |before| least.ends[before]);
+            key = least.bytes[start..least.ends[field]].to_vec();
+            if *descending {
+                invert(&mut key);
+            }
         }
-        key
+        Ok(key)
     }
 
-    fn append(&self, document: RawObject<'_>, path: &str, descending: bool, key: &mut Vec<u8>) {
+    /// Appends the best value of a field; true if there is an array on its path.
+    fn append(&self, document: RawObject<'_>, path: &str, descending: bool, key: &mut Vec<u8>) -> bool {
         let collator = self.collator.as_deref();
         let mut field = Field { start: key.len(), end: None, descending, collator, key };
-        visit(document, path, &mut |candidate| field.offer(candidate));
+        visit(document, path, &mut |candidate| field.offer(candidate))
+    }
+}
+
+fn invert(bytes: &mut [u8]) {
+    bytes.iter_mut().for_each(|byte| *byte = !*byte);
+}
+
+/// Where a field's path leads in a document.
+#[derive(Clone, Copy)]
+enum Position<'a, 'p> {
+    /// the value by which the document sorts
+    End(Candidate<'a>),
+    /// an array, with the path below it; None if the path ends there
+    Array(RawArray<'a>, Option<&'p str>),
+}
+
+/// A sort key.
+#[derive(Default)]
+struct FieldKeys {
+    bytes: Vec<u8>,
+    /// where the part of each field ends in `bytes`
+    ends: Vec<usize>,
+}
+
+/// The sort keys of a document with arrays: one for each element of an array into which fields lead.
+struct ArrayKeys<'s> {
+    sort: &'s Sort,
+    least: Option<FieldKeys>,
+}
+
+impl<'s> ArrayKeys<'s> {
+    fn least(sort: &'s Sort, document: RawObject<'_>) -> Result<FieldKeys> {
+        let mut keys = Self { sort, least: None };
+        let positions: Vec<_> = sort.fields.iter().map(|(path, _)| position_in(document, path)).collect();
+        keys.expand(&positions)?;
+        Ok(keys.least.unwrap_or_default())
+    }
+
+    /// Offers the key of each combination of elements. Arrays in an element of an array are entered in turn.
+    fn expand<'a>(&mut self, positions: &[Position<'a, 's>]) -> Result<()> {
+        budget::step();
+        let mut arrays = positions.iter().filter_map(|position| match position {
+            Position::Array(array, _) => Some(*array),
+            Position::End(_) => None,
+        });
+        let Some(array) = arrays.next() else {
+            self.offer(positions);
+            return Ok(());
+        };
+        if arrays.any(|other| !other.is_same(array)) {
+            bail!(Kind::BadValue, "cannot sort with keys that are parallel arrays");
+        }
+        // A numeric name of an element leads to that element in all keys.
+        let named = |rest: &Option<&str>| rest.is_some_and(|rest| element_at(array, rest).is_some());
+        let is_expanded = positions.iter().any(|position| matches!(position, Position::Array(_, rest) if !named(rest)));
+        let elements: &mut dyn Iterator<Item = Option<RawValue<'a>>> = match is_expanded && !array.is_empty() {
+            true => &mut array.iter().map(Some),
+            false => &mut std::iter::once(None),
+        };
+        for element in elements {
+            let below = positions.iter().map(|position| match *position {
+                Position::Array(array, rest) => position_below(array, rest, element),
+                end @ Position::End(_) => end,
+            });
+            self.expand(&below.collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn offer(&mut self, positions: &[Position<'_, '_>]) {
+        let mut keys = FieldKeys::default();
+        for (position, (_, descending)) in positions.iter().zip(&self.sort.fields) {
+            let start = keys.bytes.len();
+            if let Position::End(candidate) = position {
+                candidate.encode(self.sort.collator.as_deref(), &mut keys.bytes);
+            }
+            if *descending {
+                invert(&mut keys.bytes[start..]);
+            }
+            keys.ends.push(keys.bytes.len());
+        }
+        if self.least.as_ref().is_none_or(|least| keys.bytes < least.bytes) {
+            self.least = Some(keys);
+        }
+    }
+}
+
+/// Follows a path in an object as far as its end or the first array.
+fn position_in<'a, 'p>(object: RawObject<'a>, path: &'p str) -> Position<'a, 'p> {
+    let (head, rest) = path::split(path);
+    object.get(head).map_or(Position::End(Candidate::Missing), |value| position_of(value, rest))
+}
+
+fn position_of<'a, 'p>(value: RawValue<'a>, rest: Option<&'p str>) -> Position<'a, 'p> {
+    match (value, rest) {
+        (RawValue::Array(array), rest) => Position::Array(array, rest),
+        (value, None) => Position::End(Candidate::Value(value)),
+        (value, Some(rest)) => {
+            path::embedded(value).map_or(Position::End(Candidate::Missing), |inner| position_in(inner, rest))
+        }
+    }
+}
+
+/// The element that the path below an array names, and the path below that.
+fn element_at<'a, 'p>(array: RawArray<'a>, path: &'p str) -> Option<(RawValue<'a>, Option<&'p str>)> {
+    let (head, rest) = path::split(path);
+    let element = path::array_index(head).and_then(|index| array.get(index))?;
+    Some((element, rest))
+}
+
+/// Follows the path below an array into one of its elements; without an element the array is empty.
+fn position_below<'a, 'p>(
+    array: RawArray<'a>,
+    path: Option<&'p str>,
+    element: Option<RawValue<'a>>,
+) -> Position<'a, 'p> {
+    if let Some((named, rest)) = path.and_then(|path| element_at(array, path)) {
+        return position_of(named, rest);
+    }
+    match (element, path) {
+        (Some(element), Some(path)) => {
+            path::embedded(element).map_or(Position::End(Candidate::Missing), |inner| position_in(inner, path))
+        }
+        (Some(element), None) => Position::End(Candidate::Value(element)),
+        (None, Some(_)) => Position::End(Candidate::Missing),
+        (None, None) => Position::End(Candidate::EmptyArray),
     }
 }
 
 /// A value by which a document may sort in one field.
+#[derive(Clone, Copy)]
 enum Candidate<'a> {
     Missing,
     EmptyArray,
     Value(RawValue<'a>),
+}
+
+impl Candidate<'_> {
+    fn encode(self, collator: Option<&Collator>, key: &mut Vec<u8>) {
+        match self {
+            Candidate::Missing => encode_value(&Value::Null, key),
+            Candidate::EmptyArray => key.push(EMPTY_ARRAY),
+            Candidate::Value(value) => encode_under(&Element::of(value), collator, key),
+        }
+    }
 }
 
 /// The field of a key whose value is being chosen: `key[start..end]` is the best candidate so far.
@@ -129,11 +292,7 @@ struct Field<'k> {
 
 impl Field<'_> {
     fn offer(&mut self, candidate: Candidate<'_>) {
-        match candidate {
-            Candidate::Missing => encode_value(&Value::Null, self.key),
-            Candidate::EmptyArray => self.key.push(EMPTY_ARRAY),
-            Candidate::Value(value) => encode_under(&Element::of(value), self.collator, self.key),
-        }
+        candidate.encode(self.collator, self.key);
         let Some(end) = self.end else {
             self.end = Some(self.key.len());
             return;
@@ -148,41 +307,27 @@ impl Field<'_> {
     }
 }
 
-/// Calls `offer` with each value at a path, and at least once. The values are those of MongoDB's index keys: of an array at the end
-/// of the path its elements; of an array on the path the values in each element, or in the one that a numeric component names.
-fn visit<'a>(object: RawObject<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) {
-    let (head, rest) = path::split(path);
-    match object.get(head) {
-        None => offer(Candidate::Missing),
-        Some(value) => visit_value(value, rest, offer),
-    }
+/// Calls `offer` with each value at a path, and at least once; true if there is an array on the path. The values are those of
+/// MongoDB's index keys: of an array at the end of the path its elements; of an array on the path the values in each element, or in
+/// the one that a numeric component names.
+fn visit<'a>(object: RawObject<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) -> bool {
+    visit_at(position_in(object, path), offer)
 }
 
-fn visit_value<'a>(value: RawValue<'a>, rest: Option<&str>, offer: &mut impl FnMut(Candidate<'a>)) {
-    match (value, rest) {
-        (RawValue::Array(array), None) if array.is_empty() => offer(Candidate::EmptyArray),
-        (RawValue::Array(array), None) => array.iter().for_each(|element| offer(Candidate::Value(element))),
-        (RawValue::Array(array), Some(rest)) => visit_array(array, rest, offer),
-        (value, None) => offer(Candidate::Value(value)),
-        (value, Some(rest)) => match path::embedded(value) {
-            Some(inner) => visit(inner, rest, offer),
-            None => offer(Candidate::Missing),
-        },
-    }
-}
-
-fn visit_array<'a>(array: RawArray<'a>, path: &str, offer: &mut impl FnMut(Candidate<'a>)) {
-    let (head, rest) = path::split(path);
-    if let Some(element) = path::array_index(head).and_then(|index| array.get(index)) {
-        return visit_value(element, rest, offer);
-    }
-    if array.is_empty() {
-        return offer(Candidate::Missing);
-    }
-    for element in array.iter() {
-        match path::embedded(element) {
-            Some(inner) => visit(inner, path, offer),
-            None => offer(Candidate::Missing),
+fn visit_at<'a>(position: Position<'a, '_>, offer: &mut impl FnMut(Candidate<'a>)) -> bool {
+    let (array, path) = match position {
+        Position::End(candidate) => {
+            offer(candidate);
+            return false;
         }
+        Position::Array(array, path) => (array, path),
+    };
+    if array.is_empty() || path.is_some_and(|path| element_at(array, path).is_some()) {
+        visit_at(position_below(array, path, None), offer);
+    } else {
+        array.iter().for_each(|element| {
+            visit_at(position_below(array, path, Some(element)), offer);
+        });
     }
+    true
 }

@@ -181,7 +181,7 @@ impl Accumulating {
             ArgumentValue::Nothing => Ok(Operand::NULL),
             ArgumentValue::Value(expression) => expression.operand(document, collator),
             ArgumentValue::Sorted(sort, expression) => {
-                let key = Value::Binary(0, sort.key_of(document));
+                let key = Value::Binary(0, sort.key_of(document)?);
                 let output = expression.operand(document, collator)?.into_value();
                 Ok(Operand::array(vec![key, output]))
             }

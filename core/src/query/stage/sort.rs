@@ -44,7 +44,10 @@ impl Operation for Sample {
 
     fn begin<'s>(self: Arc<Self>, input: Input<'s>, context: &Context) -> Result<Input<'s>> {
         let sorter = context.resources.memory.sorter(Some(self.0), false)?;
-        let key_of = |_: RawObject<'_>, key: &mut Vec<u8>| key.extend(fastrand::u64(..).to_be_bytes());
+        let key_of = |_: RawObject<'_>, key: &mut Vec<u8>| {
+            key.extend(fastrand::u64(..).to_be_bytes());
+            Ok(())
+        };
         Ok(Box::new(Sorting { input: Some(input), key_of: Box::new(key_of), sorter }))
     }
 
@@ -54,7 +57,7 @@ impl Operation for Sample {
 }
 
 /// Appends the key of a document.
-type KeyOf<'s> = Box<dyn Fn(RawObject<'_>, &mut Vec<u8>) + 's>;
+type KeyOf<'s> = Box<dyn Fn(RawObject<'_>, &mut Vec<u8>) -> Result<()> + 's>;
 
 struct Sorting<'s> {
     /// None once the input has been sorted
@@ -70,7 +73,7 @@ impl Stream for Sorting<'_> {
             while input.advance()? {
                 budget::step();
                 key.clear();
-                (self.key_of)(document(&input)?, &mut key);
+                (self.key_of)(document(&input)?, &mut key)?;
                 self.sorter.add(&key, input.bytes())?;
             }
             self.sorter.sort()?;

@@ -39,8 +39,8 @@ impl PartitionOrder {
         Ok(encoded_under(&value.into_value(), collator))
     }
 
-    fn sort_key(&self, document: RawObject<'_>) -> Vec<u8> {
-        self.sort_by.as_ref().map_or_else(Vec::new, |sort| sort.key_of(document))
+    fn sort_key(&self, document: RawObject<'_>) -> Result<Vec<u8>> {
+        self.sort_by.as_ref().map_or_else(|| Ok(Vec::new()), |sort| sort.key_of(document))
     }
 }
 
@@ -75,7 +75,7 @@ impl<'s> SortedPartitions<'s> {
             visit(document);
             let mut key = self.order.partition_key(document)?;
             let length = u32::try_from(key.len()).unwrap_or(u32::MAX);
-            key.extend(self.order.sort_key(document));
+            key.extend(self.order.sort_key(document)?);
             key.extend(position.to_be_bytes());
             key.extend(length.to_be_bytes());
             sorter.add(&key, input.bytes())?;

@@ -319,6 +319,10 @@ impl<'a> RawArray<'a> {
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// True if this is the other array, at the same place of the same document.
+    pub fn is_same(self, other: RawArray<'_>) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
     /// The element at a position.
     #[inline]
     pub fn get(&self, index: usize) -> Option<RawValue<'a>> {

@@ -90,7 +90,7 @@ impl FunctionArgument {
         match self {
             FunctionArgument::Accumulated(accumulating) => accumulating.input(document),
             FunctionArgument::Value(expression, collator) => expression.operand(document, collator.as_deref()),
-            FunctionArgument::SortKey(sort) => Ok(Operand::Made(Value::Binary(0, sort.key_of(document)))),
+            FunctionArgument::SortKey(sort) => Ok(Operand::Made(Value::Binary(0, sort.key_of(document)?))),
             FunctionArgument::Positioned(path, expression, collator) => {
                 let position = Position::of(document, path).into_value();
                 let value = expression.operand(document, collator.as_deref())?;
