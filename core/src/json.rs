@@ -1,84 +1,217 @@
 //! Parses JSON text, with keys in their order, within bounds of time and memory. PostgreSQL accepts texts of up to a gigabyte.
+//!
+//! RULE: no field is dropped. An object that names a field twice cannot be a [`Value`]: [`parse`] refuses it, and [`parse_tree`] keeps
+//! both fields for those who know what they mean, such as a filter.
 
 use crate::budget::{self, Evaluation};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::cell::Cell;
 use std::fmt;
 
 /// The memory limit of parsing, as a multiple of an evaluation's: a list of operations is longer than each of them.
 const TIMES: usize = 8;
 
-/// Parses JSON text. Every value is a step, and memory is limited to [`TIMES`] times an evaluation's.
-///
-/// # Errors
-/// A syntax error, with its position.
-pub fn parse(text: &str) -> serde_json::Result<Value> {
-    let _evaluation = Evaluation::begin_large(TIMES);
-    serde_json::from_str(text).map(|Counted(value)| value)
+/// JSON whose objects may name a field more than once.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Tree {
+    /// Null, a boolean, a number or a string.
+    Scalar(Value),
+    /// An array.
+    Array(Vec<Tree>),
+    /// An object, with its fields in their order.
+    Object(Vec<(String, Tree)>),
 }
 
-/// A value whose parsing counts as a step.
-struct Counted(Value);
+/// A text that was not parsed.
+#[derive(Debug)]
+pub enum Failure {
+    /// The syntax is wrong, or the value is nested too deeply.
+    Syntax(serde_json::Error),
+    /// An object names this field twice.
+    RepeatedField(String),
+}
 
-impl<'de> Deserialize<'de> for Counted {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        budget::step();
-        deserializer.deserialize_any(Reader).map(Counted)
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Syntax(error) => write!(f, "{error}"),
+            Failure::RepeatedField(name) => write!(f, "the field '{name}' is given twice in an object"),
+        }
     }
 }
 
-struct Reader;
+/// Parses JSON text. Every value is a step, and memory is limited to [`TIMES`] times an evaluation's.
+///
+/// # Errors
+/// A syntax error, with its position; a field that is named twice in an object.
+pub fn parse(text: &str) -> Result<Value, Failure> {
+    let repeated = Cell::new(None);
+    read(text, Values { repeated: &repeated }).map_err(|error| match repeated.take() {
+        Some(name) => Failure::RepeatedField(name),
+        None => Failure::Syntax(error),
+    })
+}
 
-impl<'de> Visitor<'de> for Reader {
-    type Value = Value;
+/// Parses JSON text and keeps fields that are named twice.
+///
+/// # Errors
+/// A syntax error, with its position.
+pub fn parse_tree(text: &str) -> Result<Tree, Failure> {
+    read(text, Trees).map_err(Failure::Syntax)
+}
+
+fn read<'t, B: Builder>(text: &'t str, builder: B) -> serde_json::Result<B::Output> {
+    let _evaluation = Evaluation::begin_large(TIMES);
+    let mut deserializer = serde_json::Deserializer::from_str(text);
+    let value = Reader(builder).deserialize(&mut deserializer)?;
+    deserializer.end().map(|()| value)
+}
+
+/// Makes a value of its parts.
+trait Builder: Copy {
+    type Output;
+    type Fields;
+    fn scalar(self, value: Value) -> Self::Output;
+    fn array(self, items: Vec<Self::Output>) -> Self::Output;
+    fn no_fields(self) -> Self::Fields;
+    fn add<E: Error>(self, fields: &mut Self::Fields, name: String, value: Self::Output) -> Result<(), E>;
+    fn object(self, fields: Self::Fields) -> Self::Output;
+}
+
+#[derive(Clone, Copy)]
+struct Values<'c> {
+    /// receives the name of a field that is named twice
+    repeated: &'c Cell<Option<String>>,
+}
+
+impl Builder for Values<'_> {
+    type Output = Value;
+    type Fields = Map<String, Value>;
+
+    fn scalar(self, value: Value) -> Value {
+        value
+    }
+
+    fn array(self, items: Vec<Value>) -> Value {
+        Value::Array(items)
+    }
+
+    fn no_fields(self) -> Self::Fields {
+        Map::new()
+    }
+
+    fn add<E: Error>(self, fields: &mut Self::Fields, name: String, value: Value) -> Result<(), E> {
+        match fields.entry(name) {
+            serde_json::map::Entry::Vacant(field) => {
+                field.insert(value);
+                Ok(())
+            }
+            serde_json::map::Entry::Occupied(field) => {
+                self.repeated.set(Some(field.key().clone()));
+                Err(E::custom("a field is given twice"))
+            }
+        }
+    }
+
+    fn object(self, fields: Self::Fields) -> Value {
+        Value::Object(fields)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Trees;
+
+impl Builder for Trees {
+    type Output = Tree;
+    type Fields = Vec<(String, Tree)>;
+
+    fn scalar(self, value: Value) -> Tree {
+        Tree::Scalar(value)
+    }
+
+    fn array(self, items: Vec<Tree>) -> Tree {
+        Tree::Array(items)
+    }
+
+    fn no_fields(self) -> Self::Fields {
+        Vec::new()
+    }
+
+    fn add<E: Error>(self, fields: &mut Self::Fields, name: String, value: Tree) -> Result<(), E> {
+        fields.push((name, value));
+        Ok(())
+    }
+
+    fn object(self, fields: Self::Fields) -> Tree {
+        Tree::Object(fields)
+    }
+}
+
+/// Reads a value; each counts as a step.
+struct Reader<B>(B);
+
+impl<'de, B: Builder> DeserializeSeed<'de> for Reader<B> {
+    type Value = B::Output;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<B::Output, D::Error> {
+        budget::step();
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, B: Builder> Visitor<'de> for Reader<B> {
+    type Value = B::Output;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a JSON value")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
-        Ok(Value::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<B::Output, E> {
+        Ok(self.0.scalar(Value::Bool(value)))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
-        Ok(Value::from(value))
+    fn visit_i64<E>(self, value: i64) -> Result<B::Output, E> {
+        Ok(self.0.scalar(Value::from(value)))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
-        Ok(Value::from(value))
+    fn visit_u64<E>(self, value: u64) -> Result<B::Output, E> {
+        Ok(self.0.scalar(Value::from(value)))
     }
 
-    fn visit_f64<E: Error>(self, value: f64) -> Result<Value, E> {
-        Number::from_f64(value).map(Value::Number).ok_or_else(|| E::custom("number out of range"))
+    fn visit_f64<E: Error>(self, value: f64) -> Result<B::Output, E> {
+        let number = Number::from_f64(value).ok_or_else(|| E::custom("number out of range"))?;
+        Ok(self.0.scalar(Value::Number(number)))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+    fn visit_str<E>(self, value: &str) -> Result<B::Output, E> {
         budget::bytes(value.len());
-        Ok(Value::String(value.to_owned()))
+        Ok(self.0.scalar(Value::String(value.to_owned())))
     }
 
-    fn visit_string<E>(self, value: String) -> Result<Value, E> {
-        Ok(Value::String(value))
+    fn visit_string<E>(self, value: String) -> Result<B::Output, E> {
+        Ok(self.0.scalar(Value::String(value)))
     }
 
-    fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(Value::Null)
+    fn visit_unit<E>(self) -> Result<B::Output, E> {
+        Ok(self.0.scalar(Value::Null))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<B::Output, A::Error> {
         let mut values = Vec::new();
-        while let Some(Counted(value)) = items.next_element()? {
+        while let Some(value) = items.next_element_seed(Reader(self.0))? {
             values.push(value);
         }
-        Ok(Value::Array(values))
+        Ok(self.0.array(values))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Value, A::Error> {
-        let mut object = Map::new();
-        while let Some((name, Counted(value))) = fields.next_entry::<String, Counted>()? {
-            object.insert(name, value);
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<B::Output, A::Error> {
+        let mut fields = self.0.no_fields();
+        while let Some(name) = map.next_key::<String>()? {
+            let value = map.next_value_seed(Reader(self.0))?;
+            self.0.add(&mut fields, name, value)?;
         }
-        Ok(Value::Object(object))
+        Ok(self.0.object(fields))
     }
 }
 
@@ -100,7 +233,7 @@ mod tests {
             "-0",
             "-0.0",
             "123456789012345678901234567890",
-            r#"{"b": 1, "a": [2, {"b": 3}], "b": 4}"#,
+            r#"{"b": 1, "a": [2, {"b": 3}], "c": 4}"#,
             r#""\u00e9\ud83d\ude00 x""#,
             "[1,]",
             "{",
@@ -113,16 +246,36 @@ mod tests {
             let expected = serde_json::from_str::<Value>(text);
             match (parse(text), expected) {
                 (Ok(value), Ok(expected)) => assert_eq!(value.to_string(), expected.to_string(), "{text}"),
-                (Err(error), Err(expected)) => assert_eq!(error.to_string(), expected.to_string(), "{text}"),
+                (Err(Failure::Syntax(error)), Err(expected)) => {
+                    assert_eq!(error.to_string(), expected.to_string(), "{text}")
+                }
                 other => panic!("{text}: {other:?}"),
             }
         }
     }
 
+    #[test]
+    fn no_field_is_dropped() {
+        let text = r#"{"b": 1, "a": [{"x": 2, "x": 3}]}"#;
+        assert!(matches!(parse(text), Err(Failure::RepeatedField(name)) if name == "x"));
+        let field = |name: &str, value: i64| (name.to_owned(), Tree::Scalar(Value::from(value)));
+        let inner = Tree::Object(vec![field("x", 2), field("x", 3)]);
+        let expected = Tree::Object(vec![field("b", 1), ("a".to_owned(), Tree::Array(vec![inner]))]);
+        assert_eq!(parse_tree(text).unwrap(), expected);
+        // A syntax error after the repeated field is the library's, wherever it is found first.
+        assert!(matches!(parse_tree("{\"a\": 1, \"a\": }"), Err(Failure::Syntax(_))));
+    }
+
     proptest! {
         #[test]
         fn whatever_the_text(text in r#"[\[\]{}:,"0-9.eE+\-a ]{0,40}"#) {
-            prop_assert_eq!(parse(&text).ok(), serde_json::from_str::<Value>(&text).ok());
+            match parse(&text) {
+                Err(Failure::RepeatedField(_)) => {
+                    let is_object = text.contains('{');
+                    prop_assert!(is_object);
+                },
+                parsed => prop_assert_eq!(parsed.ok(), serde_json::from_str::<Value>(&text).ok()),
+            }
         }
     }
 }

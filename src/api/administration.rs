@@ -15,6 +15,7 @@ use crate::operation::{balancer, cluster, collections, inspect, shards, table};
 use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
+use docshard_core::query::specification::Role;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
 use serde_json::json;
@@ -26,9 +27,9 @@ json_functions! {
     modify_collection(ns: &str, options: Json) =>
         with_options(&options, &table::MODIFY_COLLECTION, |options| collections::modify(ns, options));
     shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
-        with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse()?, options));
+        with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse(Role::Plain)?, options));
     drop_index(ns: &str, name: &str) => index_removal::drop(ns, name).map(|()| json!({"ok": 1}));
-    drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) => collections::drop_indexes(ns, &indexes.parse()?);
+    drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) => collections::drop_indexes(ns, &indexes.parse(Role::Plain)?);
     check_collection(ns: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::CHECK_COLLECTION, |options| inspect::check_collection(ns, options));
 
@@ -45,7 +46,7 @@ json_functions! {
         ns: Option<&str>, min: Option<Json>, max: Option<Json>, to: Option<&str>, options: default!(Option<Json>, "'{}'")
     ) => {
         let (ns, to, options) = (required(ns, "ns")?, required(to, "to")?, required(options, "options")?);
-        let (min, max) = (min.map(|min| min.parse()).transpose()?, max.map(|max| max.parse()).transpose()?);
+        let (min, max) = (min.map(|min| min.parse(Role::Plain)).transpose()?, max.map(|max| max.parse(Role::Plain)).transpose()?);
         with_options(&options, &table::MOVE_RANGE, |options| {
             let force_jumbo = options.flag("forceJumbo");
             MoveRange { min: min.as_ref(), max: max.as_ref(), to, force_jumbo }.run(ns)
@@ -82,7 +83,7 @@ json_functions! {
     remove_shard_from_zone(shard: &str, zone: &str) => shards::remove_from_zone(shard, zone);
     update_zone_key_range(ns: Option<&str>, min: Option<Json>, max: Option<Json>, zone: Option<&str>) => {
         let (min, max) = (required(min, "min"), required(max, "max"));
-        shards::update_zone_range(required(ns, "ns")?, &min?.parse()?, &max?.parse()?, zone)
+        shards::update_zone_range(required(ns, "ns")?, &min?.parse(Role::Plain)?, &max?.parse(Role::Plain)?, zone)
     };
 
     // The balancer.
@@ -115,7 +116,7 @@ fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: p
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
     let _call = sole_call::Call::of(fcinfo);
-    run(|| collections::create_indexes_of(ns, &indexes.parse()?))
+    run(|| collections::create_indexes_of(ns, &indexes.parse(Role::Request)?))
 }
 
 #[pg_extern(name = "abort_migration", volatile, parallel_unsafe, requires = ["catalog"])]

@@ -20,6 +20,7 @@ use crate::operation::arguments::{Arguments, Form};
 use crate::operation::table::Operation;
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
+use docshard_core::query::specification::Role;
 
 fn run<T>(work: impl FnOnce() -> Result<T>) -> T {
     work().unwrap_or_else(|e| e.raise())
@@ -58,7 +59,7 @@ fn with_options<T>(
     operation: &'static Operation,
     work: impl FnOnce(&Arguments<'_>) -> Result<T>,
 ) -> Result<T> {
-    let json = options.parse()?;
+    let json = options.parse(Role::Request)?;
     let options = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
     options.check_conflicts(operation.conflicts)?;
     work(&options)

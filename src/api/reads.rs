@@ -12,6 +12,7 @@ use crate::pg::error::Result;
 use crate::pg::process::timeout::TimeLimit;
 use crate::router::by_key;
 use crate::router::explain::{self as explaining, Explained, Verbosity};
+use docshard_core::query::specification::Role;
 use pgrx::prelude::*;
 
 fn find_documents(ns: &str, filter: &Json, options: &Json, operation: &'static Operation) -> Result<reading::Found> {
@@ -61,7 +62,7 @@ fn aggregate(
         namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
         with_options(&options, &table::AGGREGATE, |options| {
             let mut limit = TimeLimit::of_ms(options.max_time_ms()?);
-            let results = limit.run(|| reading::aggregate(ns, &pipeline.parse()?, options))?;
+            let results = limit.run(|| reading::aggregate(ns, &pipeline.parse(Role::Pipeline)?, options))?;
             Ok((limit, results))
         })
     });
@@ -112,7 +113,8 @@ fn explain(
     run(|| {
         let verbosity = Verbosity::parse(verbosity)?;
         // An array is a pipeline, anything else a filter.
-        let asked = filter.parse()?;
+        let is_pipeline = filter.0.trim_start().starts_with('[');
+        let asked = filter.parse(if is_pipeline { Role::Pipeline } else { Role::Filter })?;
         if asked.is_array() {
             namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
             let explained = with_options(&options, &table::EXPLAIN_AGGREGATE, |options| {

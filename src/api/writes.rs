@@ -18,6 +18,7 @@ use crate::router::by_key;
 use crate::router::insert::{self, Storable, WriteError};
 use crate::router::modification::WriteResult;
 use docshard_core::error::Kind;
+use docshard_core::query::specification::Role;
 use docshard_core::query::update::Style;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
@@ -212,7 +213,7 @@ fn bulk_write(ns: &str, operations: Json, options: default!(Json, "'{}'")) -> Ra
     run(|| {
         namespace::split(ns)?;
         with_options(&options, &table::BULK_WRITE, |options| {
-            let json = operations.parse()?;
+            let json = operations.parse(Role::Request)?;
             let serde_json::Value::Array(operations) = &json else {
                 return Err(Error::new(Kind::TypeMismatch, "operations of bulk_write must be an array"));
             };

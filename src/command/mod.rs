@@ -33,6 +33,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::process::timeout::Deadline;
 use crate::pg::transaction::subtransaction::attempt;
 use docshard_core::error::Kind;
+use docshard_core::query::specification::Role;
 use reply::Reply;
 use request::Request;
 
@@ -49,11 +50,11 @@ pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
 pub fn builds_indexes(command: &Json) -> bool {
     const NAME: &str = "createIndexes";
     let is_named_so = |json: &serde_json::Value| json.as_object()?.keys().next().map(|name| name == NAME);
-    command.0.contains(NAME) && command.parse().is_ok_and(|json| is_named_so(&json) == Some(true))
+    command.0.contains(NAME) && command.parse(Role::Request).is_ok_and(|json| is_named_so(&json) == Some(true))
 }
 
 fn answer(db: &str, command: &Json) -> Result<Vec<u8>> {
-    let json = command.parse()?;
+    let json = command.parse(Role::Request)?;
     let request = Request::parse(db, &json, table::COMMANDS)?;
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<(Reply, Vec<u8>)> {

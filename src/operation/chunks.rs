@@ -11,6 +11,7 @@ use crate::worker;
 use docshard_core::cluster::targeting;
 use docshard_core::error::{Error as CoreError, Kind};
 use docshard_core::query::filter::Filter;
+use docshard_core::query::specification::Role;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
@@ -31,7 +32,7 @@ pub fn bounds(json: &Json) -> Result<(&Json, &Json)> {
 }
 
 fn key_of(pattern: &KeyPattern, find: Specification<'_>) -> Result<Vec<u8>> {
-    let json = find.value()?;
+    let json = find.value(Role::Filter)?;
     if !json.is_object() {
         return Err(Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.text())));
     }
@@ -60,7 +61,7 @@ fn no_such_chunk(ns: &str) -> Error {
 pub fn split_at(ns: &str, middle: Specification<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
-    chunks::split(&locked, ns, &pattern, &[pattern.bound_from_json(&*middle.value()?)?])?;
+    chunks::split(&locked, ns, &pattern, &[pattern.bound_from_json(&*middle.value(Role::Plain)?)?])?;
     Ok(ok())
 }
 
@@ -97,7 +98,7 @@ pub fn clear_jumbo_flag(ns: &str, find: Specification<'_>) -> Result<Json> {
 pub fn merge(ns: &str, bounds: Specification<'_>) -> Result<Json> {
     check(ns)?;
     let (locked, pattern) = chunks::lock(ns)?;
-    let parsed = bounds.value()?;
+    let parsed = bounds.value(Role::Plain)?;
     let [min, max] = parsed.as_array().map_or(&[][..], Vec::as_slice) else {
         return Err(Error::new(Kind::BadValue, format!("bounds must be two key documents, not {}", bounds.text()))
             .with_hint("For example: [{\"field\": {\"$minKey\": 1}}, {\"field\": 10}]"));

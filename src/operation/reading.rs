@@ -5,6 +5,7 @@ use super::request_parts::{self, Shared, Specification};
 use super::sink;
 use super::table::Operation;
 use crate::catalog::views::{self, Resolved};
+use crate::pg::datum::json::parse_as;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
@@ -23,6 +24,7 @@ use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
+use docshard_core::query::specification::Role;
 use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw, write};
@@ -34,7 +36,7 @@ pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
 
 /// Parses the options of `explain`.
 pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<FindOptions> {
-    let json = crate::pg::datum::json::parse(text)?;
+    let json = parse_as(text, Role::Request)?.0;
     find_options(namespace, &Arguments::parse(&json, Form::Options(operation.function), operation.options)?)
 }
 
@@ -89,7 +91,7 @@ impl Found {
 
 /// Parses the options of `find` or `find_one` and finds the documents.
 pub fn find_of_call(namespace: &str, filter: &str, options: &str, operation: &'static Operation) -> Result<Found> {
-    let json = crate::pg::datum::json::parse(options)?;
+    let json = parse_as(options, Role::Request)?.0;
     let arguments = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
     find(namespace, Specification::Text(filter), &arguments)
 }
@@ -123,7 +125,7 @@ pub fn find_stages(filter: Specification<'_>, arguments: &Arguments<'_>) -> Resu
 }
 
 fn match_stage(filter: Specification<'_>) -> Result<Vec<Json>> {
-    let filter = filter.value()?;
+    let filter = filter.value(Role::Filter)?;
     Ok(if is_empty(&filter) { Vec::new() } else { vec![json!({"$match": filter})] })
 }
 

@@ -6,6 +6,7 @@ use crate::router::options::{self, parsed_environment};
 use crate::router::query::Query;
 use docshard_core::query::envelope;
 use docshard_core::query::sort::Sort;
+use docshard_core::query::specification::Role;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
@@ -34,10 +35,18 @@ impl<'a> Specification<'a> {
         }
     }
 
-    pub fn value(&self) -> Result<Cow<'a, Json>> {
+    pub fn value(&self, role: Role) -> Result<Cow<'a, Json>> {
+        Ok(self.parse(role)?.0)
+    }
+
+    /// Parses the specification. The second part replaces its text, if fields are given twice.
+    pub fn parse(&self, role: Role) -> Result<(Cow<'a, Json>, Option<String>)> {
         Ok(match self {
-            Specification::Text(text) => Cow::Owned(crate::pg::datum::json::parse(text)?),
-            Specification::Value(json) => Cow::Borrowed(json),
+            Specification::Text(text) => {
+                let (value, text) = crate::pg::datum::json::parse_as(text, role)?;
+                (Cow::Owned(value), text)
+            }
+            Specification::Value(json) => (Cow::Borrowed(json), None),
         })
     }
 }
@@ -72,7 +81,8 @@ impl<'a> Shared<'a> {
 }
 
 pub fn query(filter: Specification<'_>, environment: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
-    Query::of(&*filter.value()?, &filter.text(), environment)?.hinted(hint)
+    let (json, text) = filter.parse(Role::Filter)?;
+    Query::of(&json, &text.map_or_else(|| filter.text(), Cow::Owned), environment)?.hinted(hint)
 }
 
 /// Parses a sort and returns it with the text that is sent to shards; None if it is empty.

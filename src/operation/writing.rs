@@ -14,6 +14,7 @@ use crate::router::modification::{Modification, Write, WriteResult};
 use crate::router::query::Query;
 use crate::router::write;
 use docshard_core::error::Kind;
+use docshard_core::query::specification::Role;
 use docshard_core::query::update::Style;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
@@ -185,7 +186,7 @@ impl<'a> DocumentWrite<'a> {
     /// one document.
     pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
         let parse = |(update, style): (Specification<'_>, Style)| {
-            Modification::parse(&update.text(), || update.value(), style, self.array_filters, query)
+            Modification::parse(&update.text(), || update.parse(Role::Update), style, self.array_filters, query)
         };
         let modification = self.update.map(parse).transpose()?;
         let modification = modification.as_deref();

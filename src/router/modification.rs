@@ -36,11 +36,12 @@ impl Modification {
         KEPT.with_borrow(|kept| kept.find(|(known, text)| *known == style && text == update))
     }
 
-    /// Parses an update of the documents that `query` finds, or returns its cached form. The present time, which
-    /// `$currentDate` uses, is the same on all shards and in all attempts.
+    /// Parses an update of the documents that `query` finds, or returns its cached form. `update` parses the text, and returns an
+    /// equal text if fields are given twice. The present time, which `$currentDate` uses, is the same on all shards and in all
+    /// attempts.
     pub fn parse<'u>(
         text: &str,
-        update: impl FnOnce() -> Result<Cow<'u, Json>>,
+        update: impl FnOnce() -> Result<(Cow<'u, Json>, Option<String>)>,
         style: Style,
         array_filters: Option<&Json>,
         query: &Query,
@@ -50,7 +51,9 @@ impl Modification {
         if may_be_kept && let Some(known) = Self::kept(text, style) {
             return Ok(known);
         }
-        let update = update()?;
+        let (update, replaced) = update()?;
+        let given = text;
+        let text = replaced.as_deref().unwrap_or(given);
         let mut environment = environment.cloned();
         if update.is_array() {
             options::complete(&mut environment, std::iter::once(text))?;
@@ -62,7 +65,7 @@ impl Modification {
         let Compiled { update: parsed, text: compiled, is_lasting } = instruction.compile()?;
         let modification = Rc::new(Self { update: parsed, text: compiled });
         if may_be_kept && is_lasting {
-            KEPT.with_borrow_mut(|kept| kept.insert((style, text.to_owned()), Rc::clone(&modification)));
+            KEPT.with_borrow_mut(|kept| kept.insert((style, given.to_owned()), Rc::clone(&modification)));
         }
         Ok(modification)
     }

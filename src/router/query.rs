@@ -8,6 +8,7 @@ use docshard_core::error::Kind;
 use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Bounds;
+use docshard_core::query::specification::Role;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
@@ -32,7 +33,8 @@ impl Query {
 
     /// Parses a filter in an environment, to which [`options::complete`] adds what the filter uses.
     pub fn parse_in(text: &str, environment: Option<&Json>) -> Result<Self> {
-        Self::of(&crate::pg::datum::json::parse(text)?, text, environment)
+        let (json, replaced) = crate::pg::datum::json::parse_as(text, Role::Filter)?;
+        Self::of(&json, replaced.as_deref().unwrap_or(text), environment)
     }
 
     /// Like [`parse_in`](Self::parse_in), for a filter that is JSON already; `text` is its text.

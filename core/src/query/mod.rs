@@ -13,6 +13,8 @@ pub mod expression;
 
 pub mod envelope;
 
+pub mod specification;
+
 pub mod distinct;
 pub mod sort;
 

@@ -1,7 +1,7 @@
 //! json arguments as their text, which keeps the order of keys.
 
-use crate::pg::error::{Error, Result as Fallible};
-use docshard_core::error::Kind;
+use crate::pg::error::Result as Fallible;
+use docshard_core::query::specification::{self, Role};
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::Datum;
 use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
@@ -12,14 +12,20 @@ pub struct Json(pub String);
 
 impl Json {
     /// Parses the text, whose syntax PostgreSQL has checked; `FailedToParse` if it is nested too deeply.
-    pub fn parse(&self) -> Fallible<serde_json::Value> {
-        parse(&self.0)
+    pub fn parse(&self, role: Role) -> Fallible<serde_json::Value> {
+        parse_as(&self.0, role).map(|(value, _)| value)
     }
 }
 
-/// Parses a text and keeps the order of keys. Raises an ERROR if the value takes too much memory, as expressions do.
+/// Parses the text of a plain value: see [`parse_as`].
 pub fn parse(text: &str) -> Fallible<serde_json::Value> {
-    docshard_core::json::parse(text).map_err(|e| Error::new(Kind::FailedToParse, format!("malformed JSON: {e}")))
+    parse_as(text, Role::Plain).map(|(value, _)| value)
+}
+
+/// Parses a text and keeps the order of keys. Raises an ERROR if the value takes too much memory, as expressions do. If fields are
+/// given twice, their meaning depends on the role, and the second part is the equal text without them: see [`specification`].
+pub fn parse_as(text: &str, role: Role) -> Fallible<(serde_json::Value, Option<String>)> {
+    Ok(specification::read(text, role)?)
 }
 
 impl FromDatum for Json {

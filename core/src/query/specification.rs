@@ -1,0 +1,365 @@
+//! Reads a client's JSON text by what it is: a filter, an update, a pipeline, or the fields of a request.
+//!
+//! An object may name a field twice, as MongoDB's documents may. In a filter both conditions count. An operator of an update may be
+//! given twice, for different paths. Anywhere else it is an error, as a parsed object could hold only one of the two.
+//!
+//! A text without such a field is parsed once. Only a text with one is parsed into a [`Tree`], which the functions here turn into
+//! an equal specification that names each field once.
+//!
+//! INVARIANT: the result has every condition and every value of the text, or there is an error.
+
+use crate::budget;
+use crate::error::{Kind, Result, bail, ensure, error};
+use crate::json::{self, Failure, Tree};
+use crate::values::path::is_reference;
+use serde_json::{Map, Value as Json, json};
+use std::collections::HashMap;
+
+/// What a text specifies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A filter, which selects documents.
+    Filter,
+    /// An update: operators, a replacement, or a pipeline.
+    Update,
+    /// The stages of an aggregation.
+    Pipeline,
+    /// A projection.
+    Projection,
+    /// The fields of a command, options, or a list of operations.
+    Request,
+    /// A value, such as a document, an order or the keys of an index.
+    Plain,
+}
+
+/// Fields of requests and stages whose values have a role of their own. Any other field is [`Role::Plain`].
+const FIELDS: &[(&str, Role)] = &[
+    ("filter", Role::Filter),
+    ("query", Role::Filter),
+    ("q", Role::Filter),
+    ("partialFilterExpression", Role::Filter),
+    ("restrictSearchWithMatch", Role::Filter),
+    ("validator", Role::Filter),
+    ("arrayFilters", Role::Filter),
+    ("u", Role::Update),
+    ("update", Role::Update),
+    ("replacement", Role::Update),
+    ("pipeline", Role::Pipeline),
+    ("whenMatched", Role::Pipeline),
+    ("projection", Role::Projection),
+    ("fields", Role::Projection),
+    ("updates", Role::Request),
+    ("deletes", Role::Request),
+    ("indexes", Role::Request),
+    ("explain", Role::Request),
+    ("insertOne", Role::Request),
+    ("updateOne", Role::Request),
+    ("updateMany", Role::Request),
+    ("replaceOne", Role::Request),
+    ("deleteOne", Role::Request),
+    ("deleteMany", Role::Request),
+];
+
+/// Operators of filters that stand where a field can stand.
+const LOGICAL: &[&str] = &["$and", "$or", "$nor"];
+
+/// Reads a text. The second part is the equal text that names each field once, if the given one does not.
+///
+/// # Errors
+/// `FailedToParse` for malformed JSON. For a field that is given twice: `Location40323` in a stage, `Location31250` in a projection,
+/// `ConflictingUpdateOperators` for a path of an operator, `Location40413` elsewhere.
+pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
+    let malformed = |failure: Failure| error!(Kind::FailedToParse, "malformed JSON: {failure}");
+    match json::parse(text) {
+        Ok(value) => Ok((value, None)),
+        Err(Failure::RepeatedField(_)) => {
+            let value = resolve(json::parse_tree(text).map_err(malformed)?, role)?;
+            let text = value.to_string();
+            Ok((value, Some(text)))
+        }
+        Err(failure) => Err(malformed(failure)),
+    }
+}
+
+fn resolve(tree: Tree, role: Role) -> Result<Json> {
+    match (tree, role) {
+        (Tree::Scalar(value), _) => Ok(value),
+        // A list of filters, operations, stages or values. A replacement in the form of a pipeline is a list of stages.
+        (Tree::Array(items), _) => {
+            let role = if role == Role::Update { Role::Pipeline } else { role };
+            items.into_iter().map(|item| resolve(item, role)).collect()
+        }
+        (Tree::Object(fields), Role::Filter) => filter(fields),
+        (Tree::Object(fields), Role::Update) => update(fields),
+        (Tree::Object(fields), Role::Pipeline) => stage(fields),
+        (Tree::Object(fields), Role::Projection) => projection(fields),
+        (Tree::Object(fields), Role::Request) => once(fields, 40413, |name, value| resolve(value, role_of(name))),
+        (Tree::Object(fields), Role::Plain) => once(fields, 40413, |_, value| resolve(value, Role::Plain)),
+    }
+}
+
+fn role_of(field: &str) -> Role {
+    FIELDS.iter().find(|(name, _)| *name == field).map_or(Role::Plain, |(_, role)| *role)
+}
+
+/// Makes an object whose fields may not be given twice; the error has this code.
+fn once(
+    fields: Vec<(String, Tree)>,
+    code: impl Into<Kind>,
+    value_of: impl Fn(&str, Tree) -> Result<Json>,
+) -> Result<Json> {
+    let kind = code.into();
+    let mut object = Map::new();
+    for (name, value) in fields {
+        ensure!(!object.contains_key(&name), kind, "the field '{name}' is given twice");
+        let value = value_of(&name, value)?;
+        object.insert(name, value);
+    }
+    Ok(Json::Object(object))
+}
+
+/// Distributes fields over objects that name each field once: the n-th occurrence of a name is in the n-th object.
+fn split(fields: Vec<(String, Tree)>) -> Vec<Vec<(String, Tree)>> {
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    let mut objects: Vec<Vec<(String, Tree)>> = Vec::new();
+    for (name, value) in fields {
+        budget::step();
+        let count = seen.entry(name.clone()).or_default();
+        if *count == objects.len() {
+            objects.push(Vec::new());
+        }
+        objects[*count].push((name, value));
+        *count += 1;
+    }
+    objects
+}
+
+/// A filter; what is given twice becomes the branches of an `$and`.
+fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
+    let mut branches = Vec::new();
+    for fields in split(fields) {
+        let mut branch = Map::new();
+        // The second and later conditions of fields whose operators are given twice.
+        let mut more = Vec::new();
+        for (name, value) in fields {
+            let value = match value {
+                value if LOGICAL.contains(&name.as_str()) => resolve(value, Role::Filter)?,
+                Tree::Object(operators) if !name.starts_with('$') && is_operators(&operators) => {
+                    let mut conditions = split(operators).into_iter();
+                    let first = conditions.next().unwrap_or_default();
+                    for condition in conditions {
+                        more.push(json!({ &name: once(condition, 40413, operator)? }));
+                    }
+                    once(first, 40413, operator)?
+                }
+                value => resolve(value, Role::Plain)?,
+            };
+            branch.insert(name, value);
+        }
+        branches.push(Json::Object(branch));
+        branches.append(&mut more);
+    }
+    Ok(match branches.len() {
+        0 => json!({}),
+        1 => branches.remove(0),
+        _ => json!({ "$and": branches }),
+    })
+}
+
+/// True for the operators of a field; false for a value, such as an extended one or a DBRef.
+fn is_operators(fields: &[(String, Tree)]) -> bool {
+    fields.first().is_some_and(|(name, _)| name.starts_with('$') && !is_reference(name))
+}
+
+/// The argument of a field's operator.
+fn operator(name: &str, argument: Tree) -> Result<Json> {
+    match (name, argument) {
+        ("$not" | "$elemMatch", argument) => condition(argument),
+        ("$all", Tree::Array(items)) => items
+            .into_iter()
+            .map(|item| match item {
+                Tree::Object(fields) if is_operators(&fields) => condition(Tree::Object(fields)),
+                value => resolve(value, Role::Plain),
+            })
+            .collect(),
+        (_, argument) => resolve(argument, Role::Plain),
+    }
+}
+
+/// A condition on an element of an array, or on a value: operators, or a filter.
+fn condition(tree: Tree) -> Result<Json> {
+    match tree {
+        Tree::Object(fields) if !is_operators(&fields) || LOGICAL.contains(&fields[0].0.as_str()) => filter(fields),
+        Tree::Object(operators) => {
+            // Here is no place for an $and. A condition is equal to the negation of its negation.
+            let mut result: Option<Json> = None;
+            for condition in split(operators).into_iter().rev() {
+                let mut condition = once(condition, 40413, operator)?;
+                if let (Some(rest), Json::Object(fields)) = (result.take(), &mut condition) {
+                    ensure!(
+                        !fields.contains_key("$not"),
+                        Kind::BadValue,
+                        "$not is given with operators that are given twice"
+                    );
+                    fields.insert("$not".to_owned(), json!({ "$not": rest }));
+                }
+                result = Some(condition);
+            }
+            Ok(result.unwrap_or_else(|| json!({})))
+        }
+        other => resolve(other, Role::Plain),
+    }
+}
+
+/// An update by operators, or a replacement.
+fn update(fields: Vec<(String, Tree)>) -> Result<Json> {
+    if !fields.first().is_some_and(|(name, _)| name.starts_with('$')) {
+        return resolve(Tree::Object(fields), Role::Plain);
+    }
+    let mut operators = Map::new();
+    for (name, argument) in fields {
+        let paths = match argument {
+            Tree::Object(fields) => once(fields, Kind::ConflictingUpdateOperators, |_, value| match value {
+                value if name == "$pull" => condition(value),
+                value => resolve(value, Role::Plain),
+            })?,
+            argument => resolve(argument, Role::Plain)?,
+        };
+        match (operators.get_mut(&name), paths) {
+            (None, paths) => {
+                operators.insert(name, paths);
+            }
+            (Some(Json::Object(known)), Json::Object(paths)) => {
+                for (path, argument) in paths {
+                    if known.insert(path.clone(), argument).is_some() {
+                        let message = "Updating the path '{path}' would create a conflict at '{path}'";
+                        bail!(Kind::ConflictingUpdateOperators, "{}", message.replace("{path}", &path));
+                    }
+                }
+            }
+            (Some(_), _) => bail!(Kind::FailedToParse, "the modifier {name} is given twice, and not with fields"),
+        }
+    }
+    Ok(Json::Object(operators))
+}
+
+/// A stage, which has one field.
+fn stage(fields: Vec<(String, Tree)>) -> Result<Json> {
+    once(fields, 40323, |name, argument| match (name, argument) {
+        ("$match", argument) => resolve(argument, Role::Filter),
+        ("$facet", Tree::Object(facets)) => once(facets, 40413, |_, pipeline| resolve(pipeline, Role::Pipeline)),
+        ("$project" | "$unset", argument) => resolve(argument, Role::Projection),
+        ("$addFields" | "$set", Tree::Object(fields)) => once(fields, 40176, |_, value| resolve(value, Role::Plain)),
+        ("$lookup" | "$graphLookup" | "$unionWith" | "$merge", argument) => resolve(argument, Role::Request),
+        (_, argument) => resolve(argument, Role::Plain),
+    })
+}
+
+/// A projection, whose `$elemMatch` has a filter.
+fn projection(fields: Vec<(String, Tree)>) -> Result<Json> {
+    once(fields, 31250, |_, value| match value {
+        Tree::Object(fields) if fields.iter().any(|(name, _)| name == "$elemMatch") => once(fields, 40413, operator),
+        value => resolve(value, Role::Plain),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_as(text: &str, role: Role) -> std::result::Result<Json, i32> {
+        let read = read(text, role).map_err(|error| error.kind.code())?;
+        // What is sent to shards has the same meaning, and is read as it is.
+        if let Some(text) = &read.1 {
+            assert_eq!(json::parse(text).unwrap(), read.0, "{text}");
+        }
+        Ok(read.0)
+    }
+
+    #[test]
+    fn fields_given_twice() {
+        use Role::{Filter, Pipeline, Plain, Projection, Request, Update};
+        for (role, text, expected) in [
+            (Filter, r#"{"a": 1, "b": 2}"#, Ok(json!({"a": 1, "b": 2}))),
+            (
+                Filter,
+                r#"{"a": {"$gte": 4}, "b": 1, "a": {"$lte": 100}}"#,
+                Ok(json!({"$and": [{"a": {"$gte": 4}, "b": 1}, {"a": {"$lte": 100}}]})),
+            ),
+            (
+                Filter,
+                r#"{"a": {"$gt": 4, "$lt": 9, "$gt": 5, "$gt": 6}, "b": 1}"#,
+                Ok(json!({"$and": [{"a": {"$gt": 4, "$lt": 9}, "b": 1}, {"a": {"$gt": 5}}, {"a": {"$gt": 6}}]})),
+            ),
+            (
+                Filter,
+                r#"{"$or": [{"a": 1, "a": 2}], "$or": [{"b": 1}]}"#,
+                Ok(json!({"$and": [{"$or": [{"$and": [{"a": 1}, {"a": 2}]}]}, {"$or": [{"b": 1}]}]})),
+            ),
+            (
+                Filter,
+                r#"{"a": {"$elemMatch": {"$gt": 1, "$gt": 2, "$gt": 3}}}"#,
+                Ok(
+                    json!({"a": {"$elemMatch": {"$gt": 1, "$not": {"$not": {"$gt": 2, "$not": {"$not": {"$gt": 3}}}}}}}),
+                ),
+            ),
+            (
+                Filter,
+                r#"{"a": {"$elemMatch": {"x": 1, "x": 2}, "$size": 1}}"#,
+                Ok(json!({"a": {"$elemMatch": {"$and": [{"x": 1}, {"x": 2}]}, "$size": 1}})),
+            ),
+            (Filter, r#"{"a": {"$elemMatch": {"$not": {"$gt": 1}, "$not": {"$lt": 0}}}}"#, Err(2)),
+            (Filter, r#"{"a": {"x": 1, "x": 2}}"#, Err(40413)),
+            (Filter, r#"{"$expr": {"$gt": ["$a", 1], "$gt": ["$a", 2]}}"#, Err(40413)),
+            (
+                Update,
+                r#"{"$set": {"a": 1}, "$inc": {"c": 1}, "$set": {"b": 1}}"#,
+                Ok(json!({"$set": {"a": 1, "b": 1}, "$inc": {"c": 1}})),
+            ),
+            (Update, r#"{"$set": {"a": 1}, "$set": {"a": 1}}"#, Err(40)),
+            (Update, r#"{"$set": {"a": 1, "a": 2}}"#, Err(40)),
+            (Update, r#"{"$set": 1, "$set": {"a": 2}}"#, Err(9)),
+            (Update, r#"{"$set": {"a": {"x": 1, "x": 2}}}"#, Err(40413)),
+            (Update, r#"{"a": 1, "a": 2}"#, Err(40413)),
+            (Update, r#"[{"$set": {"a": 1, "a": 2}}]"#, Err(40176)),
+            (
+                Update,
+                r#"{"$pull": {"a": {"$gt": 1, "$gt": 2}, "b": {"x": 1, "x": 2}}}"#,
+                Ok(json!({"$pull": {
+                    "a": {"$gt": 1, "$not": {"$not": {"$gt": 2}}}, "b": {"$and": [{"x": 1}, {"x": 2}]}}})),
+            ),
+            (Pipeline, r#"[{"$match": {"a": 1, "a": 2}}]"#, Ok(json!([{"$match": {"$and": [{"a": 1}, {"a": 2}]}}]))),
+            (Pipeline, r#"[{"$match": {"a": 1}, "$match": {"b": 1}}]"#, Err(40323)),
+            (Pipeline, r#"[{"$project": {"a": 1, "a": 1}}]"#, Err(31250)),
+            (Pipeline, r#"[{"$lookup": {"from": "x", "from": "y"}}]"#, Err(40413)),
+            (
+                Pipeline,
+                r#"[{"$lookup": {"pipeline": [{"$match": {"a": 1, "a": 2}}]}}]"#,
+                Ok(json!([{"$lookup": {"pipeline": [{"$match": {"$and": [{"a": 1}, {"a": 2}]}}]}}])),
+            ),
+            (
+                Pipeline,
+                r#"[{"$facet": {"f": [{"$match": {"a": 1, "a": 2}}]}}]"#,
+                Ok(json!([{"$facet": {"f": [{"$match": {"$and": [{"a": 1}, {"a": 2}]}}]}}])),
+            ),
+            (
+                Projection,
+                r#"{"a": {"$elemMatch": {"x": 1, "x": 2}}}"#,
+                Ok(json!({"a": {"$elemMatch": {"$and": [{"x": 1}, {"x": 2}]}}})),
+            ),
+            (Projection, r#"{"a": 1, "a": 0}"#, Err(31250)),
+            (Request, r#"{"find": "c", "limit": 1, "limit": 2}"#, Err(40413)),
+            (Request, r#"[{"insertOne": {"document": {}}, "insertOne": {"document": {}}}]"#, Err(40413)),
+            (
+                Request,
+                r#"{"update": "c", "updates": [{"q": {"a": 1, "a": 2}, "u": {"$set": {"b": 1}, "$set": {"c": 1}}}]}"#,
+                Ok(json!({"update": "c", "updates": [
+                    {"q": {"$and": [{"a": 1}, {"a": 2}]}, "u": {"$set": {"b": 1, "c": 1}}}]})),
+            ),
+            (Plain, r#"{"a": 1, "a": -1}"#, Err(40413)),
+            (Plain, r#"{"a": "#, Err(9)),
+        ] {
+            assert_eq!(read_as(text, role), expected, "{text}");
+        }
+    }
+}
