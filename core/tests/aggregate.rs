@@ -70,9 +70,19 @@ fn groups() {
             ),
             // A missing field is not there in a key of several, and is another than null.
             (
-                json!([{"$group": {"_id": {"k": "$k"}, "n": {"$sum": 1}}}, {"$match": {"n": 1}}]),
+                json!([{"$group": {"_id": {"k": "$k", "l": "$l"}, "n": {"$sum": 1}}}, {"$match": {"n": 1}}]),
                 json!([{"_id": {"k": null}, "n": 1}, {"_id": {}, "n": 1}, {"_id": {"k": "x"}, "n": 1}]),
             ),
+            // In a key of one field it counts as null.
+            (
+                json!([{"$group": {"_id": {"k": "$k"}, "ids": {"$push": "$_id"}}}]),
+                json!([
+                    {"_id": {"k": 1}, "ids": [1, 2]},
+                    {"_id": {"k": null}, "ids": [3, 4]},
+                    {"_id": {"k": "x"}, "ids": [5]},
+                ]),
+            ),
+            (json!([{"$group": {"_id": {"$literal": {}}}}]), json!([{"_id": {}}])),
             (
                 json!([{"$group": {"_id": null, "o": {"$mergeObjects": "$o"}, "first": {"$first": "$k"}, "last": {"$last": "$o"}}}]),
                 json!([{"_id": null, "o": {"a": 4, "b": 2}, "first": 1, "last": null}]),
@@ -88,7 +98,7 @@ fn groups() {
             // How many values are kept may depend on the group.
             (
                 json!([{"$group": {"_id": {"key": "$k"}, "v": {"$firstN": {"input": "$v", "n": {"$cond": [{"$eq": ["$key", 1]}, 1, 5]}}}}}, {"$limit": 2}]),
-                json!([{"_id": {"key": 1}, "v": [3]}, {"_id": {"key": null}, "v": [7]}]),
+                json!([{"_id": {"key": 1}, "v": [3]}, {"_id": {"key": null}, "v": [7, 1]}]),
             ),
             (
                 json!([{"$group": {"_id": null, "p": {"$percentile": {"input": "$v", "p": [0, 0.5, 1], "method": "continuous"}}}}]),

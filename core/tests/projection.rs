@@ -92,6 +92,11 @@ fn slices() {
             json!({"a": [{"b": [1, 2], "c": 3}, 5, [{"b": [1, 2]}]]}),
             json!({"a": [{"b": [1], "c": 3}, 5, [{"b": [1, 2]}]]}),
         ),
+        (
+            json!({"a.b.c": {"$slice": 1}}),
+            json!({"a": [{"b": [{"c": [1, 2]}, {"c": [3, 4]}, [{"c": [5, 6]}]]}]}),
+            json!({"a": [{"b": [{"c": [1]}, {"c": [3]}, [{"c": [5, 6]}]]}]}),
+        ),
     ]);
 }
 
@@ -108,6 +113,8 @@ fn first_matching_elements() {
             from.clone(),
             json!({"_id": 1, "a": [{"x": 1}], "b": [2], "c": 5}),
         ),
+        (json!({"b": {"$elemMatch": {"$gt": 1}}, "_id": 0}), from.clone(), json!({"b": [2]})),
+        (json!({"_id": 0, "b": {"$elemMatch": {"$gt": 9}}}), from.clone(), json!({})),
         (json!({"b": {"$elemMatch": {"$gt": 1}}, "a": 0, "_id": 0}), from, json!({"b": [2], "c": 5})),
     ]);
 }

@@ -317,8 +317,12 @@ enum Within {
 }
 
 impl Within {
-    fn deeper(self) -> Within {
-        if self == Within::Documents { Within::Array } else { Within::NestedArray }
+    /// The surroundings of an array's element. An array that is an element is nested; one in an embedded document is not.
+    fn inside(self, element: RawValue<'_>) -> Within {
+        match (self, element) {
+            (Within::NestedArray, _) | (_, RawValue::Array(_)) => Within::NestedArray,
+            _ => Within::Array,
+        }
     }
 }
 
@@ -356,12 +360,13 @@ impl<'a> Context<'a> {
     fn include_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Option<Part<'a>>> {
         if let RawValue::Array(array) = value {
             if within == Within::Documents && is_positional(fields) {
-                let part = self.include_in(self.matched(array)?, fields, within.deeper())?;
+                let element = self.matched(array)?;
+                let part = self.include_in(element, fields, within.inside(element))?;
                 return Ok(Some(Part::Array(part.into_iter().collect())));
             }
             let mut items = Vec::with_capacity(array.len());
             for element in array.iter() {
-                items.extend(self.include_in(element, fields, within.deeper())?);
+                items.extend(self.include_in(element, fields, within.inside(element))?);
             }
             return Ok(Some(Part::Array(items)));
         }
@@ -388,7 +393,7 @@ impl<'a> Context<'a> {
     fn exclude_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
         match value {
             RawValue::Array(array) => {
-                let items = array.iter().map(|element| self.exclude_in(element, fields, within.deeper()));
+                let items = array.iter().map(|element| self.exclude_in(element, fields, within.inside(element)));
                 Ok(Part::Array(items.collect::<Result<_>>()?))
             }
             value => path::embedded(value).map_or(Ok(Part::Raw(value)), |object| self.exclude(object, fields, within)),
@@ -721,8 +726,9 @@ impl<'p> Parser<'p> {
 
     fn finish(self) -> Result<Projection> {
         let Parser { environment, mode, id, fallback, positional, mut fields, .. } = self;
-        // `_id` decides only if nothing else does, and operators only if `_id` does not.
-        let mode = mode.or(id).or(fallback).unwrap_or(Mode::Exclude);
+        // `_id` decides only if no other field does, and `$slice` only if `_id` does not.
+        let including = fallback.filter(|mode| *mode == Mode::Include);
+        let mode = mode.or(including).or(id).or(fallback).unwrap_or(Mode::Exclude);
         match (mode, id) {
             (Mode::Include, None) => {
                 fields.entry("_id".to_owned()).or_insert(Node::Leaf);

@@ -120,7 +120,8 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
     let stop = call.int32(&call.argument(1)?, "its end", [34445, 34446])?;
     let step = if call.is_given(2) { call.int32(&call.argument(2)?, "its step", [34447, 34448])? } else { 1 };
     ensure!(step != 0, 34449, "$range requires a non-zero step value");
-    let count = (stop - start + step - step.signum()).div_euclid(step).max(0);
+    // The end is not included.
+    let count = ((stop - start) * step.signum() + step.abs() - 1).div_euclid(step.abs()).max(0);
     ensure!(count <= MAX_RANGE, Kind::ExceededMemoryLimit, "$range would use too much memory ({count} numbers)");
     budget::room_for(usize::try_from(count).unwrap_or(0) * size_of::<Value>());
     budget::steps(1 + usize::try_from(count).unwrap_or(0) / 16);

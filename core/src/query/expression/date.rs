@@ -83,7 +83,7 @@ pub(super) fn millis_of(operand: &Operand<'_>) -> Option<i64> {
         Some(millis) => Some(millis),
         None => match operand.clone().into_option()? {
             Value::Timestamp(t, _) => Some(i64::from(t) * 1000),
-            Value::ObjectId(id) => Some(i64::from(u32::from_be_bytes([id[0], id[1], id[2], id[3]])) * 1000),
+            Value::ObjectId(id) => Some(i64::from(i32::from_be_bytes([id[0], id[1], id[2], id[3]])) * 1000),
             _ => None,
         },
     }

@@ -7,6 +7,7 @@ use super::parse::{Arguments, Operator, optional, required};
 use crate::budget;
 use crate::error::{Result, bail, ensure, error};
 use crate::query::operand::Operand;
+use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use memchr::memmem;
 
@@ -65,9 +66,30 @@ fn coerced(operand: &Operand<'_>) -> Result<String> {
     }
     match operand.clone().into_value() {
         Value::Symbol(text) | Value::Code(text) => Ok(text),
+        Value::Number(Number::Double(number)) => Ok(general(number)),
         value @ (Value::Number(_) | Value::Date(_) | Value::Timestamp(..)) => convert::text_of(&value),
         other => bail!(16007, "can't convert from BSON type {} to String", other.type_name()),
     }
+}
+
+/// A double with six significant digits, as C prints it by `%g`. MongoDB's functions that take anything as a string write doubles so.
+fn general(number: f64) -> String {
+    const DIGITS: i32 = 6;
+    if !number.is_finite() {
+        let text = if number.is_nan() { "nan" } else { "inf" };
+        return if number.is_sign_negative() && !number.is_nan() { format!("-{text}") } else { text.to_owned() };
+    }
+    let scientific = format!("{number:.*e}", (DIGITS - 1) as usize);
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let trimmed = |text: &str| {
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text.to_owned() }
+    };
+    if (-4..DIGITS).contains(&exponent) {
+        return trimmed(&format!("{number:.*}", (DIGITS - 1 - exponent) as usize));
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", trimmed(mantissa), exponent.abs())
 }
 
 fn concat(call: &Call<'_>) -> Result<Operand<'static>> {

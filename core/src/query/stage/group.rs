@@ -32,6 +32,8 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Group {
     id: Expression,
+    /// the name of the only field of an `_id` such as `{"x": "$a"}`: where its value is missing, it is null
+    only_field: Option<String>,
     fields: Vec<(String, Accumulating)>,
     collator: Option<Arc<Collator>>,
     /// the input is documents of partial states
@@ -121,7 +123,13 @@ impl Group {
         if self.merges {
             return Ok(document.get(KEY).map_or(Operand::Missing, Operand::Stored));
         }
-        self.id.operand(document, self.collator.as_deref())
+        let id = self.id.operand(document, self.collator.as_deref())?;
+        Ok(match (&self.only_field, id) {
+            (Some(name), Operand::Made(Value::Object(fields))) if fields.is_empty() => {
+                Operand::Made(Value::Object(vec![(name.clone(), Value::Null)]))
+            }
+            (_, id) => id,
+        })
     }
 
     fn key_of(&self, id: &Value) -> Vec<u8> {
@@ -347,14 +355,17 @@ pub(super) fn merged(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Result<Parsed> {
     let Json::Object(specification) = json else { bail!(15947, "a group's fields must be specified in an object") };
     let mut id = None;
+    let mut only_field = None;
     let mut fields = Vec::new();
     for (name, value) in specification {
         if name == "_id" {
             id = Some(Expression::parse(value, parser.environment)?);
+            let name = value.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.keys().next());
+            only_field = name.filter(|name| !name.starts_with('$')).cloned();
             continue;
         }
         fields.push((name.clone(), Accumulating::parse(name, value, parser.environment)?));
     }
     let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
-    Parser::one(Group { id, fields, collator: parser.environment.collator().cloned(), merges, partial })
+    Parser::one(Group { id, only_field, fields, collator: parser.environment.collator().cloned(), merges, partial })
 }
