@@ -2,7 +2,7 @@
 # with its server headers. PG=18 chooses a version; PG_BINDIR=… or PG_CONFIG=… names an installation.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-deb test-all test-parts test-part hook soak fuzz bench instructions clean
+.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-checked test-deb test-all test-parts test-part hook soak fuzz bench instructions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-faults: deps ## only the tests that pause, fail and kill processes at fault
 test-upgrade: deps ## only the upgrades from earlier releases, which are built from this repository's history
 	@.ci/test upgrade
 
+test-checked: deps ## only the tests of memory and the golden tests, in a PostgreSQL built with assertions
+	@.ci/test_checked
+
 test-deb: ## only the source archive and the Debian package, in a clean Debian; as root
 	@.ci/test_deb
 
@@ -90,5 +93,5 @@ instructions: ## count the core's instructions with valgrind, and compare with t
 
 clean: ## remove everything built, the demo, the private PostgreSQL
 	@for folder in .demo .bench/*/; do .ci/cluster remove $$folder; done
-	@if [ -L .pgrx/var ]; then rm -rf "$$(readlink .pgrx/var)"; fi
+	@for link in .pgrx/var .pgrx/checked/var; do if [ -L $$link ]; then rm -rf "$$(readlink $$link)"; fi; done
 	rm -rf .pgrx .bench target

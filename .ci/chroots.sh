@@ -8,12 +8,19 @@ chroots=$(cd "$chroots" && pwd)
 # This machine's own release. Debian's sid reports the name of the next release; set SUITE there.
 own_suite=${SUITE:-$(. /etc/os-release && echo "${VERSION_CODENAME:-}")}
 
+# Prints the address of the mirror that apt uses for this machine's release.
+debian_mirror() {
+  local mirror
+  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' "Codename: $own_suite" | sed -n 1p)
+  [ -n "$mirror" ] || die "apt has no mirror of Debian $own_suite"
+  echo "$mirror"
+}
+
 # Makes FOLDER a minimal Debian of the release SUITE, unless it exists: make_debian SUITE FOLDER
 make_debian() {
   local suite=$1 folder=$2 mirror
   [ ! -d "$folder" ] || return 0
-  mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' "Codename: $own_suite" | sed -n 1p)
-  [ -n "$mirror" ] || die "apt has no mirror of Debian $own_suite"
+  mirror=$(debian_mirror)
   command -v debootstrap >/dev/null || apt-get install -y -q debootstrap
   rm -rf "$folder.new"
   debootstrap --variant=minbase "$suite" "$folder.new" "$mirror"

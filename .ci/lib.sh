@@ -10,7 +10,8 @@ rust_minimum=1.95
 
 # cargo-pgrx has its configuration in the project, so that a user's ~/.pgrx is never changed. A cargo-pgrx of the required
 # version may be installed there. Cargo searches for subcommands in the order of PATH if its own folder is in it.
-export PGRX_HOME=$top/.pgrx
+# DOCSHARD_PGRX_HOME names another folder, for another PostgreSQL of the same version: see test_checked.
+export PGRX_HOME=${DOCSHARD_PGRX_HOME:-$top/.pgrx}
 export PATH=$top/.pgrx/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
 # pgrx-tests panics without USER, and containers often lack it.
 USER=${USER:-$(id -un)}
@@ -104,6 +105,21 @@ server_folder() {
   chmod 755 "$other"
   ln -sfn "$other" "$folder/var"
   echo "$other"
+}
+
+# Makes the PostgreSQL in BINDIR that of PGRX_HOME: its programs are then in PGRX_HOME/bin, and cargo-pgrx finds it. Each version has its
+# own folder of programs; `bin` is the one in use.
+use_pg() {
+  local bindir=$1 config="[configs]" folder
+  "$top/.ci/pg_wrappers" "$PGRX_HOME/bin$pg_major" "$bindir"
+  [ -L "$PGRX_HOME/bin" ] || rm -rf "$PGRX_HOME/bin"
+  ln -sfn "bin$pg_major" "$PGRX_HOME/bin"
+  # Written directly, as `cargo pgrx init` would create a cluster too, which root cannot in a folder of its own; and only
+  # if it changes, as its time stamp decides whether PostgreSQL's bindings are generated anew. So it lists all versions.
+  for folder in "$PGRX_HOME"/bin[0-9]*; do config+=$(printf '\npg%s = "%s/pg_config"' "${folder##*/bin}" "$folder"); done
+  if [ "$(cat "$PGRX_HOME/config.toml" 2>/dev/null || true)" != "$config" ]; then
+    echo "$config" > "$PGRX_HOME/config.toml"
+  fi
 }
 
 # True if PID is the postmaster of the cluster in DATA. A pid file may outlive its server, and its number be reused:

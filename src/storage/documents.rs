@@ -4,13 +4,13 @@
 //! A step finds the matching documents of one page. They are valid while the page is pinned, so the guard that catches PostgreSQL's
 //! errors is set once for each page, not for each row.
 //!
-//! The scan has a memory context of its own, a child of the transaction's, until it is dropped: see the header of
-//! `pg::memory::sorter`.
+//! The scan has a memory context of its own until it is dropped: see [`OwnContext`].
 
 use super::counting::heap_getnextslot;
 use super::matching::fetch_ahead;
 use crate::pg::datum::jsonb::{is_plain, plain_bytes};
 use crate::pg::error::Result;
+use crate::pg::memory::context::OwnContext;
 use crate::pg::stages::DocumentSource;
 use crate::storage::open_readable;
 use docshard_core::error::Error;
@@ -37,8 +37,8 @@ const MAX_DETOASTED: usize = 256 << 10;
 /// A scan of the rows that are visible in the snapshot that was active when it was opened. The snapshot must outlive the scan, as a
 /// statement's snapshot outlives the functions that the statement calls.
 pub struct DocumentScan {
-    /// the memory context of the scan
-    memory: pg_sys::MemoryContext,
+    /// the memory of the scan
+    memory: OwnContext,
     /// the memory context of the current page's detoasted documents
     copies: pg_sys::MemoryContext,
     rel: pg_sys::Relation,
@@ -68,21 +68,12 @@ impl DocumentScan {
         // transaction). What is opened is closed when this is dropped, or by PostgreSQL's abort.
         unsafe {
             let rel = open_readable(table)?;
-            let context = |parent, name: &'static std::ffi::CStr| {
-                pg_sys::AllocSetContextCreateInternal(
-                    parent,
-                    name.as_ptr(),
-                    pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
-                    pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
-                    pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
-                )
-            };
-            let memory = context(pg_sys::TopTransactionContext, c"docshard scan");
-            let copies = context(memory, c"docshard scan, copies");
-            let former = pg_sys::MemoryContextSwitchTo(memory);
-            let scan = pg_sys::table_beginscan(rel, pg_sys::GetActiveSnapshot(), 0, null_mut());
-            let slot = pg_sys::MakeSingleTupleTableSlot((*rel).rd_att, pg_sys::table_slot_callbacks(rel));
-            pg_sys::MemoryContextSwitchTo(former);
+            let memory = OwnContext::of_transaction(c"docshard scan");
+            let copies = memory.child(c"docshard scan, copies");
+            let (scan, slot) = memory.within(|| {
+                let scan = pg_sys::table_beginscan(rel, pg_sys::GetActiveSnapshot(), 0, null_mut());
+                (scan, pg_sys::MakeSingleTupleTableSlot((*rel).rd_att, pg_sys::table_slot_callbacks(rel)))
+            });
             let column = column as c_int + 1;
             let (examined, page) = (Rc::default(), Vec::new());
             Some(Self { memory, copies, rel, scan, slot, column, filter, examined, page, next: 0 })
@@ -167,15 +158,11 @@ impl DocumentSource for DocumentScan {
 
 impl Drop for DocumentScan {
     fn drop(&mut self) {
-        // SAFETY: as in `pg::memory::sorter`. In a transaction that has not failed, slot, scan and relation are open. The
-        // table's lock is kept until the transaction ends.
-        unsafe {
-            if !std::thread::panicking() && pg_sys::IsTransactionState() {
-                pg_sys::ExecDropSingleTupleTableSlot(self.slot);
-                pg_sys::table_endscan(self.scan);
-                pg_sys::table_close(self.rel, pg_sys::NoLock as c_int);
-            }
-            pg_sys::MemoryContextDelete(self.memory);
-        }
+        // SAFETY: called only if slot, scan and relation are open. The table's lock is kept until the transaction ends.
+        self.memory.close(|| unsafe {
+            pg_sys::ExecDropSingleTupleTableSlot(self.slot);
+            pg_sys::table_endscan(self.scan);
+            pg_sys::table_close(self.rel, pg_sys::NoLock as c_int);
+        });
     }
 }

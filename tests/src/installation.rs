@@ -2,7 +2,7 @@
 //!
 //! `DOCSHARD_PG17_BINDIR` names the folder of programs of a PostgreSQL 17 that has docshard. With `DOCSHARD_PG17_ROOT` as well its
 //! programs run inside that chroot, where the folder and the tests' temporary folder have the same paths. `.ci/test_all` makes such
-//! chroots.
+//! chroots. `DOCSHARD_PGRX_HOME` names another private one, as `.ci/test_checked` does.
 
 use crate::process::{Watchdog, am_root, project, run};
 use std::fs;
@@ -33,7 +33,8 @@ impl Installation {
     pub fn private() -> &'static Self {
         static PRIVATE: OnceLock<Installation> = OnceLock::new();
         PRIVATE.get_or_init(|| {
-            let postgres = project().join(".pgrx/bin/postgres");
+            let home = std::env::var_os("DOCSHARD_PGRX_HOME").map_or_else(|| project().join(".pgrx"), PathBuf::from);
+            let postgres = home.join("bin/postgres");
             let postgres = fs::canonicalize(&postgres)
                 .unwrap_or_else(|e| panic!("{}: {e}: run `make deps` first", postgres.display()));
             Self::new(postgres.parent().expect("a program is in a folder").to_owned(), None)

@@ -1,11 +1,12 @@
 //! A list of rows for several readers, by PostgreSQL's tuplestore: in memory up to `work_mem`, and in a temporary file beyond.
 //!
-//! The store has a memory context of its own, as a sort has: see the header of [`super::sorter`].
+//! The store has a memory context of its own, as a sort has.
 //!
 //! INVARIANT: no reader tries to read after the last row. The tuplestore would mark it as at the end, where it would stay when rows
 //! are added.
 
-use super::sorter::{MAX_BYTES, disk_is_needed, new_context, row_type};
+use super::context::OwnContext;
+use super::sorter::{MAX_BYTES, disk_is_needed, row_type};
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use docshard_core::error::Result;
 use docshard_core::query::stage::Rows;
@@ -15,8 +16,8 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 pub(super) struct TupleRows {
-    /// the memory context of the other fields
-    memory: pg_sys::MemoryContext,
+    /// the memory of the other fields
+    memory: OwnContext,
     state: *mut pg_sys::Tuplestorestate,
     /// the row type: one bytea
     descriptor: pg_sys::TupleDesc,
@@ -31,18 +32,17 @@ pub(super) struct TupleRows {
 
 impl TupleRows {
     pub fn new(on_disk: bool, used_disk: Rc<Cell<bool>>) -> Self {
-        // SAFETY: within a transaction, whose memory outlives the store: see the head of the file of sorts.
-        unsafe {
-            let memory = new_context(c"docshard rows");
-            let former = pg_sys::MemoryContextSwitchTo(memory);
+        let memory = OwnContext::of_transaction(c"docshard rows");
+        // SAFETY: within a transaction. What is made is in the context, which is dropped with the store.
+        let (state, descriptor, slot) = memory.within(|| unsafe {
             let descriptor = row_type();
             let slot = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsMinimalTuple);
             let state = pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem);
             // No reader moves backward or rewinds, so rows that all of them have read can be removed.
             pg_sys::tuplestore_set_eflags(state, 0);
-            pg_sys::MemoryContextSwitchTo(former);
-            Self { memory, state, descriptor, slot, readers: 0, on_disk, used_disk, bytes: 0 }
-        }
+            (state, descriptor, slot)
+        });
+        Self { memory, state, descriptor, slot, readers: 0, on_disk, used_disk, bytes: 0 }
     }
 }
 
@@ -117,12 +117,8 @@ impl Rows for TupleRows {
 
 impl Drop for TupleRows {
     fn drop(&mut self) {
-        // SAFETY: as for a sort. The slot and its descriptor are in the context that is deleted; no other one refers to them.
-        unsafe {
-            if !std::thread::panicking() && pg_sys::IsTransactionState() {
-                pg_sys::tuplestore_end(self.state);
-            }
-            pg_sys::MemoryContextDelete(self.memory);
-        }
+        // SAFETY: called only if the store's memory exists and its file is open. The slot and its descriptor are in the same memory; nothing
+        // else refers to them.
+        self.memory.close(|| unsafe { pg_sys::tuplestore_end(self.state) });
     }
 }

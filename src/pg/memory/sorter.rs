@@ -3,17 +3,15 @@
 //! A row is one bytea: the key, the value, and the key's length. As no key is a proper prefix of another, rows are sorted by key,
 //! and rows of equal keys by value. It is sorted as a tuple of one column: a sort of datums in PostgreSQL 18 does not count their memory.
 //!
-//! The sort has a memory context of its own, a child of the transaction's. The context of a function call ends too early; that of
-//! the query is freed before the sort could be ended; that of a subtransaction is freed by ROLLBACK TO, which a cursor of the outer
-//! transaction survives. The sort is ended when it is dropped, which closes its files. Where the transaction or subtransaction
-//! fails, PostgreSQL closes them, and only the memory is freed here.
+//! The sort is in a memory context of its own ([`OwnContext`]), and is ended when it is dropped, which closes its files. Where the
+//! transaction or subtransaction fails, PostgreSQL closes them, and only the memory is freed here.
 
+use super::context::OwnContext;
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
 use docshard_core::error::{Error, Kind, Result};
 use docshard_core::query::stage::Sorter;
 use pgrx::pg_sys;
 use std::cell::Cell;
-use std::ffi::CStr;
 use std::rc::Rc;
 
 /// The largest size of a sort or a row store that may not use temporary files, in bytes: MongoDB's limit.
@@ -26,8 +24,8 @@ pub(super) fn disk_is_needed() -> Error {
 }
 
 pub(super) struct TupleSorter {
-    /// the memory context of the other fields
-    memory: pg_sys::MemoryContext,
+    /// the memory of the other fields
+    memory: OwnContext,
     state: *mut pg_sys::Tuplesortstate,
     /// holds a row that is added
     added: *mut pg_sys::TupleTableSlot,
@@ -49,23 +47,6 @@ pub(super) struct TupleSorter {
 /// The number of bytes that store a key's length.
 const LENGTH: usize = size_of::<u32>();
 
-/// Creates a memory context that lives until it is deleted or the transaction ends.
-///
-/// # Safety
-/// Within a transaction.
-pub(super) unsafe fn new_context(name: &'static CStr) -> pg_sys::MemoryContext {
-    // SAFETY: promised by the caller.
-    unsafe {
-        pg_sys::AllocSetContextCreateInternal(
-            pg_sys::TopTransactionContext,
-            name.as_ptr(),
-            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
-        )
-    }
-}
-
 /// Creates the row type of sorts and row stores in the current memory context: one bytea.
 ///
 /// # Safety
@@ -85,10 +66,9 @@ impl TupleSorter {
         if bound.is_some() {
             options |= pg_sys::TUPLESORT_ALLOWBOUNDED;
         }
-        // SAFETY: within a transaction, whose memory outlives the sort: see the head of this file.
-        unsafe {
-            let memory = new_context(c"docshard sort");
-            let former = pg_sys::MemoryContextSwitchTo(memory);
+        let memory = OwnContext::of_transaction(c"docshard sort");
+        // SAFETY: within a transaction. What is made is in the context, which is dropped with the sort.
+        let (state, added, found) = memory.within(|| unsafe {
             let descriptor = row_type();
             let (mut column, mut collation, mut nulls_first) = (1, pg_sys::InvalidOid, false);
             let mut less = pg_sys::Oid::from(pg_sys::ByteaLessOperator);
@@ -108,21 +88,21 @@ impl TupleSorter {
             }
             let added = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsVirtual);
             let found = pg_sys::MakeSingleTupleTableSlot(descriptor, &raw const pg_sys::TTSOpsMinimalTuple);
-            pg_sys::MemoryContextSwitchTo(former);
-            Self {
-                memory,
-                state,
-                added,
-                found,
-                sorted: false,
-                bound,
-                returned: 0,
-                bytes: 0,
-                most_bytes,
-                used_disk,
-                row: Vec::new(),
-                key_length: 0,
-            }
+            (state, added, found)
+        });
+        Self {
+            memory,
+            state,
+            added,
+            found,
+            sorted: false,
+            bound,
+            returned: 0,
+            bytes: 0,
+            most_bytes,
+            used_disk,
+            row: Vec::new(),
+            key_length: 0,
         }
     }
 }
@@ -200,13 +180,7 @@ impl Sorter for TupleSorter {
 
 impl Drop for TupleSorter {
     fn drop(&mut self) {
-        // SAFETY: portals, and so the queries that own sorts, end before the transaction's memory is freed. In a transaction that
-        // has not failed, the sort's files are open.
-        unsafe {
-            if !std::thread::panicking() && pg_sys::IsTransactionState() {
-                pg_sys::tuplesort_end(self.state);
-            }
-            pg_sys::MemoryContextDelete(self.memory);
-        }
+        // SAFETY: called only if the sort's memory exists and its files are open.
+        self.memory.close(|| unsafe { pg_sys::tuplesort_end(self.state) });
     }
 }

@@ -1,6 +1,7 @@
 //! Runs commands that PostgreSQL refuses inside a transaction, such as `CREATE INDEX CONCURRENTLY`.
 
 use crate::pg::error::{Error, Result};
+use crate::pg::memory::context::OwnContext;
 use crate::pg::transaction;
 use docshard_core::error::Kind;
 use pgrx::{PgList, pg_sys};
@@ -10,22 +11,14 @@ use std::ptr::null_mut;
 /// Runs a command as if a client had sent it. Must be called outside any transaction, in a background worker.
 pub fn run(sql: &str) -> Result<()> {
     let text = CString::new(sql).map_err(|_| Error::new(Kind::InternalError, "a command with a zero byte"))?;
-    // SAFETY: a context of this function's own, which no transaction's end frees.
-    let memory = unsafe {
-        pg_sys::AllocSetContextCreateInternal(
-            pg_sys::TopMemoryContext,
-            c"docshard command".as_ptr(),
-            pg_sys::ALLOCSET_DEFAULT_MINSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_INITSIZE as usize,
-            pg_sys::ALLOCSET_DEFAULT_MAXSIZE as usize,
-        )
-    };
+    // No transaction's end frees it.
+    let memory = OwnContext::of_process(c"docshard command");
     // SAFETY: outside a transaction. The command commits and begins transactions by itself, as it does for a client; its parse
     // tree, and all data derived from it, is in memory that outlives these transactions.
     let result = transaction::guarded(|| unsafe {
         pg_sys::SetCurrentStatementStartTimestamp();
         pg_sys::StartTransactionCommand();
-        pg_sys::MemoryContextSwitchTo(memory);
+        pg_sys::MemoryContextSwitchTo(memory.as_ptr());
         let parsed = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::pg_parse_query(text.as_ptr()));
         let parsed = parsed.get_ptr(0).unwrap_or(null_mut());
         let queries =
@@ -51,10 +44,8 @@ pub fn run(sql: &str) -> Result<()> {
         pg_sys::CommitTransactionCommand();
         Ok(())
     });
-    // SAFETY: outside a transaction again; nothing refers to it any more.
-    unsafe {
-        pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
-        pg_sys::MemoryContextDelete(memory);
-    }
+    // SAFETY: outside a transaction again. Nothing refers to the memory any more.
+    unsafe { pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext) };
+    drop(memory);
     result
 }

@@ -167,6 +167,26 @@ fn statements_are_prepared_in_one_place() {
     violations.check();
 }
 
+/// What owns a memory context is dropped when PostgreSQL chooses, and PostgreSQL may have deleted the context before.
+#[test]
+fn memory_contexts_have_one_owner() {
+    let own = ["AllocSetContextCreateInternal", "GenerationContextCreate", "SlabContextCreate"];
+    let is_own = |word: &str| own.contains(&word) || word.starts_with("MemoryContextDelete");
+    let mut violations = Violations::default();
+    let mut found = 0;
+    for source in Source::read_all("src") {
+        let is_owner = source.path.ends_with("src/pg/memory/context.rs");
+        for (line, word, _) in source.words().filter(|&(_, word, _)| is_own(word)) {
+            found += usize::from(is_owner);
+            if !is_owner {
+                violations.add(&source, line, &format!("`{word}` outside src/pg/memory/context.rs"));
+            }
+        }
+    }
+    assert!(found >= 2, "it creates and deletes contexts");
+    violations.check();
+}
+
 /// Rows of collections' tables are written in the sink, which captures them for moves. The compiler keeps its parts private;
 /// this keeps PostgreSQL's own functions there.
 #[test]
