@@ -109,9 +109,10 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // While an ERROR unwinds, the resource owner detaches it.
+        // While an ERROR unwinds, the resource owner detaches it, or it stays mapped until the process ends.
         if !std::thread::panicking() {
-            // SAFETY: mapped by us, and not used again.
+            // SAFETY: mapped by us, and not used again. It is still mapped: its owner is a local variable of a function that waits for the
+            // worker, in the transaction that has mapped it, or has pinned the mapping.
             unsafe { pg_sys::dsm_detach(self.0) };
         }
     }
@@ -160,6 +161,8 @@ impl Drop for Worker {
             // SAFETY: a valid handle; asks the postmaster to signal the worker, and does not wait.
             unsafe { pg_sys::TerminateBackgroundWorker(self.handle) };
         }
+        // SAFETY: it is this one's alone, as it is no longer in the list. A process that ends does not drop workers.
+        unsafe { process::free(self.handle) };
     }
 }
 

@@ -90,15 +90,26 @@ pub fn register(name: &str, restart: Duration) {
     builder(name, name).set_restart_time(Some(restart)).load();
 }
 
-/// Starts a worker; this process is notified of its start and end. None if the server has no free slot.
+/// Starts a worker; this process is notified of its start and end. None if the server has no free slot. The handle outlives every
+/// transaction: the caller frees it by [`free`].
 fn start(builder: BackgroundWorkerBuilder) -> Option<*mut pg_sys::BackgroundWorkerHandle> {
     let mut handle = std::ptr::null_mut();
-    // SAFETY: reads a variable of this process; PostgreSQL copies the description.
+    // SAFETY: reads a variable of this process; PostgreSQL copies the description. It raises nothing before it returns.
     let started = unsafe {
         let mut worker = pg_sys::BackgroundWorker::from(&builder.set_notify_pid(pg_sys::MyProcPid));
-        pg_sys::RegisterDynamicBackgroundWorker(&mut worker, &mut handle)
+        let former = pg_sys::MemoryContextSwitchTo(pg_sys::TopMemoryContext);
+        let started = pg_sys::RegisterDynamicBackgroundWorker(&mut worker, &mut handle);
+        pg_sys::MemoryContextSwitchTo(former);
+        started
     };
     started.then_some(handle)
+}
+
+/// # Safety
+/// The handle is one of [`start`], and is not used any more.
+unsafe fn free(handle: *mut pg_sys::BackgroundWorkerHandle) {
+    // SAFETY: promised by the caller; it is in memory that lives as long as the process.
+    unsafe { pg_sys::pfree(handle.cast()) }
 }
 
 /// A worker that was started.
@@ -106,8 +117,7 @@ fn start(builder: BackgroundWorkerBuilder) -> Option<*mut pg_sys::BackgroundWork
 pub struct Started(*mut pg_sys::BackgroundWorkerHandle);
 
 impl Started {
-    /// Starts a worker for a database; None if the server has no free slot. Must be called outside transactions, so that the
-    /// handle lives as long as this process.
+    /// Starts a worker for a database; None if the server has no free slot.
     pub fn new(name: &str, kind: &str, database: pg_sys::Oid) -> Option<Self> {
         start(builder(name, kind).set_argument(database.into_datum())).map(Self)
     }
@@ -122,8 +132,8 @@ impl Started {
 
 impl Drop for Started {
     fn drop(&mut self) {
-        // SAFETY: allocated by RegisterDynamicBackgroundWorker.
-        unsafe { pg_sys::pfree(self.0.cast()) };
+        // SAFETY: it is this one's alone.
+        unsafe { free(self.0) };
     }
 }
 

@@ -115,7 +115,8 @@ struct Portal {
     position: Cell<u64>,
 }
 
-/// Belongs to a portal's memory, and is dropped with it.
+/// Belongs to a portal's memory, and is dropped with it, however the portal ends: closed, with its transaction or subtransaction, or
+/// with the process.
 struct Closing(Rc<Cell<pg_sys::Portal>>);
 
 impl Drop for Closing {

@@ -87,7 +87,8 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: pairs with SPI_connect.
+            // SAFETY: pairs with SPI_connect, as this is only ever a local variable: what was connected later has finished. After an ERROR that
+            // was caught without a subtransaction the transaction fails, and its abort finishes what is left.
             unsafe { pg_sys::SPI_finish() };
         }
     }
@@ -110,7 +111,7 @@ impl Plan {
 
 impl Drop for Plan {
     fn drop(&mut self) {
-        // An ERROR may be unwinding, so the plan is freed later.
+        // An ERROR may be unwinding, or the process ending, so the plan is freed later. It is kept, so no transaction frees it.
         let _ = GARBAGE.try_with(|garbage| garbage.borrow_mut().push(self.plan));
     }
 }

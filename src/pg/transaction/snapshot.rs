@@ -33,7 +33,8 @@ impl Drop for ActiveSnapshot {
     fn drop(&mut self) {
         // After an ERROR, PostgreSQL's abort pops it.
         if !std::thread::panicking() {
-            // SAFETY: pushed by the constructor, and snapshots nest.
+            // SAFETY: pushed by the constructor, and snapshots nest, as this is only ever a local variable: no transaction or
+            // subtransaction in which it was pushed ends before.
             unsafe { pg_sys::PopActiveSnapshot() };
         }
     }

@@ -39,7 +39,7 @@ pub struct WaitSet {
 
 impl Drop for WaitSet {
     fn drop(&mut self) {
-        // SAFETY: owned, main thread.
+        // SAFETY: owned, main thread; neither a transaction nor a resource owner frees it.
         unsafe { pg_sys::FreeWaitEventSet(self.set.as_ptr()) }
     }
 }
@@ -171,7 +171,9 @@ pub struct TempFile {
 
 impl Drop for TempFile {
     fn drop(&mut self) {
-        // SAFETY: owned, main thread. No resource owner has the file, so PostgreSQL does not close it, too. FileClose raises no ERROR.
+        // SAFETY: owned, main thread. No resource owner has the file, so the end of a transaction or subtransaction does not close it. The
+        // end of the process closes all files, but aborts the transaction before, and with it drops the stream that has the file. FileClose
+        // raises no ERROR.
         unsafe { pg_sys::FileClose(self.file) }
     }
 }

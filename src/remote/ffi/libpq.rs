@@ -175,7 +175,7 @@ pub struct PgConn {
 impl Drop for PgConn {
     fn drop(&mut self) {
         self.wait = None;
-        // SAFETY: owned, main thread; the descriptor was acquired by `start`.
+        // SAFETY: owned, main thread; the descriptor was acquired by `start`. libpq's memory is not PostgreSQL's.
         unsafe {
             pq_sys::PQfinish(self.conn.as_ptr());
             pg_sys::ReleaseExternalFD();

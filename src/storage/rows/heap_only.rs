@@ -56,7 +56,7 @@ impl Unmentioned {
 
 impl Drop for Unmentioned {
     fn drop(&mut self) {
-        // SAFETY: the table is open, also while an ERROR unwinds. A rebuild of its description has freed the replacement; then there is
+        // SAFETY: a local variable of one update. The table is open, also while an ERROR unwinds: the abort comes later. A rebuild of its description has freed the replacement; then there is
         // nothing to restore.
         unsafe {
             match version::indexed_columns(self.rel) {
