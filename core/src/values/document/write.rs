@@ -101,7 +101,7 @@ pub fn value(value: &Value) -> Result<Vec<u8>> {
 /// # Errors
 /// None.
 pub(crate) fn empty() -> Result<Vec<u8>> {
-    value(&Value::Object(Vec::new()))
+    value(&Value::fixed_object(Vec::new()))
 }
 
 /// Anything that can be written, borrowed.
