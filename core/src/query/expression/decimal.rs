@@ -9,7 +9,7 @@ use std::num::NonZeroU64;
 pub(super) type RealFunction = fn(&BigDecimal) -> BigDecimal;
 
 /// The digits to which results are rounded first: an exact result, of 34 digits or 35, becomes exact, and so is rounded correctly.
-const DIGITS: u64 = 45;
+const DIGITS: u64 = 70;
 
 /// The digits of a square root before it is rounded.
 const ROOT_DIGITS: u32 = 40;

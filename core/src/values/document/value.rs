@@ -83,12 +83,12 @@ impl Value {
     }
     /// An array whose depth is not checked: see [`Nested::fixed`].
     #[inline]
-    pub(crate) fn fixed_array(items: Vec<Value>) -> Value {
+    pub fn fixed_array(items: Vec<Value>) -> Value {
         Value::Array(Nested::fixed(items))
     }
     /// An object whose depth is not checked: see [`Nested::fixed`].
     #[inline]
-    pub(crate) fn fixed_object(fields: Vec<(String, Value)>) -> Value {
+    pub fn fixed_object(fields: Vec<(String, Value)>) -> Value {
         Value::Object(Nested::fixed(fields))
     }
     /// An owned copy of a stored value.
