@@ -9,10 +9,9 @@
 //! and below each of the index's paths, and has the documents that lead there.
 
 use crate::values::document::element::Element;
-use crate::values::document::nested::Fields;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::{RawObject, RawValue};
-use crate::values::document::value::Value;
+use crate::values::document::value::{Fields, Value};
 use crate::values::path;
 
 /// The type that the key decodes to.

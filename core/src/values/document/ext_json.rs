@@ -5,10 +5,10 @@
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;
-use super::nested::{Fields, Nested};
+use super::nested::Nested;
 use super::number::{Decimal, Number};
 use super::text;
-use super::value::Value;
+use super::value::{Fields, Value};
 use crate::error::{Error, Kind, Result, bail, error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;

@@ -5,7 +5,6 @@
 //! [`MAX_VALUE_DEPTH`](super::MAX_VALUE_DEPTH).
 
 use super::MAX_VALUE_DEPTH;
-use super::value::Value;
 use crate::error::{Kind, Result, ensure};
 use std::ops::Deref;
 
@@ -17,34 +16,17 @@ pub struct Nested<T> {
     levels: u16,
 }
 
-/// The elements of an array.
-pub type Items = Nested<Value>;
-
-/// The fields of an object.
-pub type Fields = Nested<(String, Value)>;
-
 /// What an array or object consists of.
 pub trait Child {
     /// How deep arrays and objects nest in it; 0 for a scalar.
     fn levels(&self) -> u16;
 }
 
-impl Child for Value {
+impl<T> Nested<T> {
+    /// How deep arrays and objects nest, with this one.
     #[inline]
-    fn levels(&self) -> u16 {
-        match self {
-            Value::Array(items) => items.levels,
-            Value::Object(fields) => fields.levels,
-            Value::CodeWithScope(_, scope) => scope.levels,
-            _ => 0,
-        }
-    }
-}
-
-impl Child for (String, Value) {
-    #[inline]
-    fn levels(&self) -> u16 {
-        self.1.levels()
+    pub(crate) fn levels(&self) -> u16 {
+        self.levels
     }
 }
 

@@ -1,11 +1,17 @@
 //! An owned value of a document.
 
 use super::element::{Element, impl_type_name};
-use super::nested::{Fields, Items, Nested};
+use super::nested::{Child, Nested};
 use super::number::Number;
 use super::raw::{RawObject, RawValue};
 use crate::budget;
 use crate::error::Result;
+
+/// The elements of an array.
+pub type Items = Nested<Value>;
+
+/// The fields of an object.
+pub type Fields = Nested<(String, Value)>;
 
 /// A value in one of MongoDB's types. `Object` keeps the order of its fields, which stored documents lose.
 #[derive(Clone, Debug)]
@@ -60,6 +66,25 @@ pub(crate) const TYPES: &[(&str, i64)] = &[
 pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'static str> {
     let same = |(known, number): &&(&'static str, i64)| code == Some(*number) || alias == Some(*known);
     TYPES.iter().find(same).map(|(alias, _)| *alias)
+}
+
+impl Child for Value {
+    #[inline]
+    fn levels(&self) -> u16 {
+        match self {
+            Value::Array(items) => items.levels(),
+            Value::Object(fields) => fields.levels(),
+            Value::CodeWithScope(_, scope) => scope.levels(),
+            _ => 0,
+        }
+    }
+}
+
+impl Child for (String, Value) {
+    #[inline]
+    fn levels(&self) -> u16 {
+        self.1.levels()
+    }
 }
 
 impl_type_name!(Value);

@@ -18,9 +18,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::values::document::MAX_RECURSION;
 use crate::values::document::element::Element;
-use crate::values::document::nested::{self, Nested};
+use crate::values::document::nested::Nested;
 use crate::values::document::number::{Decimal, Number};
-use crate::values::document::value::Value;
+use crate::values::document::value::{self, Value};
 use crate::values::order::{Class, Strings};
 use crate::values::view::{Child, Fields, Items, View};
 use bigdecimal::num_bigint::BigInt;
@@ -330,7 +330,7 @@ impl<'a> Decoder<'_, 'a> {
         if self.lossy { Some(String::new()) } else { String::from_utf8(bytes).ok() }
     }
 
-    fn fields(&mut self, levels: usize) -> Option<nested::Fields> {
+    fn fields(&mut self, levels: usize) -> Option<value::Fields> {
         let levels = levels.checked_sub(1)?;
         let mut fields = Vec::new();
         loop {
