@@ -481,3 +481,51 @@ proptest! {
         prop_assert_eq!(applied(json!({"$pullAll": {"a": given}})), Json::Array(kept));
     }
 }
+
+/// Ways to put a value into another one, and the least number of levels that each adds.
+const WRAPPERS: [(fn(Json) -> Json, usize); 11] = [
+    (|inner| json!({"a": inner}), 1),
+    (|inner| json!({"a": 1, "b": {"c": inner, "d": [null]}}), 2),
+    (|inner| json!([inner]), 1),
+    (|inner| json!({"$setField": {"field": "a", "input": {}, "value": inner}}), 1),
+    (|inner| json!({"$mergeObjects": [{"b": 1}, {"a": inner}]}), 1),
+    (|inner| json!({"$arrayToObject": [[["a", inner]]]}), 1),
+    (|inner| json!({"$arrayToObject": [[{"k": "a", "v": inner}]]}), 1),
+    (|inner| json!({"$concatArrays": [[1], [inner]]}), 1),
+    (|inner| json!({"$map": {"input": [inner], "as": "x", "in": {"a": "$$x"}}}), 2),
+    (|inner| json!({"$objectToArray": {"a": inner}}), 2),
+    (|inner| json!({"$zip": {"inputs": [[inner]]}}), 2),
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// However a value is wrapped, and how often: what is not too deep is the answer, anything else an error, and no recursion
+    /// overflows the stack. As in the server, the value is then compared, copied and dropped.
+    #[test]
+    fn values_are_never_too_deep(wrappers in prop::collection::vec(0..WRAPPERS.len(), 1..12), times in prop_oneof![1usize..60, 1usize..3_000]) {
+        let _alone = alone();
+        let inside = wrappers.iter().fold(json!("$$value"), |inner, wrapper| WRAPPERS[*wrapper].0(inner));
+        let levels: usize = wrappers.iter().map(|wrapper| WRAPPERS[*wrapper].1).sum();
+        let against = bytes(&json!({"zero": 0}));
+        let reduced = json!({"$reduce": {"input": numbers(times), "initialValue": {}, "in": inside}});
+        let end = evaluated(&json!({"$eq": [reduced, {"$literal": 5}]}), &against);
+        match levels * times {
+            few if few < 190 => prop_assert_eq!(end, End::Answer),
+            many if many > 200 => prop_assert_eq!(end, End::Error),
+            _ => {}
+        }
+    }
+}
+
+/// Constants are folded while an expression is parsed, and are nested no deeper.
+#[test]
+fn constants_are_never_too_deep() {
+    let _alone = alone();
+    let constant = (0..120).fold(json!(1), |inner, _| json!([inner]));
+    for (times, expected) in [(20, End::Answer), (41, End::Error)] {
+        let wrapped =
+            (0..times).fold(json!({"$literal": constant}), |inner, _| json!({"$objectToArray": {"a": inner}}));
+        assert_eq!(evaluated(&wrapped, &sample()), expected, "{times}");
+    }
+}

@@ -4,12 +4,13 @@ mod values;
 
 use docshard_core::error::Kind;
 use docshard_core::values::document::element::Element;
+use docshard_core::values::document::nested::Nested;
 use docshard_core::values::document::normalise::{check_stored, for_insert};
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::raw::{self, RawValue};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::write::{self, Part};
-use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json};
+use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES, MAX_RECURSION, ext_json};
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
@@ -68,9 +69,11 @@ fn sorted(value: Value) -> Value {
         fields
     };
     match value {
-        Value::Object(fields) => Value::Object(sort(fields)),
-        Value::CodeWithScope(code, scope) => Value::CodeWithScope(code, sort(scope)),
-        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        Value::Object(fields) => Value::object(sort(fields.into_vec())).unwrap(),
+        Value::CodeWithScope(code, scope) => {
+            Value::CodeWithScope(code, Box::new(Nested::new(sort(scope.into_vec())).unwrap()))
+        }
+        Value::Array(items) => Value::array(items.into_iter().map(sorted).collect()).unwrap(),
         Value::Number(Number::Double(double)) => Value::Number(Number::Double(double + 0.0)),
         value => value,
     }
@@ -92,7 +95,7 @@ proptest! {
     fn every_field_and_element_is_found(names in proptest::collection::hash_set("[a-c]{0,6}", 0..90)) {
         let names: Vec<String> = names.into_iter().collect();
         let fields = names.iter().enumerate().map(|(index, name)| (name.clone(), Value::Number(Number::Int(index as i64))));
-        let bytes = write::value(&Value::Object(fields.collect())).unwrap();
+        let bytes = write::value(&Value::object(fields.collect()).unwrap()).unwrap();
         let object = raw::document(&bytes).unwrap();
         prop_assert_eq!(object.len(), names.len());
         for (index, name) in names.iter().enumerate() {
@@ -101,7 +104,7 @@ proptest! {
         }
         prop_assert!(object.get("d").is_none() && object.get("aaaaaaa").is_none());
 
-        let bytes = write::value(&Value::Array(names.iter().cloned().map(Value::String).collect())).unwrap();
+        let bytes = write::value(&Value::array(names.iter().cloned().map(Value::String).collect()).unwrap()).unwrap();
         let RawValue::Array(array) = raw::root(&bytes) else { panic!("no array") };
         for (index, name) in names.iter().enumerate() {
             prop_assert!(matches!(array.get(index), Some(RawValue::String(text)) if text == name));
@@ -119,9 +122,10 @@ proptest! {
 
     #[test]
     fn a_stored_document_is_stored_as_it_is(document in values::document(), id in -3..3i64) {
-        let Value::Object(mut fields) = document else { panic!("no object") };
+        let Value::Object(fields) = document else { panic!("no object") };
+        let mut fields = fields.into_vec();
         fields.push(("_id".to_owned(), Value::Number(Number::Int(id))));
-        let bytes = write::value(&Value::Object(fields)).unwrap();
+        let bytes = write::value(&Value::object(fields).unwrap()).unwrap();
         let stored = for_insert(raw::document(&bytes).unwrap(), || ID).unwrap();
         prop_assert!(matches!(stored.bytes, Cow::Borrowed(_)));
         prop_assert!(!stored.generated_id);
@@ -326,7 +330,7 @@ fn ids() {
 
 /// A numeric from its base-10000 digits, such as no double is written as.
 fn numeric_document(scale: u16, weight: u16, digits: &[u16]) -> Vec<u8> {
-    let mut bytes = write::value(&Value::Object(vec![("a".to_owned(), Value::Null)])).unwrap();
+    let mut bytes = write::value(&Value::object(vec![("a".to_owned(), Value::Null)]).unwrap()).unwrap();
     let size = 6 + 2 * digits.len();
     let entry = 0x1000_0000u32 | (3 + size as u32);
     bytes[8..12].copy_from_slice(&entry.to_ne_bytes());
@@ -382,7 +386,8 @@ fn a_number_beyond_every_double_is_refused() {
 #[test]
 fn depth_is_limited() {
     let nested = |levels: usize| {
-        (1..levels).fold(Value::Object(vec![]), |inner, _| Value::Object(vec![("a".to_owned(), inner)]))
+        let object = |fields| Value::object(fields).unwrap();
+        (1..levels).fold(object(vec![]), |inner, _| object(vec![("a".to_owned(), inner)]))
     };
     let bytes = write::value(&nested(MAX_DEPTH)).unwrap();
     assert!(for_insert(raw::document(&bytes).unwrap(), || ID).is_ok());
@@ -392,10 +397,12 @@ fn depth_is_limited() {
 
     // Arrays of one array each have the fewest bytes for their depth.
     let arrays = |levels: usize| {
-        write::value(&(1..levels).fold(Value::Array(vec![]), |inner, _| Value::Array(vec![inner]))).unwrap()
+        let array = |items| Value::array(items).unwrap();
+        write::value(&(1..levels).fold(array(vec![]), |inner, _| array(vec![inner]))).unwrap()
     };
     for levels in [1, 2, MAX_DEPTH - 1, MAX_DEPTH] {
         let bytes = arrays(levels);
+        assert!(raw::nests_within(&bytes, levels) && !raw::nests_within(&bytes, levels - 1), "{levels}");
         let written = write::document(&Part::Array(vec![Part::Raw(raw::root(&bytes))]));
         assert_eq!(written.is_ok(), levels < MAX_DEPTH, "{levels}");
     }
@@ -403,7 +410,7 @@ fn depth_is_limited() {
     // A value of an extended type at the deepest level counts as a value.
     let mut deepest = Value::Date(-1);
     for _ in 0..MAX_DEPTH {
-        deepest = Value::Object(vec![("a".to_owned(), deepest)]);
+        deepest = Value::object(vec![("a".to_owned(), deepest)]).unwrap();
     }
     let bytes = write::value(&deepest).unwrap();
     assert!(matches!(for_insert(raw::document(&bytes).unwrap(), || ID), Ok(stored) if stored.generated_id));
@@ -419,6 +426,7 @@ fn depth_is_limited() {
         }
     }
     assert!(raw::validate(&deep).is_err());
+    assert!(!raw::nests_within(&deep, MAX_RECURSION));
     let value = Value::from_raw(raw::root(&deep));
     assert!(value == Value::from_raw(raw::root(&deep)));
     assert_eq!(check_stored(&deep).unwrap_err().kind, Kind::TypeMismatch);
@@ -426,7 +434,7 @@ fn depth_is_limited() {
 
 #[test]
 fn size_is_limited() {
-    let large = |length: usize| Value::Object(vec![("a".to_owned(), Value::String("x".repeat(length)))]);
+    let large = |length: usize| Value::object(vec![("a".to_owned(), Value::String("x".repeat(length)))]).unwrap();
     assert_eq!(write::value(&large(MAX_DOCUMENT_BYTES)).unwrap_err().kind, Kind::BSONObjectTooLarge);
     let bytes = write::value(&large(MAX_DOCUMENT_BYTES - 100)).unwrap();
     assert!(for_insert(raw::document(&bytes).unwrap(), || ID).is_ok());
@@ -486,7 +494,7 @@ proptest! {
         // Keys of one length in order, so that a field's position is its number.
         let name = |position: usize| format!("field{position:02}");
         let mut fields: Vec<_> = values.into_iter().enumerate().map(|(at, value)| (name(at), value)).collect();
-        let before = write::document(&Part::Owned(Value::Object(fields.clone()))).expect("writable");
+        let before = write::document(&Part::Owned(Value::object(fields.clone()).unwrap())).expect("writable");
         let object = raw::document(&before).expect("an object");
         let mut edits = std::collections::BTreeMap::new();
         for (at, value) in others {
@@ -495,7 +503,7 @@ proptest! {
             edits.insert(at, Part::Owned(value));
         }
         let edited = Part::Edited(object, edits.into_iter().collect());
-        let new = Part::Owned(Value::Object(fields));
+        let new = Part::Owned(Value::object(fields).unwrap());
         let around = |part| if within { Part::Array(vec![Part::Owned(Value::String("a".to_owned())), part]) } else { part };
         let bytes = write::document(&around(edited)).expect("writable");
         raw::validate(&bytes).expect("well-formed");

@@ -277,7 +277,7 @@ proptest! {
 
     #[test]
     fn any_value_is_its_key_and_types(value in values::value(false)) {
-        let stored = write::value(&Value::Object(vec![("v".to_owned(), value)])).unwrap();
+        let stored = write::value(&Value::object(vec![("v".to_owned(), value)]).unwrap()).unwrap();
         let document = raw::document(&stored).unwrap();
         let index = IndexKeys::parse(&json!({"v": 1})).unwrap();
         if !index.is_apart(document) {

@@ -37,8 +37,8 @@ fn number(n: i64) -> Value {
 }
 
 fn write_errors(errors: &[WriteError]) -> Option<(&'static str, Value)> {
-    let elements = errors.iter().map(|failed| Value::Object(write_error(failed)));
-    (!errors.is_empty()).then(|| ("writeErrors", Value::Array(elements.collect())))
+    let elements = errors.iter().map(|failed| Value::fixed_object(write_error(failed)));
+    (!errors.is_empty()).then(|| ("writeErrors", Value::fixed_array(elements.collect())))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -68,7 +68,7 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
         if !ordered {
             let documents = docs.map(|doc| doc.map(|(_, doc)| Storable::new(doc.bytes())));
             let (ids, errors) = writing::insert_batch(ns, documents, false)?;
-            let fields = [("insertedCount", number(ids.len() as i64)), ("insertedIds", Value::Array(ids))];
+            let fields = [("insertedCount", number(ids.len() as i64)), ("insertedIds", Value::fixed_array(ids))];
             return result(fields.into_iter().chain(write_errors(&errors)));
         }
         let documents = insert::insert(ns, &mut || {
@@ -79,7 +79,7 @@ fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json
         })?;
         let inserted = documents.len() as i64;
         let ids = documents.into_iter().map(|document| document.id).collect();
-        result([("insertedCount", number(inserted)), ("insertedIds", Value::Array(ids))])
+        result([("insertedCount", number(inserted)), ("insertedIds", Value::fixed_array(ids))])
     })
 }
 
@@ -223,12 +223,12 @@ fn bulk_write(ns: &str, operations: Json, options: default!(Json, "'{}'")) -> Ra
             let totals = bulk_write::run(ns, &writes, options.flag("ordered"))?;
             let fields = [
                 ("insertedCount", number(totals.inserted.len() as i64)),
-                ("insertedIds", Value::Object(totals.inserted)),
+                ("insertedIds", Value::fixed_object(totals.inserted)),
                 ("matchedCount", number(totals.matched)),
                 ("modifiedCount", number(totals.modified)),
                 ("deletedCount", number(totals.deleted)),
                 ("upsertedCount", number(totals.upserted.len() as i64)),
-                ("upsertedIds", Value::Object(totals.upserted)),
+                ("upsertedIds", Value::fixed_object(totals.upserted)),
             ];
             result(fields.into_iter().chain(write_errors(&totals.errors)))
         })

@@ -54,7 +54,7 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
         }
         values.push(Value::from_raw(raw::root(value.bytes())));
     }
-    Ok(Reply::ok().with("values", Value::Array(values)))
+    Ok(Reply::ok().with("values", Value::fixed_array(values)))
 }
 
 pub fn find_and_modify(request: &Request<'_>) -> Result<Reply> {

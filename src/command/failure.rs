@@ -35,7 +35,7 @@ pub fn shaped(error: &Error) -> Reply {
     }
     if &error.sqlstate[..2] == b"40" {
         let label = Value::String("TransientTransactionError".to_owned());
-        reply = reply.with("errorLabels", Value::Array(vec![label]));
+        reply = reply.with("errorLabels", Value::fixed_array(vec![label]));
     }
     if let Some(hint) = &error.hint {
         reply = reply.with("hint", Value::String(hint.clone()));
@@ -48,7 +48,7 @@ pub fn write_errors(errors: &[WriteError]) -> Node {
         let mut fields = write_error(failed);
         fields.push(("codeName".to_owned(), Value::String(code(&failed.error).1.into_owned())));
         fields.extend(failed.error.hint.clone().map(|hint| ("hint".to_owned(), Value::String(hint))));
-        Value::Object(fields)
+        Value::fixed_object(fields)
     });
-    Node::Value(Value::Array(shown.collect()))
+    Node::Value(Value::fixed_array(shown.collect()))
 }

@@ -75,24 +75,24 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     })?;
     let variables = request.fields.get("let");
     let (mut matched, mut modified, mut upserted) = (0, 0, Vec::new());
-    let errors = each(&operations, request.fields.flag("ordered"), |index, operation| {
-        operation.check_conflicts(table::UPDATE_CONFLICTS)?;
-        let specification = |name| Specification::of(operation.get(name));
-        let (update, many) = ((specification("update"), Style::Either), operation.flag("multi"));
-        let done =
-            DocumentWrite::of(specification("filter"), Some(update), many, operation, variables).run(&namespace)?;
-        matched += done.matched;
-        modified += done.modified;
-        upserted.extend(
-            done.upserted
-                .map(|id| Value::Object(vec![("index".to_owned(), integer(index as i64)), ("_id".to_owned(), id)])),
-        );
-        Ok(())
-    })?;
+    let errors =
+        each(&operations, request.fields.flag("ordered"), |index, operation| {
+            operation.check_conflicts(table::UPDATE_CONFLICTS)?;
+            let specification = |name| Specification::of(operation.get(name));
+            let (update, many) = ((specification("update"), Style::Either), operation.flag("multi"));
+            let done =
+                DocumentWrite::of(specification("filter"), Some(update), many, operation, variables).run(&namespace)?;
+            matched += done.matched;
+            modified += done.modified;
+            upserted.extend(done.upserted.map(|id| {
+                Value::fixed_object(vec![("index".to_owned(), integer(index as i64)), ("_id".to_owned(), id)])
+            }));
+            Ok(())
+        })?;
     let n = matched + upserted.len() as i64;
     let mut reply = Reply::ok().with("n", integer(n)).with("nModified", integer(modified));
     if !upserted.is_empty() {
-        reply = reply.with("upserted", Node::Value(Value::Array(upserted)));
+        reply = reply.with("upserted", Node::Value(Value::fixed_array(upserted)));
     }
     Ok(finish(reply, &errors))
 }

@@ -1,6 +1,7 @@
 //! Rows that shards return; the shard may be this database or another node.
 
 use super::lost_shards::LostShards;
+use crate::ownership::pipeline::as_router;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::protocol::pipeline::{PipelineMeasurements, milliseconds};
@@ -127,7 +128,7 @@ impl RowStream {
 
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
         Ok(match self {
-            RowStream::Local(cursor) => cursor.next_row()?.map(ShardRow::Local),
+            RowStream::Local(cursor) => as_router(|| cursor.next_row())?.map(ShardRow::Local),
             RowStream::Rows(rows) => rows.next().map(ShardRow::Local),
             RowStream::Remote(stream) => stream.next()?.map(ShardRow::Remote),
             RowStream::Partial(stream, shard, lost) => match stream.next() {

@@ -307,7 +307,20 @@ struct Fuzz {
     rng: Rng,
 }
 
+impl Function {
+    fn call(&self, mut arguments: Vec<String>, variadic: bool) -> String {
+        if let Some(last) = arguments.last_mut().filter(|_| self.variadic && variadic) {
+            *last = format!("VARIADIC {last}");
+        }
+        format!("SELECT {}({})", self.name, arguments.join(", "))
+    }
+}
+
 impl Fuzz {
+    fn arguments(&mut self, function: &Function, target: &Target, session: &Session) -> Vec<String> {
+        function.arguments.iter().map(|argument| self.argument(&function.name, argument, target, session)).collect()
+    }
+
     fn one_in(&mut self, n: u32) -> bool {
         self.rng.u32(0..n) == 0
     }
@@ -542,9 +555,11 @@ fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }
 
-/// Calls functions until the time is over; returns how often each was called, and succeeded.
-fn fuzz(seed: u64, time: Duration) -> Calls {
-    println!("SEED={seed}");
+/// SQLSTATEs of internal errors, and of ended sessions and connections.
+const WRONG: [&str; 8] = ["XX000", "XX001", "XX002", "57P01", "57P02", "08006", "08001", "08007"];
+
+/// Starts a cluster, and opens the sessions in which functions are called; returns these functions, too.
+fn begin() -> (Cluster, Vec<Session>, Vec<Function>) {
     let cluster = Cluster::start(1);
     let mut admin = cluster.router.client();
     for statement in SETUP.split(";\n") {
@@ -565,7 +580,7 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
         ("router, superuser", router.client(), router),
         ("shard, superuser", shard.client(), shard),
     ];
-    let mut sessions: Vec<Session> = clients
+    let sessions = clients
         .into_iter()
         .map(|(name, mut client, node)| {
             let mut reader = node.client();
@@ -579,6 +594,13 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
             Session { name, client, targets, indexes, keys }
         })
         .collect();
+    (cluster, sessions, functions)
+}
+
+/// Calls functions until the time is over; returns how often each was called, and succeeded.
+fn fuzz(seed: u64, time: Duration) -> Calls {
+    println!("SEED={seed}");
+    let (cluster, mut sessions, functions) = begin();
     let mut fuzz = Fuzz { rng: Rng::with_seed(seed) };
     let mut calls = Calls::new();
     let began = Instant::now();
@@ -590,15 +612,8 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
         let session = &sessions[at];
         let function = fuzz.pick(&functions);
         let target = fuzz.pick(&session.targets).clone();
-        let mut arguments: Vec<String> = function
-            .arguments
-            .iter()
-            .map(|argument| fuzz.argument(&function.name, argument, &target, session))
-            .collect();
-        if let Some(last) = arguments.last_mut().filter(|_| function.variadic && !fuzz.one_in(10)) {
-            *last = format!("VARIADIC {last}");
-        }
-        let sql = format!("SELECT {}({})", function.name, arguments.join(", "));
+        let arguments = fuzz.arguments(function, &target, session);
+        let sql = function.call(arguments, !fuzz.one_in(10));
         let session = &mut sessions[at];
         let what = |problem: &str| format!("SEED={seed}, call {count}, {}: {problem}\n{sql}", session.name);
         session.client.batch_execute("BEGIN").unwrap_or_else(|e| panic!("{}", what(&format!("no session: {e:?}"))));
@@ -614,9 +629,7 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
                 let Some(db) = error.as_db_error() else {
                     panic!("{}", what(&format!("the session is lost: {error:?}")))
                 };
-                // Internal errors, and ended sessions and connections.
-                let wrong = ["XX000", "XX001", "XX002", "57P01", "57P02", "08006", "08001", "08007"];
-                if wrong.contains(&db.code().code())
+                if WRONG.contains(&db.code().code())
                     || ["panicked", "statement timeout"].iter().any(|m| db.message().contains(m))
                 {
                     let problem = format!("{} {}: {}", function.name, db.code().code(), db.message());
@@ -630,7 +643,7 @@ fn fuzz(seed: u64, time: Duration) -> Calls {
     assert!(failures.is_empty(), "{}", failures.join("\n\n"));
     // All calls were rolled back.
     for (namespace, expected) in [("fuzz.c", 3), ("fuzz.s", 20), ("fuzz.h", 9)] {
-        let left: i64 = router.value(&format!("SELECT docshard.count_documents('{namespace}')"));
+        let left: i64 = cluster.router.value(&format!("SELECT docshard.count_documents('{namespace}')"));
         assert_eq!(left, expected, "{namespace}");
     }
     let called = |(name, (called, succeeded)): (&String, &(u64, u64))| format!("{name} {succeeded}/{called}");
@@ -650,6 +663,120 @@ fn check(calls: &Calls) {
 fn malformed_arguments_are_refused_in_order() {
     let seconds = number("DOCSHARD_FUZZ_SECONDS").unwrap_or(30);
     check(&fuzz(number("DOCSHARD_SEED").unwrap_or(1), Duration::from_secs(seconds)));
+}
+
+/// The levels that PostgreSQL accepts in a value of type json or jsonb with `max_stack_depth` at its default.
+const DEEP: usize = 5_000;
+
+/// SQL of deep values of a type.
+fn deep(kind: &str) -> Vec<String> {
+    let nested = |levels: usize| {
+        let arrays = format!("(E'{{\"a\":' || repeat('[', {levels}) || repeat(']', {levels}) || '}}')");
+        let objects = format!("(repeat('{{\"a\":', {levels}) || '1' || repeat('}}', {levels}))");
+        [arrays, objects]
+    };
+    // Steps that each add 60 levels, where an expression is evaluated.
+    let levels = (0..60).fold(json!("$$value"), |inner, _| json!({"a": inner}));
+    let reduced = json!({"$type": {"$reduce": {"input": {"$range": [0, 2000]}, "initialValue": "$b", "in": levels}}});
+    let expressions = [
+        json!({"$expr": {"$eq": [reduced, "x"]}}),
+        json!({"x": reduced}),
+        json!([{"$set": {"x": reduced}}]),
+        json!({"update": [{"$set": {"x": reduced}}]}),
+        json!({"stages": [{"$set": {"x": reduced}}], "onDisk": true, "source": {"scan": {}}}),
+        json!({"aggregate": "c", "pipeline": [{"$set": {"x": reduced}}], "cursor": {}}),
+    ];
+    let expressions = expressions.iter().map(|json| quote(&json.to_string()));
+    match kind.trim_end_matches("[]") {
+        "json" | "jsonb" | "docshard.document" | "text" => {
+            [250, DEEP].into_iter().flat_map(nested).chain(expressions).collect()
+        }
+        // The jsonb of nested arrays, and the encoding of nested arrays as a key.
+        "bytea" => {
+            let mut bytes = vec![];
+            let mut length = 4 + 8 * (DEEP - 1);
+            for _ in 1..DEEP {
+                length -= 8;
+                bytes.extend(0x4000_0001u32.to_ne_bytes());
+                bytes.extend((0xD000_0000u32 | length as u32).to_ne_bytes());
+            }
+            bytes.extend(0x4000_0000u32.to_ne_bytes());
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            vec![format!("'\\x{hex}'::bytea"), format!("'\\x{}'::bytea", "60".repeat(100_000))]
+        }
+        _ => vec![],
+    }
+}
+
+/// Whatever is nested, and however deep: a function may refuse it, but no stack overflows.
+#[test]
+fn deep_arguments_are_refused_in_order() {
+    let (cluster, mut sessions, functions) = begin();
+    let mut fuzz = Fuzz { rng: Rng::with_seed(1) };
+    let mut refused = 0;
+    // An application's roles, at the router and at a shard.
+    for session in &mut sessions[..2] {
+        for function in &functions {
+            for (at, (_, kind)) in function.arguments.iter().enumerate() {
+                for value in deep(kind) {
+                    let target = fuzz.pick(&session.targets).clone();
+                    let mut arguments = fuzz.arguments(function, &target, session);
+                    arguments[at] = match kind.strip_suffix("[]") {
+                        Some(element) => format!("ARRAY[({value})::{element}]"),
+                        None => format!("({value})::{kind}"),
+                    };
+                    let sql = function.call(arguments, true);
+                    let shown = || format!("{}: {}", session.name, sql.get(..2_000).unwrap_or(&sql));
+                    session.client.batch_execute("BEGIN").expect("a session");
+                    match session.client.simple_query(&sql) {
+                        Ok(_) => {}
+                        Err(error) => {
+                            let Some(db) = error.as_db_error() else {
+                                panic!("the session is lost: {error:?}\n{}", shown())
+                            };
+                            assert!(!WRONG.contains(&db.code().code()), "{db:?}\n{}", shown());
+                            refused +=
+                                usize::from(db.detail().is_some_and(|detail| detail.contains("DocumentTooDeep")));
+                        }
+                    }
+                    session.client.batch_execute("ROLLBACK").expect("a session");
+                }
+            }
+        }
+    }
+    assert!(refused > 100, "only {refused} values were refused for their depth");
+    let left: i64 = cluster.router.value("SELECT docshard.count_documents('fuzz.s')");
+    assert_eq!(left, 20);
+}
+
+/// Any role may call `run_pipeline`, but only routers give it the text of a statement.
+#[test]
+fn only_the_router_sends_statements() {
+    let (cluster, mut sessions, _) = begin();
+    let work =
+        json!({"stages": [], "onDisk": true, "source": {"select": {"sql": "SELECT '\\x00'::bytea", "params": []}}});
+    for session in &mut sessions {
+        let target = &session.targets[0];
+        let sql = format!(
+            "SELECT docshard_internal.run_pipeline({}, {}, {}, {})",
+            target.id,
+            target.token,
+            target.version,
+            quote(&work.to_string())
+        );
+        let error = session.client.simple_query(&sql).expect_err(&sql);
+        let code = error.as_db_error().map(|db| db.code().code().to_owned());
+        // The router logs in as the service role.
+        let expected = if session.name == "shard, application" { "22023" } else { "42501" };
+        assert_eq!(code.as_deref(), Some(expected), "{}: {error:?}", session.name);
+    }
+    // The router's own statements find the documents by an index, here and at the shard.
+    let pipeline = r#"[{"$match": {"b": {"$gte": "text 1"}}}, {"$group": {"_id": null, "n": {"$sum": 1}}}]"#;
+    for (namespace, options) in [("fuzz.s", r#"{"hint": {"b": 1, "a": 1}}"#), ("fuzz.s", "{}")] {
+        let found: String =
+            cluster.router.value(&format!("SELECT docshard.aggregate('{namespace}', '{pipeline}', '{options}')->>'n'"));
+        assert_eq!(found, "14", "{namespace}");
+    }
 }
 
 /// Runs for DOCSHARD_SOAK_SECONDS, with a new seed unless one is given.

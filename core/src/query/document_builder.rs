@@ -4,7 +4,7 @@ use crate::budget;
 use crate::values::document::value::Value;
 use std::collections::HashMap;
 
-/// A document that is being built.
+/// A document that is being built, of values that were nested as deep before.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DocumentBuilder {
     fields: Vec<(String, Value)>,
@@ -29,10 +29,10 @@ impl DocumentBuilder {
     }
 
     pub(crate) fn to_value(&self) -> Value {
-        Value::Object(self.fields.clone())
+        Value::fixed_object(self.fields.clone())
     }
 
     pub(crate) fn into_value(self) -> Value {
-        Value::Object(self.fields)
+        Value::fixed_object(self.fields)
     }
 }

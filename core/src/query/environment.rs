@@ -42,9 +42,9 @@ impl Environment {
     pub(crate) fn roles(&self) -> Option<Value> {
         let field = |name: &str, value: &str| (name.to_owned(), Value::String(value.to_owned()));
         let document = |role: &String| {
-            Value::Object(vec![field("db", "admin"), field("_id", &format!("admin.{role}")), field("role", role)])
+            Value::fixed_object(vec![field("db", "admin"), field("_id", &format!("admin.{role}")), field("role", role)])
         };
-        self.roles.as_ref().map(|roles| Value::Array(roles.iter().map(document).collect()))
+        self.roles.as_ref().map(|roles| Value::fixed_array(roles.iter().map(document).collect()))
     }
 
     /// Returns a copy of the environment with more variables.

@@ -1,6 +1,7 @@
 //! A value in an expression: borrowed from the document, from the expression, or computed.
 
 use crate::budget;
+use crate::error::Result;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::number::{Decimal, Number};
@@ -53,7 +54,7 @@ fn beginning_of(value: &Value, room: &mut usize) -> Value {
                 *room = left;
                 shown.push(beginning_of(item, room));
             }
-            Value::Array(shown)
+            Value::fixed_array(shown)
         }
         Value::Object(fields) => {
             let mut shown = Vec::new();
@@ -62,7 +63,7 @@ fn beginning_of(value: &Value, room: &mut usize) -> Value {
                 *room = left;
                 shown.push((name.clone(), beginning_of(value, room)));
             }
-            Value::Object(shown)
+            Value::fixed_object(shown)
         }
         other => other.clone(),
     }
@@ -101,8 +102,20 @@ impl<'a> Operand<'a> {
         Operand::Made(Value::Date(millis))
     }
 
-    pub(crate) fn array(items: Vec<Value>) -> Operand<'static> {
-        Operand::Made(Value::Array(items))
+    /// An array.
+    ///
+    /// # Errors
+    /// `DocumentTooDeep`.
+    pub(crate) fn array(items: Vec<Value>) -> Result<Operand<'static>> {
+        Value::array(items).map(Operand::Made)
+    }
+
+    /// A document.
+    ///
+    /// # Errors
+    /// `DocumentTooDeep`.
+    pub(crate) fn object(fields: Vec<(String, Value)>) -> Result<Operand<'static>> {
+        Value::object(fields).map(Operand::Made)
     }
 
     /// The value if it is not stored.
@@ -281,9 +294,7 @@ impl<'a> Operand<'a> {
         let found = match self {
             Operand::Stored(RawValue::Array(array)) => array.get(index).map(Operand::Stored),
             Operand::Given(Value::Array(items)) => items.get(index).map(Operand::Given),
-            Operand::Made(Value::Array(mut items)) => {
-                (index < items.len()).then(|| Operand::Made(items.swap_remove(index)))
-            }
+            Operand::Made(Value::Array(items)) => items.into_iter().nth(index).map(Operand::Made),
             _ => None,
         };
         found.unwrap_or(Operand::Missing)
@@ -332,7 +343,8 @@ impl<'a> Operand<'a> {
                 budget::step();
                 item.at(path).into_option()
             });
-            return Operand::array(found.collect());
+            // Not deeper than the array that it is taken from.
+            return Operand::Made(Value::fixed_array(found.collect()));
         }
         let (head, rest) = path::split(path);
         let value = self.into_field(head);

@@ -500,7 +500,7 @@ impl Slice {
                 count if count < 0 => Ok(Slice { skip: count, limit: usize::MAX }),
                 count => Ok(Slice { skip: 0, limit: usize::try_from(count).unwrap_or(usize::MAX) }),
             },
-            Value::Array(arguments) => match arguments.as_slice() {
+            Value::Array(arguments) => match &**arguments {
                 [Value::Number(skip), Value::Number(limit)] => match usize::try_from(limit.to_i64_truncated()) {
                     Ok(limit) if limit > 0 => Ok(Slice { skip: skip.to_i64_truncated(), limit }),
                     _ => bail!(

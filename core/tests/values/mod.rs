@@ -1,6 +1,7 @@
 //! Random values of all types that are close to each other: equal across types, or adjacent.
 #![allow(dead_code)] // every test file is a crate of its own and uses its part
 
+use docshard_core::values::document::nested::Nested;
 use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::value::Value;
 use proptest::prelude::*;
@@ -74,14 +75,16 @@ pub fn value(nul: bool) -> impl Strategy<Value = Value> + Clone {
     ];
     scalars.prop_recursive(3, 24, 4, move |inner| {
         prop_oneof![
-            fields(inner.clone(), nul).prop_map(Value::Object),
-            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::Array),
-            (string(nul), fields(inner, nul)).prop_map(|(code, scope)| Value::CodeWithScope(code, scope)),
+            fields(inner.clone(), nul).prop_map(Value::fixed_object),
+            proptest::collection::vec(inner.clone(), 0..4).prop_map(Value::fixed_array),
+            (string(nul), fields(inner, nul)).prop_map(|(code, scope)| {
+                Value::CodeWithScope(code, Box::new(Nested::new(scope).expect("not deep")))
+            }),
         ]
     })
 }
 
 /// A document with fields of every type.
 pub fn document() -> impl Strategy<Value = Value> + Clone {
-    fields(value(false), false).prop_map(Value::Object)
+    fields(value(false), false).prop_map(Value::fixed_object)
 }

@@ -1,5 +1,8 @@
 //! jsonb datums as the bytes that `docshard_core::values::document` reads and writes.
 
+use crate::pg::error::Error;
+use docshard_core::error::Kind;
+use docshard_core::values::document::{MAX_RECURSION, raw};
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::{Datum, UnboxDatum};
 use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
@@ -46,6 +49,8 @@ unsafe fn plain(datum: *mut pg_sys::varlena) -> *mut pg_sys::varlena {
 }
 
 /// A jsonb datum, neither compressed nor external, valid as long as its memory context.
+///
+/// INVARIANT: it nests no deeper than what functions recurse into, whoever made it: an argument that does is an ERROR.
 #[derive(Clone, Copy, Debug)]
 pub struct RawJsonb(*mut pg_sys::varlena);
 
@@ -54,6 +59,20 @@ impl RawJsonb {
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: the pointer is a plain varlena's (`plain`, or `from_bytes`).
         unsafe { plain_bytes(self.0) }
+    }
+
+    /// Takes a datum that any caller may have made.
+    ///
+    /// # Safety
+    /// The pointer is a varlena's.
+    unsafe fn of_argument(datum: *mut pg_sys::varlena) -> Self {
+        // SAFETY: promised by the caller.
+        let jsonb = RawJsonb(unsafe { plain(datum) });
+        if !raw::nests_within(jsonb.bytes(), MAX_RECURSION) {
+            let message = format!("a value of type jsonb is nested more than {MAX_RECURSION} levels deep");
+            Error::new(Kind::DocumentTooDeep, message).raise();
+        }
+        jsonb
     }
 
     /// Makes a jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it.
@@ -80,7 +99,7 @@ impl FromDatum for RawJsonb {
             return None;
         }
         // SAFETY: a non-null jsonb datum is a varlena.
-        Some(RawJsonb(unsafe { plain(datum.cast_mut_ptr()) }))
+        Some(unsafe { RawJsonb::of_argument(datum.cast_mut_ptr()) })
     }
 }
 
@@ -110,7 +129,7 @@ unsafe impl UnboxDatum for RawJsonb {
         Self: 'src,
     {
         // SAFETY: a non-null jsonb datum is a varlena.
-        RawJsonb(unsafe { plain(datum.sans_lifetime().cast_mut_ptr()) })
+        unsafe { RawJsonb::of_argument(datum.sans_lifetime().cast_mut_ptr()) }
     }
 }
 

@@ -64,8 +64,8 @@ impl Error {
     /// MongoDB's fields `keyPattern` and `keyValue`.
     pub fn duplicate_fields(&self) -> Vec<(String, Value)> {
         let Some(duplicate) = &self.duplicate else { return Vec::new() };
-        let pattern = ("keyPattern".to_owned(), Value::Object(duplicate.pattern.clone()));
-        let value = duplicate.value.clone().map(|value| ("keyValue".to_owned(), Value::Object(value)));
+        let pattern = ("keyPattern".to_owned(), Value::fixed_object(duplicate.pattern.clone()));
+        let value = duplicate.value.clone().map(|value| ("keyValue".to_owned(), Value::fixed_object(value)));
         std::iter::once(pattern).chain(value).collect()
     }
 

@@ -12,6 +12,12 @@ pub fn extension_owner() -> Result<pg_sys::Oid> {
         .ok_or_else(|| Error::new(Kind::InternalError, "the extension docshard is not installed in this database"))
 }
 
+/// The user that logged in, or whom a superuser has set instead.
+pub fn session_user() -> pg_sys::Oid {
+    // SAFETY: reads a variable of this process.
+    unsafe { pg_sys::GetSessionUserId() }
+}
+
 /// Makes this process, which serves no client, run as that user from now on.
 pub fn become_for_session(user: pg_sys::Oid) {
     // SAFETY: a background worker starts as the bootstrap superuser, which may become any user.

@@ -4,6 +4,7 @@
 use super::request::{assumed, start};
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::{Collection, Place};
+use crate::ownership::pipeline::as_router;
 use crate::ownership::placement;
 use crate::pg::error::Result;
 use crate::pg::fault;
@@ -52,7 +53,7 @@ pub fn read_ahead(
 ) -> Result<Vec<RowStream>> {
     let begun = |sql: &str, params: &[Param<'_>]| {
         let mut cursor = spi::cursor::Cursor::open_single(sql, params)?;
-        cursor.begin()?;
+        as_router(|| cursor.begin())?;
         Ok(RowStream::Local(cursor))
     };
     read_with(collection, destinations, |_| statement, lost, begun)
@@ -60,7 +61,8 @@ pub fn read_ahead(
 
 /// Like [`read`], for EXPLAIN, which cannot run in a cursor.
 pub fn explain(collection: &Collection, destinations: &[Destination], statement: &Statement) -> Result<Vec<RowStream>> {
-    let rows = |sql: &str, params: &[Param<'_>]| Ok(RowStream::Rows(spi::query(sql, params)?.into_iter()));
+    let rows =
+        |sql: &str, params: &[Param<'_>]| Ok(RowStream::Rows(as_router(|| spi::query(sql, params))?.into_iter()));
     read_with(collection, destinations, |_| statement, None, rows)
 }
 

@@ -101,8 +101,8 @@ fn kept_bytes(value: Option<&Operand<'_>>) -> usize {
 
 /// Writes an optional value as a state: `[]` for none, `[[value]]` for a value, `[[]]` for a missing one.
 fn write_state(value: Option<&Operand<'_>>) -> Value {
-    Value::Array(
-        value.map(|value| Value::Array(value.clone().into_option().into_iter().collect())).into_iter().collect(),
+    Value::fixed_array(
+        value.map(|value| Value::fixed_array(value.clone().into_option().into_iter().collect())).into_iter().collect(),
     )
 }
 

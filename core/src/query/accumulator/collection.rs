@@ -43,7 +43,7 @@ impl<'a> Accumulator<'a> for List {
     }
 
     fn finish(self) -> Operand<'a> {
-        Operand::array(self.values)
+        Operand::Made(Value::fixed_array(self.values))
     }
 
     fn bytes(&self) -> usize {
@@ -51,7 +51,7 @@ impl<'a> Accumulator<'a> for List {
     }
 
     fn state(&self) -> Value {
-        Value::Array(budget::copying(|| self.values.clone()))
+        Value::fixed_array(budget::copying(|| self.values.clone()))
     }
 
     fn from_state(state: Value, strings: Strings<'_>) -> Result<Self> {

@@ -91,7 +91,7 @@ impl<'a> Accumulator<'a> for Average {
     }
 
     fn state(&self) -> Value {
-        Value::Array(vec![int(self.count), self.sum.state()])
+        Value::fixed_array(vec![int(self.count), self.sum.state()])
     }
 
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
@@ -150,7 +150,7 @@ impl<'a, const SAMPLE: bool> Accumulator<'a> for Deviation<SAMPLE> {
 
     fn state(&self) -> Value {
         let bits = |value: f64| int(value.to_bits().cast_signed());
-        Value::Array(vec![int(self.count), bits(self.mean), bits(self.squares)])
+        Value::fixed_array(vec![int(self.count), bits(self.mean), bits(self.squares)])
     }
 
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
@@ -179,7 +179,7 @@ impl<'a> Accumulator<'a> for Count {
     }
 
     fn state(&self) -> Value {
-        Value::Array(vec![int(self.0)])
+        Value::fixed_array(vec![int(self.0)])
     }
 
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {

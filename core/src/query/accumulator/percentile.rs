@@ -123,7 +123,7 @@ impl<'a> Accumulator<'a> for Percentiles {
         let at = |p: f64| self.method.of_sorted(&self.numbers, p);
         match &self.parts {
             None => Operand::Made(at(0.5)),
-            Some(parts) => Operand::array(parts.iter().map(|p| at(*p)).collect()),
+            Some(parts) => Operand::Made(Value::fixed_array(parts.iter().map(|p| at(*p)).collect())),
         }
     }
 

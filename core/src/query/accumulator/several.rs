@@ -59,7 +59,7 @@ impl<'a> Accumulator<'a> for FirstOrLastN {
     }
 
     fn finish(self) -> Operand<'a> {
-        Operand::array(self.values.into())
+        Operand::Made(Value::fixed_array(self.values.into()))
     }
 
     fn bytes(&self) -> usize {
@@ -67,12 +67,12 @@ impl<'a> Accumulator<'a> for FirstOrLastN {
     }
 
     fn state(&self) -> Value {
-        Value::Array(self.values.iter().cloned().collect())
+        Value::fixed_array(self.values.iter().cloned().collect())
     }
 
     fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
         let Value::Array(values) = state else { return Err(damaged()) };
-        Ok(Self { values: values.into(), ..Self::first(usize::MAX) })
+        Ok(Self { values: values.into_vec().into(), ..Self::first(usize::MAX) })
     }
 }
 
@@ -206,7 +206,7 @@ impl Ranked {
     /// Adds a pair of a sort key and a value: see [`put`](Self::put).
     fn put_pair(&mut self, pair: Value) -> Result<()> {
         let Value::Array(pair) = pair else { return Err(damaged()) };
-        match <[Value; 2]>::try_from(pair) {
+        match <[Value; 2]>::try_from(pair.into_vec()) {
             Ok([Value::Binary(_, key), value]) => self.put(key, value),
             _ => Err(damaged()),
         }
@@ -250,7 +250,7 @@ impl<'a> Accumulator<'a> for Ranked {
         }
         match single {
             true => values.pop().map_or(Operand::NULL, Operand::Made),
-            false => Operand::array(values),
+            false => Operand::Made(Value::fixed_array(values)),
         }
     }
 
@@ -264,10 +264,10 @@ impl<'a> Accumulator<'a> for Ranked {
         let inverted = self.order == Order::Bottom;
         let key = |row: &Row| row.key.iter().map(|byte| if inverted { !*byte } else { *byte }).collect();
         let shown = |row: &Row| match self.has_sort_keys() {
-            true => Value::Array(vec![Value::Binary(0, key(row)), row.value.clone()]),
+            true => Value::fixed_array(vec![Value::Binary(0, key(row)), row.value.clone()]),
             false => row.value.clone(),
         };
-        Value::Array(rows.into_iter().map(shown).collect())
+        Value::fixed_array(rows.into_iter().map(shown).collect())
     }
 
     /// The rows get no keys here. Merging them into another state computes these.

@@ -62,12 +62,15 @@ pub(crate) fn size_of_value(value: &Value) -> usize {
         Value::Binary(_, bytes) => bytes.len(),
         Value::Regex(pattern, options) => pattern.len() + options.len(),
         Value::Array(items) => items.iter().map(size_of_value).sum(),
-        Value::Object(fields) | Value::CodeWithScope(_, fields) => {
-            fields.iter().map(|(name, value)| size_of::<String>() + name.len() + size_of_value(value)).sum()
-        }
+        Value::Object(fields) => size_of_fields(fields),
+        Value::CodeWithScope(_, scope) => size_of_fields(scope),
         _ => 0,
     };
     size_of::<Value>() + inside
+}
+
+fn size_of_fields(fields: &[(String, Value)]) -> usize {
+    fields.iter().map(|(name, value)| size_of::<String>() + name.len() + size_of_value(value)).sum()
 }
 
 /// Adds the size of a value to that of a state.

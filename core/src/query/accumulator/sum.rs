@@ -275,13 +275,13 @@ impl Sum {
         let whole = |value: i64| Value::Number(Number::Int(value));
         // A double is written as its bits, which preserves it exactly.
         let bits = |value: f64| whole(value.to_bits().cast_signed());
-        let parts = |expansion: &Expansion| Value::Array(expansion.0.iter().map(|part| bits(*part)).collect());
+        let parts = |expansion: &Expansion| Value::fixed_array(expansion.0.iter().map(|part| bits(*part)).collect());
         let decimal = self.decimal.as_deref().map_or(Value::Null, |decimal| {
             let (digits, scale) = decimal.as_bigint_and_scale();
-            Value::Array(vec![Value::String(digits.to_string()), whole(scale)])
+            Value::fixed_array(vec![Value::String(digits.to_string()), whole(scale)])
         });
         #[allow(clippy::cast_possible_truncation)] // halves of 128 bits
-        Value::Array(vec![
+        Value::fixed_array(vec![
             whole((self.integers >> 64) as i64),
             whole(self.integers as i64),
             parts(&self.doubles),

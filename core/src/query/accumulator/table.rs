@@ -259,7 +259,7 @@ pub fn find(name: &str) -> Result<&'static AccumulatorOperator> {
 fn read(bytes: &[u8]) -> Result<Value> {
     raw::validate(bytes)?;
     match Value::from_raw(raw::root(bytes)) {
-        Value::Array(mut only) if only.len() == 1 => Ok(only.remove(0)),
+        Value::Array(only) if only.len() == 1 => only.into_iter().next().ok_or_else(damaged),
         _ => Err(damaged()),
     }
 }

@@ -1,12 +1,13 @@
 //! Arithmetic, with MongoDB's promotions: int grows into long, long into double; anything with a double is a double,
 //! with a decimal a decimal.
 
-use super::decimal::{continued, decimal_power};
+use super::decimal::{continued, decimal, decimal_function, decimal_power, decimal_root};
 use super::node::Call;
 use super::parse::{Arguments, Operator};
+use super::real;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
-use crate::values::document::number::{self, Decimal, Number, are_decimal, finite, quotient, shortest};
+use crate::values::document::number::{self, Decimal, Number, are_decimal, finite, quotient, sign_or_special};
 use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive};
 use std::num::NonZeroU64;
 
@@ -23,12 +24,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$trunc", Arguments::Positional(1, 2), |call| to_place(call, RoundingMode::Down)),
     Operator::numeric("$sqrt", |_, number| square_root(number)),
     Operator::binary("$pow", power),
-    Operator::numeric("$exp", |_, number| Ok(continued(number, f64::exp, |x, p, rm, cc| x.exp(p, rm, cc)))),
+    Operator::numeric("$exp", |_, number| Ok(continued(number, f64::exp, real::exp))),
     Operator::numeric("$ln", |call, number| {
-        check_positive(call, number, 28766).map(|()| continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc)))
+        check_positive(call, number, 28766).map(|()| continued(number, f64::ln, real::ln))
     }),
     Operator::numeric("$log10", |call, number| {
-        check_positive(call, number, 28761).map(|()| continued(number, f64::log10, |x, p, rm, cc| x.log10(p, rm, cc)))
+        check_positive(call, number, 28761).map(|()| continued(number, f64::log10, real::log10))
     }),
     Operator::binary("$log", logarithm_of_base),
 ];
@@ -227,12 +228,7 @@ fn square_root(number: &Number) -> Result<Number> {
     let is_negative = number::compare(number, &Number::Int(0)).is_lt() && !number.is_nan();
     ensure!(!is_negative, 28714, "$sqrt's argument must be greater than or equal to 0");
     Ok(match number {
-        Number::Decimal(Decimal::Finite(value)) => {
-            let root = NonZeroU64::new(DECIMAL_DIGITS + 4)
-                .and_then(|digits| value.sqrt_with_context(&bigdecimal::Context::new(digits, RoundingMode::HalfEven)));
-            Number::Decimal(root.map_or(Decimal::NaN, |root| Decimal::rounded(shortest(root))))
-        }
-        Number::Decimal(special) => Number::Decimal(special.clone()),
+        Number::Decimal(value) => Number::Decimal(decimal_root(value)),
         number => Number::Double(number.to_f64().sqrt()),
     })
 }
@@ -270,10 +266,12 @@ fn logarithm_of_base(call: &Call<'_>, value: Operand<'_>, base: Operand<'_>) -> 
     if !is_positive(&b) || number::compare(&b, &Number::Int(1)).is_eq() {
         bail!(28759, "$log's base must be a positive number not equal to 1, but is {}", base.shown());
     }
-    let logarithm = |number: &Number| continued(number, f64::ln, |x, p, rm, cc| x.ln(p, rm, cc));
-    Ok(Operand::number_of(if are_decimal(&a, &b) {
-        quotient(&logarithm(&Number::Decimal(a.to_decimal())), &logarithm(&Number::Decimal(b.to_decimal())))
-    } else {
-        Number::Double(a.to_f64().ln() / b.to_f64().ln())
+    Ok(Operand::number_of(match (are_decimal(&a, &b), finite(&a), finite(&b)) {
+        (true, Some(a), Some(b)) => Number::Decimal(decimal(real::divided(&real::ln(&a), &real::ln(&b)))),
+        (true, ..) => {
+            let sign = |number: &Number| sign_or_special(&decimal_function(&number.to_decimal(), f64::ln, real::ln));
+            Number::Decimal(Decimal::of_f64(sign(&a) / sign(&b)))
+        }
+        (false, ..) => Number::Double(a.to_f64().ln() / b.to_f64().ln()),
     }))
 }

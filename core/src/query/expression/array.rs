@@ -36,7 +36,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::exactly("$isArray", 1, |call| Ok(Operand::bool(call.argument(0)?.is_array()))),
     Operator::new("$range", Arguments::Positional(2, 3), range),
     Operator::unary("$reverseArray", |call, array| {
-        Ok(of_items(call.items(array, "its argument", 34435)?.into_iter().rev()))
+        of_items(call.items(array, "its argument", 34435)?.into_iter().rev())
     }),
     Operator::new("$slice", Arguments::Positional(2, 3), slice),
     Operator::new("$zip", Arguments::Special(parse_zip), zip),
@@ -45,12 +45,12 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$sortArray", Arguments::Special(parse_sort), sort),
     Operator::new("$firstN", N_ARGUMENTS, |call| {
         let (count, items) = n_arguments(call)?;
-        Ok(of_items(items.into_iter().take(count)))
+        of_items(items.into_iter().take(count))
     }),
     Operator::new("$lastN", N_ARGUMENTS, |call| {
         let (count, items) = n_arguments(call)?;
         let skipped = items.len().saturating_sub(count);
-        Ok(of_items(items.into_iter().skip(skipped)))
+        of_items(items.into_iter().skip(skipped))
     }),
     Operator::new("$maxN", N_ARGUMENTS, |call| extremes(call, Ordering::reverse)),
     Operator::new("$minN", N_ARGUMENTS, |call| extremes(call, |order| order)),
@@ -59,7 +59,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 const N_ARGUMENTS: Arguments =
     Arguments::Named(&[required("n", 5787906), required("input", 5787907)], [5787801, 5787901]);
 
-fn of_items<'s>(items: impl Iterator<Item = Operand<'s>>) -> Operand<'static> {
+fn of_items<'s>(items: impl Iterator<Item = Operand<'s>>) -> Result<Operand<'static>> {
     Operand::array(items.map(Operand::into_value).collect())
 }
 
@@ -85,7 +85,7 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
         budget::room_for(items.len() * size_of::<Value>());
         all.extend(items.into_iter().map(Operand::into_value));
     }
-    Ok(Operand::array(all))
+    Operand::array(all)
 }
 
 /// The bounds of a search: arguments 2 and 3, not negative; by default the whole length.
@@ -125,7 +125,7 @@ fn range(call: &Call<'_>) -> Result<Operand<'static>> {
     ensure!(count <= MAX_RANGE, Kind::ExceededMemoryLimit, "$range would use too much memory ({count} numbers)");
     budget::room_for(usize::try_from(count).unwrap_or(0) * size_of::<Value>());
     budget::steps(1 + usize::try_from(count).unwrap_or(0) / 16);
-    Ok(Operand::array((0..count).map(|index| Value::Number(Number::Int(start + index * step))).collect()))
+    Operand::array((0..count).map(|index| Value::Number(Number::Int(start + index * step))).collect())
 }
 
 fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
@@ -148,7 +148,7 @@ fn slice(call: &Call<'_>) -> Result<Operand<'static>> {
         ((length + first).max(0), length)
     };
     let items = array.into_items().unwrap_or_default().into_iter();
-    Ok(of_items(items.skip(from as usize).take((to - from) as usize)))
+    of_items(items.skip(from as usize).take((to - from) as usize))
 }
 
 /// Parses `useLongestLength` into a constant, and the inputs and the defaults into arrays.
@@ -202,9 +202,9 @@ fn zip(call: &Call<'_>) -> Result<Operand<'static>> {
             Some(item) => budget::copying(|| item.clone().into_value()),
             None => defaults.get(index).cloned().unwrap_or(Operand::NULL).into_value(),
         };
-        Value::Array(inputs.iter().enumerate().map(item).collect())
+        Value::fixed_array(inputs.iter().enumerate().map(item).collect())
     };
-    Ok(Operand::array((0..length).map(row).collect()))
+    Operand::array((0..length).map(row).collect())
 }
 
 fn to_object(call: &Call<'_>, array: Operand<'_>) -> Result<Operand<'static>> {
@@ -248,9 +248,9 @@ fn from_object(call: &Call<'_>, object: Operand<'_>) -> Result<Operand<'static>>
     }
     let pair = |(name, value): (String, Operand<'_>)| {
         budget::step();
-        Value::Object(vec![("k".to_owned(), Value::String(name)), ("v".to_owned(), value.into_value())])
+        Value::fixed_object(vec![("k".to_owned(), Value::String(name)), ("v".to_owned(), value.into_value())])
     };
-    Ok(Operand::array(object.into_fields().unwrap_or_default().into_iter().map(pair).collect()))
+    Operand::array(object.into_fields().unwrap_or_default().into_iter().map(pair).collect())
 }
 
 /// Parses the input and the order: for each field a path and a direction. An empty path stands for the whole element.
@@ -311,7 +311,7 @@ fn sort(call: &Call<'_>) -> Result<Operand<'static>> {
         });
         orders.fold(Ordering::Equal, Ordering::then)
     });
-    Ok(of_items(keyed.into_iter().map(|(_, item)| item)))
+    of_items(keyed.into_iter().map(|(_, item)| item))
 }
 
 /// The value at a path through documents and named positions of arrays; null if the element has none.
@@ -339,5 +339,5 @@ fn extremes(call: &Call<'_>, order: fn(Ordering) -> Ordering) -> Result<Operand<
     let (count, mut items) = n_arguments(call)?;
     items.retain(|item| !item.is_nullish());
     items.sort_by(|a, b| order(call.compare(a, b)));
-    Ok(of_items(items.into_iter().take(count)))
+    of_items(items.into_iter().take(count))
 }

@@ -182,7 +182,7 @@ fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     ];
     let fields = day.into_iter().chain(time);
     let fields = fields.map(|(name, value)| (name.to_owned(), Value::Number(Number::Int(value))));
-    Ok(Operand::Made(Value::Object(fields.collect())))
+    Operand::object(fields.collect())
 }
 
 /// The arguments of `$dateFromParts`: name, default, and true if the value must fit into 16 bits.

@@ -1,88 +1,110 @@
-//! Functions on decimals without an exact result. They are computed with more binary digits than a decimal128 needs, and rounded.
+//! Functions on decimals: computed to more digits than a decimal128 has, and rounded.
 
-use crate::values::document::number::{Decimal, Number, shortest};
-use astro_float_num::{BigFloat, Consts, Radix, RoundingMode};
-use bigdecimal::{BigDecimal, Signed, ToPrimitive, Zero};
+use super::real;
+use crate::values::document::number::{Decimal, Number, shortest, sign_or_special};
+use bigdecimal::{BigDecimal, One, RoundingMode, Signed, ToPrimitive, Zero};
 use std::num::NonZeroU64;
 
-/// A function of a binary number: the argument, the precision in bits, the rounding, the cache of constants.
-pub(super) type DecimalFunction = fn(&BigFloat, usize, RoundingMode, &mut Consts) -> BigFloat;
+/// A function of a real number.
+pub(super) type RealFunction = fn(&BigDecimal) -> BigDecimal;
 
-/// The precision in bits; 34 decimal digits need 113.
-pub(super) const PRECISION: usize = 192;
-pub(super) const ROUNDING: RoundingMode = RoundingMode::ToEven;
+/// The digits to which results are rounded first: an exact result, of 34 digits or 35, becomes exact, and so is rounded correctly.
+const DIGITS: u64 = 70;
 
-/// Beyond this power of ten a trigonometric function would take too many digits of pi.
-const MAX_EXPONENT: i64 = 400;
+/// The digits of a square root before it is rounded.
+const ROOT_DIGITS: u32 = 40;
 
-pub(super) fn consts() -> Consts {
-    Consts::new().expect("there is memory for the constants")
-}
-
-pub(super) fn binary(value: &BigDecimal, cc: &mut Consts) -> BigFloat {
-    let (digits, scale) = value.as_bigint_and_scale();
-    BigFloat::parse(&format!("{digits}e{}", scale.saturating_neg()), Radix::Dec, PRECISION, ROUNDING, cc)
-}
-
-pub(super) fn decimal(value: &BigFloat, cc: &mut Consts) -> Decimal {
-    if value.is_nan() {
-        return Decimal::NaN;
+/// Rounds the result of a function to a decimal128.
+pub(super) fn decimal(value: BigDecimal) -> Decimal {
+    match NonZeroU64::new(DIGITS) {
+        Some(digits) if value.digits() > DIGITS => {
+            Decimal::rounded(shortest(value.with_precision_round(digits, RoundingMode::HalfEven)))
+        }
+        _ => Decimal::rounded(shortest(value)),
     }
-    if value.is_inf() {
-        return Decimal::Infinity { negative: value.is_inf_neg() };
-    }
-    let text = value.format(Radix::Dec, ROUNDING, cc).unwrap_or_default();
-    let (Ok(value), Some(digits)) = (text.parse::<BigDecimal>(), NonZeroU64::new(34)) else { return Decimal::NaN };
-    Decimal::rounded(shortest(value.with_precision_round(digits, bigdecimal::RoundingMode::HalfEven)))
 }
 
 /// Evaluates a function of a decimal; for NaN and the infinities the function of doubles.
-pub(super) fn decimal_function(value: &Decimal, double: fn(f64) -> f64, function: DecimalFunction) -> Decimal {
-    let Decimal::Finite(finite) = value else { return Decimal::of_f64(double(value.to_f64())) };
-    let exponent = finite.digits() as i64 - finite.fractional_digit_count();
-    if exponent > MAX_EXPONENT {
-        return Decimal::of_f64(double(value.to_f64()));
+pub(super) fn decimal_function(value: &Decimal, double: fn(f64) -> f64, function: RealFunction) -> Decimal {
+    match value {
+        Decimal::Finite(finite) => decimal(function(finite)),
+        special => Decimal::of_f64(double(special.to_f64())),
     }
-    let mut cc = consts();
-    let argument = binary(finite, &mut cc);
-    let result = function(&argument, PRECISION, ROUNDING, &mut cc);
-    decimal(&result, &mut cc)
 }
 
-/// A power of decimals.
+/// The square root of a decimal that is not negative.
+pub(super) fn decimal_root(value: &Decimal) -> Decimal {
+    match value {
+        Decimal::Finite(value) => Decimal::rounded(shortest(real::square_root(value, ROOT_DIGITS))),
+        special => special.clone(),
+    }
+}
+
+/// A power of decimals; the base is not 0 if the exponent is negative.
 pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
     let (Decimal::Finite(base), Decimal::Finite(exponent)) = (base, exponent) else {
-        return Decimal::of_f64(base.to_f64().powf(exponent.to_f64()));
+        // Powers of infinities depend on signs, on whether the exponent is odd, and on whether the base is larger than 1.
+        return Decimal::of_f64(representative_base(base).powf(representative_exponent(exponent)));
     };
-    let whole = exponent.is_integer().then(|| exponent.to_i64()).flatten();
-    let mut cc = consts();
-    let result = match whole {
-        Some(0) => return Number::Int(1).to_decimal(),
-        Some(_) if base.is_zero() => return Number::Int(0).to_decimal(),
-        // An odd power of a negative number is negative.
-        Some(power) if base.is_negative() => {
-            let (magnitude, exponent) = (binary(&base.abs(), &mut cc), binary(exponent, &mut cc));
-            let magnitude = magnitude.pow(&exponent, PRECISION, ROUNDING, &mut cc);
-            if power % 2 == 0 { magnitude } else { magnitude.neg() }
-        }
-        _ => {
-            let (base, exponent) = (binary(base, &mut cc), binary(exponent, &mut cc));
-            base.pow(&exponent, PRECISION, ROUNDING, &mut cc)
-        }
+    if exponent.is_zero() {
+        return Number::Int(1).to_decimal();
+    }
+    if base.is_zero() {
+        return Number::Int(0).to_decimal();
+    }
+    let is_odd = match parity(exponent) {
+        None if base.is_negative() => return Decimal::NaN,
+        parity => parity == Some(true),
     };
-    decimal(&result, &mut cc)
+    let magnitude = real::power(&base.abs(), exponent);
+    decimal(if base.is_negative() && is_odd { -magnitude } else { magnitude })
+}
+
+/// True for an odd integer, None for what is no integer.
+fn parity(value: &BigDecimal) -> Option<bool> {
+    let (digits, scale) = value.normalized().into_bigint_and_scale();
+    (scale <= 0).then(|| scale == 0 && digits.bit(0))
+}
+
+/// A double of the same sign that is as much larger or smaller than 1 or the same, for powers with an infinity.
+fn representative_base(base: &Decimal) -> f64 {
+    let Decimal::Finite(value) = base else { return base.to_f64() };
+    let magnitude = match value.abs().cmp(&BigDecimal::one()) {
+        _ if value.is_zero() => 0.0,
+        std::cmp::Ordering::Less => 0.5,
+        std::cmp::Ordering::Equal => 1.0,
+        std::cmp::Ordering::Greater => 2.0,
+    };
+    if value.is_negative() { -magnitude } else { magnitude }
+}
+
+/// A double of the same sign and parity, for powers of an infinity.
+fn representative_exponent(exponent: &Decimal) -> f64 {
+    let Decimal::Finite(value) = exponent else { return exponent.to_f64() };
+    let magnitude = match parity(value) {
+        _ if value.is_zero() => 0.0,
+        Some(true) => 1.0,
+        Some(false) => 2.0,
+        None => 0.5,
+    };
+    if value.is_negative() { -magnitude } else { magnitude }
 }
 
 /// Evaluates a function of a number: as a decimal for a decimal, as a double for any other.
-pub(super) fn continued(number: &Number, double: fn(f64) -> f64, decimal: DecimalFunction) -> Number {
+pub(super) fn continued(number: &Number, double: fn(f64) -> f64, real: RealFunction) -> Number {
     match number {
-        Number::Decimal(value) => Number::Decimal(decimal_function(value, double, decimal)),
+        Number::Decimal(value) => Number::Decimal(decimal_function(value, double, real)),
         number => Number::Double(double(number.to_f64())),
     }
 }
 
-pub(super) fn pi() -> Number {
-    let mut cc = consts();
-    let pi = cc.pi(PRECISION, ROUNDING);
-    Number::Decimal(decimal(&pi, &mut cc))
+/// So many eighths of a turn as a decimal.
+pub(super) fn eighths_of_turn(count: i64) -> Decimal {
+    decimal(real::pi() * BigDecimal::from(count) * BigDecimal::new(25.into(), 2))
+}
+
+/// The angle of a point, one of whose coordinates is not finite.
+pub(super) fn special_angle(y: &Decimal, x: &Decimal) -> Decimal {
+    let angle = sign_or_special(y).atan2(sign_or_special(x));
+    (angle / std::f64::consts::FRAC_PI_4).round().to_i64().map_or(Decimal::NaN, eighths_of_turn)
 }

@@ -12,6 +12,8 @@ mod node;
 mod parse;
 
 mod accumulator;
+mod real;
+
 mod decimal;
 
 mod arithmetic;

@@ -189,11 +189,11 @@ impl Node {
                 for (name, node) in fields {
                     object.extend(node.evaluate(scope)?.into_option().map(|value| (name.clone(), value)));
                 }
-                Operand::Made(Value::Object(object))
+                Operand::object(object)?
             }
             Node::Array(items) => {
                 let items = items.iter().map(|node| Ok(node.evaluate(scope)?.into_value()));
-                Operand::Made(Value::Array(items.collect::<Result<_>>()?))
+                Operand::array(items.collect::<Result<_>>()?)?
             }
             Node::Call(function, arguments) => function.evaluate(arguments, *scope)?,
         })

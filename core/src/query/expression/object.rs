@@ -90,7 +90,7 @@ fn set(call: &Call<'_>) -> Result<Operand<'static>> {
         },
         None => fields.retain(|(known, _)| *known != name),
     }
-    Ok(Operand::Made(Value::Object(fields)))
+    Operand::object(fields)
 }
 
 /// The size of a value in BSON, in bytes. Source: the specification at bsonspec.org.

@@ -3,6 +3,7 @@
 //! The parser receives the table of operators as a parameter, since operators parse their own arguments with the parser.
 
 use super::node::{Call, Form, Function, Node, Scope, Variable};
+use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::{Binding, Environment};
 use crate::query::operand::Operand;
@@ -208,13 +209,17 @@ pub(super) struct Parser<'p> {
 impl Parser<'_> {
     /// Parses any expression.
     pub fn node(&mut self, json: &Json) -> Result<Node> {
+        budget::step();
         self.level += 1;
         ensure!(self.level <= MAX_LEVELS, Kind::Overflow, "the expression is nested too deeply");
         let node = match json {
             Json::String(text) => self.text(text),
             Json::Array(items) => {
                 let items = items.iter().map(|item| self.node(item)).collect::<Result<_>>()?;
-                Ok(constants(items).map_or_else(Node::Array, |values| Node::Constant(Value::Array(values))))
+                match constants(items) {
+                    Ok(values) => Value::array(values).map(Node::Constant),
+                    Err(nodes) => Ok(Node::Array(nodes)),
+                }
             }
             Json::Object(fields) => self.object(fields, json),
             other => Ok(Node::Constant(ext_json::from_json(other)?)),
@@ -336,7 +341,7 @@ impl Parser<'_> {
         let nodes = fields.values().map(|json| self.node(json)).collect::<Result<_>>()?;
         let names = fields.keys().cloned();
         Ok(match constants(nodes) {
-            Ok(values) => Node::Constant(Value::Object(names.zip(values).collect())),
+            Ok(values) => Node::Constant(Value::object(names.zip(values).collect())?),
             Err(nodes) => Node::Object(names.zip(nodes).collect()),
         })
     }
@@ -387,7 +392,7 @@ impl Parser<'_> {
         if !function.pure || !nodes.iter().all(constant) {
             return Ok(Node::Call(function, nodes));
         }
-        let nothing = write::value(&Value::Object(Vec::new()))?;
+        let nothing = write::empty()?;
         let Some(document) = raw::document(&nothing) else { return Ok(Node::Call(function, nodes)) };
         let collator = self.environment.collator().map(|collator| &**collator);
         let folded = function.evaluate(&nodes, Scope::new(document, collator)).map(Operand::into_option);

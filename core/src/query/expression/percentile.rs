@@ -17,7 +17,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$percentile", Arguments::Special(parse_percentile), |call| {
         let (method, wanted) = (method(call)?, wanted_parts(call.argument(2)?)?);
         let numbers = numbers(call)?;
-        Ok(Operand::array(wanted.into_iter().map(|p| method.of_sorted(&numbers, p)).collect()))
+        Operand::array(wanted.into_iter().map(|p| method.of_sorted(&numbers, p)).collect())
     }),
 ];
 

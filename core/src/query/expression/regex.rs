@@ -17,7 +17,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         searched(call, Value::Null, |pattern, text| Ok(matches(pattern, text, 1)?.pop().unwrap_or(Value::Null)))
     }),
     Operator::new("$regexFindAll", ARGUMENTS, |call| {
-        searched(call, Value::Array(Vec::new()), |pattern, text| matches(pattern, text, usize::MAX).map(Value::Array))
+        searched(call, Value::fixed_array(Vec::new()), |pattern, text| {
+            matches(pattern, text, usize::MAX).map(Value::fixed_array)
+        })
     }),
 ];
 
@@ -82,10 +84,10 @@ fn matches(pattern: &Pattern, text: &str, most: usize) -> Result<Vec<Value>> {
             let part = |range: &Option<(usize, usize)>| {
                 range.map_or(Value::Null, |(start, end)| Value::String(text[start..end].to_owned()))
             };
-            Ok(Value::Object(vec![
+            Ok(Value::fixed_object(vec![
                 ("match".to_owned(), Value::String(text[start..end].to_owned())),
                 ("idx".to_owned(), Value::Number(Number::Int(position as i64))),
-                ("captures".to_owned(), Value::Array(captures.iter().skip(1).map(part).collect())),
+                ("captures".to_owned(), Value::fixed_array(captures.iter().skip(1).map(part).collect())),
             ]))
         })
         .collect()

@@ -62,7 +62,7 @@ fn intersection(call: &Call<'_>) -> Result<Operand<'static>> {
             Some(common) => common.retain(|value| contains(call, &set, value)),
         }
     }
-    Ok(Operand::array(common.unwrap_or_default()))
+    Operand::array(common.unwrap_or_default())
 }
 
 fn union(call: &Call<'_>) -> Result<Operand<'static>> {
@@ -71,7 +71,7 @@ fn union(call: &Call<'_>) -> Result<Operand<'static>> {
         let Some(argument) = argument?.non_null() else { return Ok(Operand::NULL) };
         all.extend(call.items(argument, "its arguments", 17043)?);
     }
-    Ok(Operand::array(set_of(call, all)))
+    Operand::array(set_of(call, all))
 }
 
 /// Returns the elements of the first array that are not in the second, in their order.
@@ -84,5 +84,5 @@ fn difference(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<
     kept.sort_by(|(_, a), (_, b)| call.compare_values(a, b));
     kept.dedup_by(|(_, b), (_, a)| call.compare_values(a, b).is_eq());
     kept.sort_unstable_by_key(|(position, _)| *position);
-    Ok(Operand::array(kept.into_iter().map(|(_, value)| value).collect()))
+    Operand::array(kept.into_iter().map(|(_, value)| value).collect())
 }

@@ -143,7 +143,7 @@ fn split(call: &Call<'_>, text: Operand<'_>, separator: Operand<'_>) -> Result<O
         budget::bytes(part.len());
         Value::String(part.to_owned())
     };
-    Ok(Operand::array(text.split(separator).map(part).collect()))
+    Operand::array(text.split(separator).map(part).collect())
 }
 
 fn trim(call: &Call<'_>, left: bool, right: bool) -> Result<Operand<'static>> {

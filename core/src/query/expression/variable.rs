@@ -79,7 +79,7 @@ fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let items = call.items(input, "'input'", 16883)?.into_iter();
     let mapped = items.map(|item| call.scope.with(item, |scope| Ok(call.argument_in(2, scope)?.into_value())));
-    Ok(Operand::array(mapped.collect::<Result<_>>()?))
+    Operand::array(mapped.collect::<Result<_>>()?)
 }
 
 fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
@@ -103,7 +103,7 @@ fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
             kept.push(item.into_value());
         }
     }
-    Ok(Operand::array(kept))
+    Operand::array(kept)
 }
 
 fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {

@@ -21,7 +21,7 @@ impl Modulo {
     /// `BadValue` for anything else, and for a divisor that is zero.
     pub fn parse(argument: &Value) -> Result<Modulo> {
         let Value::Array(parts) = argument else { bail!(Kind::BadValue, "malformed mod, needs to be an array") };
-        let (divisor, remainder) = match parts.as_slice() {
+        let (divisor, remainder) = match &**parts {
             [] | [_] => bail!(Kind::BadValue, "malformed mod, not enough elements"),
             [divisor, remainder] => (part("divisor", divisor)?, part("remainder", remainder)?),
             _ => bail!(Kind::BadValue, "malformed mod, too many elements"),

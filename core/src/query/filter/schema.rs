@@ -333,7 +333,7 @@ impl<'j> Keywords<'j> {
         if aliases.is_empty() {
             bail!(Kind::FailedToParse, "$jsonSchema keyword '{keyword}' must name at least one type");
         }
-        Types::parse(keyword, &Value::Array(aliases))
+        Types::parse(keyword, &Value::fixed_array(aliases))
     }
 
     fn additional(&self, keyword: &str) -> Result<Additional> {

@@ -136,7 +136,7 @@ impl IndexKeys {
         if restored < self.fields.len() {
             return Err(malformed());
         }
-        write::value(&Value::Object(fields))
+        write::value(&Value::fixed_object(fields))
     }
 }
 

@@ -11,7 +11,7 @@
 use crate::values::document::element::Element;
 use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::{RawObject, RawValue};
-use crate::values::document::value::Value;
+use crate::values::document::value::{Fields, Value};
 use crate::values::path;
 
 /// The type that the key decodes to.
@@ -111,13 +111,16 @@ pub(super) fn retype(value: &mut Value, codes: &mut Codes<'_>) -> Option<()> {
             _ => return None,
         },
         Value::Number(number) => *number = typed(number, codes)?,
-        Value::Object(fields) | Value::CodeWithScope(_, fields) => {
-            fields.iter_mut().try_for_each(|(_, child)| retype(child, codes))?;
-        }
-        Value::Array(items) => items.iter_mut().try_for_each(|child| retype(child, codes))?,
+        Value::Object(fields) => retype_fields(fields, codes)?,
+        Value::CodeWithScope(_, fields) => retype_fields(fields, codes)?,
+        Value::Array(items) => items.edit(|items| items.iter_mut().try_for_each(|child| retype(child, codes)))?,
         _ => {}
     }
     Some(())
+}
+
+fn retype_fields(fields: &mut Fields, codes: &mut Codes<'_>) -> Option<()> {
+    fields.edit(|fields| fields.iter_mut().try_for_each(|(_, child)| retype(child, codes)))
 }
 
 fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
@@ -146,11 +149,11 @@ pub(super) fn put(fields: &mut Vec<(String, Value)>, path: &str, documents: usiz
         (Some(_), None) if documents == 0 => {}
         (Some(rest), value) => {
             let at = at.unwrap_or_else(|| {
-                fields.push((name.to_owned(), Value::Object(Vec::new())));
+                fields.push((name.to_owned(), Value::fixed_object(Vec::new())));
                 fields.len() - 1
             });
             if let Value::Object(inner) = &mut fields[at].1 {
-                put(inner, rest, documents.saturating_sub(1), value);
+                inner.edit(|inner| put(inner, rest, documents.saturating_sub(1), value));
             }
         }
     }

@@ -39,7 +39,7 @@ impl IndexKeys {
         let values = self.fields.iter().map(|_| {
             if let Some(after) = rest.strip_prefix(&[EMPTY_ARRAY]) {
                 rest = after;
-                return Some(Value::Array(Vec::new()));
+                return Some(Value::fixed_array(Vec::new()));
             }
             let (column, after) = split_first(rest)?;
             rest = after;

@@ -248,7 +248,7 @@ fn prefix(path: &str, passage: Passage) -> Vec<u8> {
 fn has_entries(ranges: &KeyRanges) -> bool {
     let object = [Class::Object as u8];
     let null = encoded_under(&Value::Null, None);
-    let none = encoded_under(&Value::Object(Vec::new()), None);
+    let none = encoded_under(&Value::fixed_object(Vec::new()), None);
     let objects = KeyRanges::new(vec![KeyRange { lo: object.to_vec(), hi: prefix_successor(&object) }]);
     let among = ranges.intersect(&objects);
     !ranges.contains(&null) && (among.is_none() || among == KeyRanges::new(vec![KeyRange::point(&none)]))

@@ -183,7 +183,7 @@ impl Accumulating {
             ArgumentValue::Sorted(sort, expression) => {
                 let key = Value::Binary(0, sort.key_of(document)?);
                 let output = expression.operand(document, collator)?.into_value();
-                Ok(Operand::array(vec![key, output]))
+                Operand::array(vec![key, output])
             }
         }
     }

@@ -254,7 +254,7 @@ impl Stream for Bucketing<'_> {
     fn advance(&mut self) -> Result<bool> {
         let Some(bucket) = self.stream.next_bucket()? else { return Ok(false) };
         let bounds = vec![("min".to_owned(), bucket.least), ("max".to_owned(), bucket.greatest)];
-        let id = (Cow::Borrowed("_id"), Part::Owned(Value::Object(bounds)));
+        let id = (Cow::Borrowed("_id"), Part::Owned(Value::fixed_object(bounds)));
         let values = self.stream.stage.fields.iter().zip(bucket.states);
         let values = values.map(|((name, _), state)| (Cow::Borrowed(name.as_str()), Part::Owned(state.finish())));
         self.current = write::document(&Part::Object(std::iter::once(id).chain(values).collect()))?;

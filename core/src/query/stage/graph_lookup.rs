@@ -62,7 +62,7 @@ impl GraphLookup {
     fn starts(&self, local: RawObject<'_>) -> Result<Vec<Value>> {
         Ok(match self.start.evaluate(local, self.collator())? {
             None => Vec::new(),
-            Some(Value::Array(values)) => values,
+            Some(Value::Array(values)) => values.into_vec(),
             Some(value) => vec![value],
         })
     }

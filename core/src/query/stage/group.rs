@@ -126,7 +126,7 @@ impl Group {
         let id = self.id.operand(document, self.collator.as_deref())?;
         Ok(match (&self.only_field, id) {
             (Some(name), Operand::Made(Value::Object(fields))) if fields.is_empty() => {
-                Operand::Made(Value::Object(vec![(name.clone(), Value::Null)]))
+                Operand::Made(Value::fixed_object(vec![(name.clone(), Value::Null)]))
             }
             (_, id) => id,
         })

@@ -265,7 +265,8 @@ impl Pull {
     /// Parses the values of `$pullAll`.
     pub fn parse_all(argument: &Json, environment: &Environment) -> Result<Pull> {
         match value(argument)? {
-            Value::Array(mut values) => {
+            Value::Array(values) => {
+                let mut values = values.into_vec();
                 let strings = environment.collator().map(|collator| &**collator);
                 values.sort_by(|a, b| compare_views(&View::of_value(a), &View::of_value(b), strings));
                 Ok(Pull::Equal(values))

@@ -5,9 +5,10 @@
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;
+use super::nested::Nested;
 use super::number::{Decimal, Number};
 use super::text;
-use super::value::Value;
+use super::value::{Fields, Value};
 use crate::error::{Error, Kind, Result, bail, error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -63,9 +64,9 @@ pub fn to_json(value: &Value) -> Json {
 pub(super) fn relaxed(value: &Value) -> Option<Value> {
     let string = |text: &str| Value::String(text.to_owned());
     let integer = |value: u32| Value::Number(Number::Int(i64::from(value)));
-    let object = |key: &str, value: Value| Value::Object(vec![(key.to_owned(), value)]);
+    let object = |key: &str, value: Value| Value::fixed_object(vec![(key.to_owned(), value)]);
     let two = |first: &str, one: Value, second: &str, other: Value| {
-        Value::Object(vec![(first.to_owned(), one), (second.to_owned(), other)])
+        Value::fixed_object(vec![(first.to_owned(), one), (second.to_owned(), other)])
     };
     let object_id = |id: &[u8; 12]| object("$oid", Value::String(hex::encode(id)));
     Some(match value {
@@ -106,7 +107,7 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
         }
         Value::DbPointer(namespace, id) => object("$dbPointer", two("$ref", string(namespace), "$id", object_id(id))),
         Value::Code(code) => object("$code", string(code)),
-        Value::CodeWithScope(code, scope) => two("$code", string(code), "$scope", Value::Object(scope.clone())),
+        Value::CodeWithScope(code, scope) => two("$code", string(code), "$scope", Value::Object((**scope).clone())),
         Value::Symbol(value) => object("$symbol", string(value)),
     })
 }
@@ -129,7 +130,7 @@ fn read(json: &Json, depth: usize) -> Result<Value> {
             None => Number::Double(number.as_f64().unwrap_or(f64::NAN)),
         }),
         Json::String(value) => Value::String(value.clone()),
-        Json::Array(items) => Value::Array(items.iter().map(|item| read(item, depth + 1)).collect::<Result<_>>()?),
+        Json::Array(items) => Value::array(items.iter().map(|item| read(item, depth + 1)).collect::<Result<_>>()?)?,
         Json::Object(fields) => match extended(fields, depth)? {
             Some(value) => value,
             None => Value::Object(read_fields(fields, depth)?),
@@ -137,8 +138,9 @@ fn read(json: &Json, depth: usize) -> Result<Value> {
     })
 }
 
-fn read_fields(fields: &Map<String, Json>, depth: usize) -> Result<Vec<(String, Value)>> {
-    fields.iter().map(|(name, value)| Ok((name.clone(), read(value, depth + 1)?))).collect()
+fn read_fields(fields: &Map<String, Json>, depth: usize) -> Result<Fields> {
+    let field = |(name, value): (&String, &Json)| Ok((name.clone(), read(value, depth + 1)?));
+    Nested::new(fields.iter().map(field).collect::<Result<_>>()?)
 }
 
 /// Reads the value of a type's key; None if it is malformed.
@@ -193,7 +195,7 @@ fn extended(fields: &Map<String, Json>, depth: usize) -> Result<Option<Value>> {
         return match (code, scope, fields.len()) {
             (Json::String(code), None, 1) => Ok(Some(Value::Code(code.clone()))),
             (Json::String(code), Some(Json::Object(scope)), 2) => {
-                Ok(Some(Value::CodeWithScope(code.clone(), read_fields(scope, depth + 1)?)))
+                Ok(Some(Value::CodeWithScope(code.clone(), Box::new(read_fields(scope, depth + 1)?))))
             }
             _ => Err(malformed("$code", fields)),
         };

@@ -2,7 +2,7 @@
 //!
 //! * [`raw`] reads jsonb's on-disk form in place, without allocations; `numeric` reads and writes PostgreSQL's numbers.
 //! * [`element`] classifies values: an object such as `{"$oid": …}` is one value of an extended type.
-//! * [`value`] is an owned value; [`ext_json`] converts it from and to JSON.
+//! * [`value`] is an owned value, whose children [`nested`] keeps with their depth; [`ext_json`] converts it from and to JSON.
 //! * [`number`] is arithmetic and comparison of int, long, double and decimal.
 //! * [`write`] writes jsonb's on-disk form.
 //! * [`normalise`] converts a client's documents into the form that is stored.
@@ -18,6 +18,7 @@ mod numeric;
 pub mod packed;
 pub mod print;
 
+pub mod nested;
 pub mod value;
 
 pub mod ext_json;
@@ -31,6 +32,9 @@ pub const MAX_DOCUMENT_BYTES: usize = 16 * 1024 * 1024;
 
 /// The deepest nesting of a document: MongoDB's limit.
 pub const MAX_DEPTH: usize = 100;
+
+/// The deepest nesting of a value that an expression makes: MongoDB's limit. Values that are stored are less deep.
+pub const MAX_VALUE_DEPTH: usize = 200;
 
 /// The deepest recursion into a value: more than [`MAX_DEPTH`], which values of extended types exceed by their own nesting, and
 /// little enough for any stack.

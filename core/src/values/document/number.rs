@@ -63,10 +63,18 @@ impl Decimal {
         if let Some(decimal) = parse_decimal(text) {
             return Some(decimal);
         }
-        if !text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) {
-            return None;
+        let (negative, mut digits, mut exponent) = split_decimal(text)?;
+        // A digit that is not zero stands for all that are dropped, as the time to read an integer grows with the square of its length.
+        if digits.len() > DECIMAL_DIGITS + 2 {
+            let dropped = digits.split_off(DECIMAL_DIGITS + 2);
+            exponent = exponent.saturating_add(i64::try_from(dropped.len()).ok()?);
+            if dropped.iter().any(|digit| *digit != b'0') {
+                digits.push(b'1');
+                exponent = exponent.saturating_sub(1);
+            }
         }
-        let value: BigDecimal = text.parse().ok()?;
+        let coefficient = BigInt::parse_bytes(&digits, 10)?;
+        let value = BigDecimal::new(if negative { -coefficient } else { coefficient }, exponent.saturating_neg());
         let rounded = value.with_precision_round(NonZeroU64::new(DECIMAL_DIGITS as u64)?, RoundingMode::HalfEven);
         match rounded.fractional_digit_count() <= -DECIMAL_MIN_EXPONENT {
             true => Some(Decimal::rounded(rounded)).filter(|decimal| matches!(decimal, Decimal::Finite(_))),
@@ -110,18 +118,22 @@ impl Decimal {
 
     /// Rounds a result to a decimal128, half to even; too large a result becomes an infinity.
     pub(crate) fn rounded(value: BigDecimal) -> Decimal {
-        let value = match NonZeroU64::new(DECIMAL_DIGITS as u64) {
-            Some(most) if value.digits() > most.get() => value.with_precision_round(most, RoundingMode::HalfEven),
-            _ => value,
-        };
-        let value = if value.fractional_digit_count() > -DECIMAL_MIN_EXPONENT {
-            value.with_scale_round(-DECIMAL_MIN_EXPONENT, RoundingMode::HalfEven)
+        // Rounded once, to the fewer digits: a subnormal decimal has less than 34.
+        let excess = value.digits().saturating_sub(DECIMAL_DIGITS as u64).cast_signed();
+        let scale = value.fractional_digit_count().saturating_sub(excess).min(-DECIMAL_MIN_EXPONENT);
+        let value = if scale < value.fractional_digit_count() {
+            value.with_scale_round(scale, RoundingMode::HalfEven)
         } else {
             value
         };
         let (coefficient, scale) = value.as_bigint_and_scale();
         let negative = coefficient.is_negative();
-        fit(coefficient.into_owned(), scale.saturating_neg()).unwrap_or(Decimal::Infinity { negative })
+        // 9.99 may have become 10.00, whose last digit is a zero.
+        let (coefficient, scale) = match value.digits() > DECIMAL_DIGITS as u64 {
+            true => (coefficient.into_owned() / 10, scale.saturating_sub(1)),
+            false => (coefficient.into_owned(), scale),
+        };
+        fit(coefficient, scale.saturating_neg()).unwrap_or(Decimal::Infinity { negative })
     }
 }
 
@@ -149,29 +161,24 @@ fn fit(coefficient: BigInt, exponent: i64) -> Option<Decimal> {
     Some(Decimal::Finite(Box::new(BigDecimal::new(coefficient, -exponent))))
 }
 
-fn parse_decimal(text: &str) -> Option<Decimal> {
-    let (negative, rest) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
+/// Splits off the sign of a number.
+fn split_sign(text: &str) -> (bool, &str) {
+    match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
         _ => (false, text),
-    };
+    }
+}
+
+fn parse_decimal(text: &str) -> Option<Decimal> {
+    let (negative, rest) = split_sign(text);
     if rest.eq_ignore_ascii_case("nan") {
         return Some(Decimal::NaN);
     }
     if rest.eq_ignore_ascii_case("inf") || rest.eq_ignore_ascii_case("infinity") {
         return Some(Decimal::Infinity { negative });
     }
-    let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
-        Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
-        None => (rest, 0),
-    };
-    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
-    let all_digits = whole.bytes().chain(fraction.bytes());
-    if all_digits.clone().next().is_none() || !all_digits.clone().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let mut digits: Vec<u8> = all_digits.skip_while(|&digit| digit == b'0').collect();
-    let mut exponent = exponent - i64::try_from(fraction.len()).ok()?;
+    let (negative, mut digits, mut exponent) = split_decimal(text)?;
     while digits.len() > DECIMAL_DIGITS && digits.last() == Some(&b'0') {
         digits.pop();
         exponent += 1;
@@ -181,6 +188,22 @@ fn parse_decimal(text: &str) -> Option<Decimal> {
     }
     let coefficient = digits.iter().fold(0i128, |sum, digit| sum * 10 + i128::from(digit - b'0'));
     fit(BigInt::from(if negative { -coefficient } else { coefficient }), exponent)
+}
+
+/// Splits a number into sign, digits from the first that is not zero on, and the exponent of the last one.
+fn split_decimal(text: &str) -> Option<(bool, Vec<u8>, i64)> {
+    let (negative, rest) = split_sign(text);
+    let (mantissa, exponent) = match rest.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
+        None => (rest, 0),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all_digits = whole.bytes().chain(fraction.bytes());
+    if all_digits.clone().next().is_none() || !all_digits.clone().all(|byte| byte.is_ascii_digit()) {
+        return None;
+    }
+    let digits = all_digits.skip_while(|&digit| digit == b'0').collect();
+    Some((negative, digits, exponent - i64::try_from(fraction.len()).ok()?))
 }
 
 /// Parses an exponent; a larger one than any decimal128 has is clamped to such a value.
@@ -415,7 +438,7 @@ fn combine(
 }
 
 /// NaN, an infinity, or for a finite value -1, 0 or 1.
-fn sign_or_special(value: &Decimal) -> f64 {
+pub(crate) fn sign_or_special(value: &Decimal) -> f64 {
     match value {
         Decimal::Finite(value) => value.signum().to_f64().unwrap_or(0.0),
         special => special.to_f64(),

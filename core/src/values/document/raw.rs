@@ -375,6 +375,29 @@ pub(super) fn fields(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((bytes.get(..4 + 4 * count)?, children.bytes(0, end)))
 }
 
+/// The fewest bytes of a container that has another one: its header, and an entry.
+pub(super) const LEAST_LEVEL: usize = 8;
+
+/// True if containers nest at most so many levels deep. PostgreSQL's jsonb may nest thousands of levels, more than a recursion may
+/// take. Only containers that are large enough to nest so deep are read.
+pub fn nests_within(bytes: &[u8], levels: usize) -> bool {
+    if bytes.len() < levels.saturating_mul(LEAST_LEVEL) {
+        return true;
+    }
+    let Some(inside) = levels.checked_sub(1) else { return false };
+    let (children, first) = match container(bytes) {
+        RawValue::Object(object) => (object.children(), object.len()),
+        _ => (Children::of(bytes, 1), 0),
+    };
+    let mut start = children.start(first);
+    (first..children.entries.len()).all(|index| {
+        let (from, to) = (start, children.end(index, start));
+        start = to;
+        children.entry(index) & ENTRY_TYPE_MASK != ENTRY_CONTAINER
+            || nests_within(children.bytes(align(from), to), inside)
+    })
+}
+
 /// Checks untrusted bytes: lengths, offsets, alignment, UTF-8, key order and numerics, in one walk.
 ///
 /// # Errors

@@ -1,9 +1,17 @@
 //! An owned value of a document.
 
 use super::element::{Element, impl_type_name};
+use super::nested::{Child, Nested};
 use super::number::Number;
 use super::raw::{RawObject, RawValue};
 use crate::budget;
+use crate::error::Result;
+
+/// The elements of an array.
+pub type Items = Nested<Value>;
+
+/// The fields of an object.
+pub type Fields = Nested<(String, Value)>;
 
 /// A value in one of MongoDB's types. `Object` keeps the order of its fields, which stored documents lose.
 #[derive(Clone, Debug)]
@@ -14,8 +22,8 @@ pub enum Value {
     Null,
     Number(Number),
     String(String),
-    Object(Vec<(String, Value)>),
-    Array(Vec<Value>),
+    Object(Fields),
+    Array(Items),
     Binary(u8, Vec<u8>),
     ObjectId([u8; 12]),
     Bool(bool),
@@ -24,7 +32,7 @@ pub enum Value {
     Regex(String, String),
     DbPointer(String, [u8; 12]),
     Code(String),
-    CodeWithScope(String, Vec<(String, Value)>),
+    CodeWithScope(String, Box<Fields>),
     Symbol(String),
     MaxKey,
 }
@@ -60,9 +68,54 @@ pub(crate) fn type_of_code(code: Option<i64>, alias: Option<&str>) -> Option<&'s
     TYPES.iter().find(same).map(|(alias, _)| *alias)
 }
 
+impl Child for Value {
+    #[inline]
+    fn levels(&self) -> u16 {
+        match self {
+            Value::Array(items) => items.levels(),
+            Value::Object(fields) => fields.levels(),
+            Value::CodeWithScope(_, scope) => scope.levels(),
+            _ => 0,
+        }
+    }
+}
+
+impl Child for (String, Value) {
+    #[inline]
+    fn levels(&self) -> u16 {
+        self.1.levels()
+    }
+}
+
 impl_type_name!(Value);
 
 impl Value {
+    /// An array.
+    ///
+    /// # Errors
+    /// `DocumentTooDeep`.
+    #[inline]
+    pub fn array(items: Vec<Value>) -> Result<Value> {
+        Nested::new(items).map(Value::Array)
+    }
+    /// An object.
+    ///
+    /// # Errors
+    /// `DocumentTooDeep`.
+    #[inline]
+    pub fn object(fields: Vec<(String, Value)>) -> Result<Value> {
+        Nested::new(fields).map(Value::Object)
+    }
+    /// An array whose depth is not checked: see [`Nested::fixed`].
+    #[inline]
+    pub fn fixed_array(items: Vec<Value>) -> Value {
+        Value::Array(Nested::fixed(items))
+    }
+    /// An object whose depth is not checked: see [`Nested::fixed`].
+    #[inline]
+    pub fn fixed_object(fields: Vec<(String, Value)>) -> Value {
+        Value::Object(Nested::fixed(fields))
+    }
     /// An owned copy of a stored value.
     pub fn from_raw(raw: RawValue<'_>) -> Value {
         Value::from_element(&Element::of(raw))
@@ -100,7 +153,7 @@ fn copy(element: &Element<'_>, levels: usize) -> Value {
                 budget::step();
                 copy(&Element::of(child), levels - 1)
             };
-            Value::Array(array.iter().map(child).collect())
+            Value::fixed_array(array.iter().map(child).collect())
         }
         Element::Binary(subtype, bytes) => Value::Binary(*subtype, bytes.clone()),
         Element::ObjectId(id) => Value::ObjectId(*id),
@@ -111,17 +164,17 @@ fn copy(element: &Element<'_>, levels: usize) -> Value {
         Element::DbPointer(namespace, id) => Value::DbPointer((*namespace).to_owned(), *id),
         Element::Code(code) => Value::Code((*code).to_owned()),
         Element::CodeWithScope(code, scope) => {
-            Value::CodeWithScope((*code).to_owned(), copy_fields(*scope, levels - 1))
+            Value::CodeWithScope((*code).to_owned(), Box::new(copy_fields(*scope, levels - 1)))
         }
         Element::Symbol(value) => Value::Symbol((*value).to_owned()),
         Element::MaxKey => Value::MaxKey,
     }
 }
 
-fn copy_fields(object: RawObject<'_>, levels: usize) -> Vec<(String, Value)> {
+fn copy_fields(object: RawObject<'_>, levels: usize) -> Fields {
     let field = |(key, child): (&str, _)| {
         budget::step();
         (key.to_owned(), copy(&Element::of(child), levels))
     };
-    object.iter().map(field).collect()
+    Nested::fixed(object.iter().map(field).collect())
 }

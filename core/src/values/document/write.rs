@@ -8,8 +8,8 @@ use super::element::Element;
 use super::number::Number;
 use super::raw::{
     ENTRY_CONTAINER, ENTRY_FALSE, ENTRY_HAS_OFFSET, ENTRY_LENGTH_MASK, ENTRY_NULL, ENTRY_NUMERIC, ENTRY_STRING,
-    ENTRY_TRUE, ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, OFFSET_STRIDE, RawObject, RawValue, align,
-    compare_keys, varlena_header,
+    ENTRY_TRUE, ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, LEAST_LEVEL, OFFSET_STRIDE, RawObject, RawValue,
+    align, compare_keys, varlena_header,
 };
 use super::value::Value;
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
@@ -101,7 +101,7 @@ pub fn value(value: &Value) -> Result<Vec<u8>> {
 /// # Errors
 /// None.
 pub(crate) fn empty() -> Result<Vec<u8>> {
-    value(&Value::Object(Vec::new()))
+    value(&Value::fixed_object(Vec::new()))
 }
 
 /// Anything that can be written, borrowed.
@@ -368,9 +368,6 @@ fn deeper(depth: usize) -> Result<usize> {
 pub(super) fn too_deep() -> Error {
     error!(Kind::DocumentTooDeep, "The document is nested more than {MAX_DEPTH} levels deep")
 }
-
-/// The fewest bytes of a container that has another one: its header, and an entry.
-const LEAST_LEVEL: usize = 8;
 
 /// True if documents and arrays nest more than `levels` deep; the form of an extended type is no nesting.
 fn depth_exceeds(raw: RawValue<'_>, levels: usize) -> bool {

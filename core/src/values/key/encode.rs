@@ -18,8 +18,9 @@
 use crate::error::{Error, Kind, Result};
 use crate::values::document::MAX_RECURSION;
 use crate::values::document::element::Element;
+use crate::values::document::nested::Nested;
 use crate::values::document::number::{Decimal, Number};
-use crate::values::document::value::Value;
+use crate::values::document::value::{self, Value};
 use crate::values::order::{Class, Strings};
 use crate::values::view::{Child, Fields, Items, View};
 use bigdecimal::num_bigint::BigInt;
@@ -215,6 +216,9 @@ fn encode_digits(value: &BigDecimal, out: &mut Vec<u8>) {
     }
 }
 
+/// The most digits of a number that no double equals: those of a decimal128, two a byte.
+const MAX_DIGITS: i64 = 36;
+
 /// Decodes one value, and returns it with the rest. Equal numbers of different types decode to the same type.
 ///
 /// # Errors
@@ -257,7 +261,7 @@ impl<'a> Decoder<'_, 'a> {
                 let mut items = Vec::new();
                 loop {
                     match self.byte()? {
-                        END => break Value::Array(items),
+                        END => break Value::fixed_array(items),
                         class => items.push(self.rest(class, levels)?),
                     }
                 }
@@ -280,7 +284,9 @@ impl<'a> Decoder<'_, 'a> {
             class if class == Class::Regex as u8 => Value::Regex(self.string()?, self.string()?),
             class if class == Class::DbPointer as u8 => Value::DbPointer(self.string()?, self.array()?),
             class if class == Class::Code as u8 => Value::Code(self.string()?),
-            class if class == Class::CodeWithScope as u8 => Value::CodeWithScope(self.string()?, self.fields(levels)?),
+            class if class == Class::CodeWithScope as u8 => {
+                Value::CodeWithScope(self.string()?, Box::new(self.fields(levels)?))
+            }
             class if class == Class::MaxKey as u8 => Value::MaxKey,
             _ => return None,
         })
@@ -324,12 +330,12 @@ impl<'a> Decoder<'_, 'a> {
         if self.lossy { Some(String::new()) } else { String::from_utf8(bytes).ok() }
     }
 
-    fn fields(&mut self, levels: usize) -> Option<Vec<(String, Value)>> {
+    fn fields(&mut self, levels: usize) -> Option<value::Fields> {
         let levels = levels.checked_sub(1)?;
         let mut fields = Vec::new();
         loop {
             match self.byte()? {
-                END => return Some(fields),
+                END => return Some(Nested::fixed(fields)),
                 class => fields.push((self.string()?, self.rest(class, levels)?)),
             }
         }
@@ -354,6 +360,10 @@ impl<'a> Decoder<'_, 'a> {
                 _ => return None,
             }
             count += 2;
+            // What has more digits is no decimal128, and no integer.
+            if count > MAX_DIGITS {
+                return None;
+            }
         }
         let decimal = BigDecimal::new(if negative { -digits } else { digits }, count - exponent).normalized();
         let number = Number::Decimal(Decimal::Finite(Box::new(decimal)));

@@ -94,7 +94,7 @@ impl FunctionArgument {
             FunctionArgument::Positioned(path, expression, collator) => {
                 let position = Position::of(document, path).into_value();
                 let value = expression.operand(document, collator.as_deref())?;
-                Ok(Operand::array(vec![position, value.into_value()]))
+                Operand::array(vec![position, value.into_value()])
             }
         }
     }
