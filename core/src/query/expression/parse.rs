@@ -3,6 +3,7 @@
 //! The parser receives the table of operators as a parameter, since operators parse their own arguments with the parser.
 
 use super::node::{Call, Form, Function, Node, Scope, Variable};
+use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::{Binding, Environment};
 use crate::query::operand::Operand;
@@ -208,6 +209,7 @@ pub(super) struct Parser<'p> {
 impl Parser<'_> {
     /// Parses any expression.
     pub fn node(&mut self, json: &Json) -> Result<Node> {
+        budget::step();
         self.level += 1;
         ensure!(self.level <= MAX_LEVELS, Kind::Overflow, "the expression is nested too deeply");
         let node = match json {

@@ -8,6 +8,7 @@ use super::element::special_double;
 use super::number::{Decimal, Number};
 use super::text;
 use super::value::Value;
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -118,6 +119,7 @@ fn sorted(options: &str) -> String {
 }
 
 fn read(json: &Json, depth: usize) -> Result<Value> {
+    budget::step();
     if depth > super::MAX_RECURSION {
         bail!(Kind::DocumentTooDeep, "The value is nested too deeply");
     }

@@ -5,6 +5,7 @@
 
 use crate::error::{Kind, Result, error};
 use bigdecimal::{BigDecimal, RoundingMode, Signed, ToPrimitive, Zero, num_bigint::BigInt};
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::num::NonZeroU64;
@@ -66,7 +67,7 @@ impl Decimal {
         if !text.bytes().all(|byte| byte.is_ascii_digit() || b"+-.eE".contains(&byte)) {
             return None;
         }
-        let value: BigDecimal = text.parse().ok()?;
+        let value: BigDecimal = shortened(text)?.parse().ok()?;
         let rounded = value.with_precision_round(NonZeroU64::new(DECIMAL_DIGITS as u64)?, RoundingMode::HalfEven);
         match rounded.fractional_digit_count() <= -DECIMAL_MIN_EXPONENT {
             true => Some(Decimal::rounded(rounded)).filter(|decimal| matches!(decimal, Decimal::Finite(_))),
@@ -123,6 +124,37 @@ impl Decimal {
         let negative = coefficient.is_negative();
         fit(coefficient.into_owned(), scale.saturating_neg()).unwrap_or(Decimal::Infinity { negative })
     }
+}
+
+/// The number of digits from which a decimal can be rounded, if another digit says whether more digits follow.
+const DIGITS_TO_ROUND: usize = 64;
+
+/// Returns a text with the same rounded value and a bounded number of digits, because parsing takes time in proportion to the square
+/// of their number. None if a long text is no number.
+fn shortened(text: &str) -> Option<Cow<'_, str>> {
+    if text.len() <= DIGITS_TO_ROUND {
+        return Some(Cow::Borrowed(text));
+    }
+    let (mantissa, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let unsigned = mantissa.strip_prefix(['+', '-']).unwrap_or(mantissa);
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let mut digits = whole.bytes().chain(fraction.bytes());
+    if unsigned.len() < 2 || !digits.clone().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    let zeros = digits.clone().take_while(|digit| *digit == b'0').count();
+    let kept: String = digits.by_ref().skip(zeros).take(DIGITS_TO_ROUND).map(char::from).collect();
+    let dropped = digits.clone().count();
+    // One digit stands for all dropped ones.
+    let more = match dropped {
+        0 => "",
+        _ if digits.all(|digit| digit == b'0') => "0",
+        _ => "1",
+    };
+    let moved = i64::try_from(dropped - more.len()).ok()? - i64::try_from(fraction.len()).ok()?;
+    let exponent = exponent.parse::<i64>().ok()?.checked_add(moved)?;
+    let sign = if mantissa.starts_with('-') { "-" } else { "" };
+    Some(Cow::Owned(format!("{sign}0{kept}{more}e{exponent}")))
 }
 
 /// Makes a decimal128 of a coefficient of at most 34 digits and an exponent; moves the exponent into range if that is exact.
@@ -489,6 +521,38 @@ mod tests {
         assert_eq!(Decimal::parse("1E6144").unwrap().to_string(), "1.000000000000000000000000000000000E+6144");
         assert_eq!(Decimal::parse(".5").unwrap().to_string(), "0.5");
         assert_eq!(Decimal::parse("0E99999999999999999999").unwrap().to_string(), "0E+6111");
+    }
+
+    #[test]
+    fn long_texts_are_rounded_as_if_all_digits_were_read() {
+        let most = NonZeroU64::new(34).unwrap();
+        let even = "1234567890123456789012345678901234";
+        let zeros = "0".repeat(100);
+        for digits in [
+            format!("{even}5{zeros}"),
+            format!("{even}5{zeros}1"),
+            format!("{even}4{}", "9".repeat(100)),
+            format!("{zeros}{even}5"),
+            format!("{zeros}15"),
+            format!("{zeros}{zeros}"),
+            "9".repeat(200),
+            format!("1{zeros}"),
+        ] {
+            for point in [None, Some(0), Some(1), Some(36), Some(digits.len())] {
+                let mut text = digits.clone();
+                point.into_iter().for_each(|at| text.insert(at, '.'));
+                for text in [text.clone(), format!("-{text}e-70"), format!("+{text}E5")] {
+                    let whole: BigDecimal = text.parse().unwrap();
+                    let rounded = Decimal::rounded(whole.with_precision_round(most, RoundingMode::HalfEven));
+                    let found = Decimal::parse_rounded(&text).unwrap();
+                    assert_eq!(found.to_string(), rounded.to_string(), "{text}");
+                }
+            }
+        }
+        for text in ["x".repeat(100), format!("1{zeros}.0.0"), format!("{zeros}e"), format!("1-{zeros}")] {
+            assert!(Decimal::parse_rounded(&text).is_none(), "{text}");
+        }
+        assert!(Decimal::parse_rounded(&"9".repeat(1_000_000)).is_none());
     }
 
     #[test]
