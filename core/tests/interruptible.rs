@@ -25,7 +25,7 @@ const COUNT: usize = 20_000;
 /// The most processor time between two checks, in ns. It is a few ms, and minutes for a quadratic loop that does not count.
 const MOST_BETWEEN: u64 = 1_000_000_000;
 /// Processor time after which an argument's processing is interrupted.
-const MOST: u64 = 500_000_000;
+const MOST: u64 = 100_000_000;
 
 /// The processor time at the last check.
 static LAST: AtomicU64 = AtomicU64::new(0);
