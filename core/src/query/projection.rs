@@ -279,19 +279,12 @@ impl Assignments {
 /// Visits the ends of a tree with their paths.
 fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
     for (name, node) in tree {
-        spell(above, name);
+        budget::text(above.len() + name.len());
         match node {
             Node::Branch(fields) => ends(fields, &format!("{above}{name}."), visit),
             end => visit(format!("{above}{name}"), end),
         }
     }
-}
-
-/// Checks the limit before a path is written. Together, the paths of a tree may be much longer than the text of the projection.
-fn spell(above: &str, name: &str) {
-    let length = above.len() + name.len();
-    budget::bytes(length);
-    budget::room_for(length);
 }
 
 /// Collects the paths that computed fields read; false if they read the whole document.
@@ -308,7 +301,7 @@ fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
 
 /// Collects the paths of a tree; false if any of them does not end in a leaf.
 fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
-    tree.iter().inspect(|(name, _)| spell(above, name)).all(|(name, node)| match node {
+    tree.iter().inspect(|(name, _)| budget::text(above.len() + name.len())).all(|(name, node)| match node {
         Node::Leaf => {
             paths.push(format!("{above}{name}"));
             true

@@ -29,6 +29,9 @@ pub struct Pipeline {
 /// The largest number of stages of a client's pipeline, or of one in a stage's argument: MongoDB's limit.
 const MAX_STAGES: usize = 1000;
 
+/// The memory limit of rearranging and dividing, as a multiple of an evaluation's: arguments are copied, and parsed again.
+const COPIES: usize = 8;
+
 /// A pipeline that is divided over shards.
 #[derive(Debug)]
 pub struct Division {
@@ -133,13 +136,13 @@ impl Pipeline {
     /// # Errors
     /// None that parsing has not had.
     pub fn rearranged(&self) -> Result<Pipeline> {
-        let _evaluation = Evaluation::begin();
+        let _evaluation = Evaluation::begin_large(COPIES);
         Ok(self.of(rearrange::rearranged(self.stages.clone(), &|json| self.parse_stage(json))?))
     }
 
     /// Splits off the first stages that a find can replace.
     pub fn find(&self) -> (Find, Pipeline) {
-        let _evaluation = Evaluation::begin();
+        let _evaluation = Evaluation::begin_large(COPIES);
         let (find, count) = division::find(&self.stages, needed);
         (find, self.of(self.stages.get(count..).unwrap_or_default().to_vec()))
     }
@@ -167,7 +170,7 @@ impl Pipeline {
     }
 
     fn division(&self, divided: SplitStages) -> Result<Division> {
-        let _evaluation = Evaluation::begin();
+        let _evaluation = Evaluation::begin_large(COPIES);
         let divided = division::narrowed(divided, needed, &|json| self.parse_stage(json))?;
         Ok(Division { at_shards: self.of(divided.at_shards), order: divided.order, merging: self.of(divided.merging) })
     }
