@@ -3,3 +3,16 @@
 -- As in schemas.sql: ALTER EXTENSION also searches the schemas of required extensions, in which other roles may have created
 -- operators that match better.
 SELECT pg_catalog.set_config('search_path', 'docshard, pg_catalog, pg_temp', true);
+
+CREATE OR REPLACE VIEW docshard.index_usage AS
+SELECT c.namespace, s.name, s.keys::text::json AS keys, s.accesses, s.bytes, s.since, s.shards
+  FROM docshard_catalog.collections c
+ CROSS JOIN LATERAL (
+       SELECT i.name, i.keys::text AS keys, pg_catalog.sum(i.accesses)::bigint AS accesses, pg_catalog.sum(i.bytes)::bigint AS bytes,
+              pg_catalog.min(i.since) AS since, pg_catalog.count(*) AS shards
+         FROM docshard.index_stats(c.namespace) i GROUP BY i.name, i.keys::text) s
+-- As a read of the collection: the view leaves out what the caller may not read.
+ WHERE (SELECT r.rolsuper OR r.oid = e.extowner FROM pg_catalog.pg_roles r, pg_catalog.pg_extension e
+         WHERE r.rolname = current_user AND e.extname = 'docshard')
+    OR EXISTS (SELECT FROM docshard_catalog.grants g
+                WHERE g.resource IN ('*', c.database, c.namespace) AND pg_catalog.pg_has_role(g.role, 'USAGE'));

@@ -110,6 +110,14 @@ pub(crate) fn bytes(count: usize) {
     steps(1 + count / BYTES_A_STEP);
 }
 
+/// Counts the steps for writing a text of this length, and checks the limit before. The paths of a tree may together be much longer
+/// than the text of a client.
+#[inline]
+pub(crate) fn text(length: usize) {
+    room_for(length);
+    bytes(length);
+}
+
 /// Checks the limit before an allocation of this size.
 #[inline]
 pub(crate) fn room_for(bytes: usize) {

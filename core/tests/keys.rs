@@ -128,7 +128,7 @@ proptest! {
     ) {
         let within = |ranges: &[KeyRange], key: &[u8]| ranges.iter().any(|range| range.contains(key));
         let (left, right) = (KeyRanges::new(a.clone()), KeyRanges::new(b.clone()));
-        let (both, either) = (left.intersect(&right), left.union(&right));
+        let (both, either) = (left.intersect(&right), KeyRanges::union([left.clone(), right.clone()]));
         for key in &keys {
             prop_assert_eq!(left.contains(key), within(&a, key));
             prop_assert_eq!(both.contains(key), within(&a, key) && within(&b, key));
@@ -139,6 +139,21 @@ proptest! {
             prop_assert_eq!(&KeyRanges::new(ranges.as_slice().to_vec()), ranges);
             prop_assert!(ranges.as_slice().windows(2).all(|pair| pair[0].hi.as_ref().is_some_and(|hi| *hi < pair[1].lo)));
         }
+    }
+
+    #[test]
+    fn a_union_is_that_of_sets(
+        parts in proptest::collection::vec(proptest::collection::vec(range(), 0..4), 0..8),
+        keys in proptest::collection::vec(small_key(), 20),
+    ) {
+        let sets: Vec<KeyRanges> = parts.iter().map(|part| KeyRanges::new(part.clone())).collect();
+        let all = KeyRanges::union(sets.clone());
+        for key in &keys {
+            prop_assert_eq!(all.contains(key), sets.iter().any(|set| set.contains(key)));
+        }
+        prop_assert_eq!(&all, &KeyRanges::new(parts.concat()));
+        let one_by_one = sets.into_iter().fold(KeyRanges::none(), |all, next| KeyRanges::union([all, next]));
+        prop_assert_eq!(&all, &one_by_one);
     }
 }
 

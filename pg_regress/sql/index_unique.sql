@@ -105,3 +105,10 @@ SELECT pg_temp.agrees();
 VACUUM FULL :table;
 SELECT pg_temp.agrees();
 SELECT docshard.drop_database('uni');
+
+-- A user's own index of this access method takes packed keys, too.
+CREATE TABLE regress_packed (keys bytea);
+CREATE INDEX ON regress_packed USING docshard_unique (keys docshard_internal.unique_ops);
+INSERT INTO regress_packed VALUES ('\xff');
+\echo :LAST_ERROR_SQLSTATE
+DROP TABLE regress_packed;

@@ -116,6 +116,18 @@ SELECT docshard.update_one('priv2.a', '{}', '{"$set": {"a": 1}}', '{"upsert": tr
 SELECT docshard.delete_many('priv.c', '{}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.run_command('priv', '{"delete": "c", "deletes": [{"q": {}, "limit": 0}]}') -> 'code' AS code;
+-- What a role may not read is left out where all collections are described.
+RESET ROLE;
+SELECT docshard.create_collection('priv2.hidden'), docshard.create_collection('priv3.hidden');
+SET ROLE regress_app;
+SELECT namespace, name FROM docshard.index_usage ORDER BY namespace, name;
+SELECT docshard.run_command('priv2', '{"dbStats": 1}') -> 'collections' AS collections;
+SELECT docshard.run_command('priv3', '{"dbStats": 1}') -> 'collections' AS collections;
+SELECT docshard.run_command('admin', '{"listDatabases": 1, "filter": {"name": "priv3"}}') -> 'databases' AS databases;
+RESET ROLE;
+SELECT count(*) AS hidden FROM docshard.index_usage WHERE namespace LIKE 'priv_.hidden';
+SELECT docshard.drop_collection('priv2.hidden'), docshard.drop_collection('priv3.hidden');
+SET ROLE regress_app;
 -- The router checks the rights for its own documents itself.
 SELECT count(*) >= 0 AS readable FROM docshard_data.placement;
 \echo :LAST_ERROR_SQLSTATE

@@ -64,10 +64,23 @@ pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>,
     (readers, writers)
 }
 
+/// True if the current user may read the collection.
+pub fn may_read(collection: &Collection) -> Result<bool> {
+    role_of(collection, Level::Read).map(|role| role.is_some())
+}
+
 /// Returns the role whose privileges apply on shards when the current user runs a statement on a collection.
 /// Errors: `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary`
 /// for a write at a copy of the router.
 pub fn require(collection: &Collection, level: Level) -> Result<Role> {
+    role_of(collection, level)?.ok_or_else(|| {
+        Error::new(Kind::Unauthorized, format!("permission denied to {} {}", level.name(), collection.namespace))
+            .with_hint("An administrator can grant it: docshard.grant_access(role, '{\"read\": …, \"write\": …}').")
+    })
+}
+
+/// As [`require`]; None if nothing was granted.
+fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
     let generation = cache::generation()?;
     if level == Level::Write {
         cluster::require_router_in(generation)?;
@@ -78,7 +91,7 @@ pub fn require(collection: &Collection, level: Level) -> Result<Role> {
     });
     let user = server::current_user();
     if server::is_superuser() {
-        return Ok(Role::Service);
+        return Ok(Some(Role::Service));
     }
     let (owner, grants) = match known {
         Some(known) => known,
@@ -89,17 +102,10 @@ pub fn require(collection: &Collection, level: Level) -> Result<Role> {
         }
     };
     if user == owner {
-        return Ok(Role::Service);
+        return Ok(Some(Role::Service));
     }
     let mut usable = grants.iter().filter(|grant| {
         grant.level >= level && grant.covers(&collection.namespace) && server::has_privileges_of(user, grant.role)
     });
-    match usable.next() {
-        Some(grant) => Ok(Role::Application(grant.role)),
-        None => Err(Error::new(
-            Kind::Unauthorized,
-            format!("permission denied to {} {}", level.name(), collection.namespace),
-        )
-        .with_hint("An administrator can grant it: docshard.grant_access(role, '{\"read\": …, \"write\": …}').")),
-    }
+    Ok(usable.next().map(|grant| Role::Application(grant.role)))
 }

@@ -4,7 +4,7 @@ use super::find::listing;
 use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::model::{Collection, Index};
-use crate::catalog::{cache, namespace, views};
+use crate::catalog::{cache, grants, namespace, views};
 use crate::operation::arguments::{Arguments, Form, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
@@ -238,7 +238,7 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
         if !name_only {
             let mut size = 0;
             let mut by_shard: Map<String, Json> = Map::new();
-            for collection in collections_of(&name)? {
+            for collection in readable_collections(&name)? {
                 for part in measure::collection(&collection)? {
                     size += part.total();
                     let before = by_shard.get(&part.shard).and_then(Json::as_i64).unwrap_or(0);
@@ -259,10 +259,15 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
     Ok(reply)
 }
 
-fn collections_of(database: &str) -> Result<Vec<Rc<Collection>>> {
+/// The database's collections that the caller may read.
+fn readable_collections(database: &str) -> Result<Vec<Rc<Collection>>> {
     let mut found = Vec::new();
     for namespace in store::collections::of_database(database)? {
-        found.extend(cache::find(&namespace)?);
+        if let Some(collection) = cache::find(&namespace)?
+            && grants::may_read(&collection)?
+        {
+            found.push(collection);
+        }
     }
     Ok(found)
 }
@@ -310,7 +315,7 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
 pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     let scale = scale(request)?;
     namespace::check_database(request.db)?;
-    let collections = collections_of(request.db)?;
+    let collections = readable_collections(request.db)?;
     let (mut parts, mut indexes) = (Vec::new(), 0);
     for collection in &collections {
         indexes += count_of_indexes(collection);

@@ -9,7 +9,7 @@ pub trait Answer: Sized {
     /// what the function returns
     const SHAPE: Shape;
     /// Decodes the rows that the call returned.
-    /// Errors: `InternalError`, naming the call, for anything else than the declared columns.
+    /// Errors: 08P01, naming the call, for anything else than the declared columns.
     fn decode<R: Row>(of: &Signature, rows: &[R]) -> Result<Self>;
 }
 

@@ -34,7 +34,7 @@ pub trait Call {
     }
 
     /// Decodes the rows of the answer.
-    /// Errors: `InternalError`, naming the call, for anything but the declared columns.
+    /// Errors: 08P01, naming the call, for anything but the declared columns.
     fn decode<R: Row>(rows: &[R]) -> Result<Self::Answer> {
         Self::Answer::decode(&Self::SIGNATURE, rows)
     }

@@ -83,7 +83,7 @@ impl PipelineMeasurements {
     }
 
     /// Reads what a shard has answered.
-    /// Errors: `InternalError`.
+    /// Errors: 08P01.
     pub fn parse(text: &[u8]) -> Result<Self> {
         let name = RunPipeline::SIGNATURE.name();
         serde_json::from_value(parse_json(&name, text)?).map_err(|error| malformed(&name, &error.to_string()))

@@ -1,6 +1,6 @@
 //! Errors by which a shard refuses a statement or a connection before it has done anything.
 
-use crate::pg::error::Error;
+use crate::pg::error::{Error, PROTOCOL_VIOLATION};
 
 /// SQLSTATE of a shard whose placement version differs from the router's.
 pub const STALE: [u8; 5] = *b"DS001";
@@ -28,9 +28,10 @@ impl Error {
     }
 
     /// True if the shard could not be reached, or its connection was lost. False for a server that refuses the handshake, as one
-    /// that is not the shard does: that is a mistake to be corrected, not an outage.
+    /// that is not the shard does, and for a malformed answer: these are mistakes to be corrected, not outages.
     pub fn is_out_of_reach(&self) -> bool {
-        (self.sqlstate.starts_with(b"08") || self.sqlstate.starts_with(b"57P")) && self.sqlstate != REFUSED_CONNECTION
+        let is_answer = [REFUSED_CONNECTION, PROTOCOL_VIOLATION].contains(&self.sqlstate);
+        (self.sqlstate.starts_with(b"08") || self.sqlstate.starts_with(b"57P")) && !is_answer
     }
 
     /// True if one of several hosts refused the handshake: the statement should run again, at the next host.

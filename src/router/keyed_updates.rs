@@ -22,7 +22,6 @@ use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
 use crate::protocol::documents::UpdateDocument;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
 use docshard_core::values::key::{KeyRange, KeyRanges};
 use std::collections::BTreeMap;
 
@@ -154,7 +153,7 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Out
     };
     for (positions, written) in positions.into_iter().zip(written) {
         if positions.len() != written.rows.len() {
-            return Err(Error::new(Kind::InternalError, "a shard has not answered each update"));
+            return Err(Error::protocol_violation("a shard has not answered each update"));
         }
         for (position, row) in positions.into_iter().zip(&written.rows) {
             outcomes[position] = match row.i64(0) {

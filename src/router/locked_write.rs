@@ -166,7 +166,7 @@ fn finish(
     if row.i64(MOVES) != 0 {
         let after = after
             .as_deref()
-            .ok_or_else(|| Error::new(Kind::InternalError, "the shard did not return the document to be relocated"))?;
+            .ok_or_else(|| Error::protocol_violation("the shard did not return the document to be relocated"))?;
         let key = |column| row.get(column).unwrap_or_default().to_vec();
         relocate(collection, destination, key(SKEY), key(ID), after)?;
     }

@@ -6,7 +6,6 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::protocol::pipeline::{PipelineMeasurements, milliseconds};
 use crate::remote;
-use docshard_core::error::Kind;
 use docshard_core::values::document::packed;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -62,7 +61,7 @@ impl Packed {
     /// Unpacks the documents of a row's first column.
     fn of(row: &ShardRow) -> Result<Rc<Self>> {
         let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
-            .ok_or_else(|| Error::new(Kind::InternalError, "malformed packed documents: truncated"))?;
+            .ok_or_else(|| Error::protocol_violation("malformed packed documents: truncated"))?;
         Ok(Rc::new(Self { documents, is_foreign: row.is_foreign() }))
     }
 
@@ -176,7 +175,7 @@ impl Parts {
             }
             let packed = Packed::of(&row)?;
             if packed.documents.count() == 0 {
-                return Err(Error::new(Kind::InternalError, "malformed packed documents: a part without documents"));
+                return Err(Error::protocol_violation("malformed packed documents: a part without documents"));
             }
             self.current = Some((packed, 0));
         }

@@ -80,7 +80,7 @@ unsafe extern "C-unwind" fn validate(_class: pg_sys::Oid) -> bool {
 pub(super) unsafe fn keys_in<'a>(value: pg_sys::Datum) -> Vec<&'a [u8]> {
     // SAFETY: promised by the caller.
     let packed = unsafe { detoasted_bytes(value) };
-    let malformed = || Error::new(Kind::InternalError, "malformed value of a unique index");
+    let malformed = || Error::new(Kind::BadValue, "malformed value of a unique index");
     unpack(packed).unwrap_or_else(|| malformed().raise())
 }
 

@@ -297,7 +297,7 @@ fn impossible_measurements_are_shown_or_refused() {
                 if let Err(error) = client.batch_execute(&sql) {
                     let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error:?}"));
                     let shown = answer.get(..200).unwrap_or(answer);
-                    assert!(["XX000", "53200"].contains(&error.code().code()), "{sql}: {shown}: {error:?}");
+                    assert!(["08P01", "53200"].contains(&error.code().code()), "{sql}: {shown}: {error:?}");
                     assert!(
                         error.detail().is_some_and(|detail| detail.starts_with("MongoDB error")),
                         "{sql}: {shown}: {error:?}"

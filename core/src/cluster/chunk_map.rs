@@ -3,6 +3,7 @@
 //! INVARIANT: the chunks cover every key. The first starts at the pattern's lowest bound, each ends where the next starts, and the
 //! last has no upper end. The constructors refuse a map that breaks this.
 
+use crate::budget;
 use crate::error::{Error, Kind, Result, error};
 use crate::values::key::{KeyRange, KeyRanges};
 use std::cmp::Ordering;
@@ -133,7 +134,10 @@ impl ChunkMap {
 
     /// The bounds between chunks of different owners.
     pub fn cuts(&self) -> impl Iterator<Item = &[u8]> {
-        (1..self.len()).filter(|at| self.owner_of[at - 1] != self.owner_of[*at]).map(|at| self.bound(at))
+        (1..self.len())
+            .inspect(|_| budget::step())
+            .filter(|at| self.owner_of[at - 1] != self.owner_of[*at])
+            .map(|at| self.bound(at))
     }
 
     /// The number of chunks whose lower bounds satisfy the predicate; as for `slice::partition_point`, these come first.
@@ -183,6 +187,7 @@ impl ChunkMap {
         for (number, range) in ranges.as_slice().iter().enumerate() {
             let (start, end) = self.span(range);
             for chunk in start..end {
+                budget::step();
                 let owner = &mut touched[self.owner_of[chunk] as usize];
                 // Ranges are in order, so only the last chunk of a range can be touched by the next one, too.
                 owner.chunks += usize::from(chunk >= counted);

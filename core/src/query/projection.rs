@@ -8,7 +8,7 @@
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
-use crate::budget;
+use crate::budget::{self, Evaluation};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::envelope;
 use crate::query::environment::Environment;
@@ -127,6 +127,7 @@ impl Projection {
     }
 
     fn parse_as(json: &Json, environment: &Environment, dialect: Dialect) -> Result<Projection> {
+        let _evaluation = Evaluation::begin();
         let Json::Object(specification) = json else { bail!(Kind::TypeMismatch, "the projection must be an object") };
         let mut parser = Parser::new(environment, dialect);
         for (name, value) in specification {
@@ -186,6 +187,7 @@ impl Projection {
 
     /// The included paths, if it does nothing else.
     pub fn included(&self) -> Option<Vec<String>> {
+        let _evaluation = Evaluation::begin();
         let mut paths = Vec::new();
         (self.mode == Mode::Include && leaves(&self.fields, "", &mut paths)).then_some(paths)
     }
@@ -277,6 +279,7 @@ impl Assignments {
 /// Visits the ends of a tree with their paths.
 fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
     for (name, node) in tree {
+        budget::text(above.len() + name.len());
         match node {
             Node::Branch(fields) => ends(fields, &format!("{above}{name}."), visit),
             end => visit(format!("{above}{name}"), end),
@@ -286,7 +289,7 @@ fn ends(tree: &Tree, above: &str, visit: &mut impl FnMut(String, &Node)) {
 
 /// Collects the paths that computed fields read; false if they read the whole document.
 fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
-    tree.values().all(|node| match node {
+    tree.values().inspect(|_| budget::step()).all(|node| match node {
         Node::Branch(fields) => is_read(fields, paths),
         Node::Computed(expression) => expression.fields_read().is_some_and(|read| {
             paths.extend(read);
@@ -298,7 +301,7 @@ fn is_read(tree: &Tree, paths: &mut BTreeSet<String>) -> bool {
 
 /// Collects the paths of a tree; false if any of them does not end in a leaf.
 fn leaves(tree: &Tree, above: &str, paths: &mut Vec<String>) -> bool {
-    tree.iter().all(|(name, node)| match node {
+    tree.iter().inspect(|(name, _)| budget::text(above.len() + name.len())).all(|(name, node)| match node {
         Node::Leaf => {
             paths.push(format!("{above}{name}"));
             true
@@ -344,6 +347,7 @@ impl<'a> Context<'a> {
     fn include(&self, object: Option<RawObject<'a>>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
         let mut included = Vec::with_capacity(fields.len());
         for (name, node) in fields {
+            budget::step();
             let value = object.and_then(|object| object.get(name));
             let part = match (node, value) {
                 (Node::Computed(expression), _) => self.computed(expression)?,
@@ -413,6 +417,7 @@ impl<'a> Context<'a> {
             all.extend(part.map(|part| (Cow::Borrowed(name), part)));
         }
         for (name, node) in fields {
+            budget::step();
             let part = match node {
                 Node::Computed(expression) => self.computed(expression)?,
                 Node::Given(position) => {
@@ -468,7 +473,7 @@ impl<'a> Context<'a> {
 
 /// True if a positional path leads through the fields.
 fn is_positional(fields: &Tree) -> bool {
-    fields.values().any(|node| match node {
+    fields.values().inspect(|_| budget::step()).any(|node| match node {
         Node::Positional => true,
         Node::Branch(fields) => is_positional(fields),
         _ => false,
@@ -477,7 +482,7 @@ fn is_positional(fields: &Tree) -> bool {
 
 /// True if a field below is computed.
 fn computes(fields: &Tree) -> bool {
-    fields.values().any(|node| match node {
+    fields.values().inspect(|_| budget::step()).any(|node| match node {
         Node::Computed(_) => true,
         Node::Branch(fields) => computes(fields),
         _ => false,
@@ -553,6 +558,7 @@ impl<'p> Parser<'p> {
     }
 
     fn field(&mut self, path: String, value: &Json) -> Result<()> {
+        budget::bytes(path.len());
         if self.dialect == Dialect::Find {
             if let Some(array) = path.strip_suffix(".$") {
                 return self.positional(array, value);
@@ -629,6 +635,7 @@ impl<'p> Parser<'p> {
 
     /// Adds a field of `$addFields`; documents that are not expressions are parsed field by field.
     fn added(&mut self, path: String, value: &Json) -> Result<()> {
+        budget::bytes(path.len());
         path::check_field_path(&path)?;
         match value {
             Json::Object(fields) if is_plain(fields) && !fields.is_empty() && single_operator(fields).is_none() => {
@@ -743,6 +750,7 @@ impl<'p> Parser<'p> {
         }
         let chosen = (mode == Mode::Include && fields.values().all(|node| matches!(node, Node::Leaf))).then(|| {
             let mut names: Vec<String> = fields.keys().cloned().collect();
+            budget::steps(names.len());
             names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
             names
         });

@@ -60,6 +60,9 @@ const FIELDS: &[(&str, Role)] = &[
     ("deleteMany", Role::Request),
 ];
 
+/// How often an operator may be given where a repetition is written as a negation of a negation: filters nest at most 100 deep.
+const MAX_NEGATIONS: usize = 50;
+
 /// Operators of filters that stand where a field can stand.
 const LOGICAL: &[&str] = &["$and", "$or", "$nor"];
 
@@ -111,6 +114,7 @@ fn once(
     let kind = code.into();
     let mut object = Map::new();
     for (name, value) in fields {
+        budget::step();
         ensure!(!object.contains_key(&name), kind, "the field '{name}' is given twice");
         let value = value_of(&name, value)?;
         object.insert(name, value);
@@ -192,8 +196,14 @@ fn condition(tree: Tree) -> Result<Json> {
         Tree::Object(fields) if !is_operators(&fields) || LOGICAL.contains(&fields[0].0.as_str()) => filter(fields),
         Tree::Object(operators) => {
             // Here is no place for an $and. A condition is equal to the negation of its negation.
+            let conditions = split(operators);
+            ensure!(
+                conditions.len() <= MAX_NEGATIONS,
+                Kind::BadValue,
+                "an operator is given more than {MAX_NEGATIONS} times"
+            );
             let mut result: Option<Json> = None;
-            for condition in split(operators).into_iter().rev() {
+            for condition in conditions.into_iter().rev() {
                 let mut condition = once(condition, 40413, operator)?;
                 if let (Some(rest), Json::Object(fields)) = (result.take(), &mut condition) {
                     ensure!(
@@ -274,6 +284,14 @@ mod tests {
             assert_eq!(json::parse(text).unwrap(), read.0, "{text}");
         }
         Ok(read.0)
+    }
+
+    #[test]
+    fn many_repetitions_do_not_nest_without_limit() {
+        let text = |count: usize| format!(r#"{{"a": {{"$elemMatch": {{{}}}}}}}"#, vec![r#""$gt": 1"#; count].join(","));
+        assert!(read_as(&text(MAX_NEGATIONS), Role::Filter).is_ok());
+        assert_eq!(read_as(&text(MAX_NEGATIONS + 1), Role::Filter), Err(Kind::BadValue.code()));
+        assert_eq!(read_as(&text(200_000), Role::Filter), Err(Kind::BadValue.code()));
     }
 
     #[test]

@@ -57,6 +57,7 @@ pub(crate) fn compare_raw_with(a: RawValue<'_>, b: &Value, strings: Strings<'_>)
 
 /// Values nested deeper than `levels`, which is more than in any document, count as equal.
 fn compare(a: &View<'_>, b: &View<'_>, levels: usize, strings: Strings<'_>) -> Ordering {
+    budget::step();
     match (a, b) {
         (View::Number(a), View::Number(b)) => number::compare(a, b),
         (View::String(a), View::String(b)) => {

@@ -26,6 +26,9 @@ pub struct Error {
     pub duplicate: Option<Box<DuplicateKey>>,
 }
 
+/// SQLSTATE of [`Error::protocol_violation`].
+pub const PROTOCOL_VIOLATION: [u8; 5] = *b"08P01";
+
 #[derive(Debug, Clone)]
 pub struct DuplicateKey {
     /// the index's paths, each with 1 or -1
@@ -42,6 +45,11 @@ impl Error {
     /// Makes an error that has no code of MongoDB.
     pub fn of_sqlstate(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
         Self { sqlstate, message: message.into(), detail: None, hint: None, context: None, duplicate: None }
+    }
+
+    /// The error of an answer from another node that is not as agreed.
+    pub fn protocol_violation(message: impl Into<String>) -> Self {
+        Self { sqlstate: PROTOCOL_VIOLATION, ..Self::new(Kind::InternalError, message) }
     }
 
     /// The error of an unexpected SQL null.

@@ -6,7 +6,6 @@
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
-use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use serde_json::Value as Json;
 
@@ -183,13 +182,13 @@ impl<R: Row> Columns<'_, R> {
 
 /// The error for a result that is not as declared.
 pub fn malformed(statement: &str, what: &str) -> Error {
-    Error::new(Kind::InternalError, format!("malformed answer to {statement}: {what}"))
+    Error::protocol_violation(format!("malformed answer to {statement}: {what}"))
 }
 
 /// Parses JSON that a statement has returned, within bounds of time and memory.
 ///
 /// # Errors
-/// `InternalError` for anything else.
+/// [`malformed`] for anything else.
 pub fn parse_json(statement: &str, bytes: &[u8]) -> Result<Json> {
     let text = std::str::from_utf8(bytes).map_err(|error| malformed(statement, &error.to_string()))?;
     docshard_core::json::parse(text).map_err(|error| malformed(statement, &error.to_string()))

@@ -6,7 +6,7 @@
 //! `remote::connection`). Only the bounds of open ranges are in the text: such a range may contain nothing or everything, and
 //! the shard's planner needs the bound to estimate that.
 
-use super::index_choice::{MAX_RANGES, beside_keys, best_of_part, index_for, says_keys_alone};
+use super::index_choice::{MAX_ALTERNATIVES, MAX_RANGES, beside_keys, best_of_part, index_for, says_keys_alone};
 use super::index_restriction::{IndexRestriction, refuse_scan};
 use super::search::Search;
 use crate::catalog::model::{Collection, Index};
@@ -239,7 +239,7 @@ impl Conditions {
         if let Some((index, wanted)) = index_for(search, |_, _| false) {
             return self.index(index, &wanted);
         }
-        for parts in search.filter().part().alternatives() {
+        for parts in search.filter().part().alternatives().into_iter().filter(|parts| parts.len() <= MAX_ALTERNATIVES) {
             if let Some(term) = self.alternatives(search.collection, &parts) {
                 return self.terms.push(term);
             }

@@ -15,6 +15,10 @@ use std::cmp::Reverse;
 /// If a column has more ranges, one range that covers them is searched.
 pub const MAX_RANGES: usize = 16;
 
+/// An `$or` with more branches is not divided into searches of indexes: a statement has at most 65,535 parameters, and the shard's
+/// planner considers every index for every branch.
+pub const MAX_ALTERNATIVES: usize = 1000;
+
 /// True if the ranges are few enough to be written into a statement one by one.
 pub fn has_few_ranges(ranges: &KeyRanges) -> bool {
     ranges.are_points() || ranges.as_slice().len() <= MAX_RANGES

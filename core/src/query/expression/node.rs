@@ -123,6 +123,7 @@ impl<'s> Scope<'s> {
     fn variable(&self, mut scopes: usize) -> Operand<'s> {
         let mut frame = self.frame;
         while let Some(found) = frame {
+            budget::step();
             if let Some(place) = found.values.len().checked_sub(scopes + 1) {
                 return match &found.values[place] {
                     Operand::Missing => Operand::Missing,
@@ -141,6 +142,7 @@ impl<'s> Scope<'s> {
 impl Node {
     /// Collects the paths of the document that the evaluation reads; false if it reads the whole document.
     pub(super) fn read(&self, paths: &mut BTreeSet<String>) -> bool {
+        budget::step();
         match self {
             Node::Path(Variable::Root, path) => {
                 paths.insert(path.clone());
@@ -154,6 +156,7 @@ impl Node {
 
     /// True if a part is a variable whose value is not known yet.
     pub(super) fn has_open(&self) -> bool {
+        budget::step();
         match self {
             Node::Path(variable, _) => *variable == Variable::Open,
             Node::Constant(_) | Node::Absent => false,

@@ -7,6 +7,7 @@
 
 use super::node::{Node, Range, Test};
 use super::side::Side;
+use crate::budget;
 use crate::query::regex::Pattern;
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::collation::Collator;
@@ -30,6 +31,7 @@ impl Node {
 
     /// As [`ranges_of`](Self::ranges_of); None for everything, the most frequent result.
     fn narrowed(&self, path: &str, stored: Stored<'_>, within: bool) -> Option<KeyRanges> {
+        budget::step();
         match self {
             Node::And(nodes) => {
                 nodes.iter().filter_map(|node| node.narrowed(path, stored, within)).reduce(|a, b| a.intersect(&b))
@@ -41,6 +43,7 @@ impl Node {
             Node::Expression(expression, collator) => expression
                 .required_equalities()
                 .into_iter()
+                .inspect(|_| budget::step())
                 .filter(|(field, value)| *field == path && (collator.as_deref() == stored || !value.has_strings()))
                 .map(|(_, value)| point(value, stored))
                 .reduce(|a, b| a.intersect(&b)),
@@ -56,6 +59,7 @@ impl Node {
 
     /// As [`ranges_of_one`](Self::ranges_of_one); None for everything.
     fn narrowed_to_one(&self, path: &str, stored: Stored<'_>) -> Option<KeyRanges> {
+        budget::step();
         match self {
             Node::And(nodes) => nodes.iter().filter_map(|node| node.narrowed_to_one(path, stored)).min_by_key(width),
             Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed_to_one(path, stored))),
@@ -76,6 +80,7 @@ impl Node {
 
     /// Visits the leaves that every matching document satisfies, in the filter's order.
     pub fn required<'a>(&'a self, visit: &mut impl FnMut(&'a str, &'a Test)) {
+        budget::step();
         match self {
             Node::And(nodes) => nodes.iter().for_each(|node| node.required(visit)),
             Node::Or(nodes) => {
@@ -91,6 +96,7 @@ impl Node {
     /// True if the node matches all documents without arrays on these paths whose values lie in [`ranges_of`](Self::ranges_of)
     /// them, and has no conditions on other paths. The ranges of a path are one range, or points.
     pub fn is_ranges_of(&self, paths: &[&str]) -> bool {
+        budget::step();
         match self {
             Node::And(nodes) => nodes.iter().all(|node| node.is_ranges_of(paths)),
             Node::Leaf(path, test) => paths.contains(&path.as_str()) && test.is_ranges(),
@@ -100,6 +106,7 @@ impl Node {
 
     /// True if the result depends only on values at accepted paths.
     pub fn looks_only_at(&self, accepts: &impl Fn(&str) -> bool) -> bool {
+        budget::step();
         match self {
             Node::And(nodes) | Node::Or(nodes) => nodes.iter().all(|node| node.looks_only_at(accepts)),
             Node::Not(node) => node.looks_only_at(accepts),
@@ -111,6 +118,7 @@ impl Node {
 
     /// Visits the path of every leaf.
     pub fn leaf_paths<'a>(&'a self, visit: &mut impl FnMut(&'a str)) {
+        budget::step();
         match self {
             Node::And(nodes) | Node::Or(nodes) => nodes.iter().for_each(|node| node.leaf_paths(visit)),
             Node::Not(node) => node.leaf_paths(visit),
@@ -124,8 +132,8 @@ impl Node {
 }
 
 /// The union of ranges; None, as an operand and as the result, stands for everything.
-fn union(mut parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges> {
-    parts.try_fold(KeyRanges::none(), |ranges, part| Some(ranges.union(&part?)))
+fn union(parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges> {
+    parts.collect::<Option<Vec<_>>>().map(KeyRanges::union)
 }
 
 /// The collation of stored keys; None for the order of bytes.
@@ -161,7 +169,10 @@ impl Test {
         };
         let of_part = |whole: &Value| {
             let part = path.split('.').try_fold(whole, |value, name| match value {
-                Value::Object(fields) => fields.iter().find(|(field, _)| field == name).map(|(_, value)| value),
+                Value::Object(fields) => {
+                    let mut counted = fields.iter().inspect(|_| budget::step());
+                    counted.find(|(field, _)| field == name).map(|(_, value)| value)
+                }
                 _ => None,
             })?;
             if matches!(part, Value::Undefined) {
@@ -178,7 +189,7 @@ impl Test {
         match self {
             Test::Null => true,
             Test::Equal(value) => scalar(value),
-            Test::In(set) => set.patterns.is_empty() && set.values.iter().all(scalar),
+            Test::In(set) => set.patterns.is_empty() && set.values.iter().inspect(|_| budget::step()).all(scalar),
             Test::Range(range) => range.class.is_some_and(|class| class != Class::Array),
             _ => false,
         }
@@ -203,7 +214,7 @@ impl Test {
         };
         let matched_by = |pattern: &Pattern| {
             let strings = if stored.is_none() { starting_with(pattern.prefix()) } else { whole(Class::String) };
-            strings.union(&point(&pattern.value(), None))
+            KeyRanges::union([strings, point(&pattern.value(), None)])
         };
         match self {
             Test::Exists => KeyRanges::all(),
@@ -214,7 +225,7 @@ impl Test {
                 let null = set.null.then(|| point(&Value::Null, None));
                 let parts = null.into_iter().chain(set.values.iter().map(of_value));
                 let parts = parts.chain(set.patterns.iter().map(matched_by));
-                KeyRanges::new(parts.flat_map(|part| part.as_slice().to_vec()).collect())
+                KeyRanges::union(parts)
             }
             // An array itself lies between MinKey and MaxKey.
             Test::Range(range) if found == Found::Element && range.class.is_none() => KeyRanges::all(),
@@ -289,7 +300,7 @@ fn of_element_or_array(value: &Value, stored: Stored<'_>) -> KeyRanges {
         Value::Array(items) => items.first().map_or_else(|| vec![EMPTY_ARRAY], |first| encoded_under(first, stored)),
         _ => Vec::new(),
     };
-    point(value, stored).union(&KeyRanges::new(vec![KeyRange::point(&first)]))
+    KeyRanges::union([point(value, stored), KeyRanges::point(first)])
 }
 
 /// A rank of ranges by width: nothing, single keys, ranges, everything; then by their number.

@@ -6,6 +6,7 @@
 
 use super::node::{Node, Range, Test};
 use super::{Filter, parse};
+use crate::budget;
 use crate::error::{Kind, Result, error};
 use crate::values::document::value::Value;
 use crate::values::order::{Class, compare_values, compare_views};
@@ -31,6 +32,7 @@ impl Filter {
 }
 
 fn check_partial(node: &Node) -> Result<()> {
+    budget::step();
     let what = match node {
         Node::And(nodes) | Node::Or(nodes) => return nodes.iter().try_for_each(check_partial),
         Node::Leaf(_, Test::In(set)) if !set.patterns.is_empty() => "a regular expression in $in",
@@ -60,6 +62,7 @@ fn check_partial(node: &Node) -> Result<()> {
 }
 
 fn implies(node: &Node, wanted: &Node) -> bool {
+    budget::step();
     match (node, wanted) {
         (_, Node::And(all)) => all.iter().all(|one| implies(node, one)),
         (Node::Or(any), _) => any.iter().all(|one| implies(one, wanted)),
@@ -111,7 +114,7 @@ fn accepts(test: &Test, value: &Value) -> bool {
     match test {
         Test::Exists => true,
         Test::Equal(wanted) => compare_values(value, wanted).is_eq(),
-        Test::In(set) => set.values.iter().any(|wanted| compare_values(value, wanted).is_eq()),
+        Test::In(set) => set.values.binary_search_by(|wanted| compare_values(wanted, value)).is_ok(),
         Test::Range(range) => {
             range.class == Some(Class::of(value))
                 && !is_nan(value)

@@ -18,6 +18,7 @@ impl Node {
     pub fn matches(&self, document: Base<'_>) -> Result<bool> {
         match self {
             Node::And(nodes) => {
+                budget::steps(nodes.len());
                 for node in nodes {
                     if !node.matches(document)? {
                         return Ok(false);
@@ -26,6 +27,7 @@ impl Node {
                 Ok(true)
             }
             Node::Or(nodes) => {
+                budget::steps(nodes.len());
                 for node in nodes {
                     if node.matches(document)? {
                         return Ok(true);
@@ -46,6 +48,7 @@ impl Node {
 
     /// True if the value matches as the value of every path. With `elements`, one of an array's elements may match instead.
     pub fn matches_value(&self, value: RawValue<'_>, elements: bool) -> bool {
+        budget::step();
         match self {
             Node::And(nodes) => nodes.iter().all(|node| node.matches_value(value, elements)),
             Node::Or(nodes) => nodes.iter().any(|node| node.matches_value(value, elements)),
@@ -145,6 +148,7 @@ impl Set {
     /// True if the value, or a missing one, equals null in the set or matches a pattern.
     fn contains_beside_values(&self, found: Option<RawValue<'_>>) -> bool {
         let Some(raw) = found else { return self.null };
+        budget::steps(self.patterns.len());
         self.null && Class::of_raw(raw) == Class::Null || self.patterns.iter().any(|pattern| pattern.accepts(raw))
     }
 }

@@ -37,7 +37,7 @@ use crate::values::key::KeyRanges;
 use crate::values::path::{self, Base};
 use node::{Node, Test};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 pub(crate) use parse::{is_of_documents, is_shallow, operator_names};
 
@@ -150,14 +150,14 @@ impl Filter {
     /// The paths of the fields that the filter constrains: those whose [`ranges_of`](Self::ranges_of) is not everything,
     /// each once, in the order they appear.
     pub fn paths(&self) -> Vec<String> {
-        let mut paths: Vec<String> = Vec::new();
+        let mut known = HashSet::new();
+        let mut paths: Vec<&str> = Vec::new();
         self.root.leaf_paths(&mut |path| {
-            if !paths.iter().any(|known| known == path) {
-                paths.push(path.to_owned());
+            if known.insert(path) {
+                paths.push(path);
             }
         });
-        paths.retain(|path| !self.ranges_of(path).is_all());
-        paths
+        paths.into_iter().filter(|path| !self.ranges_of(path).is_all()).map(str::to_owned).collect()
     }
 
     /// True if the filter has no conditions on other paths.

@@ -9,6 +9,7 @@ use super::node::{Node, Test};
 use super::schema::Schema;
 use super::side::Side;
 use super::types::Types;
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
@@ -187,6 +188,7 @@ pub(super) fn condition(json: &Json, environment: &Environment) -> Result<Node> 
 }
 
 fn document(json: &Json, context: Context<'_>) -> Result<Node> {
+    budget::step();
     if context.depth > MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
@@ -195,6 +197,7 @@ fn document(json: &Json, context: Context<'_>) -> Result<Node> {
     };
     let mut nodes = Vec::with_capacity(fields.len());
     for (name, argument) in fields {
+        budget::step();
         let node = match TOP_LEVEL_OPERATORS.iter().find(|operator| operator.name == name) {
             Some(operator) => (operator.parse)(name, argument, context)?,
             None if TOP_LEVEL_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
@@ -254,6 +257,7 @@ fn equality_or_regex(path: &str, value: Value, environment: &Environment) -> Res
 fn field_operators(path: &str, operators: &Map<String, Json>, context: Context<'_>) -> Result<Node> {
     let mut nodes = Vec::with_capacity(operators.len());
     for (name, argument) in operators {
+        budget::step();
         let node = match FIELD_OPERATORS.iter().find(|(known, _)| known == name) {
             Some((_, parse)) => parse(Field { path, name, operators, context }, argument)?,
             None if FIELD_OPERATORS_TO_COME.contains(&name.as_str()) => return Err(to_come(name)),
@@ -453,6 +457,7 @@ pub(super) fn not_allowed(name: &str) -> Error {
 
 /// True if a valid filter has an `$expr`, even one that is constant.
 pub(super) fn has_expression(json: &Json) -> bool {
+    budget::step();
     json.as_object().is_some_and(|fields| {
         fields.iter().any(|(name, argument)| match (name.as_str(), argument) {
             ("$expr", _) => true,
@@ -501,6 +506,7 @@ fn is_extended(fields: &Map<String, Json>) -> bool {
 
 /// True if the JSON nests at most `levels` deep.
 pub(crate) fn is_shallow(json: &Json, levels: usize) -> bool {
+    budget::step();
     match json {
         Json::Object(_) | Json::Array(_) if levels == 0 => false,
         Json::Object(fields) => fields.values().all(|value| is_shallow(value, levels - 1)),

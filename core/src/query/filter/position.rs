@@ -5,6 +5,7 @@
 
 use super::Filter;
 use super::node::{Node, Test};
+use crate::budget;
 use crate::values::document::raw::{RawObject, RawValue};
 use crate::values::path::{self, AtEnd, Base};
 
@@ -18,13 +19,17 @@ impl Filter {
 impl Node {
     /// None: no match. Some(None): a match, but not by an element of an array.
     fn position(&self, document: Base<'_>) -> Option<Option<usize>> {
+        budget::step();
         match self {
             Node::And(nodes) => {
                 nodes.iter().try_fold(None, |found, node| node.position(document).map(|next| found.or(next)))
             }
             Node::Or(nodes) if values_of_one_field(nodes).is_some() => {
                 let (path, at_end) = values_of_one_field(nodes)?;
-                let accepts = |found| nodes.iter().filter_map(equality).any(|(_, test)| test.accepts(found));
+                let accepts = |found| {
+                    budget::steps(nodes.len());
+                    nodes.iter().filter_map(equality).any(|(_, test)| test.accepts(found))
+                };
                 path::position(document, path, at_end, &accepts)
             }
             Node::Or(nodes) => nodes.iter().find_map(|node| node.position(document)),

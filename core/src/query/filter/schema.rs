@@ -4,6 +4,7 @@
 
 use super::side::Side;
 use super::types::Types;
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::regex::Pattern;
 use crate::values::document::element::Element;
@@ -198,6 +199,7 @@ fn names_of(keyword: &str, names: &[Json]) -> Result<Vec<String>> {
     let mut found: Vec<String> = Vec::with_capacity(names.len());
     let mut known = HashSet::new();
     for name in names {
+        budget::step();
         let Json::String(name) = name else { return Err(mismatch(keyword, "an array of strings")) };
         if !known.insert(name) {
             bail!(Kind::FailedToParse, "$jsonSchema keyword '{keyword}' array cannot contain duplicate values");
@@ -221,6 +223,7 @@ impl Schema {
     /// `TypeMismatch`, `FailedToParse`, `BadValue`.
     pub fn parse(json: &Json, levels: usize) -> Result<Schema> {
         let Json::Object(fields) = json else { bail!(Kind::TypeMismatch, "$jsonSchema must be an object") };
+        budget::steps(1 + fields.len());
         ensure!(levels != 0, Kind::FailedToParse, "$jsonSchema is nested too deeply");
         let keywords = Keywords { fields, levels: levels - 1 };
         let mut rules = Vec::with_capacity(fields.len());
@@ -242,6 +245,7 @@ impl Schema {
     }
 
     fn matches(&self, value: RawValue<'_>) -> bool {
+        budget::steps(1 + self.rules.len());
         self.rules.iter().all(|rule| rule.accepts(value))
     }
 }
@@ -398,13 +402,17 @@ impl Rule {
             }),
             Rule::Fields(counts) => path::embedded(value).is_none_or(|object| counts.contains(&object.len())),
             Rule::Required(names) => {
+                budget::steps(names.len());
                 path::embedded(value).is_none_or(|object| names.iter().all(|name| object.get(name).is_some()))
             }
             Rule::Properties(properties) => path::embedded(value).is_none_or(|object| properties.accept(object)),
             Rule::Dependencies(dependencies) => path::embedded(value).is_none_or(|object| {
+                budget::steps(dependencies.len());
                 dependencies.iter().filter(|(name, _)| object.get(name).is_some()).all(|(_, dependency)| {
                     match dependency {
-                        Dependency::Fields(names) => names.iter().all(|name| object.get(name).is_some()),
+                        Dependency::Fields(names) => {
+                            names.iter().inspect(|_| budget::step()).all(|name| object.get(name).is_some())
+                        }
                         Dependency::Schema(schema) => schema.matches(value),
                     }
                 })
@@ -454,6 +462,7 @@ impl Additional {
 
 impl Properties {
     fn accept(&self, object: RawObject<'_>) -> bool {
+        budget::steps(self.named.len());
         let named = self.named.iter().all(|(name, schema)| object.get(name).is_none_or(|value| schema.matches(value)));
         if !named || self.patterns.is_empty() && matches!(self.others, Additional::Anything) {
             return named;

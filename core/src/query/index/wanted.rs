@@ -12,6 +12,10 @@ use crate::values::key::encode::prefix_successor;
 use crate::values::key::{KeyRange, KeyRanges};
 use crate::values::path;
 
+/// The largest number of conditions of a filter that are compared to find the one that narrows a search most. Each comparison looks
+/// at the whole filter.
+pub(super) const MAX_CANDIDATES: usize = 100;
+
 /// The keys that a search visits in an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -177,7 +181,8 @@ impl IndexKeys {
             let one = || Demand { of: filter.ranges_of_one(field, self.collation.as_deref()), meets_alone: true };
             Some(if goes_through(field) { one() } else { demand(field) })
         });
-        for (prefix, part) in filter.element_parts().into_iter().filter(|(prefix, _)| goes_through(prefix)) {
+        let parts = filter.element_parts().into_iter().filter(|(prefix, _)| goes_through(prefix));
+        for (prefix, part) in parts.take(MAX_CANDIDATES) {
             let mut seen: Vec<&str> = Vec::new();
             let composed = self.composed(|field| {
                 if !goes_through(field) {

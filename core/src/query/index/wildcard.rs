@@ -1,5 +1,6 @@
 //! The paths of a wildcard index.
 
+use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::values::path;
 use serde_json::Value as Json;
@@ -69,7 +70,13 @@ impl Wildcard {
 
     /// True if the values at a path have entries.
     pub(super) fn holds(&self, path: &str) -> bool {
+        self.count();
         self.paths.iter().any(|known| known == path || path::is_below(path, known)) == self.inclusive
+    }
+
+    /// Counts steps for a search of its paths.
+    fn count(&self) {
+        budget::steps(1 + self.paths.len() / 8);
     }
 
     /// True if its entries depend only on values at or below accepted paths.
@@ -79,11 +86,13 @@ impl Wildcard {
 
     /// True if all values at and below a path have entries.
     pub(super) fn holds_all_below(&self, path: &str) -> bool {
+        self.count();
         self.holds(path) && (self.inclusive || !self.paths.iter().any(|known| path::is_below(known, path)))
     }
 
     /// True if values at or below a path may have entries.
     pub(super) fn enters(&self, path: &str) -> bool {
+        self.count();
         self.holds(path) || self.inclusive && self.paths.iter().any(|known| path::is_below(known, path))
     }
 }
@@ -91,6 +100,7 @@ impl Wildcard {
 /// The paths of a projection, each with true if it is included.
 fn flatten(fields: &serde_json::Map<String, Json>, outer: &str, flat: &mut Vec<(String, bool)>) -> Result<()> {
     for (name, json) in fields {
+        budget::bytes(outer.len() + name.len());
         let path = if outer.is_empty() { name.clone() } else { format!("{outer}.{name}") };
         path::check_field_path(&path)?;
         match json {

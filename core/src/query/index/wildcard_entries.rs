@@ -12,6 +12,7 @@
 
 use super::composed::Composed;
 use super::keys::{Fields, IndexKeys};
+use super::wanted::MAX_CANDIDATES;
 use super::wildcard::{MAX_PATH, Wildcard};
 use crate::error::{Error, Kind, Result, error};
 use crate::query::filter::Part;
@@ -90,7 +91,7 @@ impl Wildcard {
             all.unwrap_or_else(Composed::of_all)
         };
         let mut found: Vec<(Rank, Composed)> = Vec::new();
-        for path in filter.paths().into_iter().filter(|path| served(path)) {
+        for path in filter.paths().into_iter().filter(|path| served(path)).take(MAX_CANDIDATES) {
             let straight = index.without_array(filter, path);
             let one = filter.ranges_of_one(path, stored);
             if has_entries(&straight) && has_entries(&one) {
@@ -102,8 +103,8 @@ impl Wildcard {
                 found.push((Rank::Exists, starting('\0').or(&starting('.'), index)));
             }
         }
-        for (prefix, part) in filter.element_parts() {
-            for inner in part.paths() {
+        for (prefix, part) in filter.element_parts().into_iter().take(MAX_CANDIDATES) {
+            for inner in part.paths().into_iter().take(MAX_CANDIDATES) {
                 let path = format!("{prefix}.{inner}");
                 let one = part.ranges_of_one(inner, stored);
                 if served(&path) && has_entries(&one) {

@@ -77,6 +77,7 @@ impl Pattern {
         if source.len() > MAX_PATTERN_BYTES {
             return Err(invalid("pattern string is longer than the limit set by the application"));
         }
+        budget::steps(1 + source.len());
         let has = |option: char| options.contains(option);
         let translated = translated(source, has('m'), has('x')).map_err(invalid)?;
         let reading = Options {

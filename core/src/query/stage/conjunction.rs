@@ -1,11 +1,13 @@
 //! Divides a filter into the conditions that `$and` connects, so that some of them can move to another place in the pipeline.
 
+use crate::budget;
 use serde_json::{Value as Json, json};
 
 /// Splits a filter at its top level and at `$and`, and appends the conditions to `parts`. A document matches the filter if it matches
 /// every condition.
 pub(super) fn conditions(filter: &Json, parts: &mut Vec<Json>) {
     for (name, condition) in filter.as_object().into_iter().flatten() {
+        budget::step();
         match condition {
             Json::Array(filters) if name == "$and" => filters.iter().for_each(|filter| conditions(filter, parts)),
             condition => parts.push(json!({name: condition})),

@@ -1,6 +1,7 @@
 //! Stages that are replaced by other stages when they are parsed: `$count`, `$sortByCount`, `$bucket`.
 
 use super::operation::{Parsed, Parser};
+use crate::budget;
 use crate::error::{Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
@@ -88,6 +89,7 @@ pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     }
     let variable = format!("$${VALUE}");
     let branches = boundaries.windows(2).map(|pair| {
+        budget::step();
         json!({
             "case": {"$and": [{"$gte": [variable, pair[0]]}, {"$lt": [variable, pair[1]]}]},
             "then": pair[0],

@@ -2,6 +2,7 @@
 
 use crate::values::path;
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 /// The paths that a stage reads and writes. A path includes all paths below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,7 +50,12 @@ impl Written {
     /// below one of them may lead through the same array.
     pub(super) fn keeps(&self, path: &str) -> bool {
         match self {
-            Written::Only(paths) => !paths.iter().any(|written| top(written) == top(path)),
+            Written::Only(paths) => {
+                let top = top(path);
+                let below = format!("{top}.");
+                let next = paths.range::<str, _>((Bound::Included(below.as_str()), Bound::Unbounded)).next();
+                !paths.contains(top) && !next.is_some_and(|written| written.starts_with(&below))
+            }
             Written::AllBut(paths) => paths.contains(top(path)),
         }
     }
@@ -61,8 +67,9 @@ mod tests {
 
     #[test]
     fn a_top_level_field_is_all_that_counts() {
-        let written = Written::Only(BTreeSet::from(["a.b".to_owned()]));
-        assert!(written.keeps("b") && !written.keeps("a.c"));
+        let written = Written::Only(BTreeSet::from(["a!".to_owned(), "a.b".to_owned(), "c".to_owned()]));
+        assert!(written.keeps("b") && !written.keeps("a.c") && !written.keeps("a") && !written.keeps("a!.b"));
+        assert!(!written.keeps("c.d") && written.keeps("cd") && written.keeps(""));
         let written = Written::AllBut(BTreeSet::from(["a.b".to_owned(), "c".to_owned()]));
         assert!(!written.keeps("a.b") && written.keeps("c.d") && !written.keeps("e"));
     }

@@ -27,7 +27,7 @@ use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -443,12 +443,20 @@ fn path_of<'j>(fields: &'j Map<String, Json>, name: &str) -> Result<Option<&'j s
 }
 
 /// True if a part of a pipeline uses a variable of one of these names.
-fn uses(json: &Json, names: &[&str]) -> bool {
+fn uses(json: &Json, names: &HashSet<&str>) -> bool {
+    let mut found = false;
+    visit_variables(json, &mut |name| found |= names.contains(name));
+    found
+}
+
+/// Visits the names of the variables that a part of a pipeline uses.
+fn visit_variables<'j>(json: &'j Json, visit: &mut impl FnMut(&'j str)) {
+    budget::step();
     match json {
-        Json::String(text) => text.strip_prefix("$$").is_some_and(|name| names.contains(&path::split(name).0)),
-        Json::Array(items) => items.iter().any(|item| uses(item, names)),
-        Json::Object(fields) => fields.values().any(|value| uses(value, names)),
-        _ => false,
+        Json::String(text) => text.strip_prefix("$$").into_iter().for_each(|name| visit(path::split(name).0)),
+        Json::Array(items) => items.iter().for_each(|item| visit_variables(item, visit)),
+        Json::Object(fields) => fields.values().for_each(|value| visit_variables(value, visit)),
+        _ => {}
     }
 }
 
@@ -456,6 +464,7 @@ fn uses(json: &Json, names: &[&str]) -> bool {
 const RANDOM: &[&str] = &["$rand", "$sample", "$sampleRate"];
 
 fn is_random(json: &Json) -> bool {
+    budget::step();
     match json {
         Json::Array(items) => items.iter().any(is_random),
         Json::Object(fields) => fields.iter().any(|(name, value)| RANDOM.contains(&name.as_str()) || is_random(value)),
@@ -466,11 +475,13 @@ fn is_random(json: &Json) -> bool {
 /// Returns the first equality of a field and a variable that the filter requires by `$expr`: the field, and the variable's
 /// position.
 fn equality_of(filter: &Json, variables: &[(String, Expression)]) -> Option<(String, usize)> {
+    let positions: HashMap<&str, usize> =
+        variables.iter().enumerate().map(|(position, (name, _))| (name.as_str(), position)).collect();
     let sides = |one: &Json, other: &Json| {
+        budget::step();
         let field = one.as_str()?.strip_prefix('$').filter(|path| !path.is_empty() && !path.starts_with('$'))?;
         let name = other.as_str()?.strip_prefix("$$")?;
-        let position = variables.iter().position(|(known, _)| known == name)?;
-        Some((field.to_owned(), position))
+        Some((field.to_owned(), *positions.get(name)?))
     };
     fn expressions<'j>(expression: &'j Json, found: &mut Vec<(&'j Json, &'j Json)>) {
         for (name, argument) in expression.as_object().into_iter().flatten() {
@@ -546,9 +557,14 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     }
     let mut inner_collections = BTreeSet::new();
     stages.iter().for_each(|stage| stage.operation.collections(&mut inner_collections));
-    let variables: Vec<_> =
-        variables.into_iter().filter(|(name, _)| pipeline.iter().any(|stage| uses(stage, &[name]))).collect();
-    let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
+    let mut used = HashSet::new();
+    pipeline.iter().for_each(|stage| {
+        visit_variables(stage, &mut |name| {
+            used.insert(name);
+        });
+    });
+    let variables: Vec<_> = variables.into_iter().filter(|(name, _)| used.contains(name.as_str())).collect();
+    let names: HashSet<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     let is_common =
         |stage: &&Json| stage.get("$match").is_some_and(|filter| !uses(filter, &names) && !is_random(filter));
     let leading = usize::from(stages.first().is_some_and(|stage| stage.operator.comes_first));

@@ -5,11 +5,13 @@ use super::fields::{Fields, Written};
 use super::operation::{Context, Operation, Parsed, Parser, Shape};
 use super::sink::{Merging, NEW, Sink, TargetCollection, WhenMatched, WhenNotMatched};
 use super::stream::Input;
+use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Binding;
 use crate::query::expression::{Expression, check_variable_name};
 use crate::values::path;
 use serde_json::{Value as Json, json};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// The argument of `$merge`.
@@ -104,12 +106,14 @@ fn on_fields(json: &Json) -> Result<Vec<String>> {
     };
     ensure!(!names.is_empty(), 51187, "If explicitly specifying $merge 'on', must include at least one field");
     let mut fields: Vec<String> = Vec::with_capacity(names.len());
+    let mut known = HashSet::new();
     for name in names {
+        budget::step();
         let Json::String(name) = name else {
             bail!(51134, "$merge 'on' array elements must be strings, but found {name}")
         };
         path::check_field_path(name)?;
-        ensure!(!fields.contains(name), 31465, "Found a duplicate field '{name}'");
+        ensure!(known.insert(name), 31465, "Found a duplicate field '{name}'");
         fields.push(name.clone());
     }
     Ok(fields)

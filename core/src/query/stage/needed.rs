@@ -2,15 +2,17 @@
 
 use super::fields::Written;
 use super::operation::Stage;
+use crate::budget;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeSet;
 
 /// The fields at the top of a document that stages read, so that others need not be there; None for all of them.
 pub(super) fn needed(stages: &[Stage]) -> Option<BTreeSet<String>> {
-    let mut needed = None;
+    let mut needed: Option<BTreeSet<String>> = None;
     for stage in stages.iter().rev() {
         let fields = stage.operation.fields();
+        budget::steps(1 + needed.as_ref().map_or(0, BTreeSet::len));
         let before: Option<BTreeSet<String>> = match (fields.written, needed) {
             (Written::AllBut(kept), None) => Some(kept),
             (Written::AllBut(kept), Some(after)) => {

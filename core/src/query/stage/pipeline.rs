@@ -10,7 +10,7 @@ use super::sink::Sink;
 use super::statistics::Statistics;
 use super::stream::{Input, IterStream, Memory};
 use super::table::{self, Origin};
-use crate::budget::Evaluation;
+use crate::budget::{self, Evaluation};
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
 use crate::values::document::raw::{self, RawObject};
@@ -28,6 +28,9 @@ pub struct Pipeline {
 
 /// The largest number of stages of a client's pipeline, or of one in a stage's argument: MongoDB's limit.
 const MAX_STAGES: usize = 1000;
+
+/// The memory limit of rearranging and dividing, as a multiple of an evaluation's: arguments are copied, and parsed again.
+const COPIES: usize = 8;
 
 /// A pipeline that is divided over shards.
 #[derive(Debug)]
@@ -133,11 +136,13 @@ impl Pipeline {
     /// # Errors
     /// None that parsing has not had.
     pub fn rearranged(&self) -> Result<Pipeline> {
+        let _evaluation = Evaluation::begin_large(COPIES);
         Ok(self.of(rearrange::rearranged(self.stages.clone(), &|json| self.parse_stage(json))?))
     }
 
     /// Splits off the first stages that a find can replace.
     pub fn find(&self) -> (Find, Pipeline) {
+        let _evaluation = Evaluation::begin_large(COPIES);
         let (find, count) = division::find(&self.stages, needed);
         (find, self.of(self.stages.get(count..).unwrap_or_default().to_vec()))
     }
@@ -165,6 +170,7 @@ impl Pipeline {
     }
 
     fn division(&self, divided: SplitStages) -> Result<Division> {
+        let _evaluation = Evaluation::begin_large(COPIES);
         let divided = division::narrowed(divided, needed, &|json| self.parse_stage(json))?;
         Ok(Division { at_shards: self.of(divided.at_shards), order: divided.order, merging: self.of(divided.merging) })
     }
@@ -284,7 +290,10 @@ fn parse_into(
     for json in stages {
         let (operator, argument) = table::find(json, origin)?;
         match (operator.parse)(&Parser { name: operator.name, environment, depth, nested, check_update }, argument)? {
-            Parsed::One(operation) => parsed.push(Stage { operator, argument: argument.clone(), operation }),
+            Parsed::One(operation) => {
+                let argument = budget::copying(|| argument.clone());
+                parsed.push(Stage { operator, argument, operation });
+            }
             Parsed::Many(stages) => parse_into(&stages, environment, (origin, depth), parsed)?,
         }
     }

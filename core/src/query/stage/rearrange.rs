@@ -12,6 +12,7 @@ use super::conjunction::{conditions, joined};
 use super::fields::Written;
 use super::joins;
 use super::operation::{ParseStage, Shape, Stage};
+use crate::budget;
 use crate::error::Result;
 use crate::values::document::ext_json;
 use crate::values::document::value::Value;
@@ -151,6 +152,7 @@ fn stays(filter: &Stage, written: &Written) -> bool {
 
 /// True if a filter is random. Moving it would change the number of documents that it chooses from.
 fn is_random(filter: &Json) -> bool {
+    budget::step();
     match filter {
         Json::Object(fields) => fields.iter().any(|(name, inner)| name == "$sampleRate" || is_random(inner)),
         Json::Array(items) => items.iter().any(is_random),

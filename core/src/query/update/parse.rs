@@ -8,6 +8,7 @@ use super::message::show;
 use super::modifier::{Bitwise, Modifier, PopSide};
 use super::storable::{check_names, dollar_prefixed, storable, stored, too_deep, value};
 use super::tree::Tree;
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::filter::ArrayFilter;
@@ -80,6 +81,7 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment:
     for (name, argument) in operators {
         let Some((_, parse)) = OPERATORS.iter().find(|(known, _)| known == name) else { return Err(unknown(name)) };
         for (path, argument) in modified_fields(name, argument)? {
+            budget::bytes(path.len());
             check_path(path)?;
             identifiers.extend(check_positional(path, array_filters)?);
             let modifier = parse(path, argument, environment)?;

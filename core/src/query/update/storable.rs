@@ -1,5 +1,6 @@
 //! Checks that the values of updates can be stored.
 
+use crate::budget;
 use crate::error::{Error, Kind, Result, error};
 use crate::query::filter::is_shallow;
 use crate::values::document::value::Value;
@@ -26,6 +27,7 @@ pub(super) fn storable(json: &Json) -> Result<Value> {
 
 /// Checks that no name starts with `$`, apart from extended values and DBRefs.
 pub(super) fn check_names(value: &Value) -> Result<()> {
+    budget::step();
     match value {
         Value::Object(fields) => fields.iter().try_for_each(|(name, value)| {
             if name.starts_with('$') && !is_reference(name) {

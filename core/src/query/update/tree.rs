@@ -130,6 +130,7 @@ impl Tree {
         let mut edits = Vec::new();
         let mut added = Vec::new();
         for (name, node) in named.chain(matched.map(|(name, node)| (Cow::Owned(name), node))) {
+            budget::step();
             let existing = object.and_then(|object| object.find(&name));
             let outcome = node.apply(&name, existing.map(|(_, value)| value), context)?;
             match (outcome, existing) {
@@ -192,6 +193,7 @@ impl Tree {
         let children = self.children.iter().filter(|(name, _)| *name != POSITIONAL);
         let children = children.map(|(name, node)| (name.as_str(), node));
         for (component, node) in children.chain(matched.as_ref().map(|(name, node)| (name.as_str(), *node))) {
+            budget::step();
             if is_positional(component) {
                 positional.push((component, node));
                 continue;
@@ -260,6 +262,7 @@ impl Tree {
     /// `BadValue`, and `PathNotViable` for a scalar on a path.
     pub fn check_renames(&self, document: RawObject<'_>, context: &Context<'_>) -> Result<()> {
         for (from, to) in &self.renames {
+            budget::step();
             let within = route(document, from);
             if let Route::Blocked(name, value) = within {
                 bail!(
@@ -291,7 +294,7 @@ impl Tree {
         if names(self) || names(other) {
             return false;
         }
-        self.children.iter().all(|(name, node)| match (node, other.children.get(name)) {
+        self.children.iter().inspect(|_| budget::step()).all(|(name, node)| match (node, other.children.get(name)) {
             (_, None) => true,
             (Node::Branch(tree), Some(Node::Branch(other))) => tree.is_disjoint(other),
             _ => false,
@@ -325,7 +328,7 @@ impl Tree {
 
     /// True if the walk may create missing documents.
     fn creates(&self, context: &Context<'_>) -> bool {
-        self.children.values().any(|node| node.creates(context))
+        self.children.values().inspect(|_| budget::step()).any(|node| node.creates(context))
     }
 }
 
@@ -347,7 +350,7 @@ fn apply_all<'a>(nodes: &[&'a Node], name: &str, existing: RawValue<'a>, context
     let mut written: Option<Vec<u8>> = None;
     for node in nodes {
         let next = match node.apply(name, Some(written.as_deref().map_or(existing, raw::root)), context)? {
-            Outcome::Write(part) => Some(write::document(&part)?),
+            Outcome::Write(part) => Some(write::document(&part)?).inspect(|bytes| budget::bytes(bytes.len())),
             Outcome::Keep | Outcome::Remove => None,
         };
         written = next.or(written);

@@ -9,6 +9,7 @@ use super::nested::Nested;
 use super::number::{Decimal, Number};
 use super::text;
 use super::value::{Fields, Value};
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -119,6 +120,7 @@ fn sorted(options: &str) -> String {
 }
 
 fn read(json: &Json, depth: usize) -> Result<Value> {
+    budget::step();
     if depth > super::MAX_RECURSION {
         bail!(Kind::DocumentTooDeep, "The value is nested too deeply");
     }

@@ -515,6 +515,38 @@ mod tests {
     }
 
     #[test]
+    fn long_texts_are_rounded_as_if_all_digits_were_read() {
+        let most = NonZeroU64::new(34).unwrap();
+        let even = "1234567890123456789012345678901234";
+        let zeros = "0".repeat(100);
+        for digits in [
+            format!("{even}5{zeros}"),
+            format!("{even}5{zeros}1"),
+            format!("{even}4{}", "9".repeat(100)),
+            format!("{zeros}{even}5"),
+            format!("{zeros}15"),
+            format!("{zeros}{zeros}"),
+            "9".repeat(200),
+            format!("1{zeros}"),
+        ] {
+            for point in [None, Some(0), Some(1), Some(36), Some(digits.len())] {
+                let mut text = digits.clone();
+                point.into_iter().for_each(|at| text.insert(at, '.'));
+                for text in [text.clone(), format!("-{text}e-70"), format!("+{text}E5")] {
+                    let whole: BigDecimal = text.parse().unwrap();
+                    let rounded = Decimal::rounded(whole.with_precision_round(most, RoundingMode::HalfEven));
+                    let found = Decimal::parse_rounded(&text).unwrap();
+                    assert_eq!(found.to_string(), rounded.to_string(), "{text}");
+                }
+            }
+        }
+        for text in ["x".repeat(100), format!("1{zeros}.0.0"), format!("{zeros}e"), format!("1-{zeros}")] {
+            assert!(Decimal::parse_rounded(&text).is_none(), "{text}");
+        }
+        assert!(Decimal::parse_rounded(&"9".repeat(1_000_000)).is_none());
+    }
+
+    #[test]
     fn invalid_decimals_are_refused() {
         let digits = "12345678901234567890123456789012345";
         for text in ["", "-", ".", "1e", "1.2.3", "x", digits, "1E6145", "1E-6177", "1E9999999999999999999"] {

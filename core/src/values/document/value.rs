@@ -126,6 +126,7 @@ impl Value {
     }
     /// True for a string, and for an array or object that contains one: such values may be equal under a collation.
     pub fn has_strings(&self) -> bool {
+        budget::step();
         match self {
             Value::String(_) | Value::Symbol(_) => true,
             Value::Array(items) => items.iter().any(Value::has_strings),

@@ -13,6 +13,7 @@ use super::raw::{
 };
 use super::value::Value;
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 
 /// A value to be written: copied from another document's bytes, or owned.
@@ -289,6 +290,7 @@ fn write_object(mut fields: Vec<(&str, Node<'_>)>, depth: usize, out: &mut Vec<u
         set_entry(out, entries, index, entry, &mut total);
     }
     for (index, (_, node)) in fields.iter().enumerate() {
+        budget::step();
         let entry = write(*node, depth, out)?;
         set_entry(out, entries, fields.len() + index, entry, &mut total);
     }
@@ -300,6 +302,7 @@ fn write_array<'a>(items: impl ExactSizeIterator<Item = Node<'a>>, depth: usize,
     let entries = begin_container(out, FLAG_ARRAY, items.len());
     let mut total = 0;
     for (index, node) in items.enumerate() {
+        budget::step();
         let entry = write(node, depth, out)?;
         set_entry(out, entries, index, entry, &mut total);
     }

@@ -1,6 +1,9 @@
 //! Ranges of encoded keys.
+//!
+//! A filter may have as many ranges as its text has room for, so every loop over ranges counts steps.
 
 use super::encode::{decode, prefix_successor};
+use crate::budget;
 use std::cmp::Ordering;
 
 /// A half-open range `[lo, hi)` of byte strings.
@@ -85,9 +88,14 @@ impl KeyRanges {
     }
     /// Sorts, drops empty ranges and merges what overlaps or touches.
     pub fn new(mut ranges: Vec<KeyRange>) -> Self {
+        budget::steps(ranges.len());
         ranges.retain(|range| !range.is_empty());
-        ranges.sort_by(|a, b| a.lo.cmp(&b.lo));
+        ranges.sort_by(|a, b| {
+            budget::step();
+            a.lo.cmp(&b.lo)
+        });
         ranges.dedup_by(|next, last| {
+            budget::step();
             let touches = last.hi.as_ref().is_none_or(|hi| next.lo <= *hi);
             if touches && compare_ends(last.hi.as_deref(), next.hi.as_deref()) == Ordering::Less {
                 last.hi = next.hi.take();
@@ -109,7 +117,7 @@ impl KeyRanges {
     }
     /// True if each range is that of one key.
     pub fn are_points(&self) -> bool {
-        self.0.iter().all(|range| range.as_point().is_some())
+        self.0.iter().inspect(|_| budget::step()).all(|range| range.as_point().is_some())
     }
     /// True if nothing can match.
     pub fn is_none(&self) -> bool {
@@ -119,15 +127,16 @@ impl KeyRanges {
     pub fn is_all(&self) -> bool {
         matches!(self.0.as_slice(), [KeyRange { lo, hi: None }] if lo.is_empty())
     }
-    /// The keys in either.
-    pub fn union(&self, other: &Self) -> Self {
-        Self::new(self.0.iter().chain(&other.0).cloned().collect())
+    /// The keys in any of the parts. They are sorted once.
+    pub fn union(parts: impl IntoIterator<Item = Self>) -> Self {
+        Self::new(parts.into_iter().inspect(|_| budget::step()).flat_map(|part| part.0).collect())
     }
     /// The keys in both.
     pub fn intersect(&self, other: &Self) -> Self {
         let mut both = Vec::new();
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(one), Some(two)) = (a.peek(), b.peek()) {
+            budget::step();
             let a_ends_first = compare_ends(one.hi.as_deref(), two.hi.as_deref()) == Ordering::Less;
             let hi = if a_ends_first { &one.hi } else { &two.hi };
             let range = KeyRange { lo: (&one.lo).max(&two.lo).clone(), hi: hi.clone() };
