@@ -499,9 +499,11 @@ impl Connection {
                 Err(Lost::Late) if matches!(patience, Limit::OutcomeUntil(_)) => {
                     // The wait is reported, too: the session may hold locks at the router.
                     let watch = watch.get_or_insert_with(Watch::new);
+                    // Also sets the time of the next check: until then the answer is awaited.
+                    let is_chosen = watch.is_chosen();
                     if ffi::cancel_is_due() {
                         self.pass_cancel_on(false);
-                    } else if !self.is_victim() && watch.is_chosen() {
+                    } else if is_chosen && !self.is_victim() {
                         self.pass_cancel_on(true);
                     } else {
                         watch.report(true);
