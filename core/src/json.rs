@@ -61,7 +61,7 @@ pub fn parse_tree(text: &str) -> Result<Tree, Failure> {
     read(text, Trees).map_err(Failure::Syntax)
 }
 
-fn read<'t, B: Builder>(text: &'t str, builder: B) -> serde_json::Result<B::Output> {
+fn read<B: Builder>(text: &str, builder: B) -> serde_json::Result<B::Output> {
     let _evaluation = Evaluation::begin_large(TIMES);
     let mut deserializer = serde_json::Deserializer::from_str(text);
     let value = Reader(builder).deserialize(&mut deserializer)?;

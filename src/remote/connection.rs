@@ -11,7 +11,7 @@
 //! into a block by `BEGIN`.
 //!
 //! Invariants: a batch is sent only while `steps` is empty and no text command is active. `steps` is complete before the
-//! connection waits for anything, so it can be drained after any interrupt. While a transaction is implicit, libpq is in
+//! connection waits for anything, so it can be drained after any interrupt. While a transaction is implicit, the wire is in
 //! pipeline mode and no synchronisation point is outstanding. A broken connection is never used again; it is kept until its
 //! transaction ends.
 
@@ -23,7 +23,7 @@ mod watch;
 
 use self::session_state::SessionState;
 use self::watch::Watch;
-use super::ffi::{self, HoldCancel, Local, PgResult, Status, Xact};
+use super::ffi::{self, HoldCancel, Local, Xact};
 use super::handshake::{self, HandshakeState};
 use super::login;
 use super::options::{self, Route};
@@ -36,6 +36,7 @@ use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::current_user;
 use docshard_core::cluster::connection::ConnectionState;
+use docshard_core::cluster::frontend::Answer;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
@@ -123,8 +124,12 @@ struct Batch {
 #[derive(Debug)]
 struct Deciding {
     _hold: HoldCancel,
-    /// a cancel that was passed on to the shard, and the time limit for its effect
-    cancelling: Option<(Receiver<()>, Instant)>,
+    /// a cancel that was passed on to the shard
+    cancelling: Option<Receiver<()>>,
+    /// the time limit for the effect of a cancel of this process; None without one
+    deadline: Option<Instant>,
+    /// it was passed on to end a deadlock
+    is_victim: bool,
     committed: bool,
 }
 
@@ -220,7 +225,7 @@ impl Connection {
         self.state.depth() == 0 || (!self.state.has_written() && !self.state.is_broken() && self.xact() != Xact::Failed)
     }
 
-    /// The remote transaction's state. libpq does not know an implicit transaction; that one is always in order, as an error
+    /// The remote transaction's state. The wire does not know an implicit transaction; that one is always in order, as an error
     /// ends it.
     pub(super) fn xact(&self) -> Xact {
         match (self.state.is_void(), self.state.is_implicit()) {
@@ -318,7 +323,7 @@ impl Connection {
         }
     }
 
-    /// Gives libpq the end of a batch.
+    /// Sends the end of a batch.
     fn end_batch(&mut self) -> bool {
         if self.state.is_implicit() {
             self.wire.pg.request_flush()
@@ -328,9 +333,13 @@ impl Connection {
         }
     }
 
-    /// Writes a batch to the socket. `accepted`: libpq took the batch; otherwise the connection breaks.
+    /// Writes a batch to the socket. `accepted`: the wire took the batch; otherwise the connection breaks.
     fn transmit(&mut self, accepted: bool) -> Result<()> {
-        if accepted && self.wire.sent().is_ok() { Ok(()) } else { Err(self.lost()) }
+        if !accepted {
+            return Err(self.lost());
+        }
+        self.wire.sent();
+        Ok(())
     }
 
     fn ready(&mut self, local: Local) -> Result<()> {
@@ -371,7 +380,7 @@ impl Connection {
         Batch { write, fresh, level: local.level, user: current_user() }
     }
 
-    /// Gives libpq a pipeline, which first opens the remote transaction. False if libpq refuses.
+    /// Sends a pipeline, which first opens the remote transaction. False if the wire refuses.
     fn pipeline<'a, 'b: 'a>(
         &mut self,
         open: Open,
@@ -421,7 +430,7 @@ impl Connection {
             Ok(self.statement(statement.sql, step, scratch)? && sent)
         });
         if let Err(error) = accepted {
-            // libpq has the start of the batch already.
+            // The wire has the start of the batch already.
             self.session.rolled_back();
             self.state.end_feed();
             self.deciding = None;
@@ -431,7 +440,7 @@ impl Connection {
             } else {
                 self.steps.push_back(Step::Sync);
                 self.wire.pg.sync();
-                drop(self.wire.sent());
+                self.wire.sent();
             }
             drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
             return Err(error);
@@ -439,7 +448,7 @@ impl Connection {
         Ok(accepted? && (self.state.is_feeding() || self.end_batch()))
     }
 
-    /// Gives libpq a statement, and before that its preparation if the shard has not prepared it.
+    /// Sends a statement, and before that its preparation if the shard has not prepared it.
     fn statement(&mut self, sql: &str, step: Step, params: &Encoded) -> Result<bool> {
         let mut sent = true;
         let lookup = self.prepared.find_or_add(sql, &params.types);
@@ -468,11 +477,9 @@ impl Connection {
         self.end_feed();
         let mut ends_at_sync = 0;
         let mut watch: Option<Watch> = None;
-        let mut is_chosen = false;
         loop {
             let Some(&step) = self.steps.front() else {
-                // Sent only now, after an error in an implicit transaction: libpq would take the next command of an aborted
-                // pipeline for the end of the failed one.
+                // Sent only now, after an error in an implicit transaction.
                 if self.state.take_sync_due() {
                     self.send_sync(&[])?;
                     continue;
@@ -490,11 +497,16 @@ impl Connection {
             let result = match self.wire.result(patience) {
                 Ok(result) => result,
                 Err(Lost::Late) if matches!(patience, Limit::OutcomeUntil(_)) => {
-                    // The wait is not reported: a process that works at one shard only is not the link between two nodes.
-                    let canceled = ffi::cancel_is_due();
-                    is_chosen = !canceled && watch.as_mut().is_some_and(Watch::is_chosen);
-                    if canceled || is_chosen {
-                        self.pass_cancel_on();
+                    // The wait is reported, too: the session may hold locks at the router.
+                    let watch = watch.get_or_insert_with(Watch::new);
+                    // Also sets the time of the next check: until then the answer is awaited.
+                    let is_chosen = watch.is_chosen();
+                    if ffi::cancel_is_due() {
+                        self.pass_cancel_on(false);
+                    } else if is_chosen && !self.is_victim() {
+                        self.pass_cancel_on(true);
+                    } else {
+                        watch.report(true);
                     }
                     continue;
                 }
@@ -505,7 +517,7 @@ impl Connection {
                     if watch.is_chosen() {
                         watch::deadlock().raise();
                     }
-                    watch.report();
+                    watch.report(false);
                     continue;
                 }
                 Err(Lost::Late) if !self.is_deciding() || matches!(limit, Limit::Until(_)) => return Err(Stop::Late),
@@ -520,28 +532,28 @@ impl Connection {
                 } else {
                     ends_at_sync += 1;
                     if ends_at_sync > 1 {
-                        let violation = Lost::Broken("protocol violation: no answer to a synchronisation point".into());
+                        let violation = Lost::Violation("no answer to a synchronisation point".into());
                         return Err(self.break_down(&violation).into());
                     }
                 }
                 continue;
             };
-            match result.status() {
-                Status::Row if step == Step::Main => return Ok(Some(Row::single(result))),
-                Status::Row if step == Step::Handshake => self.handshake.receive(Row::single(result)),
-                Status::Row | Status::Skipped => {}
-                Status::Command | Status::Rows => self.succeeded(step, &result),
-                Status::Sync => {
+            match result {
+                Answer::Row(columns) if step == Step::Main => return Ok(Some(Row::of(columns))),
+                Answer::Row(columns) if step == Step::Handshake => self.handshake.receive(Row::of(columns)),
+                Answer::Row(_) | Answer::Skipped => {}
+                Answer::Done(_) => self.succeeded(step, &result),
+                Answer::Sync => {
                     self.steps.pop_front();
                     if !self.wire.pg.exit_pipeline() {
                         return Err(self.lost().into());
                     }
                 }
-                Status::Error => {
-                    let error = self.wire.report(&result);
-                    if result.is_fatal() || !self.wire.pg.is_good() {
+                Answer::Error(report) => {
+                    let error = self.wire.report(&report);
+                    if report.is_fatal() || !self.wire.pg.is_good() {
                         // Only an error report from the shard itself proves that nothing was committed.
-                        let in_doubt = self.is_deciding() && !result.is_fatal();
+                        let in_doubt = self.is_deciding() && !report.is_fatal();
                         let lost = self.break_down(&Lost::Broken(String::new()));
                         return Err(if in_doubt { lost } else { error }.into());
                     }
@@ -552,9 +564,6 @@ impl Connection {
                     if self.state.roll_back_implicit(self.batch.fresh) {
                         self.state.set_sync_due();
                     }
-                }
-                Status::Unexpected => {
-                    return Err(self.break_down(&Lost::Broken("unexpected answer".into())).into());
                 }
             }
         }
@@ -571,6 +580,7 @@ impl Connection {
                 Ok(None)
             }
             Some(mut error) => {
+                let is_victim = self.is_victim();
                 self.failed(&error);
                 self.handshake.unanswered();
                 if self.state.is_refused() {
@@ -579,12 +589,12 @@ impl Connection {
                     error = error.of_handshake(!ahead && login::pass_over(self.server, self.wire.host));
                 }
                 self.decided(false);
-                Err(if is_chosen && &error.sqlstate == b"57014" { watch::deadlock() } else { error }.into())
+                Err(if is_victim && &error.sqlstate == b"57014" { watch::deadlock() } else { error }.into())
             }
         }
     }
 
-    fn succeeded(&mut self, step: Step, result: &PgResult) {
+    fn succeeded(&mut self, step: Step, result: &Answer) {
         self.state.answered();
         match step {
             Step::Open(depth) => self.state.opened(depth),
@@ -629,7 +639,8 @@ impl Connection {
     }
 
     fn lost(&mut self) -> Error {
-        self.break_down(&Lost::Broken(self.wire.pg.message()))
+        let loss = self.wire.loss();
+        self.break_down(&loss)
     }
 
     /// Makes the connection unusable; returns the error to report.
@@ -667,7 +678,7 @@ impl Connection {
     /// Awaits the end of a text command; `tag`: the command tag without which the transaction was rolled back.
     pub(super) fn finish_text(&mut self, tag: Option<&str>, limit: Limit) -> Result<()> {
         let Finished { result, .. } = self.answer(limit)?;
-        if tag.is_none_or(|tag| result.tag_is(tag)) {
+        if tag.is_none_or(|tag| result == Answer::Done(tag.to_owned())) {
             return Ok(());
         }
         let message = format!("the transaction was rolled back on shard \"{}\"", self.wire.shard());
@@ -679,13 +690,10 @@ impl Connection {
         match self.wire.finish(limit) {
             Ok(Some(finished)) => {
                 self.state.text_answered();
-                let result = &finished.result;
-                if result.status() != Status::Error {
-                    return Ok(finished);
-                }
+                let Answer::Error(report) = &finished.result else { return Ok(finished) };
                 self.session.rolled_back();
-                let error = self.wire.report(result);
-                if result.is_fatal() || !self.wire.pg.is_good() {
+                let error = self.wire.report(report);
+                if report.is_fatal() || !self.wire.pg.is_good() {
                     self.break_down(&Lost::Broken(String::new()));
                 }
                 Err(error)

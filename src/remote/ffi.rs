@@ -9,7 +9,9 @@
 #![allow(unsafe_code)]
 
 mod backend;
+mod channel;
 mod libpq;
+mod login_relay;
 
 pub(super) use backend::*;
 pub(super) use libpq::*;

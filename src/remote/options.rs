@@ -123,6 +123,10 @@ pub(super) fn finish(options: &mut Vec<(String, String)>) {
             set(options, keyword, default.to_owned());
         }
     }
+    if value(options, "gssencmode").is_none() {
+        // The connection could not be taken over from libpq.
+        set(options, "gssencmode", "disable".to_owned());
+    }
     set(options, "client_encoding", ffi::database_encoding());
     let theirs = value(options, "options").unwrap_or_default();
     let all = format!("{DEFAULTS} {theirs} {SETTINGS}");

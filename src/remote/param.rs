@@ -1,13 +1,12 @@
 //! Requests to shards: SQL text with typed parameters, in PostgreSQL's binary format.
 //!
-//! Byte strings and texts are sent from where they are; numbers and arrays are encoded into a reusable [`Encoded`] buffer.
+//! They are encoded into a reusable buffer, [`Encoded`].
 
 use crate::pg::error::{Error, Result};
 pub use crate::pg::spi::param::Param;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::{self, Oid};
-use std::ffi::{CString, c_char, c_int};
-use std::ptr::null;
+use std::ffi::CString;
 
 /// One statement, without NUL. A connection prepares it once and finds it again by its text, so texts should repeat.
 #[derive(Debug, Clone, Copy)]
@@ -49,58 +48,55 @@ pub enum RequestScope {
     WholeTransaction,
 }
 
-/// A statement's text for libpq.
+/// A statement's text in a message.
 pub(super) fn c_string(sql: &str) -> Result<CString> {
     CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))
 }
 
-/// Parameters in the form that libpq takes. The pointers are valid while the parameters are.
-#[derive(Debug, Default)]
+/// Parameters as a Bind message has them, and their types.
+#[derive(Debug)]
 pub(super) struct Encoded {
-    /// numbers and arrays
     bytes: Vec<u8>,
-    /// the position of each parameter in `bytes`; None if its pointer is in `values` already
-    inside: Vec<Option<usize>>,
-    pub(super) types: Vec<pq_sys::Oid>,
-    pub(super) values: Vec<*const c_char>,
-    pub(super) lengths: Vec<c_int>,
-    pub(super) formats: Vec<c_int>,
+    pub(super) types: Vec<u32>,
+}
+
+/// One format for all: binary.
+const BINARY: [u8; 4] = [0, 1, 0, 1];
+
+/// A server accepts messages of up to 1 GB.
+const MAX_BYTES: usize = 1 << 30;
+
+impl Default for Encoded {
+    /// No parameters.
+    fn default() -> Self {
+        Self { bytes: [&BINARY[..], &[0, 0], &BINARY[..]].concat(), types: Vec::new() }
+    }
 }
 
 impl Encoded {
     /// Replaces the encoded parameters by these.
     ///
     /// # Errors
-    /// `BSONObjectTooLarge` for a parameter that is too long for a message.
+    /// `BSONObjectTooLarge` for parameters that are too long for a message.
     pub(super) fn encode(&mut self, params: &[Param<'_>]) -> Result<()> {
         let encoded = self.try_encode(params);
         encoded.ok_or_else(|| Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"))
     }
 
     fn try_encode(&mut self, params: &[Param<'_>]) -> Option<()> {
-        self.bytes.clear();
-        self.inside.clear();
         self.types.clear();
-        self.values.clear();
-        self.lengths.clear();
-        self.formats.clear();
+        self.bytes.clear();
+        self.bytes.shrink_to(1 << 20);
+        self.bytes.extend_from_slice(&BINARY);
+        self.bytes.extend_from_slice(&u16::try_from(params.len()).ok()?.to_be_bytes());
         for param in params {
             self.types.push(param.type_oid().to_u32());
-            self.formats.push(1);
             let start = self.bytes.len();
+            self.bytes.extend_from_slice(&[0xff; 4]);
             match param {
-                Param::OptBytea(None) | Param::OptText(None) | Param::OptInt4(None) | Param::OptInt8(None) => {
-                    self.point(null(), 0);
-                    continue;
-                }
-                Param::Bytea(bytes) | Param::OptBytea(Some(bytes)) => {
-                    self.point_to(bytes)?;
-                    continue;
-                }
-                Param::Text(text) | Param::OptText(Some(text)) => {
-                    self.point_to(text.as_bytes())?;
-                    continue;
-                }
+                Param::OptBytea(None) | Param::OptText(None) | Param::OptInt4(None) | Param::OptInt8(None) => continue,
+                Param::Bytea(bytes) | Param::OptBytea(Some(bytes)) => self.bytes.extend_from_slice(bytes),
+                Param::Text(text) | Param::OptText(Some(text)) => self.bytes.extend_from_slice(text.as_bytes()),
                 Param::OwnedByteaArray(items) => self.array(pg_sys::BYTEAOID, items.iter()),
                 Param::OwnedTextArray(items) => self.array(pg_sys::TEXTOID, items.iter().map(String::as_bytes)),
                 Param::ByteaArray(items) => self.array(pg_sys::BYTEAOID, items.iter().copied()),
@@ -111,32 +107,19 @@ impl Encoded {
                 Param::Int8(value) | Param::OptInt8(Some(value)) => self.bytes.extend_from_slice(&value.to_be_bytes()),
                 Param::Bool(value) => self.bytes.push(u8::from(*value)),
             }
-            let length = c_int::try_from(self.bytes.len() - start).ok()?;
-            self.inside.push(Some(start));
-            self.values.push(null());
-            self.lengths.push(length);
-        }
-        for (value, inside) in self.values.iter_mut().zip(&self.inside) {
-            if let Some(at) = inside {
-                *value = self.bytes[*at..].as_ptr().cast();
+            if self.bytes.len() > MAX_BYTES {
+                return None;
             }
+            let length = u32::try_from(self.bytes.len() - start - 4).ok()?;
+            self.bytes[start..start + 4].copy_from_slice(&length.to_be_bytes());
         }
+        self.bytes.extend_from_slice(&BINARY);
         Some(())
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.values.len()
-    }
-
-    fn point(&mut self, value: *const c_char, length: c_int) {
-        self.inside.push(None);
-        self.values.push(value);
-        self.lengths.push(length);
-    }
-
-    fn point_to(&mut self, bytes: &[u8]) -> Option<()> {
-        self.point(bytes.as_ptr().cast(), c_int::try_from(bytes.len()).ok()?);
-        Some(())
+    /// What a Bind message has after its names.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// `array_send`'s format, one dimension.

@@ -11,7 +11,7 @@ const CAPACITY: usize = 500;
 struct Entry {
     name: CString,
     number: u64,
-    types: Vec<pq_sys::Oid>,
+    types: Vec<u32>,
     used: u64,
 }
 
@@ -31,14 +31,14 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Returns the statement's name if it is prepared with these parameter types.
-    pub(super) fn find(&mut self, sql: &str, types: &[pq_sys::Oid]) -> Option<&CString> {
+    pub(super) fn find(&mut self, sql: &str, types: &[u32]) -> Option<&CString> {
         self.clock += 1;
         let entry = self.entries.get_mut(sql).filter(|e| e.types == types)?;
         entry.used = self.clock;
         Some(&entry.name)
     }
 
-    pub(super) fn find_or_add(&mut self, sql: &str, types: &[pq_sys::Oid]) -> Lookup {
+    pub(super) fn find_or_add(&mut self, sql: &str, types: &[u32]) -> Lookup {
         if let Some(name) = self.find(sql, types) {
             return Lookup { name: name.clone(), prepare: None, evict: None };
         }

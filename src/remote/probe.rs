@@ -3,9 +3,10 @@
 //! A shard that runs a long statement responds; a shard whose processes are stopped, or that the network has lost, does not. An
 //! error message of the server, for example that there are too many connections, is a response.
 
-use super::ffi::{self, PgConn, Poll, Status};
+use super::ffi::{self, PgConn, Poll};
 use super::hung::{self, NO_CONNECTION};
 use super::libpq_message::{is_of_server, one_line};
+use docshard_core::cluster::frontend::Answer;
 use std::fmt;
 use std::time::Instant;
 
@@ -63,8 +64,9 @@ impl Probe {
             }
             state = pg.poll();
         }
-        if !pg.send_text(c"SELECT 1") || !pg.single_row_mode() {
-            return Err(Self::refused(&pg));
+        pg.send_text(c"SELECT 1");
+        while !pg.flush() {
+            self.wait(&pg, false)?;
         }
         while pg.is_busy() {
             self.wait(&pg, true)?;
@@ -73,7 +75,7 @@ impl Probe {
             }
         }
         match pg.result() {
-            Some(result) if result.status() == Status::Row || !result.message().is_empty() && pg.is_good() => Ok(()),
+            Some(Answer::Row(_) | Answer::Error(_)) => Ok(()),
             _ => Err(Self::refused(&pg)),
         }
     }

@@ -1,63 +1,38 @@
 //! Rows in binary format, small answers in memory, and the spool, which keeps a stream's unread rows when another statement needs the
 //! connection.
 //!
-//! libpq returns the rows of every answer one by one, so that a shard cannot fill the memory of this process with an answer that does
-//! not end. A caller that needs the whole answer collects its rows in [`Rows`], whose memory is limited.
+//! The rows of every answer are read one by one, so that a shard cannot fill the memory of this process with an answer that does not
+//! end. A caller that needs the whole answer collects its rows in [`Rows`], whose memory is limited.
 
-use super::ffi::{self, PgResult, TempFile};
+use super::ffi::{self, TempFile};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use std::cell::Cell;
 use std::io::{self, BufReader, Read, Write};
 
-/// A row in PostgreSQL's binary format.
+/// A row in PostgreSQL's binary format: for each column its length as a big-endian `i32`, -1 for NULL, and its bytes.
 #[derive(Debug)]
-pub struct Row(Source);
-
-#[derive(Debug)]
-enum Source {
-    /// of single-row mode
-    Single(PgResult),
-    /// for each column its length as i32, -1 for NULL, and its bytes
-    Copied(Vec<u8>),
-}
+pub struct Row(Vec<u8>);
 
 impl Row {
-    pub(super) fn single(result: PgResult) -> Self {
-        Self(Source::Single(result))
-    }
-
-    /// The number of columns; 0 for a copied row.
-    fn columns(&self) -> usize {
-        let columns = match &self.0 {
-            Source::Single(result) => result.columns(),
-            Source::Copied(_) => 0,
-        };
-        usize::try_from(columns).unwrap_or(0)
-    }
-
-    fn values(&self) -> impl Iterator<Item = Option<&[u8]>> {
-        (0..self.columns()).map(|column| self.get(column))
+    /// `columns`: as in [`Answer::Row`](docshard_core::cluster::frontend::Answer::Row).
+    pub(super) fn of(columns: Vec<u8>) -> Self {
+        Self(columns)
     }
 
     /// A column's value; None for NULL, or if there is no such column.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
-        match &self.0 {
-            Source::Single(result) => result.value(0, column),
-            Source::Copied(bytes) => {
-                let mut rest = bytes.as_slice();
-                let mut at = 0;
-                while let Some((length, tail)) = rest.split_first_chunk::<4>() {
-                    let length = usize::try_from(i32::from_ne_bytes(*length)).ok();
-                    if at == column {
-                        return tail.get(..length?);
-                    }
-                    rest = tail.get(length.unwrap_or(0)..)?;
-                    at += 1;
-                }
-                None
+        let mut rest = self.0.as_slice();
+        let mut at = 0;
+        while let Some((length, tail)) = rest.split_first_chunk::<4>() {
+            let length = usize::try_from(i32::from_be_bytes(*length)).ok();
+            if at == column {
+                return tail.get(..length?);
             }
+            rest = tail.get(length.unwrap_or(0)..)?;
+            at += 1;
         }
+        None
     }
 
     /// An `int8` column; None for NULL or another length.
@@ -84,19 +59,6 @@ impl crate::protocol::Row for Row {
     }
 }
 
-/// Appends the columns of a row: for each its length, and its bytes.
-fn copy<'r>(columns: impl Iterator<Item = Option<&'r [u8]>>, to: &mut Vec<u8>) {
-    for value in columns {
-        match value {
-            None => to.extend_from_slice(&(-1i32).to_ne_bytes()),
-            Some(value) => {
-                to.extend_from_slice(&(value.len() as i32).to_ne_bytes());
-                to.extend_from_slice(value);
-            }
-        }
-    }
-}
-
 /// The most bytes of an answer in memory. The largest answers are the sizes of chunks, about 100 MB for a million of them, and the numbers
 /// of changes while a chunk of a collection with a unique index moved, 8 MB for a million.
 const MOST_BYTES: usize = 128 << 20;
@@ -116,15 +78,13 @@ impl Rows {
     ///
     /// # Errors
     /// `ExceededMemoryLimit` if the answer is larger than those of docshard's functions.
-    pub fn add(&mut self, row: &Row) -> Result<()> {
-        self.bytes += ROW_BYTES + row.values().flatten().map(<[u8]>::len).sum::<usize>();
+    pub fn add(&mut self, row: Row) -> Result<()> {
+        self.bytes += ROW_BYTES + row.0.len();
         if self.bytes > MOST_BYTES {
             let message = format!("a shard's answer takes more than {} MB of memory", MOST_BYTES >> 20);
             return Err(Error::new(Kind::ExceededMemoryLimit, message));
         }
-        let mut copied = Vec::new();
-        copy(row.values(), &mut copied);
-        self.rows.push(Row(Source::Copied(copied)));
+        self.rows.push(row);
         Ok(())
     }
 
@@ -162,16 +122,10 @@ fn failed(what: &str, error: &io::Error) -> Error {
 impl Spool {
     /// Appends a row.
     pub(super) fn push(&mut self, row: &Row) -> Result<()> {
-        self.append(row.values())
-    }
-
-    fn append<'r>(&mut self, columns: impl Iterator<Item = Option<&'r [u8]>>) -> Result<()> {
-        let start = self.memory.len();
-        self.memory.extend_from_slice(&[0; 4]);
-        copy(columns, &mut self.memory);
-        let length = u32::try_from(self.memory.len() - start - 4)
-            .map_err(|_| Error::new(Kind::InternalError, "a row of a shard is too long"))?;
-        self.memory[start..start + 4].copy_from_slice(&length.to_ne_bytes());
+        let length =
+            u32::try_from(row.0.len()).map_err(|_| Error::new(Kind::InternalError, "a row of a shard is too long"))?;
+        self.memory.extend_from_slice(&length.to_ne_bytes());
+        self.memory.extend_from_slice(&row.0);
         self.rows += 1;
         self.count(self.memory.len());
         if IN_MEMORY.get() > ffi::work_mem() && self.memory.len() >= BLOCK { self.write() } else { Ok(()) }
@@ -209,7 +163,7 @@ impl Spool {
         let Some(rows) = self.rows.checked_sub(1) else { return Ok(None) };
         self.rows = rows;
         let bytes = self.take().map_err(|error| failed("read", &error))?;
-        Ok(Some(Row(Source::Copied(bytes))))
+        Ok(Some(Row(bytes)))
     }
 
     fn take(&mut self) -> io::Result<Vec<u8>> {
@@ -246,6 +200,14 @@ mod tests {
     use crate::pg::spi;
     use pgrx::pg_test;
 
+    fn row(columns: &[Option<&[u8]>]) -> Row {
+        let column = |value: &Option<&[u8]>| match value {
+            None => (-1i32).to_be_bytes().to_vec(),
+            Some(bytes) => [&(bytes.len() as i32).to_be_bytes()[..], bytes].concat(),
+        };
+        Row::of(columns.iter().flat_map(column).collect())
+    }
+
     #[pg_test]
     fn all_spools_share_work_mem() {
         const ROW: usize = 100_000;
@@ -255,7 +217,7 @@ mod tests {
         let mut spools: Vec<Spool> = (0..4).map(|_| Spool::default()).collect();
         for (at, spool) in spools.iter_mut().enumerate() {
             for n in 0..8u8 {
-                spool.append([Some(&vec![n + at as u8; ROW][..]), None].into_iter()).unwrap();
+                spool.push(&row(&[Some(&vec![n + at as u8; ROW]), None])).unwrap();
                 assert!(IN_MEMORY.get() - before <= limit, "row {n} of spool {at}");
             }
             spool.rewind().unwrap();
@@ -275,15 +237,16 @@ mod tests {
         drop(spools);
         assert_eq!(IN_MEMORY.get(), before);
     }
+
     /// A spool that has all the memory does not make others write small rows one by one.
     #[pg_test]
     fn small_rows_are_written_in_blocks() {
         spi::query("SELECT pg_catalog.set_config('work_mem', '64kB', true)", &[]).unwrap();
         let mut large = Spool::default();
-        large.append([Some(&vec![0; ffi::work_mem() - 100][..])].into_iter()).unwrap();
+        large.push(&row(&[Some(&vec![0; ffi::work_mem() - 100])])).unwrap();
         let mut small = Spool::default();
         for n in 0..10_000i32 {
-            small.append([Some(&n.to_ne_bytes()[..])].into_iter()).unwrap();
+            small.push(&row(&[Some(&n.to_ne_bytes())])).unwrap();
             assert!(small.memory.len() < BLOCK, "{} bytes in memory", small.memory.len());
             assert!(small.file.is_some() || n < 1_000);
         }

@@ -1,6 +1,6 @@
 //! A connection outside the caller's transaction, for migrations, workers, recovery, and checks of a new shard.
 
-use super::ffi::{self, Status};
+use super::ffi;
 use super::handshake;
 use super::login;
 use super::options::{self, Route};
@@ -12,6 +12,7 @@ use crate::pg::spi::quote::quote_literal;
 use crate::protocol::node::SayHello;
 use crate::protocol::{Call, Connection};
 use crate::remote::refusal::{READ_ONLY, REFUSED_AHEAD, REFUSED_CONNECTION};
+use docshard_core::cluster::frontend::Answer;
 use docshard_core::cluster::handshake::Hello;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -201,7 +202,8 @@ impl Session {
     pub fn poll_finish(&mut self, timeout_ms: i64) -> Result<Option<Vec<Row>>> {
         let Ok(timeout) = u64::try_from(timeout_ms) else { return self.finish(Limit::Served) };
         if timeout == 0 && self.active && !self.wire.pg.consume() {
-            return Err(self.broken(&Lost::Broken(self.wire.pg.message())));
+            let loss = self.wire.loss();
+            return Err(self.broken(&loss));
         }
         self.finish(Limit::ServedUntil(Instant::now() + Duration::from_millis(timeout)))
     }
@@ -234,9 +236,11 @@ impl Session {
 
     fn sent(&mut self, sent: bool) -> Result<()> {
         self.active = true;
-        if !sent || self.wire.sent().is_err() {
-            return Err(self.broken(&Lost::Broken(self.wire.pg.message())));
+        if !sent {
+            let loss = self.wire.loss();
+            return Err(self.broken(&loss));
         }
+        self.wire.sent();
         Ok(())
     }
 
@@ -253,17 +257,15 @@ impl Session {
         match self.wire.finish(limit) {
             Err(Lost::Late) => Ok(None),
             Err(lost) => Err(self.broken(&lost)),
-            Ok(None) => Err(self.broken(&Lost::Broken(self.wire.pg.message()))),
+            Ok(None) => {
+                let loss = self.wire.loss();
+                Err(self.broken(&loss))
+            }
             Ok(Some(Finished { result, rows })) => {
                 self.active = false;
-                match result.status() {
-                    Status::Error => {
-                        self.broken = result.is_fatal() || !self.wire.pg.is_good();
-                        Err(self.wire.report(&result))
-                    }
-                    Status::Unexpected => Err(self.broken(&Lost::Broken("unexpected answer".into()))),
-                    _ => Ok(Some(rows)),
-                }
+                let Answer::Error(report) = result else { return Ok(Some(rows)) };
+                self.broken = report.is_fatal() || !self.wire.pg.is_good();
+                Err(self.wire.report(&report))
             }
         }
     }

@@ -195,7 +195,7 @@ impl Stream {
     pub fn rows(&mut self) -> Result<Vec<Row>> {
         let mut rows = Rows::default();
         while let Some(row) = self.next()? {
-            if let Err(error) = rows.add(&row) {
+            if let Err(error) = rows.add(row) {
                 return with_pool(|pool| {
                     let place =
                         pool.by_id(self.connection).map_or_else(String::new, |connection| connection.wire.place());

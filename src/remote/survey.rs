@@ -3,12 +3,13 @@
 //! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time;
 //! the first answer counts.
 
-use super::ffi::{self, PgConn, Poll, Status, WaitSet};
+use super::ffi::{self, PgConn, Poll, WaitSet};
 use super::options;
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, shard_of};
 use crate::pg::error::{Error, Result};
+use docshard_core::cluster::frontend::Answer;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_int};
@@ -130,11 +131,9 @@ impl Attempt {
                     Err(error) => Stage::Done(Err(error)),
                     Ok(mut wire) => {
                         let began = Instant::now();
-                        if wire.pg.send_params(text, params) && wire.sent().is_ok() {
-                            Stage::Queried(wire, began)
-                        } else {
-                            Stage::Done(Err(wire.broken(&wire.pg.message())))
-                        }
+                        wire.pg.send_params(text, params);
+                        wire.sent();
+                        Stage::Queried(wire, began)
                     }
                 },
                 state => Stage::Connecting(pg, state),
@@ -143,12 +142,8 @@ impl Attempt {
                 match wire.push().and_then(|()| wire.finish(Limit::Until(Instant::now()))) {
                     Err(Lost::Late) => Stage::Queried(wire, began),
                     Err(lost) => Stage::Done(Err(wire.lost(&lost))),
-                    Ok(Some(Finished { result, rows })) if result.status() == Status::Rows => {
-                        Stage::Done(Ok((rows, began.elapsed())))
-                    }
-                    Ok(Some(Finished { result, .. })) if result.status() == Status::Error => {
-                        Stage::Done(Err(wire.report(&result)))
-                    }
+                    Ok(Some(Finished { result: Answer::Done(_), rows })) => Stage::Done(Ok((rows, began.elapsed()))),
+                    Ok(Some(Finished { result: Answer::Error(report), .. })) => Stage::Done(Err(wire.report(&report))),
                     Ok(_) => Stage::Done(Err(wire.broken("unexpected answer"))),
                 }
             }

@@ -1,4 +1,4 @@
-//! One libpq connection with waiting, interrupts and error reports. Cached connections and sessions are built on it.
+//! One connection with waiting, interrupts and error reports. Cached connections and sessions are built on it.
 //!
 //! A wire never retries and knows no transactions. An interrupt unwinds out of a wait with [`Limit::Served`] in the middle of an
 //! answer; the owner must then cancel and drain the wire, or drop it. If nothing arrives for `docshard.shard_timeout`, the shard is
@@ -8,13 +8,14 @@
 //! promotion, so a router would conclude that they have ended. A server that is no standby when the connection is made never
 //! becomes one.
 
-use super::ffi::{self, Field, PgConn, PgResult, Poll, WaitSet, Woken};
+use super::ffi::{self, PgConn, Poll, WaitSet, Woken};
 use super::hung::{self, NO_CONNECTION};
 use super::libpq_message::{INVALID_PASSWORD, one_line, without_sqlstate};
 use super::options;
 use super::probe::{ProbeResult, ProbeTarget};
 use super::row::{Row, Rows};
 use crate::pg::error::{Error, Result};
+use docshard_core::cluster::frontend::{Answer, Report};
 use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
 use std::time::Instant;
@@ -52,8 +53,10 @@ impl Limit {
 
 #[derive(Debug)]
 pub(super) enum Lost {
-    /// the connection is unusable; libpq's message
+    /// the connection is unusable, for this reason
     Broken(String),
+    /// the server has sent something that is not an answer to what was asked
+    Violation(String),
     /// the time limit has passed; the answer may still arrive
     Late,
     /// the shard, or one that it waits for, does not respond: its name, and the reason
@@ -62,9 +65,9 @@ pub(super) enum Lost {
     TooLarge(Box<Error>),
 }
 
-/// The end of a command: its last result, or the first error report, and its rows.
+/// The end of a command: its last answer, or the first error report, and its rows.
 pub(super) struct Finished {
-    pub(super) result: PgResult,
+    pub(super) result: Answer,
     pub(super) rows: Vec<Row>,
 }
 
@@ -76,8 +79,8 @@ pub(super) struct Wire {
     /// the position of the connected host
     pub(super) host: usize,
     unflushed: bool,
-    /// the result that `finish` will return
-    last: Option<PgResult>,
+    /// the answer that `finish` will return
+    last: Option<Answer>,
     /// the rows that `finish` will return
     rows: Rows,
     silence: Silence,
@@ -174,9 +177,7 @@ impl Wire {
             return Err(Error::new(Kind::HostUnreachable, message)
                 .with_hint("Give the hosts of all its servers and target_session_attrs=read-write, or promote it."));
         }
-        if !pg.established() {
-            return Err(Self::refused(name, &pg.message()));
-        }
+        pg.established();
         let targets = vec![ProbeTarget::new(shard_of(name), options)];
         let silence = Silence::default();
         Ok(Self {
@@ -198,14 +199,17 @@ impl Wire {
     }
 
     /// Writes as much of a batch as the socket accepts.
-    pub(super) fn sent(&mut self) -> std::result::Result<(), Lost> {
+    pub(super) fn sent(&mut self) {
         self.silence.end();
-        self.unflushed = !self.flush()?;
-        Ok(())
+        self.unflushed = !self.pg.flush();
     }
 
-    fn flush(&mut self) -> std::result::Result<bool, Lost> {
-        self.pg.flush().ok_or_else(|| Lost::Broken(self.pg.message()))
+    /// Why the connection is unusable.
+    pub(super) fn loss(&self) -> Lost {
+        match self.pg.violation() {
+            Some(what) => Lost::Violation(what.to_owned()),
+            None => Lost::Broken(self.pg.message()),
+        }
     }
 
     /// True while part of a batch is unwritten.
@@ -215,22 +219,21 @@ impl Wire {
 
     /// Reads and writes without waiting.
     pub(super) fn push(&mut self) -> std::result::Result<(), Lost> {
-        if !self.pg.consume() {
-            return Err(Lost::Broken(self.pg.message()));
+        if !self.pg.consume() && self.pg.is_busy() {
+            return Err(self.loss());
         }
-        self.sent()
+        self.sent();
+        Ok(())
     }
 
-    /// The next result, or None at a command's end.
-    pub(super) fn result(&mut self, limit: Limit) -> std::result::Result<Option<PgResult>, Lost> {
+    /// The next part of an answer, or None at its end.
+    pub(super) fn result(&mut self, limit: Limit) -> std::result::Result<Option<Answer>, Lost> {
         self.ready(limit)?;
         Ok(self.pg.result())
     }
 
     /// True if the next result, or the command's end, is here.
     pub(super) fn has_arrived(&mut self) -> bool {
-        // Has no effect on an answer that has begun to arrive.
-        self.pg.single_row_mode();
         !self.unflushed && !self.pg.is_busy()
     }
 
@@ -239,17 +242,15 @@ impl Wire {
         if let Some(hung) = self.hung.take() {
             return Err(Lost::Hung(hung));
         }
-        // Has no effect on an answer that has begun to arrive.
-        self.pg.single_row_mode();
         loop {
             if self.unflushed {
-                self.unflushed = !self.flush()?;
+                self.unflushed = !self.pg.flush();
             }
             if !self.unflushed && !self.pg.is_busy() {
                 return Ok(());
             }
             if !self.pg.is_good() {
-                return Err(Lost::Broken(self.pg.message()));
+                return Err(self.loss());
             }
             let deadline = limit.deadline();
             let patience = if matches!(limit, Limit::Until(_)) { None } else { hung::patience() };
@@ -279,7 +280,7 @@ impl Wire {
             let canceled = limit.is_for_outcome() && ffi::cancel_is_due();
             // Answers that arrived before the connection broke are parsed first.
             if !self.pg.consume() && self.pg.is_busy() {
-                return Err(Lost::Broken(self.pg.message()));
+                return Err(self.loss());
             }
             if canceled && self.pg.is_busy() {
                 return Err(Lost::Late);
@@ -306,33 +307,32 @@ impl Wire {
     /// Reads to the end of a command outside a pipeline. May be called again after [`Lost::Late`].
     pub(super) fn finish(&mut self, limit: Limit) -> std::result::Result<Option<Finished>, Lost> {
         while let Some(result) = self.result(limit)? {
-            if result.status() == ffi::Status::Row {
-                self.rows.add(&Row::single(result)).map_err(|error| Lost::TooLarge(Box::new(error)))?;
-            } else if self.last.as_ref().is_none_or(|last| last.status() != ffi::Status::Error) {
-                self.last = Some(result);
+            match result {
+                Answer::Row(columns) => {
+                    self.rows.add(Row::of(columns)).map_err(|error| Lost::TooLarge(Box::new(error)))?;
+                }
+                _ if matches!(self.last, Some(Answer::Error(_))) => {}
+                result => self.last = Some(result),
             }
         }
         let rows = std::mem::take(&mut self.rows).into_vec();
         Ok(self.last.take().map(|result| Finished { result, rows }))
     }
 
-    /// The error that a result reports.
-    pub(super) fn report(&self, result: &PgResult) -> Error {
-        if result.is_fatal() || !self.pg.is_good() {
-            return self.broken(&result.message());
-        }
-        let Some(sqlstate) = result.field(Field::Sqlstate).and_then(|s| <[u8; 5]>::try_from(s.as_bytes()).ok()) else {
-            return self.broken(&result.message());
-        };
+    /// The error that the server reports.
+    pub(super) fn report(&self, report: &Report) -> Error {
+        let message = report.message.clone().unwrap_or_default();
+        let sqlstate = report.sqlstate.filter(|_| !report.is_fatal() && self.pg.is_good());
+        let Some(sqlstate) = sqlstate else { return self.broken(&message) };
         let place = self.place();
         Error {
-            detail: result.field(Field::Detail),
-            hint: result.field(Field::Hint),
-            context: Some(match result.field(Field::Context) {
+            detail: report.detail.clone(),
+            hint: report.hint.clone(),
+            context: Some(match &report.context {
                 Some(remote) => format!("{remote}\n{place}"),
                 None => place,
             }),
-            ..Error::of_sqlstate(sqlstate, result.field(Field::Message).unwrap_or_else(|| result.message()))
+            ..Error::of_sqlstate(sqlstate, message)
         }
     }
 
@@ -354,6 +354,10 @@ impl Wire {
     pub(super) fn lost(&self, lost: &Lost) -> Error {
         match lost {
             Lost::Broken(message) => self.broken(message),
+            Lost::Violation(what) => {
+                let message = format!("protocol violation by shard \"{}\": {what}", self.shard());
+                Error::of_sqlstate(*b"08P01", message).with_context(self.place())
+            }
             Lost::Late => self.broken(TIMEOUT),
             Lost::Hung(hung) => hung::does_not_answer(&hung.0, &hung.1),
             Lost::TooLarge(error) => (**error).clone().with_context(self.place()),

@@ -34,6 +34,8 @@ pub enum Tag {
     HandOver(i64),
     /// a process of this router that is to end a deadlock; the detector holds the lock
     Victim(i32),
+    /// such a process has noticed that, and holds the lock until it has failed
+    Failing(i32),
     /// a collection's indexes and chunk bounds, on the router: changes of them take it exclusively, moves that register share it
     Definition(i32),
     /// the cluster's router, on each of its shards
@@ -66,6 +68,7 @@ impl Tag {
             Tag::Settling(id) => wide(0xD0C9, id),
             Tag::HandOver(id) => wide(0xD0CA, id),
             Tag::Victim(pid) => narrow(0xD0CB, pid),
+            Tag::Failing(pid) => narrow(0xD0D0, pid),
             Tag::Definition(id) => narrow(0xD0CC, id),
             Tag::Router => narrow(0xD0CD, 0),
             Tag::Namespace(hash) => wide(0xD0CF, hash),

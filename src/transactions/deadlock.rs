@@ -2,11 +2,14 @@
 //!
 //! 1. A process whose statement at a shard has not been answered for `deadlock_timeout` starts a job that searches for deadlocks,
 //!    unless one is running. It repeats that with doubled pauses.
-//! 2. The job asks every node which processes wait for which. The application name of a connection to a shard is the id of the
-//!    router's session that it works for ([`remote::APPLICATION`]).
+//! 2. The job asks every node which processes wait for which. The application name of a service role's session at a shard is the id
+//!    of the router's session that it works for ([`remote::APPLICATION`]). Any role may choose the names of its own sessions, so
+//!    others, and all at the router, count as what they are: processes of that node.
 //! 3. The job asks twice. A wait that both answers contain, with the same start, has lasted the whole time in between: a cycle
 //!    of such waits is a deadlock.
-//! 4. The job takes a lock for one of the processes, the victim. The victim polls that lock, and fails with an error (40P01).
+//! 4. The job takes a lock for one of the processes, the victim. The victim polls that lock, takes one itself until its failure, and
+//!    fails with an error (40P01). While it does, no other process of the deadlock is chosen. One that does not notice, as it
+//!    executes something else or waits where it does not poll, is not chosen again for the same wait.
 //!
 //! The job has the rights of the extension's owner, and skips shards that do not answer. No process waits for the job.
 
@@ -14,7 +17,6 @@ use crate::catalog::cache;
 use crate::catalog::model::Shard;
 use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::param::Param;
 use crate::pg::{process::job, spi, transaction};
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
@@ -39,9 +41,11 @@ const PAUSE_MS: i64 = 100;
 /// The time limit for a shard's answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// The time limit for a victim to fail. It is shorter than the usual polling interval, so that a victim that continues in the
-/// same statement does not fail twice.
-const NOTICE: Duration = Duration::from_millis(500);
+/// The time limit for a victim to notice. Its polling interval is 100 ms.
+const NOTICE: Duration = Duration::from_secs(1);
+
+/// The time limit for a victim that has noticed to fail: a cancel has to reach the shard, and its answer the router.
+const FAILURE: Duration = Duration::from_secs(30);
 
 /// Called from `_PG_init`.
 pub fn init() {
@@ -79,8 +83,8 @@ fn find() -> Result<()> {
         return Ok(());
     }
     let mut nodes = open()?;
-    // Victims that did not fail, such as one that waits where it cannot notice: another one must.
-    let mut spared = BTreeSet::new();
+    // The waits of the victims, and how long they may last before another victim is chosen.
+    let mut tried: BTreeMap<Wait, Instant> = BTreeMap::new();
     loop {
         let first = query_all(&mut nodes)?;
         if deadlock::deadlocks(&first.waits).is_empty() {
@@ -88,20 +92,28 @@ fn find() -> Result<()> {
         }
         sleep_ms(PAUSE_MS);
         let mut second = query_all(&mut nodes)?;
+        let lasting: BTreeSet<Wait> = first.waits.intersection(&second.waits).copied().collect();
+        tried.retain(|wait, _| lasting.contains(wait));
+        let spared: BTreeSet<i32> = tried.keys().map(|wait| wait.waiter.pid).collect();
         second.begun.retain(|pid, _| !spared.contains(pid));
-        let lasting = first.waits.intersection(&second.waits).copied().collect();
-        let deadlocks = deadlock::deadlocks(&lasting);
+        let now = Instant::now();
+        let (ending, left): (Vec<_>, Vec<_>) = deadlock::deadlocks(&lasting)
+            .into_iter()
+            .partition(|waits| waits.iter().any(|wait| tried.get(wait).is_some_and(|until| now < *until)));
         let victim = |waits: &Vec<Wait>| deadlock::victim(waits, &second.waits, &second.begun);
-        let victims: Vec<_> = deadlocks.iter().filter_map(|waits| Some((victim(waits)?, waits))).collect();
-        if victims.is_empty() {
+        let victims: Vec<_> = left.iter().filter_map(|waits| Some((victim(waits)?, waits))).collect();
+        if victims.is_empty() && ending.is_empty() {
             return Ok(());
         }
         for (pid, waits) in victims {
-            if !end(pid, waits)? {
-                spared.insert(pid);
-            }
+            let until = Instant::now() + if end(pid, waits)? { FAILURE } else { Duration::ZERO };
+            tried.extend(waits.iter().filter(|wait| wait.waiter == here(pid)).map(|wait| (*wait, until)));
         }
     }
+}
+
+fn here(pid: i32) -> Process {
+    Process { shard: None, pid }
 }
 
 /// Opens sessions at the shards that can be reached.
@@ -123,10 +135,8 @@ fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
         let sessions: BTreeMap<String, i32> = rows.iter().map(|row| (row.text(1).to_owned(), row.i32(0))).collect();
         let begun = rows.iter().filter(|row| row.get(2).is_some()).map(|row| (row.i32(0), row.i64(2))).collect();
         let waits = spi::query(WAITS, &[])?;
-        let waits = waits
-            .iter()
-            .map(|row| wait(None, &sessions, (row.i32(0), row.text(1)), (row.i32(2), row.text(3)), row.i64(4)));
-        let waits = waits.collect();
+        let wait = |waiter, blocker, since| Wait { waiter: here(waiter), blocker: here(blocker), at: None, since };
+        let waits = waits.iter().map(|row| wait(row.i32(0), row.i32(2), row.i64(4))).collect();
         Ok((sessions, Waits { waits, begun }))
     })?;
     let deadline = Instant::now() + ANSWER;
@@ -134,8 +144,13 @@ fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let Ok(Some(rows)) = session.poll_finish(i64::try_from(left).unwrap_or(0)) else { return false };
         found.waits.extend(rows.iter().filter_map(|row| {
-            let (waiter, blocker) = ((row.i32(0)?, row.text(1)?), (row.i32(2)?, row.text(3)?));
-            Some(wait(Some(*shard), &sessions, waiter, blocker, row.i64(4)?))
+            let process = |pid: i32, name: Option<&str>| {
+                let session = name.and_then(|name| name.strip_prefix(remote::APPLICATION)).map(str::trim_start);
+                let known = session.and_then(|session| sessions.get(session));
+                known.map_or(Process { shard: Some(*shard), pid }, |pid| here(*pid))
+            };
+            let (waiter, blocker) = (process(row.i32(0)?, row.text(1)), process(row.i32(2)?, row.text(3)));
+            Some(Wait { waiter, blocker, at: Some(*shard), since: row.i64(4)? })
         }));
         true
     });
@@ -147,51 +162,33 @@ const SESSIONS: &str = "SELECT pid, pg_catalog.to_hex(pg_catalog.trunc(extract(e
         (extract(epoch FROM xact_start) * 1000000)::int8 \
    FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database()";
 
-/// Queries the waits: pid and application name of both processes, and the start.
-const WAITS: &str = "SELECT w.pid, w.application_name, b.pid, b.application_name, l.since \
+/// Queries the waits: pid and, for sessions of the role that executes this, application name of both processes, and the start. At a
+/// shard that is the service role, as which nobody but the router logs in.
+const WAITS: &str = "SELECT w.pid, CASE w.usesysid WHEN s.usesysid THEN w.application_name END, \
+        b.pid, CASE b.usesysid WHEN s.usesysid THEN b.application_name END, l.since \
    FROM (SELECT pid, (extract(epoch FROM pg_catalog.min(waitstart)) * 1000000)::int8 AS since \
            FROM pg_catalog.pg_locks WHERE NOT granted GROUP BY pid) l \
    JOIN pg_catalog.pg_stat_activity w ON w.pid = l.pid AND w.datname = pg_catalog.current_database() \
    CROSS JOIN LATERAL pg_catalog.unnest(pg_catalog.pg_blocking_pids(l.pid)) AS p (pid) \
    JOIN pg_catalog.pg_stat_activity b ON b.pid = p.pid \
+   LEFT JOIN pg_catalog.pg_stat_activity s ON s.pid = pg_catalog.pg_backend_pid() \
   WHERE l.since IS NOT NULL";
 
-/// Returns the wait of two processes, which are given by pid and application name.
-fn wait(
-    at: Option<ShardId>,
-    sessions: &BTreeMap<String, i32>,
-    waiter: (i32, &str),
-    blocker: (i32, &str),
-    since: i64,
-) -> Wait {
-    let process = |(pid, application): (i32, &str)| {
-        let session = application.strip_prefix(remote::APPLICATION).map(str::trim_start);
-        let known = session.and_then(|session| sessions.get(session));
-        known.map_or(Process { shard: at, pid }, |pid| Process { shard: None, pid: *pid })
-    };
-    Wait { waiter: process(waiter), blocker: process(blocker), at, since }
-}
-
-/// Makes a process that is part of a deadlock fail. True if it has failed, or no longer waits there.
+/// Makes a process that is part of a deadlock fail. False if it does not notice in time.
 fn end(pid: i32, waits: &[Wait]) -> Result<bool> {
     pgrx::log!("docshard: process {pid} was chosen to end a deadlock over several nodes: {}", describe(waits)?);
     if !lock::try_acquire_for_session(Tag::Victim(pid), Mode::Exclusive) {
         return Ok(false);
     }
-    let begun = || transaction::run(|| Ok(spi::query(BEGUN, &[Param::Int4(pid)])?.first().map(|row| row.i64(0))));
-    let (before, since) = (begun()?, Instant::now());
-    let mut waits = before.is_some();
-    while waits && since.elapsed() < NOTICE {
+    let since = Instant::now();
+    let mut notices = false;
+    while !notices && since.elapsed() < NOTICE {
         sleep_ms(20);
-        waits = begun()? == before;
+        notices = lock::is_requested(Tag::Failing(pid));
     }
     lock::release_for_session(Tag::Victim(pid), Mode::Exclusive);
-    Ok(!waits)
+    Ok(notices)
 }
-
-/// Queries the start of a process's statement, if that statement waits for a shard.
-const BEGUN: &str = "SELECT (extract(epoch FROM query_start) * 1000000)::int8 FROM pg_catalog.pg_stat_activity \
-  WHERE pid = $1 AND state = 'active' AND wait_event_type = 'Extension'";
 
 fn describe(waits: &[Wait]) -> Result<String> {
     let shards = transaction::run(cache::shards)?;

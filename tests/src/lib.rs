@@ -20,6 +20,7 @@ pub mod conformance;
 mod data;
 pub mod faults;
 pub mod history;
+pub mod impostor;
 mod installation;
 pub mod logins;
 pub mod moving;

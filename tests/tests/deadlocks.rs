@@ -1,8 +1,9 @@
 //! Deadlocks of transactions over several nodes: one of the transactions gets an error, the others continue.
 
-use docshard_tests::{Cluster, wait_until};
+use docshard_tests::{Cluster, Conditions, Node, Proxy, wait_until};
 use postgres::Client;
 use postgres::error::SqlState;
+use std::process::Command;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -137,6 +138,129 @@ fn a_read_that_waits_for_a_change_of_indexes_is_told() {
         assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error:?}");
         dropper.join().unwrap().unwrap();
     });
+}
+
+/// Waits until a process waits for a lock of this kind.
+fn wait_for(node: &Node, locktype: &str) {
+    let sql = format!("SELECT count(*) > 0 FROM pg_locks WHERE NOT granted AND locktype = '{locktype}'");
+    wait_until("it waits", Duration::from_secs(20), || node.value(&sql));
+}
+
+/// The victims so far.
+fn chosen(cluster: &Cluster) -> usize {
+    cluster.router.log_tail(1_000_000).matches("was chosen to end a deadlock").count()
+}
+
+/// The session of a single update holds a lock at the router, for which the transaction waits that it waits for. With `delay` the
+/// cancel of the update needs longer to reach the shard, and its answer the router, than a client waits for the effect of its cancel.
+fn single_update_with_a_lock(delay: Duration) {
+    let cluster = cluster();
+    let proxy = Proxy::before(cluster.shards[0].port);
+    let options = format!("SET port '{}', ADD sslmode 'disable'", proxy.port);
+    cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS ({options})"));
+    let lock = "SELECT pg_advisory_lock(7)";
+    // The session connects to the shard with its first statement, or has before.
+    for first in ["SELECT 1", &increase(KEYS[1])] {
+        let (mut single, mut both) = (client(&cluster), client(&cluster));
+        single.batch_execute(&format!("{first}; {lock}")).unwrap();
+        both.batch_execute(&format!("BEGIN; {}", increase(KEYS[1]))).unwrap();
+        proxy.set(Conditions { delay, ..Conditions::default() });
+        let before = chosen(&cluster);
+        thread::scope(|scope| {
+            let both = scope.spawn(move || both.batch_execute(&format!("{lock}; COMMIT")));
+            wait_for(&cluster.router, "advisory");
+            single.batch_execute("SET statement_timeout = '60s'").unwrap();
+            let error = single.batch_execute(&increase(KEYS[1])).expect_err("both wait for each other");
+            assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error:?}");
+            single.batch_execute("SELECT pg_advisory_unlock_all()").unwrap();
+            both.join().unwrap().unwrap();
+        });
+        assert_eq!(chosen(&cluster) - before, 1, "one victim");
+        proxy.set(Conditions::default());
+    }
+}
+
+#[test]
+fn a_single_update_of_a_session_with_a_lock_at_the_router_is_told() {
+    single_update_with_a_lock(Duration::ZERO);
+}
+
+#[test]
+fn a_single_update_is_told_although_its_shard_is_far_away() {
+    single_update_with_a_lock(Duration::from_millis(700));
+}
+
+/// A role without any grant names its sessions as the router names those that work for other sessions.
+#[test]
+fn names_that_a_role_gives_its_sessions_mean_nothing() {
+    let cluster = cluster();
+    let router = &cluster.router;
+    router.psql("CREATE ROLE nobody LOGIN");
+    let names = "SELECT to_hex(trunc(extract(epoch FROM backend_start))::int8) || '.' || to_hex(pid) \
+                 FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+    let (mut holder, mut waiter) = (client(&cluster), client(&cluster));
+    let [holder_name, waiter_name]: [String; 2] =
+        [&mut holder, &mut waiter].map(|client| client.query_one(names, &[]).unwrap().get(0));
+    holder.batch_execute(&format!("BEGIN; {}", increase(KEYS[1]))).unwrap();
+    // The holder does not wait for the waiter; sessions of these names do, at the router and at the shard.
+    let mut pretenders = Vec::new();
+    for node in [router, &cluster.shards[0]] {
+        if node.name != "router" {
+            node.psql("CREATE ROLE nobody LOGIN");
+        }
+        let pretend = |name: &str| {
+            let mut client = node.try_client_as("nobody", "postgres").unwrap();
+            client.batch_execute(&format!("SET application_name = 'docshard {name}'")).unwrap();
+            client
+        };
+        let (mut first, mut second) = (pretend(&waiter_name), pretend(&holder_name));
+        first.batch_execute("SELECT pg_advisory_lock(42)").unwrap();
+        pretenders.push(thread::spawn(move || second.batch_execute("SELECT pg_advisory_lock(42)")));
+        wait_for(node, "advisory");
+        pretenders.push(thread::spawn(move || {
+            let slept = first.batch_execute("SELECT pg_sleep(6)");
+            drop(first);
+            slept
+        }));
+    }
+    thread::scope(|scope| {
+        let waiter = scope.spawn(move || waiter.batch_execute(&alone(KEYS[1])));
+        wait_for(&cluster.shards[0], "transactionid");
+        thread::sleep(Duration::from_secs(4));
+        assert!(!waiter.is_finished(), "it still waits");
+        holder.batch_execute("COMMIT").unwrap();
+        waiter.join().unwrap().unwrap();
+    });
+    assert_eq!(chosen(&cluster), 0);
+    for pretender in pretenders {
+        drop(pretender.join().unwrap());
+    }
+}
+
+/// The youngest transaction of the deadlock waits at a shard where it does not look whether it was chosen, so it is spared: another one
+/// fails.
+#[test]
+fn a_victim_that_does_not_notice_is_spared() {
+    let cluster = cluster();
+    let [_, a, b] = KEYS;
+    let (mut older, mut younger) = (client(&cluster), client(&cluster));
+    older.batch_execute(&format!("BEGIN; {}", increase(a))).unwrap();
+    younger.batch_execute(&format!("BEGIN; {}", increase(b))).unwrap();
+    let pid: i32 = younger.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
+    let signal = |signal: &str| {
+        assert!(Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill").success());
+    };
+    thread::scope(|scope| {
+        let younger = scope.spawn(move || younger.batch_execute(&format!("{}; COMMIT", increase(a))));
+        wait_for(&cluster.shards[0], "transactionid");
+        signal("-STOP");
+        let error = older.batch_execute(&increase(b)).expect_err("it is chosen next");
+        assert_eq!(error.code(), Some(&SqlState::T_R_DEADLOCK_DETECTED), "{error:?}");
+        older.batch_execute("ROLLBACK").unwrap();
+        signal("-CONT");
+        younger.join().unwrap().unwrap();
+    });
+    assert_eq!(chosen(&cluster), 2);
 }
 
 #[test]

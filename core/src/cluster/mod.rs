@@ -10,6 +10,7 @@ pub mod targeting;
 pub mod balancer;
 pub mod connection;
 pub mod deadlock;
+pub mod frontend;
 pub mod handshake;
 pub mod migration;
 pub mod prepared_name;

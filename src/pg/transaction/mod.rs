@@ -34,6 +34,21 @@ pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     result
 }
 
+/// Runs `work` in the current transaction, which continues after an ERROR of it. For work whose failure has no effect, and which leaves
+/// nothing behind that the end of the transaction does not release.
+pub fn attempt(work: impl FnOnce()) {
+    // SAFETY: backend-local counters; an ERROR resets them, although what holds interrupts still lives.
+    let held = unsafe { (pg_sys::InterruptHoldoffCount, pg_sys::QueryCancelHoldoffCount) };
+    let work = AssertUnwindSafe(|| {
+        work();
+        true
+    });
+    if !PgTryBuilder::new(work).catch_others(|_| false).execute() {
+        // SAFETY: as above.
+        unsafe { (pg_sys::InterruptHoldoffCount, pg_sys::QueryCancelHoldoffCount) = held };
+    }
+}
+
 /// Runs `work` in a READ COMMITTED transaction that commits if it returns Ok. The commit survives a crash, and a failover to a
 /// synchronous standby, whatever `synchronous_commit` says.
 pub fn run<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {

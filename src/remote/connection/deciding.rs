@@ -4,7 +4,7 @@
 //! is unknown only after a shutdown of this process, a lost connection, or if the shard does not answer. After a success no
 //! cancel is served until the local transaction has ended, so nothing prevents its commit.
 
-use super::super::ffi::{self, HoldCancel};
+use super::super::ffi::{self, Cancel, HoldCancel};
 use super::super::wire::Limit;
 use super::{Connection, Deciding, PROMPT};
 use crate::pg::error::Error;
@@ -12,7 +12,7 @@ use std::time::Instant;
 
 impl Deciding {
     pub(super) fn begin() -> Self {
-        Self { _hold: HoldCancel::new(), cancelling: None, committed: false }
+        Self { _hold: HoldCancel::new(), cancelling: None, deadline: None, is_victim: false, committed: false }
     }
 }
 
@@ -22,20 +22,32 @@ impl Connection {
         self.deciding.as_ref().is_some_and(|deciding| !deciding.committed)
     }
 
+    /// True if this process was chosen to end a deadlock by the error of such a write.
+    pub(super) fn is_victim(&self) -> bool {
+        self.deciding.as_ref().is_some_and(|deciding| deciding.is_victim)
+    }
+
     /// Returns the limit for the next wait, where the caller sets none.
     pub(super) fn patience(&self, limit: Limit) -> Limit {
         match (&self.deciding, limit) {
-            (Some(Deciding { committed: false, cancelling, .. }), Limit::Served) => {
-                cancelling.as_ref().map_or(Limit::Outcome, |(_, deadline)| Limit::ServedUntil(*deadline))
+            (Some(Deciding { committed: false, deadline, .. }), Limit::Served) => {
+                deadline.map_or(Limit::Outcome, Limit::ServedUntil)
             }
             _ => limit,
         }
     }
 
-    pub(super) fn pass_cancel_on(&mut self) {
-        let request = self.canceller().map(|cancel| (cancel.send(), Instant::now() + PROMPT));
+    /// Passes a cancel on to the shard, because this process was cancelled, or to end a deadlock (`is_victim`). In the latter case no
+    /// client waits for the effect, so it may take any time, until a cancel.
+    pub(super) fn pass_cancel_on(&mut self, is_victim: bool) {
+        let cancels = self.deciding.as_ref().is_some_and(|deciding| deciding.cancelling.is_none());
+        let request = if cancels { self.canceller().map(Cancel::send) } else { None };
         if let Some(deciding) = &mut self.deciding {
-            deciding.cancelling = request;
+            deciding.cancelling = deciding.cancelling.take().or(request);
+            deciding.is_victim |= is_victim;
+            if !is_victim {
+                deciding.deadline = Some(Instant::now() + PROMPT);
+            }
         }
     }
 
@@ -43,16 +55,16 @@ impl Connection {
     pub(super) fn decided(&mut self, committed: bool) {
         let Some(deciding) = self.deciding.as_mut().filter(|deciding| !deciding.committed) else { return };
         deciding.committed = committed;
-        let cancelling = deciding.cancelling.take();
-        if let Some((request, deadline)) = &cancelling
-            && !ffi::await_cancel(request, *deadline)
+        let (cancelling, deadline) = (deciding.cancelling.take(), deciding.deadline);
+        if let Some(request) = &cancelling
+            && !ffi::await_cancel(request, deadline.unwrap_or_else(|| Instant::now() + PROMPT))
         {
             // The request could still cancel a later statement.
             self.state.doom();
         }
         if !committed {
             self.deciding = None;
-            if cancelling.is_some() {
+            if deadline.is_some() {
                 ffi::check_for_interrupts();
             }
         }

@@ -4,9 +4,10 @@
 //! [`Coordinator`]: crate::remote::Coordinator
 
 use crate::pg::error::Error;
+use crate::pg::transaction;
 use crate::remote::coordinator::coordinator;
 use crate::remote::ffi;
-use crate::storage::lock::{self, Tag};
+use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
 
@@ -32,17 +33,25 @@ impl Watch {
         self.next_check
     }
 
-    /// True if this process is to end a deadlock. Never raises an error.
+    /// True if this process is to end a deadlock. It holds a lock from then to the end of the transaction, so that no other one is
+    /// chosen meanwhile. Raises nothing but a shutdown.
     pub(super) fn is_chosen(&mut self) -> bool {
         self.next_check = Instant::now() + CHECK_INTERVAL;
-        lock::is_requested(Tag::Victim(ffi::process_id()))
+        let pid = ffi::process_id();
+        let is_chosen = lock::is_requested(Tag::Victim(pid));
+        if is_chosen {
+            transaction::attempt(|| _ = lock::try_acquire(Tag::Failing(pid), Mode::Exclusive));
+        }
+        is_chosen
     }
 
-    /// Reports the wait if that is due. May unwind.
-    pub(super) fn report(&mut self) {
+    /// Reports the wait if that is due. May unwind, unless the shard `decides` about the transaction: then only a shutdown does.
+    pub(super) fn report(&mut self, decides: bool) {
         if Instant::now() >= self.report {
-            if let Some(coordinator) = coordinator() {
-                coordinator.suspect_deadlock();
+            match coordinator() {
+                None => {}
+                Some(coordinator) if decides => transaction::attempt(|| coordinator.suspect_deadlock()),
+                Some(coordinator) => coordinator.suspect_deadlock(),
             }
             self.pause *= 2;
             self.report = Instant::now() + self.pause;

@@ -1,7 +1,10 @@
-//! libpq: connections, results, cancel requests, connection strings.
+//! Connections: libpq's logins, cancel requests and connection strings; statements and answers.
 
 use super::backend::{WaitSet, Woken, text};
+use super::channel::Channel;
+use super::login_relay::LoginRelay;
 use crate::remote::param::Encoded;
+use docshard_core::cluster::frontend::{Answer, Frontend, MAX_TEXT, RELIED_ON, Transaction};
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -11,37 +14,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// Fields of an error report.
-#[derive(Debug, Clone, Copy)]
-pub enum Field {
-    Severity = pq_sys::PG_DIAG_SEVERITY_NONLOCALIZED as isize,
-    Sqlstate = pq_sys::PG_DIAG_SQLSTATE as isize,
-    Message = pq_sys::PG_DIAG_MESSAGE_PRIMARY as isize,
-    Detail = pq_sys::PG_DIAG_MESSAGE_DETAIL as isize,
-    Hint = pq_sys::PG_DIAG_MESSAGE_HINT as isize,
-    Context = pq_sys::PG_DIAG_CONTEXT as isize,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Status {
-    /// the end of a command without rows
-    Command,
-    /// all rows, or the end of the rows in single-row mode
-    Rows,
-    /// in single-row mode
-    Row,
-    /// a pipeline's synchronisation point
-    Sync,
-    /// after an error in the pipeline
-    Skipped,
-    Error,
-    /// such as COPY
-    Unexpected,
-}
-
-/// The most bytes of a message that are passed on: the client gets it, and the server's log.
-const MAX_MESSAGE: usize = 16 << 10;
-
 /// The beginning of a message; None if null.
 ///
 /// # Safety
@@ -49,96 +21,13 @@ const MAX_MESSAGE: usize = 16 << 10;
 unsafe fn clipped(message: *const c_char) -> Option<String> {
     // SAFETY: promised by the caller.
     let bytes = unsafe { (!message.is_null()).then(|| CStr::from_ptr(message).to_bytes())? };
-    match bytes.get(..MAX_MESSAGE) {
+    match bytes.get(..MAX_TEXT) {
         None => Some(String::from_utf8_lossy(bytes).into_owned()),
         Some(first) => {
             let mut message = String::from_utf8_lossy(first).trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned();
             message.push_str(" …");
             Some(message)
         }
-    }
-}
-
-#[derive(Debug)]
-pub struct PgResult(NonNull<pq_sys::PGresult>);
-
-impl Drop for PgResult {
-    fn drop(&mut self) {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQclear(self.0.as_ptr()) }
-    }
-}
-
-impl PgResult {
-    pub fn status(&self) -> Status {
-        use pq_sys::ExecStatusType as S;
-        // SAFETY: owned.
-        match unsafe { pq_sys::PQresultStatus(self.0.as_ptr()) } {
-            S::PGRES_COMMAND_OK | S::PGRES_EMPTY_QUERY => Status::Command,
-            S::PGRES_TUPLES_OK => Status::Rows,
-            S::PGRES_SINGLE_TUPLE => Status::Row,
-            S::PGRES_PIPELINE_SYNC => Status::Sync,
-            S::PGRES_PIPELINE_ABORTED => Status::Skipped,
-            S::PGRES_FATAL_ERROR | S::PGRES_BAD_RESPONSE | S::PGRES_NONFATAL_ERROR => Status::Error,
-            _ => Status::Unexpected,
-        }
-    }
-
-    pub fn rows(&self) -> c_int {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQntuples(self.0.as_ptr()) }
-    }
-
-    pub fn columns(&self) -> c_int {
-        // SAFETY: owned.
-        unsafe { pq_sys::PQnfields(self.0.as_ptr()) }
-    }
-
-    /// None for NULL, or if there is no such row or column.
-    pub fn value(&self, row: c_int, column: usize) -> Option<&[u8]> {
-        let column = c_int::try_from(column).ok()?;
-        if row < 0 || row >= self.rows() || column >= self.columns() {
-            return None;
-        }
-        // SAFETY: owned, and row and column are in range; the value lives as long as the result, and is
-        // PQgetlength bytes long.
-        unsafe {
-            if pq_sys::PQgetisnull(self.0.as_ptr(), row, column) != 0 {
-                return None;
-            }
-            let length = pq_sys::PQgetlength(self.0.as_ptr(), row, column);
-            let value = pq_sys::PQgetvalue(self.0.as_ptr(), row, column);
-            Some(std::slice::from_raw_parts(value.cast(), usize::try_from(length).unwrap_or(0)))
-        }
-    }
-
-    /// The row count of the command tag.
-    pub fn affected(&self) -> u64 {
-        // SAFETY: owned; the string belongs to the result.
-        let text = unsafe { CStr::from_ptr(pq_sys::PQcmdTuples(self.0.as_ptr())) };
-        text.to_str().ok().and_then(|s| s.parse().ok()).unwrap_or(0)
-    }
-
-    pub fn tag_is(&self, tag: &str) -> bool {
-        // SAFETY: owned; the string belongs to the result.
-        unsafe { CStr::from_ptr(pq_sys::PQcmdStatus(self.0.as_ptr())) }.to_bytes() == tag.as_bytes()
-    }
-
-    /// A field of the error report.
-    pub fn field(&self, field: Field) -> Option<String> {
-        // SAFETY: owned; the string belongs to the result, or is null.
-        unsafe { clipped(pq_sys::PQresultErrorField(self.0.as_ptr(), field as c_int)) }
-    }
-
-    /// True if the server closes the connection after the error.
-    pub fn is_fatal(&self) -> bool {
-        self.field(Field::Severity).is_some_and(|s| s != "ERROR")
-    }
-
-    /// The whole message, for libpq's own errors.
-    pub fn message(&self) -> String {
-        // SAFETY: owned; the string belongs to the result.
-        unsafe { clipped(pq_sys::PQresultErrorMessage(self.0.as_ptr())) }.unwrap_or_default().trim().to_owned()
     }
 }
 
@@ -165,10 +54,17 @@ pub enum Xact {
     Unknown,
 }
 
-/// A connection, and the wait-event set of its socket.
+/// A connection. libpq logs in and makes cancel requests; everything else is sent and received by [`Channel`] and [`Frontend`].
 #[derive(Debug)]
 pub struct PgConn {
     conn: NonNull<pq_sys::PGconn>,
+    relay: Option<LoginRelay>,
+    /// libpq waits for data
+    reads: bool,
+    /// after the login
+    open: Option<(Channel, Frontend)>,
+    /// the reason why the connection cannot be used any more
+    closed: Option<String>,
     wait: Option<WaitSet>,
 }
 
@@ -185,33 +81,6 @@ impl Drop for PgConn {
 
 /// Discards notices of shards, which libpq would write into the server's log.
 unsafe extern "C" fn no_notice(_arg: *mut c_void, _result: *const pq_sys::PGresult) {}
-
-/// Functions of libpq without arguments that return an int, not 0 for true.
-macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident: $function:ident;)*) => {
-        impl PgConn {
-            $($(#[$doc])* pub fn $name(&mut self) -> bool {
-                // SAFETY: owned.
-                unsafe { pq_sys::$function(self.conn.as_ptr()) != 0 }
-            })*
-        }
-    };
-}
-
-calls! {
-    /// Reads what has arrived; false if the connection is lost.
-    consume: PQconsumeInput;
-    /// True if the next result has not arrived.
-    is_busy: PQisBusy;
-    enter_pipeline: PQenterPipelineMode;
-    exit_pipeline: PQexitPipelineMode;
-    sync: PQpipelineSync;
-    /// Requests the outstanding answers, without ending the pipeline.
-    request_flush: PQsendFlushRequest;
-    /// Returns the next command's rows one by one.
-    single_row_mode: PQsetSingleRowMode;
-    used_password: PQconnectionUsedPassword;
-}
 
 impl PgConn {
     /// Begins to connect. None without memory or file descriptors, or if an option contains NUL.
@@ -231,7 +100,7 @@ impl PgConn {
                     pq_sys::PQsetNoticeReceiver(conn.as_ptr(), Some(no_notice), null_mut());
                     // Only so the error of a refused login contains its SQLSTATE.
                     pq_sys::PQsetErrorVerbosity(conn.as_ptr(), pq_sys::PGVerbosity::PQERRORS_VERBOSE);
-                    Some(Self { conn, wait: None })
+                    Some(Self { conn, relay: None, reads: false, open: None, closed: None, wait: None })
                 }
                 None => {
                     pg_sys::ReleaseExternalFD();
@@ -244,29 +113,89 @@ impl PgConn {
     /// Continues to connect.
     pub fn poll(&mut self) -> Poll {
         use pq_sys::PostgresPollingStatusType as P;
-        // SAFETY: owned.
-        match unsafe { pq_sys::PQconnectPoll(self.conn.as_ptr()) } {
-            P::PGRES_POLLING_READING => Poll::Reading,
-            P::PGRES_POLLING_WRITING => Poll::Writing,
-            P::PGRES_POLLING_OK => Poll::Ready,
-            _ => Poll::Failed,
+        if let Err(why) = self.relay_input() {
+            self.closed = Some(why.into());
+            return Poll::Failed;
+        }
+        let mut unread = usize::MAX;
+        loop {
+            // SAFETY: owned.
+            let state = unsafe { pq_sys::PQconnectPoll(self.conn.as_ptr()) };
+            if self.relay.as_ref().is_some_and(|relay| !relay.is_used()) {
+                self.relay = None;
+            }
+            if self.relay.as_mut().is_some_and(|relay| !relay.forward()) {
+                self.closed = Some("could not send data to server".into());
+                return Poll::Failed;
+            }
+            self.reads = state == P::PGRES_POLLING_READING;
+            // The caller waits for the server's socket, not for what libpq has yet to read.
+            let left = self.relay.as_ref().map_or(0, LoginRelay::unread);
+            if self.reads && left > 0 && left != unread {
+                unread = left;
+                continue;
+            }
+            return match state {
+                P::PGRES_POLLING_READING => Poll::Reading,
+                P::PGRES_POLLING_WRITING => Poll::Writing,
+                P::PGRES_POLLING_OK => self.logged_in(),
+                _ => Poll::Failed,
+            };
         }
     }
 
-    /// Called when the connection is ready: makes it non-blocking.
-    pub fn established(&mut self) -> bool {
+    /// Gives libpq what the server has sent, if libpq has an established connection.
+    fn relay_input(&mut self) -> Result<(), &'static str> {
+        use pq_sys::ConnStatusType as S;
         // SAFETY: owned.
-        let non_blocking = unsafe {
-            pq_sys::PQsetErrorVerbosity(self.conn.as_ptr(), pq_sys::PGVerbosity::PQERRORS_DEFAULT);
-            pq_sys::PQsetnonblocking(self.conn.as_ptr(), 1) == 0
+        let status = unsafe { pq_sys::PQstatus(self.conn.as_ptr()) };
+        if matches!(status, S::CONNECTION_NEEDED | S::CONNECTION_STARTED | S::CONNECTION_OK | S::CONNECTION_BAD) {
+            return Ok(());
+        }
+        if self.relay.is_none() {
+            self.relay = Some(LoginRelay::begin(self.socket()).ok_or("out of file descriptors")?);
+        }
+        let reads = self.reads;
+        let is_fed = self.relay.as_mut().is_none_or(|relay| !reads || relay.feed());
+        if is_fed { Ok(()) } else { Err("protocol violation: the server's answer to the login is too long") }
+    }
+
+    /// Takes the connection over from libpq.
+    fn logged_in(&mut self) -> Poll {
+        let unexpected = "protocol violation: the server has sent more than it was asked for";
+        let refused = if self.relay.take().is_some_and(|relay| !relay.end()) { Some(unexpected) } else { None };
+        // SAFETY: owned.
+        let channel = unsafe {
+            pq_sys::PQsetnonblocking(self.conn.as_ptr(), 1);
+            Channel::of(self.conn.as_ptr())
         };
+        match (channel, refused) {
+            (Some(channel), None) => {
+                let setting = |name: &str| Some((name.to_owned(), self.reported(&CString::new(name).ok()?)?));
+                let settings = RELIED_ON.into_iter().filter_map(setting).collect();
+                self.open = Some((channel, Frontend::new(settings)));
+                Poll::Ready
+            }
+            (_, refused) => {
+                self.closed = Some(refused.unwrap_or("this kind of encryption is not supported").into());
+                Poll::Failed
+            }
+        }
+    }
+
+    /// Called when the connection is ready.
+    pub fn established(&mut self) {
         let mut wait = WaitSet::new(1);
         wait.add(self.socket(), true, false);
         self.wait = Some(wait);
-        non_blocking
     }
 
-    /// Returns a setting that the server reports without being asked.
+    pub fn used_password(&self) -> bool {
+        // SAFETY: owned.
+        unsafe { pq_sys::PQconnectionUsedPassword(self.conn.as_ptr()) != 0 }
+    }
+
+    /// Returns a setting that the server reported when the connection was made.
     pub fn reported(&self, name: &CStr) -> Option<String> {
         // SAFETY: owned; the string belongs to the connection, or is null.
         unsafe { text(pq_sys::PQparameterStatus(self.conn.as_ptr(), name.as_ptr())) }
@@ -274,42 +203,56 @@ impl PgConn {
 
     pub fn socket(&self) -> c_int {
         // SAFETY: owned.
-        unsafe { pq_sys::PQsocket(self.conn.as_ptr()) }
+        self.relay.as_ref().map_or_else(|| unsafe { pq_sys::PQsocket(self.conn.as_ptr()) }, LoginRelay::socket)
     }
 
     /// False after the connection was lost.
     pub fn is_good(&self) -> bool {
         // SAFETY: owned.
-        unsafe { pq_sys::PQstatus(self.conn.as_ptr()) != pq_sys::ConnStatusType::CONNECTION_BAD }
+        let is_bad = unsafe { pq_sys::PQstatus(self.conn.as_ptr()) == pq_sys::ConnStatusType::CONNECTION_BAD };
+        let ended = |(_, frontend): &(_, Frontend)| frontend.violation().is_some() || frontend.farewell().is_some();
+        !is_bad && self.closed.is_none() && !self.open.as_ref().is_some_and(ended)
     }
 
+    /// What the server has sent in violation of the protocol.
+    pub fn violation(&self) -> Option<&str> {
+        self.open.as_ref()?.1.violation()
+    }
+
+    /// Why the connection was lost, or could not be made.
     pub fn message(&self) -> String {
+        if let Some(farewell) = self.open.as_ref().and_then(|(_, frontend)| frontend.farewell()) {
+            return farewell.message.clone().unwrap_or_default();
+        }
+        if let Some(closed) = self.closed.as_deref().or_else(|| self.violation()) {
+            return closed.to_owned();
+        }
         // SAFETY: owned; the string belongs to the connection and is copied.
         unsafe { clipped(pq_sys::PQerrorMessage(self.conn.as_ptr())) }.unwrap_or_default().trim().to_owned()
     }
 
     pub fn xact(&self) -> Xact {
-        use pq_sys::PGTransactionStatusType as T;
-        // SAFETY: owned.
-        match unsafe { pq_sys::PQtransactionStatus(self.conn.as_ptr()) } {
-            T::PQTRANS_IDLE => Xact::Idle,
-            T::PQTRANS_ACTIVE => Xact::Active,
-            T::PQTRANS_INTRANS => Xact::Open,
-            T::PQTRANS_INERROR => Xact::Failed,
-            T::PQTRANS_UNKNOWN => Xact::Unknown,
+        match &self.open {
+            Some((_, frontend)) if self.is_good() => match frontend.transaction() {
+                _ if frontend.is_active() => Xact::Active,
+                Transaction::None => Xact::Idle,
+                Transaction::Open => Xact::Open,
+                Transaction::Failed => Xact::Failed,
+            },
+            _ => Xact::Unknown,
         }
     }
 
     /// True if the server has not closed the connection, while no answer is outstanding. Takes one system call if nothing has arrived.
     pub fn is_open_and_quiet(&mut self) -> bool {
         let mut byte = 0u8;
-        // SAFETY: the buffer is one byte long, and MSG_PEEK leaves what arrived to libpq.
+        // SAFETY: the buffer is one byte long, and MSG_PEEK leaves what arrived.
         let peeked =
             unsafe { libc::recv(self.socket(), (&raw mut byte).cast(), 1, libc::MSG_PEEK | libc::MSG_DONTWAIT) };
         match peeked {
             0 => false,
             // The first read gets what has arrived, such as a FATAL error; the second one the end of the stream.
-            1.. => self.consume() && (self.is_busy() || self.consume()) && self.is_good(),
+            1.. => self.consume() && !self.is_busy() && self.consume() && self.is_good(),
             _ => matches!(
                 std::io::Error::last_os_error().kind(),
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::Interrupted
@@ -317,66 +260,87 @@ impl PgConn {
         }
     }
 
-    /// The next result; None at a command's end. Doesn't block if `is_busy` is false and everything is flushed.
-    pub fn result(&mut self) -> Option<PgResult> {
-        // SAFETY: owned; the result becomes owned.
-        NonNull::new(unsafe { pq_sys::PQgetResult(self.conn.as_ptr()) }).map(PgResult)
+    /// Reads what has arrived; false if the connection is lost.
+    pub fn consume(&mut self) -> bool {
+        let socket = self.socket();
+        let Some((channel, frontend)) = &mut self.open else { return false };
+        if self.closed.is_some() || frontend.violation().is_some() {
+            return false;
+        }
+        // SAFETY: both belong to this connection, which is open.
+        match unsafe { channel.read(socket, frontend.space()) } {
+            Ok(0) => self.closed = Some("server closed the connection unexpectedly".into()),
+            Ok(length) => frontend.received(length),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Err(error) => self.closed = Some(format!("could not receive data from server: {error}")),
+        }
+        self.closed.is_none()
     }
 
-    /// Writes what the socket accepts; true if that is everything, None if the connection is lost.
-    pub fn flush(&mut self) -> Option<bool> {
-        // SAFETY: owned.
-        match unsafe { pq_sys::PQflush(self.conn.as_ptr()) } {
-            0 => Some(true),
-            1 => Some(false),
-            _ => None,
+    /// Writes what the socket accepts; true if that is everything. A failure is reported by the next read, after the server's last
+    /// message.
+    pub fn flush(&mut self) -> bool {
+        let socket = self.socket();
+        let Some((channel, frontend)) = &mut self.open else { return true };
+        while !frontend.unwritten().is_empty() {
+            // SAFETY: both belong to this connection, which is open.
+            match unsafe { channel.write(socket, frontend.unwritten()) } {
+                Ok(written) if written > 0 => frontend.wrote(written),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+                _ => frontend.wrote(usize::MAX),
+            }
         }
+        true
+    }
+
+    fn frontend<T>(&mut self, f: impl FnOnce(&mut Frontend) -> T) -> Option<T> {
+        self.open.as_mut().map(|(_, frontend)| f(frontend))
+    }
+
+    /// True if the next part of an answer has not arrived.
+    pub fn is_busy(&mut self) -> bool {
+        self.frontend(Frontend::is_busy).unwrap_or(false)
+    }
+
+    /// The next part of an answer; None at its end. For use when `is_busy` is false.
+    pub fn result(&mut self) -> Option<Answer> {
+        self.frontend(Frontend::take).flatten()
+    }
+
+    pub fn enter_pipeline(&mut self) -> bool {
+        self.frontend(Frontend::enter_pipeline).unwrap_or(false)
+    }
+
+    pub fn exit_pipeline(&mut self) -> bool {
+        self.frontend(Frontend::exit_pipeline).unwrap_or(false)
+    }
+
+    pub fn sync(&mut self) -> bool {
+        self.frontend(Frontend::sync).is_some()
+    }
+
+    /// Requests the outstanding answers, without ending the pipeline.
+    pub fn request_flush(&mut self) -> bool {
+        self.frontend(Frontend::request_flush).is_some()
     }
 
     /// Sends any number of statements by the simple query protocol.
     pub fn send_text(&mut self, sql: &CStr) -> bool {
-        // SAFETY: owned; libpq copies the text.
-        unsafe { pq_sys::PQsendQuery(self.conn.as_ptr(), sql.as_ptr()) != 0 }
+        self.frontend(|frontend| frontend.query(sql.to_bytes_with_nul())).unwrap_or(false)
     }
 
     /// Sends one unprepared statement, which returns binary results.
     pub fn send_params(&mut self, sql: &CStr, params: &Encoded) -> bool {
-        // SAFETY: owned; the arrays have `len` elements and their referents live during the call, which copies.
-        unsafe {
-            pq_sys::PQsendQueryParams(
-                self.conn.as_ptr(),
-                sql.as_ptr(),
-                params.len() as c_int,
-                params.types.as_ptr(),
-                params.values.as_ptr(),
-                params.lengths.as_ptr(),
-                params.formats.as_ptr(),
-                1,
-            ) != 0
-        }
+        let sql = sql.to_bytes_with_nul();
+        self.frontend(|frontend| frontend.prepare_and_execute(sql, &params.types, params.bytes())).is_some()
     }
 
-    pub fn send_prepare(&mut self, name: &CStr, sql: &CStr, types: &[pq_sys::Oid]) -> bool {
-        // SAFETY: owned; libpq copies everything.
-        unsafe {
-            pq_sys::PQsendPrepare(self.conn.as_ptr(), name.as_ptr(), sql.as_ptr(), types.len() as c_int, types.as_ptr())
-                != 0
-        }
+    pub fn send_prepare(&mut self, name: &CStr, sql: &CStr, types: &[u32]) -> bool {
+        self.frontend(|frontend| frontend.prepare(name.to_bytes_with_nul(), sql.to_bytes_with_nul(), types)).is_some()
     }
 
     pub fn send_prepared(&mut self, name: &CStr, params: &Encoded) -> bool {
-        // SAFETY: owned; the arrays have `len` elements and their referents live during the call, which copies.
-        unsafe {
-            pq_sys::PQsendQueryPrepared(
-                self.conn.as_ptr(),
-                name.as_ptr(),
-                params.len() as c_int,
-                params.values.as_ptr(),
-                params.lengths.as_ptr(),
-                params.formats.as_ptr(),
-                1,
-            ) != 0
-        }
+        self.frontend(|frontend| frontend.execute(name.to_bytes_with_nul(), params.bytes())).is_some()
     }
 
     /// Waits, like [`WaitSet::wait`], until the socket is readable, or writable if `write`.

@@ -1,0 +1,165 @@
+//! Bytes of an established connection: its socket, or the TLS session that libpq has made on it.
+//!
+//! libpq would keep a message of any length, and notifications and settings without end, before it returns. So it only connects;
+//! then this module reads and writes, and `docshard_core::cluster::frontend` decodes. The functions of OpenSSL are those that libpq
+//! itself is linked with, found through its library.
+
+use super::backend::text;
+use std::ffi::{CStr, c_int, c_ulong, c_void};
+use std::io::{Error, ErrorKind, Result};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+
+type Transfer = unsafe extern "C" fn(*mut c_void, *mut c_void, c_int) -> c_int;
+
+/// Functions of OpenSSL.
+struct OpenSsl {
+    read: Transfer,
+    /// does not change the bytes, although they are not const here
+    write: Transfer,
+    get_error: unsafe extern "C" fn(*const c_void, c_int) -> c_int,
+    clear_error: unsafe extern "C" fn(),
+    reason: unsafe extern "C" fn() -> c_ulong,
+}
+
+const SSL_ERROR_WANT_READ: c_int = 2;
+const SSL_ERROR_WANT_WRITE: c_int = 3;
+const SSL_ERROR_ZERO_RETURN: c_int = 6;
+
+#[derive(Debug)]
+pub(super) enum Channel {
+    Plain,
+    Tls(NonNull<c_void>),
+}
+
+impl Channel {
+    /// The channel of a connection that libpq has made; None if its encryption is another one.
+    ///
+    /// # Safety
+    /// `conn` is a connection of libpq.
+    pub(super) unsafe fn of(conn: *mut pq_sys::PGconn) -> Option<Self> {
+        // SAFETY: the caller's promise; the session belongs to the connection.
+        unsafe {
+            if pq_sys::PQgssEncInUse(conn) != 0 {
+                return None;
+            }
+            if pq_sys::PQsslInUse(conn) == 0 {
+                return Some(Self::Plain);
+            }
+            let session = NonNull::new(pq_sys::PQsslStruct(conn, c"OpenSSL".as_ptr()))?;
+            openssl().map(|_| Self::Tls(session))
+        }
+    }
+
+    /// Reads what has arrived, at most as much as the buffer holds; 0 at the end of the stream.
+    ///
+    /// # Safety
+    /// The socket and the session belong to one open connection.
+    pub(super) unsafe fn read(&self, socket: c_int, buffer: &mut [u8]) -> Result<usize> {
+        let (bytes, length) = (buffer.as_mut_ptr().cast::<c_void>(), buffer.len());
+        match self {
+            // SAFETY: the buffer is as long as said.
+            Self::Plain => transferred(|| unsafe { libc::recv(socket, bytes, length, libc::MSG_DONTWAIT) }),
+            // SAFETY: the caller's promise, and as above.
+            Self::Tls(session) => unsafe { tls(session, |openssl| openssl.read, bytes, length) },
+        }
+    }
+
+    /// Writes what the socket accepts. A write that failed with `WouldBlock` must be repeated with the same bytes first.
+    ///
+    /// # Safety
+    /// As for [`Channel::read`].
+    pub(super) unsafe fn write(&self, socket: c_int, buffer: &[u8]) -> Result<usize> {
+        let (bytes, length) = (buffer.as_ptr().cast::<c_void>(), buffer.len());
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        match self {
+            // SAFETY: the buffer is as long as said.
+            Self::Plain => transferred(|| unsafe { libc::send(socket, bytes, length, flags) }),
+            // SAFETY: the caller's promise, and as above; `write` only reads.
+            Self::Tls(session) => unsafe { tls(session, |openssl| openssl.write, bytes.cast_mut(), length) },
+        }
+    }
+}
+
+fn transferred(mut call: impl FnMut() -> isize) -> Result<usize> {
+    loop {
+        match usize::try_from(call()) {
+            Ok(bytes) => return Ok(bytes),
+            Err(_) => match Error::last_os_error() {
+                error if error.kind() == ErrorKind::Interrupted => {}
+                error => return Err(error),
+            },
+        }
+    }
+}
+
+/// # Safety
+/// The session is alive, and the buffer as long as said.
+unsafe fn tls(
+    session: &NonNull<c_void>,
+    function: impl Fn(&OpenSsl) -> Transfer,
+    bytes: *mut c_void,
+    length: usize,
+) -> Result<usize> {
+    let Some(openssl) = openssl() else { return Err(ErrorKind::Unsupported.into()) };
+    // SAFETY: the caller's promise; these are OpenSSL's functions. Errors of other connections of this thread are cleared first.
+    unsafe {
+        (openssl.clear_error)();
+        let moved = function(openssl)(session.as_ptr(), bytes, c_int::try_from(length).unwrap_or(c_int::MAX));
+        match usize::try_from(moved) {
+            Ok(moved) if moved > 0 => return Ok(moved),
+            _ => {}
+        }
+        let error = (openssl.get_error)(session.as_ptr(), moved);
+        let has_reason = (openssl.reason)() != 0;
+        (openssl.clear_error)();
+        match error {
+            SSL_ERROR_WANT_READ | SSL_ERROR_WANT_WRITE => Err(ErrorKind::WouldBlock.into()),
+            SSL_ERROR_ZERO_RETURN => Ok(0),
+            _ if has_reason => Err(Error::other("TLS error")),
+            _ => Ok(0),
+        }
+    }
+}
+
+/// The functions of the library that libpq uses.
+fn openssl() -> Option<&'static OpenSsl> {
+    static FOUND: OnceLock<Option<OpenSsl>> = OnceLock::new();
+    FOUND.get_or_init(find).as_ref()
+}
+
+fn find() -> Option<OpenSsl> {
+    let mut place = libc::Dl_info {
+        dli_fname: std::ptr::null(),
+        dli_fbase: std::ptr::null_mut(),
+        dli_sname: std::ptr::null(),
+        dli_saddr: std::ptr::null_mut(),
+    };
+    // SAFETY: the struct is written only; the library is loaded and stays, and its name is a C string.
+    let library = unsafe {
+        if libc::dladdr(pq_sys::PQsocket as *const c_void, &raw mut place) == 0 || text(place.dli_fname).is_none() {
+            return None;
+        }
+        libc::dlopen(place.dli_fname, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+    };
+    if library.is_null() {
+        return None;
+    }
+    // A search in a library includes those that it needs.
+    // SAFETY: the library is open.
+    let symbol = |name: &CStr| NonNull::new(unsafe { libc::dlsym(library, name.as_ptr()) });
+    // SAFETY: OpenSSL's functions of these names have these types, in all versions since 1.0.
+    unsafe {
+        Some(OpenSsl {
+            read: std::mem::transmute::<NonNull<c_void>, Transfer>(symbol(c"SSL_read")?),
+            write: std::mem::transmute::<NonNull<c_void>, Transfer>(symbol(c"SSL_write")?),
+            get_error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn(*const c_void, c_int) -> c_int>(
+                symbol(c"SSL_get_error")?,
+            ),
+            clear_error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn()>(symbol(c"ERR_clear_error")?),
+            reason: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_ulong>(symbol(
+                c"ERR_peek_error",
+            )?),
+        })
+    }
+}

@@ -1,0 +1,150 @@
+//! Limits what a server can send while libpq logs in.
+//!
+//! libpq reads whatever has arrived, and keeps messages of any length. From the moment when the connection exists until the login is
+//! complete, the socket is replaced by one end of a socket pair, and what arrives is copied into the other end, [`STEP`] bytes for each
+//! call of libpq and [`MAX_LOGIN`] bytes altogether.
+
+use std::ffi::{c_int, c_void};
+use std::io::{Error, ErrorKind};
+
+/// The most bytes of a login: messages of authentication, certificates, the server's settings.
+const MAX_LOGIN: usize = 1 << 20;
+
+/// Less than libpq's buffer holds, so that it reads all at once.
+const STEP: usize = 8 << 10;
+
+#[derive(Debug)]
+pub(super) struct LoginRelay {
+    /// libpq's descriptor, which now is one end of the pair
+    place: c_int,
+    /// the server's socket
+    server: Descriptor,
+    /// the other end of the pair
+    feed: Descriptor,
+    /// identifies the end of the pair that libpq has
+    end: (libc::dev_t, libc::ino_t),
+    copied: usize,
+}
+
+#[derive(Debug)]
+struct Descriptor(c_int);
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: owned.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// The identity of an open socket.
+fn identity(descriptor: c_int) -> Option<(libc::dev_t, libc::ino_t)> {
+    // SAFETY: a struct of integers, for which zeros are valid; fstat writes it.
+    unsafe {
+        let mut found: libc::stat = std::mem::zeroed();
+        (libc::fstat(descriptor, &raw mut found) == 0).then_some((found.st_dev, found.st_ino))
+    }
+}
+
+/// Reads without waiting; None if nothing has arrived, 0 at the end or after an error.
+fn receive(from: c_int, buffer: &mut [u8], flags: c_int) -> Option<usize> {
+    // SAFETY: the buffer is as long as said.
+    let read =
+        unsafe { libc::recv(from, buffer.as_mut_ptr().cast::<c_void>(), buffer.len(), flags | libc::MSG_DONTWAIT) };
+    match usize::try_from(read) {
+        Ok(read) => Some(read),
+        Err(_) => match Error::last_os_error().kind() {
+            ErrorKind::WouldBlock | ErrorKind::Interrupted => None,
+            _ => Some(0),
+        },
+    }
+}
+
+/// Writes all or fails: what is written is short, and the receiver's buffer is empty.
+fn send(to: c_int, bytes: &[u8]) -> Option<()> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+    // SAFETY: the buffer is as long as said.
+    let sent = unsafe { libc::send(to, bytes.as_ptr().cast::<c_void>(), bytes.len(), flags) };
+    (usize::try_from(sent) == Ok(bytes.len())).then_some(())
+}
+
+impl LoginRelay {
+    /// Replaces the socket of a connection. None without descriptors.
+    pub(super) fn begin(place: c_int) -> Option<Self> {
+        let mut pair = [-1; 2];
+        // SAFETY: the array has two elements. The descriptors are this function's own, except `place`, which libpq keeps.
+        unsafe {
+            let server = libc::fcntl(place, libc::F_DUPFD_CLOEXEC, 0);
+            if server < 0 {
+                return None;
+            }
+            let server = Descriptor(server);
+            if libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()) != 0 {
+                return None;
+            }
+            let (feed, end) = (Descriptor(pair[0]), Descriptor(pair[1]));
+            libc::fcntl(feed.0, libc::F_SETFD, libc::FD_CLOEXEC);
+            libc::fcntl(end.0, libc::F_SETFL, libc::O_NONBLOCK);
+            let end_identity = identity(end.0)?;
+            if libc::dup2(end.0, place) < 0 {
+                return None;
+            }
+            libc::fcntl(place, libc::F_SETFD, libc::FD_CLOEXEC);
+            Some(Self { place, server, feed, end: end_identity, copied: 0 })
+        }
+    }
+
+    /// The server's socket, for waiting.
+    pub(super) fn socket(&self) -> c_int {
+        self.server.0
+    }
+
+    /// True while libpq uses the connection. It may close it and make another one, for example without TLS.
+    pub(super) fn is_used(&self) -> bool {
+        identity(self.place) == Some(self.end)
+    }
+
+    /// Gives libpq what has arrived; false if that is too much.
+    pub(super) fn feed(&mut self) -> bool {
+        let mut buffer = [0; STEP];
+        match receive(self.server.0, &mut buffer, 0) {
+            None => true,
+            Some(0) => {
+                // SAFETY: owned. After the first time it has no effect.
+                unsafe { libc::shutdown(self.feed.0, libc::SHUT_WR) };
+                true
+            }
+            Some(length) => {
+                self.copied += length;
+                self.copied <= MAX_LOGIN && send(self.feed.0, &buffer[..length]).is_some()
+            }
+        }
+    }
+
+    /// Sends the server what libpq has written; false if that is not possible.
+    pub(super) fn forward(&mut self) -> bool {
+        let mut buffer = [0; STEP];
+        loop {
+            match receive(self.feed.0, &mut buffer, 0) {
+                None | Some(0) => return true,
+                Some(length) if send(self.server.0, &buffer[..length]).is_none() => return false,
+                Some(_) => {}
+            }
+        }
+    }
+
+    /// How many bytes, of at most [`STEP`], libpq has not read.
+    pub(super) fn unread(&self) -> usize {
+        receive(self.place, &mut [0; STEP], libc::MSG_PEEK).unwrap_or(0)
+    }
+
+    /// Gives libpq its socket back. False if the server has sent more than the login.
+    pub(super) fn end(self) -> bool {
+        let unread = self.unread();
+        // SAFETY: both descriptors are open; `place` is libpq's, which keeps it.
+        unsafe {
+            libc::dup2(self.server.0, self.place) >= 0
+                && libc::fcntl(self.place, libc::F_SETFD, libc::FD_CLOEXEC) >= 0
+                && unread == 0
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! A server on loopback that stands before a shard, and sends something of its own instead of the shard's answers.
+//!
+//! It passes on what the router sends, and the shard's messages up to one of the kind that the attack waits for.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// What is sent instead of an answer.
+#[derive(Clone, Debug)]
+pub struct Attack {
+    /// The kind of the shard's message that is replaced: the first one of it after the login, or in the login.
+    pub instead_of: u8,
+    /// In the login.
+    pub at_login: bool,
+    /// Sent once.
+    pub first: Vec<u8>,
+    /// Sent without end after that, with its number; nothing if it is empty: then the shard's messages are passed on again.
+    pub then: fn(usize) -> Vec<u8>,
+    /// The pause between two of them.
+    pub pause: Duration,
+}
+
+/// An impostor of a shard. Its connections end when it is dropped.
+#[derive(Debug)]
+pub struct Impostor {
+    /// The port on which it listens, at 127.0.0.1.
+    pub port: u16,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    attack: Option<Attack>,
+    /// The number of the present attack; an earlier one ends.
+    number: usize,
+    attacked: usize,
+    streams: Vec<TcpStream>,
+    closed: bool,
+}
+
+/// A message of the protocol.
+pub fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+    let mut message = header(kind, body.len());
+    message.extend_from_slice(body);
+    message
+}
+
+/// The beginning of a message with a body of this length.
+///
+/// # Panics
+/// If it is too long for a message.
+pub fn header(kind: u8, length: usize) -> Vec<u8> {
+    let length = u32::try_from(length + 4).expect("a length");
+    [&[kind][..], &length.to_be_bytes()].concat()
+}
+
+/// Reads one message.
+fn read(from: &mut TcpStream) -> std::io::Result<(u8, Vec<u8>)> {
+    let mut header = [0; 5];
+    from.read_exact(&mut header)?;
+    let length = u32::from_be_bytes([header[1], header[2], header[3], header[4]]);
+    let mut body = vec![0; (length as usize).saturating_sub(4)];
+    from.read_exact(&mut body)?;
+    Ok((header[0], body))
+}
+
+impl Impostor {
+    /// An impostor of the server at a port of 127.0.0.1, which attacks nobody yet. Clients must not ask for encryption.
+    ///
+    /// # Panics
+    /// If there is no free port.
+    pub fn of(server: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Arc::clone(&state);
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if lock(&shared).closed {
+                    return;
+                }
+                let Ok(server) = TcpStream::connect(("127.0.0.1", server)) else { continue };
+                lock(&shared).streams.extend([&client, &server].into_iter().flat_map(TcpStream::try_clone));
+                let (Ok(mut up), Ok(mut to)) = (client.try_clone(), server.try_clone()) else { continue };
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut up, &mut to);
+                    let _ = to.shutdown(Shutdown::Both);
+                });
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || {
+                    let _ = serve(&shared, server, &client);
+                    let _ = client.shutdown(Shutdown::Both);
+                });
+            }
+        });
+        Self { port, state }
+    }
+
+    /// Attacks from now on, or no more.
+    pub fn set(&self, attack: Option<Attack>) {
+        let mut state = lock(&self.state);
+        state.attack = attack;
+        state.number += 1;
+        state.attacked = 0;
+    }
+
+    /// How many connections the present attack has met.
+    pub fn attacked(&self) -> usize {
+        lock(&self.state).attacked
+    }
+}
+
+impl Drop for Impostor {
+    fn drop(&mut self) {
+        self.set(None);
+        let streams = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.streams)
+        };
+        streams.iter().for_each(|stream| drop(stream.shutdown(Shutdown::Both)));
+        // Wakes the thread that accepts connections.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}
+
+fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Passes on the server's messages, and attacks.
+fn serve(state: &Mutex<State>, mut server: TcpStream, mut client: &TcpStream) -> std::io::Result<()> {
+    let mut logged_in = false;
+    let mut met = 0;
+    loop {
+        let (kind, body) = read(&mut server)?;
+        let (attack, number) = {
+            let state = lock(state);
+            (state.attack.clone(), state.number)
+        };
+        let begins = |attack: &Attack| attack.instead_of == kind && attack.at_login != logged_in && met != number;
+        if let Some(attack) = attack.filter(begins) {
+            met = number;
+            lock(state).attacked += 1;
+            client.write_all(&attack.first)?;
+            for count in 0.. {
+                let part = (attack.then)(count);
+                if part.is_empty() || lock(state).number != number {
+                    break;
+                }
+                client.write_all(&part)?;
+                thread::sleep(attack.pause);
+            }
+            if !(attack.then)(0).is_empty() {
+                return Ok(());
+            }
+        }
+        logged_in |= kind == b'Z';
+        client.write_all(&message(kind, &body))?;
+    }
+}

@@ -1,0 +1,262 @@
+//! Servers in the place of a shard that break the protocol: messages without end, of any length, or that nobody asked for. Sessions and
+//! workers get an error, their memory is bounded, and they can be cancelled and terminated.
+
+use docshard_tests::impostor::{Attack, Impostor, header, message};
+use docshard_tests::logins::{self, sqlstate_of};
+use docshard_tests::{Cluster, wait_until};
+use postgres::Client;
+use std::fs;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const NS: &str = "test.things";
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The most memory that a process of the router may take in a test, in MB. Without an attack a session takes about 60.
+const MOST_MB: usize = 200;
+
+fn find() -> String {
+    format!("SELECT docshard.find('{NS}', '{{\"k\": {{\"$gte\": 100, \"$lt\": 200}}}}')")
+}
+
+/// A cluster whose router reaches `shard0` through an impostor.
+fn cluster() -> (Cluster, Impostor) {
+    let cluster = Cluster::spread(NS);
+    cluster.router.psql(&format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', k, 'k', k))) FROM generate_series(100, 290, 10) k"
+    ));
+    let impostor = Impostor::of(cluster.shards[0].port);
+    let options = format!("SET port '{}', ADD sslmode 'disable'", impostor.port);
+    cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS ({options})"));
+    assert_eq!(cluster.router.client().query(&find(), &[]).expect("a find").len(), 10);
+    (cluster, impostor)
+}
+
+fn pid(client: &mut Client) -> i32 {
+    client.query_one("SELECT pg_backend_pid()", &[]).expect("a session").get(0)
+}
+
+/// The largest memory that a process has had, in MB; None if there is none.
+fn memory(pid: i32) -> Option<usize> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") / 1024)
+}
+
+/// Pid and kind of the router's processes.
+fn processes(cluster: &Cluster) -> Vec<(i32, String)> {
+    let sql = "SELECT pid, coalesce(backend_type, '') FROM pg_stat_activity WHERE datname = current_database()";
+    let rows = cluster.router.client().query(sql, &[]).expect("processes");
+    rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+}
+
+fn megabyte(kind: u8, before: &[u8]) -> Vec<u8> {
+    message(kind, &[before, &vec![b'x'; 1_000_000], b"\0\0"].concat())
+}
+
+fn instead_of(kind: u8, first: Vec<u8>, then: fn(usize) -> Vec<u8>) -> Attack {
+    Attack { instead_of: kind, at_login: false, first, then, pause: Duration::ZERO }
+}
+
+fn setting(name: &str, value: &str) -> Vec<u8> {
+    message(b'S', format!("{name}\0{value}\0").as_bytes())
+}
+
+fn text(_: usize) -> Vec<u8> {
+    vec![b'z'; 1_000_000]
+}
+
+fn nothing(_: usize) -> Vec<u8> {
+    Vec::new()
+}
+
+const GIGABYTE: usize = 0x3fff_fff0;
+
+/// Messages that a statement's answer cannot contain, or not so many of them, and of such a size.
+fn attacks() -> Vec<(&'static str, Attack)> {
+    let long_row = [&header(b'D', GIGABYTE)[..], &[0, 1], &(GIGABYTE as u32 - 6).to_be_bytes()].concat();
+    let description: fn(usize) -> Vec<u8> =
+        |_| message(b'T', b"\0\x01run\0\0\0\0\0\0\0\0\0\0\x11\xff\xff\xff\xff\xff\xff\0\x01");
+    vec![
+        ("notifications", instead_of(b'D', vec![], |_| megabyte(b'A', b"\0\0\0\x01channel\0"))),
+        ("small notifications", instead_of(b'D', vec![], |_| message(b'A', b"\0\0\0\x01c\0\0").repeat(10_000))),
+        ("notices", instead_of(b'D', vec![], |_| megabyte(b'N', b"SNOTICE\0VNOTICE\0C00000\0M"))),
+        (
+            "settings",
+            instead_of(b'D', vec![], |n| {
+                (0..100).flat_map(|i| setting(&format!("name{}", n * 100 + i), &"y".repeat(20_000))).collect()
+            }),
+        ),
+        ("a row of 1 GB", instead_of(b'D', long_row, text)),
+        ("a description of 1 GB", instead_of(b'2', header(b'T', GIGABYTE), text)),
+        ("a command's end of 1 GB", instead_of(b'C', header(b'C', GIGABYTE), text)),
+        ("descriptions", instead_of(b'D', vec![], description)),
+        ("ends of commands", instead_of(b'D', vec![], |_| message(b'C', b"SELECT 1\0").repeat(1000))),
+        ("synchronisation points", instead_of(b'D', vec![], |_| message(b'Z', b"I").repeat(1000))),
+        ("another encoding", instead_of(b'D', setting("client_encoding", "LATIN1"), nothing)),
+        ("other dates", instead_of(b'D', setting("DateStyle", "German, DMY"), nothing)),
+        ("other strings", instead_of(b'D', setting("standard_conforming_strings", "off"), nothing)),
+        ("COPY to the router", instead_of(b'D', message(b'H', &[0, 0, 0]), |_| message(b'd', &[b'q'; 100_000]))),
+        ("COPY from the router", instead_of(b'D', message(b'G', &[0, 0, 0]), nothing)),
+        ("a malformed row", instead_of(b'D', message(b'D', b"\0\x02\0\0\0\x01"), nothing)),
+        ("a notification in between", instead_of(b'C', message(b'A', b"\0\0\0\x01c\0\0"), nothing)),
+    ]
+}
+
+#[test]
+fn messages_that_nobody_asked_for_end_the_connection() {
+    let (cluster, impostor) = cluster();
+    for (what, attack) in attacks() {
+        // A new connection, and one that exists.
+        for used in [false, true] {
+            let mut client = cluster.router.client();
+            client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
+            if used {
+                assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10);
+            }
+            impostor.set(Some(attack.clone()));
+            assert_eq!(sqlstate_of(&mut client, &find()), "08P01", "{what}");
+            assert!(impostor.attacked() > 0, "{what}");
+            let taken = memory(pid(&mut client)).expect("a session");
+            assert!(taken < MOST_MB, "{what}: {taken} MB");
+            // A write whose outcome the shard decides.
+            let update = format!("SELECT docshard.update_one('{NS}', '{{\"k\": 100}}', '{{\"$set\": {{\"a\": 1}}}}')");
+            let code = sqlstate_of(&mut client, &update);
+            assert!(["08007", "08P01"].contains(&code.as_str()), "{what}: {code}");
+            impostor.set(None);
+            assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10, "{what}");
+        }
+    }
+}
+
+/// An error report of 1 GB: the statement can be cancelled, the process terminated.
+#[test]
+fn a_long_error_does_not_outlive_a_cancel() {
+    let (cluster, impostor) = cluster();
+    let first = [&header(b'E', GIGABYTE)[..], b"SERROR\0VERROR\0CXX000\0M"].concat();
+    let fast = instead_of(b'D', first, text);
+    let slow = Attack { pause: Duration::from_millis(5), ..fast.clone() };
+    let mut client = cluster.router.client();
+    // The fast one arrives before a cancel, and has no end, so it is malformed.
+    for (attack, timeout, expected) in [(slow.clone(), "1s", "57014"), (fast, "40s", "08P01")] {
+        client.batch_execute(&format!("SET statement_timeout = '{timeout}'")).expect("a setting");
+        impostor.set(Some(attack));
+        let began = Instant::now();
+        assert_eq!(sqlstate_of(&mut client, &find()), expected);
+        assert!(timeout != "1s" || began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+        let taken = memory(pid(&mut client)).expect("a session");
+        assert!(taken < MOST_MB, "{taken} MB");
+    }
+    impostor.set(Some(slow));
+
+    let mut other = cluster.router.client();
+    let other_pid = pid(&mut other);
+    thread::scope(|scope| {
+        let attacked = impostor.attacked();
+        let running = scope.spawn(move || other.batch_execute(&find()).expect_err("it is terminated"));
+        wait_until("it is attacked", PATIENCE, || impostor.attacked() > attacked);
+        thread::sleep(Duration::from_millis(500));
+        client.execute("SELECT pg_terminate_backend($1)", &[&other_pid]).expect("a signal");
+        wait_until("it has ended", Duration::from_secs(20), || memory(other_pid).is_none());
+        drop(running.join());
+    });
+}
+
+#[test]
+fn a_login_that_does_not_end_is_refused() {
+    let (cluster, impostor) = cluster();
+    let settings: fn(usize) -> Vec<u8> =
+        |n| (0..100).flat_map(|i| setting(&format!("name{}", n * 100 + i), &"y".repeat(20_000))).collect();
+    let row: fn(usize) -> Vec<u8> = |n| match n {
+        0 => message(b'T', b"\0\x01run\0\0\0\0\0\0\0\0\0\0\x11\xff\xff\xff\xff\xff\xff\0\x01"),
+        _ => message(b'D', b"\0\x01\0\0\0\x04abcd").repeat(10_000),
+    };
+    let cases = [
+        ("settings", b'S', vec![], settings),
+        ("notifications", b'K', vec![], (|_| megabyte(b'A', b"\0\0\0\x01channel\0")) as fn(usize) -> Vec<u8>),
+        ("notices", b'S', vec![], |_| megabyte(b'N', b"SNOTICE\0VNOTICE\0C00000\0M")),
+        ("rows", b'S', vec![], row),
+        ("an error of 1 GB", b'S', [&header(b'E', GIGABYTE)[..], b"SERROR\0VERROR\0CXX000\0M"].concat(), text),
+        ("an error of 1 GB first", b'R', [&header(b'E', GIGABYTE)[..], b"SERROR\0VERROR\0CXX000\0M"].concat(), text),
+        ("an error without end", b'R', b"E".to_vec(), text),
+        ("a notice of 1 GB", b'K', header(b'N', GIGABYTE), text),
+    ];
+    for (what, kind, first, then) in cases {
+        let mut client = cluster.router.client();
+        client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
+        impostor.set(Some(Attack { at_login: true, ..instead_of(kind, first, then) }));
+        assert_eq!(sqlstate_of(&mut client, &find()), "08001", "{what}");
+        let taken = memory(pid(&mut client)).expect("a session");
+        assert!(taken < MOST_MB, "{what}: {taken} MB");
+        impostor.set(None);
+        assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10, "{what}");
+    }
+}
+
+/// The worker, the keeper and `status()` use the same connections.
+#[test]
+fn workers_and_reports_survive_the_attacks() {
+    let (cluster, impostor) = cluster();
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '1000')");
+    let is_worker = |kind: &str| kind.starts_with("docshard");
+    let before: Vec<_> = processes(&cluster).into_iter().filter(|(_, kind)| is_worker(kind)).collect();
+    assert!(!before.is_empty());
+    for (what, attack) in attacks().into_iter().filter(|(what, _)| {
+        ["notifications", "notices", "settings", "a row of 1 GB", "ends of commands"].contains(what)
+    }) {
+        impostor.set(Some(attack));
+        wait_until("a worker is attacked", PATIENCE, || impostor.attacked() > 2);
+        let status: String = cluster.router.value("SELECT docshard.status()");
+        assert!(status.contains("unreachable"), "{what}: {status}");
+        for (pid, kind) in processes(&cluster) {
+            let taken = memory(pid).unwrap_or(0);
+            assert!(taken < MOST_MB, "{what}: {kind}: {taken} MB");
+        }
+        impostor.set(None);
+    }
+    wait_until("the shard is reached again", PATIENCE, || {
+        !cluster.router.value::<String>("SELECT docshard.status()").contains("unreachable")
+    });
+    let after = processes(&cluster);
+    for worker in before.iter().filter(|(_, kind)| kind == "docshard worker") {
+        assert!(after.contains(worker), "{worker:?} has survived");
+    }
+}
+
+/// With TLS, too: a shard whose superuser has replaced a function, and documents of some length.
+#[test]
+fn long_messages_over_tls() {
+    let cluster = Cluster::secure_servers(1);
+    for shard in &cluster.shards {
+        cluster.router.add_shard(shard);
+    }
+    logins::spread(&cluster, 1);
+    let shard = &cluster.shards[0];
+    let find = format!("SELECT docshard.find('{}', '{{\"k\": {{\"$gte\": 100}}}}')", logins::NS);
+    assert_eq!(cluster.router.client().query(&find, &[]).expect("a find").len(), 1);
+    let definition: String = shard.value("SELECT pg_get_functiondef('docshard_internal.at_version'::regproc)");
+    let head = definition.split("\n LANGUAGE").next().expect("a definition").to_owned();
+    for (body, expected) in [
+        ("FOR i IN 1..100 LOOP RAISE NOTICE '%', repeat('x', 1000000); END LOOP; RETURN NULL;", "08P01"),
+        ("RAISE EXCEPTION '%', repeat('x', 50000000);", "P0001"),
+    ] {
+        shard.psql(&format!("{head} LANGUAGE plpgsql STABLE AS $f$ BEGIN {body} END $f$"));
+        let mut client = cluster.router.client();
+        assert_eq!(sqlstate_of(&mut client, &find), expected, "{body}");
+        let taken = memory(pid(&mut client)).expect("a session");
+        assert!(taken < MOST_MB, "{body}: {taken} MB");
+    }
+    shard.psql(&definition);
+    // Rows of any length arrive whole.
+    let mut client = cluster.router.client();
+    let long = "x".repeat(3_000_000);
+    client
+        .batch_execute(&format!(
+            "SELECT docshard.insert_one('{}', '{{\"_id\": 1000, \"k\": 1000, \"t\": \"{long}\"}}')",
+            logins::NS
+        ))
+        .expect("a long document");
+    let sql = format!("SELECT length(docshard.find_one('{}', '{{\"k\": 1000}}') ->> 't')", logins::NS);
+    assert_eq!(client.query_one(&sql, &[]).expect("it").get::<_, i32>(0), 3_000_000);
+}
