@@ -105,6 +105,30 @@ fn a_shard_restored_from_an_older_copy_is_refused_until_it_is_accepted() {
     assert_eq!(logged(&cluster, "acceptShard"), 1);
 }
 
+/// A shard was restored at another address, while the old server still runs.
+#[test]
+fn the_counter_is_advanced_at_the_server_that_the_options_lead_to() {
+    let cluster = cluster();
+    let clone = cluster.shards[0].clone_disk();
+    let port = format!("ALTER SERVER docshard_shard0 OPTIONS (SET port '{}')", clone.0.port);
+    cluster.router.psql(&port);
+    cluster.shards[1].psql(&port);
+    accept(&cluster, "shard0");
+    let counter = |node: &Node| node.value::<i64>("SELECT counter FROM docshard_data.node");
+    let (accepted, old) = (counter(&clone.0), counter(&cluster.shards[0]));
+    wait_until("the clone's counter advances", PATIENCE, || counter(&clone.0) >= accepted + 3);
+    assert_eq!(counter(&cluster.shards[0]), old, "the old server is not advanced any more");
+    insert(&cluster, 101);
+    assert_eq!(count(&cluster), 4);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.health WHERE NOT reachable"), 0);
+    assert_eq!(clone.0.value::<i64>("SELECT count(*) FROM docshard_data.placement"), 1);
+    // No process of the router stays at the old server, and the lock is held at the new one.
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'docshard %'";
+    wait_until("nobody stays", PATIENCE, || cluster.shards[0].value::<i64>(sessions) == 0);
+    let keeper = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'docshard keeper'";
+    wait_until("the keeper is there", PATIENCE, || clone.0.value::<i64>(keeper) == 1);
+}
+
 #[test]
 fn an_old_primary_that_is_started_again_is_refused() {
     let mut cluster = cluster();
