@@ -6,7 +6,7 @@ use docshard_tests::logins::{
     sqlstate_of_login,
 };
 use docshard_tests::moving::nodes;
-use docshard_tests::{Cluster, Fault, wait_until};
+use docshard_tests::{Cluster, wait_until};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -78,29 +78,6 @@ fn passwords_rotate_while_clients_connect() {
     // Moves use other passwords, and continue to work.
     cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"));
     assert_not_logged(&cluster, &[first, passwords, secrets(&cluster)].concat());
-}
-
-/// The sessions of a move stay while their password changes, and end when they would lead elsewhere.
-#[test]
-fn a_move_survives_a_rotation_and_no_change_of_an_address() {
-    let cluster = Cluster::with_passwords(2);
-    spread(&cluster, 2);
-    let move_while = |to: &str, change: &dyn Fn()| {
-        cluster.router.arm("move.cloned", Fault::Pause);
-        let moved = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', '{to}')");
-        thread::scope(|scope| {
-            let moving = scope.spawn(|| cluster.router.client().batch_execute(&moved));
-            cluster.router.await_fault("move.cloned");
-            change();
-            cluster.router.release("move.cloned");
-            moving.join().expect("no panic")
-        })
-    };
-    move_while("shard1", &|| _ = cluster.router.psql("SELECT docshard.rotate_service_password()")).expect("a move");
-    let address = "ALTER SERVER docshard_shard0 OPTIONS (SET host 'localhost')";
-    let error = move_while("shard0", &|| _ = cluster.router.psql(address)).expect_err("the address was changed");
-    assert_eq!(error.code().map(|code| code.code()), Some("08006"), "{error:?}");
-    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"));
 }
 
 /// The router crashes after it has stored a password and sent it to the shard.
