@@ -5,6 +5,7 @@
 
 use super::ffi::{self, PgConn, Poll, Status, WaitSet};
 use super::libpq_message::INVALID_PASSWORD;
+use super::login::{PAUSE_MS, RETRY_PASSWORD};
 use super::options;
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
@@ -15,12 +16,6 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_int};
 use std::time::{Duration, Instant};
-
-/// How long servers that refuse the password are tried again.
-const RETRY_PASSWORD: Duration = Duration::from_secs(1);
-
-/// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// The answer of one server.
 #[derive(Debug)]
@@ -55,7 +50,7 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
     let text = c_string(sql)?;
     let mut encoded = Encoded::default();
     encoded.encode(params)?;
-    let began = Instant::now();
+    let (began, pause) = (Instant::now(), Duration::from_millis(PAUSE_MS.unsigned_abs()));
     let mut outcomes: Vec<Option<Surveyed>> = servers.iter().map(|_| None).collect();
     let mut due: Vec<(usize, Oid)> = servers.iter().copied().enumerate().collect();
     while !due.is_empty() {
@@ -66,10 +61,10 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
                 .is_some_and(|outcome| matches!(&outcome.rows, Err(error) if error.sqlstate == INVALID_PASSWORD))
         };
         due.retain(|(server, _)| is_refused(&outcomes[*server]));
-        if due.is_empty() || began.elapsed() + PAUSE > RETRY_PASSWORD.min(limit) {
+        if due.is_empty() || began.elapsed() + pause > RETRY_PASSWORD.min(limit) {
             break;
         }
-        sleep_ms(PAUSE.as_millis() as i64);
+        sleep_ms(PAUSE_MS);
         ffi::accept_invalidations();
         due.iter().for_each(|(server, _)| outcomes[*server] = None);
     }

@@ -291,6 +291,8 @@ fn a_copy_of_the_routers_files_changes_no_metadata_before_it_finds_out() {
             "SELECT docshard.drop_collection('test.things')",
             "SELECT docshard.set_setting('chunk_size_mb', '7')",
             "SELECT docshard.start_balancer()",
+            "SELECT docshard.set_shard_address('shard0', 'host=127.0.0.1')",
+            "SELECT docshard.dismantle((SELECT docshard.dismantle() ->> 'confirm'))",
         ] {
             scope.spawn(move || {
                 let error = twin.0.client().batch_execute(sql).expect_err(sql);

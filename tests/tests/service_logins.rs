@@ -45,7 +45,7 @@ fn passwords_rotate_while_clients_connect() {
         }
         scope.spawn(|| {
             // Nothing is wrong with a shard whose password is being changed.
-            let refused = "SELECT string_agg(error, '; ') FROM docshard.health WHERE error ~ 'password'";
+            let refused = "SELECT string_agg(error, '; ') FROM docshard.shard_health(60000) WHERE error ~ 'password'";
             let mut monitor = cluster.router.client();
             while !stop.load(Ordering::Relaxed) {
                 let error: Option<String> = monitor.query_one(refused, &[]).expect("the health").get(0);
