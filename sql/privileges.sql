@@ -21,7 +21,7 @@ DECLARE
     -- Monitoring: also for members of pg_monitor.
     for_monitors CONSTANT name[] := ARRAY[
         'status', 'balancer_status', 'balancer_collection_status', 'get_shard_distribution', 'list_shards', 'list_indexes',
-        'list_index_builds', 'shard_health'];
+        'list_index_builds', 'list_orphaned_relations', 'shard_health'];
     -- Functions at a shard that the service role may not execute with its own privileges.
     for_service_as_owner CONSTANT name[] := ARRAY[
         'set_service_password', 'create_role', 'drop_role', 'puller_verifier', 'connect_shard', 'set_server_address', 'accept_puller',

@@ -150,6 +150,7 @@ kinds! {
     MaxTimeMSExpired = 50, "57014";
     APIVersionError = 322, "22023";
     NotWritablePrimary = 10107, "25006";
+    NotPrimaryOrSecondary = 13436, "57P03";
     NamespaceExists = 48, "42P07";
     DollarPrefixedFieldName = 52, "22023";
     InvalidIdField = 53, "22023";

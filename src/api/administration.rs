@@ -68,7 +68,8 @@ json_functions! {
     move_primary(db: &str, to: &str) => shards::move_primary(db, to);
 
     // The cluster.
-    take_over_cluster() => cluster::take_over();
+    take_over_cluster() => cluster::take_over(false);
+    drop_orphaned_relation(shard: &str, relation: &str) => cluster::drop_orphan(shard, relation);
     dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) =>
         with_options(&required(options, "options")?, &table::DISMANTLE, |options| cluster::dismantle(confirm, options));
     grant_access(role: &str, options: default!(Json, "'{}'")) =>
@@ -122,6 +123,12 @@ fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> 
 #[pg_extern(name = "abort_migration", volatile, parallel_unsafe, requires = ["catalog"])]
 fn abort_migration_of(ns: &str) -> Json {
     Json(run(|| chunks::abort_migrations_of(ns)).to_string())
+}
+
+#[pg_extern(name = "take_over_cluster", volatile, parallel_unsafe, requires = ["catalog"])]
+fn take_over_cluster_with(options: Json) -> Json {
+    let taken = run(|| with_options(&options, &table::TAKE_OVER, |options| cluster::take_over(options.flag("force"))));
+    Json(taken.to_string())
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

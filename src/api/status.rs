@@ -103,6 +103,20 @@ fn shard_health(
     }))
 }
 
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn list_orphaned_relations()
+-> TableIterator<'static, (name!(shard, String), name!(relation, String), name!(documents, Option<i64>))> {
+    let orphans = run(|| {
+        check_router()?;
+        status::orphans()
+    });
+    TableIterator::new(
+        orphans
+            .into_iter()
+            .map(|orphan| (orphan.shard, format!("docshard_data.{}", orphan.relation), orphan.documents)),
+    )
+}
+
 /// It runs as the extension's owner, as other roles see less.
 #[pg_extern(schema = "docshard_internal", volatile, parallel_unsafe, requires = ["catalog"])]
 fn node_health() -> String {

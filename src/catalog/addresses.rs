@@ -12,7 +12,7 @@
 
 use super::cache;
 use super::change;
-use super::cluster::{check_router, cluster_id};
+use super::cluster::{check_may_change, cluster_id};
 use super::model::{Place, Shard};
 use super::shards::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_options, unreachable_shard, value,
@@ -49,7 +49,7 @@ type Pending = Vec<(String, String)>;
 /// Errors: `ShardNotFound`; `IllegalOperation` if the address leads elsewhere, or to an old copy; `HostUnreachable` if the router
 /// or a shard cannot reach it; `Unauthorized` for options that only superusers may use.
 pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
-    check_router()?;
+    check_may_change()?;
     let shard = cache::shard_named(name)?;
     let Place::Remote(oid) = shard.place else {
         return Err(Error::new(Kind::IllegalOperation, format!("the shard \"{name}\" is the router's own database"))
@@ -74,7 +74,7 @@ pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
 
 /// Sets the address by which shards, and this router itself, reach the router's own database.
 pub fn set_local(conn: &str) -> Result<Changed> {
-    check_router()?;
+    check_may_change()?;
     let mut given = address(conn)?;
     if value(&given, "dbname").is_none() {
         let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;

@@ -4,7 +4,8 @@
 //! ends with [`touch`]. So changes of one collection are serialized, and every cached map is invalidated. The range of a deleted
 //! chunk is covered by chunks of a newer revision.
 //!
-//! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it.
+//! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it. [`lock`] also refuses a database
+//! whose keeper does not hold the shards' locks, and which may be a copy.
 
 use super::{cache, cluster};
 use crate::pg::error::{Error, Result};
@@ -38,9 +39,9 @@ fn note_locked(collection: i32) {
 }
 
 /// Locks a collection's metadata.
-/// Errors: `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router.
+/// Errors: `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router; `NotPrimaryOrSecondary` at one that may be a copy.
 pub fn lock(namespace: &str) -> Result<Locked> {
-    cluster::require_router()?;
+    cluster::require_free()?;
     let locked = collections::lock(namespace)?.ok_or_else(|| cache::not_found(namespace))?;
     note_locked(locked.id);
     Ok(locked)

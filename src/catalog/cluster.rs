@@ -4,11 +4,16 @@
 //! write: it would treat the router's prepared transactions and moves as remains of a crash, and assign the same numbers as the
 //! router. So it changes nothing, here or on the shards, until `docshard.take_over_cluster()`. It may read, because shards check
 //! versions.
+//!
+//! A copy of the server's files does not know yet that it is one. So metadata is changed only while the keeper holds the locks:
+//! [`FREE`] for the cluster, and [`Tag::Kept`] for each shard that takes part ([`require_kept`]).
 
-use super::cache;
+use super::model::{Place, Shard};
+use super::{cache, holder};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, server};
 use crate::storage::lock::{self, Tag};
@@ -18,8 +23,26 @@ use docshard_core::cluster::prepared_name::FIRST_EPOCH;
 use docshard_core::cluster::standing::{Identity, Standing};
 use docshard_core::error::Kind;
 use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+/// Held by a database's worker, so that it has only one.
+pub const WORKER: Tag = Tag::Worker(1);
+
+/// Held by a database's keeper, so that it has only one.
+pub const KEEPER: Tag = Tag::Worker(8);
+
+/// Held by the keeper while no shard's lock is held by another router.
+pub const FREE: Tag = Tag::Worker(9);
+
+/// How long a change of metadata waits for the keeper, which has just started or opens a new connection to a shard.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The pause between two looks at the keeper's locks, in milliseconds.
+const PAUSE_MS: i64 = 20;
 
 thread_local! {
+    /// The shards that this transaction has added, which no other database knows.
+    static ADDED: RefCell<(Epoch, Vec<ShardId>)> = RefCell::default();
     /// The cached standing of this database, with the generation of the catalog in which it was read.
     static KNOWN: RefCell<Option<(u64, Standing)>> = const { RefCell::new(None) };
 }
@@ -69,10 +92,79 @@ pub fn check_router() -> Result<()> {
 }
 
 /// Refuses changes of the cluster on a node that is not its router: a shard, or a copy of the router.
-/// Errors: `IllegalOperation`, `NotWritablePrimary`.
+/// Errors: `IllegalOperation`, `NotWritablePrimary`, `NotPrimaryOrSecondary`.
 pub fn check_may_change() -> Result<()> {
     check_router()?;
-    require_router()
+    require_free()
+}
+
+/// Refuses a copy of the router, and a database that may still be one; waits for the keeper.
+/// Errors: `NotWritablePrimary`, `NotPrimaryOrSecondary`.
+pub fn require_free() -> Result<()> {
+    require_router()?;
+    let shards = cache::shards()?;
+    if shards.values().all(|shard| shard.place == Place::Local || is_added(shard.id)) {
+        return Ok(());
+    }
+    await_keeper(FREE, "its shards")
+}
+
+/// Requires the locks of the shards that have taken part in a change, before that is committed; waits for the keeper.
+/// Errors: `NotWritablePrimary`, `NotPrimaryOrSecondary`.
+pub fn require_kept<'a>(shards: impl IntoIterator<Item = &'a Shard>) -> Result<()> {
+    for shard in shards {
+        if shard.place != Place::Local && !is_added(shard.id) {
+            await_keeper(Tag::Kept(shard.id), &format!("shard \"{}\"", shard.name))?;
+        }
+    }
+    Ok(())
+}
+
+fn await_keeper(tag: Tag, what: &str) -> Result<()> {
+    let mut woken: Option<Instant> = None;
+    let began = Instant::now();
+    while process::is_preloaded() && !lock::is_excluded(tag) {
+        if began.elapsed() > PATIENCE {
+            return Err(unlocked(what));
+        }
+        if woken.is_none_or(|at| at.elapsed() > Duration::from_secs(1)) {
+            woken = Some(Instant::now());
+            process::wake();
+            for (_, pid) in lock::holding_processes(KEEPER)? {
+                pid.into_iter().for_each(process::wake_process);
+            }
+        }
+        server::sleep_ms(PAUSE_MS);
+        // The keeper may have found out that this is a copy.
+        require_router()?;
+    }
+    Ok(())
+}
+
+fn unlocked(what: &str) -> Error {
+    let hint = if lock::is_excluded(KEEPER) {
+        "A router changes metadata only while it holds the locks on its shards. It has just started, or a connection to a shard was \
+         lost, or another router holds the lock: see the server's log. Try again in a few seconds."
+    } else {
+        "The background worker that takes the locks does not run; max_worker_processes may be used up. Try again in a few seconds, \
+         and see the server's log."
+    };
+    Error::new(Kind::NotPrimaryOrSecondary, format!("this router does not hold the lock on {what} yet")).with_hint(hint)
+}
+
+/// Records that this transaction has added a shard. After a ROLLBACK TO it may count nevertheless.
+pub(super) fn note_added(shard: ShardId) {
+    ADDED.with_borrow_mut(|(at, shards)| {
+        let now = epoch::now();
+        if *at != now {
+            (*at, *shards) = (now, Vec::new());
+        }
+        shards.push(shard);
+    });
+}
+
+fn is_added(shard: ShardId) -> bool {
+    ADDED.with_borrow(|(at, shards)| *at == epoch::now() && shards.contains(&shard))
 }
 
 /// Refuses a copy of the router.
@@ -99,7 +191,11 @@ fn refused(reason: &str) -> Error {
         Kind::NotWritablePrimary,
         format!("this database is a copy of the cluster's router and cannot change the cluster: {reason}"),
     )
-    .with_hint("To make it the router, an administrator calls docshard.take_over_cluster().")
+    .with_hint(format!(
+        "Connect to the cluster's router{}. If that is lost, an administrator makes this database the router: \
+         docshard.take_over_cluster().",
+        holder::place(reason)
+    ))
 }
 
 pub use crate::store::cluster::coordinator;

@@ -6,7 +6,7 @@
 use super::model::{Place, Shard};
 use super::pending_drops;
 use super::shards::names::LOCAL;
-use super::{cache, change, cluster};
+use super::{cache, change, cluster, holder};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -152,16 +152,18 @@ pub enum Visit {
 
 /// Compares a shard's position with the catalog's, and records the position or the mismatch. Needs a transaction of its own.
 pub fn visit(shard: &Shard) -> Result<Visit> {
-    let (session, report) = ask(shard, Session::open_at_any_position)?;
+    let (mut session, report) = ask(shard, Session::open_at_any_position)?;
     let known = contacts::position(shard.id)?.unwrap_or(report.position);
     let progress = known.progress_of(report.position);
     let member = Member { cluster: cluster::cluster_id()?, shard: shard.name.clone() };
     let node = Node { member, epoch: 0, position: report.position };
     if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
+        let is_ahead = progress == Progress::CatalogIsOld;
+        let holder = if is_ahead { holder::other_at(&mut session, shard.id)? } else { None };
         if matches!(progress, Progress::Deposed | Progress::OldCopy) && session.reject() {
             return visit(shard);
         }
-        note_trouble(shard, &refusal.message, progress == Progress::CatalogIsOld)?;
+        note_trouble(shard, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
         return Ok(Visit::Refused(refusal.message));
     }
     // Recorded before the counter is advanced again. An earlier worker may have ended before it could record it.

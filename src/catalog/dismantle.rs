@@ -100,6 +100,10 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         let message = "a cluster cannot be dismantled inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
     }
+    if !others.is_empty() {
+        // A copy that does not know yet that it is one must not dismantle the router's shards.
+        cluster::require_free()?;
+    }
     if target.shard.is_some() {
         let token = cluster_token(&target);
         refuse_prepared(&token, target.cluster)?;

@@ -5,7 +5,7 @@
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`contacts`]: the positions of shards, for handshakes.
 //! * [`move_exclusion`]: locks for changes that wait until no chunk moves.
-//! * [`cluster`]: which database is the cluster's router, and whether this one is.
+//! * [`cluster`]: which database is the cluster's router, and whether this one is; [`holder`]: where another one is.
 //! * [`history`]: deletes old entries of the changelog and old moves.
 //! * [`grants`]: the rights of roles to read and write collections.
 //! * [`sizes`]: the sizes of collections, as shards measure them; [`survey`] queries all shards, even if some are unreachable.
@@ -16,7 +16,7 @@
 //! * [`pending_drops`]: drops that are still to be done at shards that could not be reached.
 //! * [`dismantle`]: dissolves the cluster.
 //! * [`protection`]: refuses to drop what a cluster needs.
-//! * [`takeover`]: a copy of the router becomes the router.
+//! * [`takeover`]: a copy of the router becomes the router; [`shard_state`] compares shards with the catalog.
 //! * [`views`]: pipelines that are read like collections.
 //! * [`zones`]: which shards and which ranges of keys belong to a zone.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds.
@@ -38,6 +38,7 @@ pub mod dismantle;
 pub mod duplicate;
 pub mod grants;
 pub mod history;
+pub mod holder;
 pub mod index_options;
 pub mod index_removal;
 pub mod indexes;
@@ -51,6 +52,7 @@ pub mod pending_drops;
 pub mod protection;
 pub mod rotation;
 pub mod settings;
+pub mod shard_state;
 pub mod sharding;
 pub mod shards;
 pub mod sizes;

@@ -1,7 +1,8 @@
-//! Runs statements and calls on shards as the service role, in the caller's transaction.
+//! Runs statements and calls on shards as the service role, in the caller's transaction. Those that write change metadata, and need
+//! the shards' locks: see [`cluster`].
 
-use super::cache;
 use super::model::{Place, Shard};
+use super::{cache, cluster};
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
@@ -74,6 +75,10 @@ fn run_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize, writ
         local = catch_unique_violation(|| spi::query(sql, params))?;
     }
     remote::await_all(&mut streams)?;
+    if write {
+        // Now that the shards have answered, so that one that is unreachable is reported as such.
+        cluster::require_kept(asked.iter().map(|(shard, _)| *shard))?;
+    }
     let mut streams = streams.iter_mut();
     let rows = |(shard, _): &(&Shard, _)| match shard.place {
         Place::Local => Ok(std::mem::take(&mut local)),

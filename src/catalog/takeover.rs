@@ -6,10 +6,13 @@
 //!
 //! If this catalog was restored, the other router may have decided transactions and moves that it does not have. So prepared
 //! transactions on the shards are left to the administrator, and new numbers are higher than all that the other router has assigned.
+//! If shards have newer metadata than this catalog, the take-over is refused, unless it is forced. Then the shards' version checks
+//! refuse statements on what is newer, until the shard is accepted.
 
 use super::cluster::check_router;
 use super::model::{Place, Shard};
-use super::{cache, change, cluster};
+use super::shard_state::{self, Found, Known};
+use super::{cache, change, cluster, holder};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::param::Param;
@@ -37,6 +40,8 @@ pub struct TakenOver {
     pub unreachable: Vec<(String, String)>,
     /// shards, each with the name of a prepared transaction of another router there
     pub left: Vec<(String, String)>,
+    /// shards, each with metadata that is newer there than in this catalog
+    pub newer: Vec<(String, String)>,
 }
 
 /// How long a shard may take to report its router, in milliseconds.
@@ -55,14 +60,18 @@ struct Reached {
     shard: Rc<Shard>,
     session: Session,
     epoch: i64,
+    counter: i64,
     /// the highest numbers of a collection and of an index there
     numbers: [i64; 2],
+    found: Vec<Found>,
+    /// describes the session of another router that holds its lock
+    holder: Option<String>,
 }
 
-/// Makes this database the cluster's router.
-/// Errors: `IllegalOperation` on a shard; `OperationNotSupportedInTransaction`; `HostUnreachable` if no shard answers;
-/// `ConflictingOperationInProgress` if another database takes over at the same time.
-pub fn take_over() -> Result<TakenOver> {
+/// Makes this database the cluster's router; with `force` also if shards have newer metadata than its catalog.
+/// Errors: `IllegalOperation` on a shard, and if a shard has newer metadata; `OperationNotSupportedInTransaction`;
+/// `HostUnreachable` if no shard answers; `ConflictingOperationInProgress` if another database takes over at the same time.
+pub fn take_over(force: bool) -> Result<TakenOver> {
     check_router()?;
     if server::in_transaction_block() {
         let message = "a cluster cannot be taken over inside a transaction block";
@@ -86,6 +95,7 @@ pub fn take_over() -> Result<TakenOver> {
     {
         return Err(Error::new(Kind::HostUnreachable, format!("no shard can be reached: {error}")));
     }
+    let newer = newer(&reached, own, force)?;
     let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1;
     let mut left = Vec::new();
     let router = Coordinator { epoch, ..coordinator };
@@ -103,14 +113,55 @@ pub fn take_over() -> Result<TakenOver> {
     cluster::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
     let router = cluster::identity().to_string();
-    change::log("takeOver", None, &json!({"router": router, "epoch": epoch, "unreachable": late}))?;
-    Ok(TakenOver { epoch, unreachable, left })
+    let lacking: Vec<String> = newer.iter().map(|(shard, what)| format!("{shard}: {what}")).collect();
+    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "newerAtShards": lacking});
+    change::log("takeOver", None, &details)?;
+    Ok(TakenOver { epoch, unreachable, left, newer })
+}
+
+/// The most differences of a shard that an error shows.
+const SHOWN: usize = 5;
+
+/// What shards have that is newer than this catalog.
+/// Errors: `IllegalOperation` if there is anything, unless `force`.
+fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, String)>> {
+    let known = Known::read()?;
+    let (mut all, mut shown, mut at) = (Vec::new(), Vec::new(), None);
+    for one in reached {
+        let counter = store::contacts::position(one.shard.id)?.map(|position| position.counter);
+        let is_ahead = one.epoch > own || counter.is_some_and(|counter| one.counter > counter + Position::IN_FLIGHT);
+        let newer = known.newer(one.shard.id, &one.found, is_ahead)?;
+        let (Some(_), name) = (newer.first(), &one.shard.name) else { continue };
+        let more = newer.len().saturating_sub(SHOWN);
+        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        let counter = counter.map_or_else(|| "unknown".to_owned(), |counter| counter.to_string());
+        shown.push(format!(
+            "shard \"{name}\" (counter {}, in this catalog {counter}): {}{more}",
+            one.counter,
+            newer[..newer.len().min(SHOWN)].join(", ")
+        ));
+        at = at.or(one.holder.as_deref());
+        all.extend(newer.into_iter().map(|what| (name.clone(), what)));
+    }
+    if force || all.is_empty() {
+        return Ok(all);
+    }
+    let message = format!("another router has changed the cluster since this catalog was copied: {}", shown.join("; "));
+    Err(Error::new(Kind::IllegalOperation, message).with_hint(format!(
+        "Connect to that router{}, or restore a later backup of it. Only if it is lost for ever: \
+         docshard.take_over_cluster('{{\"force\": true}}').",
+        holder::place(at.unwrap_or_default())
+    )))
 }
 
 fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
     let mut session = Session::open_ungreeted(server, CONNECT_S)?;
     session.execute("SET lock_timeout = '10s'")?;
     let epoch = epoch_at(&mut session, &shard.name, cluster)?;
+    let counter = session.query("SELECT counter FROM docshard_data.node", &[])?;
+    let counter = counter.first().and_then(|row| row.i64(0)).unwrap_or(0);
+    let found = shard_state::read(&mut session)?;
+    let holder = holder::other_at(&mut session, shard.id)?;
     let rows = session.query(
         "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::int8 FROM docshard_data.placement), \
            (SELECT coalesce(pg_catalog.max(pg_catalog.substring(relname, '^i([0-9]{1,9})')::int8), 0) FROM pg_catalog.pg_class \
@@ -122,7 +173,7 @@ fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
         let message = format!("shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
         return Err(Error::new(Kind::HostUnreachable, message));
     }
-    Ok(Reached { shard: Rc::clone(shard), session, epoch, numbers })
+    Ok(Reached { shard: Rc::clone(shard), session, epoch, counter, numbers, found, holder })
 }
 
 /// The epoch of the router that a shard belongs to.

@@ -4,7 +4,8 @@ use super::clear;
 use super::sessions::{application, is_alone};
 use crate::catalog::index_options::IndexOptions;
 use crate::catalog::indexes::{self, Draft, Drafted};
-use crate::catalog::{cache, change};
+use crate::catalog::model::Shard;
+use crate::catalog::{cache, change, cluster};
 use crate::migration::shard::ShardSession;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
@@ -14,6 +15,7 @@ use crate::pg::{process::job, spi, transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds;
 use docshard_core::error::Kind;
+use std::rc::Rc;
 
 /// How long to wait for each shard before the next one is asked whether it has finished, in milliseconds.
 const LOOK_MS: i64 = 20;
@@ -91,8 +93,11 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         return enter(draft, options);
     }
     let mut sessions = transaction::run(|| {
-        let open = |id: &i32| ShardSession::open(&*cache::shard(*id)?, &application(draft.id));
-        draft.shards.iter().map(open).collect::<Result<Vec<_>>>()
+        let shards = draft.shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
+        let open = |shard: &Rc<Shard>| ShardSession::open(shard, &application(draft.id));
+        let sessions = shards.iter().map(open).collect::<Result<Vec<_>>>()?;
+        cluster::require_kept(shards.iter().map(|shard| &**shard))?;
+        Ok(sessions)
     })?;
     for session in &mut sessions {
         // It waits without a limit for every transaction that may read or write the table.

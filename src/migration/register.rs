@@ -5,7 +5,7 @@ use super::record::{self, Record};
 use super::request::MoveRequest;
 use super::shard::ShardSession;
 use crate::catalog::change::{self, Locked};
-use crate::catalog::cluster::cluster_id;
+use crate::catalog::cluster::{self, cluster_id};
 use crate::catalog::model::{Collection, Shard};
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::catalog::{cache, move_exclusion};
@@ -79,6 +79,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
         let mut checked =
             Checked { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
         checked.puller.waits_also_for(&checked.donor);
+        cluster::require_kept([&*donor, &*recipient])?;
         Ok(Some((checked, cluster_id()?, needed_relations(&collection, request.to)?)))
     })?;
     let Some((mut checked, cluster, mut needed)) = found else { return Ok(None) };

@@ -4,7 +4,7 @@ use super::arguments::Arguments;
 use crate::catalog::cluster::{check_may_change, check_router};
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
-use crate::catalog::{access, addresses, contacts, rotation, settings, takeover};
+use crate::catalog::{access, addresses, contacts, rotation, settings, shard_state, takeover};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::pg::server;
@@ -13,20 +13,29 @@ use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
 
 /// Makes this database the router of its cluster; shards then refuse the previous router. Returns the shards that could not
-/// be reached, and the transactions that another router has left prepared on shards.
-pub fn take_over() -> Result<Json> {
-    let taken = takeover::take_over()?;
+/// be reached, the transactions that another router has left prepared on shards, and what is newer there than in this catalog.
+pub fn take_over(force: bool) -> Result<Json> {
+    let taken = takeover::take_over(force)?;
     worker::wake_at_commit();
     let mut answer = json!({"epoch": taken.epoch});
-    for (name, field, pairs) in
-        [("unreachable", "error", taken.unreachable), ("preparedTransactions", "gid", taken.left)]
-    {
+    let lists = [
+        ("unreachable", "error", taken.unreachable),
+        ("preparedTransactions", "gid", taken.left),
+        ("newerAtShards", "difference", taken.newer),
+    ];
+    for (name, field, pairs) in lists {
         if !pairs.is_empty() {
             answer[name] = pairs.into_iter().map(|(shard, value)| json!({"shard": shard, field: value})).collect();
         }
     }
     answer["ok"] = 1.into();
     Ok(answer)
+}
+
+/// Drops an orphaned table or index of a shard.
+pub fn drop_orphan(shard: &str, relation: &str) -> Result<Json> {
+    shard_state::drop_orphan(shard, relation)?;
+    Ok(json!({"shard": shard, "dropped": relation, "ok": 1}))
 }
 
 /// Dismantles the cluster. Without `confirm`, only returns what would be deleted, and the value to confirm with.

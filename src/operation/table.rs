@@ -368,6 +368,7 @@ operations! {
     )];
     ENABLE_SHARDING = "enable_sharding" &[];
     DROP_DATABASE = "drop_database" &[];
+    TAKE_OVER = "take_over_cluster" &[&[may("force", Bool)]];
     DISMANTLE = "dismantle" &[&[may("shards", Bool).or_true(), may("skipUnreachable", Bool)]];
     GRANT_ACCESS = "grant_access" &[&[may("read", Any), may("write", Any)]];
     REVOKE_ACCESS = "revoke_access" GRANT_ACCESS.options;

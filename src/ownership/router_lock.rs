@@ -5,6 +5,19 @@ use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::storage::lock::{self, Mode, Tag};
 
+/// In SQL, describes the session of a row of `pg_stat_activity` that holds the lock. `docshard_core::cluster::standing::host_of`
+/// reads the address.
+pub const HOLDER: &str = "pg_catalog.concat('process ', pid, ' of this shard, from ', \
+    coalesce(pg_catalog.host(client_addr), 'the shard''s machine'), ', since ', backend_start::timestamptz(0))";
+
+/// In SQL, a query for the holder of this shard's lock, which the router may run, too.
+pub fn holder_query() -> String {
+    let held = lock::is_held_in_pg_locks(Tag::Router);
+    format!(
+        "SELECT {HOLDER} FROM pg_catalog.pg_stat_activity WHERE pid IN (SELECT pid FROM pg_catalog.pg_locks WHERE {held}) LIMIT 1"
+    )
+}
+
 /// Takes the lock for this session; returns the holder if that fails. A holder that has been silent for `silence_ms`
 /// milliseconds is terminated.
 pub fn hold(silence_ms: i64) -> Result<Option<String>> {
@@ -15,11 +28,11 @@ pub fn hold(silence_ms: i64) -> Result<Option<String>> {
     for pid in lock::holding_processes(Tag::Router)?.into_iter().filter_map(|(_, pid)| pid) {
         // Without PostgreSQL's `track_activities` no holder counts as silent.
         let rows = spi::query(
-            "SELECT coalesce((extract(epoch FROM pg_catalog.clock_timestamp() - greatest(query_start, state_change)) \
-                 * 1000)::int8, 0), \
-               pg_catalog.concat('process ', pid, ' of this shard, from ', coalesce(pg_catalog.host(client_addr), 'this machine'), \
-                 ', since ', backend_start::timestamptz(0)) \
-             FROM pg_catalog.pg_stat_activity WHERE pid = $1",
+            &format!(
+                "SELECT coalesce((extract(epoch FROM pg_catalog.clock_timestamp() - greatest(query_start, state_change)) \
+                     * 1000)::int8, 0), {HOLDER} \
+                 FROM pg_catalog.pg_stat_activity WHERE pid = $1"
+            ),
             &[Param::Int4(pid)],
         )?;
         let Some(row) = rows.first() else { continue };

@@ -18,10 +18,10 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 /// How long a login with a refused password is repeated, because the password may be changing.
-const RETRY_PASSWORD: Duration = Duration::from_secs(10);
+pub(super) const RETRY_PASSWORD: Duration = Duration::from_secs(10);
 
-/// The pause between two such logins.
-const PAUSE_MS: i64 = 100;
+/// The pause between two such logins, in milliseconds.
+pub(super) const PAUSE_MS: i64 = 100;
 
 /// How long a host is passed over after it refused a handshake.
 const PASS_OVER: Duration = Duration::from_secs(60);

@@ -175,6 +175,11 @@ pub(super) fn connect_timeout(options: &[(String, String)]) -> (Duration, bool) 
     (Duration::from_secs(seconds), given.is_some())
 }
 
+/// The options of a route without the password: they say to which database, and as whom, a connection leads.
+pub(super) fn destination(options: &[(String, String)]) -> Vec<(String, String)> {
+    options.iter().filter(|(keyword, _)| keyword != "password").cloned().collect()
+}
+
 /// The options of each of several hosts. libpq applies no timeout to a host when it connects asynchronously, so one that does not
 /// respond would block the others. `prefer-standby` needs all hosts at once, and libpq reports lists of different lengths.
 pub(super) fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {

@@ -9,6 +9,7 @@ use super::row::Row;
 use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::quote::quote_literal;
+use crate::pg::transaction;
 use crate::protocol::node::SayHello;
 use crate::protocol::{Call, Connection};
 use crate::remote::refusal::{READ_ONLY, REFUSED_AHEAD, REFUSED_CONNECTION};
@@ -16,6 +17,7 @@ use docshard_core::cluster::frontend::Answer;
 use docshard_core::cluster::handshake::Hello;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
+use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -31,6 +33,8 @@ const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 /// A connection outside the caller's transaction. Statements commit by themselves unless [`Session::execute`] begins a transaction.
 /// A commit survives a crash of the shard and a failover to its synchronous standby, whatever the shard's `synchronous_commit`.
 ///
+/// A session of a foreign server is unusable once its options lead elsewhere, as a cached connection is: see [`Destination`].
+///
 /// Dropping it cancels the running statement and closes the connection.
 #[derive(Debug)]
 pub struct Session {
@@ -39,7 +43,37 @@ pub struct Session {
     /// an answer is outstanding
     active: bool,
     broken: bool,
-    server: Option<Oid>,
+    /// None for a session that was opened by an address
+    destination: Option<Destination>,
+}
+
+/// Where a session leads. It outlives transactions, so it must notice when the server's options, or those of the user mapping, change.
+#[derive(Debug)]
+struct Destination {
+    server: Oid,
+    /// without the password: a session continues while that is being changed
+    options: Vec<(String, String)>,
+    /// `ffi::option_changes` when the options were compared last
+    compared: Cell<u64>,
+}
+
+impl Destination {
+    fn is_current(&self) -> bool {
+        let changes = ffi::option_changes();
+        let is_same = || match transaction::within(|| options::route(self.server)) {
+            Some(Ok(route)) => options::destination(&route.options) == self.options,
+            // The server or the mapping was dropped.
+            Some(Err(_)) => false,
+            None => true,
+        };
+        if self.compared.get() != changes {
+            if !is_same() {
+                return false;
+            }
+            self.compared.set(changes);
+        }
+        true
+    }
 }
 
 impl Drop for Session {
@@ -72,9 +106,8 @@ impl Session {
     fn greet(server: Oid, saying: impl Fn(Hello) -> Hello) -> Result<Session> {
         let mut refused_ahead = 0;
         loop {
-            let (_, wire) = login::connect(server, |route| durable(&route.options))?;
-            let host = wire.host;
-            let mut session = Self::of(wire, Some(server));
+            let mut session = Self::connect(server, |route| durable(&route.options))?;
+            let host = session.wire.host;
             let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
             match session.say(&hello) {
                 Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host) => {}
@@ -86,7 +119,7 @@ impl Session {
 
     /// Passes over a host that turned out to be another server. True if the next session connects to another host.
     pub fn reject(self) -> bool {
-        self.server.is_some_and(|server| login::pass_over(server, self.wire.host))
+        self.destination.as_ref().is_some_and(|to| login::pass_over(to.server, self.wire.host))
     }
 
     fn say(&mut self, hello: &Hello) -> Result<()> {
@@ -97,8 +130,13 @@ impl Session {
 
     /// Connects without handshake, with a timeout in seconds for each host.
     pub fn open_ungreeted(server: Oid, seconds: u32) -> Result<Session> {
-        let brief = |route: &Route| options::with_connect_timeout(&durable(&route.options), seconds);
-        Ok(Self::of(login::connect(server, brief)?.1, Some(server)))
+        Self::connect(server, |route| options::with_connect_timeout(&durable(&route.options), seconds))
+    }
+
+    fn connect(server: Oid, complete: impl Fn(&Route) -> Vec<(String, String)>) -> Result<Session> {
+        let compared = Cell::new(ffi::option_changes());
+        let (route, wire) = login::connect(server, complete)?;
+        Ok(Self::of(wire, Some(Destination { server, options: options::destination(&route.options), compared })))
     }
 
     /// Runs a statement that the shard missed. If a transaction holds locks that it needs, it is postponed: the transaction may
@@ -121,8 +159,8 @@ impl Session {
         Ok(Self::of(Wire::connect(&name, &durable(&keywords), needs_password, &[])?, None))
     }
 
-    fn of(wire: Wire, server: Option<Oid>) -> Session {
-        Session { wire, scratch: Encoded::default(), active: false, broken: false, server }
+    fn of(wire: Wire, destination: Option<Destination>) -> Session {
+        Session { wire, scratch: Encoded::default(), active: false, broken: false, destination }
     }
 
     /// Declares that statements here may wait for the other session's shard, for example over postgres_fdw.
@@ -220,8 +258,13 @@ impl Session {
         self.broken = !drained;
     }
 
+    /// False if the connection is lost, or its server's options have changed.
     pub fn is_usable(&self) -> bool {
-        !self.broken && self.wire.pg.is_good()
+        !self.broken && self.wire.pg.is_good() && self.leads_to_its_server()
+    }
+
+    fn leads_to_its_server(&self) -> bool {
+        self.destination.as_ref().is_none_or(Destination::is_current)
     }
 
     fn ready(&mut self) -> Result<()> {
@@ -230,6 +273,9 @@ impl Session {
         }
         if self.active {
             return Err(Error::new(Kind::InternalError, "the session has a statement running"));
+        }
+        if !self.leads_to_its_server() {
+            return Err(self.broken(&Lost::Broken("the options of its foreign server have changed".to_owned())));
         }
         Ok(())
     }

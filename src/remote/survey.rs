@@ -1,15 +1,18 @@
 //! Sends one query to many servers at once, each over a new connection, within a time limit.
 //!
 //! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time;
-//! the first answer counts.
+//! the first answer counts. A refused password may be changing, so the server is tried again, as by [`super::login`].
 
 use super::ffi::{self, PgConn, Poll, WaitSet};
+use super::libpq_message::INVALID_PASSWORD;
+use super::login::{PAUSE_MS, RETRY_PASSWORD};
 use super::options;
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::Answer;
+use crate::pg::server::sleep_ms;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_int};
@@ -48,10 +51,38 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
     let text = c_string(sql)?;
     let mut encoded = Encoded::default();
     encoded.encode(params)?;
-    let deadline = Instant::now() + limit;
+    let (began, pause) = (Instant::now(), Duration::from_millis(PAUSE_MS.unsigned_abs()));
     let mut outcomes: Vec<Option<Surveyed>> = servers.iter().map(|_| None).collect();
+    let mut due: Vec<(usize, Oid)> = servers.iter().copied().enumerate().collect();
+    while !due.is_empty() {
+        ask(&due, &text, &encoded, (began + limit, limit), &mut outcomes);
+        let is_refused = |outcome: &Option<Surveyed>| {
+            outcome
+                .as_ref()
+                .is_some_and(|outcome| matches!(&outcome.rows, Err(error) if error.sqlstate == INVALID_PASSWORD))
+        };
+        due.retain(|(server, _)| is_refused(&outcomes[*server]));
+        if due.is_empty() || began.elapsed() + pause > RETRY_PASSWORD.min(limit) {
+            break;
+        }
+        sleep_ms(PAUSE_MS);
+        ffi::accept_invalidations();
+        due.iter().for_each(|(server, _)| outcomes[*server] = None);
+    }
+    let unasked = || Surveyed { rows: Err(Error::new(Kind::InternalError, "a shard was not asked")), latency: None };
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unasked)).collect())
+}
+
+/// Asks servers, each given with its position, until the deadline, which ends a time limit.
+fn ask(
+    servers: &[(usize, Oid)],
+    text: &CStr,
+    encoded: &Encoded,
+    (deadline, limit): (Instant, Duration),
+    outcomes: &mut [Option<Surveyed>],
+) {
     let mut attempts = Vec::new();
-    for (server, &oid) in servers.iter().enumerate() {
+    for &(server, oid) in servers {
         match begin(server, oid) {
             Ok(begun) => attempts.extend(begun),
             Err(error) => note(&mut outcomes[server], error),
@@ -72,7 +103,7 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
         }
         let mut rest = Vec::new();
         for (attempt, ready) in attempts.into_iter().zip(ffi::ready(&sockets)) {
-            let attempt = if ready { attempt.step(&text, &encoded) } else { attempt };
+            let attempt = if ready { attempt.step(text, encoded) } else { attempt };
             let outcome = &mut outcomes[attempt.server];
             match attempt.stage {
                 _ if outcome.as_ref().is_some_and(|outcome| outcome.rows.is_ok()) => {}
@@ -89,8 +120,6 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
         let message = format!("shard \"{shard}\" did not answer within {} ms", limit.as_millis());
         note(&mut outcomes[*server], Error::new(Kind::HostUnreachable, message));
     }
-    let unasked = || Surveyed { rows: Err(Error::new(Kind::InternalError, "a shard was not asked")), latency: None };
-    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unasked)).collect())
 }
 
 /// Begins to connect to all hosts of a server.
@@ -112,10 +141,15 @@ fn begin(server: usize, oid: Oid) -> Result<Vec<Attempt>> {
     }
 }
 
-/// Records an error of a host, unless another host has answered. Messages of several are joined.
+/// Records an error of a host, unless another host has answered. Messages of several are joined; a refused password counts more.
 fn note(outcome: &mut Option<Surveyed>, error: Error) {
     match outcome {
-        Some(Surveyed { rows: Err(first), .. }) => first.message = format!("{}; {}", first.message, error.message),
+        Some(Surveyed { rows: Err(first), .. }) => {
+            first.message = format!("{}; {}", first.message, error.message);
+            if error.sqlstate == INVALID_PASSWORD {
+                first.sqlstate = INVALID_PASSWORD;
+            }
+        }
         Some(_) => {}
         None => *outcome = Some(Surveyed { rows: Err(error), latency: None }),
     }

@@ -4,15 +4,17 @@
 //! the catalog. Until then it uses the *foreseen* map, the one that the decided move will make; shards accept that one as soon
 //! as the recipient's part is committed, too.
 
-use crate::catalog::cluster::check_router;
+use crate::catalog::cluster::{self, check_router};
 use crate::catalog::model::Collection;
-use crate::catalog::{cache, views};
+use crate::catalog::{cache, holder, views};
 use crate::migration::foresight::Foreseen;
 use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
+use crate::pg::security::user::as_extension_owner;
 use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::transaction::snapshot;
 use crate::remote::{self, refusal::REFUSED_AHEAD};
+use docshard_core::cluster::standing::Standing;
 use docshard_core::error::Kind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -90,10 +92,7 @@ fn run<T>(
                 && is_assumed()?)
         };
         if started.elapsed() > PATIENCE || known.as_deref().map_or(Ok(false), is_lost)? {
-            return Err(Error::new(Kind::StaleShardVersion, format!("{namespace}: {}", error.message)).with_hint(
-                "A shard and the catalog disagree. One of them may have been restored from a backup. \
-                 See docshard.status() and the unfinished rows of docshard.migrations.",
-            ));
+            return Err(disagreement(namespace, &error));
         }
         if !is_assumed()? {
             continue;
@@ -120,6 +119,19 @@ fn run<T>(
         }
     }
 }
+
+fn disagreement(namespace: &str, error: &Error) -> Error {
+    let (mut message, mut hint) = (format!("{namespace}: {}", error.message), DISAGREE.to_owned());
+    // As on a copy after the router has moved chunks.
+    if let Ok(Standing::Copy(reason)) = as_extension_owner(cluster::standing) {
+        message = format!("{message}; this database is a copy of the cluster's router: {reason}");
+        hint = format!("Connect to the cluster's router{}.", holder::place(&reason));
+    }
+    Error::new(Kind::StaleShardVersion, message).with_hint(hint)
+}
+
+const DISAGREE: &str = "A shard and the catalog disagree. One of them may have been restored from a backup. \
+     See docshard.status() and the unfinished rows of docshard.migrations.";
 
 /// Completes decided moves whose coordinator is gone, if no worker will do it soon: without `shared_preload_libraries` there is
 /// no worker. Completing is idempotent. Only superusers may do it.

@@ -12,6 +12,7 @@ use crate::catalog::cluster::cluster_id;
 use crate::catalog::contacts;
 use crate::catalog::model::Shard;
 use crate::catalog::namespace;
+use crate::catalog::shard_state::{self, Orphan};
 use crate::catalog::sizes::{self, Amount, Collection, Estimates};
 use crate::pg::error::{Error, Result};
 use crate::store;
@@ -100,6 +101,15 @@ impl Reported {
     }
 }
 
+/// Lists the orphaned relations of shards, with a warning for each shard that does not answer.
+pub fn orphans() -> Result<Vec<Orphan>> {
+    let (orphans, silent) = shard_state::orphans(PATIENCE)?;
+    for (shard, error) in silent {
+        pgrx::warning!("shard \"{shard}\" is not included: {}", error.trim());
+    }
+    Ok(orphans)
+}
+
 pub fn distribution(ns: &str, count: bool) -> Result<Vec<Part>> {
     namespace::split(ns)?;
     let mut collections = sizes::collections(false)?;
@@ -117,7 +127,8 @@ pub fn text(verbose: bool, count: bool) -> Result<String> {
     let mut collections = sizes::collections(false)?;
     let reported = Reported::of(&mut collections, count)?;
     let mut out = String::new();
-    write_head(&mut out, &shards, &reported.unreachable)?;
+    let (orphans, _) = shard_state::orphans(PATIENCE)?;
+    write_head(&mut out, &shards, &reported.unreachable, &orphans)?;
     write_databases(&mut out, &shards, &collections, &reported, verbose)?;
     Ok(out)
 }
@@ -135,6 +146,7 @@ fn write_head(
     out: &mut String,
     shards: &BTreeMap<ShardId, Rc<Shard>>,
     unreachable: &BTreeMap<ShardId, String>,
+    orphans: &[Orphan],
 ) -> Result<()> {
     line!(out, "cluster {:016x}", cluster_id()?);
     if let Standing::Copy(reason) = cluster::standing()? {
@@ -155,6 +167,12 @@ fn write_head(
             let _ = write!(notes, "  unreachable: {error}");
         } else if let Some(note) = contacts::notes(shard.id)? {
             let _ = write!(notes, "  {note}");
+        }
+        match orphans.iter().filter(|orphan| orphan.shard == shard.name).count() {
+            0 => {}
+            count => {
+                let _ = write!(notes, "  {count} orphaned: docshard.list_orphaned_relations()");
+            }
         }
         line!(out, "  {}  {host}{notes}", shard.name);
     }

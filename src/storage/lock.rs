@@ -4,7 +4,6 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::version::holds_lock;
 use pgrx::pg_sys;
 
@@ -171,20 +170,22 @@ pub fn is_requested(tag: Tag) -> bool {
     unsafe { pg_sys::LockWaiterCount(&locktag) > 0 }
 }
 
+/// In SQL, the condition that a row of `pg_locks` is a holder of the lock in the current database, here or at a shard.
+pub fn is_held_in_pg_locks(tag: Tag) -> String {
+    let tag = tag.locktag();
+    // The view shows objsubid as a signed number.
+    format!(
+        "locktype = 'advisory' AND granted \
+         AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
+         AND classid::int8 = {} AND objid::int8 = {} AND objsubid::int8 & 65535 = {}",
+        tag.locktag_field2, tag.locktag_field3, tag.locktag_field4
+    )
+}
+
 /// Returns the holders of the lock in `pg_locks`: the virtual transaction, and the process id unless the transaction is
 /// prepared.
 pub fn holding_processes(tag: Tag) -> Result<Vec<(String, Option<i32>)>> {
-    let tag = tag.locktag();
-    // The view shows objsubid as a signed number.
-    let rows = spi::query(
-        "SELECT virtualtransaction, pid FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted \
-         AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) \
-         AND classid::int8 = $1 AND objid::int8 = $2 AND objsubid::int8 & 65535 = $3",
-        &[
-            Param::Int8(tag.locktag_field2.into()),
-            Param::Int8(tag.locktag_field3.into()),
-            Param::Int8(tag.locktag_field4.into()),
-        ],
-    )?;
+    let held = is_held_in_pg_locks(tag);
+    let rows = spi::query(&format!("SELECT virtualtransaction, pid FROM pg_catalog.pg_locks WHERE {held}"), &[])?;
     Ok(rows.iter().map(|row| (row.text(0).to_owned(), row.get(1).is_some().then(|| row.i32(1)))).collect())
 }

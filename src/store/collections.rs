@@ -60,6 +60,9 @@ rows! {
         collation: Option<Json> = "collation_spec",
     }
 
+    /// A collection's number, name and token.
+    Identified from "collections" { id: i32, namespace: String, token: i64 }
+
     /// A collection's number and name.
     Named from "collections" { id: i32, namespace: String }
 }
@@ -100,6 +103,9 @@ statements! {
 
     /// All collections, by number.
     pub fn all() -> Vec<Named> { select "ORDER BY id" }
+
+    /// All collections with their tokens.
+    pub fn identities() -> Vec<Identified> { select "" }
 
     /// The name of a collection; None if it is gone.
     pub fn namespace(id: i32) -> Option<String> {

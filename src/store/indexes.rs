@@ -26,6 +26,15 @@ rows! {
         wildcard_projection: Option<String>,
     }
 
+    /// An index, or one that is being built.
+    NumberedIndex from "indexes i FULL JOIN docshard_catalog.index_builds b ON b.id = i.id" {
+        id: i32 = "coalesce(i.id, b.id)",
+        collection: i32 = "coalesce(i.collection_id, b.collection_id)",
+        name: String = "coalesce(i.name, b.name)",
+        /// it is no longer being built
+        is_built: bool = "i.id IS NOT NULL",
+    }
+
     /// An index by which documents expire.
     Expiring from "indexes i JOIN docshard_catalog.collections c ON c.id = i.collection_id" {
         /// the collection's name
@@ -51,6 +60,9 @@ pub fn next_id() -> Result<i32> {
 statements! {
     /// A collection's indexes by number, in the active snapshot.
     pub fn read(collection: i32) -> Vec<StoredIndex> { select_active "WHERE collection_id = $1 ORDER BY id" }
+
+    /// All indexes, and those that are being built.
+    pub fn numbered() -> Vec<NumberedIndex> { select "" }
 
     /// The indexes by which documents expire, by number.
     pub fn expiring() -> Vec<Expiring> { select "WHERE i.expire_after_s IS NOT NULL ORDER BY i.id" }

@@ -55,6 +55,12 @@ pub fn relation(table: &CStr) -> Option<Oid> {
 pub const SECRET: &str = "docshard_catalog.rotation, docshard_catalog.lost_shards";
 
 statements! {
+    /// The last number that a table has given out.
+    pub fn last_number(table: &str) -> i64 {
+        run "SELECT coalesce(pg_catalog.pg_sequence_last_value( \
+             pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass), 0)"
+    }
+
     /// Lets tables give out no number up to this one.
     pub fn skip_numbers(table: &str, last: i64) {
         run "SELECT pg_catalog.setval(s.name, greatest(pg_catalog.nextval(s.name), $2)) \

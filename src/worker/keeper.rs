@@ -7,13 +7,13 @@
 //! INVARIANT: a shard can delay the others only while a connection to it is opened ([`CONNECT_S`]), once in each round: answers
 //! are polled.
 
-use super::own_process::{FREE, WORKER, enter};
-use crate::catalog::{cache, cluster, contacts, takeover};
+use super::own_process::{FREE, KEEPER, WORKER, enter};
+use crate::catalog::{cache, cluster, contacts, holder, takeover};
 use crate::pg::error::Result;
 use crate::pg::{process, transaction};
 use crate::protocol::Call;
 use crate::protocol::node::HoldRouterLock;
-use crate::remote::{self, Session};
+use crate::remote::Session;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Coordinator;
@@ -23,9 +23,6 @@ use pgrx::pg_sys::Oid;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-
-/// Held by the keeper, so that a database has only one.
-pub(super) const KEEPER: Tag = Tag::Worker(8);
 
 /// The interval at which a shard is asked for the lock.
 const BEAT: Duration = Duration::from_secs(1);
@@ -73,8 +70,6 @@ fn patience() -> Duration {
 struct Kept {
     name: String,
     server: Oid,
-    /// The connection options, from the server and the user mapping.
-    options: Vec<(String, String)>,
     claim: Claim,
     session: Option<Session>,
     /// The time when the unanswered statement was sent.
@@ -183,12 +178,11 @@ fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
     });
     for (&id, shard) in known.iter() {
         let Some(server) = shard.place.server() else { continue };
-        let mut options = remote::server_options(server)?;
-        options.extend(remote::mapping_options(server)?.into_iter().filter(|(option, _)| option != "password"));
-        let kept = shards.entry(id).or_default();
-        if kept.options != options {
+        let new = || Kept { name: shard.name.clone(), server, ..Kept::default() };
+        let kept = shards.entry(id).or_insert_with(new);
+        if kept.session.as_ref().is_some_and(|session| !session.is_usable()) {
             kept.is_kept = hold(Tag::Kept(id), kept.is_kept, false);
-            *kept = Kept { name: shard.name.clone(), server, options, ..Kept::default() };
+            *kept = new();
         }
     }
     Ok(if shards.is_empty() { None } else { Some(cluster::coordinator()?) })
@@ -211,17 +205,20 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
         if epoch < router.epoch {
             takeover::fence(&mut session, &kept.name, router)?;
         }
-        Ok((session, epoch))
+        let holder = if epoch > router.epoch { holder::other_at(&mut session, shard)? } else { None };
+        Ok((session, epoch, holder))
     });
     match opened {
-        Ok((_, epoch)) if epoch > router.epoch => {
+        Ok((_, epoch, holder)) if epoch > router.epoch => {
             let reason = format!(
-                "shard \"{}\" belongs to a router with the epoch {epoch}, this one has {}",
-                kept.name, router.epoch
+                "shard \"{}\" belongs to a router with the epoch {epoch}, this one has {}{}",
+                kept.name,
+                router.epoch,
+                holder::held_by(holder)
             );
             Some(StopReason::Copy(reason, router.epoch))
         }
-        Ok((session, _)) => {
+        Ok((session, ..)) => {
             kept.session = Some(session);
             kept.asked = None;
             kept.due = None;

@@ -4,7 +4,6 @@ use crate::pg::error::Error;
 use crate::pg::object::extension;
 use crate::pg::security::user;
 use crate::remote::hung;
-use crate::storage::lock::Tag;
 use crate::store;
 use std::ffi::CStr;
 
@@ -12,11 +11,7 @@ use std::ffi::CStr;
 pub(super) const WORKER_KIND: &str = "docshard worker";
 pub(super) const KEEPER_KIND: &str = "docshard keeper";
 
-/// Held by the worker, so that a database has only one.
-pub(super) const WORKER: Tag = Tag::Worker(1);
-
-/// Held by the keeper while no shard's lock is held by another router.
-pub(super) const FREE: Tag = Tag::Worker(9);
+pub(super) use crate::catalog::cluster::{FREE, KEEPER, WORKER};
 
 /// The catalog tables from which a worker sees whether it has work.
 const TABLES: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"index_builds", c"indexes"];

@@ -2,6 +2,9 @@
 //!
 //! A shard that does not respond delays no others: its answer is polled at each [`Pulse::beat`]. A copy made after the last
 //! advance is not recognised, so writes since then may be lost by a restore, or by a failover to an asynchronous standby.
+//!
+//! INVARIANT: a counter is advanced at the server that other sessions reach. A session to a server that the options no longer lead
+//! to is closed before its answer is read.
 
 use crate::catalog::cache;
 use crate::catalog::contacts::{self, Visit};
@@ -67,6 +70,10 @@ impl Beat {
 
     /// Returns the reason if the shard is refused.
     fn step(&mut self, shard: &Rc<Shard>, interval: Duration) -> Result<Option<String>> {
+        if self.session.as_ref().is_some_and(|session| !session.is_usable()) {
+            // What another server than the shard's has committed must not be recorded.
+            (self.session, self.advancing, self.began) = (None, None, None);
+        }
         if let (Some(session), Some(counter)) = (&mut self.session, self.advancing) {
             let Some(rows) = transaction::guarded(|| session.poll_finish(0))? else { return Ok(None) };
             transaction::run(|| contacts::note_advanced(shard, counter, &rows))?;
@@ -76,7 +83,7 @@ impl Beat {
             return Ok(None);
         }
         self.began = Some(Instant::now());
-        if self.session.as_ref().is_none_or(|session| !session.is_usable()) {
+        if self.session.is_none() {
             match transaction::run(|| contacts::visit(shard))? {
                 Visit::Refused(why) => return Ok(Some(why)),
                 Visit::Advance(session, next) => (self.session, self.counter) = (Some(session), next - 1),

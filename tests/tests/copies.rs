@@ -145,10 +145,14 @@ fn a_restored_dump_changes_nothing_until_it_takes_over() {
     let id: i64 = copy.query_one("SELECT max(id) FROM docshard_catalog.migrations", &[]).expect("a move").get(0);
     assert!(id >= 2 << 32, "{id}");
     copy.batch_execute("SELECT docshard.create_collection('test.more')").expect("a collection");
-    // Either of the two may become the router.
-    let taken: Value =
-        router.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    // Either of the two may become the router; now this one lacks what the other has done.
+    let (state, message) = refused(&mut router, "SELECT docshard.take_over_cluster()");
+    assert_eq!(state, "55000", "{message}");
+    assert!(message.contains("test.things is at version"), "{message}");
+    let force = "SELECT to_jsonb(docshard.take_over_cluster('{\"force\": true}'))";
+    let taken: Value = router.query_one(force, &[]).expect("the answer").get(0);
     assert_eq!(taken["epoch"], 3, "{taken}");
+    assert!(taken["newerAtShards"].to_string().contains("test.things is at version"), "{taken}");
     router
         .batch_execute("SELECT docshard.insert_one('test.things', '{\"_id\": \"back\", \"k\": 1}')")
         .expect("a write");
@@ -259,6 +263,177 @@ fn a_copy_of_the_routers_files_finds_out_and_remembers() {
     assert_eq!(state, "25006", "{message}");
 }
 
+/// Everything that changes of metadata leave at a shard.
+fn traces(node: &Node) -> String {
+    node.psql(
+        "SELECT collection_id, version FROM docshard_data.placement UNION ALL \
+         SELECT oid::bigint, 0 FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace ORDER BY 1, 2",
+    )
+}
+
+/// A copy that is still waiting for the locks may not change the cluster.
+#[test]
+fn a_copy_of_the_routers_files_changes_no_metadata_before_it_finds_out() {
+    let mut cluster = cluster();
+    // It never finds out by itself.
+    cluster.router.psql("ALTER SYSTEM SET docshard.router_lock_timeout = '1h'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    let mut twin = cluster.router.clone_disk();
+    let before: Vec<_> = cluster.shards.iter().map(traces).collect();
+    std::thread::scope(|scope| {
+        let twin = &twin;
+        for sql in [
+            "SELECT docshard.create_collection('other.things')",
+            "SELECT docshard.insert_one('other.more', '{\"k\": 1}')",
+            "SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')",
+            "SELECT docshard.create_index('test.things', '{\"n\": 1}')",
+            "SELECT docshard.split_at('test.things', '{\"k\": 150}')",
+            "SELECT docshard.drop_collection('test.things')",
+            "SELECT docshard.set_setting('chunk_size_mb', '7')",
+            "SELECT docshard.start_balancer()",
+            "SELECT docshard.set_shard_address('shard0', 'host=127.0.0.1')",
+            "SELECT docshard.dismantle((SELECT docshard.dismantle() ->> 'confirm'))",
+        ] {
+            scope.spawn(move || {
+                let error = twin.0.client().batch_execute(sql).expect_err(sql);
+                let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+                assert_eq!(error.code().code(), "57P03", "{sql}: {error:?}");
+                assert!(error.message().contains("does not hold the lock"), "{sql}: {error:?}");
+                assert!(error.hint().unwrap_or_default().contains("Try again"), "{sql}: {error:?}");
+            });
+        }
+    });
+    assert_eq!(cluster.shards.iter().map(traces).collect::<Vec<_>>(), before);
+    // The router itself is not disturbed.
+    cluster.router.psql("SELECT docshard.create_collection('test.more')");
+    cluster.router.psql("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')");
+    cluster.router.psql("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard0')");
+    // When the router is gone, the copy gets the locks.
+    cluster.router.stop();
+    twin.0.psql("SELECT docshard.set_setting('chunk_size_mb', '7')");
+    twin.0.stop();
+}
+
+#[test]
+fn relations_that_the_catalog_does_not_know_are_listed_and_dropped() {
+    let cluster = cluster();
+    let listed = || cluster.router.psql("SELECT * FROM docshard.list_orphaned_relations()");
+    cluster.router.psql("SELECT docshard.create_index('test.things', '{\"k\": 1, \"n\": 1}')");
+    assert_eq!(listed(), "");
+    // A copy without a keeper is not detected, and does what it likes.
+    let mut twin = cluster.router.clone_disk();
+    twin.0.configure("shared_preload_libraries = ''");
+    twin.0.stop();
+    twin.0.start();
+    twin.0.psql(
+        "SELECT docshard.create_index('test.things', '{\"n\": 1}', '{\"unique\": false, \"name\": \"of the copy\"}')",
+    );
+    twin.0.psql("SELECT docshard.enable_sharding('other', 'shard0')");
+    twin.0.psql("SELECT docshard.insert_one('other.things', '{\"_id\": 1}')");
+    let (table, index): (i32, i32) = {
+        let numbers =
+            "SELECT (SELECT max(id) FROM docshard_catalog.collections), (SELECT max(id) FROM docshard_catalog.indexes)";
+        let row = twin.0.client().query_one(numbers, &[]).expect("numbers");
+        (row.get(0), row.get(1))
+    };
+    let lines: Vec<String> =
+        listed().lines().map(|line| line.rsplit_once('|').expect("columns").0.to_owned()).collect();
+    // The copy has built the index of the router's own table, too: its server docshard_local leads to the router.
+    let expected = [
+        format!("local|docshard_data.i{index}"),
+        format!("shard0|docshard_data.c{table}"),
+        format!("shard0|docshard_data.i{index}"),
+        format!("shard1|docshard_data.i{index}"),
+    ];
+    assert_eq!(lines, expected);
+    let status: String = cluster.router.value("SELECT docshard.status()");
+    assert!(status.contains("2 orphaned") && status.contains("1 orphaned"), "{status}");
+
+    let mut router = cluster.router.client();
+    let things: i32 =
+        cluster.router.value("SELECT id FROM docshard_catalog.collections WHERE namespace = 'test.things'");
+    for (shard, relation) in
+        [("shard0", format!("c{things}")), ("shard1", format!("c{table}")), ("shard0", "node".into())]
+    {
+        let sql = format!("SELECT docshard.drop_orphaned_relation('{shard}', 'docshard_data.{relation}')");
+        assert_eq!(refused(&mut router, &sql).0, "42P01", "{sql}");
+    }
+    for line in expected {
+        let (shard, relation) = line.split_once('|').expect("two columns");
+        router
+            .batch_execute(&format!("SELECT docshard.drop_orphaned_relation('{shard}', '{relation}')"))
+            .unwrap_or_else(|error| panic!("{line}: {error:?}"));
+    }
+    assert_eq!(listed(), "");
+    assert_eq!(count(&mut router, "{}"), 30);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.changelog WHERE what = 'dropOrphan'"), 4);
+}
+
+#[test]
+fn an_older_catalog_takes_the_cluster_over_only_if_it_is_forced() {
+    let cluster = impatient();
+    let mut twin = cluster.router.clone_disk();
+    twin.0.stop();
+    cluster.router.psql("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard1')");
+    cluster.router.psql("SELECT docshard.enable_sharding('other', 'shard0')");
+    cluster.router.psql("SELECT docshard.insert_one('other.things', '{\"_id\": 1}')");
+    cluster.router.psql("SELECT docshard.create_index('test.things', '{\"n\": 1}')");
+    twin.0.start();
+    let mut copy = twin.0.client();
+    // It reads, unless a shard has newer chunks. Then it says that it is a copy, and where the router is.
+    wait_until("the twin knows what it is", PATIENCE, || twin.0.log().contains("is a copy of its cluster's router"));
+    assert_eq!(count(&mut copy, "{\"k\": 10}"), 1);
+    let error = copy.batch_execute("SELECT docshard.find_one('test.things', '{\"k\": 100}')").expect_err("it is older");
+    let error = error.as_db_error().expect("an error of the server");
+    assert_eq!(error.code().code(), "40001", "{error:?}");
+    assert!(error.message().contains("this database is a copy of the cluster's router"), "{error:?}");
+    assert!(error.hint().unwrap_or_default().contains("(host 127.0.0.1)"), "{error:?}");
+    let error = copy.batch_execute("SELECT docshard.take_over_cluster()").expect_err("it is older");
+    let error = error.as_db_error().expect("an error of the server");
+    assert_eq!(error.code().code(), "55000", "{error:?}");
+    for shown in ["shard \"shard0\" (counter ", "test.things is at version ", "docshard_data.c", "docshard_data.i"] {
+        assert!(error.message().contains(shown), "{shown}: {error:?}");
+    }
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.starts_with("Connect to that router, which holds the lock on its shards (host 127.0.0.1)"), "{hint}");
+    assert!(hint.contains("force"), "{hint}");
+    for shard in &cluster.shards {
+        assert_eq!(shard.value::<i64>("SELECT epoch FROM docshard_data.node"), 1, "{}", shard.name);
+    }
+    cluster.router.psql("SELECT docshard.insert_one('other.things', '{\"_id\": 2}')");
+
+    // By force. What is newer at a shard is still refused there.
+    let taken: Value = copy
+        .query_one("SELECT to_jsonb(docshard.take_over_cluster('{\"force\": true}'))", &[])
+        .expect("the answer")
+        .get(0);
+    assert_eq!(taken["epoch"], 2, "{taken}");
+    assert!(taken["newerAtShards"].as_array().is_some_and(|newer| newer.len() >= 4), "{taken}");
+    for sql in [
+        "SELECT docshard.find_one('test.things', '{\"k\": 100}')",
+        "SELECT docshard.insert_one('test.things', '{\"k\": 101}')",
+    ] {
+        assert_eq!(refused(&mut copy, sql).0, "40001", "{sql}");
+    }
+    let orphans = twin.0.psql("SELECT * FROM docshard.list_orphaned_relations()");
+    assert!(orphans.contains("shard0|docshard_data.c"), "{orphans}");
+
+    // The other one names it. It has lost nothing, so it may take over again.
+    let mut router = cluster.router.client();
+    let insert = "SELECT docshard.insert_one('test.things', '{\"_id\": \"back\", \"k\": 1}')";
+    let is_copy =
+        || cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.cluster WHERE copy IS NOT NULL") == 1;
+    wait_until("the other one knows that it is a copy", PATIENCE, is_copy);
+    let error = router.batch_execute(insert).expect_err("it is a copy");
+    let error = error.as_db_error().expect("an error of the server");
+    assert_eq!(error.code().code(), "25006", "{error:?}");
+    let hint = error.hint().unwrap_or_default();
+    assert!(hint.starts_with("Connect to the cluster's router"), "{hint}");
+    router.batch_execute("SELECT docshard.take_over_cluster()").expect("nothing is newer than its catalog");
+    router.batch_execute(insert).expect("a write");
+    assert_eq!(count(&mut router, "{}"), 31);
+}
+
 /// A session of a dead keeper, which the shard still considers alive.
 fn lingering(node: &Node) -> Client {
     let mut client = node.try_client_as(node.service_role().trim_matches('"'), "postgres").expect("the router's role");
@@ -280,13 +455,22 @@ fn a_router_that_comes_back_is_no_copy_of_itself() {
         let insert = format!("SELECT docshard.insert_many('{NS}', ARRAY['{{\"k\": 150}}', '{{\"k\": 250}}']::jsonb[])");
         cluster.router.client().batch_execute(&insert).expect("a write");
     };
+    let mut created = 0;
+    // A change of metadata waits for the locks.
+    let mut changes = |cluster: &Cluster| {
+        created += 1;
+        cluster.router.psql(&format!("SELECT docshard.create_collection('test.created{created}')"));
+        cluster.router.psql(&format!("SELECT docshard.create_index('{NS}', '{{\"created{created}\": 1}}')"));
+    };
     // The router restarts; it crashes and leaves a session behind; a standby takes its place, with a session left behind.
     cluster.router.stop();
     cluster.router.start();
+    changes(&cluster);
     is_router(&cluster);
     cluster.router.crash();
     let mut left = lingering(&cluster.shards[0]);
     cluster.router.start();
+    changes(&cluster);
     is_router(&cluster);
     left.batch_execute("SELECT 1").expect_err("it was ended");
     let standby = cluster.router.standby();

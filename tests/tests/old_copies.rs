@@ -1,6 +1,7 @@
 //! Old copies of a shard, and of the router's catalog, are detected by the counter that the worker advances at each shard: see
 //! `core/src/cluster/handshake.rs`.
 
+use docshard_tests::logins::spread;
 use docshard_tests::{Cluster, Fault, Node, wait_until};
 use postgres::Client;
 use postgres::error::DbError;
@@ -103,6 +104,53 @@ fn a_shard_restored_from_an_older_copy_is_refused_until_it_is_accepted() {
     await_counts(&cluster);
     assert_eq!(count(&cluster), 4);
     assert_eq!(logged(&cluster, "acceptShard"), 1);
+}
+
+/// A shard was restored at another address, while the old server still runs.
+#[test]
+fn the_counter_is_advanced_at_the_server_that_the_options_lead_to() {
+    let cluster = cluster();
+    let clone = cluster.shards[0].clone_disk();
+    let port = format!("ALTER SERVER docshard_shard0 OPTIONS (SET port '{}')", clone.0.port);
+    cluster.router.psql(&port);
+    cluster.shards[1].psql(&port);
+    accept(&cluster, "shard0");
+    let counter = |node: &Node| node.value::<i64>("SELECT counter FROM docshard_data.node");
+    let (accepted, old) = (counter(&clone.0), counter(&cluster.shards[0]));
+    wait_until("the clone's counter advances", PATIENCE, || counter(&clone.0) >= accepted + 3);
+    assert_eq!(counter(&cluster.shards[0]), old, "the old server is not advanced any more");
+    insert(&cluster, 101);
+    assert_eq!(count(&cluster), 4);
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.health WHERE NOT reachable"), 0);
+    assert_eq!(clone.0.value::<i64>("SELECT count(*) FROM docshard_data.placement"), 1);
+    // No process of the router stays at the old server, and the lock is held at the new one.
+    let sessions = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'docshard %'";
+    wait_until("nobody stays", PATIENCE, || cluster.shards[0].value::<i64>(sessions) == 0);
+    let keeper = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'docshard keeper'";
+    wait_until("the keeper is there", PATIENCE, || clone.0.value::<i64>(keeper) == 1);
+}
+
+/// The sessions of a move stay while their password changes, and end when they would lead elsewhere.
+#[test]
+fn a_move_survives_a_rotation_and_no_change_of_an_address() {
+    let cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let move_while = |to: &str, change: &dyn Fn()| {
+        cluster.router.arm("move.cloned", Fault::Pause);
+        let moved = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', '{to}')");
+        std::thread::scope(|scope| {
+            let moving = scope.spawn(|| cluster.router.client().batch_execute(&moved));
+            cluster.router.await_fault("move.cloned");
+            change();
+            cluster.router.release("move.cloned");
+            moving.join().expect("no panic")
+        })
+    };
+    move_while("shard1", &|| _ = cluster.router.psql("SELECT docshard.rotate_service_password()")).expect("a move");
+    let address = "ALTER SERVER docshard_shard0 OPTIONS (SET host 'localhost')";
+    let error = move_while("shard0", &|| _ = cluster.router.psql(address)).expect_err("the address was changed");
+    assert_eq!(error.code().map(|code| code.code()), Some("08006"), "{error:?}");
+    cluster.router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"));
 }
 
 #[test]

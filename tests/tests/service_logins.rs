@@ -43,6 +43,15 @@ fn passwords_rotate_while_clients_connect() {
                 }
             });
         }
+        scope.spawn(|| {
+            // Nothing is wrong with a shard whose password is being changed.
+            let refused = "SELECT string_agg(error, '; ') FROM docshard.shard_health(60000) WHERE error ~ 'password'";
+            let mut monitor = cluster.router.client();
+            while !stop.load(Ordering::Relaxed) {
+                let error: Option<String> = monitor.query_one(refused, &[]).expect("the health").get(0);
+                assert_eq!(error, None);
+            }
+        });
         for _ in 0..ROTATIONS {
             let (began, before) = (Instant::now(), sessions.load(Ordering::Relaxed));
             let servers = [("shard0", &cluster.shards[0]), ("shard1", &cluster.shards[1]), ("local", &cluster.router)];

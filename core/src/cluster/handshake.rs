@@ -209,7 +209,8 @@ impl Node {
                  and takes no writes"
             )
             .with_hint(
-                "Was the router restored from a backup? Restore a later one, or call docshard.accept_shard() for each shard.",
+                "Connect to the cluster's newer router, if there is one. Was this one restored from a backup? Restore a later one, or \
+                 call docshard.accept_shard() for each shard.",
             )),
             Progress::Current | Progress::LostWrites | Progress::CatalogIsOld => Ok(()),
         }

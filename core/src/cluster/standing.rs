@@ -7,6 +7,14 @@
 use std::fmt;
 use std::str::FromStr;
 
+/// The address in a description of the session that holds the lock of a shard, as from where the shard sees it: `process 7 of this
+/// shard, from 10.0.0.1, since …`. None without such a description.
+#[must_use]
+pub fn host_of(description: &str) -> Option<&str> {
+    let (_, from) = description.split_once(" of this shard, from ")?;
+    Some(from.split_once(", since ")?.0)
+}
+
 /// A database of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -74,6 +82,16 @@ mod tests {
 
     fn registration(router: Option<&str>, copy: Option<&str>) -> Registration {
         Registration { router: router.map(str::to_owned), copy: copy.map(str::to_owned), has_shards: true }
+    }
+
+    #[test]
+    fn the_address_of_the_holder_is_read() {
+        let reason = "another router holds the lock on shard \"a\": process 7 of this shard, from 10.0.0.1, since 2026";
+        assert_eq!(host_of(reason), Some("10.0.0.1"));
+        for other in ["", "process 7 of this shard, from 10.0.0.1", "the cluster's router is database 1/2, this is 3/4"]
+        {
+            assert_eq!(host_of(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -87,6 +87,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     connect_shards(&name, id, &keywords)?;
 
     store::shards::insert(id, &name, &server_name(&name), &probe.identity.to_string(), options.max_size_mb)?;
+    cluster::note_added(id);
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
     change::announce();
     if !probe.prepared_transactions {

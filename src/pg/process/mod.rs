@@ -293,13 +293,16 @@ pub fn wake() {
         let worker = board.0.iter().find(|slot| slot.0 == database).map(|slot| slot.1);
         worker.into_iter().chain([board.1.0]).filter(|&pid| pid != 0).collect()
     };
-    for pid in pids {
-        // SAFETY: null if the process has ended; the latches of processes stay in shared memory.
-        unsafe {
-            let process = pg_sys::BackendPidGetProc(pid);
-            if !process.is_null() {
-                pg_sys::SetLatch(&raw mut (*process).procLatch);
-            }
+    pids.into_iter().for_each(wake_process);
+}
+
+/// Ends the [`sleep`] of a process of this server.
+pub fn wake_process(pid: i32) {
+    // SAFETY: null if the process has ended; the latches of processes stay in shared memory.
+    unsafe {
+        let process = pg_sys::BackendPidGetProc(pid);
+        if !process.is_null() {
+            pg_sys::SetLatch(&raw mut (*process).procLatch);
         }
     }
 }

@@ -18,6 +18,16 @@ pub fn refuse_if_read_only(command: &CStr) {
     unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
 }
 
+/// Runs `read` in this process's transaction, or else in one of its own; None if the transaction has failed.
+pub fn within<T>(read: impl FnOnce() -> Result<T>) -> Option<Result<T>> {
+    // SAFETY: reads variables of this process.
+    match unsafe { (pg_sys::IsTransactionState(), pg_sys::IsTransactionOrTransactionBlock()) } {
+        (true, _) => Some(read()),
+        (false, false) => Some(run(read)),
+        (false, true) => None,
+    }
+}
+
 /// Runs `work` outside a transaction. An ERROR or a panic becomes an `Err`, and a transaction that is left open is rolled back.
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a backend-local pointer; restored below as every PG_CATCH does.

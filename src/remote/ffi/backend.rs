@@ -4,6 +4,7 @@ use crate::pg::events::{self, Event};
 use crate::pg::version;
 use pgrx::pg_sys::{self, Oid};
 use pgrx::{PgList, pg_guard};
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::io::{self, Read, Write};
 use std::ptr::{NonNull, null_mut};
@@ -380,8 +381,14 @@ pub enum Invalidated {
 
 static INVALIDATED: OnceLock<fn(Invalidated)> = OnceLock::new();
 
+thread_local! {
+    static OPTION_CHANGES: Cell<u64> = const { Cell::new(0) };
+    static IS_WATCHING: Cell<bool> = const { Cell::new(false) };
+}
+
 #[pg_guard]
 unsafe extern "C-unwind" fn on_invalidation(_arg: pg_sys::Datum, cache: c_int, hash: u32) {
+    OPTION_CHANGES.set(OPTION_CHANGES.get() + 1);
     if let Some(handler) = INVALIDATED.get() {
         let server = cache == pg_sys::SysCacheIdentifier::FOREIGNSERVEROID as c_int;
         handler(if server { Invalidated::Server(hash) } else { Invalidated::Mapping(hash) });
@@ -394,6 +401,20 @@ pub fn register(event: fn(Event), invalidated: fn(Invalidated)) {
         return;
     }
     events::register(event);
+    watch_options();
+}
+
+/// Returns a number that grows whenever the options of a server or user mapping may have changed. PostgreSQL handles such changes at
+/// the start of a transaction, and when it takes a lock.
+pub fn option_changes() -> u64 {
+    watch_options();
+    OPTION_CHANGES.get()
+}
+
+fn watch_options() {
+    if IS_WATCHING.replace(true) {
+        return;
+    }
     // SAFETY: main thread; the callback is a static function, and an extension library is never unloaded.
     unsafe {
         for cache in [pg_sys::SysCacheIdentifier::FOREIGNSERVEROID, pg_sys::SysCacheIdentifier::USERMAPPINGOID] {
