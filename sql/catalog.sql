@@ -322,6 +322,13 @@ CREATE TABLE docshard_data.placement (
 );
 COMMENT ON TABLE docshard_data.placement IS 'The version of this shard: its rows are exactly the documents that it owns at that version';
 
+CREATE TABLE docshard_data.tables (
+    collection_id int PRIMARY KEY,
+    relation      oid NOT NULL,
+    file          oid NOT NULL
+);
+COMMENT ON TABLE docshard_data.tables IS 'A witness of each collection''s table and its file: check_collection() sees by it that the table was replaced or truncated. Not dumped, as a restored table has another file';
+
 CREATE TABLE docshard_data.capture (
     collection_id int NOT NULL,
     migration_id  bigint NOT NULL,
@@ -385,7 +392,7 @@ DECLARE relation oid;
 BEGIN
     FOR relation IN SELECT c.oid FROM pg_catalog.pg_class c
          WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)
-           AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('service', 'rotation') ORDER BY c.oid
+           AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('service', 'rotation', 'tables') ORDER BY c.oid
     LOOP
         PERFORM pg_catalog.pg_extension_config_dump(relation, '');
     END LOOP;

@@ -41,3 +41,73 @@ BEGIN
         EXECUTE pg_catalog.format('ALTER FUNCTION docshard.%s OWNER TO %I', function, owner);
     END LOOP;
 END $$;
+
+-- Collections' tables are protected from changes and TRUNCATE, and have a witness.
+CREATE TABLE docshard_data.tables (
+    collection_id int PRIMARY KEY,
+    relation      oid NOT NULL,
+    file          oid NOT NULL
+);
+COMMENT ON TABLE docshard_data.tables IS 'A witness of each collection''s table and its file: check_collection() sees by it that the table was replaced or truncated. Not dumped, as a restored table has another file';
+CREATE FUNCTION docshard_internal.watch_change(phase text)
+RETURNS void STRICT VOLATILE PARALLEL UNSAFE
+LANGUAGE c AS 'MODULE_PATHNAME', 'watch_change_wrapper';
+REVOKE ALL ON FUNCTION docshard_internal.watch_change(text) FROM PUBLIC;
+DO $$
+DECLARE
+    held record;
+    service record;
+BEGIN
+    FOR held IN SELECT p.collection_id, c.oid, c.relname, c.relfilenode
+         FROM docshard_data.placement p JOIN pg_catalog.pg_class c ON c.relname = 'c' || p.collection_id
+          AND c.relnamespace = 'docshard_data'::regnamespace AND c.relkind = 'r' ORDER BY p.collection_id
+    LOOP
+        EXECUTE pg_catalog.format('CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON docshard_data.%I EXECUTE FUNCTION docshard_internal.capture_change()', held.relname);
+        EXECUTE pg_catalog.format('ALTER TABLE docshard_data.%I ENABLE ALWAYS TRIGGER refuse_truncate', held.relname);
+        INSERT INTO docshard_data.tables VALUES (held.collection_id, held.oid, held.relfilenode);
+    END LOOP;
+    FOR service IN SELECT s.role FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid = s.role LOOP
+        EXECUTE pg_catalog.format('GRANT SELECT, INSERT, UPDATE, DELETE ON docshard_data.tables TO %s', service.role);
+        EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION docshard_internal.watch_change(text) TO %s', service.role);
+    END LOOP;
+END $$;
+
+-- The library checks what a statement changes, too.
+CREATE OR REPLACE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    BEGIN
+        PERFORM docshard_internal.watch_change('load');
+    EXCEPTION WHEN undefined_file OR undefined_function THEN
+        RETURN;
+    END;
+    -- Not in the block above, which is a subtransaction.
+    PERFORM docshard_internal.watch_change('begin');
+END $$;
+DROP EVENT TRIGGER docshard_watch_drops;
+CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start
+    WHEN TAG IN ('DROP EXTENSION', 'DROP OWNED', 'DROP SCHEMA', 'DROP TABLE', 'ALTER TABLE', 'DROP SERVER', 'DROP USER MAPPING',
+                 'DROP FOREIGN DATA WRAPPER', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA')
+    EXECUTE FUNCTION docshard_internal.watch_drops();
+ALTER EVENT TRIGGER docshard_watch_drops ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER docshard_watch_drops IS 'docshard: loads the library, which refuses to drop objects that a cluster needs';
+
+CREATE FUNCTION docshard_internal.check_changes() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    BEGIN
+        PERFORM docshard_internal.watch_change('load');
+    EXCEPTION WHEN undefined_file OR undefined_function THEN
+        RETURN;
+    END;
+    PERFORM docshard_internal.watch_change('end');
+END $$;
+CREATE EVENT TRIGGER docshard_check_changes ON ddl_command_end
+    WHEN TAG IN ('ALTER TABLE', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA')
+    EXECUTE FUNCTION docshard_internal.check_changes();
+ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER docshard_check_changes IS 'docshard: refuses changes of collections'' tables';
+REVOKE ALL ON FUNCTION docshard_internal.check_changes() FROM PUBLIC;
+-- Also in sessions with session_replication_role = replica.
+ALTER TABLE docshard_catalog.shards ENABLE ALWAYS TRIGGER note_membership;
+ALTER TABLE docshard_data.node ENABLE ALWAYS TRIGGER note_membership;

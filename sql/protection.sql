@@ -21,18 +21,43 @@ CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_catalog.shards
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
 CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_data.node
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
+-- Also in sessions with session_replication_role = replica.
+ALTER TABLE docshard_catalog.shards ENABLE ALWAYS TRIGGER note_membership;
+ALTER TABLE docshard_data.node ENABLE ALWAYS TRIGGER note_membership;
 
--- Loads the library, whose hook checks drops, where it is not preloaded. If its file is missing or older, drops are not checked and
--- not blocked.
+-- Loads the library, whose hook checks drops, where it is not preloaded, and tells it that a statement begins. If the library's file is
+-- missing or older, nothing is checked and nothing is blocked.
 CREATE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM docshard_internal.load_library();
-EXCEPTION WHEN undefined_file OR undefined_function THEN
-    NULL;
+    BEGIN
+        PERFORM docshard_internal.watch_change('load');
+    EXCEPTION WHEN undefined_file OR undefined_function THEN
+        RETURN;
+    END;
+    -- Not in the block above, which is a subtransaction.
+    PERFORM docshard_internal.watch_change('begin');
 END $$;
 CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION', 'DROP OWNED', 'DROP SCHEMA', 'DROP TABLE', 'ALTER TABLE', 'DROP SERVER', 'DROP USER MAPPING',
-                 'DROP FOREIGN DATA WRAPPER')
+                 'DROP FOREIGN DATA WRAPPER', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA')
     EXECUTE FUNCTION docshard_internal.watch_drops();
+ALTER EVENT TRIGGER docshard_watch_drops ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER docshard_watch_drops IS 'docshard: loads the library, which refuses to drop objects that a cluster needs';
+
+-- Lets the library check what a statement has changed.
+CREATE FUNCTION docshard_internal.check_changes() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    BEGIN
+        PERFORM docshard_internal.watch_change('load');
+    EXCEPTION WHEN undefined_file OR undefined_function THEN
+        RETURN;
+    END;
+    PERFORM docshard_internal.watch_change('end');
+END $$;
+CREATE EVENT TRIGGER docshard_check_changes ON ddl_command_end
+    WHEN TAG IN ('ALTER TABLE', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA')
+    EXECUTE FUNCTION docshard_internal.check_changes();
+ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS;
+COMMENT ON EVENT TRIGGER docshard_check_changes IS 'docshard: refuses changes of collections'' tables';

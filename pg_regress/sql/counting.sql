@@ -29,7 +29,10 @@ COMMIT;
 -- Row-level security hides rows from a count as from a find.
 CREATE ROLE regress_counter;
 SELECT docshard.grant_access('regress_counter') IS NOT NULL AS granted;
+-- An administrator who means it can switch the protection of collections' tables off.
+ALTER EVENT TRIGGER docshard_check_changes DISABLE;
 ALTER TABLE :documents ENABLE ROW LEVEL SECURITY;
+ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS;
 CREATE POLICY threes ON :documents FOR SELECT TO regress_counter USING ((doc ->> 'n')::int = 3);
 SET ROLE regress_counter;
 SELECT docshard.count_documents('counting.c'), (SELECT count(*) FROM docshard.find('counting.c')) AS found;

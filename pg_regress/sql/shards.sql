@@ -11,12 +11,12 @@ SELECT docshard.add_shard(:'shard1', '{"name": "shard1", "maxSize": 1024}');
 SELECT docshard.add_shard(:'shard0', '{"name": "shard0"}');
 SELECT docshard.add_shard(:'shard1');
 
-SELECT name, server, state, max_size_mb, chunks > 0 AS has_chunks FROM docshard.list_shards() ORDER BY name;
-SELECT name, regexp_replace(host, '^/.*:\d+', '…') AS host, state, max_size_mb, server FROM docshard.shards ORDER BY name;
+SELECT name, server, state, max_size_mb, CASE WHEN server IS NOT NULL THEN chunks END AS chunks FROM docshard.list_shards() ORDER BY name;
+SELECT name, regexp_replace(host, '^/.*:[0-9]+', '…') AS host, state, max_size_mb, server FROM docshard.shards ORDER BY name;
 -- The connection uses an ordinary postgres_fdw server. The user mapping of the extension's owner is the router's login, a
 -- role that is not a superuser; that of the service role is this database's own, to pull moving chunks.
 SELECT srvname, CASE WHEN usename = current_user THEN 'owner' ELSE 'service' END AS mapped,
-       (SELECT option_value FROM pg_options_to_table(umoptions) WHERE option_name = 'user') ~ '^docshard_[0-9a-f]{8}_s?\d+$' AS role,
+       (SELECT option_value FROM pg_options_to_table(umoptions) WHERE option_name = 'user') ~ '^docshard_[0-9a-f]{8}_s?[0-9]+$' AS role,
        (SELECT length(option_value) FROM pg_options_to_table(umoptions) WHERE option_name = 'password') AS password
   FROM pg_user_mappings WHERE srvname LIKE 'docshard_%' ORDER BY srvname, mapped;
 SELECT DISTINCT r.rolsuper OR r.rolcreaterole OR r.rolcreatedb OR r.rolreplication OR r.rolbypassrls AS powerful

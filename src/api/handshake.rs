@@ -2,6 +2,7 @@
 
 use super::{given, run};
 use crate::ownership::node;
+use crate::pg::object::drop_guard;
 use crate::protocol::node::{Greeted, SayHello};
 use pgrx::prelude::*;
 
@@ -36,6 +37,7 @@ fn hello(
     };
     let Greeted { timeline, counter, recovery, protocol } =
         node::answer(&said.hello(), writes).unwrap_or_else(|e| e.raise()).into();
+    drop_guard::trust_session();
     TableIterator::once((timeline, counter, recovery, protocol))
 }
 

@@ -1,6 +1,7 @@
 //! Functions that routers call on a shard. `protocol` declares and describes them.
 
 use super::{given, run, shard_functions};
+use crate::catalog::protection;
 use crate::migration;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
@@ -46,6 +47,9 @@ shard_functions! {
     [stable, parallel_safe, strict] by_index(_index: &str) -> bool => Ok(true);
 
     [immutable, parallel_safe] load_library() -> bool => Ok(true);
+
+    /// For the event triggers of sql/protection.sql.
+    [volatile, strict, parallel_unsafe] watch_change(phase: &str) => protection::watch_change(phase);
 
     // Documents.
 

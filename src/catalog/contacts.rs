@@ -232,9 +232,11 @@ pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
     contacts::set_position(shard.id, Position { timeline: position_of(row)?.timeline, counter })
 }
 
-/// The time, as PostgreSQL prints it.
+/// The time in a format that PostgreSQL reads under every `DateStyle`.
 fn now() -> Result<String> {
-    let rows = spi::query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
+    let sql =
+        "SELECT pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US\"+00\"')";
+    let rows = spi::query(sql, &[])?;
     rows.first().map(|row| row.text(0).to_owned()).ok_or_else(no_answer)
 }
 

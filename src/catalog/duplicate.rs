@@ -1,6 +1,7 @@
 //! Errors for duplicate keys in MongoDB's words: which index, which keys.
 
 use super::model::{Collection, Index};
+use crate::ownership::table;
 use crate::pg::error::{DuplicateKey, Error, UNIQUE_VIOLATION};
 use docshard_core::error::Kind;
 use docshard_core::query::index::IndexKeys;
@@ -59,7 +60,7 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
     if &error.sqlstate != UNIQUE_VIOLATION || error.message.starts_with("E11000") {
         return error;
     }
-    let relation = error.message.split('"').nth(1).unwrap_or_default();
+    let relation = violated_relation(collection.id, &error.message);
     let translated = match collection.index_of(relation) {
         Some(index) => {
             let key = last_encoded(&error);
@@ -86,7 +87,17 @@ pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Er
 
 /// True if the violated index is the primary key of the collection's table, on shard key and `_id`.
 pub fn is_of_primary_key(collection: &Collection, error: &Error) -> bool {
-    &error.sqlstate == UNIQUE_VIOLATION && error.message.contains(&format!("\"c{}_pkey\"", collection.id))
+    &error.sqlstate == UNIQUE_VIOLATION
+        && violated_relation(collection.id, &error.message) == table::primary_key_name(collection.id)
+}
+
+/// Returns the relation of the collection that a message of PostgreSQL names. The language of messages, and so the words and quotes
+/// around the name, depends on the node's `lc_messages`.
+fn violated_relation(collection: i32, message: &str) -> &str {
+    let own = format!("c{collection}_");
+    let words = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let known = words.into_iter().find(|word| word.starts_with(&own) || table::index_of(word).is_some());
+    known.or_else(|| message.split('"').nth(1)).unwrap_or_default()
 }
 
 /// Reads the last encoded key in PostgreSQL's DETAIL. For the primary key this is `_id`; a unique index has only one. PostgreSQL
@@ -101,4 +112,25 @@ pub fn last_encoded(error: &Error) -> Option<Vec<u8>> {
 fn decode_hex(digits: &str) -> Option<Vec<u8>> {
     let pairs = digits.as_bytes().chunks(2);
     pairs.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
+}
+
+#[cfg(any(test, feature = "pg_test"))]
+#[pgrx::pg_schema]
+mod tests {
+    use super::*;
+    use pgrx::pg_test;
+
+    #[pg_test]
+    fn the_violated_index_is_found_in_every_language() {
+        for (message, expected) in [
+            ("duplicate key value violates unique constraint \"c12_pkey\"", "c12_pkey"),
+            ("doppelter Schlüsselwert verletzt Unique-Constraint »c12_pkey«", "c12_pkey"),
+            ("la valeur d'une clé dupliquée rompt la contrainte unique « i7_unique »", "i7_unique"),
+            ("重複したキー値は一意性制約\"c12_id\"違反となります", "c12_id"),
+            ("duplicate key value violates unique constraint \"c1_pkey\"", "c1_pkey"),
+            ("duplicate key value violates unique constraint \"mine\"", "mine"),
+        ] {
+            assert_eq!(violated_relation(12, message), expected, "{message}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
 //! Refuses to drop what a cluster needs: the extension, the servers of shards, the tables of collections, and the database itself.
-//! This includes drops that cascade.
+//! This includes drops that cascade. Refuses changes of collections' tables, too (`ownership::table_shape`), and TRUNCATE.
 //!
 //! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
 //! docshard's own statements pass (`drop_guard::unguarded`); after `docshard.dismantle()` the database needs no protection. Triggers
@@ -8,8 +8,11 @@
 
 use super::shards::names::{LOCAL, server_name};
 use crate::ownership::table;
+use crate::ownership::table_shape::{self, Property};
+use crate::ownership::table_witness;
 use crate::pg::error::{Error, Result};
-use crate::pg::object::drop_guard::{self, Dropped};
+use crate::pg::object::change_watch::{self, Changed};
+use crate::pg::object::drop_guard::{self, Dropped, Relation};
 use crate::pg::spi::param::Param;
 use crate::pg::{security::user, server, spi};
 use crate::storage::collection_of;
@@ -28,7 +31,7 @@ thread_local! {
 
 /// Installs the check of drops; called from `_PG_init`.
 pub fn init() {
-    drop_guard::watch(judge);
+    drop_guard::watch(judge, change_ended);
 }
 
 /// The reason why this database must not be dropped, or None.
@@ -69,18 +72,20 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
             }
             Ok(())
         }
-        Dropped::Table { schema, name: table } => {
-            let Some(collection) = collection_of(table).filter(|_| schema == "docshard_data") else {
-                return Ok(());
-            };
-            if PASSED.get() == Some(server::present_statement()) {
+        Dropped::Table(relation) => {
+            let hint = "docshard.drop_collection() drops a collection, docshard.dismantle() all of them.";
+            judge_table(relation, || format!("cannot drop {name}"), hint)
+        }
+        Dropped::Rows(relation) => {
+            let what = || format!("cannot truncate table {}.{}", relation.schema, relation.name);
+            let hint = "docshard.delete_many() deletes documents, docshard.drop_collection() drops a collection.";
+            judge_table(relation, what, hint)
+        }
+        Dropped::Index { table: relation, name: index } => {
+            if table::index_of(index).is_none() && !index.starts_with(&format!("{}_", relation.name)) {
                 return Ok(());
             }
-            match user::as_extension_owner(|| collection_in_use(collection))? {
-                None => Ok(()),
-                Some(reason) => Err(needed(name, &reason)
-                    .with_hint("docshard.drop_collection() drops a collection, docshard.dismantle() all of them.")),
-            }
+            judge_table(relation, || format!("cannot drop {name}"), INDEX_HINT)
         }
         Dropped::Server(server) => judge_server(server, name),
         Dropped::UserMapping { server, user } => {
@@ -96,10 +101,69 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
 const DISMANTLE: &str = "docshard.dismantle() dissolves the cluster and drops its documents; then this can be dropped.";
 
 fn needed(name: &str, why: &str) -> Error {
-    Error { sqlstate: STILL_NEEDED, ..Error::new(Kind::IllegalOperation, format!("cannot drop {name} because {why}")) }
+    refuse(format!("cannot drop {name} because {why}"))
 }
 
-/// The reason why a collection's table must not be dropped, or None.
+fn refuse(message: String) -> Error {
+    Error { sqlstate: STILL_NEEDED, ..Error::new(Kind::IllegalOperation, message) }
+}
+
+const INDEX_HINT: &str = "docshard.drop_index() drops an index.";
+
+fn judge_table(relation: &Relation, what: impl FnOnce() -> String, hint: &str) -> Result<()> {
+    if PASSED.get() == Some(server::present_statement()) {
+        return Ok(());
+    }
+    let reason = user::as_extension_owner(|| {
+        let by_name = || collection_of(&relation.name).filter(|_| relation.schema == "docshard_data");
+        match table_witness::collection_of(relation.oid)?.or_else(by_name) {
+            Some(collection) => collection_in_use(collection),
+            None => Ok(None),
+        }
+    })?;
+    reason.map_or(Ok(()), |reason| Err(refuse(format!("{} because {reason}", what())).with_hint(hint)))
+}
+
+/// Called by event triggers: `load` loads the library; `begin` is called before, and `end` after a statement that may change tables.
+///
+/// # Errors
+/// 2BP01 if the statement has changed a collection's table in a way that docshard does not allow.
+pub fn watch_change(phase: &str) -> Result<()> {
+    match phase {
+        "begin" => change_watch::begin(),
+        "end" => return change_ended(),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn change_ended() -> Result<()> {
+    let Some(changed) = change_watch::end() else { return Ok(()) };
+    user::as_extension_owner(|| judge_change(&changed))
+}
+
+fn judge_change(changed: &Changed) -> Result<()> {
+    if !table::has_relation("placement") {
+        let message = "cannot rename schema docshard_data because docshard finds its tables by this name".to_owned();
+        return Err(refuse(message).with_hint(DISMANTLE));
+    }
+    let Some(Property { collection, text, extra }) = table_shape::damage(changed)? else { return Ok(()) };
+    let Some(reason) = collection_in_use(collection)? else { return Ok(()) };
+    let (change, hint) = match (extra, text.as_str()) {
+        (true, column) if column.starts_with("the column") => {
+            ("get", "Store the value in the documents, or in a table of your own.")
+        }
+        (true, _) => ("get", "docshard reads and writes this table directly; docshard.grant_access() says who may."),
+        (false, index) if index.starts_with("the index") => ("lose", INDEX_HINT),
+        (false, _) => {
+            ("lose", "docshard.drop_collection() drops a collection; docshard.create_collection() creates one.")
+        }
+    };
+    let name = table::name(collection);
+    Err(refuse(format!("cannot change table {name} because {reason}: it would {change} {text}")).with_hint(hint))
+}
+
+/// The reason why a collection's table must not be dropped or changed, or None.
 fn collection_in_use(collection: i32) -> Result<Option<String>> {
     let sql = "SELECT FROM docshard_data.placement WHERE collection_id = $1";
     if spi::query(sql, &[Param::Int4(collection)])?.is_empty() {

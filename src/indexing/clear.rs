@@ -5,6 +5,7 @@ use crate::catalog::cache;
 use crate::migration::shard::ShardSession;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
+use crate::pg::object::drop_guard;
 use crate::pg::spi::param::Param;
 use crate::pg::{transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
@@ -59,7 +60,8 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     if transaction::run(is_alone)? {
         for relation in table::possible_relations(id) {
             if transaction::run(|| Ok(table::has_relation(&relation)))? {
-                top_level::run(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))?;
+                let sql = format!("DROP INDEX CONCURRENTLY docshard_data.{relation}");
+                drop_guard::unguarded(|| top_level::run(&sql))?;
             }
         }
         return forget(id);

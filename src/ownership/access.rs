@@ -189,7 +189,8 @@ pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
         &[],
     )?;
     for table in &tables {
-        spi::run_script(&format!("ALTER TABLE docshard_data.{} OWNER TO {name}", quote_ident(table.text(0))))?;
+        let sql = format!("ALTER TABLE docshard_data.{} OWNER TO {name}", quote_ident(table.text(0)));
+        drop_guard::unguarded(|| spi::run_script(&sql))?;
     }
     // The service role of a router that has removed this shard.
     if let Some(before) = before.filter(|before| before != role && before.starts_with(PREFIX)) {

@@ -1,11 +1,11 @@
-//! Inspects all documents of a collection on this shard: whether each is valid, is stored under its own keys, and belongs to
-//! this shard.
+//! Inspects a collection's table on this shard and all documents in it: whether each is valid, is stored under its own keys, and
+//! belongs to this shard.
 //!
 //! The executor reads the table row by row, so memory does not grow with it, and it can be cancelled.
 
 use super::placement::{Placement, check_read};
 use super::recipient_load::read_key;
-use super::table;
+use super::{table, table_shape};
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::protocol::documents::InspectDocuments;
@@ -30,9 +30,16 @@ pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     let &InspectDocuments { collection, token, version, ref key, ref owned, most } = call;
     let (key, owned, most) = (&read_key(key)?, &ranges(owned), usize::try_from(most).unwrap_or(0));
     check_read(collection, Placement { token, version })?;
+    let damages = table_shape::check(collection)?;
     let sql = format!("SELECT t.skey, t.id, t.doc::pg_catalog.jsonb FROM {} t", table::name(collection));
     let mut rows = spi::cursor::Cursor::open(&sql, &[])?;
     let (mut documents, mut problems, mut found) = (0_i64, 0_i64, Vec::new());
+    for (problem, details) in damages {
+        problems += 1;
+        if found.len() < most {
+            found.push(json!({"problem": problem, "details": details}));
+        }
+    }
     while let Some(row) = rows.next_row()? {
         let column = |column| row.get(column).unwrap_or_default();
         let (skey, id, doc) = (column(0), column(1), column(2));

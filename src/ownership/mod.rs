@@ -25,5 +25,7 @@ pub mod recipient_load;
 pub mod router_lock;
 mod stored;
 pub mod table;
+pub mod table_shape;
+pub mod table_witness;
 pub mod updating;
 pub mod writing;

@@ -1,6 +1,6 @@
 //! A collection's table on this shard. It is created and dropped together with its placement.
 
-use super::{index_functions, leftovers, node};
+use super::{index_functions, leftovers, node, table_witness};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -77,7 +77,14 @@ pub fn oid(collection: i32) -> Result<Oid> {
 
 /// The table and its primary key's index.
 pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
-    Ok((oid(collection)?, relation(collection, c"_pkey")?))
+    let table = oid(collection)?;
+    let key = relation(collection, c"_pkey").map_err(|_| {
+        let (table, key) = (name(collection), primary_key_name(collection));
+        Error::new(Kind::OperationFailed, format!("the collection's table {table} has no primary key {key}")).with_hint(
+            format!("On the shard, a superuser can create it: ALTER TABLE {table} ADD CONSTRAINT {key} PRIMARY KEY (skey, id)"),
+        )
+    })?;
+    Ok((table, key))
 }
 
 /// Returns the b-tree of a secondary index and its index of entries; None unless it has both.
@@ -123,20 +130,22 @@ pub fn create(table: &CreateTable) -> Result<()> {
     if has_relation(&format!("c{collection}")) {
         refuse_foreign(collection, token)?;
     } else {
-        spi::run_script(&format!(
+        run_own(&format!(
             "CREATE TABLE {table} (skey bytea NOT NULL, id bytea NOT NULL, doc docshard.document NOT NULL, \
-         CONSTRAINT c{collection}_pkey PRIMARY KEY (skey, id)); \
+         CONSTRAINT c{collection}_pkey PRIMARY KEY (skey, id)) USING heap; \
          CREATE TRIGGER capture AFTER INSERT OR UPDATE OR DELETE ON {table} \
-         FOR EACH ROW EXECUTE FUNCTION {}(); \
-         ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture",
-            qualified("capture_change")
+         FOR EACH ROW EXECUTE FUNCTION {function}(); \
+         CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON {table} EXECUTE FUNCTION {function}(); \
+         ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture, ENABLE ALWAYS TRIGGER refuse_truncate",
+            function = qualified("capture_change")
         ))?;
         // The service role alters it for moves and index builds.
         if server::is_superuser()
             && let Some(service) = node::service_role()?
         {
-            spi::run_script(&format!("ALTER TABLE {table} OWNER TO {}", quote_ident(&service)))?;
+            run_own(&format!("ALTER TABLE {table} OWNER TO {}", quote_ident(&service)))?;
         }
+        table_witness::renew(collection, oid(collection)?)?;
     }
     set_id_index(collection, id_index)?;
     spi::execute(
@@ -164,11 +173,16 @@ fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     ))
 }
 
+/// Runs DDL that changes what users may not change.
+fn run_own(sql: &str) -> Result<()> {
+    drop_guard::unguarded(|| spi::run_script(sql))
+}
+
 /// Creates or drops the index on `id`.
 pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     match (has_relation(&format!("c{collection}_id")), wanted) {
-        (false, true) => spi::run_script(&format!("CREATE INDEX c{collection}_id ON {} (id)", name(collection))),
-        (true, false) => spi::run_script(&format!("DROP INDEX docshard_data.c{collection}_id")),
+        (false, true) => run_own(&format!("CREATE INDEX c{collection}_id ON {} (id)", name(collection))),
+        (true, false) => run_own(&format!("DROP INDEX docshard_data.c{collection}_id")),
         _ => Ok(()),
     }
 }
@@ -272,7 +286,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
 pub fn drop_index(index: i32) -> Result<()> {
     for relation in possible_relations(index) {
         if has_relation(&relation) {
-            spi::run_script(&format!("DROP INDEX docshard_data.{relation}"))?;
+            run_own(&format!("DROP INDEX docshard_data.{relation}"))?;
         }
     }
     Ok(())
@@ -287,8 +301,9 @@ pub fn index_of(relation: &str) -> Option<i32> {
 /// Drops the table and its placement, if they exist.
 pub fn drop(collection: i32) -> Result<()> {
     if has_relation(&format!("c{collection}")) {
-        drop_guard::unguarded(|| spi::run_script(&format!("DROP TABLE {}", name(collection))))?;
+        run_own(&format!("DROP TABLE {}", name(collection)))?;
     }
+    table_witness::forget(collection)?;
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
     leftovers::delete_captures("collection_id = $1")
         .try_for_each(|sql| spi::execute(&sql, &[Param::Int4(collection)]).map(std::mem::drop))

@@ -11,9 +11,11 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
-/// They come after the administrator's `options`, and so override them. The last one ends statements of a router that has died.
+/// They come after the administrator's `options`, and so override them. With `gin_fuzzy_search_limit`, a search by an index of
+/// entries would return some of the documents. The last one ends statements of a router that has died.
 const SETTINGS: &str = "-c search_path=pg_catalog,pg_temp -c timezone=UTC -c datestyle=ISO -c intervalstyle=postgres \
-                        -c extra_float_digits=3 -c client_connection_check_interval=2s";
+                        -c extra_float_digits=3 -c bytea_output=hex -c standard_conforming_strings=on \
+                        -c gin_fuzzy_search_limit=0 -c client_connection_check_interval=2s";
 
 /// The administrator's `options` override them. JIT compilation takes longer than most statements, and does not speed up
 /// docshard's functions, in which conditions spend their time.

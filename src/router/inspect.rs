@@ -54,7 +54,8 @@ fn report(collection: &Collection, most: usize) -> Result<Json> {
         problems += number("problems");
         shards.push(json!({"shard": shard, "documents": number("documents"), "problems": number("problems")}));
         for problem in answer["found"].as_array().into_iter().flatten().take(most) {
-            let fields = FIELDS.iter().map(|name| ((*name).to_owned(), problem[*name].clone()));
+            let given = FIELDS.iter().filter(|name| problem.get(**name).is_some());
+            let fields = given.map(|name| ((*name).to_owned(), problem[*name].clone()));
             found.push(Json::Object(
                 std::iter::once(("shard".to_owned(), shard.as_str().into())).chain(fields).collect::<Map<_, _>>(),
             ));

@@ -351,6 +351,86 @@ fn odd_settings(client: &mut Client) -> Vec<(String, String)> {
     odd
 }
 
+/// Settings that change how literals and values are read and printed, and which rows an index returns: in a client's session, where the
+/// documents are in the router's own database, and at shards.
+#[test]
+fn settings_change_neither_literals_nor_searches() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    let keys = "generate_series(1, 900) n";
+    router.psql(&format!(
+        "SELECT docshard.insert_many('{NS}', array_agg(jsonb_build_object('_id', n, 'k', n % 300, 's', 's' || lpad(n::text, 4, '0'), \
+           'tags', jsonb_build_array('t' || n % 7, 'u')))) FROM {keys};
+         SELECT docshard.create_index('{NS}', '{{\"s\": 1}}'); SELECT docshard.create_index('{NS}', '{{\"tags\": 1}}');
+         SELECT docshard.insert_many('test.plain', array_agg(jsonb_build_object('_id', 's' || n))) FROM {keys}"
+    ));
+    let work = |client: &mut Client| -> Vec<String> {
+        let mut all = Vec::new();
+        for sql in [
+            "SELECT docshard.count_documents('test.things', '{\"k\": {\"$gte\": 50, \"$lt\": 250}}')",
+            "SELECT docshard.count_documents('test.things', '{\"s\": {\"$gte\": \"s0250\", \"$lt\": \"s0350\"}}')",
+            "SELECT docshard.count_documents('test.things', '{\"s\": {\"$regex\": \"^s01\"}}')",
+            "SELECT count(*) FROM docshard.find('test.things', '{\"s\": {\"$regex\": \"^s01\"}}')",
+            "SELECT docshard.count_documents('test.things', '{\"tags\": \"t3\"}')",
+            "SELECT count(*) FROM docshard.find('test.things', '{\"tags\": {\"$gte\": \"t3\", \"$lt\": \"t5\"}}', '{\"sort\": {\"n\": 1}}')",
+            "SELECT docshard.count_documents('test.plain', '{\"_id\": {\"$gte\": \"s1\", \"$lt\": \"s2\"}}')",
+            "SELECT docshard.update_many('test.things', '{\"s\": {\"$gte\": \"s0250\", \"$lt\": \"s0350\"}}', '{\"$inc\": {\"m\": 1}}')",
+            "SELECT docshard.update_many('test.things', '{\"tags\": {\"$gte\": \"t3\", \"$lt\": \"t4\"}}', '{\"$inc\": {\"m\": 1}}')",
+            "SELECT docshard.delete_many('test.plain', '{\"_id\": {\"$gte\": \"s1\", \"$lt\": \"s2\"}}')",
+            "SELECT docshard.insert_many('test.plain', array_agg(jsonb_build_object('_id', 's' || n))) FROM generate_series(2, 5) n",
+            "SELECT docshard.insert_many('test.things', array_agg(jsonb_build_object('_id', n, 'k', n))) FROM generate_series(99, 101) n",
+        ] {
+            let shown = match client.query_one(&format!("SELECT ({sql})::text"), &[]) {
+                Ok(row) => row.get(0),
+                Err(error) => error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned()),
+            };
+            all.push(shown);
+        }
+        all
+    };
+    let hostile = [
+        "standard_conforming_strings = off",
+        "escape_string_warning = off",
+        "bytea_output = escape",
+        "gin_fuzzy_search_limit = 1",
+        "enable_seqscan = off",
+        "\"DateStyle\" = 'German, DMY'",
+        "session_replication_role = replica",
+    ];
+    let expected = work(&mut router.client());
+    assert_eq!(expected[1], "100", "{expected:?}");
+    // The documents that were deleted.
+    let again = format!(
+        "SELECT docshard.insert_many('test.plain', array_agg(jsonb_build_object('_id', 's' || n))) FROM {keys} WHERE n::text ~ '^1'"
+    );
+    router.psql(&again);
+    let mut client = router.client();
+    for setting in hostile {
+        client.batch_execute(&format!("SET {setting}")).unwrap();
+    }
+    assert_eq!(work(&mut client), expected);
+    router.psql(&again);
+    for shard in &cluster.shards {
+        for setting in hostile {
+            shard.psql(&format!("ALTER DATABASE postgres SET {setting}"));
+        }
+    }
+    assert_eq!(work(&mut router.client()), expected);
+}
+
+/// `.ci/regress --settings` runs the golden tests under those that are listed.
+#[test]
+fn every_setting_is_listed() {
+    let listed = include_str!("../../pg_regress/hostile_settings");
+    let listed: BTreeSet<&str> = listed.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    let cluster = Cluster::servers(0);
+    let sql = "SELECT name FROM pg_settings WHERE context IN ('user', 'superuser') AND name !~ '^docshard'";
+    let rows = cluster.router.client().query(sql, &[]).unwrap();
+    let names = rows.iter().map(|row| row.get::<_, String>(0));
+    let missing: Vec<String> = names.filter(|name| !listed.contains(name.as_str())).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
 #[test]
 fn what_a_role_may_set_changes_no_answer() {
     let cluster = with_traps();

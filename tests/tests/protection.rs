@@ -192,3 +192,244 @@ fn an_extension_without_documents_is_dropped() {
     assert_eq!(code, "2BP01", "{message}");
     router.psql("SELECT docshard.drop_database('a'); DROP EXTENSION docshard");
 }
+
+/// A router and two shards with documents on each, a secondary index, and objects of an administrator. The second shard does not preload
+/// docshard.
+fn with_tables() -> (Cluster, String, String) {
+    let mut cluster = Cluster::spread("test.c");
+    cluster.shards[1].stop();
+    cluster.shards[1].configure("shared_preload_libraries = ''\nmax_prepared_transactions = 64");
+    cluster.shards[1].start();
+    let table = fill(&cluster);
+    cluster.router.psql("SELECT docshard.create_index('test.c', '{\"n\": 1, \"tags\": 1}', '{\"name\": \"by_n\"}')");
+    let index =
+        cluster.router.value("SELECT 'docshard_data.i' || id FROM docshard_catalog.indexes WHERE name = 'by_n'");
+    for node in std::iter::once(&cluster.router).chain(&cluster.shards) {
+        node.psql(&format!(
+            "CREATE SCHEMA own; CREATE ROLE other; GRANT CREATE ON SCHEMA docshard_data TO other;
+             CREATE FUNCTION own.nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+             CREATE TABLE own.parent (skey bytea NOT NULL, id bytea NOT NULL, doc docshard.document NOT NULL);
+             CREATE TABLE own.parts (LIKE {table}) PARTITION BY RANGE (skey);
+             CREATE TABLE own.child (LIKE {table})"
+        ));
+    }
+    (cluster, table, index)
+}
+
+fn check(cluster: &Cluster) -> serde_json::Value {
+    serde_json::from_str(&cluster.router.psql("SELECT docshard.check_collection('test.c')")).expect("a report")
+}
+
+/// Statements that change what docshard created, in every session, preloaded or not.
+#[test]
+fn a_collections_table_is_not_changed() {
+    let (cluster, table, index) = with_tables();
+    let name = table.strip_prefix("docshard_data.").expect("a table");
+    let entries = index.strip_prefix("docshard_data.").expect("an index");
+    for node in [&cluster.router, &cluster.shards[0], &cluster.shards[1]] {
+        let owner = node.psql(&format!("SELECT tableowner FROM pg_tables WHERE tablename = '{name}'"));
+        let owner = owner.trim();
+        let mut refused: Vec<String> = [
+            "RENAME TO elsewhere",
+            "SET SCHEMA own",
+            "RENAME COLUMN doc TO document",
+            "ADD COLUMN extra int",
+            "SET (fillfactor = 90), ADD COLUMN extra int",
+            "DROP COLUMN doc",
+            "ALTER COLUMN doc TYPE jsonb",
+            "ALTER COLUMN doc DROP NOT NULL",
+            "ALTER COLUMN doc SET DEFAULT '{}'",
+            &format!("DROP CONSTRAINT {name}_pkey"),
+            &format!("RENAME CONSTRAINT {name}_pkey TO other"),
+            "DISABLE TRIGGER capture",
+            "DISABLE TRIGGER refuse_truncate",
+            "DISABLE TRIGGER ALL",
+            "DISABLE TRIGGER USER",
+            "ENABLE TRIGGER capture",
+            "ENABLE REPLICA TRIGGER capture",
+            "SET UNLOGGED",
+            "INHERIT own.parent",
+            "ENABLE ROW LEVEL SECURITY",
+            "FORCE ROW LEVEL SECURITY",
+            "OWNER TO other",
+        ]
+        .iter()
+        .map(|change| format!("ALTER TABLE {table} {change}"))
+        .collect();
+        refused.extend([
+            format!("TRUNCATE {table}"),
+            format!("TRUNCATE own.child, {table} CASCADE"),
+            format!("DROP INDEX {index}"),
+            format!("DROP INDEX CONCURRENTLY {index}"),
+            format!("DROP INDEX {index}_entries CASCADE"),
+            format!("ALTER INDEX {index} RENAME TO other"),
+            format!("ALTER INDEX {table}_pkey RENAME TO other"),
+            format!("DROP TRIGGER capture ON {table}"),
+            format!("DROP TRIGGER refuse_truncate ON {table}"),
+            format!("ALTER TRIGGER capture ON {table} RENAME TO other"),
+            format!("CREATE RULE r AS ON INSERT TO {table} DO INSTEAD NOTHING"),
+            format!("ALTER TABLE own.child INHERIT {table}"),
+            format!("ALTER TABLE own.parts ATTACH PARTITION {table} DEFAULT"),
+            format!("SET session_replication_role = replica; ALTER TABLE {table} ADD COLUMN extra int"),
+            format!("SET session_replication_role = replica; TRUNCATE {table}"),
+            format!("BEGIN; SAVEPOINT s; ALTER TABLE {table} ADD COLUMN extra int; COMMIT"),
+            format!("BEGIN; ALTER TABLE own.child ADD COLUMN extra int; ALTER TABLE {table} ADD COLUMN extra int; COMMIT"),
+            format!("DO $$ BEGIN EXECUTE 'ALTER TABLE {table} ADD COLUMN extra int'; END $$"),
+            format!(
+                "DO $$ BEGIN BEGIN ALTER TABLE own.child ADD COLUMN skey int; EXCEPTION WHEN duplicate_column THEN NULL; END;
+                 ALTER TABLE {table} RENAME TO elsewhere; END $$"
+            ),
+            "ALTER SCHEMA docshard_data RENAME TO other".to_owned(),
+            "DROP SCHEMA docshard_data CASCADE".to_owned(),
+        ]);
+        if owner != "postgres" {
+            refused.push(format!("DROP OWNED BY {owner} CASCADE"));
+            refused.push(format!("LOAD 'docshard'; REASSIGN OWNED BY {owner} TO other"));
+        }
+        for sql in &refused {
+            let (code, message) = refusal(node, "postgres", sql);
+            assert_eq!(code, "2BP01", "{}: {sql}: {message}", node.name);
+            assert!(message.starts_with("cannot ") && message.contains("docshard"), "{sql}: {message}");
+            assert!(!message.ends_with("; "), "{sql} has no hint: {message}");
+        }
+        // What administrators need.
+        for sql in [
+            "VACUUM {t}",
+            "VACUUM (FULL) {t}",
+            "ANALYZE {t}",
+            "REINDEX TABLE {t}",
+            "REINDEX INDEX CONCURRENTLY {i}",
+            "CLUSTER {t} USING {n}_pkey",
+            "ALTER TABLE {t} SET (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.1)",
+            "ALTER TABLE {t} RESET (fillfactor)",
+            "ALTER TABLE {t} ALTER COLUMN doc SET STATISTICS 500",
+            "ALTER TABLE {t} ALTER COLUMN doc SET STORAGE EXTERNAL",
+            "ALTER TABLE {t} ALTER COLUMN doc SET COMPRESSION pglz",
+            "ALTER TABLE {t} SET TABLESPACE pg_default",
+            "ALTER TABLE {t} REPLICA IDENTITY FULL",
+            "ALTER INDEX {i} SET (fillfactor = 80)",
+            "GRANT SELECT ON {t} TO other; REVOKE SELECT ON {t} FROM other",
+            "COMMENT ON TABLE {t} IS 'documents'",
+            "CREATE INDEX mine ON {t} (octet_length(doc::text)); ALTER INDEX docshard_data.mine RENAME TO mine2; DROP INDEX docshard_data.mine2",
+            "CREATE TRIGGER mine AFTER INSERT ON {t} FOR EACH ROW EXECUTE FUNCTION own.nothing()",
+            "ALTER TABLE {t} DISABLE TRIGGER mine",
+            "DROP TRIGGER mine ON {t}",
+            "CREATE STATISTICS docshard_data.mine ON skey, id FROM {t}",
+            "ALTER TABLE own.child ADD COLUMN extra int, ADD COLUMN extra2 int; ALTER TABLE own.child DROP COLUMN extra; TRUNCATE own.child",
+            "ALTER TABLE own.child RENAME TO child2; ALTER TABLE own.child2 RENAME TO child",
+            "CREATE TEMP TABLE t (a int); ALTER TABLE t ADD COLUMN b int; TRUNCATE t; DROP TABLE t",
+        ] {
+            let sql = sql.replace("{t}", &table).replace("{i}", &index).replace("{n}", name);
+            let mut client = node.client();
+            for sql in sql.split("; ") {
+                client.batch_execute(sql).unwrap_or_else(|e| panic!("{}: {sql}: {e:?}", node.name));
+            }
+        }
+    }
+    assert!(entries.starts_with('i'));
+    assert_eq!(counted(&cluster), 300);
+    let report = check(&cluster);
+    assert_eq!(report["valid"], true, "{report}");
+    // docshard's own changes.
+    for sql in [
+        "SELECT docshard.move_chunk('test.c', '{\"k\": 100}', 'shard1')",
+        "SELECT docshard.move_chunk('test.c', '{\"k\": 100}', 'local')",
+        "SELECT docshard.create_index('test.c', '{\"m\": 1}')",
+        "SELECT docshard.drop_index('test.c', 'by_n')",
+        "SELECT docshard.drop_collection('test.c')",
+    ] {
+        cluster.router.psql(sql);
+    }
+}
+
+/// Switches the protection of a shard that does not preload docshard off, for other sessions.
+fn protect(node: &Node, table: &str, on: bool) {
+    let (events, trigger) = if on { ("ENABLE ALWAYS", "ENABLE ALWAYS") } else { ("DISABLE", "DISABLE") };
+    let events = ["docshard_watch_drops", "docshard_check_changes"]
+        .map(|trigger| format!("ALTER EVENT TRIGGER {trigger} {events};"))
+        .concat();
+    let table = format!("ALTER TABLE {table} {trigger} TRIGGER refuse_truncate;");
+    node.client().batch_execute(&if on { table + &events } else { events + &table }).expect("triggers are changed");
+}
+
+/// Nothing prevents what a superuser does on purpose, but it is found, and can be mended.
+#[test]
+fn a_table_that_was_changed_nevertheless_is_found_and_mended() {
+    let (cluster, table, _) = with_tables();
+    let (router, shard) = (&cluster.router, &cluster.shards[1]);
+    let name = table.strip_prefix("docshard_data.").expect("a table");
+    let problems = || -> Vec<String> {
+        let report = check(&cluster);
+        let found = report["found"].as_array().expect("problems").clone();
+        assert_eq!(report["valid"], found.is_empty(), "{report}");
+        found.iter().map(|found| format!("{} {} {}", found["shard"], found["problem"], found["details"])).collect()
+    };
+    assert_eq!(problems(), Vec::<String>::new());
+
+    // A column too many.
+    protect(shard, &table, false);
+    shard.psql(&format!("ALTER TABLE {table} ADD COLUMN extra int, ADD COLUMN \"Extra 2\" int"));
+    protect(shard, &table, true);
+    assert_eq!(problems().len(), 2, "{:?}", problems());
+    let moved = "SELECT docshard.move_chunk('test.c', '{\"k\": 100}', 'shard1')";
+    let (_, message) = refusal(router, "postgres", moved);
+    assert!(message.contains(&format!("{table} has the column \"extra\"")), "{message}");
+    assert!(message.contains(&format!("ALTER TABLE {table} DROP COLUMN \"extra\"")), "{message}");
+    shard.psql(&format!("ALTER TABLE {table} DROP COLUMN extra"));
+    assert_eq!(refusal(shard, "postgres", &format!("ALTER TABLE {table} RENAME \"Extra 2\" TO extra3")).0, "2BP01");
+    shard.psql(&format!("ALTER TABLE {table} DROP COLUMN \"Extra 2\""));
+    assert_eq!(problems(), Vec::<String>::new());
+    for sql in [
+        moved,
+        "SELECT docshard.move_chunk('test.c', '{\"k\": 100}', 'shard0')",
+        "SELECT docshard.update_many('test.c', '{}', '{\"$set\": {\"n\": 1}}')",
+        "SELECT docshard.insert_many('test.c', ARRAY['{\"_id\": 301, \"k\": 301}', '{\"_id\": 302, \"k\": 302}']::jsonb[])",
+        "SELECT docshard.delete_many('test.c', '{\"k\": {\"$gt\": 300}}')",
+    ] {
+        router.psql(sql);
+    }
+    assert_eq!(counted(&cluster), 300);
+
+    // Without its key.
+    protect(shard, &table, false);
+    shard.psql(&format!("ALTER TABLE {table} DROP CONSTRAINT {name}_pkey"));
+    protect(shard, &table, true);
+    let (_, message) = refusal(router, "postgres", "SELECT docshard.find_one('test.c', '{\"k\": 250}')");
+    assert!(message.contains(&format!("{table} has no primary key {name}_pkey")), "{message}");
+    assert!(message.contains("PRIMARY KEY (skey, id)"), "{message}");
+    assert!(problems().iter().any(|problem| problem.contains("damagedTable")), "{:?}", problems());
+    shard.psql(&format!("ALTER TABLE {table} ADD CONSTRAINT {name}_pkey PRIMARY KEY (skey, id)"));
+    assert_eq!(problems(), Vec::<String>::new());
+
+    // Its rows are written anew, and it gets another tablespace.
+    shard.psql(&format!("VACUUM (FULL) {table}"));
+    assert_eq!(problems(), Vec::<String>::new());
+    shard.psql(&format!("CLUSTER {table} USING {name}_pkey"));
+    shard.psql(&format!("REINDEX TABLE {table}"));
+    assert_eq!(problems(), Vec::<String>::new());
+
+    // Truncated.
+    protect(shard, &table, false);
+    shard.psql(&format!("TRUNCATE {table}"));
+    protect(shard, &table, true);
+    router.psql("SELECT docshard.insert_one('test.c', '{\"_id\": 301, \"k\": 301}')");
+    assert!(problems().iter().any(|problem| problem.contains("truncatedTable")), "{:?}", problems());
+    assert_eq!(problems().len(), 1);
+    shard.psql("DELETE FROM docshard_data.tables");
+    assert_eq!(problems(), Vec::<String>::new());
+
+    // Replaced by a table of the same shape.
+    protect(shard, &table, false);
+    shard.psql(&format!(
+        "ALTER TABLE {table} RENAME TO old; ALTER INDEX {table}_pkey RENAME TO old_pkey; CREATE TABLE {table} (LIKE docshard_data.old);
+         ALTER TABLE {table} ADD CONSTRAINT {name}_pkey PRIMARY KEY (skey, id);
+         CREATE TRIGGER capture AFTER INSERT OR UPDATE OR DELETE ON {table} FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change();
+         CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON {table} EXECUTE FUNCTION docshard_internal.capture_change();
+         ALTER TABLE {table} ENABLE ALWAYS TRIGGER capture; ALTER TABLE {table} OWNER TO {}",
+        shard.service_role()
+    ));
+    protect(shard, &table, true);
+    assert!(problems().iter().any(|problem| problem.contains("replacedTable")), "{:?}", problems());
+    // The table is known by its OID, whatever its name.
+    assert_eq!(refusal(shard, "postgres", "DROP TABLE docshard_data.old").0, "2BP01");
+}

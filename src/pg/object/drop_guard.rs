@@ -1,16 +1,19 @@
-//! Checks every drop before it happens, by PostgreSQL's `object_access_hook`: this includes drops by CASCADE, by DROP OWNED, and
-//! of an object that the protected one depends on.
+//! Checks every drop and TRUNCATE before it happens, by PostgreSQL's `object_access_hook`: this includes drops by CASCADE, by DROP
+//! OWNED, and of an object that the protected one depends on. Other changes of tables are checked by [`super::change_watch`].
 //!
 //! `DROP EXTENSION docshard` is checked before it runs, too: PostgreSQL first locks all members, and a running move holds locks there
 //! and waits for others, so the two would deadlock.
 //!
-//! Drops by the extension's own statements (see [`unguarded`]) and by its update scripts are not checked.
+//! Not checked are the extension's own statements (see [`unguarded`]), sessions of routers (see [`trust_session`]), the extension's
+//! update scripts, and pg_upgrade.
 
 use crate::pg::error::Result;
-use crate::pg::object::extension;
+pub use crate::pg::object::own_statement::{trust_session, unguarded};
+
+use crate::pg::object::own_statement::{is_own_statement, is_unguarded};
+use crate::pg::object::{change_watch, extension};
 use crate::pg::{server, utility};
 use pgrx::{PgList, pg_guard, pg_sys};
-use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
@@ -19,9 +22,13 @@ use std::sync::OnceLock;
 pub enum Dropped {
     /// or a member of it
     Extension,
-    /// a table that is no member of the extension, or a column of it
-    Table {
-        schema: String,
+    /// a table that is no member of the extension, or one of the columns with which docshard creates tables
+    Table(Relation),
+    /// all rows of a table
+    Rows(Relation),
+    /// an index of a table, by DROP INDEX CONCURRENTLY, which commits before it ends
+    Index {
+        table: Relation,
         name: String,
     },
     Server(String),
@@ -32,6 +39,17 @@ pub enum Dropped {
     Database(pg_sys::Oid),
 }
 
+/// A table that has triggers, as all tables of collections do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Relation {
+    pub oid: pg_sys::Oid,
+    pub schema: String,
+    pub name: String,
+}
+
+/// The number of columns with which docshard creates tables of collections.
+const COLUMNS: c_int = 3;
+
 const EXTENSION: &str = "extension docshard";
 
 /// Returns an error to refuse a drop; `name` is PostgreSQL's description of the object.
@@ -39,13 +57,24 @@ pub type Judge = fn(dropped: &Dropped, name: &str) -> Result<()>;
 
 static JUDGE: OnceLock<(Judge, pg_sys::object_access_hook_type)> = OnceLock::new();
 
-thread_local! {
-    /// The number of active calls of [`unguarded`].
-    static UNGUARDED: Cell<u32> = const { Cell::new(0) };
+/// Returns an error to refuse what a statement has changed; see [`change_watch`].
+pub type ChangeJudge = fn() -> Result<()>;
+
+static CHANGE_JUDGE: OnceLock<ChangeJudge> = OnceLock::new();
+
+/// Checks TRUNCATE, for a trigger that PostgreSQL calls also where the library was not loaded before.
+///
+/// # Errors
+/// That of the judge.
+pub fn judge_truncate(table: pg_sys::Oid) -> Result<()> {
+    let Some((judge, _)) = JUDGE.get().filter(|_| !is_own_statement()) else { return Ok(()) };
+    // SAFETY: inside a transaction; the table exists.
+    unsafe { relation(table).map_or(Ok(()), |table| judge(&Dropped::Rows(table), "")) }
 }
 
 /// Called from `_PG_init`.
-pub fn watch(judge: Judge) {
+pub fn watch(judge: Judge, changes: ChangeJudge) {
+    let _ = CHANGE_JUDGE.set(changes);
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {
         if JUDGE.set((judge, pg_sys::object_access_hook)).is_ok() {
@@ -63,22 +92,14 @@ unsafe fn before_utility(statement: *mut pg_sys::PlannedStmt) -> Option<Box<dyn 
     if let Some((judge, _)) = JUDGE.get().filter(|_| drops) {
         judge(&Dropped::Extension, EXTENSION).unwrap_or_else(|e| e.raise());
     }
-    None
-}
-
-struct Unguarded;
-
-impl Drop for Unguarded {
-    fn drop(&mut self) {
-        UNGUARDED.set(UNGUARDED.get() - 1);
-    }
-}
-
-/// Runs statements of the extension that may drop guarded objects. `work` must not run anything that a user wrote.
-pub fn unguarded<T>(work: impl FnOnce() -> T) -> T {
-    UNGUARDED.set(UNGUARDED.get() + 1);
-    let _counted = Unguarded;
-    work()
+    // SAFETY: promised by the caller. No event trigger is called for this statement.
+    let reassigns = unsafe {
+        let node = (*statement).utilityStmt;
+        !node.is_null() && (*node).type_ == pg_sys::NodeTag::T_ReassignOwnedStmt
+    };
+    let judge = CHANGE_JUDGE.get().filter(|_| reassigns)?;
+    change_watch::begin();
+    Some(Box::new(|| judge().unwrap_or_else(|e| e.raise())))
 }
 
 /// True for `DROP EXTENSION docshard` by a user who may do that; others get PostgreSQL's own error.
@@ -93,9 +114,7 @@ unsafe fn drops_extension(statement: *mut pg_sys::PlannedStmt) -> bool {
             return false;
         }
         let drop = node.cast::<pg_sys::DropStmt>();
-        if (*drop).removeType != pg_sys::ObjectType::OBJECT_EXTENSION
-            || UNGUARDED.get() > 0
-            || !pg_sys::IsTransactionState()
+        if (*drop).removeType != pg_sys::ObjectType::OBJECT_EXTENSION || is_unguarded() || !pg_sys::IsTransactionState()
         {
             return false;
         }
@@ -120,10 +139,15 @@ unsafe extern "C-unwind" fn on_access(
         if let Some(next) = next {
             next(access, class, object, column, argument);
         }
-        if access != pg_sys::ObjectAccessType::OAT_DROP || UNGUARDED.get() > 0 || !pg_sys::IsTransactionState() {
-            return;
-        }
-        if let Some(dropped) = what(class, object, column) {
+        let found = match access {
+            pg_sys::ObjectAccessType::OAT_DROP if !is_unguarded() && pg_sys::IsTransactionState() => {
+                let flags = argument.cast::<pg_sys::ObjectAccessDrop>().as_ref().map_or(0, |drop| drop.dropflags);
+                what(class, object, column, flags)
+            }
+            pg_sys::ObjectAccessType::OAT_TRUNCATE if !is_own_statement() => relation(object).map(Dropped::Rows),
+            _ => None,
+        };
+        if let Some(dropped) = found {
             let name = if dropped == Dropped::Extension {
                 EXTENSION.to_owned()
             } else {
@@ -139,7 +163,7 @@ unsafe extern "C-unwind" fn on_access(
 ///
 /// # Safety
 /// Like [`on_access`]: PostgreSQL is about to delete the object.
-unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> Option<Dropped> {
+unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int, flags: c_int) -> Option<Dropped> {
     // SAFETY: cached look-ups inside a transaction; their results are palloc'd, or null.
     unsafe {
         if class == pg_sys::DatabaseRelationId {
@@ -151,11 +175,14 @@ unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> Option
             return (!updated).then_some(Dropped::Extension);
         }
         match class {
-            pg_sys::RelationRelationId => {
-                let is_table = pg_sys::get_rel_relkind(object) as u8 == pg_sys::RELKIND_RELATION;
-                let schema = is_table.then(|| text(pg_sys::get_namespace_name(pg_sys::get_rel_namespace(object))))?;
-                Some(Dropped::Table { schema: schema?, name: text(pg_sys::get_rel_name(object))? })
+            pg_sys::RelationRelationId if pg_sys::get_rel_relkind(object) as u8 == pg_sys::RELKIND_INDEX => {
+                if flags & pg_sys::PERFORM_DELETION_CONCURRENTLY as c_int == 0 || is_own_statement() {
+                    return None;
+                }
+                let table = relation(pg_sys::IndexGetRelation(object, true))?;
+                Some(Dropped::Index { table, name: text(pg_sys::get_rel_name(object))? })
             }
+            pg_sys::RelationRelationId if column <= COLUMNS => relation(object).map(Dropped::Table),
             pg_sys::ForeignServerRelationId => Some(Dropped::Server(server::foreign_server_name(object)?)),
             pg_sys::UserMappingRelationId => {
                 let cache = pg_sys::SysCacheIdentifier::USERMAPPINGOID as i32;
@@ -170,6 +197,28 @@ unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int) -> Option
             }
             _ => None,
         }
+    }
+}
+
+/// Returns a table with triggers; None for any other relation.
+///
+/// # Safety
+/// Inside a transaction.
+unsafe fn relation(oid: pg_sys::Oid) -> Option<Relation> {
+    // SAFETY: promised by the caller; the row is copied before it is released.
+    unsafe {
+        let tuple = pg_sys::SearchSysCache1(pg_sys::SysCacheIdentifier::RELOID as i32, oid.into());
+        if tuple.is_null() {
+            return None;
+        }
+        let row = &*pg_sys::GETSTRUCT(tuple).cast::<pg_sys::FormData_pg_class>();
+        let (schema, has_triggers) = (row.relnamespace, row.relhastriggers);
+        let is_table =
+            row.relkind as u8 == pg_sys::RELKIND_RELATION && row.relpersistence as u8 != pg_sys::RELPERSISTENCE_TEMP;
+        let name = CStr::from_ptr(row.relname.data.as_ptr()).to_string_lossy().into_owned();
+        pg_sys::ReleaseSysCache(tuple);
+        let schema = (is_table && has_triggers).then(|| text(pg_sys::get_namespace_name(schema))).flatten()?;
+        Some(Relation { oid, schema, name })
     }
 }
 

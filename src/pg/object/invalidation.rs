@@ -2,17 +2,43 @@
 
 use crate::pg::events::{self, Event};
 use pgrx::pg_sys;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+/// Of more relations it is only recorded that there are more.
+const MAX_RECORDED: usize = 4096;
 
 thread_local! {
     static GENERATION: Cell<u64> = const { Cell::new(1) };
     static WATCHED: Cell<pg_sys::Oid> = const { Cell::new(pg_sys::InvalidOid) };
     static CHANGES: Cell<u64> = const { Cell::new(0) };
     static REGISTERED: Cell<bool> = const { Cell::new(false) };
+    /// the invalid relations since [`record`]; None: nothing is recorded
+    static RECORDED: RefCell<Option<BTreeSet<u32>>> = const { RefCell::new(None) };
+}
+
+/// Begins to record which relations become invalid, unless it is recorded already.
+pub(super) fn record() {
+    register();
+    RECORDED.with_borrow_mut(|recorded| _ = recorded.get_or_insert_default());
+}
+
+/// The OIDs of the relations that were recorded. If 0 is one of them, all may have become invalid.
+pub(super) fn recorded() -> BTreeSet<u32> {
+    RECORDED.with_borrow(|recorded| recorded.clone().unwrap_or_default())
+}
+
+pub(super) fn stop_recording() {
+    RECORDED.take();
 }
 
 unsafe extern "C-unwind" fn on_relcache(_arg: pg_sys::Datum, relid: pg_sys::Oid) {
     CHANGES.set(CHANGES.get() + 1);
+    RECORDED.with_borrow_mut(|recorded| {
+        if let Some(recorded) = recorded {
+            recorded.insert(if recorded.len() < MAX_RECORDED { relid.to_u32() } else { 0 });
+        }
+    });
     if relid == pg_sys::InvalidOid || relid == WATCHED.get() || WATCHED.get() == pg_sys::InvalidOid {
         GENERATION.set(GENERATION.get() + 1);
     }

@@ -8,9 +8,16 @@ use pgrx::pg_sys;
 use std::ffi::CStr;
 
 /// Read-only transactions and limits of time are meant for clients. `exit_on_error` would end a worker at its first
-/// error.
-const SETTINGS: [(&CStr, &CStr); 9] = [
+/// error. The others choose how values are read and printed, or what a statement does.
+const SETTINGS: [(&CStr, &CStr); 16] = [
     (c"search_path", search_path::PATH),
+    (c"standard_conforming_strings", c"on"),
+    (c"bytea_output", c"hex"),
+    (c"DateStyle", c"ISO, MDY"),
+    (c"IntervalStyle", c"postgres"),
+    (c"extra_float_digits", c"1"),
+    (c"gin_fuzzy_search_limit", c"0"),
+    (c"session_replication_role", c"origin"),
     (c"exit_on_error", c"off"),
     (c"default_transaction_isolation", c"read committed"),
     (c"default_transaction_read_only", c"off"),
@@ -37,12 +44,12 @@ pub fn limit_lock_waits(limit: &CStr) {
 }
 
 fn set(name: &CStr, value: &CStr) {
-    // SAFETY: a setting that any user may change; a value that PostgreSQL does not accept is an ERROR.
+    // SAFETY: a setting that a superuser may change in a session; a value that PostgreSQL does not accept is an ERROR.
     unsafe {
         pg_sys::SetConfigOption(
             name.as_ptr(),
             value.as_ptr(),
-            pg_sys::GucContext::PGC_USERSET,
+            pg_sys::GucContext::PGC_SUSET,
             pg_sys::GucSource::PGC_S_SESSION,
         );
     }

@@ -3,5 +3,6 @@
 pub mod credentials;
 pub mod function;
 pub mod permission;
+pub mod pinned;
 pub(in crate::pg) mod search_path;
 pub mod user;

@@ -2,55 +2,16 @@
 //!
 //! A user who may create objects in a searched schema, such as the temporary one, could otherwise replace PostgreSQL's types,
 //! functions and operators, which would run with the rights of the statement's user. So all statements of this backend (`spi`),
-//! of workers and jobs, and of sessions at shards are parsed with [`PATH`]. Relations must be qualified ([`check`]).
+//! of workers and jobs, and of sessions at shards are parsed with [`PATH`] (see `pinned`). Relations must be qualified ([`check`]).
 
 use crate::pg::error::{Error, Result};
 use crate::pg::version::walk_raw_expressions;
 use docshard_core::error::Kind;
 use pgrx::{PgList, pg_guard, pg_sys};
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 
 /// `pg_temp` is last; if it were not named, it would be searched first for relations and types.
 pub(in crate::pg) const PATH: &CStr = c"pg_catalog, pg_temp";
-
-/// Sets [`PATH`] until it is dropped.
-pub struct Pinned(Option<c_int>);
-
-impl Pinned {
-    /// Sets the path, unless the session has it already.
-    pub fn new() -> Self {
-        // SAFETY: a setting's value, which PostgreSQL keeps; a setting of this level is undone by `drop`, or by the abort of
-        // the transaction after an ERROR.
-        unsafe {
-            if CStr::from_ptr(pg_sys::namespace_search_path) == PATH {
-                return Self(None);
-            }
-            let level = pg_sys::NewGUCNestLevel();
-            pg_sys::set_config_option(
-                c"search_path".as_ptr(),
-                PATH.as_ptr(),
-                pg_sys::GucContext::PGC_USERSET,
-                pg_sys::GucSource::PGC_S_SESSION,
-                pg_sys::GucAction::GUC_ACTION_SAVE,
-                true,
-                0,
-                false,
-            );
-            Self(Some(level))
-        }
-    }
-}
-
-impl Drop for Pinned {
-    fn drop(&mut self) {
-        if let Some(level) = self.0
-            && !std::thread::panicking()
-        {
-            // SAFETY: pairs with NewGUCNestLevel; levels above it have ended.
-            unsafe { pg_sys::AtEOXact_GUC(true, level) };
-        }
-    }
-}
 
 /// Unqualified names of a statement.
 #[derive(Default)]

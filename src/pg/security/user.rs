@@ -2,7 +2,7 @@
 
 use crate::pg::error::{Error, Result};
 use crate::pg::object::extension;
-use crate::pg::security::search_path::Pinned;
+use crate::pg::security::pinned::Pinned;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
 

@@ -44,6 +44,12 @@ pub fn is_superuser() -> bool {
     unsafe { pg_sys::superuser() }
 }
 
+/// True if the transaction may write.
+pub fn may_write() -> bool {
+    // SAFETY: reads variables of this process.
+    unsafe { !pg_sys::XactReadOnly && !pg_sys::RecoveryInProgress() }
+}
+
 /// Returns a role's name; empty if the role was dropped.
 pub fn user_name(user: pg_sys::Oid) -> String {
     // SAFETY: a syscache look-up inside a transaction; the name is palloc'd and copied.

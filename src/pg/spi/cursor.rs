@@ -11,7 +11,7 @@
 //! documents. So a [`Portal`] is known by its address, and PostgreSQL reports its end.
 
 use crate::pg::error::{Error, Result};
-use crate::pg::security::search_path::Pinned;
+use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::instrumentation::{executed_plan, instrumented};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
@@ -149,6 +149,7 @@ impl Portal {
                     Error::new(Kind::QueryPlanKilled, "another statement has moved a portal that docshard reads");
                 return Err(Error { sqlstate: *b"24000", ..moved });
             }
+            let _pinned = Pinned::of_search();
             pg_sys::SPI_cursor_fetch(portal, true, i64::try_from(count).unwrap_or(i64::MAX));
             self.position.set((*portal).portalPos);
             let fetched = rows(pg_sys::SPI_tuptable, pg_sys::SPI_processed)?;

@@ -8,7 +8,8 @@ pub mod record;
 
 use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
-use crate::pg::security::search_path::{self, Pinned};
+use crate::pg::security::pinned::Pinned;
+use crate::pg::security::search_path;
 use crate::pg::spi::param::Param;
 use docshard_core::error::Kind;
 use pgrx::{FromDatum, pg_sys};

@@ -403,9 +403,10 @@ impl Conditions {
     }
 }
 
+/// Returns a literal that means the same under every setting of `standard_conforming_strings`.
 fn literal(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 * bytes.len() + 12);
-    text.push_str("'\\x");
+    let mut text = String::with_capacity(2 * bytes.len() + 14);
+    text.push_str(r"E'\\x");
     for byte in bytes {
         let _ = write!(text, "{byte:02x}");
     }

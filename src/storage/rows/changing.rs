@@ -7,6 +7,7 @@ use super::row::{DOC, Purpose, fill};
 use super::writer::Writer;
 use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
 use crate::pg::error::{Error, Result};
+use crate::pg::security::pinned::Pinned;
 use crate::pg::version;
 use crate::storage::scan::{Bound, has_block, scan_keys};
 use docshard_core::error::Kind;
@@ -249,6 +250,7 @@ impl Writer {
                     let entries = version::NewEntries::after(indexes);
                     drop(unmentioned);
                     if result == pg_sys::TM_Result::TM_Ok && (*self.info).ri_NumIndices > 0 {
+                        let _pinned = Pinned::of_index_entries();
                         version::exec_insert_index_tuples(self.info, new, self.estate, true, entries);
                         self.reset_row();
                     }

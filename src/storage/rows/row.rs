@@ -61,6 +61,10 @@ pub(super) unsafe fn fill(slot: *mut pg_sys::TupleTableSlot, columns: [pg_sys::D
             *(*slot).tts_values.add(column) = value;
             *(*slot).tts_isnull.add(column) = false;
         }
+        // Columns that were dropped.
+        for column in DOC + 1..(*(*slot).tts_tupleDescriptor).natts as usize {
+            *(*slot).tts_isnull.add(column) = true;
+        }
         pg_sys::ExecStoreVirtualTuple(slot);
     }
 }

@@ -1,15 +1,29 @@
-//! The row trigger of collections' tables (AFTER … FOR EACH ROW), which captures changes by SQL statements.
+//! The triggers of collections' tables. `capture` (AFTER … FOR EACH ROW) captures changes by SQL statements, `refuse_truncate` (BEFORE
+//! TRUNCATE) refuses that. Both call the same function.
 
 use super::capture;
 use crate::pg::error::{Error, Result};
+use crate::pg::object::drop_guard;
 use crate::storage::collection_of;
 use crate::storage::scan::visit_tuple;
 use docshard_core::error::Kind;
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 
-/// The trigger's name.
-pub(super) const NAME: &CStr = c"capture";
+/// The names of the triggers, in PostgreSQL's order.
+const NAMES: [&CStr; 2] = [c"capture", c"refuse_truncate"];
+
+/// True if these are docshard's triggers only. A table of docshard 0.2.0 has one.
+///
+/// # Safety
+/// The triggers of an open table.
+pub(super) unsafe fn are_own(triggers: &pg_sys::TriggerDesc) -> bool {
+    let count = usize::try_from(triggers.numtriggers).unwrap_or_default();
+    // SAFETY: promised by the caller; names end with a zero byte.
+    let is_named =
+        |(at, name): (usize, &&CStr)| unsafe { CStr::from_ptr((*triggers.triggers.add(at)).tgname) == *name };
+    count <= NAMES.len() && NAMES.iter().take(count).enumerate().all(is_named)
+}
 
 /// Captures a change of a row; `old` is null for INSERT, `new` for DELETE.
 ///
@@ -52,6 +66,10 @@ pub extern "C-unwind" fn docshard_row_changed(fcinfo: pg_sys::FunctionCallInfo) 
         let (old, new) = match data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK {
             pg_sys::TRIGGER_EVENT_INSERT => (std::ptr::null_mut(), data.tg_trigtuple),
             pg_sys::TRIGGER_EVENT_DELETE => (data.tg_trigtuple, std::ptr::null_mut()),
+            pg_sys::TRIGGER_EVENT_TRUNCATE => {
+                drop_guard::judge_truncate((*data.tg_relation).rd_id).unwrap_or_else(|e| e.raise());
+                (std::ptr::null_mut(), std::ptr::null_mut())
+            }
             _ => (data.tg_trigtuple, data.tg_newtuple),
         };
         capture_change(data.tg_relation, old, new)

@@ -8,6 +8,8 @@ use super::trigger;
 use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::permission;
+use crate::pg::security::pinned::Pinned;
+use crate::pg::spi::quote::quote_ident;
 use crate::pg::version;
 use docshard_core::error::Kind;
 use pgrx::pg_sys;
@@ -39,7 +41,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Opens a collection's table for the current user. If the capture trigger is the only one, it is not fired, and the writer
+    /// Opens a collection's table for the current user. If docshard's triggers are the only ones, none is fired, and the writer
     /// captures. Raises PostgreSQL's errors for missing privileges and read-only transactions.
     pub fn open(collection: i32, table: pg_sys::Oid, purpose: Purpose, owner: &Owner) -> Result<Self> {
         // SAFETY: the table exists (the caller looked it up in this transaction); each node is allocated by PostgreSQL
@@ -68,10 +70,7 @@ impl Writer {
             (*info).type_ = pg_sys::NodeTag::T_ResultRelInfo;
             pg_sys::InitResultRelInfo(info, rel, 1, null_mut(), 0);
             let triggers = (*info).ri_TrigDesc;
-            if !triggers.is_null()
-                && (*triggers).numtriggers == 1
-                && CStr::from_ptr((*(*triggers).triggers).tgname) == trigger::NAME
-            {
+            if !triggers.is_null() && trigger::are_own(&*triggers) {
                 (*info).ri_TrigDesc = null_mut();
             }
             let fires = !(*info).ri_TrigDesc.is_null();
@@ -141,6 +140,7 @@ impl Writer {
     }
 
     fn store_all<'a>(&mut self, chunk: usize, rows: &[Row<'a>]) {
+        let _pinned = Pinned::of_index_entries();
         // SAFETY: see the type's invariants; slots are of the table's kind. `permit` has checked that there are three columns.
         unsafe {
             if self.fires && (rows.len() == 1 || (*(*self.info).ri_TrigDesc).trig_insert_before_row) {
@@ -337,12 +337,33 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
                 "a collection's table has row-level security, which docshard does not support",
             ));
         }
-        if (*(*rel).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION || (*(*rel).rd_att).natts as usize != DOC + 1 {
-            return Err(Error::new(
-                Kind::InternalError,
-                "a collection's table does not have the columns that docshard created",
-            ));
+        let columns = version::attributes((*rel).rd_att);
+        if (*(*rel).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION || columns.len() <= DOC {
+            return Err(damaged(rel, "does not have the columns that docshard created", String::new()));
         }
-        Ok(())
+        match columns[DOC + 1..].iter().find(|column| !column.attisdropped) {
+            None => Ok(()),
+            Some(column) => {
+                let name = CStr::from_ptr(column.attname.data.as_ptr()).to_string_lossy();
+                let what = format!("has the column \"{name}\", which docshard did not create");
+                Err(damaged(rel, &what, quote_ident(&name)))
+            }
+        }
     }
+}
+
+/// The error for a table that somebody has changed; `extra` is a column to be dropped.
+///
+/// # Safety
+/// `rel` is open.
+unsafe fn damaged(rel: pg_sys::Relation, what: &str, extra: String) -> Error {
+    // SAFETY: promised by the caller.
+    let name = unsafe { CStr::from_ptr((*(*rel).rd_rel).relname.data.as_ptr()) }.to_string_lossy();
+    let error = Error::new(Kind::IllegalOperation, format!("the collection's table docshard_data.{name} {what}"));
+    if extra.is_empty() {
+        return error;
+    }
+    error.with_hint(format!(
+        "On the shard, a superuser can drop it: ALTER TABLE docshard_data.{name} DROP COLUMN {extra}"
+    ))
 }

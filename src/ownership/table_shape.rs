@@ -1,0 +1,134 @@
+//! What must be true of a collection's table: what docshard created must be there, and nothing else that changes which rows a statement
+//! reads or writes. Indexes, triggers, constraints and privileges of an administrator are allowed.
+//!
+//! `docshard_data.tables` has a witness of each table: its OID and its file. TRUNCATE gives a table a new file, and so does a command that
+//! writes all rows anew, such as VACUUM FULL; afterwards there are rows that are older than the file. [`check`] then renews the witness.
+//! Not seen are DELETE, and TRUNCATE if a transaction that had begun before it inserted rows afterwards, or if there is no witness: a dump
+//! does not contain it. VACUUM FULL looks like TRUNCATE if the table was empty, or has been filled anew since.
+
+use super::{table, table_witness};
+use crate::pg::error::Result;
+use crate::pg::object::change_watch::Changed;
+use crate::pg::spi::{self, Row, param::Param};
+use crate::pg::{security::user, server};
+use std::collections::BTreeSet;
+
+/// Returns the collection, a property, and whether it is one that docshard did not create. `$1`: the changed relations; `$2`: all.
+const PROPERTIES: &str = "\
+    WITH data AS (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = 'docshard_data'), \
+    touched AS (SELECT v.oid::oid FROM unnest($1) AS v (oid) \
+                UNION SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[])), \
+    known AS ( \
+        SELECT c.*, p.collection_id, \
+               c.relnamespace = (SELECT oid FROM data) AND c.relname = 'c' || p.collection_id AS has_name \
+          FROM pg_catalog.pg_class c \
+          JOIN docshard_data.placement p ON p.collection_id = coalesce( \
+               (SELECT t.collection_id FROM docshard_data.tables t WHERE t.relation = c.oid), \
+               CASE WHEN c.relnamespace = (SELECT oid FROM data) AND c.relname ~ '^c[0-9]{1,9}$' THEN substr(c.relname, 2)::int END) \
+         WHERE c.relkind IN ('r', 'p') AND ($2 OR c.oid IN (SELECT oid FROM touched))) \
+    SELECT k.collection_id, f.property, f.extra FROM known k CROSS JOIN LATERAL ( \
+        SELECT 'its name' AS property, false AS extra WHERE k.has_name \
+        UNION ALL SELECT 'its durability', false WHERE k.relpersistence = 'p' \
+        UNION ALL SELECT 'its access method', false WHERE k.relam = 2 \
+        UNION ALL SELECT 'its owner', false WHERE k.relowner = coalesce((SELECT s.role::oid FROM docshard_data.service s), \
+              (SELECT e.extowner FROM pg_catalog.pg_extension e WHERE e.extname = 'docshard')) \
+        UNION ALL SELECT 'the column ' || a.attname, a.attnum > 3 FROM pg_catalog.pg_attribute a \
+            WHERE a.attrelid = k.oid AND NOT a.attisdropped AND (a.attnum > 3 OR \
+              (a.attnum, a.attname) IN ((1, 'skey'), (2, 'id'), (3, 'doc')) AND a.attnotnull AND NOT a.atthasdef \
+              AND a.attidentity = '' AND a.attgenerated = '' \
+              AND a.atttypid = CASE WHEN a.attnum < 3 THEN 17 ELSE (SELECT t.oid FROM pg_catalog.pg_type t \
+                  JOIN pg_catalog.pg_namespace n ON n.oid = t.typnamespace WHERE n.nspname = 'docshard' AND t.typname = 'document') END) \
+        UNION ALL SELECT 'the index ' || x.relname, false FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid \
+            WHERE i.indrelid = k.oid AND i.indisvalid AND CASE WHEN i.indisprimary \
+              THEN x.relname = 'c' || k.collection_id || '_pkey' AND i.indimmediate AND i.indkey::text = '1 2' \
+              ELSE x.relname ~ '^(c[0-9]+_id|i[0-9]+(_entries|_unique)?)$' END \
+        UNION ALL SELECT 'the trigger ' || g.tgname, false FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid \
+            WHERE g.tgrelid = k.oid AND g.tgenabled = 'A' AND g.tgname IN ('capture', 'refuse_truncate') AND f.proname = 'capture_change' \
+        UNION ALL SELECT 'the rule ' || r.rulename, true FROM pg_catalog.pg_rewrite r WHERE r.ev_class = k.oid \
+        UNION ALL SELECT 'row-level security', true WHERE k.relrowsecurity OR k.relforcerowsecurity \
+        UNION ALL SELECT 'inheritance', true WHERE k.relispartition \
+            OR EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE k.oid IN (h.inhrelid, h.inhparent)) \
+        UNION ALL SELECT 'a type', true WHERE k.reloftype <> 0) f";
+
+/// A property of a collection's table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Property {
+    pub collection: i32,
+    pub text: String,
+    /// docshard did not create it
+    pub extra: bool,
+}
+
+fn properties(rows: &[Row]) -> BTreeSet<Property> {
+    rows.iter()
+        .map(|row| Property { collection: row.i32(0), text: row.text(1).to_owned(), extra: row.bool(2) })
+        .collect()
+}
+
+/// Returns the first property that a statement has taken from a collection's table, or added to it though docshard did not create
+/// it.
+pub fn damage(changed: &Changed) -> Result<Option<Property>> {
+    let relations = changed.relations.as_deref();
+    if relations.is_some_and(<[i64]>::is_empty) {
+        return Ok(None);
+    }
+    let params = [Param::Int8Array(relations.unwrap_or_default()), Param::Bool(relations.is_none())];
+    let before = properties(&changed.read_before(PROPERTIES, &params)?);
+    let now = properties(&changed.read_now(PROPERTIES, &params)?);
+    let lost = before.difference(&now).find(|property| !property.extra);
+    Ok(lost.or_else(|| now.difference(&before).find(|property| property.extra)).cloned())
+}
+
+/// Returns what is wrong with a collection's table: the kind of problem, and details.
+pub fn check(collection: i32) -> Result<Vec<(&'static str, String)>> {
+    if !table_witness::exists() {
+        return Ok(Vec::new());
+    }
+    let table = i64::from(table::oid(collection)?.to_u32());
+    user::as_extension_owner(|| {
+        let found = properties(&spi::read(PROPERTIES, &[Param::Int8Array(&[table]), Param::Bool(false)])?);
+        let needed = [
+            "its durability",
+            "the column skey",
+            "the column id",
+            "the column doc",
+            &format!("the index {}", table::primary_key_name(collection)),
+            "the trigger capture",
+            "the trigger refuse_truncate",
+        ];
+        let has = |needed: &str| found.iter().any(|property| !property.extra && property.text == needed);
+        let missing = needed.into_iter().filter(|needed| !has(needed));
+        let mut problems: Vec<_> = missing.map(|what| ("damagedTable", format!("the table lacks {what}"))).collect();
+        let extra = found.iter().filter(|property| property.extra);
+        problems.extend(extra.map(|extra| ("damagedTable", format!("the table has {}", extra.text))));
+        problems.extend(compare(collection, table)?);
+        Ok(problems)
+    })
+}
+
+/// Compares a table with its witness, which is renewed if it is missing or the rows were written anew. The file's age is that of the TOAST
+/// table's row in `pg_class`, which such a command changes, and hardly any other.
+fn compare(collection: i32, table: i64) -> Result<Option<(&'static str, String)>> {
+    let sql = "SELECT t.relation = c.oid, t.file = c.relfilenode, pg_catalog.age(x.xmin) \
+               FROM pg_catalog.pg_class c JOIN pg_catalog.pg_class x ON x.oid = c.reltoastrelid \
+               LEFT JOIN docshard_data.tables t ON t.collection_id = $1 WHERE c.oid = $2::oid";
+    let found = spi::read(sql, &[Param::Int4(collection), Param::Int8(table)])?;
+    let Some(row) = found.first() else { return Ok(None) };
+    if row.get(0).is_some() {
+        if !row.bool(0) {
+            let details = "docshard did not create this table: another one had its name".to_owned();
+            return Ok(Some(("replacedTable", details)));
+        }
+        if row.bool(1) {
+            return Ok(None);
+        }
+        let old = format!("SELECT FROM {} t WHERE pg_catalog.age(t.xmin) > $1 LIMIT 1", table::name(collection));
+        if spi::read(&old, &[Param::Int4(row.i32(2))])?.is_empty() {
+            return Ok(Some(("truncatedTable", "TRUNCATE has removed all documents of this table".to_owned())));
+        }
+    }
+    if server::may_write() {
+        table_witness::renew(collection, table::oid(collection)?)?;
+    }
+    Ok(None)
+}

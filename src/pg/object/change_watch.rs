@@ -1,0 +1,101 @@
+//! Watches statements that change tables: which relations a statement has changed, and what PostgreSQL's catalogs contained before.
+//!
+//! Event triggers call [`begin`] and [`end`], also where the library is loaded only by the first of them; a hook does for REASSIGN OWNED. What a statement changes is
+//! learnt from PostgreSQL's own invalidations, so no kind of change is overlooked. The state before is read with a snapshot that has
+//! the statement's first command number: it does not show what the statement has done.
+
+use super::invalidation;
+use super::own_statement::is_own_statement;
+use crate::pg::error::Result;
+use crate::pg::spi::param::Param;
+use crate::pg::spi::{self, Row};
+use crate::pg::version::local_transaction;
+use pgrx::pg_sys;
+use std::cell::RefCell;
+
+/// A statement that has begun. Statements nest, and one that fails in a subtransaction has no end.
+#[derive(Clone, Copy)]
+struct Begun {
+    transaction: u32,
+    subtransaction: pg_sys::SubTransactionId,
+    command: pg_sys::CommandId,
+}
+
+thread_local! {
+    static BEGUN: RefCell<Vec<Begun>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A statement that has done its work.
+pub struct Changed {
+    /// the relations that may have changed; None: any
+    pub relations: Option<Vec<i64>>,
+    before: pg_sys::CommandId,
+}
+
+impl Changed {
+    /// Reads the catalogs as they were before the statement.
+    pub fn read_before(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        read(Some(self.before), sql, params)
+    }
+
+    /// Reads the catalogs as they are now.
+    pub fn read_now(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+        read(None, sql, params)
+    }
+}
+
+fn read(command: Option<pg_sys::CommandId>, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
+    // SAFETY: inside a transaction. PostgreSQL copies the snapshot, which it would otherwise change; it is popped below, or by the
+    // abort of the transaction.
+    unsafe {
+        let snapshot = pg_sys::GetLatestSnapshot();
+        if let Some(command) = command {
+            (*snapshot).curcid = command;
+        }
+        pg_sys::PushActiveSnapshot(snapshot);
+    }
+    let rows = spi::read(sql, params);
+    // SAFETY: pushed above.
+    unsafe { pg_sys::PopActiveSnapshot() };
+    rows
+}
+
+/// Called before a statement that may change tables.
+pub fn begin() {
+    if is_own_statement() {
+        return;
+    }
+    invalidation::record();
+    let transaction = local_transaction();
+    // SAFETY: inside a transaction.
+    let (subtransaction, command) =
+        unsafe { (pg_sys::GetCurrentSubTransactionId(), pg_sys::GetCurrentCommandId(false)) };
+    BEGUN.with_borrow_mut(|begun| {
+        begun.retain(|begun| begun.transaction == transaction);
+        begun.push(Begun { transaction, subtransaction, command });
+    });
+}
+
+/// Called after the statement; None if it is not watched.
+pub fn end() -> Option<Changed> {
+    if is_own_statement() {
+        return None;
+    }
+    let transaction = local_transaction();
+    // SAFETY: inside a transaction. Makes what the statement has changed visible, and processes its invalidations.
+    let subtransaction = unsafe {
+        pg_sys::CommandCounterIncrement();
+        pg_sys::GetCurrentSubTransactionId()
+    };
+    let (found, is_last) = BEGUN.with_borrow_mut(|begun| {
+        let is_this = |begun: &Begun| (begun.transaction, begun.subtransaction) == (transaction, subtransaction);
+        let found = begun.iter().rposition(is_this).map(|at| begun.drain(at..).next());
+        (found.flatten(), begun.is_empty())
+    });
+    let recorded = invalidation::recorded();
+    if is_last {
+        invalidation::stop_recording();
+    }
+    let relations = (!recorded.contains(&0)).then(|| recorded.into_iter().map(i64::from).collect());
+    found.map(|begun| Changed { relations, before: begun.command })
+}
