@@ -98,12 +98,13 @@ COMMENT ON VIEW docshard.changelog IS 'Events of the cluster, oldest first by id
 
 CREATE VIEW docshard.health AS
 SELECT shard, reachable, latency_ms, version, postgresql, timeline, standbys, sync_standbys, lag_bytes, replication,
-       oldest_in_doubt_s, free_connections, last_contact, error
+       oldest_in_doubt_s, free_connections, last_contact, error, oldest_sync_wait_s
   FROM docshard.shard_health();
 COMMENT ON VIEW docshard.health IS 'The health of each shard, queried now; it answers within 3 seconds even if shards do not respond';
 COMMENT ON COLUMN docshard.health.timeline IS 'of the WAL that it writes: it grows with each failover';
 COMMENT ON COLUMN docshard.health.lag_bytes IS 'how far its slowest standby is behind';
 COMMENT ON COLUMN docshard.health.oldest_in_doubt_s IS 'the age of the oldest transaction that is prepared on the shard, in seconds';
+COMMENT ON COLUMN docshard.health.oldest_sync_wait_s IS 'for how long the oldest statement runs whose commit waits for a synchronous standby, in seconds; null: none waits';
 COMMENT ON COLUMN docshard.health.last_contact IS 'when the router last heard of it; every minute, unless it is asked now';
 
 CREATE VIEW docshard.settings AS

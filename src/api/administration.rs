@@ -9,6 +9,7 @@ use crate::catalog::shards::names::LOCAL;
 use crate::catalog::{addresses, index_removal};
 use crate::command;
 use crate::migration::jobs;
+use crate::operation::arguments::Arguments;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange};
 use crate::operation::request_parts::Specification::Text;
 use crate::operation::{balancer, cluster, collections, inspect, shards, table};
@@ -59,7 +60,7 @@ json_functions! {
         with_options(&options, &table::ADD_SHARD, |options| shards::add(conn, options));
     remove_shard(name: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::REMOVE_SHARD, |options| shards::remove(name, options));
-    accept_shard(name: &str) => cluster::accept_shard(name);
+    accept_shard(name: &str) => cluster::accept_shard(name, false);
     set_shard_address(name: &str, conn: &str) => cluster::set_address(name, || addresses::set_shard(name, conn));
     set_local_address(conn: &str) => cluster::set_address(LOCAL, || addresses::set_local(conn));
     enable_sharding(db: Option<&str>, primary: default!(Option<&str>, "NULL")) =>
@@ -96,6 +97,15 @@ json_functions! {
     disable_balancing(ns: &str) => balancer::set_balancing(ns, false);
     configure_collection_balancing(ns: &str, options: Json) =>
         with_options(&options, &table::CONFIGURE_COLLECTION_BALANCING, |options| balancer::configure(ns, options));
+}
+
+/// A function of its own: the one without options stays as it was released.
+#[pg_extern(name = "accept_shard", volatile, parallel_unsafe, requires = ["catalog"])]
+fn accept_shard_with_options(name: &str, options: Json) -> Json {
+    run(|| {
+        let accept = |options: &Arguments<'_>| cluster::accept_shard(name, options.flag("adopt"));
+        Ok(Json(with_options(&options, &table::ACCEPT_SHARD, accept)?.to_string()))
+    })
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

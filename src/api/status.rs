@@ -72,6 +72,8 @@ fn shard_health(
         name!(free_connections, Option<i64>),
         name!(last_contact, Option<TimestampWithTimeZone>),
         name!(error, Option<String>),
+        // Columns are added at the end: until ALTER EXTENSION UPDATE the function has those of the previous release.
+        name!(oldest_sync_wait_s, Option<f64>),
     ),
 > {
     let health = run(|| {
@@ -81,12 +83,12 @@ fn shard_health(
         })?;
         status::health::of_shards(Duration::from_millis(limit))
     });
-    TableIterator::new(health.into_iter().map(|Health { shard, latency_ms, node, last_contact, error }| {
+    TableIterator::new(health.into_iter().map(|Health { shard, latency_ms, reachable, node, last_contact, error }| {
         let text = |name: &str| node[name].as_str().map(str::to_owned);
         let number = |name: &str| node[name].as_i64();
         (
             shard,
-            error.is_none(),
+            reachable,
             latency_ms,
             text("version"),
             text("postgresql"),
@@ -99,6 +101,7 @@ fn shard_health(
             number("freeConnections"),
             last_contact,
             error,
+            node["oldestSyncWait"].as_f64(),
         )
     }))
 }

@@ -15,8 +15,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_ident;
-use crate::protocol::Call;
 use crate::protocol::access::{CreateRole, DropRole, SetAccess};
+use crate::protocol::{Call, Connection};
 use crate::remote::Session;
 use crate::store;
 use crate::store::collections::Named;
@@ -141,8 +141,8 @@ fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>
     lists
 }
 
-/// Creates every application role on a new shard, before it has documents.
-pub fn make_roles(session: &mut Session) -> Result<()> {
+/// Creates every application role on a shard, before it gets documents.
+pub fn make_roles(session: &mut impl Connection) -> Result<()> {
     let mut names: Vec<String> = grants::all()?.into_iter().map(|grant| grant.name).collect();
     names.dedup();
     for name in names {

@@ -3,7 +3,7 @@
 //! * [`namespace`]: names of databases and collections, checked.
 //! * [`model`]: a collection's metadata as a router reads them; [`cache`] keeps them until they change.
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
-//! * [`contacts`]: the positions of shards, for handshakes.
+//! * [`contacts`]: the positions of shards, for handshakes; [`behind`]: shards that have lost changes which the catalog has.
 //! * [`move_exclusion`]: locks for changes that wait until no chunk moves.
 //! * [`cluster`]: which database is the cluster's router, and whether this one is; [`holder`]: where another one is.
 //! * [`history`]: deletes old entries of the changelog and old moves.
@@ -27,6 +27,7 @@
 
 pub mod access;
 pub mod addresses;
+pub mod behind;
 pub mod cache;
 pub mod change;
 pub mod chunks;

@@ -51,6 +51,12 @@ pub const SETTINGS: &[Setting] = &[
         description: "how long a move waits for transactions that write to the collection before it gives up, in milliseconds",
     },
     Setting {
+        name: "move_waits_for_standbys",
+        default: "true",
+        kind: SettingKind::Boolean,
+        description: "a move is decided only when the standbys that stream from its two shards have what these have prepared",
+    },
+    Setting {
         name: "balancer_interval_ms",
         default: "10000",
         kind: SettingKind::Integer(100, 3_600_000),

@@ -36,8 +36,6 @@ pub struct Called<A> {
     pub shard: Rc<Shard>,
     /// the answer, or the error
     pub answer: Result<A>,
-    /// how long it took; None without an answer
-    pub latency: Option<Duration>,
 }
 
 /// Calls every shard, by number.
@@ -49,7 +47,7 @@ pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>
             rows.retain(|row| (0..C::SIGNATURE.columns().len()).any(|column| row.get(column).is_some()));
             C::decode(&rows)
         });
-        Called { shard: answer.shard, latency: answer.latency.filter(|_| answered.is_ok()), answer: answered }
+        Called { shard: answer.shard, answer: answered }
     };
     Ok(answers.into_iter().map(of).collect())
 }

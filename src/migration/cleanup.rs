@@ -1,5 +1,5 @@
 //! Removes what moves have left on shards: sessions, prepared transactions, captures, tables. [`clean`] is called after each
-//! attempt, [`sweep`] removes everything that belongs to no running move.
+//! attempt, [`sweep`] ends or removes everything that belongs to no running move.
 
 use super::names;
 use super::record::{self, Record};
@@ -14,7 +14,7 @@ use crate::pg::{fault, transaction};
 use crate::protocol::Call;
 use crate::protocol::table::DropTable;
 use crate::store::{collections, migrations, placements};
-use docshard_core::cluster::migration::State;
+use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::Kind;
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -104,8 +104,9 @@ fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     Ok(())
 }
 
-/// Removes from every shard the prepared transactions, captures and tables of moves that have ended. They exist only if a
-/// coordinator was paused until another process considered it dead, perhaps after a failover of the router, and then continued.
+/// Ends on every shard the prepared transactions of moves that have ended, as the moves did, and removes their captures and tables. They
+/// exist only if a coordinator was paused until another process considered it dead, perhaps after a failover of the router, and then
+/// continued; or if a shard has lost its last commits in a failover.
 /// Returns how many shards could not be swept. Must be called outside any transaction.
 pub fn sweep() -> Result<usize> {
     let shards = transaction::run(cache::shards)?;
@@ -162,7 +163,11 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
             alive.insert(id);
             continue;
         }
-        shard.rollback_prepared(gid)?;
+        // Of a move that has ended, a shard has such a transaction again if it was promoted without its last commits.
+        match transaction::run(|| record::outcome(id))? {
+            Some(Outcome::Committed) => shard.commit_prepared(gid)?,
+            _ => shard.rollback_prepared(gid)?,
+        }
     }
     for id in captures.iter().filter(|id| !alive.contains(id)) {
         delete_captures(shard, *id)?;

@@ -5,6 +5,7 @@ use super::copy::{Copy, HandOver};
 use super::record;
 use super::request::{MoveRequest, MoveResult};
 use super::shard::Sides;
+use super::standbys::{self, Standbys};
 use super::{donor, names, pieces, recipient, recovery, register, settle, stall};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::settings;
@@ -17,6 +18,9 @@ use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
 use std::time::{Duration, Instant};
+
+/// The shortest time in which standbys must follow, for a short `docshard.max_write_stall`.
+const LEAST_SHARE: Duration = Duration::from_millis(50);
 
 /// Number of hand-overs in which the donor fails to delete the documents in time before the chunk is split.
 const MAX_SLOW_DELETES: i32 = 2;
@@ -134,17 +138,34 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
 
     let limit = stall::limit();
     let (mut attempts, mut slow_deletes) = (0, 0);
+    let (mut lagging_since, mut followed): (Option<Instant>, bool) = (None, false);
     let (frozen, micros) = loop {
-        let is_close = copy.catch_up(limit)? && {
+        let mut is_close = copy.catch_up(limit)?;
+        if is_close {
+            // Writers would have to wait for a standby that does not keep up. Until it does, the move keeps catching up.
+            let quick = standbys::share(limit.unwrap_or(patience)).max(LEAST_SHARE);
+            followed = match copy.attempt.await_standbys(Instant::now() + quick)? {
+                Standbys::Lag(lagging) => {
+                    if lagging_since.get_or_insert_with(Instant::now).elapsed() >= patience {
+                        return Err(lagging.gave_way());
+                    }
+                    step("waiting for standbys")?;
+                    continue;
+                }
+                Standbys::FollowClosely => true,
+                Standbys::None => false,
+            };
+            lagging_since = None;
             copy.locate()?;
-            copy.catch_up(limit)?
-        };
+            is_close = copy.catch_up(limit)?;
+        }
         if is_close {
             transaction::run(|| copy.store_progress())?;
             fault::point("move.caught_up")?;
             step("handing over")?;
             if copy.exclude_writers(Instant::now() + patience, limit)? {
                 let frozen = Instant::now();
+                let limit = limit.map(|limit| if followed { limit - standbys::share(limit) } else { limit });
                 match copy.hand_over(frozen, limit, cluster)? {
                     HandOver::Prepared { micros } => break (frozen, micros),
                     HandOver::TimedOut { in_delete } => slow_deletes += i32::from(in_delete),
@@ -163,6 +184,10 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
         sleep_ms((20 * i64::from(attempts)).min(500));
     };
 
+    if followed && let Standbys::Lag(lagging) = copy.attempt.await_standbys(frozen + limit.unwrap_or(patience))? {
+        return Err(lagging.gave_way());
+    }
+    fault::point("move.replicated")?;
     let is_decided = transaction::run(|| {
         copy.store_progress()?;
         record::set_stall(id, i64::try_from(frozen.elapsed().as_millis()).unwrap_or(i64::MAX), micros)?;

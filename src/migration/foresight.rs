@@ -6,9 +6,10 @@
 
 use super::record;
 use crate::catalog::model::Collection;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::storage::lock::{self, Tag};
 use crate::store::migrations::Decided;
+use docshard_core::error::Kind;
 use std::rc::Rc;
 
 /// A chunk map that the catalog does not have yet.
@@ -18,6 +19,8 @@ pub struct Foreseen {
     /// One of the moves was decided so long ago that its coordinator may have ended.
     pub is_late: bool,
     moves: Vec<i64>,
+    /// Why one of the moves cannot be completed.
+    lost: Option<String>,
 }
 
 impl Foreseen {
@@ -33,8 +36,15 @@ impl Foreseen {
         Ok(foreseen.map(|collection| Self {
             collection: Rc::new(collection),
             is_late: decided.iter().any(|migration| migration.is_late),
+            lost: decided.iter().find_map(|migration| migration.lost.clone()),
             moves: decided.iter().map(|migration| migration.id).collect(),
         }))
+    }
+
+    /// The error of a statement that waits for a move of which a shard has lost its part.
+    pub fn lost_part(&self) -> Option<Error> {
+        let lost = self.lost.as_deref()?;
+        Some(Error { sqlstate: *b"55000", ..Error::new(Kind::StaleShardVersion, lost) })
     }
 
     /// True if a process is committing the shards' prepared transactions: until that is done shards refuse this map.

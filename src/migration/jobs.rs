@@ -2,7 +2,7 @@
 
 use super::abort::{Aborted, abort};
 use super::request::{MoveRequest, MoveResult, RangeRequest};
-use super::{coordinator, range, recovery};
+use super::{adopt, coordinator, range, recovery};
 use crate::catalog::cluster;
 use crate::catalog::move_exclusion::ABORT;
 use crate::pg::error::{Error, Result};
@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 const MOVE: &str = "move chunk";
 const MOVE_RANGE: &str = "move range";
 const RECOVER: &str = "recover moves";
+const ADOPT: &str = "adopt a shard";
 const COMPLETE: &str = "complete a move";
 
 /// Registers the jobs; called from `_PG_init`.
@@ -23,6 +24,7 @@ pub fn init() {
     job::register(MOVE_RANGE, |request| to_json(range::run_range(&from_json(request)?)?));
     job::register(RECOVER, |_| to_json(recovery::recover()?));
     job::register(COMPLETE, |id| to_json(recovery::recover_one(from_json(id)?)?));
+    job::register(ADOPT, |name| adopt::run(from_json(name)?));
     job::register(ABORT, |id| to_json(abort(from_json(id)?)?));
 }
 
@@ -64,6 +66,11 @@ pub fn move_range_and_wait(request: &RangeRequest) -> Result<(MoveResult, i64)> 
 /// Aborts a move, in a background worker; if it is decided, waits for its completion.
 pub fn abort_and_wait(id: i64) -> Result<Aborted> {
     from_json(&job::run(ABORT, "docshard: aborting a move", &json!(id))?)
+}
+
+/// Adopts a shard that has lost commits, in a background worker; returns what was lost and changed.
+pub fn adopt_and_wait(shard: &str) -> Result<Value> {
+    job::run(ADOPT, "docshard: adopting a shard", &json!(shard))
 }
 
 /// Completes or aborts, in a background worker, moves without a coordinator; waits for it. Returns how many moves could not be

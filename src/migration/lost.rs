@@ -146,8 +146,8 @@ fn save(record: &Record, lost: &Shard) -> Result<()> {
         // The donor still has them.
         (Part::Prepared, false) => {
             other.rollback_prepared(&gid)?;
-            record::give_up(record.id)
+            record::give_up(record.id, "a shard was removed as lost")
         }
-        (Part::Nothing, _) => record::give_up(record.id),
+        (Part::Nothing, _) => record::give_up(record.id, "a shard was removed as lost"),
     }
 }

@@ -19,6 +19,7 @@
 //!    reads continue. A last round follows; T deletes the range, compares and sets the donor's version, and deletes capture and
 //!    log. T's deleted count must equal R's. If that takes longer than `docshard.max_write_stall` ([`stall`]), T is rolled back,
 //!    writers continue, and 5 is repeated. R advances the recipient's version. Both prepare.
+//!    Then the standbys that stream from the two shards must have what these have prepared ([`standbys`]).
 //! 7. Decide: one catalog commit, *running → committed*, by compare-and-set.
 //! 8. [`settle`]: T commits, then R, then the map changes (*moved*), then the move's remains are dropped (*done*).
 //!
@@ -36,6 +37,7 @@
 //! 5. If a coordinator ends, at any step, [`recovery`] replaces it and follows the catalog's decision.
 
 mod abort;
+mod adopt;
 mod attempt;
 mod cleanup;
 mod coordinator;
@@ -56,6 +58,7 @@ mod request;
 mod settle;
 pub mod shard;
 mod stall;
+mod standbys;
 
 pub use cleanup::sweep;
 pub use coordinator::run;

@@ -4,8 +4,8 @@ use crate::catalog::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
 use crate::store::migrations::{self, Range, begin_step, last_removals, set_attempts, set_error, standing};
 pub use crate::store::migrations::{
-    Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, running_of_balancer,
-    set_estimate, set_progress, set_stall, undecided, undecided_at, unfinished,
+    Migration as Record, advance, busy_shards, decided, get as load, give_up, insert, next_id, outcome,
+    running_of_balancer, set_estimate, set_progress, set_stall, undecided, undecided_at, unfinished,
 };
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;

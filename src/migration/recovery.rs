@@ -74,6 +74,12 @@ pub fn decided(collection: i32) -> Result<Vec<i64>> {
     Ok(record::decided(collection)?.into_iter().map(|migration| migration.id).collect())
 }
 
+/// True if a move of the collection is decided but not yet in the map: until then its shards may be at another version than the
+/// catalog. Runs in the caller's transaction.
+pub fn is_decided(collection: i32) -> Result<bool> {
+    Ok(!record::decided(collection)?.is_empty())
+}
+
 /// True if a shard's version of the collection may be about to change, by a move, or by a decided transaction that a shard may
 /// not have committed yet. Otherwise a shard whose version differs from the map's will keep it. Runs in the caller's
 /// transaction.

@@ -7,8 +7,8 @@ use super::cleanup::clean;
 use super::names;
 use super::record::{self, Record};
 use super::shard::Sides;
-use crate::catalog::change;
 use crate::catalog::cluster::cluster_id;
+use crate::catalog::{behind, cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction;
@@ -86,7 +86,7 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
                 fault::point("move.cleaned")?;
                 transaction::run(|| record::advance(id, record.state, State::Done))?;
             }
-            Action::Lost => return Err(lost(&record, parts.0)),
+            Action::Lost | Action::GiveUp => return Err(lost(&record, parts)?),
             Action::Nothing => return Ok(()),
         }
     }
@@ -104,13 +104,16 @@ pub(super) fn clean_late(id: i64) -> Result<bool> {
     Ok(aborted)
 }
 
-fn lost(record: &Record, donor: Part) -> Error {
-    let side = if donor == Part::Nothing { "donor" } else { "recipient" };
-    Error::new(
-        Kind::InternalError,
-        format!("what the {side} prepared for migration {} is neither there nor committed", record.id),
-    )
-    .with_hint("The prepared transaction may have been rolled back by hand, or the shard restored from a backup.")
+/// Records that a shard has lost its part of a decided move, for statements that wait for the move, and returns the error.
+fn lost(record: &Record, parts: (Part, Part)) -> Result<Error> {
+    let shard = if parts.0 == Part::Nothing { record.donor } else { record.recipient };
+    transaction::run(|| {
+        let name = cache::shard(shard)?.name.clone();
+        let message = format!("shard \"{name}\" has lost its part of migration {}, which is decided", record.id);
+        let hint = behind::hint(&name);
+        migrations::set_lost(record.id, &format!("{message}. {hint}"))?;
+        Ok(Error::new(Kind::OperationFailed, message).with_hint(hint))
+    })
 }
 
 /// Changes the map, in one transaction: chunk, placements of both shards, changelog, *moved*.

@@ -5,6 +5,7 @@ use crate::catalog::cluster::{check_may_change, check_router};
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
 use crate::catalog::{access, addresses, contacts, rotation, settings, shard_state, takeover};
+use crate::migration::jobs;
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use crate::pg::server;
@@ -44,17 +45,24 @@ pub fn dismantle(confirm: Option<&str>, options: &Arguments<'_>) -> Result<Json>
     dismantle::dismantle(confirm, scope)
 }
 
-/// Accepts the current state of a shard that is refused, or that was promoted without all acknowledged writes.
-pub fn accept_shard(name: &str) -> Result<Json> {
+/// Accepts the current state of a shard that is refused, or that was promoted without all acknowledged writes. With `adopt`, brings its
+/// collections to the catalog's versions.
+pub fn accept_shard(name: &str, adopt: bool) -> Result<Json> {
     check_router()?;
-    let accepted = contacts::accept(name)?;
+    let accepted = if adopt {
+        refuse_in_block("a shard's collections")?;
+        jobs::adopt_and_wait(name)?
+    } else {
+        contacts::accept(name)?
+    };
     worker::wake_at_commit();
-    let mut answer = json!({"shardAccepted": name, "ok": 1});
-    for field in ["lostFrom", "lostTo"] {
+    let mut answer = json!({"shardAccepted": name});
+    for field in ["lostFrom", "lostTo", "adopted", "more"] {
         if let Some(value) = accepted.get(field) {
             answer[field] = value.clone();
         }
     }
+    answer["ok"] = 1.into();
     Ok(answer)
 }
 

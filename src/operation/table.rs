@@ -366,6 +366,7 @@ operations! {
         Kind::BadValue,
         "the option \"token\" requires \"lost\": true",
     )];
+    ACCEPT_SHARD = "accept_shard" &[&[may("adopt", Bool)]];
     ENABLE_SHARDING = "enable_sharding" &[];
     DROP_DATABASE = "drop_database" &[];
     TAKE_OVER = "take_over_cluster" &[&[may("force", Bool)]];

@@ -4,6 +4,12 @@ use crate::pg::error::Result;
 use crate::pg::spi;
 
 /// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
+///
+/// `streaming` are the servers that could be promoted: they stream now, and replay what they receive. Other receivers of WAL, such as
+/// `pg_receivewal` and subscribers, are not among them. Positions are numbers of bytes, as a move compares them.
+///
+/// PostgreSQL does not record since when a commit waits for its synchronous standby, so `oldestSyncWait` is since when the statement
+/// that commits runs.
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(
@@ -11,6 +17,9 @@ pub fn of_this_node() -> Result<String> {
             'version', (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
             'postgresql', current_setting('server_version'), \
             'timeline', ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4, \
+            'flushed', (pg_current_wal_flush_lsn() - '0/0'::pg_lsn)::int8, 'streaming', r.streaming, \
+            'oldestSyncWait', (SELECT extract(epoch FROM clock_timestamp() - min(coalesce(state_change, xact_start)))::float8 \
+               FROM pg_catalog.pg_stat_activity WHERE wait_event = 'SyncRep'), \
             'standbys', r.standbys, 'syncStandbys', r.sync_standbys, 'lagBytes', r.lag_bytes, 'replication', r.replication, \
             'oldestInDoubt', (SELECT extract(epoch FROM clock_timestamp() - min(prepared))::float8 \
                FROM pg_catalog.pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, 'docshard_')), \
@@ -21,8 +30,13 @@ pub fn of_this_node() -> Result<String> {
                  max(pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn))::int8 AS lag_bytes, \
                  coalesce(json_agg(json_build_object('name', application_name, 'state', state, 'sync', sync_state, \
                    'lagBytes', pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8, \
-                   'lagSeconds', extract(epoch FROM replay_lag)::float8) ORDER BY application_name), '[]') AS replication \
-               FROM pg_catalog.pg_stat_replication WHERE state <> 'backup') AS r",
+                   'lagSeconds', extract(epoch FROM replay_lag)::float8) ORDER BY application_name), '[]') AS replication, \
+                 coalesce(json_agg(json_build_object('name', application_name, \
+                     'flushed', coalesce((flush_lsn - '0/0'::pg_lsn)::int8, 0))) \
+                   FILTER (WHERE state = 'streaming' AND replay_lsn IS NOT NULL AND NOT EXISTS ( \
+                     SELECT FROM pg_catalog.pg_replication_slots AS l WHERE l.active_pid = w.pid AND l.slot_type = 'logical')), '[]') \
+                   AS streaming \
+               FROM pg_catalog.pg_stat_replication AS w WHERE state <> 'backup') AS r",
         &[],
     )?;
     Ok(rows[0].text(0).to_owned())

@@ -3,7 +3,10 @@
 //! A shard reports that once the donor's part of a move is committed. When the move is over, the next attempt uses the map in
 //! the catalog. Until then it uses the *foreseen* map, the one that the decided move will make; shards accept that one as soon
 //! as the recipient's part is committed, too.
+//!
+//! A shard that is behind the catalog, as after a failover that has lost commits, stays so: the statement fails at once.
 
+use crate::catalog::behind::Suspicion;
 use crate::catalog::cluster::{self, check_router};
 use crate::catalog::model::Collection;
 use crate::catalog::{cache, holder, views};
@@ -32,7 +35,8 @@ const LAST_PAUSE_MS: u64 = 50;
 
 /// Runs `attempt` with the newest chunk map, and again while a shard answers that the map is stale.
 ///
-/// Fails with `WriteConflict` (40001) if repeating cannot help, and with `StaleShardVersion` after a minute.
+/// Fails with `WriteConflict` (40001) if repeating cannot help, and with `StaleShardVersion` after a minute, or at once if a shard has
+/// lost commits that the catalog has.
 ///
 /// Fails with `CommandNotSupportedOnView` for a view.
 pub fn with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
@@ -56,6 +60,7 @@ fn run<T>(
     let mut helped: Option<Instant> = None;
     let mut foreseen: Option<Foreseen> = None;
     let mut refused_ahead = 0;
+    let mut suspicion = Suspicion::default();
     loop {
         let known = cache::find(namespace)?;
         if known.is_none() {
@@ -91,6 +96,14 @@ fn run<T>(
                 && !recovery::may_change_placement(collection.id)?
                 && is_assumed()?)
         };
+        // Repeating does not help if a shard has lost what the catalog has.
+        if let Some(known) = known.as_deref().filter(|_| !went_ahead)
+            && is_assumed()?
+            && !recovery::is_decided(known.id)?
+            && let Some(behind) = suspicion.confirm(known, &error)?
+        {
+            return Err(behind);
+        }
         if started.elapsed() > PATIENCE || known.as_deref().map_or(Ok(false), is_lost)? {
             return Err(disagreement(namespace, &error));
         }
@@ -99,6 +112,9 @@ fn run<T>(
         }
         if let Some(known) = &known {
             foreseen = Foreseen::of(known)?;
+            if let Some(lost) = foreseen.as_ref().and_then(Foreseen::lost_part) {
+                return Err(lost);
+            }
         }
         // Reading the catalog is cheap, another request to the shards is not.
         let (asleep, wait) = (Instant::now(), Duration::from_millis(pause));

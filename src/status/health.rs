@@ -1,8 +1,12 @@
 //! Reports the health of every shard. All shards are queried at once, within a time limit, as some may not respond.
 
+use crate::catalog::behind::{self, Seen};
 use crate::catalog::{contacts, survey};
 use crate::pg::error::Result;
+use crate::pg::spi::Row;
+use crate::pg::spi::param::Param;
 use crate::pg::spi::record::{malformed, parse_json};
+use crate::protocol::Call;
 use crate::protocol::node::NodeHealth;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
@@ -18,6 +22,7 @@ pub struct Health {
     pub shard: String,
     /// the round trip of the query on an established connection
     pub latency_ms: Option<f64>,
+    pub reachable: bool,
     /// the result of `node_health`; null if the shard cannot be reached
     pub node: Json,
     pub last_contact: Option<TimestampWithTimeZone>,
@@ -25,28 +30,39 @@ pub struct Health {
 }
 
 pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
-    let answers = survey::call(&NodeHealth {}, limit)?;
+    let expected = behind::Expected::read()?;
+    let from =
+        format!("(SELECT {} AS report, {} AS seen) AS reports", NodeHealth::SIGNATURE.invocation(), behind::SEEN);
+    let answers = survey::ask(&from, &["report", "seen"], &[Param::OptInt4(None)], limit)?;
     let mut contacts = contacts::last()?;
-    let report = |text: String| match text.len() {
-        ..=MAX_REPORT => parse_json("node_health", text.as_bytes()),
-        length => Err(malformed("node_health", &format!("{length} bytes"))),
-    };
-    let health = |answer: survey::Called<String>| {
-        let last_contact = contacts.remove(&answer.shard.id);
-        let shard = answer.shard.name.clone();
-        match answer.answer.and_then(report) {
-            Ok(node) => Health {
-                shard,
-                latency_ms: answer.latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0),
-                node,
-                last_contact: Some(clock_timestamp()),
-                error: None,
-            },
-            Err(error) => {
-                let error = Some(error.message.trim().to_owned());
-                Health { shard, latency_ms: None, node: Json::Null, last_contact, error }
+    answers
+        .into_iter()
+        .map(|survey::ShardAnswer { shard, rows, latency }| {
+            let (last_contact, name) = (contacts.remove(&shard.id), shard.name.clone());
+            match rows.and_then(|rows| read(&rows)) {
+                Ok((node, seen)) => {
+                    let behind = expected.behind(&shard, &seen)?;
+                    let error = (!behind.is_empty())
+                        .then(|| format!("{}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name)));
+                    let latency_ms = latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0);
+                    let last_contact = Some(clock_timestamp());
+                    Ok(Health { shard: name, latency_ms, reachable: true, node, last_contact, error })
+                }
+                Err(error) => {
+                    let (node, error) = (Json::Null, Some(error.message.trim().to_owned()));
+                    Ok(Health { shard: name, latency_ms: None, reachable: false, node, last_contact, error })
+                }
             }
-        }
+        })
+        .collect()
+}
+
+/// The report of a node, and what it has of collections.
+fn read(rows: &[Row]) -> Result<(Json, Seen)> {
+    let column = |column| rows.first().and_then(|row| row.get(column)).unwrap_or_default();
+    let report = match column(0).len() {
+        ..=MAX_REPORT => parse_json("node_health", column(0))?,
+        length => return Err(malformed("node_health", &format!("{length} bytes"))),
     };
-    Ok(answers.into_iter().map(health).collect())
+    Ok((report, Seen::read(column(1))?))
 }

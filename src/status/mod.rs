@@ -6,6 +6,7 @@
 pub mod health;
 
 use crate::balancer::control;
+use crate::catalog::behind;
 use crate::catalog::cache;
 use crate::catalog::cluster;
 use crate::catalog::cluster::cluster_id;
@@ -153,6 +154,7 @@ fn write_head(
         line!(out, "this is a copy of the cluster's router and cannot change the cluster: {reason}");
     }
     line!(out, "shards");
+    let expected = behind::Expected::read()?;
     let locations = store::shards::locations()?;
     for shard in shards.values() {
         let host = locations.iter().find(|found| found.id == shard.id).map_or("", |found| found.host.as_str());
@@ -163,8 +165,12 @@ fn write_head(
         if let Some(max) = shard.max_size_mb {
             let _ = write!(notes, "  at most {max} MiB");
         }
+        let is_reachable = !unreachable.contains_key(&shard.id);
+        let behind = if is_reachable { expected.find(shard)? } else { Vec::new() };
         if let Some(error) = unreachable.get(&shard.id) {
             let _ = write!(notes, "  unreachable: {error}");
+        } else if !behind.is_empty() {
+            let _ = write!(notes, "  {}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name));
         } else if let Some(note) = contacts::notes(shard.id)? {
             let _ = write!(notes, "  {note}");
         }

@@ -23,6 +23,11 @@ rows! {
     }
 }
 
+rows! {
+    /// A chunk with the version of the change of ownership that brought it to its shard.
+    VersionedChunk from "chunks" { min: Vec<u8>, max: Vec<u8>, shard: ShardId = "shard_id", version: i64 }
+}
+
 /// In SQL, the revision of a chunk that is changed now; `$1` is the collection.
 const NEXT_REVISION: &str = "(SELECT revision + 1 FROM docshard_catalog.collections WHERE id = $1)";
 
@@ -66,6 +71,9 @@ statements! {
     pub fn of_shard(collection: i32, shard: ShardId) -> Vec<Chunk> {
         select "WHERE collection_id = $1 AND shard_id = $2 ORDER BY min"
     }
+
+    /// The chunks of a collection with their versions, by lower bound.
+    pub fn with_versions(collection: i32) -> Vec<VersionedChunk> { select "WHERE collection_id = $1 ORDER BY min" }
 
     /// The number of chunks that a shard owns.
     pub fn count_of_shard(shard: ShardId) -> i64 {

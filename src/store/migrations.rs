@@ -1,7 +1,7 @@
 //! `docshard_catalog.migrations`: a row for each move of a chunk, its durable state.
 //!
 //! INVARIANT: [`advance`] is the only function that changes the state; it compares before it sets, and refuses what
-//! `core::cluster::migration` does not allow. The exception is [`give_up`], for a shard that is lost.
+//! `core::cluster::migration` does not allow. The exception is [`give_up`], for what is lost.
 
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -54,6 +54,8 @@ rows! {
         version: i64,
         /// it was decided more than half a second ago
         is_late: bool = "clock_timestamp() - step_at > interval '0.5 s'",
+        /// why it cannot be completed: see [`set_lost`]
+        lost: Option<String> = "CASE WHEN step = 'lost' THEN error END",
     }
 
     /// A move that may still change owners.
@@ -150,6 +152,9 @@ statements! {
 
     fn find_summary(id: i64) -> Option<Summary> { select "WHERE m.id = $1" }
 
+    /// What was decided about a move; None if there is none of that number.
+    pub fn outcome(id: i64) -> Option<Outcome> { run "SELECT outcome FROM docshard_catalog.migrations WHERE id = $1" }
+
     /// True if there is a move of that number.
     pub fn exists(id: i64) -> bool { run "SELECT FROM docshard_catalog.migrations WHERE id = $1" }
 
@@ -211,6 +216,13 @@ statements! {
         select "WHERE collection_id = $1 AND state = 'committed' ORDER BY id"
     }
 
+    /// How many documents the move to a shard brought that gave both shards this version; None if there was none, or it is not known any
+    /// more.
+    pub fn brought(collection: i32, recipient: ShardId, version: i64) -> Option<i64> {
+        run "SELECT documents FROM docshard_catalog.migrations \
+             WHERE collection_id = $1 AND recipient = $2 AND version = $3 AND outcome = 'committed'"
+    }
+
     /// Inserts a move in state *running*.
     pub fn insert(migration: &Migration, reason: &str) {
         run "INSERT INTO docshard_catalog.migrations (id, token, collection_id, namespace, min, max, donor, recipient, \
@@ -233,12 +245,18 @@ statements! {
         ), [id, from.name(), to.name()]
     }
 
-        /// Ends a decided move that cannot be completed because the donor or the recipient is lost. The donor keeps the range.
-    pub fn give_up(id: i64) {
+    /// Ends a decided move that cannot be completed, because a shard or its part is lost. The donor keeps the range.
+    pub fn give_up(id: i64, why: &str) {
         run format!(
             "UPDATE docshard_catalog.migrations SET state = 'done', step = 'done', outcome = 'aborted', {}, \
-             error = coalesce(error, 'a shard was removed as lost') WHERE id = $1 AND state = 'committed'", step_ends()
+             error = coalesce(error, $2) WHERE id = $1 AND state = 'committed'", step_ends()
         )
+    }
+
+    /// Sets that a shard has lost its part of a decided move, which cannot be completed.
+    pub fn set_lost(id: i64, error: &str) {
+        run "UPDATE docshard_catalog.migrations SET step = 'lost', error = $2, updated_at = clock_timestamp() \
+             WHERE id = $1 AND state = 'committed' AND step <> 'lost'"
     }
 
     /// Begins another step of a running move; false if it does not run any more.

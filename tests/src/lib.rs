@@ -28,7 +28,7 @@ mod process;
 mod proxy;
 mod release;
 
-pub use cluster::{Backup, Cluster, DiskClone, Node, Standby};
+pub use cluster::{Backup, Cluster, DiskClone, FrozenReceiver, Node, Standby};
 pub use data::{docs, shared_data};
 pub use faults::Fault;
 pub use installation::Installation;

@@ -14,7 +14,11 @@
 //! * *aborted*: the donor keeps the range; both shards roll back and are cleaned up.
 //!
 //! INVARIANT: a shard's prepared transaction is committed only in *committed*, and rolled back only in *aborted*. The
-//! donor commits before the recipient, so at no moment both own the range.
+//! donor commits before the recipient, so at no moment both own the range. The exception is [`salvage`], which an administrator asks
+//! for after a shard has lost commits.
+//!
+//! A shard that has lost its last commits may show a prepared transaction of a migration that has ended: the outcome in the row
+//! still decides it.
 
 use std::fmt;
 
@@ -125,8 +129,11 @@ pub enum Action {
     Flip,
     /// on both shards end the sessions, roll back prepared transactions and drop leftovers; then set to *done*
     Clean,
-    /// a prepared transaction is gone, which no program can repair
+    /// a shard has lost its part, so that carrying out the decision could delete the only copy of the documents: an administrator
+    /// calls for [`salvage`]
     Lost,
+    /// roll back what is prepared; the donor keeps the range although the migration was decided
+    GiveUp,
     /// the migration is over
     Nothing,
 }
@@ -135,11 +142,57 @@ pub enum Action {
 pub fn next_action(state: State, donor: Part, recipient: Part) -> Action {
     match (state, donor, recipient) {
         (State::Running, ..) => Action::Abort,
-        (State::Committed, Part::Prepared, _) => Action::CommitDonor,
+        (State::Committed, Part::Prepared, Part::Prepared | Part::Committed) => Action::CommitDonor,
         (State::Committed, Part::Committed, Part::Prepared) => Action::CommitRecipient,
         (State::Committed, Part::Committed, Part::Committed) => Action::Flip,
         (State::Committed, ..) => Action::Lost,
         (State::Moved | State::Aborted, ..) => Action::Clean,
         (State::Done, ..) => Action::Nothing,
+    }
+}
+
+/// The end of a decided migration of which a shard has lost its part, by a failover to a standby that did not have it, or by a backup:
+/// the range goes to the shard that has the documents. Where no part is lost, as [`next_action`].
+///
+/// The donor has them unless it has committed. The recipient has them, and perhaps later writes, once it has committed.
+pub fn salvage(donor: Part, recipient: Part) -> Action {
+    match (donor, recipient) {
+        (Part::Nothing, Part::Committed) | (Part::Committed, Part::Nothing) => Action::Flip,
+        (_, Part::Nothing) | (Part::Nothing, _) => Action::GiveUp,
+        _ => next_action(State::Committed, donor, recipient),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Part::{Committed, Nothing, Prepared};
+
+    #[test]
+    fn a_decision_deletes_no_documents_that_the_recipient_has_lost() {
+        for donor in [Nothing, Prepared, Committed] {
+            assert_eq!(next_action(State::Committed, donor, Nothing), Action::Lost, "{donor:?}");
+        }
+        for recipient in [Nothing, Prepared, Committed] {
+            assert_eq!(next_action(State::Committed, Nothing, recipient), Action::Lost, "{recipient:?}");
+        }
+    }
+
+    #[test]
+    fn a_lost_part_leaves_the_range_where_the_documents_are() {
+        for (donor, recipient, action) in [
+            (Prepared, Nothing, Action::GiveUp),
+            (Nothing, Prepared, Action::GiveUp),
+            (Nothing, Nothing, Action::GiveUp),
+            (Nothing, Committed, Action::Flip),
+            // The donor has deleted them, so they are lost; the map must say what the shards do.
+            (Committed, Nothing, Action::Flip),
+            (Prepared, Prepared, Action::CommitDonor),
+            (Prepared, Committed, Action::CommitDonor),
+            (Committed, Prepared, Action::CommitRecipient),
+            (Committed, Committed, Action::Flip),
+        ] {
+            assert_eq!(salvage(donor, recipient), action, "{donor:?} {recipient:?}");
+        }
     }
 }

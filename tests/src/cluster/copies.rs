@@ -86,12 +86,25 @@ impl Node {
     /// If the standby does not start.
     pub fn fail_over(&mut self, standby: Standby) {
         self.crash();
-        let mut standby = standby;
+        self.replace_by(standby);
+    }
+
+    fn replace_by(&mut self, mut standby: Standby) {
         standby.0.psql("SELECT pg_promote()");
         standby.0.stop();
         let old = std::mem::replace(&mut self.data, standby.0.data.clone());
         let _ = fs::remove_dir_all(old);
         self.start();
+    }
+
+    /// As [`Node::fail_over`], to a standby that has stopped receiving: what it has not written is lost.
+    ///
+    /// # Panics
+    /// If the standby does not start.
+    pub fn fail_over_without(&mut self, standby: Standby, receiver: &FrozenReceiver) {
+        self.crash();
+        standby.0.kill(receiver.0);
+        self.replace_by(standby);
     }
 
     /// Crashes it, deletes its data, and promotes a standby, which keeps its own address.
@@ -144,6 +157,21 @@ impl Standby {
         });
     }
 
+    /// Stops the process that receives WAL, as on a stalled machine. The primary sees a standby that streams and confirms nothing.
+    ///
+    /// # Panics
+    /// If there is no such process.
+    pub fn freeze_receiver(&self) -> FrozenReceiver {
+        let pid = self.0.value::<i32>("SELECT pid FROM pg_stat_wal_receiver").unsigned_abs();
+        self.0.freeze(pid);
+        FrozenReceiver(pid)
+    }
+
+    /// Resumes it.
+    pub fn thaw_receiver(&self, receiver: &FrozenReceiver) {
+        self.0.thaw(receiver.0);
+    }
+
     /// The port on which it listens, at 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.0.port
@@ -166,6 +194,10 @@ impl Standby {
             .psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
     }
 }
+
+/// A standby's process that receives WAL, stopped.
+#[derive(Debug)]
+pub struct FrozenReceiver(u32);
 
 impl Drop for Standby {
     fn drop(&mut self) {

@@ -10,7 +10,7 @@ mod node;
 mod pg_upgrade;
 mod session;
 
-pub use self::copies::{Backup, DiskClone, Standby};
+pub use self::copies::{Backup, DiskClone, FrozenReceiver, Standby};
 pub use self::node::Node;
 
 use self::authority::Authority;

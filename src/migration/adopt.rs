@@ -1,0 +1,359 @@
+//! Adopts a shard that has lost commits, as after a failover to an asynchronous standby: brings it to the catalog's versions.
+//!
+//! The catalog says which shard owns which range; a promoted shard has the ranges and documents of a moment before. For each collection:
+//!
+//! 1. Moves end by what the shards still have of them: the decision completes those whose parts are there; the others end so that the
+//!    range stays with the shard that has the documents (`core::cluster::migration::salvage`).
+//! 2. A range that its owner has lost goes back to a shard that still has its documents, because that one has lost its part of the move,
+//!    too ([`give_back`]). Otherwise step 3 there would delete the only copy.
+//! 3. On the shard, in one transaction: documents outside of its ranges are deleted, missing tables and indexes created, indexes that the
+//!    catalog does not have dropped, and the placement gets the catalog's version.
+//!
+//! The catalog changes before the shard, and the shard's version last, so the same call again continues after a failure at any point. Moves,
+//! index builds and drops of the collection are excluded meanwhile; its statements are refused by the shard's version until step 3 commits.
+
+use super::record::{self, Record};
+use super::settle::{flip, settle};
+use super::shard::{RECOVERY, ShardSession, Sides, connect};
+use super::{cleanup, names, recovery};
+use crate::catalog::cluster::{cluster_id, require_router};
+use crate::catalog::model::{Collection, Place, Shard};
+use crate::catalog::{access, cache, change, contacts, move_exclusion};
+use crate::ownership::table;
+use crate::pg::error::{Error, Result};
+use crate::pg::server::sleep_ms;
+use crate::pg::spi::param::Param;
+use crate::pg::{fault, transaction};
+use crate::protocol::Call;
+use crate::protocol::migration::BypassCapture;
+use crate::protocol::table::{CreateTable, DropIndex, ExcludeWriters};
+use crate::storage::lock::{self, Mode, Tag};
+use crate::store::chunks::{self, VersionedChunk};
+use crate::store::migrations;
+use crate::store::placements::{self, PlacedCollection};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::migration::{Action, Part, State, salvage};
+use docshard_core::error::Kind;
+use docshard_core::values::key::KeyPattern;
+use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How long the coordinator of a decided move may take to end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The size of the report from which on further ranges and collections are only counted.
+const MAX_REPORT: usize = 32 * 1024;
+
+/// Adopts a shard; returns what was lost and changed. Runs in a background worker, outside any transaction.
+///
+/// # Errors
+/// `ShardNotFound`; `IllegalOperation` for the router's own database, and for a shard that is ahead of the catalog;
+/// `NotWritablePrimary` at a copy of the router; `ConflictingOperationInProgress` while a coordinator completes a move; errors of the shards.
+pub(super) fn run(name: &str) -> Result<Json> {
+    transaction::run(require_router)?;
+    // From here on the shard is not refused.
+    let (shard, mut said) = transaction::run(|| Ok((cache::shard_named(name)?, contacts::accept(name)?)))?;
+    recovery::recover()?;
+    end_damaged_moves(&shard)?;
+    cleanup::sweep()?;
+    fault::point("adopt.moves_ended")?;
+    let mut session = connect(shard.id, RECOVERY)?;
+    transaction::run(|| access::make_roles(&mut session))?;
+    let (mut adopted, mut size, mut more) = (Vec::new(), 0, 0);
+    for PlacedCollection { collection, namespace, version, .. } in transaction::run(|| placements::of_shard(shard.id))?
+    {
+        let sql = "SELECT version FROM docshard_data.placement WHERE collection_id = $1";
+        if session.number(sql, &[Param::Int4(collection)])?.is_none_or(|found| found < version) {
+            give_back(&namespace)?;
+        }
+        let Some(changes) = adopt(&shard, &mut session, &namespace)? else { continue };
+        size += changes.to_string().len();
+        if size <= MAX_REPORT {
+            adopted.push(changes);
+        } else {
+            more += 1;
+        }
+    }
+    said["adopted"] = adopted.into();
+    if more > 0 {
+        said["more"] = more.into();
+    }
+    transaction::run(|| {
+        change::log("adoptShard", None, &said)?;
+        change::announce();
+        Ok(())
+    })?;
+    Ok(said)
+}
+
+/// Ends the decided moves of a shard that recovery could not end, as one of their parts is lost.
+fn end_damaged_moves(shard: &Shard) -> Result<()> {
+    let concerns = |record: &Record| record.donor == shard.id || record.recipient == shard.id;
+    for record in transaction::run(record::unfinished)?.into_iter().filter(concerns) {
+        if record.state != State::Committed {
+            continue;
+        }
+        let (tag, began) = (Tag::Coordinator(record.id), Instant::now());
+        while !transaction::guarded(|| Ok(lock::try_acquire_for_session(tag, Mode::Exclusive)))? {
+            if began.elapsed() > PATIENCE {
+                let message = format!("migration {} of {} is being completed", record.id, record.namespace);
+                return Err(
+                    Error::new(Kind::ConflictingOperationInProgress, message).with_hint("Run it again in a moment.")
+                );
+            }
+            sleep_ms(100);
+        }
+        let ended = transaction::guarded(|| end_damaged(&record));
+        lock::release_for_session(tag, Mode::Exclusive);
+        ended?;
+    }
+    Ok(())
+}
+
+fn end_damaged(record: &Record) -> Result<()> {
+    let cluster = transaction::run(cluster_id)?;
+    let (donor_gid, recipient_gid) = (names::donor_gid(cluster, record.id), names::recipient_gid(cluster, record.id));
+    let mut sides = Sides::default();
+    let donor = sides.donor(record)?.part(record, &donor_gid)?;
+    let recipient = sides.recipient(record)?.part(record, &recipient_gid)?;
+    match salvage(donor, recipient) {
+        Action::Flip => transaction::run(|| flip(record))?,
+        Action::GiveUp => {
+            if donor == Part::Prepared {
+                sides.donor(record)?.rollback_prepared(&donor_gid)?;
+            }
+            if recipient == Part::Prepared {
+                sides.recipient(record)?.rollback_prepared(&recipient_gid)?;
+            }
+            return transaction::run(|| record::give_up(record.id, "a shard has lost its part in a failover"));
+        }
+        _ => {}
+    }
+    settle(record.id)
+}
+
+/// Assigns ranges that their owner has lost to shards that still have the documents. Of several the one at the newest version has the
+/// latest ones. Both shards stay behind the catalog until they are adopted.
+fn give_back(namespace: &str) -> Result<()> {
+    transaction::run(|| {
+        let locked = match move_exclusion::lock(namespace) {
+            Err(error) if is_gone(&error) => return Ok(()),
+            locked => locked?,
+        };
+        let collection = cache::get(namespace)?;
+        // The versions at the shards that are behind.
+        let mut behind: BTreeMap<ShardId, (ShardSession, Option<i64>)> = BTreeMap::new();
+        for (id, version) in &collection.placements {
+            let shard = cache::shard(*id)?;
+            if shard.place == Place::Local {
+                continue;
+            }
+            let mut session = ShardSession::open(&shard, RECOVERY)?;
+            let found = version_at(&mut session, &collection)?;
+            if found < Some(*version) {
+                behind.insert(*id, (session, found));
+            }
+        }
+        if behind.len() < 2 {
+            return Ok(());
+        }
+        let has_lost =
+            |chunk: &VersionedChunk| behind.get(&chunk.shard).is_some_and(|(_, found)| *found < Some(chunk.version));
+        let lost: Vec<_> = chunks::with_versions(locked.id)?.into_iter().filter(has_lost).collect();
+        let mut returned: Vec<(VersionedChunk, ShardId)> = Vec::new();
+        for chunk in lost {
+            let mut best: Option<(i64, ShardId)> = None;
+            for (id, (session, found)) in &mut behind {
+                let Some(found) = found.filter(|found| *found < chunk.version && *id != chunk.shard) else { continue };
+                if best.is_none_or(|(best, _)| found > best) && has_documents(session, &collection, &chunk)? {
+                    best = Some((found, *id));
+                }
+            }
+            returned.extend(best.map(|(_, id)| (chunk, id)));
+        }
+        if returned.is_empty() {
+            return Ok(());
+        }
+        let version = change::next_version(locked.id)?;
+        for (chunk, to) in &returned {
+            chunks::set_owner(locked.id, (&chunk.min, &chunk.max), chunk.shard, *to, version)?;
+            placements::set_version(locked.id, &[chunk.shard, *to], version)?;
+        }
+        change::touch(locked.id)?;
+        change::log("adoptShard.returned", Some(namespace), &json!({"chunks": returned.len(), "version": version}))
+    })
+}
+
+fn is_gone(error: &Error) -> bool {
+    error.sqlstate == *b"42P01"
+}
+
+/// The version of a collection at a shard; None without its table.
+/// Errors: `IllegalOperation` if the table belongs to another collection.
+fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Option<i64>> {
+    let sql = "SELECT token, version FROM docshard_data.placement WHERE collection_id = $1";
+    let rows = session.query(sql, &[Param::Int4(collection.id)])?;
+    let Some((token, version)) = rows.first().and_then(|row| row.i64(0).zip(row.i64(1))) else { return Ok(None) };
+    if token == collection.token {
+        return Ok(Some(version));
+    }
+    let message = format!("shard \"{}\" has another collection in the place of {}", session.name, collection.namespace);
+    Err(Error::new(Kind::IllegalOperation, message).with_hint("The router or the shard was restored from a backup."))
+}
+
+/// The upper bound of a chunk in statements for shards.
+fn end<'a>(key: &KeyPattern, max: &'a [u8]) -> Option<&'a [u8]> {
+    (max != key.max_bound()).then_some(max)
+}
+
+fn has_documents(session: &mut ShardSession, collection: &Collection, chunk: &VersionedChunk) -> Result<bool> {
+    let (range, params) = table::range(&chunk.min, end(&collection.key, &chunk.max));
+    Ok(!session.query(&format!("SELECT FROM {} WHERE {range} LIMIT 1", collection.table()), &params)?.is_empty())
+}
+
+/// Brings one collection of the shard to the catalog's version; None if there was nothing to do.
+fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<Option<Json>> {
+    transaction::run(|| {
+        let locked = match move_exclusion::lock(namespace) {
+            Err(error) if is_gone(&error) => return Ok(None),
+            locked => locked?,
+        };
+        change::refuse_while_building(locked.id, namespace)?;
+        let collection = cache::get(namespace)?;
+        let Some(&version) = collection.placements.get(&shard.id) else { return Ok(None) };
+        let found = version_at(session, &collection)?;
+        if found.is_some_and(|found| found > version) {
+            let message = format!("shard \"{}\" is ahead of the catalog: {namespace}", shard.name);
+            return Err(Error::new(Kind::IllegalOperation, message)
+                .with_hint("The router's catalog is the older copy: restore its latest state."));
+        }
+        session.execute("BEGIN ISOLATION LEVEL READ COMMITTED")?;
+        ExcludeWriters { collection: locked.id }.call(session)?;
+        BypassCapture {}.call(session)?;
+        let is_behind = found.is_none_or(|found| found < version);
+        let mut changes = json!({"ns": namespace});
+        if is_behind {
+            let lost = lost_ranges(session, &collection, shard.id, found)?;
+            let removed = if found.is_some() { delete_outside(session, &collection, shard.id)? } else { 0 };
+            let id_index = !collection.key.is_in_order_of_id();
+            CreateTable { collection: locked.id, token: collection.token, version, id_index }.call(session)?;
+            access::for_new_table(namespace, locked.id, |access| access.call(session))?;
+            (changes["from"], changes["to"]) = (found.into(), version.into());
+            (changes["removed"], changes["lost"]) = (removed.into(), lost);
+        }
+        let is_repaired = repair_indexes(session, &collection, &mut changes)?;
+        fault::point("adopt.adopting")?;
+        session.execute("COMMIT")?;
+        Ok((is_behind || is_repaired).then_some(changes))
+    })
+}
+
+/// Deletes the documents of ranges that the shard does not own, range by range; returns their number.
+fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: ShardId) -> Result<i64> {
+    let mut outside: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for chunk in collection.map.chunks().filter(|chunk| chunk.shard != shard) {
+        match outside.last_mut() {
+            Some(last) if last.1 == chunk.min => last.1 = chunk.max,
+            _ => outside.push((chunk.min, chunk.max)),
+        }
+    }
+    let mut removed = 0;
+    for (min, max) in &outside {
+        let (range, params) = table::range(min, end(&collection.key, max));
+        let sql = format!(
+            "WITH gone AS (DELETE FROM {} WHERE {range} RETURNING 1) SELECT pg_catalog.count(*) FROM gone",
+            collection.table()
+        );
+        removed += session.number(&sql, &params)?.unwrap_or(0);
+    }
+    Ok(removed)
+}
+
+/// The ranges that came to the shard after its version `found`: with the number of documents that a move brought, if it is known, and
+/// of those that are there.
+fn lost_ranges(
+    session: &mut ShardSession,
+    collection: &Collection,
+    shard: ShardId,
+    found: Option<i64>,
+) -> Result<Json> {
+    let mut ranges: Vec<VersionedChunk> = Vec::new();
+    let is_lost = |chunk: &VersionedChunk| chunk.shard == shard && found.is_none_or(|found| found < chunk.version);
+    for chunk in chunks::with_versions(collection.id)?.into_iter().filter(is_lost) {
+        match ranges.last_mut() {
+            Some(last) if last.max == chunk.min && last.version == chunk.version => last.max = chunk.max,
+            _ => ranges.push(chunk),
+        }
+    }
+    let (mut lost, mut size) = (Vec::new(), 0);
+    for range in &ranges {
+        let there = match found {
+            None => 0,
+            Some(_) => {
+                let (condition, params) = table::range(&range.min, end(&collection.key, &range.max));
+                let sql = format!("SELECT pg_catalog.count(*) FROM {} WHERE {condition}", collection.table());
+                session.number(&sql, &params)?.unwrap_or(0)
+            }
+        };
+        let moved = migrations::brought(collection.id, shard, range.version)?;
+        let bound =
+            |bound: &[u8]| if collection.key.is_unsharded() { Json::Null } else { collection.key.bound_to_json(bound) };
+        let one = json!({"min": bound(&range.min), "max": bound(&range.max), "moved": moved, "found": there});
+        size += one.to_string().len();
+        if size > MAX_REPORT / 4 {
+            break;
+        }
+        lost.push(one);
+    }
+    let left = ranges.len() - lost.len();
+    if left > 0 {
+        lost.push(json!({"more": left}));
+    }
+    Ok(lost.into())
+}
+
+/// Creates the indexes that the shard lacks, and drops those that the catalog does not have. One that cannot be created is reported.
+fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: &mut Json) -> Result<bool> {
+    let sql = "SELECT c.relname::text FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
+               WHERE i.indrelid = pg_catalog.to_regclass($1) AND i.indisvalid";
+    let present: Vec<String> = session
+        .query(sql, &[Param::Text(&collection.table())])?
+        .iter()
+        .filter_map(|row| row.text(0).map(str::to_owned))
+        .collect();
+    let (mut created, mut dropped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for index in &collection.indexes {
+        let mut needed = table::relations(index.id, &index.keys, index.unique).into_iter();
+        if needed.all(|relation| present.contains(&relation)) {
+            continue;
+        }
+        session.execute("SAVEPOINT before_index")?;
+        let creation =
+            DropIndex { index: index.id }.call(session).and_then(|()| index.creation(collection.id).call(session));
+        match creation {
+            Ok(()) => created.push(index.name.clone()),
+            Err(error) => {
+                session.execute("ROLLBACK TO SAVEPOINT before_index")?;
+                failed.push(json!({"name": index.name, "errmsg": error.message}));
+            }
+        }
+    }
+    let mut strays: Vec<i32> = present.iter().filter_map(|relation| table::index_of(relation)).collect();
+    strays.retain(|id| collection.indexes.iter().all(|index| index.id != *id));
+    strays.sort_unstable();
+    strays.dedup();
+    for index in strays {
+        DropIndex { index }.call(session)?;
+        dropped.push(table::index_name(index));
+    }
+    let is_repaired = !(created.is_empty() && dropped.is_empty() && failed.is_empty());
+    for (field, values) in
+        [("indexesCreated", json!(created)), ("indexesDropped", json!(dropped)), ("indexesFailed", json!(failed))]
+    {
+        if values != json!([]) {
+            changes[field] = values;
+        }
+    }
+    Ok(is_repaired)
+}
