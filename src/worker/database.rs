@@ -134,6 +134,7 @@ fn serve(database: Oid) {
         });
         if process::wakes() != wakes {
             expiry.hasten();
+            balancer.hasten();
         }
     }
 }
