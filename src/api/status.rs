@@ -72,6 +72,8 @@ fn shard_health(
         name!(free_connections, Option<i64>),
         name!(last_contact, Option<TimestampWithTimeZone>),
         name!(error, Option<String>),
+        name!(library, Option<String>),
+        name!(max_prepared_transactions, Option<i32>),
     ),
 > {
     let health = run(|| {
@@ -99,6 +101,8 @@ fn shard_health(
             number("freeConnections"),
             last_contact,
             error,
+            text("library"),
+            number("maxPrepared").and_then(|most| most.try_into().ok()),
         )
     }))
 }

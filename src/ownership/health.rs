@@ -2,12 +2,13 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 
 /// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(
-        "SELECT json_build_object( \
+        "SELECT json_build_object('library', $1, 'maxPrepared', current_setting('max_prepared_transactions')::int4, \
             'version', (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
             'postgresql', current_setting('server_version'), \
             'timeline', ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4, \
@@ -23,7 +24,7 @@ pub fn of_this_node() -> Result<String> {
                    'lagBytes', pg_wal_lsn_diff(pg_current_wal_lsn(), replay_lsn)::int8, \
                    'lagSeconds', extract(epoch FROM replay_lag)::float8) ORDER BY application_name), '[]') AS replication \
                FROM pg_catalog.pg_stat_replication WHERE state <> 'backup') AS r",
-        &[],
+        &[Param::Text(env!("CARGO_PKG_VERSION"))],
     )?;
     Ok(rows[0].text(0).to_owned())
 }

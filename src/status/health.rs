@@ -1,9 +1,12 @@
 //! Reports the health of every shard. All shards are queried at once, within a time limit, as some may not respond.
 
+use crate::catalog::shards::names::LOCAL;
 use crate::catalog::{contacts, survey};
+use crate::ownership::health;
 use crate::pg::error::Result;
 use crate::pg::spi::record::{malformed, parse_json};
 use crate::protocol::node::NodeHealth;
+use crate::store;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
 use serde_json::Value as Json;
@@ -11,6 +14,9 @@ use std::time::Duration;
 
 /// The most bytes of a shard's report. The report of one shard must not prevent those of others.
 const MAX_REPORT: usize = 1 << 20;
+
+/// The name of the router's row if its own database is no shard; no shard can have it.
+const ROUTER: &str = "(router)";
 
 /// The health of a shard.
 #[derive(Debug)]
@@ -31,7 +37,7 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
         ..=MAX_REPORT => parse_json("node_health", text.as_bytes()),
         length => Err(malformed("node_health", &format!("{length} bytes"))),
     };
-    let health = |answer: survey::Called<String>| {
+    let of_shard = |answer: survey::Called<String>| {
         let last_contact = contacts.remove(&answer.shard.id);
         let shard = answer.shard.name.clone();
         match answer.answer.and_then(report) {
@@ -48,5 +54,11 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
             }
         }
     };
-    Ok(answers.into_iter().map(health).collect())
+    let mut all: Vec<Health> = answers.into_iter().map(of_shard).collect();
+    if store::shards::id(LOCAL)?.is_none() {
+        let node = report(health::of_this_node()?)?;
+        let (shard, last_contact) = (ROUTER.to_owned(), Some(clock_timestamp()));
+        all.insert(0, Health { shard, latency_ms: None, node, last_contact, error: None });
+    }
+    Ok(all)
 }
