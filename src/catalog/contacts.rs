@@ -27,7 +27,8 @@ use docshard_core::error::Kind;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 
 /// Called from `_PG_init`.
 pub fn init() {
@@ -62,6 +63,33 @@ impl Cluster for Catalog {
 
     fn pending(&self, server: Oid) -> Result<Vec<String>> {
         pending_at(server)
+    }
+
+    fn next_password(&self, server: Oid) -> Result<Option<String>> {
+        let Some(name) = server::foreign_server_name(server) else { return Ok(None) };
+        user::as_extension_owner(|| {
+            let _snapshot = ActiveSnapshot::latest();
+            store::rotation::password(&name)
+        })
+    }
+
+    fn same_address(&self, server: Oid) -> Result<Option<String>> {
+        let address = |server: Oid| -> Result<Vec<(String, String)>> {
+            let mut options = remote::server_options(server)?;
+            options.retain(|(keyword, _)| ["host", "hostaddr", "port", "dbname"].contains(&keyword.as_str()));
+            options.sort();
+            Ok(options)
+        };
+        let own = address(server)?;
+        for shard in cache::shards()?.values() {
+            if let Place::Remote(other) = shard.place
+                && other != server
+                && address(other)? == own
+            {
+                return Ok(Some(shard.name.clone()));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -158,8 +186,12 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     let member = Member { cluster: cluster::cluster_id()?, shard: shard.name.clone() };
     let node = Node { member, epoch: 0, position: report.position };
     if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
-        if matches!(progress, Progress::Deposed | Progress::OldCopy) && session.reject() {
-            return visit(shard);
+        if matches!(progress, Progress::Deposed | Progress::OldCopy) {
+            let address = session.address();
+            if session.reject() {
+                note_refused_host(shard, &address, &refusal.message)?;
+                return visit(shard);
+            }
         }
         note_trouble(shard, &refusal.message, progress == Progress::CatalogIsOld)?;
         return Ok(Visit::Refused(refusal.message));
@@ -170,6 +202,21 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
         note_lost_writes(shard, report.at.as_deref())?;
     }
     Ok(Visit::Advance(Box::new(session), report.position.counter.saturating_add(1)))
+}
+
+thread_local! {
+    /// The shards' hosts that this worker has reported.
+    static REPORTED: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
+}
+
+/// Reports a host of a shard that is refused, once, while another host is used.
+fn note_refused_host(shard: &Shard, address: &str, why: &str) -> Result<()> {
+    if !REPORTED.with_borrow_mut(|reported| reported.insert((shard.id, address.to_owned()))) {
+        return Ok(());
+    }
+    let reason = format!("host {address}: {why}");
+    pgrx::log!("docshard: shard \"{}\": {reason}; another one of its hosts is used", shard.name);
+    change::log("shardRefused", None, &json!({"shard": shard.name, "reason": reason}))
 }
 
 /// Records why a shard is refused, once. If the shard is ahead of the catalog, this router stops writing.

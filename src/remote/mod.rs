@@ -6,7 +6,7 @@
 //! transaction. Only `ffi` calls C.
 //!
 //! A file uses only files that stand before it here: `param`, `refusal`, `ffi`, `libpq_message`, `serializable`, `row`, `options`,
-//! `hung`, `settings`, `probe`, `wire`, `login`, `survey`, `handshake`, `session`, `prepared`, `coordinator`, `connection`, `cache`,
+//! `hung`, `settings`, `probe`, `wire`, `handshake`, `login`, `survey`, `session`, `prepared`, `coordinator`, `connection`, `cache`,
 //! `transaction`, `stream`.
 //!
 //! Errors of shards keep SQLSTATE, message, detail and hint, and name the shard in their context. A lost connection is 08006, as is

@@ -9,8 +9,7 @@ use super::row::Row;
 use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::quote::quote_literal;
-use crate::protocol::node::SayHello;
-use crate::protocol::{Call, Connection};
+use crate::protocol::Connection;
 use crate::remote::refusal::{READ_ONLY, REFUSED_AHEAD, REFUSED_CONNECTION};
 use docshard_core::cluster::handshake::Hello;
 use docshard_core::error::Kind;
@@ -75,7 +74,7 @@ impl Session {
             let host = wire.host;
             let mut session = Self::of(wire, Some(server));
             let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
-            match session.say(&hello) {
+            match handshake::greet(&mut session.wire, &hello, true) {
                 Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host) => {}
                 Err(error) if error.sqlstate == READ_ONLY && refused_ahead < REFUSED_AHEAD => refused_ahead += 1,
                 said => return said.map(|()| session),
@@ -83,15 +82,20 @@ impl Session {
         }
     }
 
+    /// The address of the host that it has reached, for display.
+    pub fn address(&self) -> String {
+        self.server.map(|server| login::address(server, self.wire.host)).unwrap_or_default()
+    }
+
+    /// The options of its server with the host that it has reached in the first place; None if the server has only one.
+    pub fn options_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
+        let Some(server) = self.server else { return Ok(None) };
+        Ok(options::with_host_first(&options::server_options(server)?, self.wire.host))
+    }
+
     /// Passes over a host that turned out to be another server. True if the next session connects to another host.
     pub fn reject(self) -> bool {
         self.server.is_some_and(|server| login::pass_over(server, self.wire.host))
-    }
-
-    fn say(&mut self, hello: &Hello) -> Result<()> {
-        let say = SayHello::of(hello, true);
-        let rows = self.query(&SayHello::statement(), &say.params())?;
-        handshake::accept(hello, &rows).map(drop)
     }
 
     /// Connects without handshake, with a timeout in seconds for each host.
@@ -134,7 +138,7 @@ impl Session {
     /// # Errors
     /// 08004 if it is another shard, or an older copy of it.
     pub fn greet_as(&mut self, server: Oid) -> Result<()> {
-        handshake::hello(server)?.map_or(Ok(()), |hello| self.say(&hello))
+        handshake::hello(server)?.map_or(Ok(()), |hello| handshake::greet(&mut self.wire, &hello, true))
     }
 
     /// Runs one statement.

@@ -1,10 +1,11 @@
 //! Sends one query to many servers at once, each over a new connection, within a time limit.
 //!
 //! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time;
-//! the first answer counts.
+//! the first answer that the caller accepts counts: an old primary may be among the hosts.
 
 use super::ffi::{self, PgConn, Poll, Status, WaitSet};
-use super::options;
+use super::login::{self, Passwords};
+use super::options::{self, Route};
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, shard_of};
@@ -12,6 +13,7 @@ use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_int};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The answer of one server.
@@ -26,9 +28,11 @@ pub struct Surveyed {
 struct Attempt {
     /// the server's position
     server: usize,
-    shard: String,
-    options: Vec<(String, String)>,
-    needs_password: bool,
+    oid: Oid,
+    /// the host's position among those of the server
+    host: usize,
+    route: Rc<Route>,
+    passwords: Passwords,
     stage: Stage,
 }
 
@@ -38,12 +42,19 @@ enum Stage {
     Done(Result<(Vec<Row>, Duration)>),
 }
 
-/// Queries every server, as the service role; answers come in the order of `servers`. The system resolves host names before
-/// that, without a time limit. Serves interrupts.
+/// Queries every server, as the service role; answers come in the order of `servers`. `accept` checks the answer of a server, given by
+/// its position: an error refuses the host that it came from. The system resolves host names before that, without a time limit. Serves
+/// interrupts.
 ///
 /// # Errors
 /// `BSONObjectTooLarge` for a parameter that is too long.
-pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration) -> Result<Vec<Surveyed>> {
+pub fn survey(
+    servers: &[Oid],
+    sql: &str,
+    params: &[Param<'_>],
+    limit: Duration,
+    accept: &dyn Fn(usize, &[Row]) -> Result<()>,
+) -> Result<Vec<Surveyed>> {
     let text = c_string(sql)?;
     let mut encoded = Encoded::default();
     encoded.encode(params)?;
@@ -71,7 +82,7 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
         }
         let mut rest = Vec::new();
         for (attempt, ready) in attempts.into_iter().zip(ffi::ready(&sockets)) {
-            let attempt = if ready { attempt.step(&text, &encoded) } else { attempt };
+            let attempt = if ready { attempt.step(&text, &encoded, accept) } else { attempt };
             let outcome = &mut outcomes[attempt.server];
             match attempt.stage {
                 _ if outcome.as_ref().is_some_and(|outcome| outcome.rows.is_ok()) => {}
@@ -84,7 +95,8 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
         }
         attempts = rest;
     }
-    for Attempt { server, shard, .. } in &attempts {
+    for Attempt { server, route, .. } in &attempts {
+        let shard = shard_of(&route.server_name);
         let message = format!("shard \"{shard}\" did not answer within {} ms", limit.as_millis());
         note(&mut outcomes[*server], Error::new(Kind::HostUnreachable, message));
     }
@@ -94,15 +106,11 @@ pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration)
 
 /// Begins to connect to all hosts of a server.
 fn begin(server: usize, oid: Oid) -> Result<Vec<Attempt>> {
-    let route = options::route(oid)?;
-    let shard = shard_of(&route.server_name);
-    let begun = options::alternatives(&route.options).into_iter().map(|options| {
-        let pg = PgConn::start(&options).ok_or_else(|| Wire::refused(shard, NO_RESOURCES))?;
-        if !pg.is_good() {
-            return Err(Wire::refused(shard, &pg.message()));
-        }
-        let stage = Stage::Connecting(pg, Poll::Writing);
-        Ok(Attempt { server, shard: shard.to_owned(), options, needs_password: route.needs_password, stage })
+    let route = Rc::new(options::route(oid)?);
+    let hosts = options::alternatives(&route.options).len();
+    let begun = (0..hosts).map(|host| {
+        let (stage, route) = (Stage::begin(&route, host)?, Rc::clone(&route));
+        Ok(Attempt { server, oid, host, route, passwords: Passwords::default(), stage })
     });
     let (begun, failed): (Vec<_>, Vec<_>) = begun.partition(Result::is_ok);
     match failed.into_iter().find_map(Result::err) {
@@ -120,13 +128,26 @@ fn note(outcome: &mut Option<Surveyed>, error: Error) {
     }
 }
 
+impl Stage {
+    /// Begins to connect to a host of a route.
+    fn begin(route: &Route, host: usize) -> Result<Self> {
+        let shard = shard_of(&route.server_name);
+        let mut hosts = options::alternatives(&route.options);
+        // The hosts may have changed since the first attempt.
+        let one = hosts.swap_remove(host.min(hosts.len() - 1));
+        let pg = PgConn::start(&one).ok_or_else(|| Wire::refused(shard, NO_RESOURCES))?;
+        if pg.is_good() { Ok(Self::Connecting(pg, Poll::Writing)) } else { Err(Wire::refused(shard, &pg.message())) }
+    }
+}
+
 impl Attempt {
     /// Reads or writes what the socket is ready for.
-    fn step(self, text: &CStr, params: &Encoded) -> Self {
+    fn step(self, text: &CStr, params: &Encoded, accept: &dyn Fn(usize, &[Row]) -> Result<()>) -> Self {
+        let shard = shard_of(&self.route.server_name);
         let stage = match self.stage {
             Stage::Connecting(mut pg, _) => match pg.poll() {
-                Poll::Failed => Stage::Done(Err(Wire::refused(&self.shard, &pg.message()))),
-                Poll::Ready => match Wire::admit(&self.shard, pg, &self.options, self.needs_password) {
+                Poll::Failed => Stage::Done(Err(Wire::refused(shard, &pg.message()))),
+                Poll::Ready => match Wire::admit(shard, pg, &self.route.options, self.route.needs_password) {
                     Err(error) => Stage::Done(Err(error)),
                     Ok(mut wire) => {
                         let began = Instant::now();
@@ -144,7 +165,7 @@ impl Attempt {
                     Err(Lost::Late) => Stage::Queried(wire, began),
                     Err(lost) => Stage::Done(Err(wire.lost(&lost))),
                     Ok(Some(Finished { result, rows })) if result.status() == Status::Rows => {
-                        Stage::Done(Ok((rows, began.elapsed())))
+                        Stage::Done(accept(self.server, &rows).map(|()| (rows, began.elapsed())))
                     }
                     Ok(Some(Finished { result, .. })) if result.status() == Status::Error => {
                         Stage::Done(Err(wire.report(&result)))
@@ -154,7 +175,21 @@ impl Attempt {
             }
             done @ Stage::Done(_) => done,
         };
-        Self { stage, ..self }
+        Self { stage, ..self }.with_next_password()
+    }
+
+    /// If the login was refused, begins another one with the next password that the catalog knows.
+    fn with_next_password(mut self) -> Self {
+        let Stage::Done(Err(error)) = &self.stage else { return self };
+        match self.passwords.next(self.oid, &self.route, error) {
+            Ok(Some(route)) => {
+                self.stage = Stage::begin(&route, self.host).unwrap_or_else(|error| Stage::Done(Err(error)));
+                self.route = Rc::new(route);
+            }
+            Ok(None) => self.stage = Stage::Done(Err(login::explained(self.oid, &self.route, error.clone()))),
+            Err(error) => self.stage = Stage::Done(Err(error)),
+        }
+        self
     }
 
     /// The socket, and true if it must be readable, false if writable.
