@@ -10,11 +10,11 @@ use super::{cache, change, cluster};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, server, spi};
+use crate::pg::{security::user, server, spi, transaction};
 use crate::protocol::Call;
 use crate::protocol::node::Identity;
 use crate::remote::refusal::REFUSED_CONNECTION;
-use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, Row, Session};
+use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, Row, Session};
 use crate::store;
 use crate::store::contacts::{self, Trouble};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -186,12 +186,8 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     let member = Member { cluster: cluster::cluster_id()?, shard: shard.name.clone() };
     let node = Node { member, epoch: 0, position: report.position };
     if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
-        if matches!(progress, Progress::Deposed | Progress::OldCopy) {
-            let address = session.address();
-            if session.reject() {
-                note_refused_host(shard, &address, &refusal.message)?;
-                return visit(shard);
-            }
+        if matches!(progress, Progress::Deposed | Progress::OldCopy) && session.reject(&refusal.message) {
+            return visit(shard);
         }
         note_trouble(shard, &refusal.message, progress == Progress::CatalogIsOld)?;
         return Ok(Visit::Refused(refusal.message));
@@ -205,18 +201,20 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
 }
 
 thread_local! {
-    /// The shards' hosts that this worker has reported.
-    static REPORTED: RefCell<HashSet<(ShardId, String)>> = RefCell::default();
+    /// The hosts, by shard and address, that this worker has reported.
+    static REPORTED: RefCell<HashSet<(String, String)>> = RefCell::default();
 }
 
-/// Reports a host of a shard that is refused, once, while another host is used.
-fn note_refused_host(shard: &Shard, address: &str, why: &str) -> Result<()> {
-    if !REPORTED.with_borrow_mut(|reported| reported.insert((shard.id, address.to_owned()))) {
-        return Ok(());
+/// Reports hosts of shards that were refused while another host was used, each once. Must be called outside a transaction.
+pub fn report_refused_hosts() -> Result<()> {
+    for RefusedHost { shard, address, why } in remote::refused_hosts() {
+        if REPORTED.with_borrow_mut(|reported| reported.insert((shard.clone(), address.clone()))) {
+            let reason = format!("host {address}: {why}");
+            pgrx::log!("docshard: shard \"{shard}\" is used at another of its hosts: {reason}");
+            transaction::run(|| change::log("shardRefused", None, &json!({"shard": shard, "reason": reason})))?;
+        }
     }
-    let reason = format!("host {address}: {why}");
-    pgrx::log!("docshard: shard \"{}\": {reason}; another one of its hosts is used", shard.name);
-    change::log("shardRefused", None, &json!({"shard": shard.name, "reason": reason}))
+    Ok(())
 }
 
 /// Records why a shard is refused, once. If the shard is ahead of the catalog, this router stops writing.

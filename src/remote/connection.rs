@@ -195,7 +195,8 @@ impl Connection {
                 return Ok((route, wire));
             };
             match handshake::greet(&mut wire, &hello, false) {
-                Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, wire.host) => {}
+                Err(error)
+                    if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, wire.host, &error.message) => {}
                 said => return said.map(|()| (route, wire)),
             }
         }
@@ -592,7 +593,8 @@ impl Connection {
                 if self.state.is_refused() {
                     self.state.set_broken();
                     let ahead = error.sqlstate == READ_ONLY;
-                    error = error.of_handshake(!ahead && login::pass_over(self.server, self.wire.host));
+                    let has_other = !ahead && login::pass_over(self.server, self.wire.host, &error.message);
+                    error = error.of_handshake(has_other);
                 }
                 self.decided(false);
                 Err(if is_chosen && &error.sqlstate == b"57014" { watch::deadlock() } else { error }.into())

@@ -23,10 +23,14 @@ use std::time::{Duration, Instant};
 /// Largest number of logins with different passwords.
 const MOST_PASSWORDS: usize = 6;
 
+/// Largest number of refused hosts that are kept until they are reported; only the worker reports them.
+const MOST_REFUSED: usize = 64;
+
 /// How long a host is passed over after it refused a handshake.
 const PASS_OVER: Duration = Duration::from_secs(60);
 
 thread_local! {
+    static REFUSED: RefCell<Vec<RefusedHost>> = const { RefCell::new(Vec::new()) };
     /// Server, position of the host, and since when it is passed over.
     static PASSED_OVER: RefCell<Vec<(Oid, usize, Instant)>> = const { RefCell::new(Vec::new()) };
 }
@@ -38,20 +42,46 @@ fn passed_over(server: Oid) -> Vec<usize> {
     })
 }
 
-/// Called when a host refused the handshake. True if there is another host.
-pub(super) fn pass_over(server: Oid, host: usize) -> bool {
+/// A host of a shard that was passed over.
+#[derive(Debug)]
+pub struct RefusedHost {
+    pub shard: String,
+    /// for display
+    pub address: String,
+    /// the refusal
+    pub why: String,
+}
+
+/// The hosts that this process has passed over since the last call.
+pub fn refused_hosts() -> Vec<RefusedHost> {
+    REFUSED.take()
+}
+
+fn note_refused(server: Oid, host: usize, why: &str) {
+    let Ok(route) = options::route(server) else { return };
+    let (shard, address) = (shard_of(&route.server_name).to_owned(), address(server, host));
+    REFUSED.with_borrow_mut(|all| {
+        if all.len() < MOST_REFUSED {
+            all.push(RefusedHost { shard, address, why: why.to_owned() });
+        }
+    });
+}
+
+/// Called when a host refused the handshake, for this reason. True if there is another host.
+pub(super) fn pass_over(server: Oid, host: usize, why: &str) -> bool {
     let hosts = options::route(server).map_or(1, |route| options::alternatives(&route.options).len());
     let mut passed = passed_over(server);
     if passed.contains(&host) {
         return false;
     }
+    note_refused(server, host, why);
     passed.push(host);
     PASSED_OVER.with_borrow_mut(|all| all.push((server, host, Instant::now())));
     passed.len() < hosts
 }
 
 /// The address of one of a server's hosts, for display.
-pub(super) fn address(server: Oid, host: usize) -> String {
+fn address(server: Oid, host: usize) -> String {
     let hosts = options::route(server).map(|route| options::alternatives(&route.options)).unwrap_or_default();
     hosts.get(host).map(|options| options::address(options)).unwrap_or_default()
 }

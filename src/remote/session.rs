@@ -75,16 +75,12 @@ impl Session {
             let mut session = Self::of(wire, Some(server));
             let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
             match handshake::greet(&mut session.wire, &hello, true) {
-                Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host) => {}
+                Err(error)
+                    if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host, &error.message) => {}
                 Err(error) if error.sqlstate == READ_ONLY && refused_ahead < REFUSED_AHEAD => refused_ahead += 1,
                 said => return said.map(|()| session),
             }
         }
-    }
-
-    /// The address of the host that it has reached, for display.
-    pub fn address(&self) -> String {
-        self.server.map(|server| login::address(server, self.wire.host)).unwrap_or_default()
     }
 
     /// The options of its server with the host that it has reached in the first place; None if the server has only one.
@@ -94,8 +90,8 @@ impl Session {
     }
 
     /// Passes over a host that turned out to be another server. True if the next session connects to another host.
-    pub fn reject(self) -> bool {
-        self.server.is_some_and(|server| login::pass_over(server, self.wire.host))
+    pub fn reject(self, why: &str) -> bool {
+        self.server.is_some_and(|server| login::pass_over(server, self.wire.host, why))
     }
 
     /// Connects without handshake, with a timeout in seconds for each host.
