@@ -9,7 +9,7 @@
 
 use docshard_core::cluster::balancer::{Chunk, Cluster, Collection, Cut, Shard, ZoneId, plan, spread};
 use docshard_core::cluster::chunk_map::ShardId;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 const MB: u64 = 1 << 20;
@@ -50,6 +50,7 @@ fn even(shards: usize, chunks: usize, collections: usize, dice: &mut Dice) -> Cl
         chunk_size: 128 * MB,
         balance: true,
         chunks: (0..chunks / collections).map(|i| chunk(i % shards, (40 + dice.roll(80)) * MB)).collect(),
+        resting: BTreeSet::new(),
     };
     Cluster { shards: (0..shards).map(shard).collect(), collections: (0..collections).map(collection).collect() }
 }

@@ -73,6 +73,8 @@ fn shard_health(
         name!(last_contact, Option<TimestampWithTimeZone>),
         name!(error, Option<String>),
         // Columns are added at the end: until ALTER EXTENSION UPDATE the function has those of the previous release.
+        name!(library, Option<String>),
+        name!(max_prepared_transactions, Option<i32>),
         name!(oldest_sync_wait_s, Option<f64>),
     ),
 > {
@@ -101,6 +103,8 @@ fn shard_health(
             number("freeConnections"),
             last_contact,
             error,
+            text("library"),
+            number("maxPrepared").and_then(|most| most.try_into().ok()),
             node["oldestSyncWait"].as_f64(),
         )
     }))

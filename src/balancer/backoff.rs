@@ -1,4 +1,4 @@
-//! Records the shards and collections that the balancer skips after an error. The pause doubles with each further error, up to
+//! Records the shards, collections and pairs of shards that the balancer skips after an error. The pause doubles with each further error, up to
 //! five minutes. Times are from a monotonic clock.
 
 use std::collections::HashMap;
@@ -44,8 +44,20 @@ impl<K: Eq + Hash> Backoff<K> {
         self.0.remove(key);
     }
 
+    /// Ends all pauses; a further error begins a longer one.
+    pub(super) fn hasten(&mut self) {
+        let now = Instant::now();
+        self.0.values_mut().for_each(|entry| entry.until = now);
+    }
+
     pub(super) fn is_resting(&self, key: &K) -> bool {
         self.0.get(key).is_some_and(|entry| Instant::now() < entry.until)
+    }
+
+    /// Returns what is skipped now.
+    pub(super) fn resting(&self) -> impl Iterator<Item = &K> {
+        let now = Instant::now();
+        self.0.iter().filter(move |(_, entry)| now < entry.until).map(|(key, _)| key)
     }
 
     /// Returns the last error since the last success.

@@ -6,6 +6,7 @@ use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::balancer::{self as policy, Compliance};
 use docshard_core::error::Kind;
+use std::collections::BTreeSet;
 
 pub struct CollectionStatus {
     /// Larger chunks are split.
@@ -29,7 +30,8 @@ pub fn collection_status(ns: &str) -> Result<CollectionStatus> {
     for shard in &view.shards {
         sizes::measure(shard, collection, COUNTED_OFTEN_MB)?;
     }
-    let none = Exceptions { unavailable: &|_| false, resting: &|_| false, pinned: &|_, _| false };
+    let (unavailable, pairs) = (&|_| false, &|_| BTreeSet::new());
+    let none = Exceptions { unavailable, resting: &|_| false, pinned: &|_, _| false, pairs };
     let cluster = view.describe(&none);
     let policy::Collection { chunk_size, balance, .. } = cluster.collections[0];
     Ok(CollectionStatus { chunk_size_mb: chunk_size >> 20, balance, compliance: policy::compliance(&cluster, 0) })

@@ -11,8 +11,9 @@
 //! 5. If there is nothing to split or move: neighbours that have been tiny for `merge_delay_s` are merged.
 //!
 //! Every step is a transaction of its own. INVARIANTS:
-//! * After an error a shard or a collection *rests*: it is skipped for a while ([`backoff`]), and the others are served. A shard
-//!   that does not answer is also skipped (`remote::hung`). For a resting shard's chunks the last measured sizes are used.
+//! * After an error a shard or a collection *rests*: it is skipped for a while ([`backoff`]), and the others are served. After a move has
+//!   failed, and no shard is out of reach, its collection rests between these two shards only. A shard that does not answer is also
+//!   skipped (`remote::hung`). For a resting shard's chunks the last measured sizes are used.
 //! * While steps run this process holds `Tag::Worker(STEP)`; it begins none while a session holds `Tag::Worker(STOP)`, nor while
 //!   the balancer is off. So a session that takes STOP and then gets STEP knows that nothing moves.
 //! * A chunk that was moved is not moved again for [`PIN`], or until shards or zones change.
@@ -64,6 +65,8 @@ pub struct Balancer {
     /// Shards that do not answer this worker.
     silent: HashSet<ShardId>,
     collections: Backoff<i32>,
+    /// By collection, donor and recipient.
+    pairs: Backoff<(i32, ShardId, ShardId)>,
     pinned: HashMap<(i32, Vec<u8>), Instant>,
     goal: Goal,
     paused_until: Option<Instant>,
@@ -94,6 +97,11 @@ impl Balancer {
         }
         let rest = self.paused_until.map(|until| until.saturating_duration_since(Instant::now()));
         Outcome { again: again && rest.is_none(), failed: self.failed, rest }
+    }
+
+    /// Called when an administrator has changed something: what could not move may move now.
+    pub fn hasten(&mut self) {
+        self.pairs.hasten();
     }
 
     fn work(&mut self) -> Result<bool> {
@@ -204,7 +212,7 @@ impl Balancer {
         self.silent = view.shards.iter().filter(|shard| hung::is_silent(&shard.name)).map(|shard| shard.id).collect();
     }
 
-    /// Returns the shards and collections that rest after an error.
+    /// Returns the shards, collections and pairs of shards that rest after an error.
     fn resting_after_errors(&self, view: &View) -> serde_json::Value {
         let shards = view.shards.iter().filter(|shard| self.shards.is_resting(&shard.id));
         let shards =
@@ -213,7 +221,15 @@ impl Balancer {
         let collections = collections.map(|collection| {
             serde_json::json!({"namespace": collection.namespace, "error": self.collections.error(&collection.id)})
         });
-        shards.chain(collections).collect()
+        let name = |id: ShardId| view.shards.iter().find(|shard| shard.id == id).map(|shard| shard.name.as_str());
+        let pairs = self.pairs.resting().filter_map(|pair @ &(id, from, to)| {
+            let collection = view.collections.iter().find(|collection| collection.id == id)?;
+            let (donor, recipient) = (name(from)?, name(to)?);
+            Some(serde_json::json!({
+                "namespace": collection.namespace, "donor": donor, "recipient": recipient, "error": self.pairs.error(pair),
+            }))
+        });
+        shards.chain(collections).chain(pairs).collect()
     }
 
     /// The pause after a move: the setting `pause_ms`, or longer if copying `bytes` in `took` exceeded the rate limit.
@@ -282,6 +298,10 @@ impl Balancer {
             unavailable: &|shard| busy(shard) || self.is_resting(&shard),
             resting: &|collection| self.collections.is_resting(&collection),
             pinned: &|collection, min| self.pinned.contains_key(&(collection, min.to_vec())),
+            pairs: &|collection| {
+                let of_it = self.pairs.resting().filter(|(of, ..)| *of == collection);
+                of_it.map(|&(_, from, to)| (from, to)).collect()
+            },
         })
     }
 

@@ -128,7 +128,8 @@ impl Balancer {
         for step in moves {
             let collection = &view.collections[step.collection];
             let resting = [step.from, step.to].iter().any(|shard| self.is_resting(shard));
-            if resting || self.collections.is_resting(&collection.id) {
+            let pair = (collection.id, step.from, step.to);
+            if resting || self.collections.is_resting(&collection.id) || self.pairs.is_resting(&pair) {
                 continue;
             }
             if batch.ending || batch.running.len() >= batch.limit {
@@ -243,6 +244,7 @@ impl Balancer {
         };
         batch.moved = true;
         self.collections.succeeded(&running_move.collection);
+        self.pairs.succeeded(&(running_move.collection, running_move.from, running_move.to));
         self.shards.succeeded(&running_move.from);
         self.shards.succeeded(&running_move.to);
         // The view may have been loaded again since the move began.
@@ -264,7 +266,8 @@ impl Balancer {
         }
     }
 
-    /// Makes the unreachable shard rest, or else the collection.
+    /// Makes the unreachable shard rest, or else the collection between these two shards. If moves between many pairs of shards fail, the
+    /// collection rests.
     fn move_failed(&mut self, view: &mut View, running_move: &RunningMove, error: &Error) {
         let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
             [running_move.from, running_move.to].contains(&shard.id)
@@ -288,7 +291,13 @@ impl Balancer {
         }
         match view.shards.iter().find(names).filter(|_| error.is_out_of_reach()) {
             Some(shard) => self.shards.failed(shard.id, &error.message),
-            None => self.collections.failed(running_move.collection, &error.message),
+            None => {
+                let RunningMove { collection, from, to, .. } = *running_move;
+                self.pairs.failed((collection, from, to), &error.message);
+                if self.pairs.resting().filter(|(of, ..)| *of == collection).count() > view.shards.len() {
+                    self.collections.failed(collection, &error.message);
+                }
+            }
         }
         self.note(error, &what);
     }

@@ -9,7 +9,7 @@ use crate::store::migrations::Range;
 use docshard_core::cluster::balancer as policy;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::zone::ZoneMap;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 const MB: u64 = 1 << 20;
@@ -41,6 +41,8 @@ pub(super) struct Exceptions<'a> {
     pub(super) resting: &'a dyn Fn(i32) -> bool,
     /// True for a pinned chunk, by its collection and lower bound.
     pub(super) pinned: &'a dyn Fn(i32, &[u8]) -> bool,
+    /// The pairs of donor and recipient between which nothing of a collection moves for a while.
+    pub(super) pairs: &'a dyn Fn(i32) -> BTreeSet<(ShardId, ShardId)>,
 }
 
 impl View {
@@ -111,6 +113,7 @@ impl View {
                 chunk_size: collection.chunk_size_mb.map_or(self.chunk_size_mb, |mb| u64::from(mb.unsigned_abs())) * MB,
                 balance: collection.balance,
                 chunks: if is_resting { Vec::new() } else { collection.chunks.iter().map(&mut chunk).collect() },
+                resting: (except.pairs)(collection.id),
             }
         });
         policy::Cluster { shards, collections: collections.collect() }

@@ -56,6 +56,12 @@ pub fn grant(role: &str, read: &[&str], write: &[&str]) -> Result<()> {
     check_role(role)?;
     read.iter().chain(write).try_for_each(|resource| check_resource(resource))?;
     store::grants::lock_exclusive()?;
+    // DROP OWNED has taken its rights away: the earlier grants must not come back with a new one.
+    let is_in_force = "SELECT FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name \
+                       AND pg_catalog.has_schema_privilege(oid, 'docshard', 'USAGE')";
+    if spi::query(is_in_force, &[Param::Text(role)])?.is_empty() {
+        store::grants::delete_of_role(&quote_ident(role))?;
+    }
     spi::run_script(&format!("GRANT USAGE ON SCHEMA {SCHEMAS} TO {}", quote_ident(role)))?;
     store::grants::delete_of_dropped_roles()?;
     for (resources, level) in [(read, Level::Read), (write, Level::Write)] {
@@ -147,6 +153,18 @@ pub fn make_roles(session: &mut impl Connection) -> Result<()> {
     names.dedup();
     for name in names {
         CreateRole { role: &name }.call(session)?;
+    }
+    Ok(())
+}
+
+/// Creates every application role on a shard that has documents, with the privileges on its tables.
+pub fn restore_roles(session: &mut Session) -> Result<()> {
+    lock_shared()?;
+    make_roles(session)?;
+    let granted = grants::all()?;
+    for Named { id, namespace } in store::collections::all()? {
+        let (readers, writers) = grants::of_collection(&granted, &namespace);
+        SetAccess { collection: id, readers: &readers, writers: &writers, others: &[] }.call(session)?;
     }
     Ok(())
 }

@@ -10,11 +10,11 @@ use super::{cache, change, cluster, holder};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, server, spi};
+use crate::pg::{security::user, server, spi, transaction};
 use crate::protocol::Call;
 use crate::protocol::node::Identity;
 use crate::remote::refusal::REFUSED_CONNECTION;
-use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, Row, Session};
+use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, Row, Session};
 use crate::store;
 use crate::store::contacts::{self, Trouble};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -27,7 +27,8 @@ use docshard_core::error::Kind;
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 
 /// Called from `_PG_init`.
 pub fn init() {
@@ -62,6 +63,33 @@ impl Cluster for Catalog {
 
     fn pending(&self, server: Oid) -> Result<Vec<String>> {
         pending_at(server)
+    }
+
+    fn next_password(&self, server: Oid) -> Result<Option<String>> {
+        let Some(name) = server::foreign_server_name(server) else { return Ok(None) };
+        user::as_extension_owner(|| {
+            let _snapshot = ActiveSnapshot::latest();
+            store::rotation::password(&name)
+        })
+    }
+
+    fn same_address(&self, server: Oid) -> Result<Option<String>> {
+        let address = |server: Oid| -> Result<Vec<(String, String)>> {
+            let mut options = remote::server_options(server)?;
+            options.retain(|(keyword, _)| ["host", "hostaddr", "port", "dbname"].contains(&keyword.as_str()));
+            options.sort();
+            Ok(options)
+        };
+        let own = address(server)?;
+        for shard in cache::shards()?.values() {
+            if let Place::Remote(other) = shard.place
+                && other != server
+                && address(other)? == own
+            {
+                return Ok(Some(shard.name.clone()));
+            }
+        }
+        Ok(None)
     }
 }
 
@@ -160,7 +188,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
         let is_ahead = progress == Progress::CatalogIsOld;
         let holder = if is_ahead { holder::other_at(&mut session, shard.id)? } else { None };
-        if matches!(progress, Progress::Deposed | Progress::OldCopy) && session.reject() {
+        if matches!(progress, Progress::Deposed | Progress::OldCopy) && session.reject(&refusal.message) {
             return visit(shard);
         }
         note_trouble(shard, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
@@ -172,6 +200,23 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
         note_lost_writes(shard, report.at.as_deref())?;
     }
     Ok(Visit::Advance(Box::new(session), report.position.counter.saturating_add(1)))
+}
+
+thread_local! {
+    /// The hosts, by shard and address, that this worker has reported.
+    static REPORTED: RefCell<HashSet<(String, String)>> = RefCell::default();
+}
+
+/// Reports hosts of shards that were refused while another host was used, each once. Must be called outside a transaction.
+pub fn report_refused_hosts() -> Result<()> {
+    for RefusedHost { shard, address, why } in remote::refused_hosts() {
+        if REPORTED.with_borrow_mut(|reported| reported.insert((shard.clone(), address.clone()))) {
+            let reason = format!("host {address}: {why}");
+            pgrx::log!("docshard: shard \"{shard}\" is used at another of its hosts: {reason}");
+            transaction::run(|| change::log("shardRefused", None, &json!({"shard": shard, "reason": reason})))?;
+        }
+    }
+    Ok(())
 }
 
 /// Records why a shard is refused, once. If the shard is ahead of the catalog, this router stops writing.

@@ -1,5 +1,6 @@
-//! Refuses to drop what a cluster needs: the extension, the servers of shards, the tables of collections, and the database itself.
-//! This includes drops that cascade. Refuses changes of collections' tables, too (`ownership::table_shape`), and TRUNCATE.
+//! Refuses to drop what a cluster needs: the extension, the servers of shards and the logins there, the tables of collections, and the
+//! database itself. This includes drops that cascade. Refuses changes of collections' tables, too (`ownership::table_shape`), and
+//! TRUNCATE.
 //!
 //! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
 //! docshard's own statements pass (`drop_guard::unguarded`); after `docshard.dismantle()` the database needs no protection. Triggers
@@ -7,9 +8,8 @@
 //! server.
 
 use super::shards::names::{LOCAL, server_name};
-use crate::ownership::table;
 use crate::ownership::table_shape::{self, Property};
-use crate::ownership::table_witness;
+use crate::ownership::{access, table, table_witness};
 use crate::pg::error::{Error, Result};
 use crate::pg::object::change_watch::{self, Changed};
 use crate::pg::object::drop_guard::{self, Dropped, Relation};
@@ -89,7 +89,10 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
         }
         Dropped::Server(server) => judge_server(server, name),
         Dropped::UserMapping { server, user } => {
-            if *user == user::extension_owner()? {
+            let has_passed = PASSED.get() == Some(server::present_statement());
+            if !has_passed
+                && (*user == user::extension_owner()? || user::as_extension_owner(|| is_service_role(*user))?)
+            {
                 judge_server(server, name)
             } else {
                 Ok(())
@@ -178,24 +181,39 @@ fn collection_in_use(collection: i32) -> Result<Option<String>> {
     }))
 }
 
+/// True for the role with which the router logs in here. Its user mappings are this shard's logins at others.
+fn is_service_role(role: pgrx::pg_sys::Oid) -> Result<bool> {
+    let sql = "SELECT FROM docshard_data.service WHERE role = $1::pg_catalog.oid";
+    Ok(!spi::query(sql, &[Param::Int8(u32::from(role).into())])?.is_empty())
+}
+
 fn judge_server(server: &str, name: &str) -> Result<()> {
     if PASSED.get() == Some(server::present_statement()) {
         return Ok(());
     }
-    let shard = user::as_extension_owner(|| {
-        if server == server_name(LOCAL) {
-            return Ok(store::shards::remote_names()?.into_iter().next());
-        }
-        store::shards::name_of_server(server)
-    })?;
-    match shard {
-        None => Ok(()),
-        Some(_) if server == server_name(LOCAL) => {
-            Err(needed(name, "the shards of this cluster connect to this database through it").with_hint(DISMANTLE))
-        }
-        Some(shard) => Err(needed(name, &format!("this router connects to the shard \"{shard}\" through it"))
-            .with_hint("docshard.remove_shard() removes a shard from the cluster.")),
+    let Some((why, hint)) = user::as_extension_owner(|| use_of_server(server))? else { return Ok(()) };
+    Err(needed(name, &why).with_hint(hint))
+}
+
+/// What this database uses a foreign server for, and how to do without it; None if it does not.
+fn use_of_server(server: &str) -> Result<Option<(String, &'static str)>> {
+    if server == server_name(LOCAL) && !store::shards::remote_names()?.is_empty() {
+        let why = "the shards of this cluster connect to this database through it".to_owned();
+        return Ok(Some((why, DISMANTLE)));
     }
+    if let Some(shard) = store::shards::name_of_server(server)? {
+        let why = format!("this router connects to the shard \"{shard}\" through it");
+        return Ok(Some((why, "docshard.remove_shard() removes a shard from the cluster.")));
+    }
+    let Some(shard) = server.strip_prefix(access::PREFIX) else { return Ok(None) };
+    let marks = spi::query("SELECT shard FROM docshard_data.node", &[])?;
+    let of_peer = |mark: &spi::Row| {
+        let why = format!("the shard \"{}\" pulls chunks from \"{shard}\" through it", mark.text(0));
+        let hint = "On the router, docshard.remove_shard() removes a shard from the cluster, and docshard.add_shard() for this one \
+                    sets the logins and servers between shards again.";
+        (why, hint)
+    };
+    Ok(marks.first().map(of_peer))
 }
 
 fn judge_database(database: pgrx::pg_sys::Oid, name: &str) -> Result<()> {

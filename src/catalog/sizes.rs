@@ -86,7 +86,7 @@ pub const COUNTED_OFTEN_MB: i32 = 50;
 pub struct Amount {
     /// documents; None if there are no statistics
     pub documents: Option<i64>,
-    /// bytes of the documents; those of the table if they are estimated
+    /// bytes of the documents
     pub bytes: i64,
 }
 

@@ -68,14 +68,17 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
         .iter()
         .map(|Contact { shard, timeline, counter, .. }| (*shard, Position { timeline: *timeline, counter: *counter }))
         .collect();
-    let mut surveyed = remote::survey(&servers, &sql, params, limit)?.into_iter();
     let cluster = cluster_id()?;
+    let remotes: Vec<_> = shards.iter().filter(|shard| shard.place.server().is_some()).collect();
+    let accept = |at: usize, rows: &[remote::Row]| check(remotes[at], cluster, known.get(&remotes[at].id), rows);
+    let mut surveyed = remote::survey(&servers, &sql, params, limit, &accept)?.into_iter();
     let mut answers = Vec::with_capacity(shards.len());
-    for shard in shards {
+    let cells = |row: &remote::Row| (3..count + 3).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
+    for shard in shards.iter().cloned() {
         answers.push(match shard.place.server().and_then(|_| surveyed.next()) {
             Some(answer) => {
-                let rows = answer.rows.and_then(|rows| checked(&shard, cluster, known.get(&shard.id), &rows, count));
-                ShardAnswer { latency: answer.latency.filter(|_| rows.is_ok()), rows, shard }
+                let rows = answer.rows.map(|rows| rows.iter().map(|row| Row::new(cells(row))).collect());
+                ShardAnswer { latency: answer.latency, rows, shard }
             }
             None => {
                 let began = Instant::now();
@@ -87,25 +90,15 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
     Ok(answers)
 }
 
-/// The columns of the query, if they come from the expected shard at the known position or a later one.
-fn checked(
-    shard: &Shard,
-    cluster: i64,
-    known: Option<&Position>,
-    rows: &[remote::Row],
-    count: usize,
-) -> Result<Vec<Row>> {
+/// Refuses rows that do not come from the expected shard, at the known position or a later one.
+fn check(shard: &Shard, cluster: i64, known: Option<&Position>, rows: &[remote::Row]) -> Result<()> {
     for row in rows {
         check_mark(shard, cluster, row.i64(0).zip(row.text(1)))?;
         if let Some(known) = known {
             contacts::check(&shard.name, *known, row.text(2))?;
         }
     }
-    if rows.is_empty() {
-        check_mark(shard, cluster, None)?;
-    }
-    let cells = |row: &remote::Row| (3..count + 3).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
-    Ok(rows.iter().map(|row| Row::new(cells(row))).collect())
+    if rows.is_empty() { check_mark(shard, cluster, None) } else { Ok(()) }
 }
 
 /// Refuses a database that is not this shard: `mark` is what its table `docshard_data.node` says.

@@ -204,7 +204,12 @@ impl Attempt {
             return Err(Error::new(
                 Kind::OperationFailed,
                 format!("{arrived} documents arrived but {deleted} were to leave; nothing was changed"),
-            ));
+            )
+            .with_hint(format!(
+                "Does the foreign server {} on the recipient lead to the same database as this router's? In a restored copy of a \
+                 cluster it may lead to the original.",
+                self.donor.server
+            )));
         }
         let Self { record, donor, .. } = self;
         set_version(donor, record, record.donor_version)?;

@@ -5,6 +5,7 @@
 
 use super::attempt::Attempt;
 use super::record::{self, Record};
+use super::shard::repair_hint;
 use crate::catalog::{access, cache, change, contacts};
 use crate::ownership::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::ownership::table;
@@ -12,9 +13,11 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{only_owner, quote_ident};
 use crate::pg::transaction;
+use crate::protocol::access::SetServerAddress;
 use crate::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
 use crate::protocol::table::CreateTable;
 use crate::protocol::{Call, sql};
+use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::store::placements;
 use docshard_core::error::Kind;
 
@@ -67,12 +70,13 @@ impl Attempt {
     /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table. It also reads
     /// from the donor, so that a recipient that cannot reach it is detected before any writer waits.
     pub(super) fn prepare_staging(&mut self, rows: i64) -> Result<()> {
-        let Self { record, donor, puller, .. } = self;
+        let Self { record, donor, recipient, puller, .. } = self;
         let [identity, source, changes, staging] =
             [IDENTITY, SOURCE, CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
         let server = quote_ident(&donor.server);
         let options = "schema_name 'docshard_data', async_capable 'false'";
-        puller.execute(&format!(
+        let hint = repair_hint(&recipient.name);
+        let prepared = puller.execute(&format!(
             "{}; CREATE FOREIGN TABLE {identity} (said text) \
              SERVER {server} OPTIONS ({options}, table_name 'identity'); \
              CREATE FOREIGN TABLE {source} (migration_id bigint, part bigint, documents bigint, packed text) \
@@ -85,20 +89,27 @@ impl Attempt {
              CREATE INDEX ON {staging} (batch); {}",
             leftovers::drop_tables(record.id),
             [&identity, &source, &changes, &staging].map(|table| only_owner(table)).concat(),
-        ))?;
+        ));
+        // A right that is missing is one at the foreign server.
+        prepared.map_err(|error| if &error.sqlstate == b"42501" { error.with_hint(hint.as_str()) } else { error })?;
         let expected = expected_donor(record)?;
         let check = check_donor(record, 2);
-        let reached = puller.query(
-            &format!("SELECT 1 FROM {changes} WHERE migration_id = $1 AND {check} LIMIT 1"),
-            &[Param::Int8(record.id), Param::Text(&expected)],
-        );
+        let sql = format!("SELECT 1 FROM {changes} WHERE migration_id = $1 AND {check} LIMIT 1");
+        let mut reached = puller.query(&sql, &[Param::Int8(record.id), Param::Text(&expected)]);
+        // postgres_fdw takes the first host that accepts it, which may be an old primary. This router has reached the right one.
+        if reached.as_ref().is_err_and(|error| error.sqlstate == REFUSED_CONNECTION)
+            && let Some(address) = donor.address_with_host_first()?
+        {
+            let (names, values): (Vec<&str>, Vec<&str>) =
+                address.iter().map(|(name, value)| (&**name, &**value)).unzip();
+            SetServerAddress { server: &donor.server, options: &names, settings: &values }.call(recipient)?;
+            reached = puller.query(&sql, &[Param::Int8(record.id), Param::Text(&expected)]);
+        }
         reached.map(drop).map_err(|mut error| {
             error.message = format!("the recipient cannot read from the donor: {}", error.message);
-            let hint = format!(
-                "The foreign server {server} on the recipient must lead to the donor, and the donor must \
-                     accept its login."
-            );
-            error.with_hint(hint)
+            error.with_hint(format!(
+                "The foreign server {server} on the recipient must lead to the donor, and the donor must accept its login. {hint}"
+            ))
         })
     }
 

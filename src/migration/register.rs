@@ -3,7 +3,7 @@
 use super::attempt::Attempt;
 use super::record::{self, Record};
 use super::request::MoveRequest;
-use super::shard::ShardSession;
+use super::shard::{ShardSession, repair_hint};
 use crate::catalog::change::{self, Locked};
 use crate::catalog::cluster::{self, cluster_id};
 use crate::catalog::model::{Collection, Shard};
@@ -90,7 +90,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
     if recipient.query(sql, &[Param::Text(server)])?.is_empty() {
         return Err(illegal(
             format!("shard \"{}\" has no foreign server \"{server}\" to pull from", recipient.name),
-            "Call docshard.add_shard() again for one of the two shards to create it.",
+            &repair_hint(&recipient.name),
         ));
     }
     // An index that is being created or dropped exists on some shards only, so a difference counts only while none is.

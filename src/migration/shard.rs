@@ -3,6 +3,7 @@
 use super::record::Record;
 use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
+use crate::ownership::access::ADDRESS;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::spi::param::Param;
@@ -28,6 +29,14 @@ const SETTINGS: &str = "SET search_path = pg_catalog, pg_temp; SET statement_tim
     SET client_connection_check_interval = '2s'; SET default_transaction_isolation = 'read committed'; \
     SET default_transaction_read_only = off; SET default_transaction_deferrable = off; SET row_security = off; \
     SELECT pg_catalog.set_config(name, '0', false) FROM pg_catalog.pg_settings WHERE name = 'transaction_timeout'";
+
+/// Names the call that sets the logins and servers between shards.
+pub(super) fn repair_hint(shard: &str) -> String {
+    format!(
+        "Call docshard.add_shard() with the address and the name of the shard \"{shard}\": it sets the servers and logins between the \
+         shards again."
+    )
+}
 
 /// A session on a shard. Errors name the shard.
 #[derive(Debug)]
@@ -105,6 +114,15 @@ impl ShardSession {
     /// Closes a session that has read from another shard.
     pub fn leave(mut self) {
         self.session.close_foreign();
+    }
+
+    /// The address of the shard with the host that this session has reached in the first place; None if it has only one.
+    pub(super) fn address_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
+        let options = transaction::run(|| self.session.options_with_host_first())?;
+        Ok(options.map(|mut options| {
+            options.retain(|(option, _)| ADDRESS.contains(&option.as_str()));
+            options
+        }))
     }
 
     /// Prepares the session's transaction, and checks that it is prepared: PREPARE rolls a failed one back without an error.

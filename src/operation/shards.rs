@@ -2,7 +2,7 @@
 
 use super::arguments::Arguments;
 use crate::catalog::cluster::check_may_change;
-use crate::catalog::shards::add::{self, AddOptions};
+use crate::catalog::shards::add::{self, AddOptions, Added};
 use crate::catalog::shards::remove::{self, Removal};
 use crate::catalog::{cache, change, collections, databases, namespace, zones};
 use crate::migration::{MoveRequest, jobs, lost};
@@ -22,9 +22,13 @@ pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
         };
     let text = |name| options.text(name).map(str::to_owned);
     let options = AddOptions { name: text("name"), max_size_mb, user: text("user"), password: text("password") };
-    let name = add::add(conn, &options)?;
+    let Added { name, pending } = add::add(conn, &options)?;
     worker::wake_at_commit();
-    Ok(json!({"shardAdded": name, "ok": 1}))
+    if pending.is_empty() {
+        return Ok(json!({"shardAdded": name, "ok": 1}));
+    }
+    let pending: Vec<_> = pending.iter().map(|(shard, error)| json!({"shard": shard, "error": error.trim()})).collect();
+    Ok(json!({"shardAdded": name, "pending": pending, "ok": 1}))
 }
 
 /// Removes a shard in steps: the first call starts draining, later ones report its progress, the last one completes. A shard

@@ -142,8 +142,10 @@ fn refuse_powerful(role: &str) -> Result<()> {
 
 fn required_service_role() -> Result<String> {
     service_role()?.ok_or_else(|| {
-        Error::new(Kind::NotYetInitialized, "this database has accepted no router")
-            .with_hint("A superuser runs docshard.accept_router(role) here.")
+        Error::new(Kind::NotYetInitialized, "this database has accepted no router").with_hint(
+            "It may have been restored by pg_restore. On the router, call docshard.add_shard() with this shard's address and name \
+             and a superuser's login; or a superuser runs docshard.accept_router(role) here.",
+        )
     })
 }
 
@@ -300,22 +302,25 @@ fn pull_password() -> Result<String> {
     Ok(secret)
 }
 
-/// Creates or replaces the foreign server of another shard, at which this shard logs in as `puller`. Runs as the extension's
-/// owner.
+/// Creates the foreign server of another shard, or sets its address, and the login there as `puller`. Other options of a server stay.
+/// Runs as the extension's owner.
 ///
 /// # Errors
 /// `BadValue` for names or options that a router does not need.
 pub fn connect_shard(server: &str, options: &[(String, String)], puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_options(options)?;
-    let name = quote_ident(server);
-    let options: Vec<String> =
-        options.iter().map(|(option, value)| format!("{} {}", quote_ident(option), quote_literal(value))).collect();
-    drop_server(server)?;
-    spi::run_script(&format!(
-        "CREATE SERVER {name} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({})",
-        options.join(", ")
-    ))?;
+    if server::foreign_server_oid(server).is_some() {
+        set_address(server, options, false)?;
+    } else {
+        let options: Vec<String> =
+            options.iter().map(|(option, value)| format!("{} {}", quote_ident(option), quote_literal(value))).collect();
+        spi::run_script(&format!(
+            "CREATE SERVER {} FOREIGN DATA WRAPPER postgres_fdw OPTIONS ({})",
+            quote_ident(server),
+            options.join(", ")
+        ))?;
+    }
     map_puller(server, puller)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 
 /// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
 ///
@@ -13,7 +14,7 @@ use crate::pg::spi;
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(
-        "SELECT json_build_object( \
+        "SELECT json_build_object('library', $1, 'maxPrepared', current_setting('max_prepared_transactions')::int4, \
             'version', (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
             'postgresql', current_setting('server_version'), \
             'timeline', ('x' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8))::bit(32)::int4, \
@@ -37,7 +38,7 @@ pub fn of_this_node() -> Result<String> {
                      SELECT FROM pg_catalog.pg_replication_slots AS l WHERE l.active_pid = w.pid AND l.slot_type = 'logical')), '[]') \
                    AS streaming \
                FROM pg_catalog.pg_stat_replication AS w WHERE state <> 'backup') AS r",
-        &[],
+        &[Param::Text(env!("CARGO_PKG_VERSION"))],
     )?;
     Ok(rows[0].text(0).to_owned())
 }

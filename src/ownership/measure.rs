@@ -19,6 +19,9 @@ const SORTED_DOCUMENTS: i64 = 300_000;
 const BYTES: &str =
     "(pg_catalog.pg_column_size(doc) + pg_catalog.pg_column_size(skey) + pg_catalog.pg_column_size(id) + 28)";
 
+/// The bytes of a row beside its columns, as in [`BYTES`].
+const HEADER: i64 = 28;
+
 /// Returns the size of each chunk that has documents, with its position in `bounds`, which are ascending. The documents are
 /// counted in a table of at most `counted_mb` MiB, otherwise estimated from a sample.
 pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<ChunkSize>> {
@@ -54,25 +57,37 @@ fn sample(wanted: i64, all: i64) -> (String, f64) {
 /// the second.
 const COUNTED_PAGES: (i64, i64) = (128, 1024);
 
-/// Returns the sizes of these collections' tables according to PostgreSQL's statistics. Missing tables are omitted; small ones
-/// that were never analysed are counted.
+/// The largest row of a TOAST table, in bytes: a part of a document that is stored out of line.
+const TOAST_ROW: i64 = 2032;
+
+/// Returns the documents of these collections according to PostgreSQL's statistics, and their bytes: the number times the average width
+/// of a row, and what is stored out of line. Space that is free inside the tables does not count, as it remains after moves. Missing tables
+/// are omitted; small ones that were never analysed are counted.
 pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
     let rows = spi::read(
-        "SELECT t.id, c.reltuples::float8::int8, c.relpages::int8, \
-                pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int8, \
-                pg_catalog.pg_relation_size(c.oid) + coalesce(pg_catalog.pg_relation_size(nullif(c.reltoastrelid, 0)), 0), \
-                pg_catalog.pg_stat_get_live_tuples(c.oid), \
-                pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) \
-                  + pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) > 0 \
-         FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS oid FROM pg_catalog.unnest($1) AS id) AS t \
-         JOIN pg_catalog.pg_class c ON c.oid = t.oid ORDER BY t.id",
+        &format!(
+            "SELECT t.id, c.reltuples::float8::int8, c.relpages::int8, \
+                    pg_catalog.pg_relation_size(c.oid) / current_setting('block_size')::int8, \
+                    pg_catalog.pg_relation_size(c.oid), \
+                    pg_catalog.pg_stat_get_live_tuples(c.oid), \
+                    pg_catalog.pg_stat_get_vacuum_count(c.oid) + pg_catalog.pg_stat_get_autovacuum_count(c.oid) \
+                      + pg_catalog.pg_stat_get_analyze_count(c.oid) + pg_catalog.pg_stat_get_autoanalyze_count(c.oid) > 0, \
+                    w.width, coalesce(least(pg_catalog.pg_relation_size(x.oid), \
+                      pg_catalog.pg_stat_get_live_tuples(x.oid) * {TOAST_ROW}), 0) \
+             FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS oid FROM pg_catalog.unnest($1) AS id) AS t \
+             JOIN pg_catalog.pg_class c ON c.oid = t.oid LEFT JOIN pg_catalog.pg_class x ON x.oid = c.reltoastrelid \
+             LEFT JOIN LATERAL (SELECT pg_catalog.sum(s.avg_width) + {HEADER} AS width FROM pg_catalog.pg_stats s \
+               WHERE s.schemaname = 'docshard_data' AND s.tablename = c.relname AND s.attname IN ('doc', 'skey', 'id') \
+               HAVING pg_catalog.count(*) = 3) AS w ON true ORDER BY t.id"
+        ),
         &[Param::Int4Array(collections)],
     )?;
     let mut budget = COUNTED_PAGES.1;
     let mut estimates = Vec::with_capacity(rows.len());
     for row in &rows {
         let (collection, rows_then, pages_then, pages) = (row.i32(0), row.i64(1), row.i64(2), row.i64(3));
-        let (live, counted_since) = (row.i64(5), row.bool(6));
+        let (table_bytes, live, counted_since) = (row.i64(4), row.i64(5), row.bool(6));
+        let (width, out_of_line) = (row.get(7).map(|_| row.i64(7)), row.i64(8));
         // After a crash the counters start at 0, and become correct with the next VACUUM or ANALYZE.
         let documents = if pages == 0 {
             Some(0)
@@ -80,14 +95,24 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
             Some(live)
         } else if rows_then > 0 && pages_then > 0 {
             Some((rows_then as f64 * pages as f64 / pages_then as f64) as i64)
-        } else if pages <= COUNTED_PAGES.0.min(budget) {
-            budget -= pages;
-            let sql = format!("SELECT pg_catalog.count(*) FROM {}", table::name(collection));
-            spi::read(&sql, &[])?.first().map(|row| row.i64(0))
         } else {
-            Some(live).filter(|live| *live > 0)
+            None
         };
-        estimates.push(Estimate { collection, documents, bytes: row.i64(4) });
+        let (documents, bytes) = match (documents, width) {
+            (Some(documents), Some(width)) => {
+                (Some(documents), documents.saturating_mul(width).saturating_add(out_of_line))
+            }
+            _ if pages <= COUNTED_PAGES.0.min(budget) => {
+                budget -= pages;
+                let table = table::name(collection);
+                let sql =
+                    format!("SELECT pg_catalog.count(*), coalesce(pg_catalog.sum({BYTES}), 0)::int8 FROM {table}");
+                let counted = spi::read(&sql, &[])?;
+                (Some(counted[0].i64(0)), counted[0].i64(1))
+            }
+            (documents, _) => (documents.or(Some(live).filter(|live| *live > 0)), table_bytes + out_of_line),
+        };
+        estimates.push(Estimate { collection, documents, bytes });
     }
     Ok(estimates)
 }

@@ -66,8 +66,13 @@ fn relation(collection: i32, suffix: &'static CStr) -> Result<Oid> {
         let name = [format!("c{collection}").as_bytes(), suffix.to_bytes()].concat();
         relation_oid(SCHEMA, &CString::new(name).expect("a name without a zero byte"))
     };
-    lookup_cache::relation((collection, suffix), look_up)
-        .ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("collection {collection} has no table here")))
+    lookup_cache::relation((collection, suffix), look_up).ok_or_else(|| {
+        let message = match suffix.to_str() {
+            Ok("") | Err(_) => format!("collection {collection} has no table here"),
+            Ok(suffix) => format!("the table docshard_data.c{collection} has no index c{collection}{suffix} here"),
+        };
+        Error::new(Kind::NamespaceNotFound, message)
+    })
 }
 
 /// Returns the table; `NamespaceNotFound` if this shard has none.

@@ -14,7 +14,7 @@ rows! {
         collection: i32,
         /// None where nothing is known
         documents: Option<i64>,
-        /// of the table
+        /// of the documents; of the table where nothing else is known
         bytes: i64,
     }
 

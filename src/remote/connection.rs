@@ -29,7 +29,7 @@ use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Request, RequestScope, Role, Sql, c_string};
 use super::prepared::Prepared;
-use super::refusal::READ_ONLY;
+use super::refusal::{READ_ONLY, REFUSED_CONNECTION};
 use super::row::{Row, Spool};
 use super::session::Session;
 use super::wire::{Finished, Limit, Lost, Wire};
@@ -166,7 +166,7 @@ impl Connection {
         if !handshake::pending(server)?.is_empty() {
             drop(Session::open(server)?);
         }
-        let (route, wire) = login::connect(server, Self::settings)?;
+        let (route, wire) = Self::connect(server)?;
         Ok(Self {
             id,
             server,
@@ -188,6 +188,23 @@ impl Connection {
             preparing: Vec::new(),
             purge: false,
         })
+    }
+
+    /// Connects. The first of several hosts that accepts the login may be an old primary. So with several hosts the handshake is made
+    /// before the first statement, and a host that refuses it is passed over.
+    fn connect(server: Oid) -> Result<(Route, Wire)> {
+        loop {
+            let (route, mut wire) = login::connect(server, Self::settings)?;
+            let is_only = options::alternatives(&route.options).len() == 1;
+            let Some(hello) = (if is_only { None } else { handshake::hello(server)? }) else {
+                return Ok((route, wire));
+            };
+            match handshake::greet(&mut wire, &hello, false) {
+                Err(error)
+                    if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, wire.host, &error.message) => {}
+                said => return said.map(|()| (route, wire)),
+            }
+        }
     }
 
     fn settings(route: &Route) -> Vec<(String, String)> {
@@ -586,7 +603,8 @@ impl Connection {
                 if self.state.is_refused() {
                     self.state.set_broken();
                     let ahead = error.sqlstate == READ_ONLY;
-                    error = error.of_handshake(!ahead && login::pass_over(self.server, self.wire.host));
+                    let has_other = !ahead && login::pass_over(self.server, self.wire.host, &error.message);
+                    error = error.of_handshake(has_other);
                 }
                 self.decided(false);
                 Err(if is_victim && &error.sqlstate == b"57014" { watch::deadlock() } else { error }.into())

@@ -1,8 +1,10 @@
 //! The handshake, the first statement of each connection: it names the shard that the router means to reach, and the router. Its
 //! content is defined in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
 
+use super::ffi::Status;
 use super::param::Encoded;
 use super::row::Row;
+use super::wire::{Finished, Limit, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::protocol::Call;
@@ -26,6 +28,12 @@ pub trait Cluster {
     /// Returns statements that the shard missed while it was unavailable. They must run before anything else, and may be run
     /// twice.
     fn pending(&self, server: Oid) -> Result<Vec<String>>;
+
+    /// The password that the service role is being given at a server's shard, by the newest snapshot; None: it is not being changed.
+    fn next_password(&self, server: Oid) -> Result<Option<String>>;
+
+    /// Another shard whose server has the same address as this one's.
+    fn same_address(&self, server: Oid) -> Result<Option<String>>;
 }
 
 thread_local! {
@@ -45,6 +53,14 @@ pub(super) fn hello(server: Oid) -> Result<Option<Hello>> {
 
 pub(super) fn pending(server: Oid) -> Result<Vec<String>> {
     CLUSTER.get().map_or_else(|| Ok(Vec::new()), |cluster| cluster.pending(server))
+}
+
+pub(super) fn next_password(server: Oid) -> Result<Option<String>> {
+    CLUSTER.get().map_or(Ok(None), |cluster| cluster.next_password(server))
+}
+
+pub(super) fn same_address(server: Oid) -> Result<Option<String>> {
+    CLUSTER.get().map_or(Ok(None), |cluster| cluster.same_address(server))
 }
 
 /// The state of a connection's handshake.
@@ -108,6 +124,23 @@ impl HandshakeState {
         if matches!(self, Self::Sent(..)) {
             *self = Self::Due;
         }
+    }
+}
+
+/// Performs the handshake by itself, in front of statements that write, or only read.
+///
+/// # Errors
+/// 08004 if the server is another shard, or an older copy of it.
+pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> {
+    let mut encoded = Encoded::default();
+    encoded.encode(&SayHello::of(hello, writes).params())?;
+    if !wire.pg.send_params(&STATEMENT, &encoded) || wire.sent().is_err() {
+        return Err(wire.broken(&wire.pg.message()));
+    }
+    match wire.finish(Limit::Served).map_err(|lost| wire.lost(&lost))? {
+        Some(Finished { result, rows }) if result.status() == Status::Rows => accept(hello, &rows).map(drop),
+        Some(Finished { result, .. }) if result.status() == Status::Error => Err(wire.report(&result)),
+        _ => Err(wire.broken("unexpected answer")),
     }
 }
 

@@ -6,7 +6,7 @@
 //! transaction. Only `ffi` calls C.
 //!
 //! A file uses only files that stand before it here: `param`, `refusal`, `ffi`, `libpq_message`, `serializable`, `row`, `options`,
-//! `hung`, `settings`, `probe`, `wire`, `login`, `survey`, `handshake`, `session`, `prepared`, `coordinator`, `connection`, `cache`,
+//! `hung`, `settings`, `probe`, `wire`, `handshake`, `login`, `survey`, `session`, `prepared`, `coordinator`, `connection`, `cache`,
 //! `transaction`, `stream`.
 //!
 //! Errors of shards keep SQLSTATE, message, detail and hint, and name the shard in their context. A lost connection is 08006, as is
@@ -36,6 +36,7 @@ mod wire;
 
 pub use coordinator::{Coordinator, set_coordinator};
 pub use handshake::{Cluster, set_cluster};
+pub use login::{RefusedHost, refused_hosts};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
 pub use param::{Request, RequestScope, Role, Sql};
 pub use row::Row;

@@ -43,6 +43,18 @@ pub(super) struct Route {
     pub(super) needs_password: bool,
 }
 
+impl Route {
+    pub(super) fn password(&self) -> Option<&str> {
+        value(&self.options, "password")
+    }
+
+    pub(super) fn with_password(&self, password: String) -> Self {
+        let mut options = self.options.clone();
+        set(&mut options, "password", password);
+        Self { server_name: self.server_name.clone(), options, ..*self }
+    }
+}
+
 /// The libpq options of a server; `ShardNotFound` if there is no such server.
 pub fn server_options(server: Oid) -> Result<Vec<(String, String)>> {
     let server = find(server)?;
@@ -203,6 +215,29 @@ pub(super) fn alternatives(options: &[(String, String)]) -> Vec<Vec<(String, Str
         one
     };
     (0..count).map(one).collect()
+}
+
+/// The options with the given one of several hosts in the first place; None if there is only one.
+pub(super) fn with_host_first(options: &[(String, String)], host: usize) -> Option<Vec<(String, String)>> {
+    let count = alternatives(options).len();
+    if count < 2 || host >= count {
+        return None;
+    }
+    let mut options = options.to_vec();
+    for (keyword, value) in &mut options {
+        let mut list: Vec<&str> = value.split(',').collect();
+        if ["host", "hostaddr", "port"].contains(&keyword.as_str()) && list.len() == count {
+            list[..=host].rotate_right(1);
+            *value = list.join(",");
+        }
+    }
+    Some(options)
+}
+
+/// Host and port, for display.
+pub(super) fn address(options: &[(String, String)]) -> String {
+    let host = value(options, "host").or_else(|| value(options, "hostaddr")).unwrap_or("[local]");
+    format!("{host}:{}", value(options, "port").unwrap_or("5432"))
 }
 
 fn value<'a>(options: &'a [(String, String)], keyword: &str) -> Option<&'a str> {

@@ -1,6 +1,6 @@
 //! Errors by which a shard refuses a statement or a connection before it has done anything.
 
-use crate::pg::error::{Error, PROTOCOL_VIOLATION};
+use crate::pg::error::{Again, Error, PROTOCOL_VIOLATION};
 
 /// SQLSTATE of a shard whose placement version differs from the router's.
 pub const STALE: [u8; 5] = *b"DS001";
@@ -8,14 +8,8 @@ pub const STALE: [u8; 5] = *b"DS001";
 /// SQLSTATE of a refused handshake: the server is another one, or not in the expected state.
 pub const REFUSED_CONNECTION: [u8; 5] = *b"08004";
 
-/// The last line of the context of such an error if the next connection tries another host.
-const OTHER_HOST: &str = "another of its hosts is tried next";
-
 /// SQLSTATE of a handshake that is refused for writes: the shard is ahead of the catalog.
 pub const READ_ONLY: [u8; 5] = *b"25006";
-
-/// The last line of the context of such an error.
-const NEW_HANDSHAKE: &str = "the next handshake has the newest position of the shard";
 
 /// How many handshakes may be refused as the shard is ahead, before that is reported: the worker advances a counter at most once a
 /// second.
@@ -36,25 +30,21 @@ impl Error {
 
     /// True if one of several hosts refused the handshake: the statement should run again, at the next host.
     pub fn has_other_host(&self) -> bool {
-        self.sqlstate == REFUSED_CONNECTION && self.context.as_deref().is_some_and(|text| text.ends_with(OTHER_HOST))
+        self.again == Some(Again::OtherHost)
     }
 
     /// True if a shard refused writes as its counter is ahead of the handshake. Either the catalog is an older copy, or the worker has
     /// advanced the counter since the handshake was read: then the next one is accepted.
     pub fn is_ahead_of_handshake(&self) -> bool {
-        self.sqlstate == READ_ONLY && self.context.as_deref().is_some_and(|text| text.ends_with(NEW_HANDSHAKE))
+        self.again == Some(Again::NewHandshake)
     }
 
     /// Marks the refusal of a handshake: [`has_other_host`](Self::has_other_host) if there is one, or
     /// [`is_ahead_of_handshake`](Self::is_ahead_of_handshake).
     #[must_use]
-    pub fn of_handshake(mut self, other_host: bool) -> Self {
-        let mark = match other_host {
-            true => OTHER_HOST,
-            false if self.sqlstate == READ_ONLY => NEW_HANDSHAKE,
-            false => return self,
-        };
-        let context = self.context.take().map_or_else(String::new, |text| format!("{text}\n"));
-        self.with_context(context + mark)
+    pub fn of_handshake(self, other_host: bool) -> Self {
+        let is_ahead = self.sqlstate == READ_ONLY;
+        let again = if other_host { Some(Again::OtherHost) } else { is_ahead.then_some(Again::NewHandshake) };
+        Self { again, ..self }
     }
 }

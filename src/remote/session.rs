@@ -10,8 +10,7 @@ use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction;
-use crate::protocol::node::SayHello;
-use crate::protocol::{Call, Connection};
+use crate::protocol::Connection;
 use crate::remote::refusal::{READ_ONLY, REFUSED_AHEAD, REFUSED_CONNECTION};
 use docshard_core::cluster::frontend::Answer;
 use docshard_core::cluster::handshake::Hello;
@@ -109,23 +108,24 @@ impl Session {
             let mut session = Self::connect(server, |route| durable(&route.options))?;
             let host = session.wire.host;
             let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
-            match session.say(&hello) {
-                Err(error) if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host) => {}
+            match handshake::greet(&mut session.wire, &hello, true) {
+                Err(error)
+                    if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host, &error.message) => {}
                 Err(error) if error.sqlstate == READ_ONLY && refused_ahead < REFUSED_AHEAD => refused_ahead += 1,
                 said => return said.map(|()| session),
             }
         }
     }
 
-    /// Passes over a host that turned out to be another server. True if the next session connects to another host.
-    pub fn reject(self) -> bool {
-        self.destination.as_ref().is_some_and(|to| login::pass_over(to.server, self.wire.host))
+    /// The options of its server with the host that it has reached in the first place; None if the server has only one.
+    pub fn options_with_host_first(&self) -> Result<Option<Vec<(String, String)>>> {
+        let Some(to) = &self.destination else { return Ok(None) };
+        Ok(options::with_host_first(&options::server_options(to.server)?, self.wire.host))
     }
 
-    fn say(&mut self, hello: &Hello) -> Result<()> {
-        let say = SayHello::of(hello, true);
-        let rows = self.query(&SayHello::statement(), &say.params())?;
-        handshake::accept(hello, &rows).map(drop)
+    /// Passes over a host that turned out to be another server. True if the next session connects to another host.
+    pub fn reject(self, why: &str) -> bool {
+        self.destination.as_ref().is_some_and(|to| login::pass_over(to.server, self.wire.host, why))
     }
 
     /// Connects without handshake, with a timeout in seconds for each host.
@@ -173,7 +173,7 @@ impl Session {
     /// # Errors
     /// 08004 if it is another shard, or an older copy of it.
     pub fn greet_as(&mut self, server: Oid) -> Result<()> {
-        handshake::hello(server)?.map_or(Ok(()), |hello| self.say(&hello))
+        handshake::hello(server)?.map_or(Ok(()), |hello| handshake::greet(&mut self.wire, &hello, true))
     }
 
     /// Runs one statement.

@@ -1,21 +1,20 @@
 //! Sends one query to many servers at once, each over a new connection, within a time limit.
 //!
 //! A server that does not answer delays no other one; its result is an error. All hosts of a server are tried at the same time;
-//! the first answer counts. A refused password may be changing, so the server is tried again, as by [`super::login`].
+//! the first answer that the caller accepts counts: an old primary may be among the hosts.
 
 use super::ffi::{self, PgConn, Poll, WaitSet};
-use super::libpq_message::INVALID_PASSWORD;
-use super::login::{PAUSE_MS, RETRY_PASSWORD};
-use super::options;
+use super::login::{self, Passwords};
+use super::options::{self, Route};
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::Answer;
-use crate::pg::server::sleep_ms;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_int};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// The answer of one server.
@@ -30,9 +29,11 @@ pub struct Surveyed {
 struct Attempt {
     /// the server's position
     server: usize,
-    shard: String,
-    options: Vec<(String, String)>,
-    needs_password: bool,
+    oid: Oid,
+    /// the host's position among those of the server
+    host: usize,
+    route: Rc<Route>,
+    passwords: Passwords,
     stage: Stage,
 }
 
@@ -42,47 +43,26 @@ enum Stage {
     Done(Result<(Vec<Row>, Duration)>),
 }
 
-/// Queries every server, as the service role; answers come in the order of `servers`. The system resolves host names before
-/// that, without a time limit. Serves interrupts.
+/// Queries every server, as the service role; answers come in the order of `servers`. `accept` checks the answer of a server, given by
+/// its position: an error refuses the host that it came from. The system resolves host names before that, without a time limit. Serves
+/// interrupts.
 ///
 /// # Errors
 /// `BSONObjectTooLarge` for a parameter that is too long.
-pub fn survey(servers: &[Oid], sql: &str, params: &[Param<'_>], limit: Duration) -> Result<Vec<Surveyed>> {
+pub fn survey(
+    servers: &[Oid],
+    sql: &str,
+    params: &[Param<'_>],
+    limit: Duration,
+    accept: &dyn Fn(usize, &[Row]) -> Result<()>,
+) -> Result<Vec<Surveyed>> {
     let text = c_string(sql)?;
     let mut encoded = Encoded::default();
     encoded.encode(params)?;
-    let (began, pause) = (Instant::now(), Duration::from_millis(PAUSE_MS.unsigned_abs()));
+    let deadline = Instant::now() + limit;
     let mut outcomes: Vec<Option<Surveyed>> = servers.iter().map(|_| None).collect();
-    let mut due: Vec<(usize, Oid)> = servers.iter().copied().enumerate().collect();
-    while !due.is_empty() {
-        ask(&due, &text, &encoded, (began + limit, limit), &mut outcomes);
-        let is_refused = |outcome: &Option<Surveyed>| {
-            outcome
-                .as_ref()
-                .is_some_and(|outcome| matches!(&outcome.rows, Err(error) if error.sqlstate == INVALID_PASSWORD))
-        };
-        due.retain(|(server, _)| is_refused(&outcomes[*server]));
-        if due.is_empty() || began.elapsed() + pause > RETRY_PASSWORD.min(limit) {
-            break;
-        }
-        sleep_ms(PAUSE_MS);
-        ffi::accept_invalidations();
-        due.iter().for_each(|(server, _)| outcomes[*server] = None);
-    }
-    let unasked = || Surveyed { rows: Err(Error::new(Kind::InternalError, "a shard was not asked")), latency: None };
-    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unasked)).collect())
-}
-
-/// Asks servers, each given with its position, until the deadline, which ends a time limit.
-fn ask(
-    servers: &[(usize, Oid)],
-    text: &CStr,
-    encoded: &Encoded,
-    (deadline, limit): (Instant, Duration),
-    outcomes: &mut [Option<Surveyed>],
-) {
     let mut attempts = Vec::new();
-    for &(server, oid) in servers {
+    for (server, &oid) in servers.iter().enumerate() {
         match begin(server, oid) {
             Ok(begun) => attempts.extend(begun),
             Err(error) => note(&mut outcomes[server], error),
@@ -103,7 +83,7 @@ fn ask(
         }
         let mut rest = Vec::new();
         for (attempt, ready) in attempts.into_iter().zip(ffi::ready(&sockets)) {
-            let attempt = if ready { attempt.step(text, encoded) } else { attempt };
+            let attempt = if ready { attempt.step(&text, &encoded, accept) } else { attempt };
             let outcome = &mut outcomes[attempt.server];
             match attempt.stage {
                 _ if outcome.as_ref().is_some_and(|outcome| outcome.rows.is_ok()) => {}
@@ -116,23 +96,22 @@ fn ask(
         }
         attempts = rest;
     }
-    for Attempt { server, shard, .. } in &attempts {
+    for Attempt { server, route, .. } in &attempts {
+        let shard = shard_of(&route.server_name);
         let message = format!("shard \"{shard}\" did not answer within {} ms", limit.as_millis());
         note(&mut outcomes[*server], Error::new(Kind::HostUnreachable, message));
     }
+    let unasked = || Surveyed { rows: Err(Error::new(Kind::InternalError, "a shard was not asked")), latency: None };
+    Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unasked)).collect())
 }
 
 /// Begins to connect to all hosts of a server.
 fn begin(server: usize, oid: Oid) -> Result<Vec<Attempt>> {
-    let route = options::route(oid)?;
-    let shard = shard_of(&route.server_name);
-    let begun = options::alternatives(&route.options).into_iter().map(|options| {
-        let pg = PgConn::start(&options).ok_or_else(|| Wire::refused(shard, NO_RESOURCES))?;
-        if !pg.is_good() {
-            return Err(Wire::refused(shard, &pg.message()));
-        }
-        let stage = Stage::Connecting(pg, Poll::Writing);
-        Ok(Attempt { server, shard: shard.to_owned(), options, needs_password: route.needs_password, stage })
+    let route = Rc::new(options::route(oid)?);
+    let hosts = options::alternatives(&route.options).len();
+    let begun = (0..hosts).map(|host| {
+        let (stage, route) = (Stage::begin(&route, host)?, Rc::clone(&route));
+        Ok(Attempt { server, oid, host, route, passwords: Passwords::default(), stage })
     });
     let (begun, failed): (Vec<_>, Vec<_>) = begun.partition(Result::is_ok);
     match failed.into_iter().find_map(Result::err) {
@@ -141,27 +120,35 @@ fn begin(server: usize, oid: Oid) -> Result<Vec<Attempt>> {
     }
 }
 
-/// Records an error of a host, unless another host has answered. Messages of several are joined; a refused password counts more.
+/// Records an error of a host, unless another host has answered. Messages of several are joined.
 fn note(outcome: &mut Option<Surveyed>, error: Error) {
     match outcome {
-        Some(Surveyed { rows: Err(first), .. }) => {
-            first.message = format!("{}; {}", first.message, error.message);
-            if error.sqlstate == INVALID_PASSWORD {
-                first.sqlstate = INVALID_PASSWORD;
-            }
-        }
+        Some(Surveyed { rows: Err(first), .. }) => first.message = format!("{}; {}", first.message, error.message),
         Some(_) => {}
         None => *outcome = Some(Surveyed { rows: Err(error), latency: None }),
     }
 }
 
+impl Stage {
+    /// Begins to connect to a host of a route.
+    fn begin(route: &Route, host: usize) -> Result<Self> {
+        let shard = shard_of(&route.server_name);
+        let mut hosts = options::alternatives(&route.options);
+        // The hosts may have changed since the first attempt.
+        let one = hosts.swap_remove(host.min(hosts.len() - 1));
+        let pg = PgConn::start(&one).ok_or_else(|| Wire::refused(shard, NO_RESOURCES))?;
+        if pg.is_good() { Ok(Self::Connecting(pg, Poll::Writing)) } else { Err(Wire::refused(shard, &pg.message())) }
+    }
+}
+
 impl Attempt {
     /// Reads or writes what the socket is ready for.
-    fn step(self, text: &CStr, params: &Encoded) -> Self {
+    fn step(self, text: &CStr, params: &Encoded, accept: &dyn Fn(usize, &[Row]) -> Result<()>) -> Self {
+        let shard = shard_of(&self.route.server_name);
         let stage = match self.stage {
             Stage::Connecting(mut pg, _) => match pg.poll() {
-                Poll::Failed => Stage::Done(Err(Wire::refused(&self.shard, &pg.message()))),
-                Poll::Ready => match Wire::admit(&self.shard, pg, &self.options, self.needs_password) {
+                Poll::Failed => Stage::Done(Err(Wire::refused(shard, &pg.message()))),
+                Poll::Ready => match Wire::admit(shard, pg, &self.route.options, self.route.needs_password) {
                     Err(error) => Stage::Done(Err(error)),
                     Ok(mut wire) => {
                         let began = Instant::now();
@@ -176,14 +163,30 @@ impl Attempt {
                 match wire.push().and_then(|()| wire.finish(Limit::Until(Instant::now()))) {
                     Err(Lost::Late) => Stage::Queried(wire, began),
                     Err(lost) => Stage::Done(Err(wire.lost(&lost))),
-                    Ok(Some(Finished { result: Answer::Done(_), rows })) => Stage::Done(Ok((rows, began.elapsed()))),
+                    Ok(Some(Finished { result: Answer::Done(_), rows })) => {
+                        Stage::Done(accept(self.server, &rows).map(|()| (rows, began.elapsed())))
+                    }
                     Ok(Some(Finished { result: Answer::Error(report), .. })) => Stage::Done(Err(wire.report(&report))),
                     Ok(_) => Stage::Done(Err(wire.broken("unexpected answer"))),
                 }
             }
             done @ Stage::Done(_) => done,
         };
-        Self { stage, ..self }
+        Self { stage, ..self }.with_next_password()
+    }
+
+    /// If the login was refused, begins another one with the next password that the catalog knows.
+    fn with_next_password(mut self) -> Self {
+        let Stage::Done(Err(error)) = &self.stage else { return self };
+        match self.passwords.next(self.oid, &self.route, error) {
+            Ok(Some(route)) => {
+                self.stage = Stage::begin(&route, self.host).unwrap_or_else(|error| Stage::Done(Err(error)));
+                self.route = Rc::new(route);
+            }
+            Ok(None) => self.stage = Stage::Done(Err(login::explained(self.oid, &self.route, error.clone()))),
+            Err(error) => self.stage = Stage::Done(Err(error)),
+        }
+        self
     }
 
     /// The socket, and true if it must be readable, false if writable.

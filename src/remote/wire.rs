@@ -114,8 +114,11 @@ impl Wire {
                 (Err(next), None) => failure = Some(next),
                 (Err(next), Some(first)) => {
                     let place = format!("could not connect to shard \"{name}\": ");
-                    let next = next.message.strip_prefix(&place).unwrap_or(&next.message);
-                    first.message = format!("{}; {next}", first.message);
+                    first.message =
+                        format!("{}; {}", first.message, next.message.strip_prefix(&place).unwrap_or(&next.message));
+                    if next.sqlstate == INVALID_PASSWORD {
+                        first.sqlstate = INVALID_PASSWORD;
+                    }
                 }
             }
         }

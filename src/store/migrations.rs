@@ -238,7 +238,7 @@ statements! {
     fn set_state(id: i64, from: State, to: State) -> bool {
         run format!(
             "UPDATE docshard_catalog.migrations SET state = $3, step = $3, {}, \
-             outcome = CASE WHEN $3 IN ('committed', 'aborted') THEN $3 ELSE outcome END, error = CASE WHEN $3 = 'moved' THEN NULL ELSE error END, \
+             outcome = CASE WHEN $3 IN ('committed', 'aborted') THEN $3 ELSE outcome END, error = CASE WHEN $3 = 'moved' OR $3 = 'done' AND outcome = 'committed' THEN NULL ELSE error END, \
              stall_ms = stall_ms + CASE WHEN $3 = 'moved' THEN {STEP_MS} ELSE 0 END WHERE id = $1 AND {}",
             step_ends(),
             if fault::is_off("compare_and_set") { "$2 <> ''" } else { "state = $2" }

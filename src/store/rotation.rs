@@ -9,6 +9,11 @@ statements! {
     /// All servers that have yet to get it.
     pub fn all() -> Vec<Rotation> { select "" }
 
+    /// The new password of a server that has yet to get it.
+    pub fn password(server: &str) -> Option<String> {
+        run "SELECT password FROM docshard_catalog.rotation WHERE server = $1::pg_catalog.name"
+    }
+
     /// Inserts one.
     pub fn insert(rotation: &Rotation) {
         run "INSERT INTO docshard_catalog.rotation (server, password) VALUES ($1::pg_catalog.name, $2)",

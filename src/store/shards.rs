@@ -129,6 +129,11 @@ statements! {
         run "UPDATE docshard_catalog.shards SET draining = $2 WHERE name = $1 AND draining <> $2"
     }
 
+    /// Sets how much a shard may hold, in MiB.
+    pub fn set_max_size(name: &str, max_size_mb: i32) {
+        run "UPDATE docshard_catalog.shards SET max_size_mb = $2 WHERE name = $1"
+    }
+
     /// Sets the displayed identity of a shard's database: its server's system identifier, and its OID there.
     pub fn set_node(name: &str, node: &str) {
         run "UPDATE docshard_catalog.shards SET node = $2 WHERE name = $1 AND node IS DISTINCT FROM $2"

@@ -85,7 +85,8 @@ fn end_at(shard: &Shard, prefix: &str, ended: Ended) -> Result<()> {
         return Ok(());
     }
     let mut session = Session::open(server)?;
-    // A rollback has removed the rows of the shards' transactions.
-    let gids = if commits { decided } else { session.prepared_names(prefix)? };
+    // A rollback has removed the rows of the shards' transactions. The worker may have committed some of those that are decided.
+    let mut gids = session.prepared_names(prefix)?;
+    gids.retain(|gid| !commits || decided.contains(gid));
     gids.iter().try_for_each(|gid| session.end_prepared(gid, commits))
 }

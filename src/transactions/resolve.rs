@@ -88,6 +88,10 @@ fn resolve(shard: &Shard) -> Result<u64> {
             Some(session) => session,
             none => none.insert(Session::open(server)?),
         };
+        // Its session may have ended it since it was listed, before it released its lock. An attempt would be an error in the shard's log.
+        if session.prepared_names(gid)?.is_empty() {
+            continue;
+        }
         session.end_prepared(gid, commits)?;
         let done_to = if commits { "committed" } else { "rolled back" };
         pgrx::log!("docshard: {done_to} prepared transaction {gid} at shard \"{}\"", shard.name);

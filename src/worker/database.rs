@@ -4,7 +4,7 @@ use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
 use crate::catalog::model::Place;
-use crate::catalog::{cache, cluster, history, last_sizes, pending_drops, rotation, settings};
+use crate::catalog::{cache, cluster, contacts, history, last_sizes, pending_drops, rotation, settings};
 use crate::pg::error::Result;
 use crate::pg::process::settings::limit_lock_waits;
 use crate::pg::process::{self, Started};
@@ -36,12 +36,13 @@ const LOCK_PATIENCE: &CStr = c"2s";
 type Duty = (&'static str, fn() -> Result<()>);
 
 /// The regular work besides balancing; each with the prefix of its errors.
-const DUTIES: [Duty; 5] = [
+const DUTIES: [Duty; 6] = [
     ("", || transactions::resolve_all().map(drop)),
     ("", || migration::sweep().map(drop)),
     ("completing drops on shards that can be reached again: ", pending_drops::finish),
     ("changing passwords: ", rotation::finish),
     ("", || indexing::sweep().map(drop)),
+    ("reporting refused hosts: ", contacts::report_refused_hosts),
 ];
 
 /// Runs until SIGTERM, or until the database has no more work.
@@ -134,6 +135,7 @@ fn serve(database: Oid) {
         });
         if process::wakes() != wakes {
             expiry.hasten();
+            balancer.hasten();
         }
     }
 }

@@ -199,7 +199,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
         session.query_within(SETTINGS, &[], FIRST_ANSWER_MS)?;
         // The lock on a replaced primary does not protect the current one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
-            session.reject();
+            session.reject(&old.message);
             return Err(old);
         }
         if epoch < router.epoch {

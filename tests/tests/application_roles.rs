@@ -316,3 +316,30 @@ fn the_role_at_a_shard_is_right_whatever_is_interrupted() {
     });
     assert!(right > 100 && refused > 50 && interrupted > 50, "{right} {refused} {interrupted}");
 }
+
+/// `DROP OWNED` takes a role's rights away, which docshard does not notice. The view does not show them, and a new grant does not bring
+/// them back.
+#[test]
+fn grants_that_drop_owned_has_taken_away_stay_away() {
+    let cluster = Cluster::with_passwords(1);
+    spread(&cluster, 1);
+    cluster.router.psql("SELECT docshard.create_collection('test.other')");
+    let password = create_role(&cluster, "app", &json!({"write": NS}));
+    let shown = || -> String {
+        cluster.router.value(
+            "SELECT coalesce(string_agg(resource || ' ' || level, ', ' ORDER BY resource), '') FROM docshard.grants \
+             WHERE role = 'app'",
+        )
+    };
+    assert_eq!(shown(), format!("{NS} write"));
+    cluster.router.psql("DROP OWNED BY app");
+    assert_eq!(shown(), "");
+    cluster.router.psql("SELECT docshard.grant_access('app', '{\"read\": \"test.other\"}')");
+    assert_eq!(shown(), "test.other read");
+    let mut session = cluster.router.try_client_with("app", &password).expect("a session");
+    session.batch_execute("SELECT docshard.find('test.other')").expect("it was granted");
+    assert_eq!(sqlstate_of(&mut session, &format!("SELECT docshard.find('{NS}')")), "42501");
+    // Another grant adds to those that are in force.
+    cluster.router.psql(&format!("SELECT docshard.grant_access('app', '{{\"read\": \"{NS}\"}}')"));
+    assert_eq!(shown(), format!("test.other read, {NS} read"));
+}

@@ -653,3 +653,27 @@ fn a_transaction_over_two_shards_commits_on_both_or_none() {
         cluster.router.value("SELECT count(*) = 0 FROM docshard_catalog.transactions")
     });
 }
+
+/// A pair of shards between which nothing can move does not stop the collection, and the cause is shown.
+#[test]
+fn moves_between_other_shards_go_on() {
+    let cluster = cluster(3);
+    // shard1 cannot pull from shard0.
+    cluster.shards[1].psql("ALTER SERVER docshard_shard0 RENAME TO mistake");
+    load(&mut cluster.router.client(), "t.c", 20_000);
+    let has =
+        |shard: &str| spread(&cluster.router, "t.c").iter().find(|(name, _)| name == shard).map_or(0, |one| one.1);
+    wait_until("shard2 has its share", LONG, || has("shard2") >= 4_000);
+    wait_until("the cause is shown", LONG, || {
+        status(&cluster.router)["resting"].to_string().contains("docshard_shard0")
+    });
+    let resting = status(&cluster.router)["resting"].clone();
+    let pair = resting.as_array().into_iter().flatten().find(|entry| entry["donor"] == "shard0").expect("a pair");
+    assert!(pair["recipient"] == "shard1" && pair["namespace"] == "t.c", "{resting}");
+    assert_eq!(count(&cluster.router, "t.c"), 20_000);
+
+    let url = cluster.shards[1].url();
+    cluster.router.psql(&format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"shard1\"}}')"));
+    wait_until("it is even", LONG, || is_even(&spread(&cluster.router, "t.c"), 3));
+    wait_until("the alarm is over", LONG, || status(&cluster.router)["lastError"].is_null());
+}

@@ -133,3 +133,53 @@ fn a_plain_dump_into_the_same_server_works_too() {
     }
     goes_on(&cluster.router, "restored");
 }
+
+/// A shard that is restored by pg_restore has no service role that it has accepted, and no password for other shards.
+#[test]
+fn a_restored_shard_gets_its_logins_back() {
+    let mut cluster = Cluster::start(3);
+    cluster.router.psql("SELECT docshard.remove_shard('shard2')");
+    cluster.router.psql("SELECT docshard.remove_shard('shard2')");
+    prepare(&cluster);
+    cluster.router.psql("CREATE ROLE app LOGIN; SELECT docshard.grant_access('app', '{\"write\": \"shop\"}')");
+    let [file, roles] = ["dump", "roles.sql"].map(|name| cluster.shards[0].scratch_file(name));
+    let [file, roles] = [file.to_str().unwrap(), roles.to_str().unwrap()];
+    cluster.shards[0].program("pg_dump", &["-Fc", "-f", file]);
+    cluster.shards[0].program("pg_dumpall", &["--roles-only", "-f", roles]);
+    cluster.shards[0].stop();
+    let spare = &cluster.shards[2];
+    // The dump's roles include the superuser, which exists already.
+    spare.program("psql", &["-X", "-q", "-o", "/dev/null", "-f", roles]);
+    spare.psql("CREATE DATABASE restored");
+    spare.program("pg_restore", &["--exit-on-error", "-d", "restored", file]);
+    let protected = "SELECT count(*) FROM pg_db_role_setting s CROSS JOIN unnest(s.setconfig) c JOIN pg_database d \
+                     ON d.oid = s.setdatabase WHERE d.datname = 'restored' AND c = 'docshard.part_of_cluster=shard'";
+    assert_eq!(spare.value::<i64>(protected), 1);
+    for node in [&cluster.router, &cluster.shards[1]] {
+        let to = format!("SET port '{}', SET dbname 'restored'", spare.port);
+        node.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS ({to})"));
+    }
+    cluster.router.psql("SELECT docshard.accept_shard('shard0')");
+
+    let mut client = cluster.router.client();
+    let grant = "SELECT docshard.grant_access('app', '{\"write\": \"shop\"}')";
+    let error = client.batch_execute(grant).expect_err("no router was accepted there");
+    let error = error.as_db_error().expect("an error of the server");
+    assert!(error.message().contains("has accepted no router"), "{error:?}");
+    assert!(error.hint().unwrap_or_default().contains("docshard.add_shard()"), "{error:?}");
+    let add = format!(
+        "SELECT docshard.add_shard('host=127.0.0.1 port={} dbname=restored user=postgres', '{{\"name\": \"shard0\"}}')",
+        spare.port
+    );
+    for sql in [
+        add.as_str(),
+        grant,
+        "SELECT docshard.move_chunk('shop.things', '{\"k\": 100}', 'shard1')",
+        "SELECT docshard.move_chunk('shop.things', '{\"k\": 100}', 'shard0')",
+    ] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    let answer: Value = client.query_one("SELECT docshard.rotate_service_password()", &[]).expect("a rotation").get(0);
+    assert_eq!(answer, json!({"ok": 1}));
+    assert_eq!(cluster.router.value::<i64>("SELECT docshard.count_documents('shop.things')"), 300);
+}

@@ -183,13 +183,67 @@ fn an_old_primary_that_is_started_again_is_refused() {
                    WHERE application_name LIKE 'docshard %'";
     let mut client = cluster.router.client();
     client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
-    assert_eq!(refusal(try_count(&mut client)).code().code(), "40001", "it is repeated as a whole");
+    assert_eq!(try_count(&mut client).expect("the refused host is passed over before the transaction uses it"), 7);
     client.batch_execute("ROLLBACK").unwrap();
     assert_eq!(try_count(&mut client).expect("at the other host"), 7);
     await_counts(&cluster);
     assert_eq!(cluster.shards[0].value::<String>(routers), "", "nobody stays there");
     drop(standby);
     refused(&cluster, "old primary");
+}
+
+/// Health, administration and moves use the successor, too, while the old primary is the first of the hosts. It is reported.
+#[test]
+fn an_old_primary_among_the_hosts_disturbs_nobody() {
+    let mut cluster = cluster();
+    let standby = cluster.shards[0].standby();
+    let ports = format!("{},{}", cluster.shards[0].port, standby.port());
+    for node in [&cluster.router, &cluster.shards[1]] {
+        node.psql(&format!(
+            "ALTER SERVER docshard_shard0 OPTIONS (SET host '127.0.0.1,127.0.0.1', SET port '{ports}', \
+             ADD target_session_attrs 'read-write')"
+        ));
+    }
+    cluster.shards[0].crash();
+    standby.promote();
+    standby.forget_standbys();
+    let timeline = "SELECT timeline FROM docshard_catalog.contacts k JOIN docshard_catalog.shards s ON s.id = k.shard_id \
+                    WHERE s.name = 'shard0'";
+    wait_until("the new timeline is noted", PATIENCE, || cluster.router.value::<i64>(timeline) == 2);
+    cluster.shards[0].start();
+    cluster.shards[0].forget_standbys();
+    standby.end_keeper_session();
+    standby.end_sessions("docshard %");
+    wait_until("it is reported", PATIENCE, || logged(&cluster, "shardRefused") > 0);
+    let reason = "SELECT string_agg(details->>'reason', ' ') FROM docshard.changelog WHERE what = 'shardRefused'";
+    let reason: String = cluster.router.value(reason);
+    assert!(reason.contains("old primary") && reason.contains(&cluster.shards[0].port.to_string()), "{reason}");
+    assert!(cluster.router.log().contains("is an old primary"), "the log says so");
+
+    let mut health = cluster.router.client();
+    for _ in 0..30 {
+        let sql = "SELECT error, timeline FROM docshard.health WHERE shard = 'shard0'";
+        let row = health.query_one(sql, &[]).expect("the health");
+        assert_eq!((row.get::<_, Option<String>>(0), row.get(1)), (None, Some(2_i32)));
+    }
+    assert!(!shown(&cluster, "shard0").contains("unreachable"), "{}", shown(&cluster, "shard0"));
+    cluster.router.psql("CREATE ROLE reader");
+    for sql in [
+        format!("SELECT docshard.create_index('{NS}', '{{\"x\": 1}}')"),
+        format!("SELECT docshard.get_shard_distribution('{NS}', '{{\"count\": true}}')"),
+        format!("SELECT docshard.grant_access('reader', '{{\"read\": [\"{NS}\"]}}')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'local')"),
+        format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard0')"),
+        format!("SELECT docshard.split_at('{NS}', '{{\"k\": 150}}')"),
+        format!("SELECT docshard.drop_index('{NS}', 'x_1')"),
+        format!("SELECT docshard.check_collection('{NS}')"),
+    ] {
+        // Each in a session that has not yet been refused.
+        cluster.router.client().batch_execute(&sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    assert_eq!(count(&cluster), 3);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use docshard_tests::logins::{
     sqlstate_of_login,
 };
 use docshard_tests::moving::nodes;
-use docshard_tests::{Cluster, wait_until};
+use docshard_tests::{Cluster, Node, wait_until};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -298,4 +298,190 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
     client.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 100}}')")).expect("an insert");
     session.batch_execute("SELECT docshard.rotate_service_password()").expect("a rotation");
     session.batch_execute("SELECT docshard.revoke_access('app')").expect("a revocation");
+}
+
+/// The error of a statement that must fail: SQLSTATE, message and hint.
+fn failure(node: &Node, sql: &str) -> (String, String, String) {
+    let error = node.client().batch_execute(sql).expect_err(sql);
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+    (error.code().code().to_owned(), error.message().to_owned(), error.hint().unwrap_or_default().to_owned())
+}
+
+/// Moves the documents of a key there and back.
+fn assert_moves(cluster: &Cluster, from: (i64, &str), to: &[&str]) {
+    for to in to.iter().chain([&from.1]) {
+        let moved = format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": {}}}', '{to}') ->> 'documents'", from.0);
+        assert!(cluster.router.value::<Option<String>>(&moved).is_some(), "to {to}");
+    }
+}
+
+/// A shard that is restored from a backup does not know the password that the router has got since.
+#[test]
+fn a_shard_from_before_a_rotation_is_repaired() {
+    let mut cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    create_role(&cluster, "app", &json!({"write": NS}));
+    let mut all = secrets(&cluster);
+    let backup = cluster.shards[0].backup();
+    cluster.router.psql("SELECT docshard.rotate_service_password()");
+    all.extend(secrets(&cluster));
+    cluster.shards[0].restore(backup);
+
+    // The error comes at once: after the first login that is refused.
+    let (service, _) = service_login(&cluster, "shard0");
+    cluster.shards[0].psql(&format!("ALTER ROLE {service} SET log_min_messages = 'debug1'"));
+    let refusals = || cluster.shards[0].log().matches("password authentication failed").count();
+    let before = refusals();
+    let (code, message, hint) = failure(&cluster.router, &format!("SELECT docshard.find('{NS}')"));
+    assert!(code == "28P01" && message.contains("shard0"), "{code}: {message}");
+    assert!(hint.contains("docshard.add_shard()") && hint.contains("another shard"), "{hint}");
+    assert!(refusals() < before + 40, "{} logins were refused meanwhile", refusals() - before);
+    let pending = cluster.router.psql("SELECT docshard.rotate_service_password()");
+    assert!(pending.contains("docshard_shard0"), "{pending}");
+
+    cluster.router.add_shard(&cluster.shards[0]);
+    cluster.router.psql("SELECT docshard.accept_shard('shard0')");
+    let count = format!("SELECT docshard.count_documents('{NS}')");
+    assert_eq!(cluster.router.value::<i64>(&count), 3);
+    assert_moves(&cluster, (100, "shard0"), &["shard1", "local"]);
+    wait_until("the rotation is complete", PATIENCE, || {
+        cluster.router.value("SELECT count(*) = 0 FROM docshard_catalog.rotation")
+    });
+    let pending = cluster.router.psql("SELECT docshard.rotate_service_password()");
+    assert!(!pending.contains("pending"), "{pending}");
+    assert_eq!(cluster.router.value::<i64>(&count), 3);
+    all.extend(secrets(&cluster));
+    assert_not_logged(&cluster, &all);
+}
+
+/// A router that is restored from a backup does not know the passwords that its shards have got since.
+#[test]
+fn a_router_from_before_a_rotation_is_repaired() {
+    let mut cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let backup = cluster.router.backup();
+    cluster.router.psql("SELECT docshard.rotate_service_password()");
+    cluster.router.restore(backup);
+    let count = format!("SELECT docshard.count_documents('{NS}')");
+    assert_eq!(failure(&cluster.router, &count).0, "28P01");
+    for shard in &cluster.shards {
+        cluster.router.add_shard(shard);
+    }
+    assert_eq!(cluster.router.value::<i64>(&count), 3);
+    // The shards may have been counted since the backup, so that they are ahead.
+    for shard in ["shard0", "shard1"] {
+        cluster.router.psql(&format!("SELECT docshard.accept_shard('{shard}')"));
+    }
+    wait_until("the router writes", PATIENCE, || {
+        let update = format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')");
+        cluster.router.client().batch_execute(&update).is_ok()
+    });
+    assert_moves(&cluster, (100, "shard0"), &["shard1"]);
+    let rotated: Value = cluster.router.value("SELECT docshard.rotate_service_password()");
+    assert_eq!(rotated, json!({"ok": 1}));
+    assert_eq!(cluster.router.value::<i64>(&count), 3);
+}
+
+/// The logins and servers by which shards reach each other were deleted at a shard. One call creates them again.
+#[test]
+fn the_logins_between_shards_are_repaired() {
+    let cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let (puller, service) = (
+        cluster.shards[0].value::<String>(
+            "SELECT option_value FROM pg_user_mappings, pg_options_to_table(umoptions) \
+             WHERE srvname = 'docshard_shard1' AND option_name = 'user'",
+        ),
+        cluster.shards[0].service_role(),
+    );
+    cluster.shards[0].psql("ALTER SERVER docshard_shard1 RENAME TO mistake");
+    let hint = failure(&cluster.router, &format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard0')")).2;
+    assert!(hint.contains("docshard.add_shard()") && hint.contains("\"shard0\""), "{hint}");
+    cluster.router.add_shard(&cluster.shards[0]);
+    assert_moves(&cluster, (200, "shard1"), &["shard0"]);
+
+    for broken in [
+        format!("REVOKE USAGE ON FOREIGN SERVER docshard_shard1 FROM {service}"),
+        format!("ALTER USER MAPPING FOR {service} SERVER docshard_shard1 OPTIONS (SET password 'mistake')"),
+        format!("ALTER USER MAPPING FOR {service} SERVER docshard_shard1 OPTIONS (SET user 'mistake')"),
+        "ALTER SERVER docshard_shard1 OPTIONS (SET port '1')".to_owned(),
+        format!("REVOKE USAGE ON SCHEMA docshard_data, docshard_internal FROM {service}"),
+    ] {
+        cluster.shards[0].unlogged_client().batch_execute(&broken).expect(&broken);
+        failure(&cluster.router, &format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 200}}', 'shard0')"));
+        cluster.router.add_shard(&cluster.shards[0]);
+        assert_moves(&cluster, (200, "shard1"), &["shard0"]);
+    }
+    // The role by which the shard logs in at the other one.
+    cluster.shards[1].psql(&format!("ALTER ROLE {puller} NOLOGIN"));
+    cluster.shards[1].psql(&format!("DROP OWNED BY {puller}; DROP ROLE {puller}"));
+    cluster.router.add_shard(&cluster.shards[0]);
+    assert_moves(&cluster, (200, "shard1"), &["shard0"]);
+
+    // Options that an administrator has added stay.
+    cluster.shards[0].psql("ALTER SERVER docshard_shard1 OPTIONS (ADD application_name 'mine')");
+    cluster.router.add_shard(&cluster.shards[0]);
+    let option = "SELECT count(*) FROM pg_foreign_server WHERE 'application_name=mine' = ANY (srvoptions)";
+    assert_eq!(cluster.shards[0].value::<i64>(option), 1);
+    assert_not_logged(&cluster, &secrets(&cluster));
+}
+
+/// A server that leads to a sibling cannot be told from a wrong password by a login. The error says that it may be that.
+#[test]
+fn a_server_with_the_address_of_a_sibling_is_named() {
+    let cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let lead =
+        |to: &Node| cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS (SET port '{}')", to.port));
+    lead(&cluster.shards[1]);
+    let (code, message, _) = failure(&cluster.router, &format!("SELECT docshard.find('{NS}')"));
+    assert_eq!(code, "08004", "{message}");
+    assert!(message.contains("expected shard \"shard0\"") && message.contains("shard \"shard1\""), "{message}");
+    let error: String = cluster.router.value("SELECT error FROM docshard.health WHERE shard = 'shard0'");
+    assert!(error.contains("expected shard \"shard0\"") && error.contains("shard \"shard1\""), "{error}");
+    // An address under another name: the call that repairs says where it leads.
+    cluster.router.psql("ALTER SERVER docshard_shard0 OPTIONS (ADD hostaddr '127.0.0.1')");
+    let (code, message, hint) = failure(&cluster.router, &format!("SELECT docshard.find('{NS}')"));
+    assert!(code == "28P01" && hint.contains("another shard"), "{code}: {message}: {hint}");
+    let options = json!({"name": "shard0", "user": "postgres", "password": cluster.shards[1].password()});
+    let conn = format!("host=127.0.0.1 port={} dbname=postgres", cluster.shards[1].port);
+    let sql = format!("SELECT docshard.add_shard('{conn}', '{options}')");
+    let error = cluster.router.unlogged_client().batch_execute(&sql).expect_err("a sibling");
+    let error = error.as_db_error().expect("an error of the server");
+    assert!(error.message().contains("shard \"shard1\""), "{error:?}");
+
+    cluster.router.psql("ALTER SERVER docshard_shard0 OPTIONS (DROP hostaddr)");
+    lead(&cluster.shards[0]);
+    assert_eq!(cluster.router.value::<i64>(&format!("SELECT docshard.count_documents('{NS}')")), 3);
+}
+
+/// A view of the shards' health is right while passwords change.
+#[test]
+fn shards_are_reachable_during_a_rotation() {
+    let cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = cluster.router.client();
+                while !stop.load(Ordering::Relaxed) {
+                    let rows = client.query("SELECT shard, error FROM docshard.health WHERE NOT reachable", &[]);
+                    let wrong: Vec<(String, String)> =
+                        rows.expect("the health").iter().map(|row| (row.get(0), row.get(1))).collect();
+                    if !wrong.is_empty() {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                    assert_eq!(wrong, []);
+                }
+            });
+        }
+        for _ in 0..10 {
+            cluster.router.psql("SELECT docshard.rotate_service_password()");
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }

@@ -193,6 +193,66 @@ fn estimates_come_from_statistics() {
     assert_eq!(parts(&cluster.router, "{}")[1].1, Some(exact));
 }
 
+/// Documents that were moved or deleted leave free space in the table, which is no part of a shard's share.
+#[test]
+fn free_space_does_not_count_as_documents() {
+    let cluster = Cluster::start(2);
+    let router = &cluster.router;
+    router.psql("SELECT docshard.stop_balancer(); SELECT docshard.enable_sharding('a', 'shard0')");
+    // The second collection's documents are stored out of line.
+    for (ns, documents, text) in [("a.small", 6_000, 10), ("a.large", 300, 600)] {
+        router.psql(&format!("SELECT docshard.shard_collection('{ns}', '{{\"_id\": 1}}')"));
+        let insert = |from: i64, to: i64| {
+            router.psql(&format!(
+                "SELECT docshard.insert_many('{ns}', array_agg(jsonb_build_object('_id', n, 'text', \
+                   (SELECT string_agg(md5(n::text || i), '') FROM generate_series(1, {text}) AS i)))) \
+                 FROM generate_series({from}, {to}) AS n"
+            ));
+        };
+        insert(1, 3 * documents);
+        router.psql(&format!("SELECT docshard.split_at('{ns}', '{{\"_id\": {}}}')", 2 * documents + 1));
+        router.psql(&format!("SELECT docshard.move_chunk('{ns}', '{{\"_id\": {}}}', 'shard1')", 2 * documents + 1));
+        router.psql(&format!("SELECT docshard.delete_many('{ns}', '{{\"_id\": {{\"$lte\": {documents}}}}}')"));
+        let table: String =
+            router.value(&format!("SELECT \"table\" FROM docshard.collections WHERE namespace = '{ns}'"));
+        for shard in &cluster.shards {
+            shard.psql(&format!("VACUUM (ANALYZE, TRUNCATE false) {table}"));
+        }
+        let shares = |options: &str| -> Vec<(f64, i64)> {
+            let sql = "SELECT percent, bytes FROM docshard.get_shard_distribution($1, $2::text::json) ORDER BY shard";
+            let rows = router.client().query(sql, &[&ns, &options]).expect("the distribution");
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect()
+        };
+        let (estimated, counted) = (shares("{}"), shares("{\"count\": true}"));
+        assert!(estimated.iter().all(|(percent, _)| (percent - 50.0).abs() < 5.0), "{ns}: {estimated:?}");
+        for ((_, estimated), (_, counted)) in estimated.iter().zip(&counted) {
+            assert!((estimated - counted).abs() * 10 < *counted, "{ns}: {estimated} of {counted}");
+        }
+    }
+}
+
+/// The router has a row, too, if its own database is no shard; each row shows what can be set wrongly there.
+#[test]
+fn health_shows_the_router_and_settings_of_all_nodes() {
+    let mut cluster = Cluster::start(2);
+    let rows = |cluster: &Cluster| -> Vec<(String, i32, bool)> {
+        let sql = "SELECT shard, max_prepared_transactions, library = version FROM docshard.health ORDER BY shard";
+        let rows = cluster.router.client().query(sql, &[]).expect("the health");
+        rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
+    };
+    let as_preloaded = |name: &str| (name.to_owned(), 64, true);
+    assert_eq!(rows(&cluster), ["local", "shard0", "shard1"].map(as_preloaded));
+    cluster.shards[1].configure("max_prepared_transactions = 0");
+    cluster.shards[1].stop();
+    cluster.shards[1].start();
+    cluster.router.psql("SELECT docshard.remove_shard('local')");
+    wait_until("local is removed", PATIENCE, || {
+        cluster.router.psql("SELECT docshard.remove_shard('local')").contains("completed")
+    });
+    let without = ("shard1".to_owned(), 0, true);
+    assert_eq!(rows(&cluster), [as_preloaded("(router)"), as_preloaded("shard0"), without]);
+}
+
 #[test]
 fn the_past_is_kept_as_long_as_settings_say() {
     let cluster = cluster();

@@ -8,8 +8,9 @@ use super::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
 };
 use super::names::{LOCAL, check_name, server_name, service_name};
-use super::probe::{Probe, mark, node_of, probe};
-use super::servers::{Login, connect_shards, make_server};
+use super::probe::{Probe, mark, probe};
+use super::repair::repair;
+use super::servers::{Introduced, Login, connect_shards, make_server};
 use crate::catalog::cluster::{self, check_may_change, cluster_id};
 use crate::catalog::{change, lost};
 use crate::pg::error::{Error, Result};
@@ -36,10 +37,18 @@ pub struct AddOptions {
     pub password: Option<String>,
 }
 
-/// Adds a shard; returns its name. Does nothing if the database is already a shard under this name.
+/// An added shard.
+#[derive(Debug)]
+pub struct Added {
+    pub name: String,
+    /// shards that could not be changed, each with its error
+    pub pending: Vec<(String, String)>,
+}
+
+/// Adds a shard. If the database is already a shard under this name, its logins are repaired: see [`repair`].
 /// Errors: `HostUnreachable`, `IllegalOperation` (itself, the same database under another name), `OperationFailed` (wrong
 /// version, data of another cluster, a name that is taken), `BadValue`.
-pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
+pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     check_may_change()?;
     if conn == LOCAL {
         return add_local(options);
@@ -68,9 +77,15 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
         .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     let probe = probe(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
-    if let Some(existing) = existing(&mut session, &probe, wanted.as_deref())? {
-        stop_draining(&existing)?;
-        return Ok(existing);
+    let given = Login { user, password };
+    if let Some(name) = existing(&mut session, &probe, wanted.as_deref())? {
+        drop(session);
+        let pending = repair(&name, &probe, &given)?;
+        if let Some(max_size_mb) = options.max_size_mb {
+            store::shards::set_max_size(&name, max_size_mb)?;
+        }
+        stop_draining(&name)?;
+        return Ok(Added { name, pending });
     }
     let name = match wanted {
         Some(name) => name,
@@ -81,10 +96,10 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
     check_name(&name)?;
     cluster::register()?;
     let id = store::shards::next_id()?;
-    let login = prepare_node(&mut session, &probe, &name, id, &user, password.as_deref())?;
+    let login = prepare_node(&mut session, &probe, &name, id, &given)?;
     drop(session);
     make_server(&name, &keywords, &login)?;
-    connect_shards(&name, id, &keywords)?;
+    connect_shards(&Introduced { name: &name, id, keywords: &keywords })?;
 
     store::shards::insert(id, &name, &server_name(&name), &probe.identity.to_string(), options.max_size_mb)?;
     cluster::note_added(id);
@@ -96,7 +111,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<String> {
              chunk can move from or to it; preload docshard there, or set max_prepared_transactions, and restart it"
         );
     }
-    Ok(name)
+    Ok(Added { name, pending: Vec::new() })
 }
 
 /// Ends draining: a shard that is being removed and is added again stays.
@@ -108,12 +123,12 @@ fn stop_draining(name: &str) -> Result<()> {
     Ok(())
 }
 
-fn add_local(options: &AddOptions) -> Result<String> {
+fn add_local(options: &AddOptions) -> Result<Added> {
     stop_draining(LOCAL)?;
     store::shards::insert_local(LOCAL, options.max_size_mb)?;
     change::log("addShard", None, &json!({"name": LOCAL}))?;
     change::announce();
-    Ok(LOCAL.to_owned())
+    Ok(Added { name: LOCAL.to_owned(), pending: Vec::new() })
 }
 
 /// The name under which the database is a shard already, as its own table `docshard_data.node` says: a restored database keeps that
@@ -127,7 +142,6 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
         && store::shards::exists(&name)?
     {
         if wanted.is_none_or(|wanted| wanted == name) {
-            note_node(&name, probe)?;
             return Ok(Some(name));
         }
         let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
@@ -142,30 +156,9 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
     }
 }
 
-/// Records which database a shard is, for display. pg_upgrade and a restore change that.
-/// Errors: `OperationFailed` if this database is a copy, and the shard's server leads to the original.
-fn note_node(name: &str, probe: &Probe) -> Result<()> {
-    match node_of(&server_name(name)) {
-        None => Ok(()),
-        Some(identity) if identity == probe.identity => store::shards::set_node(name, &identity.to_string()),
-        Some(_) => Err(Error::new(
-            Kind::OperationFailed,
-            format!("a shard named \"{name}\" already exists, with another database, of which this one is a copy"),
-        )
-        .with_hint("docshard.set_shard_address() makes a shard's server lead to another address.")),
-    }
-}
-
 /// Makes the node a shard of this cluster: creates the extension and the service role there, and writes its row of
-/// `docshard_data.node`. If `user` is a superuser its login is used only here; otherwise it becomes the service role.
-fn prepare_node(
-    session: &mut Session,
-    probe: &Probe,
-    name: &str,
-    id: i32,
-    user: &str,
-    password: Option<&str>,
-) -> Result<Login> {
+/// `docshard_data.node`. The given login is used only here if it is a superuser's; otherwise it becomes the service role's.
+fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given: &Login) -> Result<Login> {
     let ours = env!("CARGO_PKG_VERSION");
     let refuse = |message: String| Error::new(Kind::OperationFailed, message);
     if probe.default_version.is_none() {
@@ -223,19 +216,17 @@ fn prepare_node(
     }
     let login = if probe.superuser {
         let login = Login { user: service_name(id)?, password: Some(credentials::random_password()?) };
-        let verifier = credentials::scram_verifier(login.password.as_deref().unwrap_or_default())?;
-        // Keeps the verifier out of the server's log.
-        session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
-        session.query("SELECT docshard.accept_router($1, $2)", &[Param::Text(&login.user), Param::Text(&verifier)])?;
+        login.let_in(session)?;
         login
     } else {
         let accepted = session.query("SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')", &[])?;
         if accepted.first().and_then(|row| row.bool(0)) != Some(true) {
+            let user = &given.user;
             return Err(refuse(format!("the database has not accepted a router as \"{user}\"")).with_hint(format!(
                 "A superuser runs SELECT docshard.accept_router('{user}') there, or log in as one for add_shard."
             )));
         }
-        Login { user: user.to_owned(), password: password.map(str::to_owned) }
+        given.clone()
     };
     session.query(
         "INSERT INTO docshard_data.node (cluster_id, shard, router, epoch) VALUES ($1, $2, $3, $4)",

@@ -5,4 +5,5 @@ pub(in crate::catalog) mod connection_string;
 pub mod names;
 mod probe;
 pub mod remove;
+mod repair;
 pub(in crate::catalog) mod servers;

@@ -1,7 +1,6 @@
 //! Queries the properties of a node before it becomes a shard.
 
 use crate::pg::error::{Error, Result};
-use crate::pg::server;
 use crate::pg::spi::param::Param;
 use crate::remote::{Row, Session};
 use docshard_core::cluster::standing::Identity;
@@ -43,12 +42,6 @@ pub(super) fn probe(session: &mut Session) -> Result<Probe> {
     };
     let unknown = || Error::new(Kind::InternalError, "the node does not report its database");
     rows.first().and_then(decode).ok_or_else(unknown)
-}
-
-/// The database that a server leads to; None if there is none, or it cannot be reached.
-pub(super) fn node_of(server: &str) -> Option<Identity> {
-    let mut session = Session::open(server::foreign_server_oid(server)?).ok()?;
-    Some(probe(&mut session).ok()?.identity)
 }
 
 /// The database's name as a shard of this cluster, from its table `docshard_data.node`; None if it is not a shard.

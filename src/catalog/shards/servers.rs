@@ -8,6 +8,7 @@ use crate::catalog::model::Place;
 use crate::ownership::access;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
+use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::pg::{security::user, server, spi};
 use crate::protocol::Call;
@@ -16,17 +17,33 @@ use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::Kind;
 
-/// The login that the router uses for a shard.
+/// A login at a shard.
+#[derive(Clone)]
 pub(in crate::catalog) struct Login {
     pub(in crate::catalog) user: String,
     pub(in crate::catalog) password: Option<String>,
 }
 
 impl Login {
-    fn options(&self) -> Vec<(&str, &str)> {
+    pub(in crate::catalog) fn options(&self) -> Vec<(&str, &str)> {
         let mut options = vec![("user", self.user.as_str())];
         options.extend(self.password.as_deref().map(|password| ("password", password)));
         options
+    }
+}
+
+impl Login {
+    /// Makes its role the service role at a shard, with its password. `session` is a superuser's.
+    pub(super) fn let_in(&self, session: &mut Session) -> Result<()> {
+        let verifier = self.password.as_deref().map(credentials::scram_verifier).transpose()?;
+        // Keeps the verifier out of the server's log.
+        session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
+        let user = Param::Text(&self.user);
+        match &verifier {
+            Some(verifier) => session.query("SELECT docshard.accept_router($1, $2)", &[user, Param::Text(verifier)]),
+            None => session.query("SELECT docshard.accept_router($1)", &[user]),
+        }
+        .map(drop)
     }
 }
 
@@ -48,38 +65,58 @@ pub(in crate::catalog) fn make_server(name: &str, keywords: &Keywords, login: &L
     credentials::set_user_mapping(&server, &owner, &login.options())
 }
 
+/// A shard, and how others reach it.
+pub(in crate::catalog) struct Introduced<'a> {
+    pub(in crate::catalog) name: &'a str,
+    pub(in crate::catalog) id: i32,
+    pub(in crate::catalog) keywords: &'a Keywords,
+}
+
 /// Lets the new shard and every other one, this database included, pull from each other.
-pub(in crate::catalog) fn connect_shards(name: &str, id: i32, keywords: &Keywords) -> Result<()> {
-    let oid = server::foreign_server_oid(&server_name(name))
+pub(in crate::catalog) fn connect_shards(new: &Introduced<'_>) -> Result<()> {
+    let oid = server::foreign_server_oid(&server_name(new.name))
         .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server does not exist"))?;
     let mut session =
         Session::open(oid).map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     grants::make_roles(&mut session)?;
+    introduce(&mut session, new)?.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
+}
 
+/// Sets the servers and logins by which a shard and every other one, this database included, pull from each other. Returns the shards
+/// that could not be changed, each with its error.
+pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>) -> Result<Vec<(String, Error)>> {
     let seen = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
     let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
     session.execute("SET lock_timeout = '10s'")?;
     let here = local_id()?;
     join_local(here)?;
-    let (puller, own) = (puller_name(id)?, puller_name(here)?);
-    let verifier = PullerVerifier {}.call(&mut session)?;
-    AcceptPuller { puller: &own, verifier: &access::puller_verifier()? }.call(&mut session)?;
-    connect(&mut session, LOCAL, &local_address(seen.as_deref())?, &puller)?;
+    let (puller, own) = (puller_name(new.id)?, puller_name(here)?);
+    let verifier = PullerVerifier {}.call(session)?;
+    AcceptPuller { puller: &own, verifier: &access::puller_verifier()? }.call(session)?;
+    connect(session, LOCAL, &local_address(seen.as_deref())?, &puller)?;
 
-    for shard in cache::shards()?.values() {
+    let mut failed = Vec::new();
+    for shard in cache::shards()?.values().filter(|shard| shard.id != new.id) {
         let Place::Remote(oid) = shard.place else { continue };
-        let mut other = Session::open(oid)?;
+        let mut other = match Session::open(oid) {
+            Ok(other) => other,
+            Err(error) => {
+                failed.push((shard.name.clone(), error));
+                continue;
+            }
+        };
         other.execute("SET lock_timeout = '10s'")?;
         let theirs = PullerVerifier {}.call(&mut other)?;
-        AcceptPuller { puller: &puller_name(shard.id)?, verifier: &theirs }.call(&mut session)?;
+        AcceptPuller { puller: &puller_name(shard.id)?, verifier: &theirs }.call(session)?;
         AcceptPuller { puller: &puller, verifier: &verifier }.call(&mut other)?;
-        connect(&mut session, &shard.name, &remote::server_options(oid)?, &puller)?;
-        connect(&mut other, name, keywords, &puller_name(shard.id)?)?;
+        connect(session, &shard.name, &remote::server_options(oid)?, &puller)?;
+        connect(&mut other, new.name, new.keywords, &puller_name(shard.id)?)?;
     }
     // This database comes last: databases of one server share roles, and this uncommitted transaction would block the creation of the
     // same roles by the others.
     access::accept_puller(&puller, &verifier)?;
-    access::map_puller(&server_name(name), &own)
+    access::map_puller(&server_name(new.name), &own)?;
+    Ok(failed)
 }
 
 /// Lets a shard log in to another one with its puller role. Options that name files of this machine are not passed on.

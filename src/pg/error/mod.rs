@@ -24,6 +24,17 @@ pub struct Error {
     /// such as `shard "shard1"`
     pub context: Option<String>,
     pub duplicate: Option<Box<DuplicateKey>>,
+    /// the statement has done nothing, and can run again at once
+    pub again: Option<Again>,
+}
+
+/// Why a statement that a server refused can run again at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Again {
+    /// the next connection goes to another host of the server
+    OtherHost,
+    /// the next handshake has a newer position of the shard
+    NewHandshake,
 }
 
 /// SQLSTATE of [`Error::protocol_violation`].
@@ -44,7 +55,15 @@ impl Error {
 
     /// Makes an error that has no code of MongoDB.
     pub fn of_sqlstate(sqlstate: [u8; 5], message: impl Into<String>) -> Self {
-        Self { sqlstate, message: message.into(), detail: None, hint: None, context: None, duplicate: None }
+        Self {
+            sqlstate,
+            message: message.into(),
+            detail: None,
+            hint: None,
+            context: None,
+            duplicate: None,
+            again: None,
+        }
     }
 
     /// The error of an answer from another node that is not as agreed.
@@ -106,6 +125,7 @@ impl Error {
             hint: report.hint().map(str::to_owned),
             context,
             duplicate: None,
+            again: None,
         }
     }
 }
@@ -175,6 +195,7 @@ impl From<CoreError> for Error {
             hint: error.hint,
             context: None,
             duplicate: None,
+            again: None,
         }
     }
 }

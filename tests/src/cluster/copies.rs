@@ -34,6 +34,15 @@ impl Node {
         standby
     }
 
+    /// Makes commits wait for no standby.
+    ///
+    /// # Panics
+    /// If the configuration cannot be changed.
+    pub fn forget_standbys(&self) {
+        self.psql("ALTER SYSTEM RESET synchronous_standby_names");
+        self.psql("SELECT pg_reload_conf()");
+    }
+
     /// Takes a base backup, for [`Node::restore`].
     ///
     /// # Panics
@@ -183,6 +192,24 @@ impl Standby {
     /// If the promotion fails.
     pub fn promote(&self) {
         self.0.psql("SELECT pg_promote()");
+    }
+
+    /// Makes commits there wait for no standby.
+    ///
+    /// # Panics
+    /// If the configuration cannot be changed.
+    pub fn forget_standbys(&self) {
+        self.0.forget_standbys();
+    }
+
+    /// Ends the sessions whose `application_name` matches a pattern.
+    ///
+    /// # Panics
+    /// If that fails.
+    pub fn end_sessions(&self, pattern: &str) {
+        self.0.psql(&format!(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE '{pattern}'"
+        ));
     }
 
     /// Ends the session of the router's keeper, which connects again.

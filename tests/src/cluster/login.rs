@@ -36,7 +36,8 @@ impl Node {
         for (setting, value) in LOG_EVERYTHING {
             self.psql(&format!("ALTER SYSTEM SET {setting} = '{value}'"));
         }
-        let everybody = "local all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n";
+        let everybody = "local all all scram-sha-256\nhost all all 127.0.0.1/32 scram-sha-256\n\
+                         host replication all 127.0.0.1/32 scram-sha-256\n";
         fs::write(self.data.join("pg_hba.conf"), everybody).expect("pg_hba.conf can be written");
         self.psql("SELECT pg_reload_conf()");
         wait_until("passwords are required", PATIENCE, || self.try_client_with("postgres", "no password").is_err());

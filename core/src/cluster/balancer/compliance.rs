@@ -42,6 +42,7 @@ pub fn compliance(cluster: &Cluster, collection: usize) -> Compliance {
         return Compliance::Violated(if split.cut == Cut::Zones { Reason::Zone } else { Reason::Evenness });
     }
     one.collections[0].balance = true;
+    one.collections[0].resting.clear();
     one.collections[0].chunks.iter_mut().for_each(|chunk| (chunk.pinned, chunk.resting) = (false, false));
     if classes.iter().any(uneven) && !moves(&one).is_empty() {
         return Compliance::Violated(Reason::Evenness);

@@ -62,6 +62,12 @@ impl Round<'_> {
         self.moves.push(Move { collection: class.collection, chunks, from, to, reason });
     }
 
+    /// True unless moves of the class between the two shards failed lately.
+    fn may_exchange(&self, class: &Class, from: usize, to: usize) -> bool {
+        let Cluster { shards, collections } = self.shards.cluster;
+        !collections[class.collection].resting.contains(&(shards[from].id, shards[to].id))
+    }
+
     /// The chunk and the tiny neighbours that move with it, up to the recipient's target.
     fn together(&self, class: &Class, chunk: usize, to: usize) -> Range<usize> {
         let chunks = &self.shards.cluster.collections[class.collection].chunks;
@@ -109,7 +115,8 @@ impl Round<'_> {
             if self.busy[from] {
                 continue;
             }
-            let free = || class.homes.iter().copied().filter(|&home| home != from && !self.busy[home]);
+            let takes = |home: &usize| *home != from && !self.busy[*home] && self.may_exchange(class, from, *home);
+            let free = || class.homes.iter().copied().filter(takes);
             let best = |bytes: u64| {
                 free().filter(|&home| self.shards.has_room(home, bytes)).min_by_key(|&home| {
                     let lack = i128::from(class.target[home]) - i128::from(class.has[home]);
@@ -148,6 +155,7 @@ impl Round<'_> {
             recipients.retain(|(_, shard)| !self.busy[*shard]);
             let uneven = recipients.iter().take_while(|(lack, _)| excess + lack > class.threshold);
             let pick = uneven
+                .filter(|(_, to)| self.may_exchange(class, from, *to))
                 .take(TRIED_RECIPIENTS)
                 .find_map(|&(lack, to)| self.best(class, from, to, excess, lack).map(|chunk| (chunk, to)));
             if let Some((chunk, to)) = pick {

@@ -1,6 +1,7 @@
 //! The policy's input and output.
 
 use crate::cluster::chunk_map::ShardId;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// The weight of a chunk beyond its bytes.
@@ -60,6 +61,8 @@ pub struct Collection {
     pub balance: bool,
     /// its chunks, in key order
     pub chunks: Vec<Chunk>,
+    /// owner and next owner of moves that failed lately: no chunk moves between them for now
+    pub resting: BTreeSet<(ShardId, ShardId)>,
 }
 
 /// The state of a cluster.

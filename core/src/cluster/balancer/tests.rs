@@ -4,7 +4,7 @@ use super::state::*;
 use super::*;
 use crate::cluster::chunk_map::ShardId;
 use proptest::prelude::*;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 const MB: u64 = 1 << 20;
 
@@ -26,7 +26,7 @@ fn chunk(shard: ShardId, bytes: u64) -> Chunk {
 }
 
 fn cluster(shards: i32, chunks: Vec<Chunk>) -> Cluster {
-    let collection = Collection { chunk_size: 128 * MB, balance: true, chunks };
+    let collection = Collection { chunk_size: 128 * MB, balance: true, chunks, resting: BTreeSet::new() };
     Cluster { shards: (1..=shards).map(shard).collect(), collections: vec![collection] }
 }
 
@@ -132,6 +132,7 @@ fn converge(cluster: &mut Cluster, pin: bool) -> Report {
             assert!(taking_part.insert(step.from) && taking_part.insert(step.to), "one move a shard");
             let to = cluster.shards.iter().find(|shard| shard.id == step.to).expect("a shard of the cluster").clone();
             assert!(!to.draining && !to.unavailable);
+            assert!(!cluster.collections[step.collection].resting.contains(&(step.from, step.to)), "the pair rests");
             let moving = cluster.collections[step.collection].chunks[step.chunks.clone()].to_vec();
             let zone = moving[0].zone;
             assert!(moving.iter().all(|chunk| (chunk.shard, chunk.zone) == (step.from, zone) && !chunk.resting));
@@ -184,6 +185,19 @@ fn as_many_chunks_as_shards_means_one_for_each() {
 fn a_tiny_collection_stays_whole() {
     let mut cluster = cluster(3, vec![chunk(1, 300_000)]);
     assert_eq!(converge(&mut cluster, true).rounds, 0);
+}
+
+#[test]
+fn a_pair_that_rests_does_not_stop_the_others() {
+    let mut cluster = cluster(3, (0..30).map(|_| chunk(1, 100 * MB)).collect());
+    cluster.collections[0].resting.insert((1, 2));
+    converge(&mut cluster, false);
+    let weights = weights(&cluster, 0);
+    assert!(weights[&2] == 0 && weights[&3] >= 900 * MB, "{weights:?}");
+    // A draining shard gives its chunks to the other one.
+    cluster.shards[0].draining = true;
+    converge(&mut cluster, false);
+    assert_eq!(used(&cluster, 1), 0);
 }
 
 #[test]
@@ -472,8 +486,9 @@ fn any_cluster() -> impl Strategy<Value = Cluster> {
                     zone: (zone < 3 && !straddles).then_some(zone),
                     ..chunk(shard, if tiny == 0 { bytes / 10_000 } else { bytes })
                 });
-        let collection = (prop::collection::vec(chunk, 1..40), prop::bool::weighted(0.9), 1..128u64)
-            .prop_map(|(chunks, balance, mb)| Collection { chunk_size: mb * MB, balance, chunks });
+        let collection = (prop::collection::vec(chunk, 1..40), prop::bool::weighted(0.9), 1..128u64).prop_map(
+            |(chunks, balance, mb)| Collection { chunk_size: mb * MB, balance, chunks, resting: BTreeSet::new() },
+        );
         (shards, prop::collection::vec(collection, collections))
             .prop_map(|(shards, collections)| Cluster { shards, collections })
     })
@@ -520,6 +535,15 @@ proptest! {
             let allowed = (3 * collection.chunk_size).min(ideal / 8).max(2 * largest);
             prop_assert!(gap <= allowed, "{gap} of {allowed}, {weights:?}");
         }
+    }
+
+    #[test]
+    fn it_converges_while_pairs_rest(mut cluster in any_cluster(), pairs in prop::collection::btree_set((1..6i32, 1..6i32), 0..12)) {
+        for collection in &mut cluster.collections {
+            collection.resting.clone_from(&pairs);
+        }
+        // Each step checks that no chunk moves between these.
+        converge(&mut cluster, true);
     }
 
     #[test]

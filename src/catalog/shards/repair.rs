@@ -1,0 +1,106 @@
+//! Repairs how a shard is reached: the router's login there, and the servers and logins by which it and other shards reach each other.
+//!
+//! A shard that was restored from a backup may know an older password of the router, or none; an administrator may have dropped a role,
+//! a server or a user mapping. Everything is set again as [`add`](super::add::add) sets it for a new shard, with the passwords that exist.
+//! The changes of each node are idempotent and commit by themselves. Only the router's login needs a superuser's login at the shard.
+
+use super::connection_string::{Keywords, REACH_HINT, unreachable_shard};
+use super::names::server_name;
+use super::probe::{Probe, mark, probe};
+use super::servers::{Introduced, Login, introduce};
+use crate::catalog::access as grants;
+use crate::catalog::cluster::cluster_id;
+use crate::catalog::model::{Place, Shard};
+use crate::catalog::{cache, change};
+use crate::pg::error::{Error, Result};
+use crate::pg::server;
+use crate::remote::refusal::{READ_ONLY, REFUSED_CONNECTION};
+use crate::remote::{self, Session};
+use crate::store;
+use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
+use serde_json::json;
+
+/// Repairs the logins of a shard. `given` is a login at the database `found`, which says that it is this shard. Returns the other shards
+/// that could not be changed, each with its error.
+///
+/// # Errors
+/// `OperationFailed` if the shard's server leads to another database; those of connecting.
+pub(super) fn repair(name: &str, found: &Probe, given: &Login) -> Result<Vec<(String, String)>> {
+    let shard = cache::shard_named(name)?;
+    let Place::Remote(server) = shard.place else { return Ok(Vec::new()) };
+    if found.superuser {
+        let mut session = open_by(&shard, server, given)?;
+        check_same(&shard, found, &mut session)?;
+        own_login(server)?.let_in(&mut session)?;
+    }
+    // An older copy, and a shard that is ahead of this catalog, are not refused: to accept it, the router must be able to log in.
+    let mut session = match Session::open(server) {
+        Err(error) if [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate) => {
+            Session::open_at_any_position(server)?
+        }
+        opened => opened?,
+    };
+    if !found.superuser {
+        check_same(&shard, found, &mut session)?;
+    }
+    grants::restore_roles(&mut session)?;
+    let keywords: Keywords = remote::server_options(server)?;
+    let failed = introduce(&mut session, &Introduced { name, id: shard.id, keywords: &keywords })?;
+    store::shards::set_node(name, &found.identity.to_string())?;
+    let pending: Vec<_> = failed.into_iter().map(|(shard, error)| (shard, error.message)).collect();
+    let names: Vec<_> = pending.iter().map(|(shard, _)| shard).collect();
+    change::log("repairShard", None, &json!({"shard": name, "login": found.superuser, "pending": names}))?;
+    change::announce();
+    Ok(pending)
+}
+
+/// Opens a session at the address of the shard's server, with another login than the router's.
+fn open_by(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
+    let mut options = remote::server_options(server)?;
+    options.extend(login.options().into_iter().map(|(option, value)| (option.to_owned(), value.to_owned())));
+    let open = Session::open_conninfo(&options, !server::outer_user_is_superuser());
+    open.map_err(|error| {
+        if error.sqlstate.starts_with(b"28") || error.sqlstate.starts_with(b"3D") {
+            return elsewhere(shard, &error.message);
+        }
+        Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) }
+    })
+}
+
+/// Refuses another database than the one that the caller means.
+fn check_same(shard: &Shard, found: &Probe, session: &mut Session) -> Result<()> {
+    let there = probe(session)?;
+    if there.identity == found.identity {
+        return Ok(());
+    }
+    match mark(session, &there, cluster_id()?)? {
+        Some(other) if other == shard.name => Err(Error::new(
+            Kind::OperationFailed,
+            format!("a shard named \"{other}\" already exists, with another database, of which this one is a copy"),
+        )
+        .with_hint("docshard.set_shard_address() makes a shard's server lead to another address.")),
+        Some(other) => Err(elsewhere(shard, &format!("it leads to the shard \"{other}\""))),
+        None => Err(elsewhere(shard, "it leads to a database that is no shard of this cluster")),
+    }
+}
+
+fn elsewhere(shard: &Shard, why: &str) -> Error {
+    let server = server_name(&shard.name);
+    Error::new(
+        Kind::OperationFailed,
+        format!("the foreign server {server} leads to another address than the given one: {why}"),
+    )
+    .with_hint(format!("docshard.set_shard_address('{}', …) gives the shard this address.", shard.name))
+}
+
+/// The router's login at a shard.
+fn own_login(server: Oid) -> Result<Login> {
+    let options = remote::mapping_options(server)?;
+    let value = |name: &str| options.iter().find(|(option, _)| option == name).map(|(_, value)| value.clone());
+    let user = value("user").ok_or_else(|| {
+        Error::new(Kind::UserNotFound, "the user mapping of the shard's server has no user")
+            .with_hint("CREATE USER MAPPING for the extension's owner tells how the router logs in there.")
+    })?;
+    Ok(Login { user, password: value("password") })
+}
