@@ -1,7 +1,6 @@
 //! The handshake, the first statement of each connection: it names the shard that the router means to reach, and the router. Its
 //! content is defined in `docshard_core::cluster::handshake`; a [`Cluster`] reads it from the catalog.
 
-use super::ffi::Status;
 use super::param::Encoded;
 use super::row::Row;
 use super::wire::{Finished, Limit, Wire};
@@ -10,6 +9,7 @@ use crate::pg::fault;
 use crate::protocol::Call;
 use crate::protocol::node::SayHello;
 use crate::remote::refusal::REFUSED_CONNECTION;
+use docshard_core::cluster::frontend::Answer;
 use docshard_core::cluster::handshake::{Hello, Welcome};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -134,12 +134,14 @@ impl HandshakeState {
 pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> {
     let mut encoded = Encoded::default();
     encoded.encode(&SayHello::of(hello, writes).params())?;
-    if !wire.pg.send_params(&STATEMENT, &encoded) || wire.sent().is_err() {
-        return Err(wire.broken(&wire.pg.message()));
+    if !wire.pg.send_params(&STATEMENT, &encoded) {
+        let loss = wire.loss();
+        return Err(wire.lost(&loss));
     }
+    wire.sent();
     match wire.finish(Limit::Served).map_err(|lost| wire.lost(&lost))? {
-        Some(Finished { result, rows }) if result.status() == Status::Rows => accept(hello, &rows).map(drop),
-        Some(Finished { result, .. }) if result.status() == Status::Error => Err(wire.report(&result)),
+        Some(Finished { result: Answer::Done(_), rows }) => accept(hello, &rows).map(drop),
+        Some(Finished { result: Answer::Error(report), .. }) => Err(wire.report(&report)),
         _ => Err(wire.broken("unexpected answer")),
     }
 }
