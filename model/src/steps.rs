@@ -202,7 +202,7 @@ impl Protocol {
                     self.clean(&mut next, Side::Donor, state);
                     next.recovery = Recovery::DonorClean { state };
                 }
-                Action::Lost => next.lost = true,
+                Action::Lost | Action::GiveUp => next.lost = true,
                 Action::Nothing => {}
             },
             Recovery::DonorClean { state } => {
