@@ -344,3 +344,21 @@ pub unsafe fn file_read(file: pg_sys::File, buffer: &mut [u8], offset: i64) -> i
         }
     }
 }
+
+/// Runs a portal's statement to its end.
+///
+/// # Safety
+/// The portal has been started, and the receiver fits its results.
+pub unsafe fn portal_run(portal: pg_sys::Portal, receiver: *mut pg_sys::DestReceiver) {
+    let all = i64::MAX;
+    // SAFETY: promised by the caller.
+    #[cfg(feature = "pg18")]
+    unsafe {
+        pg_sys::PortalRun(portal, all, true, receiver, receiver, std::ptr::null_mut());
+    }
+    // SAFETY: promised by the caller.
+    #[cfg(not(feature = "pg18"))]
+    unsafe {
+        pg_sys::PortalRun(portal, all, true, true, receiver, receiver, std::ptr::null_mut());
+    }
+}

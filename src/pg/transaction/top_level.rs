@@ -2,7 +2,7 @@
 
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::context::OwnContext;
-use crate::pg::transaction;
+use crate::pg::{transaction, version};
 use docshard_core::error::Kind;
 use pgrx::{PgList, pg_sys};
 use std::ffi::CString;
@@ -20,27 +20,23 @@ pub fn run(sql: &str) -> Result<()> {
         pg_sys::StartTransactionCommand();
         pg_sys::MemoryContextSwitchTo(memory.as_ptr());
         let parsed = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::pg_parse_query(text.as_ptr()));
-        let parsed = parsed.get_ptr(0).unwrap_or(null_mut());
+        let Some(parsed) = parsed.get_ptr(0) else { return Err(Error::new(Kind::InternalError, "an empty command")) };
         let queries =
             pg_sys::pg_analyze_and_rewrite_fixedparams(parsed, text.as_ptr(), std::ptr::null(), 0, null_mut());
         let planned = pg_sys::pg_plan_queries(queries, text.as_ptr(), 0, null_mut());
-        let planned = PgList::<pg_sys::PlannedStmt>::from_pg(planned).get_ptr(0).unwrap_or(null_mut());
-        pg_sys::PushActiveSnapshot(pg_sys::GetTransactionSnapshot());
-        let top = pg_sys::ProcessUtilityContext::PROCESS_UTILITY_TOPLEVEL;
-        pg_sys::ProcessUtility(
-            planned,
+        // Event triggers need a portal: a command that commits by itself leaves them no snapshot.
+        let portal = pg_sys::CreateNewPortal();
+        pg_sys::PortalDefineQuery(
+            portal,
+            std::ptr::null(),
             text.as_ptr(),
-            false,
-            top,
-            null_mut(),
-            null_mut(),
-            pg_sys::None_Receiver,
+            pg_sys::CreateCommandTag((*parsed).stmt),
+            planned,
             null_mut(),
         );
-        // The command may have ended the transaction of that snapshot, and begun others.
-        if pg_sys::ActiveSnapshotSet() {
-            pg_sys::PopActiveSnapshot();
-        }
+        pg_sys::PortalStart(portal, null_mut(), 0, null_mut());
+        version::portal_run(portal, pg_sys::None_Receiver);
+        pg_sys::PortalDrop(portal, false);
         pg_sys::CommitTransactionCommand();
         Ok(())
     });

@@ -57,7 +57,7 @@ fn to_fixed(value: &BigDecimal, bits: usize) -> BigInt {
 }
 
 fn from_fixed(value: &BigInt) -> BigDecimal {
-    BigDecimal::new(value * power_of_10(DIGITS) >> BITS, i64::from(DIGITS))
+    BigDecimal::new((value * power_of_10(DIGITS)) >> BITS, i64::from(DIGITS))
 }
 
 fn one() -> BigInt {
@@ -66,7 +66,7 @@ fn one() -> BigInt {
 
 fn product(a: &BigInt, b: &BigInt) -> BigInt {
     budget::step();
-    a * b >> BITS
+    (a * b) >> BITS
 }
 
 /// The integer nearest to `a / b`.
