@@ -482,8 +482,10 @@ proptest! {
     }
 }
 
-/// Ways to put a value into another one, and the least number of levels that each adds.
-const WRAPPERS: [(fn(Json) -> Json, usize); 11] = [
+/// A way to put a value into another one, and the least number of levels that it adds.
+type Wrapper = (fn(Json) -> Json, usize);
+
+const WRAPPERS: [Wrapper; 11] = [
     (|inner| json!({"a": inner}), 1),
     (|inner| json!({"a": 1, "b": {"c": inner, "d": [null]}}), 2),
     (|inner| json!([inner]), 1),

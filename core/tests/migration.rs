@@ -88,7 +88,7 @@ impl World {
                 self.staged = false;
                 self.set(State::Done);
             }
-            Action::Lost => panic!("lost: {self:?}"),
+            Action::Lost | Action::GiveUp => panic!("lost: {self:?}"),
             Action::Nothing => return false,
         }
         true

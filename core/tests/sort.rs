@@ -208,6 +208,9 @@ mod naive {
     /// A value, and the chosen element of each array above it, by the array's place in the document.
     type Candidate = (Option<Value>, BTreeMap<String, usize>);
 
+    /// The values of the first fields, and the chosen elements.
+    type Key = (Vec<Option<Value>>, BTreeMap<String, usize>);
+
     pub fn compare(fields: &[(String, bool)], a: &Value, b: &Value) -> Ordering {
         compare_keys(fields, &least(fields, a), &least(fields, b))
     }
@@ -220,7 +223,7 @@ mod naive {
     }
 
     fn least(fields: &[(String, bool)], document: &Value) -> Vec<Option<Value>> {
-        let mut keys: Vec<(Vec<Option<Value>>, BTreeMap<String, usize>)> = vec![Default::default()];
+        let mut keys: Vec<Key> = vec![Default::default()];
         for (path, _) in fields {
             let path: Vec<&str> = path.split('.').collect();
             let mut candidates = Vec::new();
