@@ -56,7 +56,6 @@ REVOKE ALL ON FUNCTION docshard_internal.watch_change(text) FROM PUBLIC;
 DO $$
 DECLARE
     held record;
-    service record;
 BEGIN
     FOR held IN SELECT p.collection_id, c.oid, c.relname, c.relfilenode
          FROM docshard_data.placement p JOIN pg_catalog.pg_class c ON c.relname = 'c' || p.collection_id
@@ -65,10 +64,6 @@ BEGIN
         EXECUTE pg_catalog.format('CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON docshard_data.%I EXECUTE FUNCTION docshard_internal.capture_change()', held.relname);
         EXECUTE pg_catalog.format('ALTER TABLE docshard_data.%I ENABLE ALWAYS TRIGGER refuse_truncate', held.relname);
         INSERT INTO docshard_data.tables VALUES (held.collection_id, held.oid, held.relfilenode);
-    END LOOP;
-    FOR service IN SELECT s.role FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid = s.role LOOP
-        EXECUTE pg_catalog.format('GRANT SELECT, INSERT, UPDATE, DELETE ON docshard_data.tables TO %s', service.role);
-        EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION docshard_internal.watch_change(text) TO %s', service.role);
     END LOOP;
 END $$;
 
@@ -108,6 +103,32 @@ CREATE EVENT TRIGGER docshard_check_changes ON ddl_command_end
 ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER docshard_check_changes IS 'docshard: refuses changes of collections'' tables';
 REVOKE ALL ON FUNCTION docshard_internal.check_changes() FROM PUBLIC;
+-- A shard's service role has these privileges, too. What a script grants counts as initial, which pg_dump leaves out, so that is undone.
+DO $$
+DECLARE
+    service CONSTANT regrole := (SELECT s.role FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid = s.role);
+    target record;
+BEGIN
+    IF service IS NULL THEN
+        RETURN;
+    END IF;
+    FOR target IN
+        SELECT o.privilege, o.class, o.id,
+               (SELECT i.initprivs FROM pg_catalog.pg_init_privs i WHERE i.classoid = o.class AND i.objoid = o.id AND i.objsubid = 0) AS initial
+          FROM (VALUES ('SELECT, INSERT, UPDATE, DELETE ON docshard_data.tables', 'pg_catalog.pg_class'::pg_catalog.regclass,
+                        'docshard_data.tables'::pg_catalog.regclass::oid),
+                       ('EXECUTE ON FUNCTION docshard_internal.watch_change', 'pg_catalog.pg_proc',
+                        'docshard_internal.watch_change'::pg_catalog.regproc::oid),
+                       ('EXECUTE ON FUNCTION docshard_internal.check_changes', 'pg_catalog.pg_proc',
+                        'docshard_internal.check_changes'::pg_catalog.regproc::oid)) AS o (privilege, class, id)
+    LOOP
+        EXECUTE pg_catalog.format('GRANT %s TO %s', target.privilege, service);
+        UPDATE pg_catalog.pg_init_privs SET initprivs = target.initial
+         WHERE classoid = target.class AND objoid = target.id AND objsubid = 0 AND target.initial IS NOT NULL;
+        DELETE FROM pg_catalog.pg_init_privs
+         WHERE classoid = target.class AND objoid = target.id AND objsubid = 0 AND target.initial IS NULL;
+    END LOOP;
+END $$;
 -- Also in sessions with session_replication_role = replica.
 ALTER TABLE docshard_catalog.shards ENABLE ALWAYS TRIGGER note_membership;
 ALTER TABLE docshard_data.node ENABLE ALWAYS TRIGGER note_membership;
