@@ -536,7 +536,9 @@ mod tests {
                     let whole: BigDecimal = text.parse().unwrap();
                     let rounded = Decimal::rounded(whole.with_precision_round(most, RoundingMode::HalfEven));
                     let found = Decimal::parse_rounded(&text).unwrap();
-                    assert_eq!(found.to_string(), rounded.to_string(), "{text}");
+                    // Zeros at the end may differ.
+                    let value = |decimal: &Decimal| decimal.to_string().parse::<BigDecimal>().unwrap();
+                    assert_eq!(value(&found), value(&rounded), "{text}");
                 }
             }
         }
