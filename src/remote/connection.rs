@@ -120,6 +120,10 @@ struct Batch {
     user: Oid,
 }
 
+/// The largest number of rows of the statements before the main one of a batch, each of which returns one at most. A shard could send
+/// rows without end.
+const MAX_UNREAD_ROWS: u32 = 1_000;
+
 /// Exists from the moment when a write that commits by itself is sent until the local transaction ends.
 #[derive(Debug)]
 struct Deciding {
@@ -493,6 +497,7 @@ impl Connection {
     pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<Row>, Stop> {
         self.end_feed();
         let mut ends_at_sync = 0;
+        let mut unread = 0;
         let mut watch: Option<Watch> = None;
         loop {
             let Some(&step) = self.steps.front() else {
@@ -557,8 +562,17 @@ impl Connection {
             };
             match result {
                 Answer::Row(columns) if step == Step::Main => return Ok(Some(Row::of(columns))),
-                Answer::Row(columns) if step == Step::Handshake => self.handshake.receive(Row::of(columns)),
-                Answer::Row(_) | Answer::Skipped => {}
+                Answer::Row(columns) => {
+                    unread += 1;
+                    if unread > MAX_UNREAD_ROWS {
+                        let violation = Lost::Violation("rows that no statement returns".into());
+                        return Err(self.break_down(&violation).into());
+                    }
+                    if step == Step::Handshake {
+                        self.handshake.receive(Row::of(columns));
+                    }
+                }
+                Answer::Skipped => {}
                 Answer::Done(_) => self.succeeded(step, &result),
                 Answer::Sync => {
                     self.steps.pop_front();

@@ -62,7 +62,13 @@ impl Documents {
         }
         self.left -= 1;
         let Some(row) = self.rows.next_row()? else { return Ok(None) };
-        let Some(bytes) = row.get(0) else { return Ok(None) };
+        let Some(bytes) = row.get(0) else {
+            // One shard may say so that it has no document. It must not end the rows of others.
+            return match row.is_foreign() && self.rows.are_of_several() {
+                true => Err(Error::protocol_violation("a shard has answered null, not a document")),
+                false => Ok(None),
+            };
+        };
         if row.is_foreign() {
             raw::validate(bytes).map_err(Error::from)?;
         }

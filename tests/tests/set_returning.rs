@@ -363,6 +363,30 @@ fn a_subquery_with_more_than_one_row() {
     check_logs(&cluster);
 }
 
+/// PL/pgSQL commits or rolls back in a loop over a query: PostgreSQL reads the rest of the query first, while it iterates over its table
+/// of portals. Whether an entry that is removed meanwhile is the one that it comes to next depends on the portals' numbers.
+#[test]
+fn a_loop_that_commits() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    for call in [
+        format!("docshard.find('{NS}', '{{}}')"),
+        format!("docshard.distinct('{NS}', '_id', '{{}}')"),
+        format!("docshard.aggregate('{NS}', '[{{\"$group\": {{\"_id\": \"$_id\"}}}}]')"),
+    ] {
+        for end in ["COMMIT", "ROLLBACK"] {
+            let block = format!(
+                "DO $d$ DECLARE x text; n int := 0;
+                 BEGIN FOR x IN SELECT {call} LOOP n := n + 1; IF n IN (1, 30) THEN {end}; END IF; END LOOP; ASSERT n = 150, n; END $d$"
+            );
+            for turn in 0..100 {
+                client.batch_execute(&block).unwrap_or_else(|e| panic!("{call}, {end}, turn {turn}: {e:?}"));
+            }
+        }
+    }
+    check_logs(&cluster);
+}
+
 /// Pipelines of `aggregate`, whose stages keep documents at the router, at shards, or nowhere.
 const PIPELINES: [&str; 12] = [
     r#"{"$match": {"n": {"$gt": 1}}}"#,

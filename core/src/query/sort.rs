@@ -162,11 +162,15 @@ struct FieldKeys {
 struct ArrayKeys<'s> {
     sort: &'s Sort,
     least: Option<FieldKeys>,
+    count: usize,
 }
+
+/// The largest number of keys of a document. Paths with positions make a key of each combination of elements of several arrays.
+const MAX_KEYS: usize = 100_000;
 
 impl<'s> ArrayKeys<'s> {
     fn least(sort: &'s Sort, document: RawObject<'_>) -> Result<FieldKeys> {
-        let mut keys = Self { sort, least: None };
+        let mut keys = Self { sort, least: None, count: 0 };
         let positions: Vec<_> = sort.fields.iter().map(|(path, _)| position_in(document, path)).collect();
         keys.expand(&positions)?;
         Ok(keys.least.unwrap_or_default())
@@ -180,6 +184,8 @@ impl<'s> ArrayKeys<'s> {
             Position::End(_) => None,
         });
         let Some(array) = arrays.next() else {
+            self.count += 1;
+            ensure!(self.count <= MAX_KEYS, Kind::BadValue, "a document has more than {MAX_KEYS} sort keys");
             self.offer(positions);
             return Ok(());
         };

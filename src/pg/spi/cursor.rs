@@ -7,6 +7,10 @@
 //! A client's portal may be read within a savepoint that is set after it was opened, and be read on after a rollback to that
 //! savepoint. So what a [`Cursor`] holds belongs to the subtransaction of the portal that reads it, not to the current one.
 //!
+//! Where PL/pgSQL commits or rolls back in a loop over a query, PostgreSQL first reads that query to its end, while it iterates over its
+//! table of portals. It holds a reference to another entry of that table meanwhile. So a portal that is older than such a hold is
+//! closed after it: see [`hold_began`].
+//!
 //! A client sees all of these portals. It can move them, close them, and open others with their names, whose rows must not be taken for
 //! documents. So a [`Portal`] is known by its address, and PostgreSQL reports its end.
 
@@ -48,6 +52,41 @@ fn open_portal(name: Option<&CStr>, sql: &str, params: &[Param<'_>], options: u3
             pg_sys::ResourceOwnerNewParent((*portal).resowner, pg_sys::ResourceOwnerGetParent(reader.resowner));
         }
         Ok(Portal::new(portal))
+    }
+}
+
+/// Where a query is read to its end before its transaction ends: the number of portals that had been opened when that was first seen.
+/// None elsewhere. Only younger portals may be closed meanwhile.
+fn hold_began() -> Option<u64> {
+    // SAFETY: the portal that runs, or null.
+    let running = unsafe { pg_sys::ActivePortal.as_ref() }.filter(|portal| !portal.holdStore.is_null());
+    let Some(running) = running.map(std::ptr::from_ref) else {
+        let enclosing = ENCLOSING_HOLD.get();
+        if enclosing.is_none() {
+            HOLD.set(None);
+        }
+        return enclosing;
+    };
+    let began = match HOLD.get() {
+        Some((of, began)) if of == running => began,
+        _ => OPENED.get(),
+    };
+    HOLD.set(Some((running, began)));
+    Some(began)
+}
+
+/// While a portal runs, it is the active one. This keeps what [`hold_began`] has found before.
+struct EnclosingHold(Option<u64>);
+
+impl EnclosingHold {
+    fn enter() -> Self {
+        Self(ENCLOSING_HOLD.replace(hold_began()))
+    }
+}
+
+impl Drop for EnclosingHold {
+    fn drop(&mut self) {
+        ENCLOSING_HOLD.set(self.0);
     }
 }
 
@@ -113,6 +152,8 @@ struct Portal {
     open: Rc<Cell<pg_sys::Portal>>,
     /// the number of rows that were fetched
     position: Cell<u64>,
+    /// how many portals this process had opened before
+    number: u64,
 }
 
 /// Belongs to a portal's memory, and is dropped with it, however the portal ends: closed, with its transaction or subtransaction, or
@@ -132,7 +173,10 @@ impl Portal {
         // SAFETY: promised by the caller. The context lives until the portal is closed.
         let mut memory = unsafe { PgMemoryContexts::For((*portal).portalContext) };
         memory.leak_and_drop_on_delete(Closing(Rc::clone(&open)));
-        Self { open, position: Cell::new(0) }
+        // Notes whether this is within a hold.
+        let _ = hold_began();
+        let number = OPENED.replace(OPENED.get() + 1);
+        Self { open, position: Cell::new(0), number }
     }
 
     /// As [`fetch`].
@@ -150,6 +194,7 @@ impl Portal {
                 return Err(Error { sqlstate: *b"24000", ..moved });
             }
             let _pinned = Pinned::of_search();
+            let _hold = EnclosingHold::enter();
             pg_sys::SPI_cursor_fetch(portal, true, i64::try_from(count).unwrap_or(i64::MAX));
             self.position.set((*portal).portalPos);
             let fetched = rows(pg_sys::SPI_tuptable, pg_sys::SPI_processed)?;
@@ -158,12 +203,15 @@ impl Portal {
         }
     }
 
-    /// Closes it; false if it was closed.
+    /// Closes it; false if it was closed. During a hold that began later it stays open until it is dropped and closed after that.
     fn close(&self) -> Result<bool> {
         let _connection = Connection::open();
         let portal = self.open.get();
         if portal.is_null() {
             return Ok(false);
+        }
+        if hold_began().is_some_and(|began| self.number < began) {
+            return Ok(true);
         }
         // SAFETY: connected; the portal is open.
         unsafe { pg_sys::SPI_cursor_close(portal) };
@@ -174,9 +222,9 @@ impl Portal {
 impl Drop for Portal {
     fn drop(&mut self) {
         if !self.open.get().is_null() {
-            let open = Rc::clone(&self.open);
+            let (open, position, number) = (Rc::clone(&self.open), Cell::new(0), self.number);
             // A process that ends may have dropped the list before.
-            let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().push(Portal { open, position: Cell::new(0) }));
+            let _ = DROPPED.try_with(|dropped| dropped.borrow_mut().push(Portal { open, position, number }));
         }
     }
 }
@@ -232,6 +280,12 @@ thread_local! {
     static OPEN: RefCell<HashMap<String, Open>> = RefCell::default();
     /// Portals that were dropped before they were closed.
     static DROPPED: RefCell<Vec<Portal>> = const { RefCell::new(Vec::new()) };
+    /// How many portals were opened.
+    static OPENED: Cell<u64> = const { Cell::new(0) };
+    /// The portal that is read to its end, and how many portals had been opened before.
+    static HOLD: Cell<Option<(*const pg_sys::PortalData, u64)>> = const { Cell::new(None) };
+    /// See [`EnclosingHold`].
+    static ENCLOSING_HOLD: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
 impl Cursor {
@@ -252,7 +306,7 @@ impl Cursor {
     }
 
     fn open_with(sql: &str, params: &[Param<'_>], count: usize, most: usize) -> Result<Self> {
-        // The end of their transaction has closed some of them.
+        // The end of their transaction has closed some of them. Those that must not be closed now are kept by being dropped again.
         DROPPED.take().iter().try_for_each(|portal| portal.close().map(drop))?;
         let portal = open_portal(None, sql, params, options(), true)?;
         Ok(Self { portal: Some(Rc::new(portal)), buffer: Vec::new().into_iter(), count, most })

@@ -5,7 +5,7 @@
 //! itself is linked with, found through its library.
 
 use super::backend::text;
-use std::ffi::{CStr, c_int, c_ulong, c_void};
+use std::ffi::{CStr, c_int, c_long, c_ulong, c_void};
 use std::io::{Error, ErrorKind, Result};
 use std::ptr::NonNull;
 use std::sync::OnceLock;
@@ -20,8 +20,11 @@ struct OpenSsl {
     get_error: unsafe extern "C" fn(*const c_void, c_int) -> c_int,
     clear_error: unsafe extern "C" fn(),
     reason: unsafe extern "C" fn() -> c_ulong,
+    control: unsafe extern "C" fn(*mut c_void, c_int, c_long, *mut c_void) -> c_long,
 }
 
+const SSL_CTRL_CLEAR_MODE: c_int = 78;
+const SSL_MODE_AUTO_RETRY: c_long = 4;
 const SSL_ERROR_WANT_READ: c_int = 2;
 const SSL_ERROR_WANT_WRITE: c_int = 3;
 const SSL_ERROR_ZERO_RETURN: c_int = 6;
@@ -47,7 +50,10 @@ impl Channel {
                 return Some(Self::Plain);
             }
             let session = NonNull::new(pq_sys::PQsslStruct(conn, c"OpenSSL".as_ptr()))?;
-            openssl().map(|_| Self::Tls(session))
+            let openssl = openssl()?;
+            // Otherwise a read goes on while records without data arrive, and does not serve interrupts.
+            (openssl.control)(session.as_ptr(), SSL_CTRL_CLEAR_MODE, SSL_MODE_AUTO_RETRY, std::ptr::null_mut());
+            Some(Self::Tls(session))
         }
     }
 
@@ -157,6 +163,10 @@ fn find() -> Option<OpenSsl> {
                 symbol(c"SSL_get_error")?,
             ),
             clear_error: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn()>(symbol(c"ERR_clear_error")?),
+            control: std::mem::transmute::<
+                NonNull<c_void>,
+                unsafe extern "C" fn(*mut c_void, c_int, c_long, *mut c_void) -> c_long,
+            >(symbol(c"SSL_ctrl")?),
             reason: std::mem::transmute::<NonNull<c_void>, unsafe extern "C" fn() -> c_ulong>(symbol(
                 c"ERR_peek_error",
             )?),
