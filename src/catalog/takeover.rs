@@ -86,7 +86,10 @@ pub fn take_over(force: bool) -> Result<TakenOver> {
         let Place::Remote(server) = shard.place else { continue };
         match reach(&shard, server, coordinator.cluster) {
             Ok(found) => reached.push(found),
-            Err(error) if error.sqlstate.starts_with(b"08") => unreachable.push((shard.name.clone(), error.message)),
+            // A refused login may be repaired by add_shard, which needs the router.
+            Err(error) if error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"28") => {
+                unreachable.push((shard.name.clone(), error.message));
+            }
             Err(error) => return Err(error),
         }
     }

@@ -32,7 +32,7 @@ use crate::catalog::{cache, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;
-use crate::pg::transaction::snapshot::IgnoredByIndexBuilds;
+use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
 use crate::pg::{client::sole_call, transaction};
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
@@ -54,7 +54,8 @@ pub fn is_called_for(namespace: &str) -> Result<bool> {
         return Ok(false);
     }
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
-    Ok(!is_empty(&collection)?)
+    // Asking the shards would leave a snapshot of this transaction there, for which the build would wait.
+    Ok(!snapshot::per_statement() || !is_empty(&collection)?)
 }
 
 /// True if the collection's tables have never had documents, so that building takes no time.

@@ -113,6 +113,14 @@ fn a_restored_router_knows_its_cluster() {
         assert_eq!(&after[what], expected, "{what}");
     }
     goes_on(spare, "restored");
+    // pg_restore has lost the restored router's own service role, which shards use to reach it.
+    let repair = format!(
+        "SELECT docshard.add_shard('host=127.0.0.1 port={} dbname=postgres user=postgres', '{{\"name\": \"shard0\"}}')->>'ok'",
+        cluster.shards[0].port
+    );
+    let mut client = spare.try_client_as("postgres", "restored").unwrap();
+    let repaired: String = client.query_one(&repair, &[]).unwrap_or_else(|e| panic!("{e:?}")).get(0);
+    assert_eq!(repaired, "1");
 }
 
 #[test]

@@ -76,6 +76,18 @@ fn code(error: &postgres::Error) -> String {
     detail.trim_start_matches("MongoDB error ").split(' ').next().unwrap_or_default().to_owned()
 }
 
+/// The caller's transaction must keep no snapshot at the shards, for which the build there would wait.
+#[test]
+fn a_build_does_not_wait_for_its_caller() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    let settings = "SET default_transaction_isolation = 'repeatable read'; SET statement_timeout = '60s'";
+    client.batch_execute(settings).unwrap();
+    client.batch_execute(&create(r#"{"v": 1}"#, "{}")).unwrap();
+    let made = relations(&cluster.shards[1]);
+    assert!(!made.is_empty() && made.iter().all(|(_, valid)| *valid), "{made:?}");
+}
+
 #[test]
 fn writes_go_on_and_all_else_is_refused() {
     let cluster = cluster();

@@ -7,7 +7,7 @@
 use super::connection_string::{Keywords, REACH_HINT, unreachable_shard};
 use super::names::server_name;
 use super::probe::{Probe, mark, probe};
-use super::servers::{Introduced, Login, introduce};
+use super::servers::{Introduced, Login, introduce, own_login};
 use crate::catalog::access as grants;
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::{Place, Shard};
@@ -92,15 +92,4 @@ fn elsewhere(shard: &Shard, why: &str) -> Error {
         format!("the foreign server {server} leads to another address than the given one: {why}"),
     )
     .with_hint(format!("docshard.set_shard_address('{}', …) gives the shard this address.", shard.name))
-}
-
-/// The router's login at a shard.
-fn own_login(server: Oid) -> Result<Login> {
-    let options = remote::mapping_options(server)?;
-    let value = |name: &str| options.iter().find(|(option, _)| option == name).map(|(_, value)| value.clone());
-    let user = value("user").ok_or_else(|| {
-        Error::new(Kind::UserNotFound, "the user mapping of the shard's server has no user")
-            .with_hint("CREATE USER MAPPING for the extension's owner tells how the router logs in there.")
-    })?;
-    Ok(Login { user, password: value("password") })
 }

@@ -5,7 +5,7 @@ use super::names::{LOCAL, puller_name, server_name, service_name};
 use crate::catalog::access as grants;
 use crate::catalog::cache;
 use crate::catalog::model::Place;
-use crate::ownership::access;
+use crate::ownership::{access, node};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
 use crate::pg::spi::param::Param;
@@ -16,6 +16,7 @@ use crate::protocol::access::{AcceptPuller, ConnectShard, PullerVerifier};
 use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
 
 /// A login at a shard.
 #[derive(Clone)]
@@ -131,9 +132,26 @@ pub(in crate::catalog) fn local_id() -> Result<i32> {
     Ok(store::shards::id(LOCAL)?.unwrap_or(0))
 }
 
-/// Creates a foreign server for this database when the first shard is added: moves connect to it as to any shard.
+/// The router's login at a shard.
+pub(super) fn own_login(server: Oid) -> Result<Login> {
+    let options = remote::mapping_options(server)?;
+    let value = |name: &str| options.iter().find(|(option, _)| option == name).map(|(_, value)| value.clone());
+    let user = value("user").ok_or_else(|| {
+        Error::new(Kind::UserNotFound, "the user mapping of the shard's server has no user")
+            .with_hint("CREATE USER MAPPING for the extension's owner tells how the router logs in there.")
+    })?;
+    Ok(Login { user, password: value("password") })
+}
+
+/// Creates a foreign server for this database when the first shard is added: moves connect to it as to any shard. A database that
+/// pg_restore has created has the server, but has lost its service role.
 pub(in crate::catalog) fn join_local(id: i32) -> Result<()> {
-    if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
+    if let Some(server) = server::foreign_server_oid(&server_name(LOCAL)) {
+        if node::service_role()?.is_none() {
+            let Login { user, password } = own_login(server)?;
+            let verifier = password.as_deref().map(credentials::scram_verifier).transpose()?;
+            access::accept_router(&user, verifier.as_deref())?;
+        }
         return Ok(());
     }
     let (user, password) = (service_name(id)?, credentials::random_password()?);
