@@ -32,9 +32,6 @@ const SHOWN_CHUNKS: usize = 20;
 /// The time limit for a shard's answer.
 const PATIENCE: Duration = Duration::from_millis(2500);
 
-/// The time limit of a second question, if some shard has not answered the first one.
-const SECOND_PATIENCE: Duration = Duration::from_millis(500);
-
 /// A collection's share on one shard; documents and bytes are None if the shard did not answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
@@ -131,7 +128,11 @@ pub fn text(verbose: bool, count: bool) -> Result<String> {
     let mut collections = sizes::collections(false)?;
     let reported = Reported::of(&mut collections, count)?;
     let mut out = String::new();
-    let (orphans, _) = shard_state::orphans(if reported.unreachable.is_empty() { PATIENCE } else { SECOND_PATIENCE })?;
+    // A shard that does not answer is not waited for twice.
+    let orphans = match reported.unreachable.is_empty() {
+        true => shard_state::orphans(PATIENCE)?.0,
+        false => Vec::new(),
+    };
     write_head(&mut out, &shards, &reported.unreachable, &orphans)?;
     write_databases(&mut out, &shards, &collections, &reported, verbose)?;
     Ok(out)
