@@ -189,9 +189,13 @@ pub(super) fn connect_timeout(options: &[(String, String)]) -> (Duration, bool) 
     (Duration::from_secs(seconds), given.is_some())
 }
 
-/// The options of a route without the password: they say to which database, and as whom, a connection leads.
-pub(super) fn destination(options: &[(String, String)]) -> Vec<(String, String)> {
-    options.iter().filter(|(keyword, _)| keyword != "password").cloned().collect()
+/// The options of a route without the password: they say to which database, and as whom, a connection leads. The order of several
+/// hosts does not matter, as a move may change it.
+pub(super) fn destination(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
+    let without_password: Vec<_> = options.iter().filter(|(keyword, _)| keyword != "password").cloned().collect();
+    let mut hosts = alternatives(&without_password);
+    hosts.sort();
+    hosts
 }
 
 /// The options of each of several hosts. libpq applies no timeout to a host when it connects asynchronously, so one that does not

@@ -51,7 +51,7 @@ pub struct Session {
 struct Destination {
     server: Oid,
     /// without the password: a session continues while that is being changed
-    options: Vec<(String, String)>,
+    options: Vec<Vec<(String, String)>>,
     /// `ffi::option_changes` when the options were compared last
     compared: Cell<u64>,
 }
