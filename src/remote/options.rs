@@ -189,11 +189,14 @@ pub(super) fn connect_timeout(options: &[(String, String)]) -> (Duration, bool) 
     (Duration::from_secs(seconds), given.is_some())
 }
 
-/// The options of a route without the password: they say to which database, and as whom, a connection leads. The order of several
-/// hosts does not matter, as a move may change it.
+/// The options of a route that say to which database, and as whom, a connection leads, for each host. The order of several hosts does
+/// not matter: a move may change it.
 pub(super) fn destination(options: &[(String, String)]) -> Vec<Vec<(String, String)>> {
-    let without_password: Vec<_> = options.iter().filter(|(keyword, _)| keyword != "password").cloned().collect();
-    let mut hosts = alternatives(&without_password);
+    let mut hosts = alternatives(options);
+    for host in &mut hosts {
+        host.retain(|(keyword, _)| ["host", "hostaddr", "port", "dbname", "user"].contains(&keyword.as_str()));
+        host.sort();
+    }
     hosts.sort();
     hosts
 }
