@@ -1,7 +1,7 @@
 //! Parses JSON text, with keys in their order, within bounds of time and memory. PostgreSQL accepts texts of up to a gigabyte.
 //!
 //! RULE: no field is dropped. An object that names a field twice cannot be a [`Value`]: [`parse`] refuses it, and [`parse_tree`] keeps
-//! both fields for those who know what they mean, such as a filter.
+//! both fields for callers that give them a meaning, such as a filter.
 
 use crate::budget::{self, Evaluation};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};

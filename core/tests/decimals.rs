@@ -19,7 +19,7 @@ thread_local! {
     static CHECKS: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Counts the checks for an interrupt, of which there is one in so many steps.
+/// Counts the checks for an interrupt; there is one for each interval of steps.
 fn count_checks() {
     let interrupt = || CHECKS.set(CHECKS.get() + 1);
     budget::install(Hooks { interrupt, limit: || usize::MAX, exceeded: |_| panic!("out of memory") });

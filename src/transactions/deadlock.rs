@@ -163,7 +163,7 @@ const SESSIONS: &str = "SELECT pid, pg_catalog.to_hex(pg_catalog.trunc(extract(e
    FROM pg_catalog.pg_stat_activity WHERE datname = pg_catalog.current_database()";
 
 /// Queries the waits: pid and, for sessions of the role that executes this, application name of both processes, and the start. At a
-/// shard that is the service role, as which nobody but the router logs in.
+/// shard that is the service role; only the router logs in as that role.
 const WAITS: &str = "SELECT w.pid, CASE w.usesysid WHEN s.usesysid THEN w.application_name END, \
         b.pid, CASE b.usesysid WHEN s.usesysid THEN b.application_name END, l.since \
    FROM (SELECT pid, (extract(epoch FROM pg_catalog.min(waitstart)) * 1000000)::int8 AS since \

@@ -110,7 +110,7 @@ struct Expected {
 #[derive(Debug)]
 enum Long {
     None,
-    /// so many bytes are discarded
+    /// the number of bytes to discard
     Discarded(usize),
     Error(ReportReader),
 }
@@ -245,7 +245,7 @@ impl Frontend {
         &self.output[self.written..]
     }
 
-    /// So many bytes were written.
+    /// Notes that this number of bytes was written.
     pub fn wrote(&mut self, bytes: usize) {
         self.written = self.written.saturating_add(bytes);
         if self.written >= self.output.len() {
@@ -271,7 +271,7 @@ impl Frontend {
         &mut self.input[self.end..]
     }
 
-    /// So many bytes were read.
+    /// Notes that this number of bytes was read.
     pub fn received(&mut self, bytes: usize) {
         self.end += bytes;
         if self.end - self.start > MAX_ROW + MAX_UNASKED {
@@ -377,7 +377,7 @@ impl Frontend {
         }
     }
 
-    /// Begins a message of which not all is kept; false if it is another one.
+    /// Begins a message that is kept in part; false if the message is of another kind.
     fn begins_long(&mut self, kind: u8, length: usize) -> Result<bool, String> {
         let stage = self.expected.front().map(|front| front.stage);
         self.long = match kind {

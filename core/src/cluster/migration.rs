@@ -151,7 +151,7 @@ pub fn next_action(state: State, donor: Part, recipient: Part) -> Action {
     }
 }
 
-/// The end of a decided migration of which a shard has lost its part, by a failover to a standby that did not have it, or by a backup:
+/// Ends a decided migration after a shard has lost its part, by a failover to a standby without it, or by restoring a backup:
 /// the range goes to the shard that has the documents. Where no part is lost, as [`next_action`].
 ///
 /// The donor has them unless it has committed. The recipient has them, and perhaps later writes, once it has committed.

@@ -98,7 +98,7 @@ pub(super) fn continued(number: &Number, double: fn(f64) -> f64, real: RealFunct
     }
 }
 
-/// So many eighths of a turn as a decimal.
+/// A number of eighths of a turn, as a decimal.
 pub(super) fn eighths_of_turn(count: i64) -> Decimal {
     decimal(real::pi() * BigDecimal::from(count) * BigDecimal::new(25.into(), 2))
 }

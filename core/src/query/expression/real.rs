@@ -90,7 +90,7 @@ fn to_f64(value: &BigInt) -> f64 {
     value.to_f64().unwrap_or(0.0) / 2f64.powi(BITS as i32)
 }
 
-/// The sum of `first`, and of terms each of which is made of the one before and its number from 1 on, until one is 0. The terms get
+/// Sums a series that starts with `first`. Each term is computed from the one before and its number, from 1, until one is 0. The terms get
 /// smaller by a factor below 1.
 fn series(first: BigInt, next: impl Fn(BigInt, i64) -> BigInt) -> BigInt {
     let mut sum = first.clone();

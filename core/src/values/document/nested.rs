@@ -1,7 +1,7 @@
 //! The children of an owned array or object.
 //!
 //! Cloning, comparing, writing and dropping a value recurse into its children, so its depth must be bounded before it is made.
-//! INVARIANT: `levels` is the depth, and whoever adds levels repeatedly does so through [`Nested::new`], which refuses more than
+//! INVARIANT: `levels` is the depth, and code that adds levels repeatedly calls [`Nested::new`], which refuses more than
 //! [`MAX_VALUE_DEPTH`](super::MAX_VALUE_DEPTH).
 
 use super::MAX_VALUE_DEPTH;

@@ -378,7 +378,7 @@ pub(super) fn fields(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The fewest bytes of a container that has another one: its header, and an entry.
 pub(super) const LEAST_LEVEL: usize = 8;
 
-/// True if containers nest at most so many levels deep. PostgreSQL's jsonb may nest thousands of levels, more than a recursion may
+/// True if containers nest at most this number of levels deep. PostgreSQL's jsonb may nest thousands of levels, more than a recursion may
 /// take. Only containers that are large enough to nest so deep are read.
 pub fn nests_within(bytes: &[u8], levels: usize) -> bool {
     if bytes.len() < levels.saturating_mul(LEAST_LEVEL) {
