@@ -4,11 +4,11 @@
 //! `src/pg/fault.rs` describes the mechanism.
 
 use crate::cluster::Node;
-use crate::process::{children, hand_over, signal, signal_all};
+use crate::process::{children, hand_over, is_known, signal, signal_all};
 use crate::wait_until;
 use std::fs;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// All points and mechanisms.
 const TABLE: &str = include_str!("../../src/pg/fault_points.txt");
@@ -142,16 +142,27 @@ impl Node {
         signal(postmaster, "CONT");
     }
 
-    /// Kills a process of this server by SIGKILL, and waits until the server has restarted all processes.
+    /// Kills a process of this server by SIGKILL, and waits until the server has restarted all processes. False if the process
+    /// ended by itself before: then the server goes on.
     ///
     /// # Panics
     /// If that takes too long.
-    pub fn kill(&self, pid: u32) {
+    pub fn kill(&self, pid: u32) -> bool {
+        /// Longer than a postmaster that has waited for a killed process takes to end the other ones.
+        const GRACE: Duration = Duration::from_secs(5);
         let mut witness = self.client();
         signal(pid, "KILL");
+        let (mut down, mut gone) = (false, None);
         // The postmaster accepts sessions until it notices.
-        wait_until(&format!("{} goes down", self.name), PATIENCE, || witness.batch_execute("SELECT 1").is_err());
+        wait_until(&format!("{} goes down", self.name), PATIENCE, || {
+            if gone.is_none() && !is_known(pid) {
+                gone = Some(Instant::now());
+            }
+            down = witness.batch_execute("SELECT 1").is_err();
+            down || gone.is_some_and(|since| since.elapsed() > GRACE)
+        });
         wait_until(&format!("{} is back", self.name), PATIENCE, || self.try_client().is_ok());
+        down
     }
 
     /// Resumes it.

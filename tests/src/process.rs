@@ -73,6 +73,11 @@ pub fn is_alive(pid: u32) -> bool {
     stat(pid).is_some_and(|stat| !stat.starts_with(['Z', 'X']))
 }
 
+/// True while the system knows the process: until its parent has waited for its end.
+pub(crate) fn is_known(pid: u32) -> bool {
+    stat(pid).is_some()
+}
+
 /// Kills the servers of a folder and deletes it after this process has ended in any way: a shell waits for the end of its input,
 /// which the kernel closes.
 #[derive(Debug)]

@@ -221,7 +221,7 @@ fn a_standby_is_not_taken_for_a_shard() {
     wait_until("the worker looks", PATIENCE, || cluster.router.log_tail(200).contains(said) || !decided());
     assert!(decided(), "the decision for the shard is kept");
     aim(cluster.shards[0].port);
-    cluster.shards[0].kill(session);
+    assert!(cluster.shards[0].kill(session), "it ran");
     let _ = transfer.join().unwrap();
     all_resolved(&cluster);
     let mut client = cluster.router.client();

@@ -83,7 +83,9 @@ fn strike(moving: &mut Moving, point: &'static str, before: Option<(&'static str
         }
         KillSession(role) => {
             let shard = moving.shard(&node(role));
-            let pid = shard.client().query_opt(&format!("SELECT pid {session} LIMIT 1"), &[]).expect("a query");
+            // The move's own rather than one of the recovery, and the youngest: others may be about to end.
+            let own = "ORDER BY application_name = 'docshard recovery', backend_start DESC LIMIT 1";
+            let pid = shard.client().query_opt(&format!("SELECT pid {session} {own}"), &[]).expect("a query");
             if let Some(pid) = pid {
                 shard.kill(u32::try_from(pid.get::<_, i32>(0)).expect("a process id"));
             }

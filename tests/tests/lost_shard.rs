@@ -151,7 +151,7 @@ fn moves_with_a_lost_shard_end_without_losing_more() {
         });
         let coordinator = cluster.router.await_fault(point);
         cluster.shards[dead].kill9();
-        cluster.router.kill(coordinator);
+        assert!(cluster.router.kill(coordinator), "it ran");
         cluster.router.clear_faults();
         assert!(moving.join().expect("no panic").is_err());
         confirm(&cluster.router, &to);
@@ -172,7 +172,7 @@ fn moves_with_a_lost_shard_end_without_losing_more() {
     let moving = thread::spawn(move || move_chunk(&mut mover, 0, "local"));
     let coordinator = cluster.router.await_fault(point);
     cluster.shards[0].kill9();
-    cluster.router.kill(coordinator);
+    assert!(cluster.router.kill(coordinator), "it ran");
     cluster.router.clear_faults();
     assert!(moving.join().expect("no panic").is_err());
     confirm(&cluster.router, "shard0");

@@ -203,7 +203,7 @@ fn a_lost_shard_leaves_the_outcome_unknown_unless_it_says_otherwise() {
 
     let (holder, _, writer) = waiting(&cluster, increment.clone());
     let session = waiting_session(&cluster).unwrap();
-    shard(&cluster).kill(u32::try_from(session).unwrap());
+    assert!(shard(&cluster).kill(u32::try_from(session).unwrap()), "it ran");
     let error = writer.join().unwrap().expect_err("its session was killed");
     assert_eq!(error.code().unwrap().code(), "08007", "{error:?}");
     drop(holder);
