@@ -2,7 +2,7 @@
 # with its server headers. PG=18 chooses a version; PG_BINDIR=… or PG_CONFIG=… names an installation.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help all deps build install deb dist demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-checked test-deb test-all test-parts test-part hook soak fuzz bench instructions clean
+.PHONY: help all deps build install deb dist release image demo psql stop test fmt clippy test-core test-pg regress test-cluster test-faults test-upgrade test-checked test-deb test-all test-parts test-part hook soak fuzz bench instructions clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,12 @@ deb: build ## a Debian package of the extension, in target/deb
 
 dist: ## source archives of the last commit, in target/dist
 	@.ci/dist
+
+release: ## what a release's page needs, in target/release/docshard-VERSION: packages, archives, sums, notes; as root
+	@.ci/release_files $(VERSIONS)
+
+image: ## build the container images without a registry, and test them and compose.yaml; as root
+	@.ci/test_image
 
 demo: install ## four local servers with a sharded social inbox of 200,000 messages
 	@docs/demo/run

@@ -8,6 +8,9 @@ chroots=$(cd "$chroots" && pwd)
 # This machine's own release. Debian's sid reports the name of the next release; set SUITE there.
 own_suite=${SUITE:-$(. /etc/os-release && echo "${VERSION_CODENAME:-}")}
 
+# The Debian that has each supported version of PostgreSQL.
+declare -A suites=([15]=bookworm [17]=trixie [18]=sid)
+
 # Prints the address of the mirror that apt uses for this machine's release.
 debian_mirror() {
   local mirror
