@@ -47,6 +47,10 @@ pub enum Mechanism {
     EndSessions,
     /// a scatter uses its answers only if all are current
     ConfirmFirst,
+    /// the decision waits until the standbys have what both shards have prepared
+    AwaitStandbys,
+    /// what is prepared for a migration that has ended is ended as the migration was
+    SweepByOutcome,
 }
 
 /// The configuration of a check.
@@ -60,6 +64,9 @@ pub struct Protocol {
     pub scatter: bool,
     /// the largest number of crashes
     pub crashes: u8,
+    /// the largest number of failovers of shards to asynchronous standbys, which may lack every commit that the migration does not wait for.
+    /// Without clients: their last writes may be lost, too
+    pub failovers: u8,
     /// recovery may start while the coordinator is still alive
     pub take_over: bool,
     /// another chunk moves at the same time, between two other shards, which a scatter reads, too
@@ -83,6 +90,10 @@ pub enum Event {
     Resume,
     /// a shard crashes
     CrashShard(Side),
+    /// a shard crashes, and its standby is promoted
+    FailOver(Side),
+    /// the sweep ends what is prepared at a shard for the migration, which has ended
+    Sweep(Side),
     /// a session of a dead coordinator ends by itself
     SessionEnds(Side),
     /// a PREPARE of a dead coordinator arrives
@@ -123,6 +134,7 @@ impl Protocol {
             && matches!(world.pc, Pc::Settle | Pc::Dead)
             && world.writers.iter().all(|writer| writer.has_ended())
             && world.reader == Reader::Done
+            && [&world.donor, &world.recipient].iter().all(|shard| shard.txn != Txn::Prepared)
             && world.second.is_none_or(|second| matches!(second, Second::Moved | Second::Aborted))
     }
 
@@ -176,7 +188,14 @@ impl Model for Protocol {
         if self.present {
             rows[B] = Some(0);
         }
-        let shard = |rows| Shard { rows, moved: false, txn: Txn::None, session: true, prepare_in_flight: false };
+        let shard = |rows| Shard {
+            rows,
+            moved: false,
+            txn: Txn::None,
+            session: true,
+            prepare_in_flight: false,
+            replicated: false,
+        };
         vec![World {
             state: State::Running,
             map: false,
@@ -199,6 +218,7 @@ impl Model for Protocol {
             increments: 0,
             present: self.present,
             crashes: self.crashes,
+            failovers: self.failovers,
             wrong: None,
             lost: false,
         }]
@@ -221,6 +241,12 @@ impl Model for Protocol {
             events.push(Event::Read(side));
             if world.crashes > 0 {
                 events.push(Event::CrashShard(side));
+            }
+            if world.failovers > 0 {
+                events.push(Event::FailOver(side));
+            }
+            if world.state == State::Done && shard.txn == Txn::Prepared {
+                events.push(Event::Sweep(side));
             }
         }
         if world.crashes > 0 {
@@ -263,6 +289,12 @@ impl Model for Protocol {
                 next.crashes -= 1;
                 next.crash_shard(side);
             }
+            Event::FailOver(side) => {
+                next.failovers -= 1;
+                next.fail_over(side);
+            }
+            Event::Sweep(side) if world.map && !self.is_off(Mechanism::SweepByOutcome) => next.commit(side),
+            Event::Sweep(side) => next.roll_back(side, true),
             Event::SessionEnds(side) => {
                 next.roll_back(side, false);
                 let shard = next.shard_mut(side);
@@ -294,11 +326,12 @@ impl Model for Protocol {
                 (!world.donor.moved || world.donor.rows == [None; 2])
                     && (world.recipient.moved || world.recipient.rows == [None; 2])
             }),
-            Property::always("never do both own the chunk", |_, world: &World| {
-                world.donor.moved || !world.recipient.moved
+            // A shard that has lost a commit is at an older version than the map, and refuses statements, until that is committed again.
+            Property::always("never do both own the chunk", |protocol, world: &World| {
+                world.donor.moved || !world.recipient.moved || protocol.failovers > 0
             }),
-            Property::always("the map names the shard with the documents", |_, world: &World| {
-                !world.map || (world.donor.moved && world.recipient.moved)
+            Property::always("the map names the shard with the documents", |protocol, world: &World| {
+                !world.map || (world.donor.moved && world.recipient.moved) || protocol.failovers > 0
             }),
             Property::always("no acknowledged write is lost or done twice", |_, world: &World| {
                 let documents = world.documents();
@@ -309,9 +342,11 @@ impl Model for Protocol {
             Property::always("an aborted migration leaves the chunk at the donor", |_, world: &World| {
                 world.state != State::Aborted || (!world.donor.moved && !world.recipient.moved && !world.map)
             }),
-            Property::always("no leftovers remain", |_, world: &World| {
+            // After a failover they are swept: `stuck` checks that.
+            Property::always("no leftovers remain", |protocol, world: &World| {
                 let clean = |shard: &Shard| shard.txn != Txn::Prepared && !shard.prepare_in_flight;
                 world.state != State::Done
+                    || protocol.failovers > 0
                     || (clean(&world.donor) && clean(&world.recipient) && !world.capture && world.staged.is_empty())
             }),
             Property::sometimes("a move succeeds", |_, world: &World| world.state == State::Done && world.map),

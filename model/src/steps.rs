@@ -138,8 +138,13 @@ impl Protocol {
                     self.give_up(&mut next);
                 } else {
                     next.donor.txn = Txn::Prepared;
-                    next.pc = Pc::Decide;
+                    next.pc = if self.is_off(Mechanism::AwaitStandbys) { Pc::Decide } else { Pc::AwaitStandbys };
                 }
+            }
+            Pc::AwaitStandbys => {
+                next.donor.replicated = true;
+                next.recipient.replicated = true;
+                next.pc = Pc::Decide;
             }
             Pc::Decide => {
                 if self.advance(&mut next, State::Running, State::Committed) {

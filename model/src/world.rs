@@ -55,6 +55,8 @@ pub struct Shard {
     pub session: bool,
     /// the coordinator died after sending PREPARE, which may still arrive
     pub prepare_in_flight: bool,
+    /// its standby has what it has prepared
+    pub replicated: bool,
 }
 
 /// A writer's operation.
@@ -289,6 +291,8 @@ pub enum Pc {
     PrepareRecipient,
     /// T: compare the counts, set the version, end the capture, PREPARE
     PrepareDonor,
+    /// wait until the standbys have what both have prepared
+    AwaitStandbys,
     /// the catalog: running to committed
     Decide,
     /// COMMIT PREPARED
@@ -374,6 +378,8 @@ pub struct World {
     pub present: bool,
     /// the number of crashes that may still happen
     pub crashes: u8,
+    /// the number of failovers that may still happen
+    pub failovers: u8,
     /// a client got a wrong answer
     pub wrong: Option<&'static str>,
     /// recovery found that a prepared transaction was gone
@@ -477,6 +483,34 @@ impl World {
             if writer.locks_at() == Some(side == Side::Recipient) {
                 *writer = Writer::Failed;
             }
+        }
+    }
+
+    /// A shard crashes, and a standby is promoted that lacks the commit of the migration's part, and, unless it was waited for, what was
+    /// prepared.
+    pub fn fail_over(&mut self, side: Side) {
+        self.crash_shard(side);
+        if !matches!(self.shard(side).txn, Txn::Prepared | Txn::Committed) {
+            return;
+        }
+        if self.shard(side).moved {
+            match side {
+                Side::Donor => {
+                    for key in [A, B] {
+                        if self.deleted[key] {
+                            self.donor.rows[key] = self.loaded[key];
+                        }
+                    }
+                    self.capture = true;
+                }
+                Side::Recipient => self.recipient.rows = [None; 2],
+            }
+        }
+        let shard = self.shard_mut(side);
+        shard.moved = false;
+        shard.txn = Txn::Prepared;
+        if !shard.replicated {
+            self.roll_back(side, true);
         }
     }
 

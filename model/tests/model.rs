@@ -99,6 +99,16 @@ fn a_coordinator_that_was_taken_for_dead() {
     holds("two writers, a coordinator that comes back, a crash", &protocol);
 }
 
+/// Without clients, as their last writes may be lost.
+#[test]
+fn failovers_to_asynchronous_standbys() {
+    for (crashes, take_over) in [(0, false), (1, false), (0, true)] {
+        let protocol = Protocol { failovers: 2, crashes, take_over, present: true, ..Protocol::default() };
+        holds(&format!("two failovers, {crashes} crashes, taken over {take_over}"), &protocol);
+        resolves("two failovers", &protocol);
+    }
+}
+
 #[test]
 fn every_move_resolves() {
     for (what, protocol) in [
@@ -201,4 +211,18 @@ fn without_ending_the_sessions() {
 fn without_waiting_for_all_answers_of_a_scatter() {
     let protocol = Protocol { reader: true, scatter: true, ..Protocol::default() };
     breaks(&[Mechanism::ConfirmFirst], ANSWERS, protocol);
+}
+
+#[test]
+fn without_waiting_for_standbys() {
+    let protocol = Protocol { failovers: 1, ..Protocol::default() };
+    breaks(&[Mechanism::AwaitStandbys], WRITES, protocol.clone());
+    // Recovery looks at what the shards have.
+    breaks(&[Mechanism::AwaitStandbys], "no decision is lost", Protocol { crashes: 1, ..protocol });
+}
+
+#[test]
+fn without_the_outcome_in_the_sweep() {
+    let protocol = Protocol { failovers: 1, ..Protocol::default() };
+    breaks(&[Mechanism::SweepByOutcome], WRITES, protocol);
 }

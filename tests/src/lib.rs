@@ -38,6 +38,11 @@ pub use release::Release;
 
 use std::time::{Duration, Instant};
 
+/// True for `make test-all`, which takes its time: tests with thousands of cases then do all of them instead of a sample, and long ones run.
+pub fn is_thorough() -> bool {
+    std::env::var_os("DOCSHARD_THOROUGH").is_some()
+}
+
 /// Waits until `condition` holds.
 ///
 /// # Panics

@@ -6,7 +6,7 @@ use docshard_tests::logins::{
     sqlstate_of_login,
 };
 use docshard_tests::moving::nodes;
-use docshard_tests::{Cluster, Node, wait_until};
+use docshard_tests::{Cluster, Node, is_thorough, wait_until};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 /// The service role's password is rotated repeatedly while clients connect, work and disconnect.
 #[test]
 fn passwords_rotate_while_clients_connect() {
-    const CLIENTS: usize = 32;
-    const ROTATIONS: usize = 5;
+    let (clients, rotations) = if is_thorough() { (32, 5) } else { (8, 3) };
     let cluster = Cluster::with_passwords(2);
     spread(&cluster, 2);
     let password = create_role(&cluster, "app", &json!({"write": NS}));
@@ -24,7 +23,7 @@ fn passwords_rotate_while_clients_connect() {
     let sessions = AtomicU64::new(0);
     let (first, mut passwords) = (secrets(&cluster), Vec::new());
     thread::scope(|scope| {
-        for client in 0..CLIENTS {
+        for client in 0..clients {
             let (cluster, stop, sessions, password) = (&cluster, &stop, &sessions, &password);
             scope.spawn(move || {
                 // One session stays connected, the others are opened anew.
@@ -52,7 +51,7 @@ fn passwords_rotate_while_clients_connect() {
                 assert_eq!(error, None);
             }
         });
-        for _ in 0..ROTATIONS {
+        for _ in 0..rotations {
             let (began, before) = (Instant::now(), sessions.load(Ordering::Relaxed));
             let servers = [("shard0", &cluster.shards[0]), ("shard1", &cluster.shards[1]), ("local", &cluster.router)];
             let logins = || servers.map(|(server, _)| service_login(&cluster, server));

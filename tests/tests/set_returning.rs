@@ -50,14 +50,10 @@ impl Accident {
         }
     }
 
-    /// Those that a way of reading is tried with, as the n-th one: an error and one more, or all if the environment asks for it, as
-    /// `.ci/test_checked` does.
+    /// Those that a way of reading is tried with, as the n-th one: an error and one more, or all of them in thorough tests.
     fn some(n: usize) -> Vec<Self> {
         let others = &Self::ALL[1..];
-        match std::env::var_os("DOCSHARD_EVERY_ACCIDENT") {
-            Some(_) => Self::ALL.to_vec(),
-            None => vec![Self::Error, others[n % others.len()]],
-        }
+        if docshard_tests::is_thorough() { Self::ALL.to_vec() } else { vec![Self::Error, others[n % others.len()]] }
     }
 
     /// The SQLSTATE that the client gets; None if the connection may be gone before.

@@ -39,3 +39,8 @@ pub fn cases_file(name: &str) -> Option<PathBuf> {
 pub fn list_file(name: &str) -> PathBuf {
     project().join("tests/conformance").join(name)
 }
+
+/// True if a way runs a case: the first way runs all, and each case is run in one of three others, unless there is time for all.
+pub fn is_run(way: usize, case: usize) -> bool {
+    way == 0 || crate::is_thorough() || case % 3 == (way - 1) % 3
+}
