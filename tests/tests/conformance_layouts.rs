@@ -42,7 +42,8 @@ fn pipelines_conform_in_every_layout() {
     });
     let mut report = Report::default();
     for (at, case) in selection.cases.iter().enumerate() {
-        let outcomes = LAYOUTS.into_iter().zip(&outcomes).filter_map(|(way, outcomes)| Some((way, outcomes[at].clone()?)));
+        let outcomes =
+            LAYOUTS.into_iter().zip(&outcomes).filter_map(|(way, outcomes)| Some((way, outcomes[at].clone()?)));
         report.add_all((&case.id, case.kind.name(), &case.operators), &selection.excuses, outcomes);
     }
     selection.conclude(&report, "layouts");
