@@ -148,7 +148,7 @@ fn shard_new(
         make_unique(id, name, pattern)?;
     }
     for index in former.iter().flat_map(|former| &former.indexes) {
-        indexes::create(name, &index.keys_json, &index.into())?;
+        indexes::create(name, &index.keys_json, &index.into(), &|_| Ok(()))?;
     }
     Ok(id)
 }

@@ -107,7 +107,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
             let keys = fields.get("key").map(Json::to_string).unwrap_or_default();
             Ok((keys, collections::index_options(&namespace, fields)?))
         });
-        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?)
+        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?, None)
     })?;
     let (was, is) = (before.as_ref().map_or(1, |c| count_of_indexes(c)), count_of_indexes(&*cache::get(&namespace)?));
     let mut answer = json!({

@@ -29,7 +29,7 @@ use crate::catalog::indexes::Made;
 use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
 use crate::catalog::{cache, namespace};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{self, Error, Result};
 use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;
 use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
@@ -56,6 +56,27 @@ pub fn is_called_for(namespace: &str) -> Result<bool> {
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
     // Asking the shards would leave a snapshot of this transaction there, for which the build would wait.
     Ok(!snapshot::per_statement() || !is_empty(&collection)?)
+}
+
+/// Called before an index is built in the caller's transaction, which keeps its lock of the collection's tables until it ends. Reports
+/// a WARNING if there are documents, unless `concurrently` is false.
+///
+/// # Errors
+/// `OperationNotSupportedInTransaction` instead if `concurrently` is true.
+pub fn before_blocking_build(namespace: &str, index: &str, concurrently: Option<bool>) -> Result<()> {
+    if sole_call::is_whole_transaction() || concurrently == Some(false) || is_empty(&*cache::get(namespace)?)? {
+        return Ok(());
+    }
+    let hint = "Call docshard.create_index(…) as a statement of its own, outside a transaction block and not in a function or DO.";
+    if concurrently == Some(true) {
+        let message = format!("the index {index} of {namespace} cannot be built concurrently in this transaction");
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message).with_hint(hint));
+    }
+    let message = format!("building the index {index} blocks all writes to {namespace} until this transaction ends");
+    let detail = "An index is built concurrently if the call is the whole transaction. The option \"concurrently\" chooses: true makes \
+                  this an error, false omits this warning.";
+    error::warn(message, detail.to_owned(), Some(hint));
+    Ok(())
 }
 
 /// True if the collection's tables have never had documents, so that building takes no time.

@@ -33,6 +33,8 @@ pub enum Type {
     Object,
     /// an object, in every form
     Document,
+    /// an order of fields: an object, or an array of pairs; in option documents the argument's own parser checks that
+    Order,
     /// an array; in option documents the argument's own parser checks that
     Array,
 }
@@ -47,6 +49,7 @@ impl Type {
             Type::StrictBool => json.is_boolean(),
             Type::Integer | Type::Count => number(json).is_some(),
             Type::Object | Type::Document => json.is_object(),
+            Type::Order => json.is_object() || json.is_array(),
             Type::Array => json.is_array(),
         }
     }
@@ -57,7 +60,7 @@ impl Type {
             Type::String | Type::Choice(_) => "'string'",
             Type::Bool | Type::StrictBool => "'bool'",
             Type::Integer | Type::Count => "'[int, long, double, decimal]'",
-            Type::Object | Type::Document => "'object'",
+            Type::Object | Type::Document | Type::Order => "'object'",
             Type::Array => "'array'",
         }
     }
@@ -374,7 +377,7 @@ impl Form<'_> {
             }
         } else {
             let wanted = match field.kind {
-                Type::Any | Type::Object | Type::Array => return Ok(()),
+                Type::Any | Type::Object | Type::Order | Type::Array => return Ok(()),
                 Type::String | Type::Choice(_) if !json.is_string() => "a string",
                 Type::Bool | Type::StrictBool if !json.is_boolean() => "a boolean",
                 Type::Document if !json.is_object() => "an object",

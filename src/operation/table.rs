@@ -3,7 +3,9 @@
 //! The option documents of functions, the operations of `bulk_write` and the fields of commands are groups of the same fields. A
 //! name that only one of them has, or spells differently, is in a group of its own.
 
-use super::arguments::Type::{self, Any, Array, Bool, Choice, Count, Document, Integer, Object, StrictBool, String};
+use super::arguments::Type::{
+    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, Order, StrictBool, String,
+};
 use super::arguments::When::{False, Given, Missing, True};
 use super::arguments::{Conflict, Field, Fields, may, must};
 use docshard_core::error::Kind;
@@ -42,14 +44,14 @@ const COMMENT: &[Field] = &[may("comment", Any)];
 /// Options of a whole command, and of a cursor, that an SQL function has, too. Rows stream, so batches mean nothing to it.
 const LIMITS: &[Field] = &[may("maxTimeMS", Integer), may("readConcern", Document), may("batchSize", Count)];
 const FILTER: Field = must("filter", Any);
-const SORT: &[Field] = &[may("sort", Object)];
+const SORT: &[Field] = &[may("sort", Order)];
 const UPSERT: Field = may("upsert", StrictBool);
 const ARRAY_FILTERS: Field = may("arrayFilters", Array);
 const UPDATING: &[Field] = &[UPSERT, ARRAY_FILTERS];
 
 // Reading.
 
-pub const FINDING: &[Field] = &[may("sort", Object), may("projection", Object), may("skip", Count)];
+pub const FINDING: &[Field] = &[may("sort", Order), may("projection", Object), may("skip", Count)];
 pub const LIMIT: &[Field] = &[may("limit", Count)];
 pub const RANGE: &[Field] = &[HINT, may("min", Object), may("max", Object), COLLATION];
 const PARTIAL: &[Field] = &[may("allowPartialResults", Bool)];
@@ -121,12 +123,12 @@ pub const UPDATE_CONFLICTS: &[Conflict] =
 pub const DELETE_ELEMENT: Fields = &[&[must("q", Object).means("filter"), must("limit", Integer)], CHOICE];
 
 const RETURNED: Type = Choice(&["before", "after"]);
-const ANSWERED: &[Field] = &[may("sort", Object), may("projection", Object)];
+const ANSWERED: &[Field] = &[may("sort", Order), may("projection", Object)];
 const RETURNING: &[Field] =
     &[UPSERT, may("returnDocument", RETURNED), may("returnNewDocument", StrictBool).means("new")];
 const FIND_AND_MODIFY_FIELDS: &[Field] = &[
     may("query", Document).means("filter"),
-    may("sort", Document),
+    may("sort", Order),
     may("remove", Bool),
     may("update", Any),
     may("new", Bool),
@@ -233,8 +235,10 @@ pub const OF_COLLECTIONS: &[Field] = &[
 ];
 pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
 
-const KEY: &[Field] = &[may("key", Object)];
+const KEY: &[Field] = &[may("key", Order)];
 const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden", Bool)];
+/// true: an error instead of a build that blocks writes; false: no warning of it.
+const CONCURRENTLY: &[Field] = &[may("concurrently", StrictBool)];
 const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer)];
 const INDEXED: &[Field] =
     &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];
@@ -274,7 +278,7 @@ const NO_KEY: Conflict = Conflict::All(
 
 const SHARDING: &[Field] = &[may("unique", Bool), may("numInitialChunks", Integer), COLLATION];
 pub const SHARD_COLLECTION_COMMAND: Fields = &[
-    &[must("key", Object)],
+    &[must("key", Order)],
     SHARDING,
     &[
         may("presplitHashedZones", Bool).refused(),
@@ -346,8 +350,8 @@ operations! {
     CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION, VIEW] => unless &[NO_VIEW];
     MODIFY_COLLECTION = "modify_collection" &[VIEW, OF_COLLECTIONS];
     DROP_COLLECTION = "drop_collection" &[];
-    CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED];
-    CREATE_INDEXES = "create_indexes" &[KEY, INDEX, EXPIRY, INDEXED] => unless &[NO_KEY];
+    CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED, CONCURRENTLY];
+    CREATE_INDEXES = "create_indexes" &[KEY, INDEX, EXPIRY, INDEXED, CONCURRENTLY] => unless &[NO_KEY];
     DROP_INDEXES = "drop_indexes" &[];
     LIST_INDEXES = "list_indexes" &[];
     SHARD_COLLECTION = "shard_collection" &[SHARDING];

@@ -306,7 +306,9 @@ impl Pool {
             let name = writer.wire.shard().to_owned();
             if let Err(mut error) = committed {
                 if !done.is_empty() {
-                    error.detail = Some(format!("Already committed on shard \"{}\".", done.join("\", \"")));
+                    // MongoDB's code stays first.
+                    let before = error.detail.map(|detail| format!("{detail} ")).unwrap_or_default();
+                    error.detail = Some(format!("{before}Already committed on shard \"{}\".", done.join("\", \"")));
                 }
                 return Err(error);
             }

@@ -142,6 +142,60 @@ fn a_plain_dump_into_the_same_server_works_too() {
     goes_on(&cluster.router, "restored");
 }
 
+/// A dump of the schema alone has the collections' tables, without documents and without the catalog.
+#[test]
+fn a_dump_of_the_schema_alone_leaves_nothing_behind() {
+    let cluster = Cluster::start(1);
+    let mut client = cluster.router.client();
+    for sql in [
+        "SELECT docshard.enable_sharding('shop', 'local')",
+        "SELECT docshard.insert_one('shop.a', '{\"_id\": 1}')",
+        "SELECT docshard.insert_one('shop.b', '{\"_id\": 1}')",
+        "SELECT docshard.shard_collection('shop.c', '{\"_id\": \"hashed\"}')",
+        "SELECT docshard.create_index('shop.b', '{\"n\": 1}', '{\"unique\": true}')",
+        "SELECT docshard.drop_collection('shop.a')",
+    ] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    let file = cluster.router.scratch_file("schema.sql");
+    let file = file.to_str().unwrap();
+    cluster.router.program("pg_dump", &["--schema-only", "-f", file]);
+    for database in ["first", "second"] {
+        cluster.router.psql(&format!("CREATE DATABASE {database}"));
+        let options = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-o", "/dev/null", "-f", file];
+        cluster.router.program("psql", &options);
+    }
+    let tables = "SELECT array_agg(relname::text ORDER BY relname) FROM pg_class \
+                  WHERE relnamespace = 'docshard_data'::regnamespace AND relkind = 'r' AND relname ~ '^c[0-9]+$'";
+    let mut client = cluster.router.try_client_as("postgres", "first").unwrap();
+    let left: Vec<String> = client.query_one(tables, &[]).unwrap().get(0);
+    assert_eq!(left, ["c2", "c3"], "the dump has the tables");
+    for (sql, expected) in [
+        ("SELECT docshard.create_collection('shop.x')->>'ok'", "1"),
+        ("SELECT docshard.insert_one('shop.y', '{\"_id\": 1, \"n\": 1}')->>'insertedId'", "1"),
+        ("SELECT docshard.insert_one('shop.y', '{\"_id\": 2, \"n\": 1}')->>'insertedId'", "2"),
+        ("SELECT docshard.create_collection('shop.z')->>'ok'", "1"),
+        ("SELECT count(*)::text FROM docshard.list_orphaned_relations()", "0"),
+    ] {
+        let got: String = client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0);
+        assert_eq!(got, expected, "{sql}");
+    }
+    let left: Vec<String> = client.query_one(tables, &[]).unwrap().get(0);
+    assert_eq!(left, ["c1", "c2", "c3"], "the tables of the new collections alone");
+    // A table with documents stays: somebody must look.
+    let mut client = cluster.router.try_client_as("postgres", "second").unwrap();
+    client
+        .batch_execute("INSERT INTO docshard_data.c2 VALUES ('\\x00', '\\x00', '{\"_id\": 1}')")
+        .expect("a document in a table that no collection has");
+    client.batch_execute("SELECT docshard.create_collection('shop.x')").expect("the collection 1");
+    let left: Vec<String> = client.query_one(tables, &[]).unwrap().get(0);
+    assert_eq!(left, ["c1", "c2"]);
+    let error = client.batch_execute("SELECT docshard.create_collection('shop.y')").expect_err("c2 has documents");
+    let message = error.as_db_error().map(postgres::error::DbError::message).unwrap_or_default();
+    assert!(message.contains("has a table docshard_data.c2 already"), "{error:?}");
+    client.batch_execute("SELECT docshard.create_collection('shop.y')").expect("the collection 3");
+}
+
 /// A shard that is restored by pg_restore has no service role that it has accepted, and no password for other shards.
 #[test]
 fn a_restored_shard_gets_its_logins_back() {

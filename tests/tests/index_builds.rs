@@ -286,7 +286,10 @@ fn a_single_node_builds_while_writes_go_on() {
     assert_eq!(relations(&cluster.router).iter().map(|(_, valid)| *valid).collect::<Vec<_>>(), [true, true]);
     // A build that fails, is cancelled, or loses its server leaves nothing behind.
     let error = client.batch_execute("SELECT docshard.create_index('own.c', '{\"v\": 1}', '{\"unique\": true}')");
-    assert_eq!(code(&error.expect_err("two of a key")), "11000");
+    let error = error.expect_err("two of a key");
+    assert_eq!(code(&error), "11000");
+    let fields = error.as_db_error().map(|error| (error.schema(), error.table(), error.constraint()));
+    assert_eq!(fields, Some((Some("own"), Some("c"), Some("v_1"))), "the fields pass from the worker");
     assert_eq!(relations(&cluster.router).len(), 2);
     blocker.batch_execute(lock).unwrap();
     let error =

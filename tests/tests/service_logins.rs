@@ -233,7 +233,7 @@ fn no_superuser_is_needed_beyond_creating_the_extension() {
     let dba = create_role(&cluster, "dba", &Value::Null);
     cluster.router.psql(
         "GRANT USAGE ON SCHEMA docshard, docshard_internal TO dba; \
-         GRANT EXECUTE ON FUNCTION docshard.add_shard, docshard.shard_collection, docshard.enable_sharding, docshard.split_at, \
+         GRANT EXECUTE ON FUNCTION docshard.add_shard, docshard.shard_collection(text, json, json), docshard.enable_sharding, docshard.split_at, \
            docshard.move_chunk, docshard.stop_balancer, docshard.grant_access, docshard.revoke_access, docshard.rotate_service_password, \
            docshard.remove_shard TO dba",
     );

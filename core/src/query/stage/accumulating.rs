@@ -1,6 +1,7 @@
 //! Parses an accumulator with its argument, such as `{"$sum": "$price"}` in a field of `$group`, and feeds it documents.
 
 use crate::error::{Kind, Result, bail, ensure, error};
+use crate::json::ordered;
 use crate::query::accumulator::{self, Accumulation, AccumulatorOperator, Argument, Method, Parameters, wanted_parts};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
@@ -236,7 +237,7 @@ impl<'j> Arguments<'j> {
     fn sorted(&self) -> Result<ArgumentValue> {
         let output = self.expression("output", 5788004)?;
         let sort = self.field("sortBy", 5788005)?;
-        ensure!(sort.is_object(), 10065, "expected 'sortBy' to be an object in the arguments to {}", self.name);
+        ensure!(ordered(sort).is_some(), 10065, "expected 'sortBy' to be an object in the arguments to {}", self.name);
         Ok(ArgumentValue::Sorted(Sort::parse_in(sort, self.environment)?, output))
     }
 }

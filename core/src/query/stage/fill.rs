@@ -3,6 +3,7 @@
 
 use super::operation::{Parsed, Parser};
 use crate::error::{Kind, Result, bail, ensure, error};
+use crate::json::ordered;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 
@@ -51,7 +52,7 @@ pub(super) fn fill(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     }
     let partition_by = partition_by(fields)?;
     if let Some(sort) = fields.get("sortBy")
-        && !sort.is_object()
+        && ordered(sort).is_none()
     {
         return Err(wrong_type("sortBy", "object"));
     }

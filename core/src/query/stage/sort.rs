@@ -6,6 +6,7 @@ use super::sorter::Sorter;
 use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Result, bail, ensure, error};
+use crate::json::ordered;
 use crate::query::sort::Sort;
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
@@ -91,7 +92,7 @@ impl Stream for Sorting<'_> {
 }
 
 pub(super) fn sort(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    ensure!(json.is_object(), 15973, "the $sort key specification must be an object");
+    ensure!(ordered(json).is_some(), 15973, "the $sort key specification must be an object");
     let sort = Sort::parse_in(json, parser.environment)?;
     ensure!(!sort.fields.is_empty(), 15976, "$sort stage must have at least one sort key");
     Parser::one(Ordered(sort))

@@ -5,6 +5,7 @@
 
 use super::encode::{MAX_KEY_BYTES, decode, encode, encode_hash, encode_value, hash};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
+use crate::json::ordered;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
@@ -39,7 +40,7 @@ impl KeyPattern {
     /// # Errors
     /// `TypeMismatch` and `BadValue`, as MongoDB's `shardCollection`.
     pub fn parse(json: &Json) -> Result<KeyPattern> {
-        let Json::Object(members) = json else {
+        let Some(members) = ordered(json) else {
             bail!(Kind::TypeMismatch, "A shard key pattern must be an object, not {json}")
         };
         let count = members.len();
@@ -50,7 +51,7 @@ impl KeyPattern {
             "A shard key pattern has at most {MAX_FIELDS} fields, not {count}"
         );
         let mut fields: Vec<(String, FieldKind)> = Vec::with_capacity(members.len());
-        for (path, kind) in members {
+        for (path, kind) in members.iter() {
             check_path(path)?;
             let kind = parse_kind(path, kind)?;
             for (other, other_kind) in &fields {

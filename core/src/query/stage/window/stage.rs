@@ -6,6 +6,7 @@ use super::partition::{Partition, Reader};
 use super::sliding::Sliding;
 use super::table;
 use crate::error::{Kind, Result, bail, error};
+use crate::json::ordered;
 use crate::query::expression::Expression;
 use crate::query::projection::Assignments;
 use crate::query::sort::Sort;
@@ -141,7 +142,7 @@ pub(in crate::query::stage) fn set_window_fields(parser: &Parser<'_>, json: &Jso
     }
     let object = |name: &str| -> Result<Option<&Json>> {
         match fields.get(name) {
-            Some(json) if !json.is_object() => bail!(
+            Some(json) if !json.is_object() && (name != "sortBy" || ordered(json).is_none()) => bail!(
                 Kind::TypeMismatch,
                 "BSON field '$setWindowFields.{name}' is the wrong type, expected type 'object'"
             ),
