@@ -42,6 +42,8 @@ const DECIMAL_DIGITS: usize = 34;
 const DECIMAL_MIN_EXPONENT: i64 = -6176;
 /// The greatest exponent of a decimal128's last digit.
 const DECIMAL_MAX_EXPONENT: i64 = 6111;
+/// Digits of the largest 64-bit integer.
+const I64_DIGITS: i64 = 19;
 /// The number of digits that MongoDB keeps when it converts a double to a decimal.
 const DOUBLE_TO_DECIMAL_DIGITS: usize = 15;
 
@@ -101,6 +103,14 @@ impl Decimal {
             Decimal::Infinity { negative: false } => f64::INFINITY,
             Decimal::NaN => f64::NAN,
         }
+    }
+
+    /// The nearest integer, half to even; None for NaN and what does not fit 64 bits.
+    pub(crate) fn to_i64_rounded(&self) -> Option<i64> {
+        let Decimal::Finite(value) = self else { return None };
+        // Not with thousands of zeros.
+        let fits = value.digits().cast_signed() - value.fractional_digit_count() <= I64_DIGITS;
+        fits.then(|| value.with_scale_round(0, RoundingMode::HalfEven).to_i64()).flatten()
     }
 
     /// Converts a double to 15 significant digits, as MongoDB does.
@@ -206,8 +216,8 @@ fn split_decimal(text: &str) -> Option<(bool, Vec<u8>, i64)> {
     Some((negative, digits, exponent - i64::try_from(fraction.len()).ok()?))
 }
 
-/// Parses an exponent; a larger one than any decimal128 has is clamped to such a value.
-fn parse_exponent(text: &str) -> Option<i64> {
+/// Parses an exponent; a larger one than any number has is clamped to such a value.
+pub(crate) fn parse_exponent(text: &str) -> Option<i64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
