@@ -131,7 +131,7 @@ fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
             let scale = i16::from_be_bytes([codes.next(), codes.next()]);
             Number::Decimal(number.to_decimal_of_scale(scale)?)
         }
-        SPECIAL_DECIMAL => Number::Decimal(Decimal::of_f64(number.to_f64())),
+        SPECIAL_DECIMAL => Number::Decimal(Decimal::of_result(number.to_f64())),
         _ => return None,
     })
 }

@@ -113,17 +113,32 @@ impl Decimal {
         fits.then(|| value.with_scale_round(0, RoundingMode::HalfEven).to_i64()).flatten()
     }
 
-    /// Converts a double to 15 significant digits, as MongoDB does.
+    /// Converts a double to exactly 15 significant digits, as MongoDB does.
     pub(crate) fn of_f64(value: f64) -> Decimal {
         if !value.is_finite() {
             return if value.is_nan() { Decimal::NaN } else { Decimal::Infinity { negative: value < 0.0 } };
         }
-        parse_decimal(&format!("{:.*e}", DOUBLE_TO_DECIMAL_DIGITS - 1, value)).map_or(Decimal::NaN, |decimal| {
-            match decimal {
-                Decimal::Finite(value) => Decimal::Finite(Box::new(value.normalized())),
-                special => special,
-            }
-        })
+        if value == 0.0 {
+            return Decimal::Finite(Box::default());
+        }
+        parse_decimal(&format!("{:.*e}", DOUBLE_TO_DECIMAL_DIGITS - 1, value)).unwrap_or(Decimal::NaN)
+    }
+
+    /// As [`of_f64`](Self::of_f64), without zeros at the end: for results.
+    pub(crate) fn of_result(value: f64) -> Decimal {
+        match Decimal::of_f64(value) {
+            Decimal::Finite(value) => Decimal::Finite(Box::new(value.normalized())),
+            special => special,
+        }
+    }
+
+    /// The exact value of a finite double, rounded to 34 digits, as sums convert doubles.
+    pub(crate) fn digits_of_f64(value: f64) -> BigDecimal {
+        let exact = BigDecimal::try_from(value).unwrap_or_default();
+        match NonZeroU64::new(DECIMAL_DIGITS as u64).filter(|digits| exact.digits() > digits.get()) {
+            Some(digits) => exact.with_precision_round(digits, RoundingMode::HalfEven),
+            None => shortest(exact),
+        }
     }
 
     /// Rounds a result to a decimal128, half to even; too large a result becomes an infinity.
@@ -331,7 +346,7 @@ impl Number {
     /// # Errors
     /// `BadValue` if a product of integers does not fit a long.
     pub fn multiply(&self, other: &Number) -> Result<Number> {
-        combine(self, other, i64::checked_mul, |a, b| a * b, |a, b| a * b)
+        combine(self, other, i64::checked_mul, |a, b| a * b, product)
     }
 
     /// The value as a decimal128; a double keeps 15 digits.
@@ -440,11 +455,17 @@ fn combine(
             Ok(Number::Decimal(match (a.to_decimal(), b.to_decimal()) {
                 (Decimal::Finite(a), Decimal::Finite(b)) => Decimal::rounded(decimals(&a, &b)),
                 // IEEE 754 has the same rules for NaN and infinities in both bases.
-                (a, b) => Decimal::of_f64(doubles(sign_or_special(&a), sign_or_special(&b))),
+                (a, b) => Decimal::of_result(doubles(sign_or_special(&a), sign_or_special(&b))),
             }))
         }
         _ => Ok(Number::Double(doubles(a.to_f64(), b.to_f64()))),
     }
+}
+
+/// The product, with the digits behind the point of both factors. The library's operator drops those of a factor of one.
+fn product(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
+    let ((a, a_scale), (b, b_scale)) = (a.as_bigint_and_scale(), b.as_bigint_and_scale());
+    BigDecimal::new(&*a * &*b, a_scale + b_scale)
 }
 
 /// NaN, an infinity, or for a finite value -1, 0 or 1.
@@ -473,8 +494,8 @@ pub(crate) fn quotient(a: &Number, b: &Number) -> Number {
         return Number::Double(a.to_f64() / b.to_f64());
     }
     Number::Decimal(match (finite(a), finite(b)) {
-        (Some(a), Some(b)) => Decimal::rounded(shortest(quotient_of(&a, &b))),
-        _ => Decimal::of_f64(a.to_f64() / b.to_f64()),
+        (Some(a), Some(b)) => decimal_quotient(&a, &b),
+        _ => Decimal::of_result(a.to_f64() / b.to_f64()),
     })
 }
 
@@ -490,6 +511,23 @@ fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     // A remainder is represented by a last digit that is not zero, so that rounding takes it into account.
     let whole = if rest.is_zero() { whole * 10 } else { whole * 10 + scaled.signum() * divisor.signum() };
     BigDecimal::new(whole, dividend_scale - divisor_scale + places + 1)
+}
+
+/// The quotient of decimals. As IEEE 754 requires, an exact one has as many digits behind the point as the dividend has more than the
+/// divisor, if that does not take digits from it.
+fn decimal_quotient(a: &BigDecimal, b: &BigDecimal) -> Decimal {
+    let ideal = a.fractional_digit_count().saturating_sub(b.fractional_digit_count());
+    if a.is_zero() {
+        return Decimal::rounded(BigDecimal::new(BigInt::ZERO, ideal));
+    }
+    let quotient = quotient_of(a, b);
+    let shortest = quotient.normalized();
+    let room = (DECIMAL_DIGITS as i64).saturating_sub_unsigned(shortest.digits());
+    if room < 0 {
+        return Decimal::rounded(quotient);
+    }
+    let scale = shortest.fractional_digit_count();
+    Decimal::rounded(shortest.with_scale(ideal.min(scale.saturating_add(room)).max(scale)))
 }
 
 /// Removes trailing zeros, but not those before the point.
@@ -608,7 +646,7 @@ mod tests {
         assert_eq!(Number::Int(i64::from(i32::MAX)).add(&Number::Int(1)).unwrap().type_name(), "long");
         assert_eq!(Number::Int(1).add(&Number::Double(0.5)).unwrap().to_f64(), 1.5);
         let Number::Decimal(sum) = decimal("0.10").add(&Number::Double(0.2)).unwrap() else { panic!("no decimal") };
-        assert_eq!(sum.to_string(), "0.30");
+        assert_eq!(sum.to_string(), "0.300000000000000");
         let Number::Decimal(product) = decimal("1E6144").multiply(&Number::Int(10)).unwrap() else {
             panic!("no decimal")
         };
