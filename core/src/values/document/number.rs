@@ -319,6 +319,12 @@ impl Number {
         exact.unwrap_or_else(|| self.to_f64() as i64)
     }
 
+    /// As [`to_i64_truncated`](Self::to_i64_truncated), but a decimal is rounded half to even: MongoDB's safe integers.
+    pub fn to_i64_rounded(&self) -> i64 {
+        let rounded = if let Number::Decimal(decimal) = self { decimal.to_i64_rounded() } else { None };
+        rounded.unwrap_or_else(|| self.to_i64_truncated())
+    }
+
     /// The value if it is a 64-bit integer, in any of the types.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
