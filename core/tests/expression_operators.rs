@@ -467,3 +467,26 @@ fn doubles_of_strings() {
     }
     all_fail(&[(json!({"$toInt": "+0x1"}), 241), (json!({"$toDecimal": "+0x1"}), 241)]);
 }
+
+#[test]
+fn signs_of_zero() {
+    let text = |expression: Json| json!({"$toString": expression});
+    let zero = || json!({"$numberDouble": "-0.0"});
+    all_give(&[
+        (text(zero()), json!("-0")),
+        (text(json!({"$multiply": [-1, 0.0]})), json!("-0")),
+        (text(json!({"$ceil": -0.5})), json!("-0")),
+        (text(json!({"$abs": zero()})), json!("0")),
+        (text(json!({"$add": [zero(), 0.0]})), json!("0")),
+        (text(json!({"$sum": [zero(), zero()]})), json!("0")),
+        (text(json!({"$toDouble": "-0"})), json!("-0")),
+        (text(json!({"$first": [[zero()]]})), json!("-0")),
+        (json!({"$eq": [zero(), 0]}), json!(true)),
+        (json!({"$cmp": [zero(), {"$numberDecimal": "0.00"}]}), json!(0)),
+        (json!({"$toBool": zero()}), json!(false)),
+        (json!({"$cond": [zero(), 1, 2]}), json!(2)),
+        (json!({"$type": zero()}), json!("double")),
+        (json!({"$toInt": zero()}), json!(0)),
+        (json!({"$setUnion": [[zero()], [0]]}), json!([0])),
+    ]);
+}

@@ -194,3 +194,23 @@ fn the_deciding_condition() {
         assert_eq!(error.kind, Kind::BadValue, "{filter}: {error}");
     }
 }
+
+/// jsonb's numbers have no negative zero, so it is stored as NaN is.
+#[test]
+fn negative_zero() {
+    let zero = || json!({"$numberDouble": "-0.0"});
+    let none = Json::Null;
+    for (update, before, after) in [
+        (json!({"$set": {"a": zero()}}), json!({"a": 0.0}), Some(json!({"a": zero()}))),
+        (json!({"$set": {"a": {"b": [zero()]}}}), json!({}), Some(json!({"a": {"b": [zero()]}}))),
+        (json!({"$mul": {"a": -1.0}}), json!({"a": 0}), Some(json!({"a": zero()}))),
+        (json!({"$inc": {"a": zero()}}), json!({"a": zero()}), None),
+        (json!({"$inc": {"a": zero()}}), json!({"a": 0.0}), None),
+        (json!({"$inc": {"a": 1}}), json!({"a": zero()}), Some(json!({"a": 1.0}))),
+        (json!({"$max": {"a": 0.0}}), json!({"a": zero()}), None),
+        (json!({"$addToSet": {"a": 0}}), json!({"a": [zero()]}), None),
+        (json!({"$pull": {"a": 0}}), json!({"a": [zero(), 1]}), Some(json!({"a": [1]}))),
+    ] {
+        assert_eq!(apply(&update, &none, &json!({}), &before).unwrap(), after, "{update} on {before}");
+    }
+}

@@ -271,6 +271,12 @@ impl fmt::Display for Decimal {
     }
 }
 
+/// True for a double that jsonb has a number for: it lacks NaN, the infinities and negative zero.
+#[inline]
+pub(crate) fn is_numeric(value: f64) -> bool {
+    value.is_finite() && (value != 0.0 || value.is_sign_positive())
+}
+
 impl Number {
     /// MongoDB's alias of the type.
     pub fn type_name(&self) -> &'static str {
