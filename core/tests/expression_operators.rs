@@ -363,6 +363,8 @@ fn dates_at_the_edges() {
         (json!({"$year": {"date": last(), "timezone": "+00:01"}}), 15),
         (json!({"$year": millis(i64::MAX)}), 15),
         (json!({"$year": {"date": millis(i64::MIN), "timezone": "-99:99"}}), 15),
+        (json!({"$dateFromString": {"dateString": "2017 +9223372036854775807", "format": "%Y %Z"}}), 241),
+        (json!({"$dateFromString": {"dateString": "2017-01-01 +99999999", "format": "%Y-%m-%d %Z"}}), 241),
         (json!({"$hour": {"date": "$date", "timezone": "+1:00"}}), 40485),
         (json!({"$hour": {"date": "$date", "timezone": format!("+{}", "9".repeat(100_000))}}), 40485),
     ]);

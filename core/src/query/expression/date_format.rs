@@ -342,7 +342,9 @@ fn parse_with(text: &str, format: &str, zone: &Zone) -> Result<i64> {
                 let end = rest.find(|c: char| !(c.is_alphanumeric() || "+-:/_".contains(c))).unwrap_or(rest.len());
                 let (name, behind) = rest.split_at(end);
                 read.zone = Some(match (specifier, name.parse::<i64>()) {
-                    ('Z', Ok(minutes)) if name.starts_with(['+', '-']) => Zone::of_minutes(minutes),
+                    ('Z', Ok(minutes)) if name.starts_with(['+', '-']) => Some(Zone::of_minutes(minutes))
+                        .filter(Zone::is_near)
+                        .ok_or_else(|| error("the offset is out of range"))?,
                     _ => zone_suffix(name).ok_or_else(|| error("the zone could not be found"))?,
                 });
                 rest = behind;
