@@ -117,7 +117,10 @@ impl<'a> Request<'a> {
             Error::new(Kind::CommandNotFound, format!("no such command: '{name}'")).with_hint(hint)
         })?;
         if !spec.target.takes(target) || (target.is_null() && spec.target != Type::Any) {
-            return Err(if spec.is_of_collection {
+            return Err(if target.is_null() && !spec.is_of_collection {
+                let message = format!("BSON field '{name}.{name}' is missing but a required field");
+                Error::new(Kind::Location(40414), message)
+            } else if spec.is_of_collection {
                 let message = format!("collection name has invalid type {}", type_name(target));
                 Error::new(Kind::BadValue, message)
             } else {

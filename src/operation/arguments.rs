@@ -78,11 +78,13 @@ pub struct Field {
     default: bool,
     /// the option exists in MongoDB and is refused here
     is_refused: bool,
+    /// null has a wrong type; otherwise it counts as missing
+    refuses_null: bool,
 }
 
 /// An optional argument.
 pub const fn may(name: &'static str, kind: Type) -> Field {
-    Field { name, argument: name, kind, is_required: false, default: false, is_refused: false }
+    Field { name, argument: name, kind, is_required: false, default: false, is_refused: false, refuses_null: false }
 }
 
 /// A required argument.
@@ -99,6 +101,11 @@ impl Field {
     /// Makes a flag true if it is missing.
     pub const fn or_true(self) -> Self {
         Self { default: true, ..self }
+    }
+
+    /// Makes null an error.
+    pub const fn never_null(self) -> Self {
+        Self { refuses_null: true, ..self }
     }
 
     /// Makes an argument an error, unless it is false.
@@ -226,6 +233,11 @@ impl<'a> Arguments<'a> {
         self.map.get(self.field(argument)?.name).filter(|value| !value.is_null())
     }
 
+    /// Returns an argument as it is given, null included.
+    pub fn raw(&self, argument: &str) -> Option<&'a Json> {
+        self.map.get(self.field(argument)?.name)
+    }
+
     /// True if the argument is given; in option documents, also as null.
     pub fn is_named(&self, argument: &str) -> bool {
         match self.form {
@@ -323,7 +335,7 @@ fn check(map: &Map<String, Json>, skipped: usize, form: Form<'_>, known: Fields,
     for (name, value) in map.iter().skip(skipped) {
         let mut fields = all().chain(generic.iter().flat_map(|group| group.iter()));
         let field = fields.find(|field| field.name == name).ok_or_else(|| form.unknown(name, known))?;
-        if !value.is_null() {
+        if !value.is_null() || field.refuses_null {
             form.check(field, value)?;
         }
     }
@@ -377,6 +389,7 @@ impl Form<'_> {
             }
         } else {
             let wanted = match field.kind {
+                _ if json.is_null() => "given with a value",
                 Type::Any | Type::Object | Type::Order | Type::Array => return Ok(()),
                 Type::String | Type::Choice(_) if !json.is_string() => "a string",
                 Type::Bool | Type::StrictBool if !json.is_boolean() => "a boolean",

@@ -56,7 +56,7 @@ pub const LIMIT: &[Field] = &[may("limit", Count)];
 pub const RANGE: &[Field] = &[HINT, may("min", Object), may("max", Object), COLLATION];
 const PARTIAL: &[Field] = &[may("allowPartialResults", Bool)];
 pub const FIND_COMMAND: Fields = &[
-    &[may("filter", Object)],
+    &[may("filter", Object).never_null()],
     FINDING,
     LIMIT,
     RANGE,
@@ -236,12 +236,17 @@ pub const OF_COLLECTIONS: &[Field] = &[
 pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
 
 const KEY: &[Field] = &[may("key", Order)];
-const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden", Bool)];
+const INDEX: &[Field] =
+    &[may("name", String).never_null(), may("unique", Bool).never_null(), may("hidden", Bool).never_null()];
 /// true: an error instead of a build that blocks writes; false: no warning of it.
 const CONCURRENTLY: &[Field] = &[may("concurrently", StrictBool)];
-const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer)];
-const INDEXED: &[Field] =
-    &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];
+const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer).never_null()];
+const INDEXED: &[Field] = &[
+    may("sparse", Bool).never_null(),
+    may("partialFilterExpression", Object).never_null(),
+    COLLATION.never_null(),
+    may("wildcardProjection", Object).never_null(),
+];
 pub const CREATE_INDEXES_COMMAND: Fields =
     &[&[must("indexes", Array), may("commitQuorum", Any), may("ignoreUnknownIndexOptions", Bool)]];
 /// The fields of an element of `indexes`. Options of unsupported kinds of indexes are accepted here, as the parser of the keys
@@ -252,8 +257,8 @@ pub const INDEX_ELEMENT: Fields = &[
     INDEXED,
     &[
         may("expireAfterSeconds", Any),
-        may("background", Bool),
-        may("v", Integer),
+        may("background", Bool).never_null(),
+        may("v", Integer).never_null(),
         may("ns", String),
         may("weights", Object),
         may("default_language", String),

@@ -28,6 +28,7 @@ mod regex;
 mod set;
 mod trigonometry;
 mod variable;
+mod zone;
 
 mod array;
 mod convert;

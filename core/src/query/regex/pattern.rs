@@ -11,7 +11,7 @@ use crate::values::document::element::Element;
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The number of bytes of a searched text that count as a step.
 const BYTES_A_STEP: usize = 64;
@@ -57,8 +57,16 @@ pub(crate) struct Pattern {
     source: String,
     /// sorted
     options: String,
-    engine: Arc<Engine>,
+    engines: Arc<Engines>,
     prefix: String,
+}
+
+/// The compiled forms of a pattern.
+#[derive(Debug)]
+struct Engines {
+    first: Engine,
+    /// for texts beyond ASCII, if the first is right for ASCII texts only; compiled for the first such text, None if it is too large
+    any_text: Option<OnceLock<Option<Engine>>>,
 }
 
 impl Pattern {
@@ -79,14 +87,15 @@ impl Pattern {
         }
         budget::steps(1 + source.len());
         let has = |option: char| options.contains(option);
-        let translated = translated(source, has('m'), has('x')).map_err(invalid)?;
+        let dialect = Dialect { multi_line: has('m'), extended: has('x'), any_text: false };
+        let Translated { pattern, is_for_ascii } = translated(source, dialect).map_err(invalid)?;
         let reading = Options {
             case_insensitive: has('i'),
             multi_line: has('m'),
             dot_matches_new_line: has('s'),
             ignore_whitespace: has('x'),
         };
-        let engine = Engine::new(translated, reading).map_err(|error| invalid(&error.to_string()))?;
+        let engine = Engine::new(pattern, reading).map_err(|error| invalid(&error.to_string()))?;
         let mut sorted: Vec<char> = options.chars().collect();
         sorted.sort_unstable();
         sorted.dedup();
@@ -94,7 +103,7 @@ impl Pattern {
         Ok(Pattern {
             source: source.to_owned(),
             options: sorted.into_iter().collect(),
-            engine: Arc::new(engine),
+            engines: Arc::new(Engines { first: engine, any_text: is_for_ascii.then(OnceLock::new) }),
             prefix,
         })
     }
@@ -136,13 +145,31 @@ impl Pattern {
     /// `Location51156` for a search that is given up.
     pub fn search(&self, text: &str) -> Result<bool> {
         budget::steps(1 + text.len() / BYTES_A_STEP);
-        self.engine.is_found_in(text).map_err(|GivenUp| given_up())
+        self.engine(text).and_then(|engine| engine.is_found_in(text)).map_err(|GivenUp| given_up())
     }
 
     /// The pattern in the engine's dialect, with its options.
     #[cfg(test)]
     pub(super) fn reading(&self) -> (&str, Options) {
-        self.engine.reading()
+        self.engines.first.reading()
+    }
+
+    /// The engine for a text.
+    fn engine(&self, text: &str) -> std::result::Result<&Engine, GivenUp> {
+        let any_text = match &self.engines.any_text {
+            Some(any_text) if !text.is_ascii() => any_text,
+            _ => return Ok(&self.engines.first),
+        };
+        let compile = || {
+            let dialect = Dialect {
+                multi_line: self.options.contains('m'),
+                extended: self.options.contains('x'),
+                any_text: true,
+            };
+            let translated = translated(&self.source, dialect).ok()?;
+            Engine::new(translated.pattern, self.engines.first.options()).ok()
+        };
+        any_text.get_or_init(compile).as_ref().ok_or(GivenUp)
     }
 
     /// All matches in order, each followed by its groups: starts and ends in bytes. A search that is given up ends with
@@ -152,7 +179,8 @@ impl Pattern {
         let mut next = Some(0);
         std::iter::from_fn(move || {
             budget::step();
-            let groups = match self.engine.captures_in(text, next.take()?) {
+            let from = next.take()?;
+            let groups = match self.engine(text).and_then(|engine| engine.captures_in(text, from)) {
                 Ok(groups) => groups?,
                 Err(GivenUp) => return Some(Err(given_up())),
             };
@@ -182,18 +210,73 @@ fn literal_prefix(source: &str) -> String {
 /// PCRE's largest number of repetitions in a quantifier.
 const MAX_REPETITIONS: u64 = 65_535;
 
-/// Translates a pattern into the engine's dialect, or returns PCRE's error for a quantifier that the engine would accept.
-fn translated(source: &str, multi_line: bool, extended: bool) -> std::result::Result<String, &'static str> {
-    // These verbs have no effect: patterns and texts are always UTF-8.
-    let rest = ["(*UTF8)", "(*UTF)"].iter().find_map(|verb| source.strip_prefix(verb)).unwrap_or(source);
-    let mut translation = Translation { rest, out: String::with_capacity(source.len() + 16), fault: None };
-    translation.pattern(multi_line, extended);
-    translation.fault.map_or(Ok(translation.out), Err)
+/// How a pattern is translated.
+#[derive(Clone, Copy, Debug)]
+struct Dialect {
+    multi_line: bool,
+    /// spaces and comments are skipped
+    extended: bool,
+    /// word boundaries are written for any text. The engine's own are Unicode's, which are the same for ASCII texts, and faster.
+    any_text: bool,
+}
+
+/// A pattern in the engine's dialect.
+#[derive(Debug)]
+struct Translated {
+    pattern: String,
+    /// the pattern has a word boundary of ASCII, and is right for ASCII texts only
+    is_for_ascii: bool,
+}
+
+/// Verbs at the start of a pattern without an effect: patterns and texts are always UTF-8.
+const UTF_VERBS: &[&str] = &["(*UTF8)", "(*UTF)"];
+/// The verb by which classes and word boundaries are those of Unicode.
+const UNICODE_VERB: &str = "(*UCP)";
+
+/// Translates a pattern into the engine's dialect, or returns PCRE's error for what the engine would accept.
+fn translated(source: &str, dialect: Dialect) -> std::result::Result<Translated, &'static str> {
+    let (mut rest, mut unicode) = (source, false);
+    while let Some((verb, after)) =
+        UTF_VERBS.iter().chain([&UNICODE_VERB]).find_map(|verb| rest.strip_prefix(verb).map(|after| (*verb, after)))
+    {
+        unicode |= verb == UNICODE_VERB;
+        rest = after;
+    }
+    let mut translation = Translation {
+        rest,
+        out: String::with_capacity(source.len() + 16),
+        dialect,
+        unicode,
+        groups: Vec::new(),
+        captures: 0,
+        is_for_ascii: false,
+        fault: None,
+    };
+    translation.pattern();
+    match translation.fault {
+        None => Ok(Translated { pattern: translation.out, is_for_ascii: translation.is_for_ascii }),
+        Some(fault) => Err(fault),
+    }
+}
+
+/// An open group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Group {
+    /// a lookbehind; true if it must not match
+    LookBehind(bool),
+    Other,
 }
 
 struct Translation<'p> {
     rest: &'p str,
     out: String,
+    dialect: Dialect,
+    /// classes and word boundaries are Unicode's
+    unicode: bool,
+    groups: Vec<Group>,
+    /// the capturing groups so far
+    captures: usize,
+    is_for_ascii: bool,
     fault: Option<&'static str>,
 }
 
@@ -205,12 +288,17 @@ impl Translation<'_> {
         Some(next)
     }
 
-    fn pattern(&mut self, multi_line: bool, extended: bool) {
+    fn refuse(&mut self, why: &'static str) {
+        self.fault = self.fault.or(Some(why));
+    }
+
+    fn pattern(&mut self) {
+        let Dialect { multi_line, extended, .. } = self.dialect;
         while let Some(next) = self.next() {
             match next {
                 '\\' => self.escape(),
                 '[' => self.class(),
-                '$' if !multi_line => self.out.push_str(r"(?:\n?\z)"),
+                '$' if !multi_line => self.end_of_text(),
                 '{' if !is_quantifier(self.rest) => self.out.push_str(r"\{"),
                 '{' => {
                     self.fault = self.fault.or_else(|| fault_of(self.rest));
@@ -233,19 +321,58 @@ impl Translation<'_> {
                     let end = self.rest.find(')').map_or(self.rest.len(), |end| end + 1);
                     self.rest = &self.rest[end..];
                 }
-                // The characters that follow are not quantifiers.
-                '(' => {
-                    if self.rest.starts_with("?P>") {
-                        self.refuse_call();
+                '(' => self.open(),
+                ')' => match self.groups.pop() {
+                    Some(Group::LookBehind(_)) => self.out.push_str("))"),
+                    _ => self.out.push(')'),
+                },
+                // The engine wants one length of a lookbehind, PCRE one of each alternative.
+                '|' => match self.groups.last() {
+                    Some(Group::LookBehind(negated)) => {
+                        let negated = *negated;
+                        self.out.push_str(if negated { ")" } else { ")|" });
+                        self.look_behind(negated);
                     }
-                    let plain = self.rest.trim_start_matches(['?', '*', '+']);
-                    self.out.push('(');
-                    self.out.push_str(&self.rest[..self.rest.len() - plain.len()]);
-                    self.rest = plain;
-                }
+                    _ => self.out.push('|'),
+                },
                 other => self.out.push(other),
             }
         }
+    }
+
+    /// Copies the start of a group.
+    fn open(&mut self) {
+        if self.rest.starts_with("?P>") {
+            self.refuse_call();
+        }
+        let behind = [("?<=", false), ("?<!", true)].iter().find(|(start, _)| self.rest.starts_with(start));
+        if let Some((start, negated)) = behind {
+            self.groups.push(Group::LookBehind(*negated));
+            self.out.push_str("(?:");
+            self.look_behind(*negated);
+            self.rest = &self.rest[start.len()..];
+            return;
+        }
+        self.groups.push(Group::Other);
+        let is_named = ["?<", "?P<", "?'"].iter().any(|start| self.rest.starts_with(start));
+        self.captures += usize::from(is_named || !self.rest.starts_with(['?', '*']));
+        // The characters that follow are not quantifiers.
+        let plain = self.rest.trim_start_matches(['?', '*', '+']);
+        self.out.push('(');
+        self.out.push_str(&self.rest[..self.rest.len() - plain.len()]);
+        self.rest = plain;
+    }
+
+    /// Starts a lookbehind. With the separator the engine does not look into a group that is the whole of it, for alternatives.
+    fn look_behind(&mut self, negated: bool) {
+        self.out.push_str(if negated { "(?<!" } else { "(?<=" });
+        self.out.push_str(SEPARATOR);
+    }
+
+    /// The end of the text, or before a newline at its end. In a lookbehind, whose length counts, the newline is not consumed.
+    fn end_of_text(&mut self) {
+        let is_behind = self.groups.iter().any(|group| *group != Group::Other);
+        self.out.push_str(if is_behind { r"(?=\n?\z)" } else { r"(?:\n?\z)" });
     }
 
     /// Copies what may follow a quantifier, `?` or `+`, and adds the separator unless another quantifier follows.
@@ -271,18 +398,99 @@ impl Translation<'_> {
                 self.rest = self.rest[end..].strip_prefix("\\E").unwrap_or_default();
             }
             Some('E') => {}
-            Some('Z') => self.out.push_str(r"(?:\n?\z)"),
+            Some('Z') => self.end_of_text(),
             Some('R') => self.out.push_str(r"(?:\r\n|[\n\x0B\f\r\x{85}\x{2028}\x{2029}])"),
-            Some('N') => self.out.push_str(r"[^\n]"),
+            Some('N') if !self.rest.starts_with("{U+") => self.out.push_str(r"[^\n]"),
+            Some(letter @ ('b' | 'B')) => self.boundary(letter),
             Some(letter @ ('g' | 'k')) => self.reference(letter),
-            Some(letter) => match shorthand(letter) {
+            Some(digit @ '1'..='9') => self.number(digit),
+            Some(letter) => match self.shorthand(letter) {
                 Some((members, negated)) => {
                     self.out.push_str(if negated { "[^" } else { "[" });
                     self.out.push_str(members);
                     self.out.push(']');
                 }
+                None if self.character(letter) => {}
                 None => self.copy_escape(letter),
             },
+        }
+    }
+
+    /// A word boundary, or with `B` none.
+    fn boundary(&mut self, letter: char) {
+        if self.unicode || !self.dialect.any_text {
+            self.is_for_ascii |= !self.unicode;
+            self.out.push('\\');
+            return self.out.push(letter);
+        }
+        self.out.push_str(if letter == 'b' {
+            r"(?-i:(?<![0-9A-Za-z_])(?=[0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?![0-9A-Za-z_]))"
+        } else {
+            r"(?-i:(?<![0-9A-Za-z_])(?![0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?=[0-9A-Za-z_]))"
+        });
+    }
+
+    /// Digits after a backslash: a backreference if it has one digit, begins with 8 or 9, or if there are as many groups before it,
+    /// otherwise up to three octal digits of a character.
+    fn number(&mut self, first: char) {
+        let more = self.rest.bytes().take_while(u8::is_ascii_digit).count();
+        let number = self.rest[..more].bytes().fold(u32::from(first) - u32::from('0'), |number, digit| {
+            number.saturating_mul(10).saturating_add(u32::from(digit - b'0'))
+        });
+        if more == 0 || first >= '8' || number as usize <= self.captures {
+            self.rest = &self.rest[more..];
+            return self.out.push_str(&format!("(?:\\{number})"));
+        }
+        self.octal(first, 2);
+    }
+
+    /// A character by its octal digits: the first one, and at most so many others.
+    fn octal(&mut self, first: char, most: usize) {
+        let digits = self.rest.bytes().take(most).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
+        let number = self.rest[..digits]
+            .bytes()
+            .fold(u32::from(first) - u32::from('0'), |number, digit| number * 8 + u32::from(digit - b'0'));
+        self.rest = &self.rest[digits..];
+        self.push_code(Some(number));
+    }
+
+    /// Translates an escape that is a character by its number: `\0…`, `\o{…}`, `\x…`, `\N{U+…}`, `\c…`. False for any other escape.
+    fn character(&mut self, letter: char) -> bool {
+        match letter {
+            '0' => self.octal('0', 2),
+            'o' => self.braced("{", 8),
+            'x' if self.rest.starts_with('{') => self.braced("{", 16),
+            'N' if self.rest.starts_with("{U+") => self.braced("{U+", 16),
+            'x' => {
+                let digits = self.rest.bytes().take(2).take_while(u8::is_ascii_hexdigit).count();
+                let code = u32::from_str_radix(&self.rest[..digits], 16).unwrap_or(0);
+                self.rest = &self.rest[digits..];
+                self.push_code(Some(code));
+            }
+            'c' => match self.next() {
+                Some(control @ ' '..='~') => self.push_code(Some(u32::from(control.to_ascii_uppercase()) ^ 0x40)),
+                _ => self.refuse(r"\c must be followed by a printable ASCII character"),
+            },
+            _ => return false,
+        }
+        true
+    }
+
+    /// A character's number in braces, behind this start.
+    fn braced(&mut self, start: &str, radix: u32) {
+        let inside = self.rest.strip_prefix(start).and_then(|rest| rest.split_once('}'));
+        let Some((digits, rest)) = inside.filter(|(digits, _)| digits.chars().all(|digit| digit.is_digit(radix)))
+        else {
+            return self.refuse(r"non-octal or non-hexadecimal character in \o{}, \x{} or \N{U+}");
+        };
+        self.rest = rest;
+        self.push_code(u32::from_str_radix(digits, radix).ok());
+    }
+
+    fn push_code(&mut self, code: Option<u32>) {
+        match code.and_then(char::from_u32) {
+            Some(character) => self.out.push_str(&format!(r"\x{{{:X}}}", u32::from(character))),
+            None => self.refuse("character code point value is too large or not allowed"),
         }
     }
 
@@ -321,7 +529,7 @@ impl Translation<'_> {
             self.rest = rest;
             return self.out.push_str(members);
         }
-        if (letter == 'x' || letter == 'p' || letter == 'P') && self.rest.starts_with('{') {
+        if (letter == 'p' || letter == 'P') && self.rest.starts_with('{') {
             self.out.push('\\');
             self.out.push(letter);
             while let Some(next) = self.next() {
@@ -339,6 +547,10 @@ impl Translation<'_> {
         self.out.push(letter);
     }
 
+    fn shorthand(&self, letter: char) -> Option<(&'static str, bool)> {
+        shorthand(letter, self.unicode)
+    }
+
     fn class(&mut self) {
         self.out.push('[');
         if let Some(rest) = self.rest.strip_prefix('^') {
@@ -354,20 +566,34 @@ impl Translation<'_> {
                 }
                 '[' if self.rest.starts_with(':') && self.rest.contains(":]") => {
                     let end = self.rest.find(":]").map_or(0, |end| end + 2);
-                    self.out.push('[');
-                    self.out.push_str(&self.rest[..end]);
+                    let name = self.rest[..end].trim_matches([':', ']', '^']);
+                    let is_negated = self.rest.starts_with(":^");
+                    match UNICODE_CLASSES.iter().find(|(class, _)| self.unicode && *class == name) {
+                        Some((_, members)) => {
+                            self.out.push_str(if is_negated { "[^" } else { "[" });
+                            self.out.push_str(members);
+                            self.out.push(']');
+                        }
+                        None => {
+                            self.out.push('[');
+                            self.out.push_str(&self.rest[..end]);
+                        }
+                    }
                     self.rest = &self.rest[end..];
                 }
                 '\\' => match self.next() {
                     None => self.out.push('\\'),
                     Some('b') => self.out.push_str(r"\x08"),
-                    Some(letter) => match shorthand(letter) {
+                    Some(digit @ '1'..='7') => self.octal(digit, 2),
+                    Some(digit @ '8'..='9') => self.out.push(digit),
+                    Some(letter) => match self.shorthand(letter) {
                         Some((members, true)) => {
                             self.out.push_str("[^");
                             self.out.push_str(members);
                             self.out.push(']');
                         }
                         Some((members, false)) => self.out.push_str(members),
+                        None if self.character(letter) => {}
                         None => self.copy_escape(letter),
                     },
                 },
@@ -380,9 +606,26 @@ impl Translation<'_> {
     }
 }
 
+/// POSIX's classes in Unicode's properties.
+const UNICODE_CLASSES: &[(&str, &str)] = &[
+    ("alpha", r"\p{L}"),
+    ("lower", r"\p{Ll}"),
+    ("upper", r"\p{Lu}"),
+    ("alnum", r"\p{L}\p{N}"),
+    ("digit", r"\p{Nd}"),
+    ("word", r"\p{L}\p{N}_"),
+    ("space", r"\p{Z}\t\n\x0B\f\r\x{85}"),
+    ("blank", r"\p{Zs}\t"),
+    ("cntrl", r"\p{Cc}"),
+    ("punct", r"\p{P}$+<=>^`|~"),
+];
+
 /// The members of the class of an escaped letter, and true if the class is negated.
-fn shorthand(letter: char) -> Option<(&'static str, bool)> {
+fn shorthand(letter: char, unicode: bool) -> Option<(&'static str, bool)> {
     let members = match letter.to_ascii_lowercase() {
+        'd' if unicode => r"\p{Nd}",
+        'w' if unicode => r"\p{L}\p{N}_",
+        's' if unicode => r"\p{Z}\t\n\x0B\f\r\x{85}",
         'd' => "0-9",
         'w' => "0-9A-Za-z_",
         's' => r"\t\n\x0B\f\r\x20",
@@ -436,7 +679,11 @@ mod tests {
     fn check(source: &str, options: &str, yes: &[&str], no: &[&str]) {
         let pattern = Pattern::new(source, options).unwrap_or_else(|error| panic!("{source}: {error}"));
         for text in yes {
-            assert!(pattern.is_found_in(text), "/{source}/{options} should be found in {text:?}: {:?}", pattern.engine);
+            assert!(
+                pattern.is_found_in(text),
+                "/{source}/{options} should be found in {text:?}: {:?}",
+                pattern.engines
+            );
             assert!(text.starts_with(pattern.prefix()), "{text} lacks the prefix of {source}");
         }
         for text in no {
@@ -506,6 +753,71 @@ mod tests {
         assert_eq!(found("a*b??a*", "bb"), [Some((0, 0))]);
     }
 
+    /// Word boundaries are those of ASCII, whatever the text, unless the pattern begins with `(*UCP)`.
+    #[test]
+    fn word_boundaries() {
+        check(r"\byster", "", &["Blue Öyster Cult", "a yster"], &["oyster"]);
+        check(r"\bcat\b", "", &["cat", "ä cat", "äcat", "a cat ö"], &["concat", "ä concat"]);
+        check(r"\Bcat", "", &["concat", "ä concat"], &["cat", "äcat", "ä cat"]);
+        check(r"^\b", "", &["a", "ab ä"], &["ä", " a", " a ä"]);
+        check(r"(?<=\bfoo)bar", "", &["foobar", "ä foobar"], &["afoobar", "ä afoobar"]);
+        // No letter beyond ASCII is a K or an s.
+        check(r"\bx", "i", &["\u{212A}X", "\u{17F}x"], &["kx", "kx ä"]);
+        check(r"(*UCP)\byster", "", &["a yster", "ä yster"], &["Blue Öyster Cult", "oyster"]);
+        check(r"(*UTF)(*UCP)^\w+$", "", &["café", "你好", "a_1"], &["a b", ""]);
+        check(r"(*UCP)^\d+$", "", &["123", "١٢"], &["a"]);
+        check(r"(*UCP)^[\w-]+\s[^\W]$", "", &["ä-b\u{a0}ö"], &["ä-b\u{a0}!"]);
+        check("(*UCP)^[[:alpha:]]+$", "", &["hello", "café"], &["1", "a1"]);
+        check("(*UCP)^[[:^alpha:]_]+$", "", &["1_"], &["é"]);
+        check("^[[:alpha:]]+$", "", &["hello"], &["café"]);
+        let pattern = Pattern::new(r"\b(ä?)\b", "").unwrap();
+        let found: Vec<_> = pattern.captures_in("äb").map(|found| found.unwrap()[0]).collect();
+        assert_eq!(found, [Some((2, 2))]);
+        let long = "ä".repeat(10_000);
+        assert!(Pattern::new(r"\bx", "").unwrap().search(&format!("{long}x")).unwrap());
+        assert!(!Pattern::new(r"\bx", "").unwrap().search(&format!("{long}ax")).unwrap());
+    }
+
+    #[test]
+    fn characters_by_number() {
+        for escape in
+            [r"\x61", r"\x{61}", r"\x{0061}", r"\141", r"\o{141}", r"\o{0000000141}", r"\N{U+61}", r"\N{U+0061}"]
+        {
+            check(&format!("^{escape}$"), "", &["a"], &["b", escape]);
+            check(&format!("^[{escape}]+$"), "", &["aa"], &["b"]);
+            check(&format!("^{escape}{{2}}$"), "x", &["aa"], &["a"]);
+        }
+        check(r"^\cA\cz\c[$", "", &["\u{1}\u{1a}\u{1b}"], &["A"]);
+        check(r"^\x6g$", "", &["\u{6}g"], &["6g"]);
+        check(r"^a\xg", "", &[], &["axg"]);
+        check(r"^\0\01\012$", "", &["\0\u{1}\n"], &["000"]);
+        check(r"^\0123$", "", &["\n3"], &[]);
+        check(r"^\101\777$", "", &["A\u{1FF}"], &[]);
+        check(r"^[\8\9]+$", "", &["89"], &["7"]);
+        check(r"^[\1-\3]+$", "", &["\u{1}\u{2}\u{3}"], &["1"]);
+        check(r"^\x{1F600}$", "", &["😀"], &[]);
+        // One digit is a backreference, and so are more if there are as many groups before.
+        check(r"^(a)\1$", "", &["aa"], &["a\u{1}"]);
+        check(&format!("^{}\\10$", "(a)".repeat(10)), "", &[&"a".repeat(11)], &["aaaaaaaaaa\u{8}"]);
+        check(&format!("^{}\\10$", "(a)".repeat(9)), "", &["aaaaaaaaa\u{8}"], &[&"a".repeat(10)]);
+        check(&format!("^{}\\12$", "(?:a)(?=a|$)(?<n>a)".repeat(1)), "", &["aa\n"], &["aaa"]);
+    }
+
+    /// Each alternative of a lookbehind has one length.
+    #[test]
+    fn lookbehinds() {
+        check("(?<=a|bcd)x", "", &["ax", "bcdx"], &["cdx", "x"]);
+        check("(?<!a|bcd)x", "", &["cdx", "x"], &["ax", "bcdx"]);
+        check("(?<=a{2}|[b-d]e)x", "", &["aax", "cex"], &["ax", "ex"]);
+        check("(?<=(?:ab|cd)e)x", "", &["abex", "cdex"], &["ex"]);
+        check(r"(?<=a$)\n", "", &["a\n"], &["b\n"]);
+        check(r"(?<=^|,)x", "", &["x", "a,x"], &["ax"]);
+        check("(?<=ä|€u)x", "", &["äx", "€ux"], &["ux"]);
+        let pattern = Pattern::new("(?<=(a)|(bc))(x)", "").unwrap();
+        let found = pattern.captures_in("bcx").next().unwrap().unwrap();
+        assert_eq!(found, [Some((2, 3)), None, Some((0, 2)), Some((2, 3))]);
+    }
+
     #[test]
     fn prefixes() {
         for (source, options, prefix) in [
@@ -545,6 +857,28 @@ mod tests {
             (r"(?<a>x)\g<a>", "", 51091),
             (r"(?<a>x)(?P>a)", "", 51091),
             (r"(x)\g'1'", "", 51091),
+            ("(?<=a+)b", "", 51091),
+            ("(?<!a*)b", "", 51091),
+            ("(?<=a{1,3})b", "", 51091),
+            ("(?<=a?)b", "", 51091),
+            ("(?<=ab(?:c|de))x", "", 51091),
+            ("(?<=(?:c|de))x", "", 51091),
+            (r"(?<=\R)x", "", 51091),
+            (r"\o{8}", "", 51091),
+            (r"\o{", "", 51091),
+            (r"\o141", "", 51091),
+            (r"\x{110000}", "", 51091),
+            (r"\x{D800}", "", 51091),
+            (r"\x{61", "", 51091),
+            (r"\N{U+}", "", 51091),
+            (r"\N{U+6g}", "", 51091),
+            (r"[\N{U+110000}]", "", 51091),
+            (r"\c", "", 51091),
+            (r"\cä", "", 51091),
+            (r"\1", "", 51091),
+            (r"\8", "", 51091),
+            (r"(a)\9", "", 51091),
+            ("(*UCPX)a", "", 51091),
         ] {
             assert_eq!(Pattern::new(source, options).unwrap_err().kind.code(), code, "{source}");
         }

@@ -2,7 +2,7 @@
 //! documents.
 
 use super::fields::{Fields, Written};
-use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::operation::{Context, Operation, Parsed, Parser, Shape, given};
 use super::sink::{Merging, NEW, Sink, TargetCollection, WhenMatched, WhenNotMatched};
 use super::stream::Input;
 use crate::budget;
@@ -31,7 +31,7 @@ fn merging(parser: &Parser<'_>, json: &Json) -> Result<Merging> {
         bail!(40414, "BSON field '$merge.into' is missing but a required field")
     };
     let matched = fields.get("whenMatched").map_or(Ok(WhenMatched::Merge), when_matched)?;
-    let not_matched = fields.get("whenNotMatched").map_or(Ok(WhenNotMatched::Insert), when_not_matched)?;
+    let not_matched = given(fields, "whenNotMatched").map_or(Ok(WhenNotMatched::Insert), when_not_matched)?;
     let inserts_only = matches!(matched, WhenMatched::KeepExisting | WhenMatched::Fail);
     ensure!(
         not_matched == WhenNotMatched::Insert || !inserts_only,
@@ -43,7 +43,7 @@ fn merging(parser: &Parser<'_>, json: &Json) -> Result<Merging> {
     Ok(Merging {
         target: into_target(parser, into)?,
         on: fields.get("on").map(on_fields).transpose()?,
-        variables: variables(parser, &matched, fields.get("let"))?,
+        variables: variables(parser, &matched, given(fields, "let"))?,
         matched,
         not_matched,
     })
@@ -178,8 +178,10 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let target = match json {
         Json::String(name) => target(parser, None, name)?,
         Json::Object(_) => {
-            let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
-            let (Some(database), Some(collection)) = (fields.get("db"), fields.get("coll")) else {
+            let known = ["db", "coll", "timeseries"];
+            let fields = parser.named(json, &known, [Kind::TypeMismatch, Kind::UnknownOption])?;
+            ensure!(given(fields, "timeseries").is_none(), Kind::NotImplemented, "$out does not support timeseries");
+            let (Some(database), Some(collection)) = (given(fields, "db"), given(fields, "coll")) else {
                 bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")
             };
             let (Json::String(database), Json::String(collection)) = (database, collection) else {
