@@ -1,6 +1,6 @@
 //! A server on loopback that stands before a shard, and sends something of its own instead of the shard's answers.
 //!
-//! It passes on what the router sends, and the shard's messages up to one of the kind that the attack waits for.
+//! It passes on what the router sends, and the shard's messages up to one of the kind that the attack waits for. It may also change rows.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -23,17 +23,24 @@ pub struct Attack {
     pub pause: Duration,
 }
 
+/// The values of a row's columns; None for NULL.
+pub type Row = Vec<Option<Vec<u8>>>;
+
+/// Changes a row.
+pub type Change = Arc<dyn Fn(&mut Row) + Send + Sync>;
+
 /// An impostor of a shard. Its connections end when it is dropped.
-#[derive(Debug)]
 pub struct Impostor {
     /// The port on which it listens, at 127.0.0.1.
     pub port: u16,
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     attack: Option<Attack>,
+    /// for all rows after the login
+    change: Option<Change>,
     /// The number of the present attack; an earlier one ends.
     number: usize,
     attacked: usize,
@@ -55,6 +62,33 @@ pub fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 pub fn header(kind: u8, length: usize) -> Vec<u8> {
     let length = u32::try_from(length + 4).expect("a length");
     [&[kind][..], &length.to_be_bytes()].concat()
+}
+
+/// The values of a row's message; None if it is malformed.
+fn row_of(body: &[u8]) -> Option<Row> {
+    let (count, mut rest) = body.split_first_chunk::<2>()?;
+    let mut row = Row::new();
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, tail) = rest.split_first_chunk::<4>()?;
+        let (value, tail) = match usize::try_from(i32::from_be_bytes(*length)) {
+            Ok(length) => (Some(tail.get(..length)?.to_vec()), tail.get(length..)?),
+            Err(_) => (None, tail),
+        };
+        row.push(value);
+        rest = tail;
+    }
+    Some(row)
+}
+
+/// A row's message.
+fn of_row(row: &Row) -> Vec<u8> {
+    let mut body = u16::try_from(row.len()).expect("a number of columns").to_be_bytes().to_vec();
+    for value in row {
+        let length = value.as_ref().map_or(-1, |value| i32::try_from(value.len()).expect("a length"));
+        body.extend_from_slice(&length.to_be_bytes());
+        body.extend_from_slice(value.as_deref().unwrap_or_default());
+    }
+    message(b'D', &body)
 }
 
 /// Reads one message.
@@ -105,6 +139,11 @@ impl Impostor {
         state.attack = attack;
         state.number += 1;
         state.attacked = 0;
+    }
+
+    /// Changes all rows from now on, or no more.
+    pub fn change_rows(&self, change: Option<Change>) {
+        lock(&self.state).change = change;
     }
 
     /// How many connections the present attack has met.
@@ -158,7 +197,13 @@ fn serve(state: &Mutex<State>, mut server: TcpStream, mut client: &TcpStream) ->
                 return Ok(());
             }
         }
+        let change = lock(state).change.clone().filter(|_| logged_in && kind == b'D');
+        let changed = change.and_then(|change| {
+            let mut row = row_of(&body)?;
+            change(&mut row);
+            Some(of_row(&row))
+        });
         logged_in |= kind == b'Z';
-        client.write_all(&message(kind, &body))?;
+        client.write_all(&changed.unwrap_or_else(|| message(kind, &body)))?;
     }
 }

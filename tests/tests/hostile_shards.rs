@@ -1,11 +1,12 @@
 //! Servers in the place of a shard that break the protocol: messages without end, of any length, or that nobody asked for. Sessions and
 //! workers get an error, their memory is bounded, and they can be cancelled and terminated.
 
-use docshard_tests::impostor::{Attack, Impostor, header, message};
+use docshard_tests::impostor::{Attack, Change, Impostor, Row, header, message};
 use docshard_tests::logins::{self, sqlstate_of};
 use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
 use std::fs;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -128,6 +129,123 @@ fn messages_that_nobody_asked_for_end_the_connection() {
             assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10, "{what}");
         }
     }
+}
+
+/// Statements whose answers have rows, by the functions that read them.
+fn statements() -> Vec<String> {
+    let calls = [
+        "find('$', '{\"k\": {\"$gte\": 100, \"$lt\": 200}}')",
+        "find('$', '{}', '{\"sort\": {\"x\": 1}}')",
+        "find('$', '{\"n\": {\"$gte\": 0}}', '{\"sort\": {\"n\": 1}, \"limit\": 3}')",
+        "find_one('$', '{\"k\": 110}')",
+        "count_documents('$')",
+        "count_documents('$', '{\"n\": 0}')",
+        "estimated_document_count('$')",
+        "distinct('$', 'n')",
+        "aggregate('$', '[{\"$group\": {\"_id\": \"$n\", \"all\": {\"$sum\": \"$k\"}}}]')",
+        "aggregate('$', '[{\"$sort\": {\"n\": 1}}]')",
+        "insert_many('$', ARRAY['{\"_id\": 100, \"k\": 100}', '{\"_id\": 101, \"k\": 100}']::jsonb[], '{\"ordered\": false}')",
+        "insert_one('$', '{\"_id\": 150, \"k\": 150, \"n\": 7}')",
+        "insert_one('$', '{\"_id\": 151, \"k\": 151, \"n\": 7}')",
+        "update_one('$', '{\"k\": 120}', '{\"$inc\": {\"n\": 1}}')",
+        "update_one('$', '{\"n\": 0}', '{\"$inc\": {\"m\": 1}}')",
+        "update_many('$', '{\"k\": {\"$lt\": 150}}', '{\"$inc\": {\"m\": 1}}')",
+        "update_one('$', '{\"k\": 160, \"z\": 1}', '{\"$set\": {\"n\": 1}}', '{\"upsert\": true}')",
+        "replace_one('$', '{\"k\": 130}', '{\"k\": 130, \"n\": 9}')",
+        "delete_one('$', '{\"k\": 140}')",
+        "delete_many('$', '{\"k\": {\"$gte\": 170, \"$lt\": 200}}')",
+        "find_one_and_update('$', '{\"k\": 120}', '{\"$inc\": {\"m\": 1}}')",
+        "find_one_and_update('$', '{}', '{\"$inc\": {\"m\": 1}}', '{\"sort\": {\"n\": 1}}')",
+        "bulk_write('$', '[{\"updateOne\": {\"filter\": {\"k\": 100}, \"update\": {\"$set\": {\"b\": 1}}}}, \
+          {\"updateOne\": {\"filter\": {\"k\": 110}, \"update\": {\"$set\": {\"b\": 1}}}}]')",
+        "explain('$', '{\"n\": 0}', '{}', 'executionStats')",
+        "explain('$', '{\"n\": 0}')",
+        "check_collection('$')",
+        "index_stats('$')",
+        "list_indexes('$')",
+        "create_index('$', '{\"later\": 1}')",
+        "split_find('$', '{\"k\": 150}')",
+        "get_shard_distribution('$', '{\"count\": true}')",
+        "run_command('test', '{\"collStats\": \"things\"}')",
+        "run_command('test', '{\"dbStats\": 1}')",
+        "insert_many('$', ARRAY(SELECT jsonb_build_object('_id', n, 'k', n) FROM generate_series(180, 185) n))",
+    ];
+    calls
+        .iter()
+        .map(|call| {
+            format!("SELECT docshard.{}", call.replace('$', "\u{1}").replacen('\u{1}', NS, 1).replace('\u{1}', "$"))
+        })
+        .collect()
+}
+
+fn changes() -> Vec<(&'static str, fn(&mut Row))> {
+    vec![
+        ("the first column is NULL", |row| row[..1].fill(None)),
+        ("the last column is NULL", |row| {
+            row.last_mut().map(|last| *last = None);
+        }),
+        ("all columns are NULL", |row| row.fill(None)),
+        ("the last column is missing", |row| {
+            row.pop();
+        }),
+        ("there are no columns", Row::clear),
+        ("there is another column", |row| row.push(Some(vec![1]))),
+        ("another column is NULL", |row| row.push(None)),
+        ("empty values", |row| row.iter_mut().flatten().for_each(Vec::clear)),
+        ("a longer value", |row| row.iter_mut().flatten().for_each(|value| value.push(0))),
+        ("a shorter value", |row| {
+            row.iter_mut().flatten().for_each(|value| {
+                value.pop();
+            });
+        }),
+    ]
+}
+
+/// The error's SQLSTATE and text, if there is one.
+fn outcome(client: &mut Client, sql: &str) -> Result<Vec<String>, (String, String)> {
+    match client.simple_query(sql) {
+        Ok(messages) => Ok(messages
+            .iter()
+            .filter_map(|message| match message {
+                postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
+                _ => None,
+            })
+            .collect()),
+        Err(error) => {
+            let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+            Err((error.code().code().to_owned(), format!("{error:?}")))
+        }
+    }
+}
+
+/// Rows with other columns than the statement returns, NULL or values of another length. Only what the protocol allows in that place may
+/// have another effect: NULL for a document that is not there.
+#[test]
+fn rows_with_other_columns_break_the_protocol() {
+    let (cluster, impostor) = cluster();
+    let mut client = cluster.router.client();
+    client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
+    let mut wrong = Vec::new();
+    for sql in statements() {
+        for (what, change) in changes() {
+            let sql = format!("BEGIN; {sql}; ROLLBACK");
+            // With a connection that exists, so that the handshake is not changed.
+            client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+            let expected = outcome(&mut client, &sql);
+            client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+            impostor.change_rows(Some(Arc::new(change) as Change));
+            let found = outcome(&mut client, &sql);
+            impostor.change_rows(None);
+            match &found {
+                Err((code, text)) if code == "08P01" && text.contains("shard0") => {}
+                // A row that nobody reads.
+                _ if found == expected => {}
+                _ => wrong.push(format!("{sql}: {what}: {found:?}")),
+            }
+        }
+    }
+    client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// An error report of 1 GB: the statement can be cancelled, the process terminated.
