@@ -154,16 +154,15 @@ pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counte
 pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(ShardId, i32), i64>> {
     let params = [Param::Int4Array(collections)];
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
-    let answers = read_at_once(
+    let answers = read_at_once::<(i32, i64)>(
         &asked,
         "SELECT id, pg_catalog.pg_stat_get_tuples_inserted(t) + pg_catalog.pg_stat_get_tuples_updated(t) \
                 + pg_catalog.pg_stat_get_tuples_deleted(t) + coalesce(pg_catalog.pg_relation_size(t), 0) \
          FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS t FROM pg_catalog.unnest($1) AS id) AS c \
          WHERE t IS NOT NULL",
-        2,
     )?;
-    let rows = shards.iter().zip(&answers);
-    Ok(rows.flat_map(|(shard, rows)| rows.iter().map(|row| ((shard.id, row.i32(0)), row.i64(1)))).collect())
+    let rows = shards.iter().zip(answers);
+    Ok(rows.flat_map(|(shard, rows)| rows.into_iter().map(|(of, writes)| ((shard.id, of), writes))).collect())
 }
 
 /// Counts a chunk's documents and bytes exactly; the shard reads all of them.

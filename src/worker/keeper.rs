@@ -196,7 +196,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
     let opened = transaction::run(|| {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
         let epoch = takeover::epoch_at(&mut session, &kept.name, router.cluster)?;
-        session.query_within(SETTINGS, &[], FIRST_ANSWER_MS)?;
+        session.query_within::<String>(SETTINGS, &[], FIRST_ANSWER_MS)?;
         // The lock on a replaced primary does not protect the current one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
             session.reject(&old.message);

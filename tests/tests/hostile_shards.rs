@@ -178,8 +178,9 @@ fn statements() -> Vec<String> {
         .collect()
 }
 
-fn changes() -> Vec<(&'static str, fn(&mut Row))> {
-    vec![
+/// Changes of a row's columns, and those of its values, which not all types of columns exclude.
+fn changes() -> Vec<(bool, &'static str, fn(&mut Row))> {
+    let columns: [(&str, fn(&mut Row)); 7] = [
         ("the first column is NULL", |row| row[..1].fill(None)),
         ("the last column is NULL", |row| {
             row.last_mut().map(|last| *last = None);
@@ -191,6 +192,8 @@ fn changes() -> Vec<(&'static str, fn(&mut Row))> {
         ("there are no columns", Row::clear),
         ("there is another column", |row| row.push(Some(vec![1]))),
         ("another column is NULL", |row| row.push(None)),
+    ];
+    let values: [(&str, fn(&mut Row)); 3] = [
         ("empty values", |row| row.iter_mut().flatten().for_each(Vec::clear)),
         ("a longer value", |row| row.iter_mut().flatten().for_each(|value| value.push(0))),
         ("a shorter value", |row| {
@@ -198,7 +201,9 @@ fn changes() -> Vec<(&'static str, fn(&mut Row))> {
                 value.pop();
             });
         }),
-    ]
+    ];
+    let all = columns.map(|(what, change)| (true, what, change)).into_iter();
+    all.chain(values.map(|(what, change)| (false, what, change))).collect()
 }
 
 /// The error's SQLSTATE and text, if there is one.
@@ -225,9 +230,9 @@ fn rows_with_other_columns_break_the_protocol() {
     let (cluster, impostor) = cluster();
     let mut client = cluster.router.client();
     client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
-    let mut wrong = Vec::new();
+    let (mut wrong, find_one) = (Vec::new(), format!("find_one('{NS}', '{{\"k\": 110}}')"));
     for sql in statements() {
-        for (what, change) in changes() {
+        for (of_columns, what, change) in changes() {
             let sql = format!("BEGIN; {sql}; ROLLBACK");
             // With a connection that exists, so that the handshake is not changed.
             client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
@@ -240,6 +245,9 @@ fn rows_with_other_columns_break_the_protocol() {
                 Err((code, text)) if code == "08P01" && text.contains("shard0") => {}
                 // A row that nobody reads.
                 _ if found == expected => {}
+                Err((code, _)) if !of_columns && code != "XX000" => {}
+                Ok(_) if !of_columns => {}
+                Ok(rows) if sql.contains(&find_one) && what.contains("is NULL") && rows == &["NULL"] => {}
                 _ => wrong.push(format!("{sql}: {what}: {found:?}")),
             }
         }

@@ -4,7 +4,7 @@ use super::backend::{WaitSet, Woken, text};
 use super::channel::Channel;
 use super::login_relay::LoginRelay;
 use crate::remote::param::Encoded;
-use docshard_core::cluster::frontend::{Answer, Frontend, MAX_TEXT, RELIED_ON, Transaction};
+use docshard_core::cluster::frontend::{Answer, Columns, Frontend, MAX_TEXT, RELIED_ON, Transaction};
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
