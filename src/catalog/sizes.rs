@@ -3,7 +3,7 @@
 use super::model::Shard;
 use super::nodes::{read_at_once, read_call_on, read_calls_at_once};
 use super::survey;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::measure::{ChunkSize, Estimate, EstimateSizes, FindSplitPoints, MeasureChunks, MeasureRange};
@@ -181,5 +181,16 @@ pub fn split_points(shard: &Shard, collection: &Collection, chunk: &Chunk, parts
         parts: i32::try_from(parts).unwrap_or(i32::MAX),
         documents: i64::try_from(chunk.documents).unwrap_or(i64::MAX),
     };
-    read_call_on(shard, &find)
+    ask_split_points(shard, &find)
+}
+
+/// Asks a shard for keys that divide a range.
+/// Errors: 08P01 for others.
+pub fn ask_split_points(shard: &Shard, find: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
+    let points = read_call_on(shard, find)?;
+    if points.iter().all(|point| point.as_slice() >= find.lo && find.hi.is_none_or(|hi| point.as_slice() < hi)) {
+        return Ok(points);
+    }
+    let message = format!("protocol violation by shard \"{}\": a split point outside of the range", shard.name);
+    Err(Error::protocol_violation(message))
 }

@@ -10,6 +10,7 @@ use crate::pg::spi::record::{malformed, parse_json, record};
 use crate::protocol::Call;
 use crate::protocol::node::NodeHealth;
 use crate::store;
+use crate::worker::activity::{self, Activity};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
 use serde_json::Value as Json;
@@ -48,13 +49,19 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
         format!("(SELECT {} AS report, {} AS seen) AS reports", NodeHealth::SIGNATURE.invocation(), behind::SEEN);
     let answers = survey::ask(&from, &[Param::OptInt4(None)], limit)?;
     let mut contacts = contacts::last()?;
+    let held_up = activity::current()?.filter(Activity::is_long);
+    let held_up = |shard: &str| {
+        let activity = held_up.as_ref().filter(|activity| activity.shard.as_deref() == Some(shard))?;
+        Some(format!("the background worker has waited for it for {} s: {}", activity.seconds, activity.what))
+    };
     let of_shard = |survey::ShardAnswer { shard, rows, latency }| {
         let (last_contact, name) = (contacts.remove(&shard.id), shard.name.clone());
         match rows.and_then(|rows| read(&rows)) {
             Ok((node, seen)) => {
                 let behind = expected.behind(&shard, &seen)?;
                 let error = (!behind.is_empty())
-                    .then(|| format!("{}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name)));
+                    .then(|| format!("{}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name)))
+                    .or_else(|| held_up(&shard.name));
                 let latency_ms = latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0);
                 let last_contact = Some(clock_timestamp());
                 Ok(Health { shard: name, latency_ms, reachable: true, node, last_contact, error })
