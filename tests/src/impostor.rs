@@ -2,8 +2,10 @@
 //!
 //! It passes on what the router sends, and the shard's messages up to one of the kind that the attack waits for. It may also change rows.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -45,6 +47,7 @@ struct State {
     number: usize,
     attacked: usize,
     streams: Vec<TcpStream>,
+    paused: bool,
     closed: bool,
 }
 
@@ -146,6 +149,11 @@ impl Impostor {
         lock(&self.state).change = change;
     }
 
+    /// Attacks no further connections meanwhile.
+    pub fn pause(&self, pause: bool) {
+        lock(&self.state).paused = pause;
+    }
+
     /// How many connections the present attack has met.
     pub fn attacked(&self) -> usize {
         lock(&self.state).attacked
@@ -166,6 +174,52 @@ impl Drop for Impostor {
     }
 }
 
+/// A server that lets a client log in over TLS, and then sends TLS records without data, without end. It ends when it is dropped.
+pub struct KeyUpdates {
+    /// The port on which it listens, at 127.0.0.1.
+    pub port: u16,
+    server: Child,
+    folder: PathBuf,
+}
+
+impl KeyUpdates {
+    /// Compiles and starts it, with a certificate of its own.
+    ///
+    /// # Panics
+    /// If a program that it needs fails.
+    pub fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("docshard-key-updates.{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = |name: &str| folder.join(name);
+        let run = |program: &str, arguments: &str, files: &[&Path]| {
+            let output = Command::new(program).args(arguments.split(' ')).args(files).output().expect(program);
+            assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let (certificate, key, program) = (path("cert.pem"), path("key.pem"), path("server"));
+        let request = "req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 2 -subj /CN=127.0.0.1";
+        run("openssl", &format!("{request} -keyout"), &[&key, Path::new("-out"), &certificate]);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/key_updates.c");
+        run("cc", "-o", &[&program, &source, Path::new("-lssl"), Path::new("-lcrypto")]);
+        let mut server = Command::new(&program)
+            .args([&certificate, &key])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a server");
+        let mut line = String::new();
+        BufReader::new(server.stdout.as_mut().expect("its output")).read_line(&mut line).expect("its port");
+        Self { port: line.trim().parse().expect("a port"), server, folder }
+    }
+}
+
+impl Drop for KeyUpdates {
+    fn drop(&mut self) {
+        drop(self.server.stdin.take());
+        let _ = self.server.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
 fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -178,7 +232,7 @@ fn serve(state: &Mutex<State>, mut server: TcpStream, mut client: &TcpStream) ->
         let (kind, body) = read(&mut server)?;
         let (attack, number) = {
             let state = lock(state);
-            (state.attack.clone(), state.number)
+            (state.attack.clone().filter(|_| !state.paused), state.number)
         };
         let begins = |attack: &Attack| attack.instead_of == kind && attack.at_login != logged_in && met != number;
         if let Some(attack) = attack.filter(begins) {
