@@ -380,7 +380,7 @@ impl Wire {
             Lost::Broken(message) => self.broken(message),
             Lost::Violation(what) => {
                 let message = format!("protocol violation by shard \"{}\": {what}", self.shard());
-                Error::of_sqlstate(*b"08P01", message).with_context(self.place())
+                Error::protocol_violation(message).with_context(self.place())
             }
             Lost::Late => self.broken(TIMEOUT),
             Lost::Hung(hung) => hung::does_not_answer(&hung.0, &hung.1),
