@@ -257,7 +257,7 @@ pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
             Param::Text(&cluster::identity().to_string()),
             Param::Int8(cluster),
         ],
-        String::OF_SHARD,
+        String::WIRE,
     )
 }
 

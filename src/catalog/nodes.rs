@@ -45,7 +45,7 @@ pub fn call_on_all<C: Call<Answer = ()>>(shards: &[ShardId], call: &C) -> Result
 
 /// The rows of a statement on a shard.
 pub fn query_on<T: Record>(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
-    decode_all("a statement", &only(run_at_once(&[(shard, params)], sql, T::OF_SHARD, true)?)?)
+    decode_all("a statement", &only(run_at_once(&[(shard, params)], sql, T::WIRE, true)?)?)
 }
 
 /// The rows of a statement that only reads, on a shard; it opens no transaction there.
@@ -59,7 +59,7 @@ fn only<T>(answers: Vec<Vec<T>>) -> Result<Vec<T>> {
 
 /// The rows of a statement that only reads, on several shards at once, each with parameters of its own.
 pub fn read_at_once<T: Record>(asked: &[(&Shard, &[Param<'_>])], sql: &str) -> Result<Vec<Vec<T>>> {
-    run_at_once(asked, sql, T::OF_SHARD, false)?.iter().map(|rows| decode_all("a statement", rows)).collect()
+    run_at_once(asked, sql, T::WIRE, false)?.iter().map(|rows| decode_all("a statement", rows)).collect()
 }
 
 /// The rows of a statement on several shards at once. The local shard runs it while the others do.

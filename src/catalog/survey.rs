@@ -57,7 +57,7 @@ pub fn ask<T: Record>(from: &str, params: &[Param<'_>], limit: Duration) -> Resu
         });
         ShardAnswer { shard, rows, latency }
     };
-    Ok(rows(from, (&names, T::OF_SHARD), params, limit)?.into_iter().map(of).collect())
+    Ok(rows(from, (&names, T::WIRE), params, limit)?.into_iter().map(of).collect())
 }
 
 /// Asks every shard, by number, for columns of these names and types.

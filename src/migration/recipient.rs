@@ -129,7 +129,7 @@ impl Attempt {
                  SELECT coalesce(sum(documents), 0)::int8, coalesce(sum(size), 0)::int8 FROM pulled"
             ),
             &[Param::Int8(record.id), Param::Int8(part.into()), Param::Text(expected_donor)],
-            <(i64, i64)>::OF_SHARD,
+            <(i64, i64)>::WIRE,
         )
     }
 
@@ -190,7 +190,7 @@ impl Attempt {
                  SELECT pg_catalog.string_agg(pg_catalog.int8send(seq), '') FROM pulled"
             ),
             &[Param::Int8(record.id), Param::Text(expected_donor)],
-            <Option<Vec<u8>>>::OF_SHARD,
+            <Option<Vec<u8>>>::WIRE,
         )
     }
 

@@ -43,7 +43,7 @@ impl<T: Record> Answer for Vec<T> {
         [(name, of_type)] if name.is_empty() => Shape::Set(of_type),
         columns => Shape::Table(columns),
     };
-    const COLUMNS: &'static [Column] = T::OF_SHARD;
+    const COLUMNS: &'static [Column] = T::WIRE;
     fn decode<R: Row>(of: &Signature, rows: &[R]) -> Result<Self> {
         decode_all(&of.name(), rows)
     }

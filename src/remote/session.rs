@@ -188,13 +188,13 @@ impl Session {
     /// # Errors
     /// 08P01 for rows with other columns.
     pub fn query<T: Record>(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
-        let rows = self.ask(sql, params, T::OF_SHARD)?;
+        let rows = self.ask(sql, params, T::WIRE)?;
         self.decoded(&rows)
     }
 
     /// Like [`Session::query`]; fails with `HostUnreachable` after this time.
     pub fn query_within<T: Record>(&mut self, sql: &str, params: &[Param<'_>], milliseconds: i64) -> Result<Vec<T>> {
-        self.start(sql, params, T::OF_SHARD)?;
+        self.start(sql, params, T::WIRE)?;
         let rows = self.poll_finish(milliseconds)?.ok_or_else(|| {
             Error::new(Kind::HostUnreachable, format!("shard \"{}\" does not answer", self.wire.shard()))
         })?;

@@ -130,7 +130,7 @@ fn open() -> Result<Vec<Node>> {
 
 /// Queries all nodes. A shard that does not answer is removed from them.
 fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
-    nodes.retain_mut(|node| node.session.start(WAITS, &[], WaitRow::OF_SHARD).is_ok());
+    nodes.retain_mut(|node| node.session.start(WAITS, &[], WaitRow::WIRE).is_ok());
     let (sessions, mut found) = transaction::run(|| {
         let rows = spi::query(SESSIONS, &[])?;
         let sessions: BTreeMap<String, i32> = rows.iter().map(|row| (row.text(1).to_owned(), row.i32(0))).collect();

@@ -50,7 +50,7 @@ pub fn current() -> Result<Option<Activity>> {
     let found: Vec<(String, String, i64)> = decode_all("pg_stat_activity", &rows)?;
     let activity = |(text, since, seconds): (String, String, i64)| {
         let text = text.strip_prefix(PREFIX)?;
-        let (what, shard) = text.split_once(AT).map_or((text, None), |(what, shard)| (what, Some(shard.to_owned())));
+        let (what, shard) = text.rsplit_once(AT).map_or((text, None), |(what, shard)| (what, Some(shard.to_owned())));
         Some(Activity { what: what.to_owned(), shard, since, seconds })
     };
     Ok(found.into_iter().find_map(activity))

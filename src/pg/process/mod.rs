@@ -194,7 +194,7 @@ thread_local! {
 }
 
 /// What separates the two.
-pub const AT: &str = ", at shard ";
+pub const AT: &str = ", at ";
 
 /// Sets the text that `pg_stat_activity` shows for this process; None: idle.
 pub fn show_activity(what: Option<&str>) {
@@ -202,14 +202,14 @@ pub fn show_activity(what: Option<&str>) {
     report_activity(what);
 }
 
-/// Adds to that text at which shard this process waits. `state_change` is then the time since which it does.
-pub fn show_place(shard: &str) {
+/// Adds to that text the place that this process waits for. `state_change` is then the time since which it does.
+pub fn show_place(name: &str) {
     let text = ACTIVITY.with_borrow_mut(|(what, place)| {
-        if place == shard || what.is_empty() {
+        if place == name || what.is_empty() {
             return None;
         }
-        shard.clone_into(place);
-        Some(format!("{what}{AT}{shard}"))
+        name.clone_into(place);
+        Some(format!("{what}{AT}{name}"))
     });
     if text.is_some() {
         report_activity(text.as_deref());

@@ -118,8 +118,8 @@ pub type Column = (&'static str, &'static str);
 pub trait Record: Sized {
     /// the columns, in the order of the fields
     const COLUMNS: &'static [Column];
-    /// the same in a row of another server
-    const OF_SHARD: &'static [frontend::Column];
+    /// the same, as another server sends them
+    const WIRE: &'static [frontend::Column];
     /// Decodes the columns in their order.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ pub trait Record: Sized {
 impl<V: Value> Record for V {
     /// the only column, which needs no name
     const COLUMNS: &'static [Column] = &[("", V::TYPE)];
-    const OF_SHARD: &'static [frontend::Column] = &[V::COLUMN];
+    const WIRE: &'static [frontend::Column] = &[V::COLUMN];
     fn decode(columns: &mut Columns<'_, impl Row>) -> Result<Self> {
         columns.next()
     }
@@ -138,7 +138,7 @@ impl<V: Value> Record for V {
 
 impl Record for () {
     const COLUMNS: &'static [Column] = &[];
-    const OF_SHARD: &'static [frontend::Column] = &[];
+    const WIRE: &'static [frontend::Column] = &[];
     fn decode(_columns: &mut Columns<'_, impl Row>) -> Result<Self> {
         Ok(())
     }
@@ -149,7 +149,7 @@ macro_rules! tuples {
     ($(($($value:ident),*);)*) => {$(
         impl<$($value: Value),*> Record for ($($value,)*) {
             const COLUMNS: &'static [Column] = &[$(("", $value::TYPE)),*];
-            const OF_SHARD: &'static [frontend::Column] = &[$($value::COLUMN),*];
+            const WIRE: &'static [frontend::Column] = &[$($value::COLUMN),*];
             fn decode(columns: &mut Columns<'_, impl Row>) -> Result<Self> {
                 Ok(($(columns.next::<$value>()?,)*))
             }
@@ -170,7 +170,7 @@ macro_rules! record {
         impl $crate::pg::spi::record::Record for $name {
             const COLUMNS: &'static [$crate::pg::spi::record::Column] =
                 &[$((stringify!($field), <$type as $crate::pg::spi::record::Value>::TYPE)),*];
-            const OF_SHARD: &'static [docshard_core::cluster::frontend::Column] =
+            const WIRE: &'static [docshard_core::cluster::frontend::Column] =
                 &[$(<$type as $crate::pg::spi::record::Value>::COLUMN),*];
 
             fn decode(
