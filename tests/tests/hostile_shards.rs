@@ -178,12 +178,16 @@ fn statements() -> Vec<String> {
         .collect()
 }
 
-/// Changes of a row's columns, and those of its values, which not all types of columns exclude.
-fn changes() -> Vec<(bool, &'static str, fn(&mut Row))> {
-    let columns: [(&str, fn(&mut Row)); 7] = [
+type Edit = fn(&mut Row);
+
+/// Changes of a row's columns (true), and those of its values, which not all types of columns exclude.
+fn changes() -> Vec<(bool, &'static str, Edit)> {
+    let columns: [(&str, Edit); 7] = [
         ("the first column is NULL", |row| row[..1].fill(None)),
         ("the last column is NULL", |row| {
-            row.last_mut().map(|last| *last = None);
+            if let Some(last) = row.last_mut() {
+                *last = None;
+            }
         }),
         ("all columns are NULL", |row| row.fill(None)),
         ("the last column is missing", |row| {
@@ -193,7 +197,7 @@ fn changes() -> Vec<(bool, &'static str, fn(&mut Row))> {
         ("there is another column", |row| row.push(Some(vec![1]))),
         ("another column is NULL", |row| row.push(None)),
     ];
-    let values: [(&str, fn(&mut Row)); 3] = [
+    let values: [(&str, Edit); 3] = [
         ("empty values", |row| row.iter_mut().flatten().for_each(Vec::clear)),
         ("a longer value", |row| row.iter_mut().flatten().for_each(|value| value.push(0))),
         ("a shorter value", |row| {
