@@ -161,17 +161,18 @@ fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
     let mut session = Session::open_ungreeted(server, CONNECT_S)?;
     session.execute("SET lock_timeout = '10s'")?;
     let epoch = epoch_at(&mut session, &shard.name, cluster)?;
-    let counter = session.query("SELECT counter FROM docshard_data.node", &[])?;
-    let counter = counter.first().and_then(|row| row.i64(0)).unwrap_or(0);
+    let counters: Vec<i64> = session.query("SELECT counter FROM docshard_data.node", &[])?;
+    let counter = counters.first().copied().unwrap_or(0);
     let found = shard_state::read(&mut session)?;
     let holder = holder::other_at(&mut session, shard.id)?;
-    let rows = session.query(
+    let numbers: Vec<(i64, i64)> = session.query(
         "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::int8 FROM docshard_data.placement), \
            (SELECT coalesce(pg_catalog.max(pg_catalog.substring(relname, '^i([0-9]{1,9})')::int8), 0) FROM pg_catalog.pg_class \
              WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'i')",
         &[],
     )?;
-    let numbers = [0, 1].map(|column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0));
+    let numbers = numbers.first().copied().unwrap_or_default().into();
+    let numbers: [i64; 2] = numbers;
     if numbers.iter().any(|number| *number >= LAST_NUMBER) {
         let message = format!("shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
         return Err(Error::new(Kind::HostUnreachable, message));
@@ -182,12 +183,12 @@ fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
 /// The epoch of the router that a shard belongs to.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
 pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64> {
-    let rows = session.query_within(
+    let epochs: Vec<i64> = session.query_within(
         "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
         &[Param::Int8(cluster), Param::Text(shard)],
         ANSWER_MS,
     )?;
-    let epoch = rows.first().and_then(|row| row.i64(0)).ok_or_else(|| {
+    let epoch = epochs.first().copied().ok_or_else(|| {
         let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
         Error::new(Kind::HostUnreachable, message)
     })?;
@@ -215,7 +216,7 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
 /// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
 pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
-    let raised = session.query(
+    let raised: Vec<i32> = session.query(
         "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1",
         &[Param::Int8(router.epoch), Param::Int8(router.cluster), Param::Text(&cluster::identity().to_string())],
     )?;
@@ -224,11 +225,11 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
         return Err(Error::new(Kind::ConflictingOperationInProgress, message));
     }
     // Sessions that start later have the new epoch, or are refused.
-    let until = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
-    let until = until.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
+    let until: Vec<String> = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
+    let until = until.concat();
     let began = Instant::now();
     loop {
-        let staying = session.query(
+        let staying: Vec<bool> = session.query(
             "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
              WHERE usename = session_user AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() \
              AND backend_start < $1::pg_catalog.timestamptz",
@@ -248,7 +249,7 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
 }
 
 fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>> {
-    let rows = reached.session.query(
+    let gids: Vec<String> = reached.session.query(
         "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
          AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2)) ORDER BY gid",
         &[
@@ -256,5 +257,5 @@ fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>>
             Param::Text(&format!("docshard_m_{cluster}_")),
         ],
     )?;
-    Ok(rows.iter().filter_map(|row| Some((reached.shard.name.clone(), row.text(0)?.to_owned()))).collect())
+    Ok(gids.into_iter().map(|gid| (reached.shard.name.clone(), gid)).collect())
 }

@@ -85,8 +85,8 @@ fn is_empty(collection: &Collection) -> Result<bool> {
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &[][..])).collect();
     // Opens and closes the table: a lock held until commit would block the removal of failed builds.
     let sql = format!("SELECT pg_catalog.pg_relation_size('{}'::regclass)", collection.table());
-    let answers = read_at_once(&asked, &sql, 1)?;
-    Ok(answers.iter().flatten().all(|row| row.i64(0) == 0))
+    let answers = read_at_once::<i64>(&asked, &sql)?;
+    Ok(answers.iter().flatten().all(|size| *size == 0))
 }
 
 /// Builds all of these indexes or none, in a background worker, and waits for it; returns their names. A cancel ends the builds.

@@ -193,8 +193,8 @@ fn is_gone(error: &Error) -> bool {
 /// Errors: `IllegalOperation` if the table belongs to another collection.
 fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Option<i64>> {
     let sql = "SELECT token, version FROM docshard_data.placement WHERE collection_id = $1";
-    let rows = session.query(sql, &[Param::Int4(collection.id)])?;
-    let Some((token, version)) = rows.first().and_then(|row| row.i64(0).zip(row.i64(1))) else { return Ok(None) };
+    let found: Vec<(i64, i64)> = session.query(sql, &[Param::Int4(collection.id)])?;
+    let Some(&(token, version)) = found.first() else { return Ok(None) };
     if token == collection.token {
         return Ok(Some(version));
     }
@@ -209,7 +209,7 @@ fn end<'a>(key: &KeyPattern, max: &'a [u8]) -> Option<&'a [u8]> {
 
 fn has_documents(session: &mut ShardSession, collection: &Collection, chunk: &VersionedChunk) -> Result<bool> {
     let (range, params) = table::range(&chunk.min, end(&collection.key, &chunk.max));
-    Ok(!session.query(&format!("SELECT FROM {} WHERE {range} LIMIT 1", collection.table()), &params)?.is_empty())
+    Ok(!session.query::<()>(&format!("SELECT FROM {} WHERE {range} LIMIT 1", collection.table()), &params)?.is_empty())
 }
 
 /// Brings one collection of the shard to the catalog's version; None if there was nothing to do.
@@ -317,11 +317,7 @@ fn lost_ranges(
 fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: &mut Json) -> Result<bool> {
     let sql = "SELECT c.relname::text FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
                WHERE i.indrelid = pg_catalog.to_regclass($1) AND i.indisvalid";
-    let present: Vec<String> = session
-        .query(sql, &[Param::Text(&collection.table())])?
-        .iter()
-        .filter_map(|row| row.text(0).map(str::to_owned))
-        .collect();
+    let present: Vec<String> = session.query(sql, &[Param::Text(&collection.table())])?;
     let (mut created, mut dropped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for index in &collection.indexes {
         let mut needed = table::relations(index.id, &index.keys, index.unique).into_iter();

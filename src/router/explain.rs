@@ -447,7 +447,7 @@ fn postgresql_plans(collection: &Collection, plan: &Plan, form: &str) -> Result<
 }
 
 fn lines(stream: &mut RowStream) -> Result<Vec<String>> {
-    let line = |row: &ShardRow| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
+    let line = |row: &ShardRow| String::from_utf8_lossy(row.bytes(0)).into_owned();
     Ok(stream.rows()?.iter().map(line).collect())
 }
 

@@ -3,6 +3,7 @@
 //! The worker also ends the transactions that a delete may wait for. So each delete has a deadline, which increases with each
 //! failure.
 
+use super::activity;
 use super::own_process::report;
 use crate::catalog::settings;
 use crate::pg::process::timeout::Deadline;
@@ -38,7 +39,10 @@ impl Expiry {
             Ok(indexes) => {
                 let mut failed = false;
                 for index in &indexes {
-                    process::show_activity(Some("docshard: deleting expired documents"));
+                    activity::show("deleting expired documents");
+                    // The deadline comes first: a shard that deletes many documents has not failed.
+                    let time = Duration::from_millis(self.patience.unsigned_abs()) + hung::worker_timeout();
+                    let _limit = hung::limit(time);
                     if let Err(error) = transaction::run(|| {
                         let _deadline = Deadline::after(self.patience);
                         expiry::delete(index).map(drop)

@@ -41,10 +41,9 @@ impl Login {
         session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
         let user = Param::Text(&self.user);
         match &verifier {
-            Some(verifier) => session.query("SELECT docshard.accept_router($1, $2)", &[user, Param::Text(verifier)]),
-            None => session.query("SELECT docshard.accept_router($1)", &[user]),
+            Some(verifier) => session.run("SELECT docshard.accept_router($1, $2)", &[user, Param::Text(verifier)]),
+            None => session.run("SELECT docshard.accept_router($1)", &[user]),
         }
-        .map(drop)
     }
 }
 
@@ -86,8 +85,8 @@ pub(in crate::catalog) fn connect_shards(new: &Introduced<'_>) -> Result<()> {
 /// Sets the servers and logins by which a shard and every other one, this database included, pull from each other. Returns the shards
 /// that could not be changed, each with its error.
 pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>) -> Result<Vec<(String, Error)>> {
-    let seen = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
-    let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
+    let seen: Vec<Option<String>> = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
+    let seen = seen.into_iter().next().flatten();
     session.execute("SET lock_timeout = '10s'")?;
     let here = local_id()?;
     join_local(here)?;
