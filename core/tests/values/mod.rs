@@ -33,7 +33,7 @@ pub fn number() -> impl Strategy<Value = Number> + Clone {
     ];
     prop_oneof![
         integers.prop_map(Number::Int),
-        doubles.prop_map(|double| Number::Double(double)),
+        doubles.prop_map(Number::Double),
         decimals.prop_map(|text| Number::Decimal(Decimal::parse(&text).expect("a decimal128"))),
     ]
 }
