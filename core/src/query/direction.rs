@@ -1,9 +1,7 @@
 //! Parses the direction of a field in a sort specification.
 
 use crate::error::{Error, Kind, Result, bail, error};
-use crate::query::operand::truncated;
 use crate::values::document::ext_json;
-use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json};
 
@@ -19,13 +17,9 @@ pub(crate) fn is_descending(path: &str, direction: &Json) -> Result<bool> {
         _ => bail!(15974, "Illegal key in $sort specification: {path}: {direction}"),
     };
     let Value::Number(number) = direction else { bail!(15974, "Illegal key in $sort specification: {path}") };
-    let integer = match &number {
-        Number::Decimal(decimal) => decimal.to_i64_rounded(),
-        number => truncated(number),
-    };
-    match integer {
-        Some(1) => Ok(false),
-        Some(-1) => Ok(true),
+    match number.to_i64_rounded() {
+        1 => Ok(false),
+        -1 => Ok(true),
         _ => bail!(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
     }
 }

@@ -13,6 +13,7 @@ mod parse;
 
 mod accumulator;
 mod real;
+mod zone;
 
 mod decimal;
 
@@ -28,7 +29,6 @@ mod regex;
 mod set;
 mod trigonometry;
 mod variable;
-mod zone;
 
 mod array;
 mod convert;
