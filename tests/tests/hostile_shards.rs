@@ -236,11 +236,11 @@ fn rows_with_other_columns_break_the_protocol() {
     client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
     let (mut wrong, find_one) = (Vec::new(), format!("find_one('{NS}', '{{\"k\": 110}}')"));
     for sql in statements() {
+        let sql = format!("BEGIN; {sql}; ROLLBACK");
+        client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+        let expected = outcome(&mut client, &sql);
         for (of_columns, what, change) in changes() {
-            let sql = format!("BEGIN; {sql}; ROLLBACK");
             // With a connection that exists, so that the handshake is not changed.
-            client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
-            let expected = outcome(&mut client, &sql);
             client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
             impostor.change_rows(Some(Arc::new(change) as Change));
             let found = outcome(&mut client, &sql);
