@@ -19,10 +19,10 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 
 /// A login at a shard.
-#[derive(Clone)]
-pub(in crate::catalog) struct Login {
-    pub(in crate::catalog) user: String,
-    pub(in crate::catalog) password: Option<String>,
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub user: String,
+    pub password: Option<String>,
 }
 
 impl Login {
