@@ -98,7 +98,7 @@ struct Reached {
 }
 
 /// Makes this database the cluster's router.
-/// Errors: `IllegalOperation` on a shard, and if a shard has newer metadata; `OperationNotSupportedInTransaction`;
+/// Errors: `Unauthorized` for a login without password, if the caller is no superuser; `IllegalOperation` on a shard, and if a shard has newer metadata; `OperationNotSupportedInTransaction`;
 /// `HostUnreachable` if no shard answers, or refuses a given login; `ConflictingOperationInProgress` if another database takes over at the same time.
 pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     check_router()?;
@@ -106,9 +106,11 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         let message = "a cluster cannot be taken over inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
     }
-    for (shard, _) in &options.logins {
+    for (shard, login) in &options.logins {
         cache::shard_named(shard)?;
+        login.check_allowed()?;
     }
+    options.login.as_ref().map_or(Ok(()), Login::check_allowed)?;
     let own = cluster::lock_epoch()?;
     let coordinator = cluster::coordinator()?;
     let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);

@@ -107,12 +107,16 @@ fn a_restored_router_knows_its_cluster() {
     cluster.router.program("pg_dumpall", &["--roles-only", "-f", roles]);
     // The dump's roles include the superuser, which exists already.
     spare.program("psql", &["-X", "-q", "-o", "/dev/null", "-f", roles]);
-    spare.psql("CREATE DATABASE restored");
-    spare.program("pg_restore", &["--exit-on-error", "-d", "restored", file]);
+    for (database, options) in [("restored", &["--single-transaction"][..]), ("cleaned", &["--clean", "--if-exists"])] {
+        spare.psql(&format!("CREATE DATABASE {database}"));
+        spare.program("pg_restore", &[&["--exit-on-error"], options, &["-d", database, file]].concat());
+    }
     cluster.router.stop();
-    let after = seen(spare, "restored");
-    for (what, expected) in before.as_object().unwrap() {
-        assert_eq!(&after[what], expected, "{what}");
+    for database in ["cleaned", "restored"] {
+        let after = seen(spare, database);
+        for (what, expected) in before.as_object().unwrap() {
+            assert_eq!(&after[what], expected, "{database}: {what}");
+        }
     }
     goes_on(spare, "restored");
     // pg_restore has lost the restored router's own service role, which shards use to reach it.
