@@ -70,7 +70,7 @@ json_functions! {
     move_primary(db: &str, to: &str) => shards::move_primary(db, to);
 
     // The cluster.
-    take_over_cluster() => cluster::take_over(false);
+    take_over_cluster() => cluster::take_over(&cluster::TakeOver::default());
     drop_orphaned_relation(shard: &str, relation: &str) => cluster::drop_orphan(shard, relation);
     nullable dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) =>
         with_options(&options.unwrap_or_default(), &table::DISMANTLE, |options| cluster::dismantle(confirm, options));
@@ -145,8 +145,8 @@ fn abort_migration_of(_nulls: Option<NoNulls>, ns: &str) -> Json {
 
 #[pg_extern(name = "take_over_cluster", volatile, parallel_unsafe, requires = ["catalog"])]
 fn take_over_cluster_with(_nulls: Option<NoNulls>, options: Json) -> Json {
-    let taken = run(|| with_options(&options, &table::TAKE_OVER, |options| cluster::take_over(options.flag("force"))));
-    Json::new(taken.to_string())
+    let take_over = |options: &Arguments<'_>| cluster::take_over(&cluster::take_over_options(options)?);
+    Json::new(run(|| with_options(&options, &table::TAKE_OVER, take_over)).to_string())
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

@@ -72,7 +72,7 @@ fn run_at_once(
     let request = |&(shard, params): &(&Shard, _)| {
         let statement = remote::Sql { sql, params, columns };
         let server = shard.place.server()?;
-        let (role, scope) = (Role::Service, RequestScope::OneOfSeveral);
+        let (role, scope) = (Role::Service, RequestScope::Metadata);
         Some(remote::Request { server, role, preamble: None, statement, write, scope })
     };
     let requests: Vec<_> = asked.iter().filter_map(request).collect();

@@ -29,8 +29,8 @@ use crate::protocol::migration::BypassCapture;
 use crate::protocol::table::{CreateTable, DropIndex, ExcludeWriters};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::chunks::{self, VersionedChunk};
-use crate::store::migrations;
 use crate::store::placements::{self, PlacedCollection};
+use crate::store::{changelog, migrations};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, salvage};
 use docshard_core::error::Kind;
@@ -234,7 +234,10 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
         let is_behind = found.is_none_or(|found| found < version);
         let mut changes = json!({"ns": namespace});
         if is_behind {
-            let lost = lost_ranges(session, &collection, shard.id, found)?;
+            let (lost, returned) = lost_ranges(session, &collection, shard.id, found)?;
+            if returned > 0 {
+                changes["returned"] = returned.into();
+            }
             let removed = if found.is_some() { delete_outside(session, &collection, shard.id)? } else { 0 };
             let id_index = !collection.key.is_in_order_of_id();
             CreateTable { collection: locked.id, token: collection.token, version, id_index }.call(session)?;
@@ -271,13 +274,13 @@ fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: Sh
 }
 
 /// The ranges that came to the shard after its version `found`: with the number of documents that a move brought, if it is known, and
-/// of those that are there.
+/// of those that are there. The second value is the number of those that only went back to the shard, as it has their documents.
 fn lost_ranges(
     session: &mut ShardSession,
     collection: &Collection,
     shard: ShardId,
     found: Option<i64>,
-) -> Result<Json> {
+) -> Result<(Json, usize)> {
     let mut ranges: Vec<VersionedChunk> = Vec::new();
     let is_lost = |chunk: &VersionedChunk| chunk.shard == shard && found.is_none_or(|found| found < chunk.version);
     for chunk in chunks::with_versions(collection.id)?.into_iter().filter(is_lost) {
@@ -286,6 +289,12 @@ fn lost_ranges(
             _ => ranges.push(chunk),
         }
     }
+    let all = ranges.len();
+    let mut returned = BTreeMap::new();
+    for version in ranges.iter().map(|range| range.version) {
+        returned.insert(version, changelog::has_returned(&collection.namespace, version)?);
+    }
+    ranges.retain(|range| !returned[&range.version]);
     let (mut lost, mut size) = (Vec::new(), 0);
     for range in &ranges {
         let there = match found {
@@ -310,7 +319,7 @@ fn lost_ranges(
     if left > 0 {
         lost.push(json!({"more": left}));
     }
-    Ok(lost.into())
+    Ok((lost.into(), all - ranges.len()))
 }
 
 /// Creates the indexes that the shard lacks, and drops those that the catalog does not have. One that cannot be created is reported.

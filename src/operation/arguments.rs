@@ -19,6 +19,8 @@ use serde_json::{Map, Value as Json};
 pub enum Type {
     Any,
     String,
+    /// a string that no message may contain
+    Secret,
     /// a string, one of these
     Choice(&'static [&'static str]),
     /// true or false; commands also take a number, of which 0 is false
@@ -44,7 +46,7 @@ impl Type {
     pub fn takes(self, json: &Json) -> bool {
         match self {
             Type::Any => true,
-            Type::String | Type::Choice(_) => json.is_string(),
+            Type::String | Type::Secret | Type::Choice(_) => json.is_string(),
             Type::Bool => json.is_boolean() || number(json).is_some(),
             Type::StrictBool => json.is_boolean(),
             Type::Integer | Type::Count => number(json).is_some(),
@@ -57,7 +59,7 @@ impl Type {
     fn wanted(self) -> &'static str {
         match self {
             Type::Any => "any",
-            Type::String | Type::Choice(_) => "'string'",
+            Type::String | Type::Secret | Type::Choice(_) => "'string'",
             Type::Bool | Type::StrictBool => "'bool'",
             Type::Integer | Type::Count => "'[int, long, double, decimal]'",
             Type::Object | Type::Document | Type::Order => "'object'",
@@ -391,6 +393,9 @@ impl Form<'_> {
             let wanted = match field.kind {
                 _ if json.is_null() => "given with a value",
                 Type::Any | Type::Object | Type::Order | Type::Array => return Ok(()),
+                Type::Secret if !json.is_string() => {
+                    return Err(Error::new(Kind::TypeMismatch, format!("option \"{name}\" must be a string")));
+                }
                 Type::String | Type::Choice(_) if !json.is_string() => "a string",
                 Type::Bool | Type::StrictBool if !json.is_boolean() => "a boolean",
                 Type::Document if !json.is_object() => "an object",

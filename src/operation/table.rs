@@ -4,7 +4,7 @@
 //! name that only one of them has, or spells differently, is in a group of its own.
 
 use super::arguments::Type::{
-    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, Order, StrictBool, String,
+    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, Order, Secret, StrictBool, String,
 };
 use super::arguments::When::{False, Given, Missing, True};
 use super::arguments::{Conflict, Field, Fields, may, must};
@@ -327,8 +327,13 @@ pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
 
 // Shards, databases, zones, the balancer.
 
-pub const ADD_SHARD_OPTIONS: Fields =
-    &[&[may("name", String), may("maxSize", Integer), may("user", String), may("password", String)]];
+/// An administrator's login.
+const LOGIN: &[Field] = &[may("user", String), may("password", Secret)];
+pub const LOGIN_OPTIONS: Fields = &[LOGIN];
+/// A password without its user.
+pub const NO_USER: Conflict =
+    Conflict::All(&[Given("password"), Missing("user")], Kind::BadValue, "the option \"password\" requires \"user\"");
+pub const ADD_SHARD_OPTIONS: Fields = &[&[may("name", String), may("maxSize", Integer)], LOGIN];
 pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
 
 operations! {
@@ -378,7 +383,8 @@ operations! {
     ACCEPT_SHARD = "accept_shard" &[&[may("adopt", Bool)]];
     ENABLE_SHARDING = "enable_sharding" &[];
     DROP_DATABASE = "drop_database" &[];
-    TAKE_OVER = "take_over_cluster" &[&[may("force", Bool)]];
+    TAKE_OVER = "take_over_cluster" &[&[may("force", Bool), may("logins", Object)], LOGIN]
+        => unless &[NO_USER];
     DISMANTLE = "dismantle" &[&[may("shards", Bool).or_true(), may("skipUnreachable", Bool)]];
     GRANT_ACCESS = "grant_access" &[&[may("read", Any), may("write", Any)]];
     REVOKE_ACCESS = "revoke_access" GRANT_ACCESS.options;

@@ -27,7 +27,7 @@ use super::ffi::{self, HoldCancel, Local, Xact};
 use super::handshake::{self, HandshakeState};
 use super::login;
 use super::options::{self, Route};
-use super::param::{Encoded, Request, RequestScope, Role, Sql, c_string};
+use super::param::{Encoded, Request, Role, Sql, c_string};
 use super::prepared::Prepared;
 use super::refusal::{READ_ONLY, REFUSED_CONNECTION};
 use super::row::{Row, Spool};
@@ -281,7 +281,7 @@ impl Connection {
         let follows = (request.write && !decides) || self.state.depth() > 0 || local.one_snapshot;
         self.batch = self.describe(request.write, local);
         let implicit = self.state.is_implicit() || (request.write && self.state.depth() == 0);
-        let implicit = implicit && !decides && request.scope != RequestScope::OneOfSeveral && local.is_plain();
+        let implicit = implicit && !decides && request.scope.is_whole() && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
             && self.handshake.is_done()
@@ -322,9 +322,8 @@ impl Connection {
             self.batch = self.describe(true, local);
             self.current = None;
         }
-        let implicit = (self.state.is_implicit() || self.state.depth() == 0)
-            && request.scope != RequestScope::OneOfSeveral
-            && local.is_plain();
+        let implicit =
+            (self.state.is_implicit() || self.state.depth() == 0) && request.scope.is_whole() && local.is_plain();
         let open = match (self.state.is_feeding(), implicit) {
             (true, _) => Open::No,
             (false, true) => Open::Implicit,

@@ -43,12 +43,22 @@ pub enum Role {
 /// How much of the local transaction a request is, as far as the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestScope {
+    /// as [`RequestScope::OneOfSeveral`], of a change or question about metadata: no document is read or written that a serializable
+    /// transaction could conflict about
+    Metadata,
     /// one of several requests that a statement sends
     OneOfSeveral,
     /// the only request of a statement; the transaction may contain other statements
     WholeStatement,
     /// the only request of the transaction: after a success only the commit follows, so the shard may commit first
     WholeTransaction,
+}
+
+impl RequestScope {
+    /// True if no other request of the statement follows.
+    pub(super) fn is_whole(self) -> bool {
+        matches!(self, Self::WholeStatement | Self::WholeTransaction)
+    }
 }
 
 /// A statement's text in a message.

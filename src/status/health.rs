@@ -2,7 +2,7 @@
 
 use crate::catalog::behind::{self, Seen};
 use crate::catalog::shards::names::LOCAL;
-use crate::catalog::{contacts, survey};
+use crate::catalog::{cluster, contacts, survey};
 use crate::ownership::health;
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
@@ -77,6 +77,10 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
         let node = parse_json("node_health", health::of_this_node()?.as_bytes())?;
         let (shard, last_contact) = (ROUTER.to_owned(), Some(clock_timestamp()));
         all.insert(0, Health { shard, latency_ms: None, reachable: true, node, last_contact, error: None });
+    }
+    // The router's own row, which has no other error.
+    if let Some(own) = all.iter_mut().find(|one| one.shard == LOCAL || one.shard == ROUTER) {
+        own.error = own.error.take().or(cluster::lacks_keeper()?);
     }
     Ok(all)
 }

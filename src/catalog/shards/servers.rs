@@ -1,6 +1,6 @@
 //! The foreign servers, user mappings and roles by which the router connects to shards, and shards to each other, to pull chunks.
 
-use super::connection_string::{Keywords, REACH_HINT, set, unreachable_shard, value};
+use super::connection_string::{Keywords, REACH_HINT, refuse_foreign_secrets, set, unreachable_shard, value};
 use super::names::{LOCAL, puller_name, server_name, service_name};
 use crate::catalog::access as grants;
 use crate::catalog::cache;
@@ -19,10 +19,10 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 
 /// A login at a shard.
-#[derive(Clone)]
-pub(in crate::catalog) struct Login {
-    pub(in crate::catalog) user: String,
-    pub(in crate::catalog) password: Option<String>,
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub user: String,
+    pub password: Option<String>,
 }
 
 impl Login {
@@ -31,9 +31,15 @@ impl Login {
         options.extend(self.password.as_deref().map(|password| ("password", password)));
         options
     }
-}
 
-impl Login {
+    /// Refuses a login without password, unless a superuser gives it: libpq would use the files and identity of this server.
+    pub(in crate::catalog) fn check_allowed(&self) -> Result<()> {
+        if server::outer_user_is_superuser() {
+            return Ok(());
+        }
+        refuse_foreign_secrets(&Keywords::new(), self.password.as_deref())
+    }
+
     /// Makes its role the service role at a shard, with its password. `session` is a superuser's.
     pub(super) fn let_in(&self, session: &mut Session) -> Result<()> {
         let verifier = self.password.as_deref().map(credentials::scram_verifier).transpose()?;
