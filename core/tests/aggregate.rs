@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::canonical;
 use common::pipelines::aggregate;
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
@@ -278,9 +279,9 @@ fn malformed_stages_are_refused() {
         (group(json!({"$firstN": {"input": 1, "n": 1, "x": 1}})), 5787901),
         (group(json!({"$lastN": {"input": 1}})), 5787906),
         (group(json!({"$minN": {"n": 1}})), 5787907),
-        (group(json!({"$maxN": {"input": 1, "n": "x"}})), 5787902),
-        (group(json!({"$maxN": {"input": 1, "n": 1.5}})), 5787903),
-        (group(json!({"$maxN": {"input": 1, "n": 0}})), 5787908),
+        (group(json!({"$maxN": {"input": 1, "n": "x"}})), 7548606),
+        (group(json!({"$maxN": {"input": 1, "n": 1.5}})), 7548606),
+        (group(json!({"$maxN": {"input": 1, "n": 0}})), 7548606),
         (group(json!({"$top": 1})), 5788001),
         (group(json!({"$top": {"sortBy": {"a": 1}, "output": 1, "n": 1}})), 5788002),
         (group(json!({"$topN": {"sortBy": {"a": 1}, "output": 1}})), 5788003),
@@ -289,7 +290,7 @@ fn malformed_stages_are_refused() {
         (group(json!({"$bottomN": {"output": 1, "n": 1, "sortBy": 1}})), 10065),
         (group(json!({"$median": {"input": 1}})), 40414),
         (group(json!({"$median": {"input": 1, "method": "x"}})), 2),
-        (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": [2]}})), 7750301),
+        (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": [2]}})), 7750303),
         (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": "$p"}})), 7750300),
         (json!({"$count": 1}), 40156),
         (json!({"$count": ""}), 40157),
@@ -344,6 +345,9 @@ fn malformed_stages_are_refused() {
         (json!({"$documents": 1}), 5858203),
         (json!({"$documents": [1]}), 40228),
     ] {
+        let error = aggregate(&json!([stage]), &json!([])).unwrap_err();
+        assert_eq!(error.kind.code(), code, "{stage}: {}", error.message);
+        let stage = canonical(&stage);
         let error = aggregate(&json!([stage]), &json!([])).unwrap_err();
         assert_eq!(error.kind.code(), code, "{stage}: {}", error.message);
     }

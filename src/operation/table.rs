@@ -3,7 +3,9 @@
 //! The option documents of functions, the operations of `bulk_write` and the fields of commands are groups of the same fields. A
 //! name that only one of them has, or spells differently, is in a group of its own.
 
-use super::arguments::Type::{self, Any, Array, Bool, Choice, Count, Document, Integer, Object, StrictBool, String};
+use super::arguments::Type::{
+    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, StrictBool, String, StringOrObject,
+};
 use super::arguments::When::{False, Given, Missing, True};
 use super::arguments::{Conflict, Field, Fields, may, must};
 use docshard_core::error::Kind;
@@ -33,7 +35,7 @@ macro_rules! operations {
     )*};
 }
 
-const HINT: Field = may("hint", Any);
+const HINT: Field = may("hint", StringOrObject);
 const COLLATION: Field = may("collation", Object);
 /// Options, besides the filter, that affect which documents are chosen.
 pub const CHOICE: &[Field] = &[HINT, COLLATION];

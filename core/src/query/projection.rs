@@ -128,7 +128,9 @@ impl Projection {
 
     fn parse_as(json: &Json, environment: &Environment, dialect: Dialect) -> Result<Projection> {
         let _evaluation = Evaluation::begin();
-        let Json::Object(specification) = json else { bail!(Kind::TypeMismatch, "the projection must be an object") };
+        let Some(specification) = ext_json::document(json) else {
+            bail!(Kind::TypeMismatch, "the projection must be an object")
+        };
         let mut parser = Parser::new(environment, dialect);
         for (name, value) in specification {
             parser.field(name.clone(), value)?;
@@ -138,7 +140,9 @@ impl Projection {
 
     /// Parses the argument of the stages `$addFields` and `$set`.
     pub(crate) fn parse_add(json: &Json, stage: &str, environment: &Environment) -> Result<Projection> {
-        let Json::Object(specification) = json else { bail!(40272, "{stage} specification stage must be an object") };
+        let Some(specification) = ext_json::document(json) else {
+            bail!(40272, "{stage} specification stage must be an object")
+        };
         let mut parser = Parser::new(environment, Dialect::Stage);
         for (name, value) in specification {
             parser.added(name.clone(), value)?;
@@ -675,7 +679,7 @@ impl<'p> Parser<'p> {
         let included = match ext_json::from_json(value) {
             Ok(Value::Bool(included)) => included,
             Ok(number @ Value::Number(_)) => number != Value::Number(Number::Int(0)),
-            _ if value.is_object() => {
+            _ if ext_json::document(value).is_some() => {
                 bail!(31271, "positional projection cannot be used with an expression or sub object, at {array}")
             }
             _ => bail!(31308, "positional projection cannot be used with a literal, at {array}"),
@@ -696,7 +700,7 @@ impl<'p> Parser<'p> {
                 self.fallback = Some(Mode::Exclude);
                 self.add(path, Node::Slice(Slice::parse(argument)?))
             }
-            (1, _, Some(argument @ Json::Object(_))) => {
+            (1, _, Some(argument)) if ext_json::document(argument).is_some() => {
                 ensure!(!path.contains('.'), 31275, "Cannot use $elemMatch projection on a nested field");
                 ensure!(!self.positional, 31255, "{POSITION_AND_ELEMENT}");
                 self.element = true;

@@ -10,6 +10,7 @@ use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
+use crate::values::document::ext_json;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::key::encode::{encode_under, encode_value};
@@ -63,7 +64,7 @@ impl Sort {
     /// # Errors
     /// Those of [`Sort::parse`].
     pub fn parse_in(json: &Json, environment: &Environment) -> Result<Sort> {
-        let Json::Object(specification) = json else {
+        let Some(specification) = ext_json::document(json) else {
             bail!(Kind::TypeMismatch, "the sort specification must be an object")
         };
         ensure!(specification.len() <= MAX_FIELDS, 13103, "too many compound keys: at most {MAX_FIELDS}");

@@ -69,7 +69,7 @@ impl Collator {
     /// effect at that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
     /// `backwards` where the locale does not imply it.
     pub fn parse(json: &Json) -> Result<Option<Collator>> {
-        let Json::Object(fields) = json else {
+        let Some(fields) = ext_json::document(json) else {
             return Err(mismatch("collation", json, "object"));
         };
         if fields.is_empty() {

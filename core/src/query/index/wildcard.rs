@@ -2,6 +2,7 @@
 
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
+use crate::values::document::ext_json;
 use crate::values::path;
 use serde_json::Value as Json;
 
@@ -43,7 +44,7 @@ impl Wildcard {
     /// `TypeMismatch` for another type than an object, `FailedToParse` for `{}`, `Location31253` and `Location31254` for a mixture of
     /// inclusions and exclusions, `Location51271` for a field that is neither; those of field paths.
     pub fn parse(json: &Json) -> Result<Wildcard> {
-        let Json::Object(fields) = json else {
+        let Some(fields) = ext_json::document(json) else {
             bail!(Kind::TypeMismatch, "The field 'wildcardProjection' must be a non-empty object, but got {json}")
         };
         let mut flat = Vec::new();

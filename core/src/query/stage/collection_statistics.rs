@@ -44,7 +44,7 @@ pub(super) fn coll_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let fields = parser.named(json, &known, [Kind::Location(5447000), Kind::UnknownOption])?;
     let object = |name: &str| match fields.get(name) {
         None => Ok(None),
-        Some(Json::Object(fields)) => Ok(Some(fields)),
+        Some(Json::Object(fields)) if ext_json::is_document(fields) => Ok(Some(fields)),
         Some(other) => {
             bail!(Kind::TypeMismatch, "BSON field '$collStats.{name}' must be an object, but found: {other}")
         }

@@ -22,6 +22,7 @@ use crate::budget;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::{Binding, Environment};
 use crate::query::expression::{Expression, check_variable_name};
+use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use crate::values::path;
@@ -508,7 +509,7 @@ fn equality_of(filter: &Json, variables: &[(String, Expression)]) -> Option<(Str
 }
 
 pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    let Json::Object(arguments) = json else {
+    let Some(arguments) = ext_json::document(json) else {
         bail!(Kind::FailedToParse, "the $lookup stage specification must be an object, but found: {json}")
     };
     if let Some(unknown) = arguments.keys().find(|name| !ARGUMENTS.contains(&name.as_str())) {
@@ -599,7 +600,7 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 fn variables_of(parser: &Parser<'_>, json: Option<&Json>) -> Result<(Vec<(String, Expression)>, Environment)> {
     let environment = parser.environment.clone();
     let Some(json) = json else { return Ok((Vec::new(), environment)) };
-    let Json::Object(fields) = json else {
+    let Some(fields) = ext_json::document(json) else {
         bail!(Kind::FailedToParse, "$lookup argument 'let' must be an object, but found: {json}")
     };
     let (mut variables, mut constants) = (Vec::new(), Vec::new());

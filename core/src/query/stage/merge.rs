@@ -9,6 +9,7 @@ use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Binding;
 use crate::query::expression::{Expression, check_variable_name};
+use crate::values::document::ext_json;
 use crate::values::path;
 use serde_json::{Value as Json, json};
 use std::collections::HashSet;
@@ -78,7 +79,7 @@ fn when_not_matched(json: &Json) -> Result<WhenNotMatched> {
 fn into_target(parser: &Parser<'_>, json: &Json) -> Result<TargetCollection> {
     match json {
         Json::String(name) => target(parser, None, name),
-        Json::Object(_) => {
+        Json::Object(fields) if ext_json::is_document(fields) => {
             let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
             let text = |name: &str| match fields.get(name) {
                 None | Some(Json::Null) => Ok(None),
@@ -129,7 +130,7 @@ fn variables(parser: &Parser<'_>, matched: &WhenMatched, json: Option<&Json>) ->
     let mut variables = vec![(NEW.to_owned(), Expression::parse(&json!("$$ROOT"), environment)?)];
     let given = match json {
         None => None,
-        Some(Json::Object(fields)) => Some(fields),
+        Some(Json::Object(fields)) if ext_json::is_document(fields) => Some(fields),
         Some(other) => bail!(Kind::TypeMismatch, "BSON field '$merge.let' must be an object, but found: {other}"),
     };
     for (name, json) in given.into_iter().flatten() {
@@ -177,7 +178,7 @@ pub(super) fn merge(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let target = match json {
         Json::String(name) => target(parser, None, name)?,
-        Json::Object(_) => {
+        Json::Object(fields) if ext_json::is_document(fields) => {
             let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
             let (Some(database), Some(collection)) = (fields.get("db"), fields.get("coll")) else {
                 bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")

@@ -8,6 +8,7 @@ use super::stream::Input;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;
+use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
@@ -157,7 +158,7 @@ impl Parser<'_> {
     ) -> Result<&'j Map<String, Json>> {
         let [wrong_type, unknown] = codes;
         let name = self.name;
-        let Json::Object(fields) = argument else {
+        let Some(fields) = ext_json::document(argument) else {
             return Err(error!(wrong_type, "the argument of {name} must be an object, but found: {argument}"));
         };
         match fields.keys().find(|field| !known.contains(&field.as_str())) {

@@ -5,6 +5,7 @@ use super::operation::{Context, Operation, Parsed, Parser, Shape, Unwound};
 use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Result, bail, ensure, error};
+use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
@@ -185,7 +186,7 @@ pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let (mut index, mut preserves) = (None, false);
     let path = match json {
         Json::String(_) => Some(json),
-        Json::Object(_) => {
+        Json::Object(fields) if ext_json::is_document(fields) => {
             let fields =
                 parser.named(json, &["path", "includeArrayIndex", "preserveNullAndEmptyArrays"], [15981, 28811])?;
             if let Some(name) = fields.get("includeArrayIndex") {

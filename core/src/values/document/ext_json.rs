@@ -43,6 +43,17 @@ pub(crate) const NAMES: &[&str] = &[
     "$maxKey",
 ];
 
+/// The fields of a document; None for any other value, also for one of an extended type, such as `{"$numberInt": "1"}`. Every
+/// argument that must be a document is read with it.
+pub fn document(json: &Json) -> Option<&Map<String, Json>> {
+    json.as_object().filter(|fields| is_document(fields))
+}
+
+/// True for an object that is a document, and not a value of an extended type.
+pub fn is_document(fields: &Map<String, Json>) -> bool {
+    !fields.keys().any(|name| name.starts_with('$') && NAMES.contains(&name.as_str()))
+}
+
 /// Writes a value as relaxed Extended JSON, the form that is stored and returned to clients. A double with an integral value keeps
 /// its fraction (`5.0`); negative zero, which jsonb lacks, is written as `0.0`.
 pub fn to_json(value: &Value) -> Json {

@@ -13,6 +13,7 @@ use crate::query::stage::fields::{Fields, Written};
 use crate::query::stage::operation::{Context, Operation, Parsed, Parser, Partitioning, Shape};
 use crate::query::stage::sorted_partitions::PartitionOrder;
 use crate::query::stage::stream::{Input, Stream};
+use crate::values::document::ext_json;
 use crate::values::document::raw;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
@@ -141,7 +142,7 @@ pub(in crate::query::stage) fn set_window_fields(parser: &Parser<'_>, json: &Jso
     }
     let object = |name: &str| -> Result<Option<&Json>> {
         match fields.get(name) {
-            Some(json) if !json.is_object() => bail!(
+            Some(json) if ext_json::document(json).is_none() => bail!(
                 Kind::TypeMismatch,
                 "BSON field '$setWindowFields.{name}' is the wrong type, expected type 'object'"
             ),
