@@ -263,6 +263,8 @@ fn malformed_stages_are_refused() {
         (json!({"$group": 1}), 15947),
         (json!({"$group": {}}), 15955),
         (json!({"$group": {"_id": 1, "a.b": {"$sum": 1}}}), 40235),
+        (json!({"$group": {"_id": {"a": 1}}}), 17390),
+        (json!({"$group": {"_id": {"a": "$a", "b": true}}}), 17390),
         (json!({"$group": {"_id": 1, "$a": {"$sum": 1}}}), 40236),
         (group(json!(1)), 40234),
         (group(json!({"a": 1})), 40234),
@@ -353,6 +355,17 @@ fn malformed_stages_are_refused() {
     }
     let second = json!([{"$limit": 1}, {"$documents": []}]);
     assert_eq!(aggregate(&second, &json!([])).unwrap_err().kind, Kind::Location(40602));
+    // MongoDB computes the accumulators of `$group` in an engine with codes of its own.
+    for (expression, code) in [
+        (json!({"$sum": {"$divide": ["$v", 0]}}), 4848401),
+        (json!({"$sum": {"$divide": [1, 0]}}), 2),
+        (json!({"$push": {"$mod": ["$v", 0]}}), 4848403),
+        (json!({"$mergeObjects": "$v"}), 5911200),
+    ] {
+        let stages = json!([{"$group": {"_id": null, "x": expression}}]);
+        let error = aggregate(&stages, &json!([{"v": 1}])).unwrap_err();
+        assert_eq!(error.kind.code(), code, "{stages}: {error}");
+    }
     let not_numbers = [(json!("x"), 40258), (json!({"$numberDouble": "NaN"}), 40259), (json!(-1), 40260)];
     for (value, code) in not_numbers {
         let stages = json!([{"$bucketAuto": {"groupBy": "$v", "buckets": 1, "granularity": "R5"}}]);

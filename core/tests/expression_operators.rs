@@ -215,7 +215,7 @@ fn conversions() {
         (json!({"$convert": {"input": 1, "to": "binData", "byteOrder": "middle"}}), 9130002),
         (json!({"$toInt": []}), 50723),
         (json!({"$toDate": [1, 2]}), 50723),
-        (json!({"$convert": {"input": 1, "to": "long", "byteOrder": "big"}}), 9),
+        (json!({"$convert": {"input": 1, "to": "long", "bytes": "big"}}), 9),
         (json!({"$toDecimal": "1E+7000"}), 241),
         (json!({"$toDecimal": "1E-7000"}), 241),
     ]);

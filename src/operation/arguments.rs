@@ -159,7 +159,7 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// Checks names and types.
     pub fn parse(json: &'a Json, form: Form<'a>, known: Fields) -> Result<Self> {
-        let Json::Object(map) = json else {
+        let Some(map) = ext_json::document(json) else {
             return Err(match form {
                 Form::Command(path) => mismatch(path, json, Type::Object),
                 Form::Options(name) | Form::Operation(_, name) => {

@@ -260,6 +260,8 @@ pub const INDEX_ELEMENT: Fields = &[
         may("2dsphereIndexVersion", Integer),
     ],
 ];
+/// The fields of `idIndex`.
+pub const ID_INDEX: Fields = &[KEY, &[may("name", String), may("v", Integer), may("ns", String), COLLATION]];
 pub const INDEX_CONFLICTS: &[Conflict] = &[
     NO_KEY,
     Conflict::All(

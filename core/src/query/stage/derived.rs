@@ -46,21 +46,26 @@ const VALUE: &str = "value";
 
 pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let Some(fields) = ext_json::document(json) else { bail!(40201, "Argument to $bucket stage must be an object") };
-    let known = ["groupBy", "boundaries", "default", "output"];
-    if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
-        bail!(40197, "Unrecognized option to $bucket: {unknown}.");
+    for (name, value) in fields {
+        match name.as_str() {
+            "groupBy" => ensure!(
+                is_group_by(value),
+                40202,
+                "The $bucket 'groupBy' field must be defined as a $-prefixed path or an expression, but found: {value}"
+            ),
+            "boundaries" => {
+                ensure!(value.is_array(), 40200, "The $bucket 'boundaries' field must be an array, but found: {value}");
+            }
+            "output" => {
+                output(Some(value), 40196)?;
+            }
+            "default" => {}
+            unknown => bail!(40197, "Unrecognized option to $bucket: {unknown}."),
+        }
     }
     let environment = parser.environment;
-    let (Some(by), Some(boundaries)) = (fields.get("groupBy"), fields.get("boundaries")) else {
+    let (Some(by), Some(Json::Array(boundaries))) = (fields.get("groupBy"), fields.get("boundaries")) else {
         bail!(40198, "$bucket requires 'groupBy' and 'boundaries' to be specified.")
-    };
-    ensure!(
-        is_group_by(by),
-        40202,
-        "The $bucket 'groupBy' field must be defined as a $-prefixed path or an expression, but found: {by}"
-    );
-    let Json::Array(boundaries) = boundaries else {
-        bail!(40200, "The $bucket 'boundaries' field must be an array, but found: {boundaries}")
     };
     let values = boundaries.iter().map(|boundary| {
         constant(boundary, environment)?

@@ -375,6 +375,12 @@ fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Resul
     let mut fields = Vec::new();
     for (name, value) in specification {
         if name == "_id" {
+            let only_values =
+                ext_json::document(value).filter(|fields| !fields.keys().any(|name| name.starts_with('$')));
+            let is_inclusion = |json: &Json| matches!(ext_json::from_json(json), Ok(Value::Bool(_) | Value::Number(_)));
+            if only_values.is_some_and(|fields| fields.values().any(is_inclusion)) {
+                bail!(17390, "$group does not support inclusion-style expressions");
+            }
             id = Some(Expression::parse(value, parser.environment)?);
             let name = value.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.keys().next());
             only_field = name.filter(|name| !name.starts_with('$')).cloned();

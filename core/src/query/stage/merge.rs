@@ -78,6 +78,9 @@ fn when_not_matched(json: &Json) -> Result<WhenNotMatched> {
 
 fn into_target(parser: &Parser<'_>, json: &Json) -> Result<TargetCollection> {
     match json {
+        Json::String(name) if name.is_empty() => {
+            bail!(5786800, "{} 'into' field cannot be an empty string", parser.name)
+        }
         Json::String(name) => target(parser, None, name),
         Json::Object(fields) if ext_json::is_document(fields) => {
             let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
@@ -184,7 +187,7 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
                 bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")
             };
             let (Json::String(database), Json::String(collection)) = (database, collection) else {
-                bail!(13111, "$out's db and coll must be strings, but found: {json}")
+                bail!(Kind::TypeMismatch, "$out's db and coll must be strings, but found: {json}")
             };
             target(parser, Some(database), collection)?
         }
