@@ -5,7 +5,7 @@ use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::model::{Collection, Index};
 use crate::catalog::{cache, grants, namespace, views};
-use crate::operation::arguments::{Arguments, Fields, Form, number};
+use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
 use crate::router::config;
@@ -138,6 +138,9 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
 pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let which = request.fields.get("index").unwrap_or(&Json::Null);
+    if !which.is_string() && !which.is_array() && ext_json::document(which).is_none() {
+        return Err(mismatch("dropIndexes.index", which, Type::StringOrObject));
+    }
     request.answer(&table::DROP_INDEXES, || collections::drop_indexes(&namespace, which))
 }
 
@@ -184,16 +187,19 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
         views::refuse(&namespace)?;
         return Err(Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     }
-    let mut documents = vec![document(&id_index())?];
+    let mut indexes = vec![id_index()];
     for collection in collection.iter() {
         if let Some(keys) = collection.key_index() {
-            documents.push(document(&json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}))?);
+            indexes.push(json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}));
         }
         for index in &collection.indexes {
-            documents.push(document(&shown_index(index)?)?);
+            indexes.push(shown_index(index)?);
         }
     }
-    listing(request, &namespace, documents)
+    // No index is being built when the command can see it.
+    let is_nested = request.fields.flag("includeIndexBuildInfo");
+    let documents = indexes.into_iter().map(|index| document(&if is_nested { json!({"spec": index}) } else { index }));
+    listing(request, &namespace, documents.collect::<Result<_>>()?)
 }
 
 fn filtered(request: &Request<'_>, documents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {

@@ -163,8 +163,9 @@ pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
         "Cannot specify arrayFilters and remove=true",
     ),
 ];
+/// Another code than that of other commands refuses a hint of a wrong type, when it is read.
 pub const FIND_AND_MODIFY_COMMAND: Fields =
-    &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool)], CHOICE, LET];
+    &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool), may("hint", Any), COLLATION], LET];
 
 // Collections and indexes.
 
@@ -236,7 +237,7 @@ pub const OF_COLLECTIONS: &[Field] = &[
 pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
 
 const KEY: &[Field] = &[may("key", Object)];
-const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden", Bool)];
+const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden", StrictBool)];
 const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer)];
 const INDEXED: &[Field] =
     &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];

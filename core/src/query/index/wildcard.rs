@@ -3,6 +3,7 @@
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::values::document::ext_json;
+use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::Value as Json;
 
@@ -105,12 +106,14 @@ fn flatten(fields: &serde_json::Map<String, Json>, outer: &str, flat: &mut Vec<(
         let path = if outer.is_empty() { name.clone() } else { format!("{outer}.{name}") };
         path::check_field_path(&path)?;
         match json {
-            Json::Bool(included) => flat.push((path, *included)),
-            Json::Number(number) => flat.push((path, number.as_f64() != Some(0.0))),
             Json::Object(inner) if !inner.is_empty() && !inner.keys().any(|name| name.starts_with('$')) => {
                 flatten(inner, &path, flat)?;
             }
-            other => bail!(51271, "a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}"),
+            other => match ext_json::from_json(other)? {
+                Value::Bool(included) => flat.push((path, included)),
+                Value::Number(number) => flat.push((path, !number.is_zero())),
+                _ => bail!(51271, "a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}"),
+            },
         }
     }
     Ok(())

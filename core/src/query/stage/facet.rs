@@ -126,7 +126,7 @@ pub(super) fn facet(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     };
     let mut facets = Vec::with_capacity(fields.len());
     for (name, pipeline) in fields {
-        ensure!(!name.is_empty(), 40352, "FieldPath cannot be constructed with empty string");
+        ensure!(!name.is_empty(), 15998, "FieldPath field names may not be empty strings.");
         ensure!(!name.starts_with('$'), 16410, "FieldPath field names may not start with '$'");
         ensure!(!name.contains('.'), 16412, "FieldPath field names may not contain '.'");
         let Json::Array(stages) = pipeline else {

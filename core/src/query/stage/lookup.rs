@@ -430,7 +430,7 @@ const ARGUMENTS: &[&str] = &["from", "as", "localField", "foreignField", "let", 
 /// The text of an argument that must be a string; None if it is not given.
 fn text<'j>(fields: &'j Map<String, Json>, name: &str) -> Result<Option<&'j str>> {
     match fields.get(name) {
-        None => Ok(None),
+        None | Some(Json::Null) => Ok(None),
         Some(Json::String(text)) => Ok(Some(text)),
         Some(other) => bail!(Kind::TypeMismatch, "$lookup argument '{name}' must be a string, but found: {other}"),
     }

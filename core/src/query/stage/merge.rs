@@ -182,8 +182,15 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let target = match json {
         Json::String(name) => target(parser, None, name)?,
         Json::Object(fields) if ext_json::is_document(fields) => {
-            let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
-            let (Some(database), Some(collection)) = (fields.get("db"), fields.get("coll")) else {
+            let fields =
+                parser.named(json, &["db", "coll", "timeseries"], [Kind::TypeMismatch, Kind::UnknownOption])?;
+            let given = |name: &str| fields.get(name).filter(|json| !json.is_null());
+            if let Some(series) = given("timeseries") {
+                let is_document = ext_json::document(series).is_some();
+                ensure!(is_document, Kind::TypeMismatch, "BSON field '$out.timeseries' must be an object");
+                bail!(Kind::NotImplemented, "$out into a time-series collection is not supported");
+            }
+            let (Some(database), Some(collection)) = (given("db"), given("coll")) else {
                 bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")
             };
             let (Json::String(database), Json::String(collection)) = (database, collection) else {

@@ -128,10 +128,20 @@ impl Parser<'_> {
         match from {
             None => Ok(None),
             Some(Json::String(name)) => Ok(Some(name)),
-            Some(other @ Json::Object(_)) => bail!(
-                Kind::FailedToParse,
-                "{stage} with syntax {{from: {{db:<>, coll:<>}}}} is not supported for: {other}"
-            ),
+            Some(other @ Json::Object(fields)) if ext_json::is_document(fields) => {
+                for (name, value) in fields {
+                    ensure!(
+                        ["db", "coll"].contains(&name.as_str()),
+                        Kind::UnknownOption,
+                        "BSON field '{stage}.from.{name}' is an unknown field."
+                    );
+                    ensure!(value.is_string(), Kind::TypeMismatch, "'{stage}.from.{name}' must be a string");
+                }
+                bail!(
+                    Kind::FailedToParse,
+                    "{stage} with syntax {{from: {{db:<>, coll:<>}}}} is not supported for: {other}"
+                )
+            }
             Some(other) => bail!(Kind::FailedToParse, "{stage} 'from' field must be a string, but found: {other}"),
         }
     }

@@ -212,6 +212,7 @@ pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         }
         _ => bail!(15981, "expected either a string or an object as specification for $unwind stage, got {json}"),
     };
+    let path = path.filter(|path| json.is_object() || path.as_str() != Some(""));
     let Some(path) = path else { bail!(28812, "no path specified to $unwind stage") };
     let Json::String(path) = path else { bail!(28808, "expected a string as the path for $unwind stage, got {path}") };
     let Some(path) = path.strip_prefix('$') else {

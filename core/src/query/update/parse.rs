@@ -157,6 +157,7 @@ fn rename(from: &str, argument: &Json) -> Result<Modifier> {
     let Json::String(to) = argument else {
         bail!(Kind::BadValue, "The 'to' field for $rename must be a string: {from}: {}", show(argument))
     };
+    ensure!(!from.contains('\0') && !to.contains('\0'), 9867600, "A path of $rename may not contain null bytes");
     let dynamic = |path: &str| path.split('.').any(|name| name == "$" || name.starts_with("$["));
     for (what, path) in [("source", from), ("destination", to)] {
         ensure!(!dynamic(path), Kind::BadValue, "The {what} field for $rename may not be dynamic: {path}");

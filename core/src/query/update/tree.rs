@@ -274,6 +274,8 @@ impl Tree {
             if path::at(document, from).is_none() {
                 continue;
             }
+            let changes_id = to == "_id" && document.get("_id").is_some();
+            ensure!(!changes_id, Kind::ImmutableField, "the immutable field '_id' cannot be the target of $rename");
             for (what, path, route) in [("source", from, within), ("destination", to, route(document, to))] {
                 if let Route::Array(name) = route {
                     bail!(
