@@ -147,6 +147,7 @@ fn documents() {
         (json!({"$setField": {"field": "$s", "input": {}, "value": 1}}), 4161108),
         (json!({"$setField": {"field": 1, "input": {}, "value": 1}}), 4161107),
         (json!({"$setField": {"field": {"$concat": ["$s", "x"]}, "input": {}, "value": 1}}), 4161106),
+        (json!({"$setField": {"field": {"$concat": ["a", "x"]}, "input": {}, "value": 1}}), 4161106),
         (json!({"$setField": {"field": "a"}}), 4161103),
         (json!({"$setField": {"field": "a", "value": 1}}), 4161109),
         (json!({"$unsetField": {"field": "$s", "input": {}}}), 4161108),
@@ -184,6 +185,7 @@ fn conversions() {
         (json!({"$convert": {"input": {"$minKey": 1}, "to": "missing", "onError": "no"}}), json!("no")),
         (json!({"$convert": {"input": "x", "to": "binData", "format": "auto", "onError": "no"}}), json!("no")),
         (converted(json!(1), json!("date")), json!({"$date": "1970-01-01T00:00:00.001Z"})),
+        (json!({"$toString": binary("aGk=", "00")}), json!("aGk=")),
         // The bytes of numbers, the least significant first.
         (converted(binary("/w==", "00"), json!("int")), json!(-1)),
         (converted(binary("AAE=", "00"), json!("long")), json!(256)),

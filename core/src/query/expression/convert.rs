@@ -26,7 +26,7 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::conversion("$toLong", COUNT, |_, input| converted(&input.into_value(), &Target::of("long"))),
     Operator::conversion("$toDouble", COUNT, |_, input| converted(&input.into_value(), &Target::of("double"))),
     Operator::conversion("$toDecimal", COUNT, |_, input| converted(&input.into_value(), &Target::of("decimal"))),
-    Operator::conversion("$toString", COUNT, |_, input| converted(&input.into_value(), &Target::of("string"))),
+    Operator::conversion("$toString", COUNT, |_, input| converted(&input.into_value(), &Target::text())),
     Operator::conversion("$toBool", COUNT, |_, input| converted(&input.into_value(), &Target::of("bool"))),
     Operator::conversion("$toDate", COUNT, |_, input| converted(&input.into_value(), &Target::of("date"))),
     Operator::conversion("$toObjectId", COUNT, |_, input| converted(&input.into_value(), &Target::of("objectId"))),
@@ -60,6 +60,11 @@ struct Target {
 impl Target {
     fn of(name: &'static str) -> Target {
         Target { name, subtype: Value::Number(Number::Int(0)), format: None, is_big_endian: false }
+    }
+
+    /// A string, which has binary data as base64, and a UUID in its own form.
+    fn text() -> Target {
+        Target { format: Some("auto".to_owned()), ..Target::of("string") }
     }
 
     fn uuid() -> Target {

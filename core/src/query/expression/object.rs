@@ -4,6 +4,7 @@ use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, named};
 use crate::error::{Result, bail};
 use crate::query::operand::Operand;
+use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
@@ -26,9 +27,12 @@ fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<No
     {
         bail!(4161108, "{operator} does not take a path as 'field'. Did you mean {{$literal: '{name}'}}?");
     }
+    // An expression over constants is none, although the parser has computed it.
+    let is_computed = ext_json::document(json)
+        .is_some_and(|fields| !fields.keys().next().is_some_and(|name| name == "$literal" || name == "$const"));
     match &node {
-        Node::Constant(Value::String(_)) => Ok(node),
-        Node::Constant(value) if !matches!(value, Value::Array(_) | Value::Object(_)) => {
+        Node::Constant(Value::String(_)) if !is_computed => Ok(node),
+        Node::Constant(value) if !is_computed && !matches!(value, Value::Array(_) | Value::Object(_)) => {
             bail!(4161107, "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
         }
         _ => bail!(4161106, "{operator} requires 'field' to evaluate to a constant"),
