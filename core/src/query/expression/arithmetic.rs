@@ -223,7 +223,11 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
     let Some(places) = if call.is_given(1) { call.argument(1)? } else { Operand::int(0) }.non_null() else {
         return Ok(Operand::NULL);
     };
-    let fits = places.number().is_none_or(|value| value.to_f64().abs() < number::TWO_POW_63);
+    let fits = |value: Number| match value {
+        Number::Decimal(Decimal::NaN) => true,
+        value => value.to_f64().abs() < number::TWO_POW_63,
+    };
+    let fits = places.number().is_none_or(fits);
     ensure!(fits, 31109, "can't coerce out of range value {} to long, the precision of {}", places.shown(), call.name);
     let places = call.int32(&places, "its precision", [16004, 51082])?;
     ensure!((-20..=100).contains(&places), 51083, "{} requires its precision to be in [-20, 100]: {places}", call.name);
