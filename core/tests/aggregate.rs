@@ -264,6 +264,7 @@ fn malformed_stages_are_refused() {
         (json!({"$group": {}}), 15955),
         (json!({"$group": {"_id": 1, "a.b": {"$sum": 1}}}), 40235),
         (json!({"$group": {"_id": {"a": 1}}}), 17390),
+        (json!({"$project": {"a.$": 1}}), 31324),
         (json!({"$group": {"_id": {"a": "$a", "b": true}}}), 17390),
         (json!({"$group": {"_id": 1, "$a": {"$sum": 1}}}), 40236),
         (group(json!(1)), 40234),

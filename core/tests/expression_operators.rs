@@ -220,6 +220,7 @@ fn conversions() {
         (json!({"$trunc": [1, 1.5]}), 51082),
         (json!({"$multiply": ["$n", "x"]}), 14),
         (json!({"$sigmoid": "x"}), 14),
+        (json!({"$sigmoid": [1]}), 14),
         (json!({"$setEquals": [[1], 1]}), 5887502),
         (json!({"$indexOfArray": [[1], 1, 1.5]}), 9711600),
         (json!({"$indexOfArray": [[1], 1, -1]}), 9711601),

@@ -266,8 +266,8 @@ fn regular_expressions() {
         (json!({"a": {"$regex": 1}}), 2, "$regex has to be a string"),
         (json!({"a": {"$regex": "x", "$options": 1}}), 2, "$options has to be a string"),
         (json!({"a": {"$options": "i"}}), 2, "$options needs a $regex"),
-        (json!({"a": {"$regex": regex("x", "i"), "$options": "m"}}), 51074, "options set in both"),
-        (json!({"a": {"$options": "m", "$regex": regex("x", "i")}}), 51075, "options set in both"),
+        (json!({"a": {"$regex": regex("x", "i"), "$options": "m"}}), 51075, "options set in both"),
+        (json!({"a": {"$options": "m", "$regex": regex("x", "i")}}), 51074, "options set in both"),
     ]);
 }
 

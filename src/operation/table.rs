@@ -271,6 +271,11 @@ pub const INDEX_CONFLICTS: &[Conflict] = &[
         "The 'name' field is a required property of an index specification",
     ),
 ];
+pub const LIST_INDEXES_CONFLICTS: &[Conflict] = &[Conflict::All(
+    &[True("includeBuildUUIDs"), True("includeIndexBuildInfo")],
+    Kind::InvalidOptions,
+    "'includeBuildUUIDs' and 'includeIndexBuildInfo' cannot both be true",
+)];
 const NO_KEY: Conflict = Conflict::All(
     &[Missing("key")],
     Kind::FailedToParse,

@@ -9,6 +9,7 @@ use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::specification::Role;
+use docshard_core::values::document::ext_json;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
@@ -56,7 +57,7 @@ impl Query {
         let hint = match hint {
             None | Some(Json::Null) => None,
             Some(Json::Object(keys)) if keys.is_empty() => None,
-            Some(hint @ (Json::String(_) | Json::Object(_))) => Some(hint.clone()),
+            Some(hint) if hint.is_string() || ext_json::document(hint).is_some() => Some(hint.clone()),
             Some(_) => return Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
         };
         Ok(Self { hint, ..self })

@@ -499,7 +499,8 @@ impl Slice {
         let argument = ext_json::from_json(argument)?;
         let misfit = |count: usize| {
             error!(
-                28667,
+                // Three arguments are those of the expression, whose first one is an array.
+                if count == 3 { 28724 } else { 28667 },
                 "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
                      were passed in"
             )
@@ -571,6 +572,12 @@ impl<'p> Parser<'p> {
                 return Err(misplaced_position());
             }
         }
+        let in_stage = self.dialect != Dialect::Find;
+        ensure!(
+            !in_stage || !path.ends_with(".$"),
+            31324,
+            "Cannot use positional projection in aggregation projection"
+        );
         path::check_field_path(&path)?;
         let mode = match value {
             Json::Object(fields) if is_document(fields) => {
@@ -709,7 +716,7 @@ impl<'p> Parser<'p> {
             }
             (1, ..) => bail!(31274, "elemMatch: Invalid argument, object required"),
             _ => bail!(
-                Kind::BadValue,
+                16410,
                 "an expression specification must contain exactly one field, found {} at {path}",
                 operators.len()
             ),

@@ -32,7 +32,9 @@ pub(super) const OPERATORS: &[Operator] = &[
         check_positive(call, number, 28761).map(|()| continued(number, f64::log10, real::log10))
     }),
     Operator::binary("$log", logarithm_of_base),
-    Operator::unary("$sigmoid", |call, value| {
+    Operator::new("$sigmoid", Arguments::Special(|parser, _, argument| Ok(vec![parser.node(argument)?])), |call| {
+        // An array is not taken for a list of arguments.
+        let Some(value) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
         let number = call.number(&value, "its argument", Kind::TypeMismatch.code())?;
         let decay = continued(&negated(&number), f64::exp, real::exp);
         Ok(Operand::number_of(quotient(&Number::Int(1), &decay.add(&Number::Int(1))?)))

@@ -108,11 +108,11 @@ fn convert<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let target = target(call.argument(1)?)?;
     let input = call.argument(0)?;
     let format = call.argument(4)?;
-    let is_big_endian = is_big_endian(call)?;
     if input.is_nullish() {
         return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
     let Some(target) = target else { return Ok(Operand::NULL) };
+    let is_big_endian = is_big_endian(call)?;
     let format = format_of(call, &format)?.map(str::to_owned);
     match converted(&input.into_value(), &Target { format, is_big_endian, ..target }) {
         Err(error) if error.kind == Kind::ConversionFailure && call.is_given(2) => call.argument(2),

@@ -352,7 +352,7 @@ fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
         Some(Json::String(options)) if own.is_empty() => options.clone(),
         Some(Json::String(_)) => {
             let mut names = field.operators.keys().filter(|name| ["$regex", "$options"].contains(&name.as_str()));
-            let code = if names.next().is_some_and(|first| first == "$options") { 51075 } else { 51074 };
+            let code = if names.next().is_some_and(|first| first == "$options") { 51074 } else { 51075 };
             bail!(code, "options set in both $regex and $options");
         }
         Some(_) => bail!(Kind::BadValue, "$options has to be a string"),
