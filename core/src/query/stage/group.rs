@@ -356,14 +356,20 @@ pub(super) fn merged(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 /// Gives an error the code that it has in `$group`, which MongoDB runs in an engine with codes of its own.
 fn coded(error: Error) -> Error {
     let code = match error.kind {
-        // A constant division is computed before, by the other engine.
         Kind::BadValue if error.message == DIVIDED_BY_ZERO => 4848401,
         Kind::Location(16610) => 4848403,
         Kind::Location(40400) => 5911200,
-        Kind::Location(5787902 | 5787903 | 5787908) => 7548606,
-        _ => return error,
+        _ => return count_coded(error),
     };
     Error { kind: Kind::Location(code), ..error }
+}
+
+/// As [`coded`], for what is found before any document is read: constants are computed by MongoDB's other engine, except for `n`.
+fn count_coded(error: Error) -> Error {
+    match error.kind {
+        Kind::Location(5787902 | 5787903 | 5787908) => Error { kind: Kind::Location(7548606), ..error },
+        _ => error,
+    }
 }
 
 fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Result<Parsed> {
@@ -386,7 +392,7 @@ fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Resul
             only_field = name.filter(|name| !name.starts_with('$')).cloned();
             continue;
         }
-        fields.push((name.clone(), Accumulating::parse(name, value, parser.environment).map_err(coded)?));
+        fields.push((name.clone(), Accumulating::parse(name, value, parser.environment).map_err(count_coded)?));
     }
     let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
     Parser::one(Group { id, only_field, fields, collator: parser.environment.collator().cloned(), merges, partial })
