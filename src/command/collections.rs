@@ -299,7 +299,7 @@ fn scale(request: &Request<'_>) -> Result<i64> {
         None => Ok(1),
         Some(n) if n > 0 => Ok(n),
         Some(n) => {
-            Err(Error::new(Kind::Location(51024), format!("BSON field 'scale' value must be >= 1, actual value '{n}'")))
+            Err(Error::new(Kind::BadValue, format!("BSON field 'scale' value must be >= 1, actual value '{n}'")))
         }
     }
 }

@@ -291,8 +291,7 @@ impl<'a> Arguments<'a> {
                 Form::Command(_) => format!("BSON field '{argument}' value must be >= 0, actual value '{n}'"),
                 _ => format!("{argument} must be non-negative, but received: {n}"),
             };
-            let is_find = matches!(self.form, Form::Command("find")) && argument != "batchSize";
-            Error::new(if is_find { Kind::BadValue } else { Kind::Location(51024) }, message)
+            Error::new(Kind::BadValue, message)
         })
     }
 }

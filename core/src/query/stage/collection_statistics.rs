@@ -70,6 +70,6 @@ fn scale(fields: &Map<String, Json>) -> Result<i64> {
         bail!(Kind::TypeMismatch, "BSON field '$collStats.storageStats.scale' must be a number, but found: {scale}")
     };
     let number = number.to_i64_truncated();
-    ensure!(number >= 1, 51024, "BSON field 'scale' value must be >= 1, actual value '{scale}'");
+    ensure!(number >= 1, Kind::BadValue, "BSON field 'scale' value must be >= 1, actual value '{scale}'");
     Ok(number)
 }
