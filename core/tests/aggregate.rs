@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::canonical;
 use common::pipelines::aggregate;
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
@@ -262,6 +263,9 @@ fn malformed_stages_are_refused() {
         (json!({"$group": 1}), 15947),
         (json!({"$group": {}}), 15955),
         (json!({"$group": {"_id": 1, "a.b": {"$sum": 1}}}), 40235),
+        (json!({"$group": {"_id": {"a": 1}}}), 17390),
+        (json!({"$project": {"a.$": 1}}), 31324),
+        (json!({"$group": {"_id": {"a": "$a", "b": true}}}), 17390),
         (json!({"$group": {"_id": 1, "$a": {"$sum": 1}}}), 40236),
         (group(json!(1)), 40234),
         (group(json!({"a": 1})), 40234),
@@ -278,9 +282,9 @@ fn malformed_stages_are_refused() {
         (group(json!({"$firstN": {"input": 1, "n": 1, "x": 1}})), 5787901),
         (group(json!({"$lastN": {"input": 1}})), 5787906),
         (group(json!({"$minN": {"n": 1}})), 5787907),
-        (group(json!({"$maxN": {"input": 1, "n": "x"}})), 5787902),
-        (group(json!({"$maxN": {"input": 1, "n": 1.5}})), 5787903),
-        (group(json!({"$maxN": {"input": 1, "n": 0}})), 5787908),
+        (group(json!({"$maxN": {"input": 1, "n": "x"}})), 7548606),
+        (group(json!({"$maxN": {"input": 1, "n": 1.5}})), 7548606),
+        (group(json!({"$maxN": {"input": 1, "n": 0}})), 7548606),
         (group(json!({"$top": 1})), 5788001),
         (group(json!({"$top": {"sortBy": {"a": 1}, "output": 1, "n": 1}})), 5788002),
         (group(json!({"$topN": {"sortBy": {"a": 1}, "output": 1}})), 5788003),
@@ -289,7 +293,7 @@ fn malformed_stages_are_refused() {
         (group(json!({"$bottomN": {"output": 1, "n": 1, "sortBy": 1}})), 10065),
         (group(json!({"$median": {"input": 1}})), 40414),
         (group(json!({"$median": {"input": 1, "method": "x"}})), 2),
-        (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": [2]}})), 7750301),
+        (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": [2]}})), 7750303),
         (group(json!({"$percentile": {"input": 1, "method": "approximate", "p": "$p"}})), 7750300),
         (json!({"$count": 1}), 40156),
         (json!({"$count": ""}), 40157),
@@ -346,9 +350,23 @@ fn malformed_stages_are_refused() {
     ] {
         let error = aggregate(&json!([stage]), &json!([])).unwrap_err();
         assert_eq!(error.kind.code(), code, "{stage}: {}", error.message);
+        let stage = canonical(&stage);
+        let error = aggregate(&json!([stage]), &json!([])).unwrap_err();
+        assert_eq!(error.kind.code(), code, "{stage}: {}", error.message);
     }
     let second = json!([{"$limit": 1}, {"$documents": []}]);
     assert_eq!(aggregate(&second, &json!([])).unwrap_err().kind, Kind::Location(40602));
+    // MongoDB computes the accumulators of `$group` in an engine with codes of its own.
+    for (expression, code) in [
+        (json!({"$sum": {"$divide": ["$v", 0]}}), 4848401),
+        (json!({"$sum": {"$divide": [1, 0]}}), 2),
+        (json!({"$push": {"$mod": ["$v", 0]}}), 4848403),
+        (json!({"$mergeObjects": "$v"}), 5911200),
+    ] {
+        let stages = json!([{"$group": {"_id": null, "x": expression}}]);
+        let error = aggregate(&stages, &json!([{"v": 1}])).unwrap_err();
+        assert_eq!(error.kind.code(), code, "{stages}: {error}");
+    }
     let not_numbers = [(json!("x"), 40258), (json!({"$numberDouble": "NaN"}), 40259), (json!(-1), 40260)];
     for (value, code) in not_numbers {
         let stages = json!([{"$bucketAuto": {"groupBy": "$v", "buckets": 1, "granularity": "R5"}}]);

@@ -124,6 +124,7 @@ fn operators_mean_what_they_mean_in_mongodb() {
         (json!({"$pow": [2, -1]}), json!(0.5)),
         (json!({"$sqrt": 16}), json!(4.0)),
         (json!({"$log": [100, 10]}), json!(2.0)),
+        (json!({"$sigmoid": 0}), json!(0.5)),
         (json!({"$exp": {"$numberDecimal": "1"}}), json!({"$numberDecimal": "2.718281828459045235360287471352662"})),
         (json!({"$ln": {"$numberDecimal": "10"}}), json!({"$numberDecimal": "2.302585092994045684017991454684364"})),
         (json!({"$bitXor": [12, 10]}), json!(6)),
@@ -389,12 +390,12 @@ fn errors_have_mongodbs_codes() {
         (json!("$"), 16872),
         (json!({"$median": {"input": "$a"}}), 40414),
         (json!({"$median": {"input": "$a", "method": "exact"}}), 2),
-        (json!({"$median": "$a"}), 7436100),
+        (json!({"$median": "$a"}), 7436201),
         (json!({"$median": {"input": "$a", "method": "approximate", "p": [1]}}), 40415),
         (json!({"$percentile": {"input": "$a", "method": "approximate"}}), 40414),
         (json!({"$percentile": {"input": "$a", "p": 0.5, "method": "approximate"}}), 7750301),
         (json!({"$percentile": {"input": "$a", "p": [], "method": "approximate"}}), 7750301),
-        (json!({"$percentile": {"input": "$a", "p": [1.5], "method": "approximate"}}), 7750301),
+        (json!({"$percentile": {"input": "$a", "p": [1.5], "method": "approximate"}}), 7750303),
         (json!({"$percentile": {"input": "$a", "p": ["x"], "method": "approximate"}}), 7750302),
         (json!({"$top": {"output": "$a", "sortBy": {"a": 1}}}), 168),
         (json!("$a..b"), 15998),
@@ -437,13 +438,15 @@ fn errors_have_mongodbs_codes() {
         (json!({"$dateFromParts": {"isoWeekYear": 2020, "month": 1}}), 40525),
         (json!({"$map": {"input": "$n", "in": 1}}), 16883),
         (json!({"$mergeObjects": ["$n"]}), 40400),
-        (json!({"$getField": "$n"}), 5654600),
+        (json!({"$getField": "$n"}), 3041704),
         (json!({"$rand": [1]}), 3040501),
         (json!({"$rand": 1}), 10065),
         (json!({"$function": {}}), 238),
     ] {
-        let error = evaluate(&expression, &sample()).expect_err(&expression.to_string());
-        assert_eq!(error.kind.code(), code, "{expression}: {error}");
+        for expression in [&expression, &canonical(&expression)] {
+            let error = evaluate(expression, &sample()).expect_err(&expression.to_string());
+            assert_eq!(error.kind.code(), code, "{expression}: {error}");
+        }
     }
     let mut deep = json!(1);
     for _ in 0..120 {

@@ -281,6 +281,8 @@ fn refusals() {
     ] {
         let error = Filter::parse(&filter).expect_err(&filter.to_string());
         assert!(error.kind == kind && error.message.contains(message), "{filter}: {:?} {error}", error.kind);
+        let filter = canonical(&filter);
+        assert_eq!(Filter::parse(&filter).expect_err(&filter.to_string()).kind, kind, "{filter}");
     }
 }
 

@@ -38,6 +38,8 @@ fn check_refusals(cases: Vec<(Json, i32, &str)>) {
     for (filter, code, message) in cases {
         let error = Filter::parse(&filter).expect_err(&filter.to_string());
         assert!(error.kind.code() == code && error.message.contains(message), "{filter}: {:?} {error}", error.kind);
+        let filter = canonical(&filter);
+        assert_eq!(Filter::parse(&filter).expect_err(&filter.to_string()).kind.code(), code, "{filter}");
     }
 }
 
@@ -223,13 +225,13 @@ fn bits() {
         (json!({"a": {"$bitsAllSet": 1.5}}), 9, "Expected an integer"),
         (
             json!({"a": {"$bitsAllSet": "1"}}),
-            9,
+            2,
             "$bitsAllSet takes an Array, a number, or a BinData but received: string",
         ),
-        (json!({"a": {"$bitsAllSet": [-1]}}), 9, "bit positions must be >= 0 but got: -1"),
-        (json!({"a": {"$bitsAllSet": [1.5]}}), 9, "bit positions must be an integer but got: 1.5"),
-        (json!({"a": {"$bitsAllSet": ["1"]}}), 9, "bit positions must be an integer"),
-        (json!({"a": {"$bitsAllSet": [1e12]}}), 9, "bit positions cannot be represented as a 32-bit signed integer"),
+        (json!({"a": {"$bitsAllSet": [-1]}}), 2, "bit positions must be >= 0 but got: -1"),
+        (json!({"a": {"$bitsAllSet": [1.5]}}), 2, "bit positions must be an integer but got: 1.5"),
+        (json!({"a": {"$bitsAllSet": ["1"]}}), 2, "bit positions must be an integer"),
+        (json!({"a": {"$bitsAllSet": [1e12]}}), 2, "bit positions cannot be represented as a 32-bit signed integer"),
     ]);
 }
 
@@ -277,8 +279,8 @@ fn regular_expressions() {
         (json!({"a": {"$regex": 1}}), 2, "$regex has to be a string"),
         (json!({"a": {"$regex": "x", "$options": 1}}), 2, "$options has to be a string"),
         (json!({"a": {"$options": "i"}}), 2, "$options needs a $regex"),
-        (json!({"a": {"$regex": regex("x", "i"), "$options": "m"}}), 51074, "options set in both"),
-        (json!({"a": {"$options": "m", "$regex": regex("x", "i")}}), 51075, "options set in both"),
+        (json!({"a": {"$regex": regex("x", "i"), "$options": "m"}}), 51075, "options set in both"),
+        (json!({"a": {"$options": "m", "$regex": regex("x", "i")}}), 51074, "options set in both"),
     ]);
 }
 

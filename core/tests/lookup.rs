@@ -269,25 +269,28 @@ fn wrong_arguments_are_refused() {
     let lookup = |argument: Json| refusal(&json!([{"$lookup": argument}]));
     for argument in [
         json!(1),
-        json!({}),
         json!({"from": "c", "as": "m"}),
         json!({"from": "c", "as": "m", "localField": "a"}),
         json!({"from": "c", "as": "m", "localField": "a", "pipeline": []}),
         json!({"from": "c", "as": "m", "foreignField": "a", "pipeline": []}),
-        json!({"from": "c", "localField": "a", "foreignField": "b"}),
         json!({"as": "m", "localField": "a", "foreignField": "b"}),
         json!({"as": "m", "pipeline": [{"$match": {}}]}),
         json!({"from": 1, "as": "m", "pipeline": []}),
         json!({"from": {"db": "d", "coll": "c"}, "as": "m", "pipeline": []}),
-        json!({"from": "c", "as": 1, "pipeline": []}),
-        json!({"from": "c", "as": "m", "pipeline": [], "let": 1}),
         json!({"from": "c", "as": "m", "pipeline": [], "let": {"1a": 1}}),
         json!({"from": "c", "as": "m", "let": {"a": 1}, "localField": "a", "foreignField": "b"}),
-        json!({"from": "c", "as": "m", "pipeline": [], "other": 1}),
     ] {
+        assert_eq!(lookup(canonical(&argument)), 9, "{argument}");
         assert_eq!(lookup(argument.clone()), 9, "{argument}");
     }
     for (argument, code) in [
+        (json!({}), 40414),
+        (json!({"from": "c", "localField": "a", "foreignField": "b"}), 40414),
+        (json!({"from": "c", "as": "", "pipeline": []}), 40352),
+        (json!({"from": "c", "as": 1, "pipeline": []}), 14),
+        (json!({"from": "c", "as": "m", "localField": 1, "foreignField": "b"}), 14),
+        (json!({"from": "c", "as": "m", "pipeline": [], "let": 1}), 14),
+        (json!({"from": "c", "as": "m", "pipeline": [], "other": 1}), 40415),
         (json!({"from": "c", "as": "m", "pipeline": {}}), 14),
         (json!({"from": "c", "as": "m", "pipeline": [1]}), 14),
         (json!({"from": "c", "as": "$m", "pipeline": []}), 16410),

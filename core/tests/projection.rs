@@ -155,11 +155,14 @@ fn refusals() {
         (json!({"a": {"$meta": "textScore"}}), 238, "the projection operator $meta"),
         (json!({"a": {"$slice": "1"}}), 28667, "$slice"),
         (json!({"a": {"$slice": [1]}}), 28667, "$slice"),
+        (json!({"a": {"$slice": [1, 2, 3]}}), 28724, "$slice"),
+        (json!({"a": {"$elemMatch": {"x": 1}, "$slice": 1}}), 16410, "exactly one field"),
+        (json!({"a": {"$elemMatch": {"$numberInt": "1"}}}), 31274, "object required"),
         (json!({"a": {"$slice": [1, 0]}}), 28724, "positive"),
         (json!({"a": {"$elemMatch": 1}}), 31274, "object required"),
         (json!({"a.b": {"$elemMatch": {}}}), 31275, "nested field"),
         (json!({"a": {"$elemMatch": {"$foo": 1}}}), 2, "unknown operator: $foo"),
-        (json!({"a": {"$slice": 1, "$elemMatch": {}}}), 2, "exactly one field"),
+        (json!({"a": {"$slice": 1, "$elemMatch": {}}}), 16410, "exactly one field"),
         (json!({"a": {"$slice": 1}, "a.b": 0}), 31249, "Path collision at a.b"),
         (json!({"a": 1, "a.b": {"$slice": 1}}), 31249, "Path collision at a.b"),
         (json!({"a": {"$nope": [1, 2]}}), 31325, "Unknown expression $nope"),
@@ -173,6 +176,11 @@ fn refusals() {
     ] {
         let error = Projection::parse(&projection).expect_err(message);
         assert!(error.kind.code() == code && error.message.contains(message), "{projection}: {:?} {error}", error.kind);
+        if code == 15 {
+            continue; // nests too deeply for a recursion without optimisation
+        }
+        let projection = canonical(&projection);
+        assert_eq!(Projection::parse(&projection).expect_err(message).kind.code(), code, "{projection}");
     }
 }
 

@@ -173,7 +173,7 @@ fn a_stage_that_describes_the_collection_comes_first() {
             json!({"$collStats": {"storageStats": {"scale": 1024.5}}}),
             Ok(Collection { count: false, storage: Some(1024) }),
         ),
-        (json!({"$collStats": {"storageStats": {"scale": 0}}}), Err(51024)),
+        (json!({"$collStats": {"storageStats": {"scale": 0}}}), Err(2)),
         (json!({"$collStats": {"storageStats": {"scale": "1"}}}), Err(14)),
         (json!({"$collStats": {"storageStats": {"other": 1}}}), Err(40415)),
         (json!({"$collStats": {"latencyStats": {}}}), Err(238)),

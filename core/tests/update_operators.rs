@@ -44,6 +44,8 @@ fn check(cases: Vec<(Json, Json, Option<Json>)>) {
 fn check_refusals(cases: Vec<(Json, Json, Kind, &str)>) {
     for (update, before, kind, message) in cases {
         let error = apply(&update, &[], &before).expect_err(&update.to_string());
+        let canonical = canonical(&update);
+        assert_eq!(apply(&canonical, &[], &before).expect_err(&canonical.to_string()).kind, kind, "{canonical}");
         assert!(
             error.kind == kind && error.message.contains(message),
             "{update} on {before}: {:?} {error}",

@@ -86,7 +86,7 @@ impl IndexOptions<'_> {
         let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
         let of_id = keys.is_of_id();
         if self.hidden && of_id {
-            return Err(Error::new(Kind::BadValue, "can't hide _id index"));
+            return Err(Error::new(Kind::InvalidIndexSpecificationOption, "can't hide _id index"));
         }
         let given = [
             ("unique", self.unique),

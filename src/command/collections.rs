@@ -5,7 +5,7 @@ use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::model::{Collection, Index};
 use crate::catalog::{cache, grants, namespace, views};
-use crate::operation::arguments::{Arguments, Form, number};
+use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
 use crate::router::config;
@@ -13,22 +13,38 @@ use crate::router::measure::{self, Measured};
 use crate::store;
 use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
+use docshard_core::values::collation::Collator;
 use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
 pub fn create(request: &Request<'_>) -> Result<Reply> {
-    match request.fields.get("idIndex").map(|index| index.get("key").unwrap_or(&Json::Null)) {
-        Some(Json::Object(key))
-            if key.len() == 1 && key.get("_id").and_then(number).is_some_and(|n| n.to_f64() == 1.0) => {}
-        None => {}
-        Some(key) => {
-            let message = format!("The field 'key' for an _id index must be {{_id: 1}}, but got {key}");
-            return Err(Error::new(Kind::BadValue, message));
-        }
+    if let Some(index) = request.fields.get("idIndex") {
+        check_id_index(index, request.fields.get("collation"))?;
     }
     let namespace = request.namespace()?;
     request.answer(&table::CREATE_COLLECTION, || collections::create(&namespace, &request.fields))
+}
+
+/// Checks the definition of the index over `_id`, which every collection has, and whose name is always the same.
+fn check_id_index(index: &Json, collation: Option<&Json>) -> Result<()> {
+    let index = read_index(index, "create.idIndex", table::ID_INDEX)?;
+    let key = index.get("key").unwrap_or(&Json::Null);
+    let is_ascending = |direction: &Json| number(direction).is_some_and(|number| number.to_f64() == 1.0);
+    if key.as_object().is_none_or(|key| key.len() != 1 || !key.get("_id").is_some_and(is_ascending)) {
+        let message = format!("The field 'key' for an _id index must be {{_id: 1}}, but got {key}");
+        return Err(Error::new(Kind::BadValue, message));
+    }
+    if index.text("name") == Some("") {
+        return Err(Error::new(Kind::CannotCreateIndex, "The name of an index cannot be empty"));
+    }
+    let Some(own) = index.get("collation") else { return Ok(()) };
+    let definition = |json: &Json| Ok::<_, Error>(Collator::parse(json)?.map(|parsed| parsed.definition().clone()));
+    if definition(own)? != collation.map(definition).transpose()?.flatten() {
+        let message = format!("The _id index must have the collection's collation, but got {own}");
+        return Err(Error::new(Kind::BadValue, message));
+    }
+    Ok(())
 }
 
 pub fn modify(request: &Request<'_>) -> Result<Reply> {
@@ -82,14 +98,13 @@ fn check_index(fields: &Arguments<'_>) -> Result<()> {
     }
 }
 
-fn read_index(index: &Json) -> Result<Arguments<'_>> {
-    let is_known =
-        |name: &str| table::INDEX_ELEMENT.iter().flat_map(|group| group.iter()).any(|field| field.name == name);
+fn read_index<'a>(index: &'a Json, path: &'a str, known: Fields) -> Result<Arguments<'a>> {
+    let is_known = |name: &str| known.iter().flat_map(|group| group.iter()).any(|field| field.name == name);
     if let Some(name) = index.as_object().and_then(|fields| fields.keys().find(|name| !is_known(name))) {
         let message = format!("The field '{name}' is not valid for an index specification");
         return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
     }
-    let fields = Arguments::parse(index, Form::Command("createIndexes.indexes"), table::INDEX_ELEMENT)?;
+    let fields = Arguments::parse(index, Form::Command(path), known)?;
     check_index(&fields)?;
     Ok(fields)
 }
@@ -101,7 +116,8 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
         return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
     }
     let before = cache::find(&namespace)?;
-    let given = indexes.iter().map(read_index).collect::<Result<Vec<_>>>()?;
+    let element = |index| read_index(index, "createIndexes.indexes", table::INDEX_ELEMENT);
+    let given = indexes.iter().map(element).collect::<Result<Vec<_>>>()?;
     request.administer(&table::CREATE_INDEX, || {
         let wanted = given.iter().map(|fields| {
             let keys = fields.get("key").map(Json::to_string).unwrap_or_default();
@@ -122,6 +138,9 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
 pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let which = request.fields.get("index").unwrap_or(&Json::Null);
+    if !which.is_string() && !which.is_array() && ext_json::document(which).is_none() {
+        return Err(mismatch("dropIndexes.index", which, Type::StringOrObject));
+    }
     request.answer(&table::DROP_INDEXES, || collections::drop_indexes(&namespace, which))
 }
 
@@ -168,16 +187,19 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
         views::refuse(&namespace)?;
         return Err(Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")));
     }
-    let mut documents = vec![document(&id_index())?];
+    let mut indexes = vec![id_index()];
     for collection in collection.iter() {
         if let Some(keys) = collection.key_index() {
-            documents.push(document(&json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}))?);
+            indexes.push(json!({"v": 2, "key": collection.key.to_json(), "name": keys.default_name()}));
         }
         for index in &collection.indexes {
-            documents.push(document(&shown_index(index)?)?);
+            indexes.push(shown_index(index)?);
         }
     }
-    listing(request, &namespace, documents)
+    // No index is being built when the command can see it.
+    let is_nested = request.fields.flag("includeIndexBuildInfo");
+    let documents = indexes.into_iter().map(|index| document(&if is_nested { json!({"spec": index}) } else { index }));
+    listing(request, &namespace, documents.collect::<Result<_>>()?)
 }
 
 fn filtered(request: &Request<'_>, documents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
@@ -277,7 +299,7 @@ fn scale(request: &Request<'_>) -> Result<i64> {
         None => Ok(1),
         Some(n) if n > 0 => Ok(n),
         Some(n) => {
-            Err(Error::new(Kind::Location(51024), format!("BSON field 'scale' value must be >= 1, actual value '{n}'")))
+            Err(Error::new(Kind::BadValue, format!("BSON field 'scale' value must be >= 1, actual value '{n}'")))
         }
     }
 }

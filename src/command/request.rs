@@ -3,6 +3,7 @@
 use super::reply::Reply;
 use crate::catalog::namespace;
 use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, type_name};
+use crate::operation::concerns;
 use crate::operation::request_parts::Specification;
 use crate::operation::rights;
 use crate::operation::table::Operation;
@@ -122,7 +123,7 @@ impl<'a> Request<'a> {
                 Error::new(Kind::Location(40414), message)
             } else if spec.is_of_collection {
                 let message = format!("collection name has invalid type {}", type_name(target));
-                Error::new(Kind::BadValue, message)
+                Error::new(Kind::InvalidNamespace, message)
             } else {
                 mismatch(&format!("{name}.{name}"), target, spec.target)
             });
@@ -133,7 +134,7 @@ impl<'a> Request<'a> {
                 .with_hint("Run the commands between BEGIN and COMMIT; a single one is atomic by itself."));
         }
         let (fields, generic) = Arguments::of_command(map, name, spec.fields, &[GENERIC])?;
-        generic.check_concerns()?;
+        concerns::check(&generic)?;
         if let Some(other) = generic.text("$db").filter(|other| *other != db) {
             let message = format!("the command is for the database '{other}' and was run in '{db}'");
             return Err(Error::new(Kind::InvalidNamespace, message));

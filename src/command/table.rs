@@ -116,8 +116,8 @@ commands! {
         => [CREATE_INDEX] collections::create_indexes, "create indexes";
     "dropIndexes" | "deleteIndexes" writes of_collection(String) &[&[must("index", Type::Any)]]
         => [DROP_INDEXES] collections::drop_indexes, "drop indexes";
-    "listIndexes" reads of_collection(String) &[CURSOR, &[may("includeBuildUUIDs", Type::Bool)]]
-        => [LIST_INDEXES] collections::list_indexes, "list the indexes of a collection";
+    "listIndexes" reads of_collection(String) &[CURSOR, &[may("includeBuildUUIDs", Type::Bool), may("includeIndexBuildInfo", Type::Bool)]]
+        => [LIST_INDEXES; LIST_INDEXES_CONFLICTS] collections::list_indexes, "list the indexes of a collection";
     "listCollections" reads command(Any) &[LISTING, CURSOR]
         => [] collections::list_collections, "list the collections of a database";
     "listDatabases" reads admin(Any) &[LISTING, CURSOR] => [] collections::list_databases, "list databases";

@@ -12,6 +12,7 @@ use crate::pg::error::{Error, Result};
 use crate::router::insert::WriteError;
 use docshard_core::error::Kind;
 use docshard_core::query::update::Style;
+use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
 
@@ -51,7 +52,7 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::INSERT_MANY)?;
     let (namespace, documents) = batch(request, "documents")?;
     let documents = documents.iter().enumerate().map(|(index, json)| {
-        if !json.is_object() {
+        if ext_json::document(json).is_none() {
             let message = format!("BSON field 'insert.documents.{index}' is the wrong type, expected type 'object'");
             return Err(Error::new(Kind::TypeMismatch, message));
         }

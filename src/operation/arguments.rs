@@ -39,6 +39,10 @@ pub enum Type {
     Order,
     /// an array; in option documents the argument's own parser checks that
     Array,
+    /// a string or an object, such as the name or the key of an index; in option documents the argument's own parser checks that
+    StringOrObject,
+    /// a timestamp
+    Timestamp,
 }
 
 impl Type {
@@ -50,9 +54,11 @@ impl Type {
             Type::Bool => json.is_boolean() || number(json).is_some(),
             Type::StrictBool => json.is_boolean(),
             Type::Integer | Type::Count => number(json).is_some(),
-            Type::Object | Type::Document => json.is_object(),
-            Type::Order => json.is_object() || json.is_array(),
+            Type::Object | Type::Document => ext_json::document(json).is_some(),
+            Type::Order => ext_json::document(json).is_some() || json.is_array(),
             Type::Array => json.is_array(),
+            Type::StringOrObject => json.is_string() || ext_json::document(json).is_some(),
+            Type::Timestamp => matches!(ext_json::from_json(json), Ok(Value::Timestamp(..))),
         }
     }
 
@@ -64,6 +70,8 @@ impl Type {
             Type::Integer | Type::Count => "'[int, long, double, decimal]'",
             Type::Object | Type::Document | Type::Order => "'object'",
             Type::Array => "'array'",
+            Type::StringOrObject => "'[string, object]'",
+            Type::Timestamp => "'timestamp'",
         }
     }
 }
@@ -152,15 +160,6 @@ pub enum Form<'a> {
     Command(&'a str),
 }
 
-/// The values of fields in read concerns, write concerns and read preferences: object, field, the known strings.
-const CONCERNS: &[(&str, &str, &[&str])] = &[
-    ("readConcern", "level", &["local", "available", "majority", "linearizable", "snapshot"]),
-    ("writeConcern", "w", &["majority"]),
-    ("$readPreference", "mode", &["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"]),
-];
-/// The largest number of members of a replica set, and so of `w`.
-const MAX_W: i64 = 50;
-
 /// Arguments whose names and types have been checked.
 #[derive(Clone, Copy, Debug)]
 pub struct Arguments<'a> {
@@ -172,7 +171,7 @@ pub struct Arguments<'a> {
 impl<'a> Arguments<'a> {
     /// Checks names and types.
     pub fn parse(json: &'a Json, form: Form<'a>, known: Fields) -> Result<Self> {
-        let Json::Object(map) = json else {
+        let Some(map) = ext_json::document(json) else {
             return Err(match form {
                 Form::Command(path) => mismatch(path, json, Type::Object),
                 Form::Options(name) | Form::Operation(_, name) => {
@@ -296,23 +295,6 @@ impl<'a> Arguments<'a> {
         }
     }
 
-    /// Checks read concern, write concern and read preference. They change nothing.
-    pub fn check_concerns(&self) -> Result<()> {
-        for (object, field, known) in CONCERNS {
-            let Some(value) = self.get(object).and_then(|object| object.get(field)) else { continue };
-            let is_known = match number(value) {
-                Some(n) => *field == "w" && n.as_i64().is_some_and(|n| (0..=MAX_W).contains(&n)),
-                None => value.is_null() || value.as_str().is_some_and(|value| known.contains(&value)),
-            };
-            if !is_known {
-                let hint = if *field == "w" { format!(" or a number from 0 to {MAX_W}") } else { String::new() };
-                return Err(Error::new(Kind::FailedToParse, format!("{object}.{field} cannot be {value}"))
-                    .with_hint(format!("It is \"{}\"{hint}.", known.join("\", \""))));
-            }
-        }
-        Ok(())
-    }
-
     /// Returns a number without its fraction.
     pub fn truncated(&self, argument: &str) -> Option<i64> {
         self.get(argument).and_then(number).map(|number| number.to_i64_truncated())
@@ -326,7 +308,7 @@ impl<'a> Arguments<'a> {
                 Form::Command(_) => format!("BSON field '{argument}' value must be >= 0, actual value '{n}'"),
                 _ => format!("{argument} must be non-negative, but received: {n}"),
             };
-            Error::new(Kind::Location(51024), message)
+            Error::new(Kind::BadValue, message)
         })
     }
 }
@@ -392,13 +374,13 @@ impl Form<'_> {
         } else {
             let wanted = match field.kind {
                 _ if json.is_null() => "given with a value",
-                Type::Any | Type::Object | Type::Order | Type::Array => return Ok(()),
+                Type::Any | Type::Object | Type::Order | Type::Array | Type::StringOrObject => return Ok(()),
                 Type::Secret if !json.is_string() => {
                     return Err(Error::new(Kind::TypeMismatch, format!("option \"{name}\" must be a string")));
                 }
                 Type::String | Type::Choice(_) if !json.is_string() => "a string",
                 Type::Bool | Type::StrictBool if !json.is_boolean() => "a boolean",
-                Type::Document if !json.is_object() => "an object",
+                Type::Document if ext_json::document(json).is_none() => "an object",
                 Type::Integer if !is_integer(&ext_json::from_json(json)?) => "an integer",
                 Type::Count if !matches!(ext_json::from_json(json)?, Value::Number(_)) => "a number",
                 _ => "",

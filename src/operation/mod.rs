@@ -2,6 +2,7 @@
 //!
 //! * [`table`]: all operations as data: the SQL function, its options, and which options exclude one another.
 //! * [`arguments`]: option documents and commands' fields, checked against that table.
+//! * [`concerns`]: read and write concerns, which are checked and mean nothing.
 //! * [`request_parts`]: specifications and other parts of requests.
 //! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
@@ -19,6 +20,7 @@ pub mod bulk_write;
 pub mod chunks;
 pub mod cluster;
 pub mod collections;
+pub mod concerns;
 pub mod errors;
 pub mod find_and_modify;
 pub mod inspect;

@@ -1,6 +1,7 @@
 //! The operations find, aggregate, count and distinct, over collections and views.
 
 use super::arguments::{Arguments, Form};
+use super::concerns;
 use super::request_parts::{self, Shared, Specification};
 use super::sink;
 use super::table::Operation;
@@ -247,7 +248,7 @@ impl<'a> Aggregation<'a> {
         let Json::Array(stages) = stages else {
             return Err(Error::new(Kind::TypeMismatch, "'pipeline' option must be specified as an array"));
         };
-        arguments.check_concerns()?;
+        concerns::check(arguments)?;
         arguments.count("batchSize")?;
         let last = stages.last().and_then(Json::as_object).and_then(|stage| stage.keys().next());
         let level = arguments.get("readConcern").and_then(|concern| concern.get("level"));

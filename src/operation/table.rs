@@ -4,7 +4,7 @@
 //! name that only one of them has, or spells differently, is in a group of its own.
 
 use super::arguments::Type::{
-    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, Order, Secret, StrictBool, String,
+    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, Order, Secret, StrictBool, String, StringOrObject,
 };
 use super::arguments::When::{False, Given, Missing, True};
 use super::arguments::{Conflict, Field, Fields, may, must};
@@ -35,7 +35,7 @@ macro_rules! operations {
     )*};
 }
 
-const HINT: Field = may("hint", Any);
+const HINT: Field = may("hint", StringOrObject);
 const COLLATION: Field = may("collation", Object);
 /// Options, besides the filter, that affect which documents are chosen.
 pub const CHOICE: &[Field] = &[HINT, COLLATION];
@@ -163,8 +163,9 @@ pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
         "Cannot specify arrayFilters and remove=true",
     ),
 ];
+/// Another code than that of other commands refuses a hint of a wrong type, when it is read.
 pub const FIND_AND_MODIFY_COMMAND: Fields =
-    &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool)], CHOICE, LET];
+    &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool), may("hint", Any), COLLATION], LET];
 
 // Collections and indexes.
 
@@ -237,7 +238,7 @@ pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
 
 const KEY: &[Field] = &[may("key", Order)];
 const INDEX: &[Field] =
-    &[may("name", String).never_null(), may("unique", Bool).never_null(), may("hidden", Bool).never_null()];
+    &[may("name", String).never_null(), may("unique", Bool).never_null(), may("hidden", StrictBool).never_null()];
 /// true: an error instead of a build that blocks writes; false: no warning of it.
 const CONCURRENTLY: &[Field] = &[may("concurrently", StrictBool)];
 const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer).never_null()];
@@ -267,6 +268,8 @@ pub const INDEX_ELEMENT: Fields = &[
         may("2dsphereIndexVersion", Integer),
     ],
 ];
+/// The fields of `idIndex`.
+pub const ID_INDEX: Fields = &[KEY, &[may("name", String), may("v", Integer), may("ns", String), COLLATION]];
 pub const INDEX_CONFLICTS: &[Conflict] = &[
     NO_KEY,
     Conflict::All(
@@ -275,6 +278,11 @@ pub const INDEX_CONFLICTS: &[Conflict] = &[
         "The 'name' field is a required property of an index specification",
     ),
 ];
+pub const LIST_INDEXES_CONFLICTS: &[Conflict] = &[Conflict::All(
+    &[True("includeBuildUUIDs"), True("includeIndexBuildInfo")],
+    Kind::InvalidOptions,
+    "'includeBuildUUIDs' and 'includeIndexBuildInfo' cannot both be true",
+)];
 const NO_KEY: Conflict = Conflict::All(
     &[Missing("key")],
     Kind::FailedToParse,

@@ -5,11 +5,11 @@ use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
-use docshard_core::json::pairs_as_object;
 use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::specification::Role;
+use docshard_core::values::document::ext_json;
 use docshard_core::values::key::KeyRanges;
 use serde_json::Value as Json;
 
@@ -58,9 +58,9 @@ impl Query {
             None | Some(Json::Null) => None,
             Some(Json::Object(keys)) if keys.is_empty() => None,
             Some(hint @ Json::String(_)) => Some(hint.clone()),
-            Some(keys) => match pairs_as_object(keys).into_owned() {
-                keys @ Json::Object(_) => Some(keys),
-                _ => return Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
+            Some(keys) => match ext_json::ordered(keys) {
+                Some(keys) => Some(Json::Object(keys.into_owned())),
+                None => return Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
             },
         };
         Ok(Self { hint, ..self })

@@ -52,7 +52,7 @@ impl Environment {
     /// # Errors
     /// Those of [`Collator::parse`] and of expressions, which must be constant; `TypeMismatch`, `BadValue` for an unknown name.
     pub fn parse(json: &Json) -> Result<Environment> {
-        let Json::Object(fields) = json else {
+        let Some(fields) = ext_json::document(json) else {
             bail!(Kind::TypeMismatch, "a statement's environment must be an object")
         };
         if let Some(unknown) = fields.keys().find(|name| ![COLLATION, LET, NOW, ROLES].contains(&name.as_str())) {
@@ -74,7 +74,7 @@ impl Environment {
         let mut environment = Environment { collator, variables: HashMap::new(), now, roles };
         match fields.get(LET) {
             None => {}
-            Some(Json::Object(variables)) => {
+            Some(Json::Object(variables)) if ext_json::is_document(variables) => {
                 for (name, json) in variables {
                     check_variable_name(name)?;
                     let value = Expression::parse(json, &environment)?.binding().ok_or_else(|| {

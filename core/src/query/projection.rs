@@ -128,7 +128,9 @@ impl Projection {
 
     fn parse_as(json: &Json, environment: &Environment, dialect: Dialect) -> Result<Projection> {
         let _evaluation = Evaluation::begin();
-        let Json::Object(specification) = json else { bail!(Kind::TypeMismatch, "the projection must be an object") };
+        let Some(specification) = ext_json::document(json) else {
+            bail!(Kind::TypeMismatch, "the projection must be an object")
+        };
         let mut parser = Parser::new(environment, dialect);
         for (name, value) in specification {
             parser.field(name.clone(), value)?;
@@ -138,7 +140,9 @@ impl Projection {
 
     /// Parses the argument of the stages `$addFields` and `$set`.
     pub(crate) fn parse_add(json: &Json, stage: &str, environment: &Environment) -> Result<Projection> {
-        let Json::Object(specification) = json else { bail!(40272, "{stage} specification stage must be an object") };
+        let Some(specification) = ext_json::document(json) else {
+            bail!(40272, "{stage} specification stage must be an object")
+        };
         let mut parser = Parser::new(environment, Dialect::Stage);
         for (name, value) in specification {
             parser.added(name.clone(), value)?;
@@ -495,7 +499,8 @@ impl Slice {
         let argument = ext_json::from_json(argument)?;
         let misfit = |count: usize| {
             error!(
-                28667,
+                // Three arguments are those of the expression, whose first one is an array.
+                if count == 3 { 28724 } else { 28667 },
                 "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
                      were passed in"
             )
@@ -567,6 +572,12 @@ impl<'p> Parser<'p> {
                 return Err(misplaced_position());
             }
         }
+        let in_stage = self.dialect != Dialect::Find;
+        ensure!(
+            !in_stage || !path.ends_with(".$"),
+            31324,
+            "Cannot use positional projection in aggregation projection"
+        );
         path::check_field_path(&path)?;
         let mode = match value {
             Json::Object(fields) if is_document(fields) => {
@@ -675,7 +686,7 @@ impl<'p> Parser<'p> {
         let included = match ext_json::from_json(value) {
             Ok(Value::Bool(included)) => included,
             Ok(number @ Value::Number(_)) => number != Value::Number(Number::Int(0)),
-            _ if value.is_object() => {
+            _ if ext_json::document(value).is_some() => {
                 bail!(31271, "positional projection cannot be used with an expression or sub object, at {array}")
             }
             _ => bail!(31308, "positional projection cannot be used with a literal, at {array}"),
@@ -696,7 +707,7 @@ impl<'p> Parser<'p> {
                 self.fallback = Some(Mode::Exclude);
                 self.add(path, Node::Slice(Slice::parse(argument)?))
             }
-            (1, _, Some(argument @ Json::Object(_))) => {
+            (1, _, Some(argument)) if ext_json::document(argument).is_some() => {
                 ensure!(!path.contains('.'), 31275, "Cannot use $elemMatch projection on a nested field");
                 ensure!(!self.positional, 31255, "{POSITION_AND_ELEMENT}");
                 self.element = true;
@@ -705,7 +716,7 @@ impl<'p> Parser<'p> {
             }
             (1, ..) => bail!(31274, "elemMatch: Invalid argument, object required"),
             _ => bail!(
-                Kind::BadValue,
+                16410,
                 "an expression specification must contain exactly one field, found {} at {path}",
                 operators.len()
             ),

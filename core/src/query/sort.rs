@@ -5,12 +5,12 @@
 
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure};
-use crate::json::ordered;
 use crate::query::direction::is_descending;
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
+use crate::values::document::ext_json;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::key::encode::{encode_under, encode_value};
@@ -64,7 +64,7 @@ impl Sort {
     /// # Errors
     /// Those of [`Sort::parse`].
     pub fn parse_in(json: &Json, environment: &Environment) -> Result<Sort> {
-        let Some(specification) = ordered(json) else {
+        let Some(specification) = ext_json::ordered(json) else {
             bail!(Kind::TypeMismatch, "the sort specification must be an object")
         };
         ensure!(specification.len() <= MAX_FIELDS, 13103, "too many compound keys: at most {MAX_FIELDS}");

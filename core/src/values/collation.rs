@@ -64,12 +64,12 @@ impl Collator {
     /// Parses `{"locale": "en", "strength": 2}`; None for `{"locale": "simple"}` and for `{}`.
     ///
     /// # Errors
-    /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `Location51024` for a
+    /// `TypeMismatch`, `UnknownOption` and `Location40414` for a wrong, unknown or missing field, `BadValue` for a
     /// strength out of range, `BadValue` for an unknown locale or an invalid value of another option, and for an option without
     /// effect at that strength, `FailedToParse` for options of `simple`, `IncompatibleCollationVersion`, `NotImplemented` for
     /// `backwards` where the locale does not imply it.
     pub fn parse(json: &Json) -> Result<Option<Collator>> {
-        let Json::Object(fields) = json else {
+        let Some(fields) = ext_json::document(json) else {
             return Err(mismatch("collation", json, "object"));
         };
         if fields.is_empty() {
@@ -190,7 +190,7 @@ fn options(fields: &Map<String, Json>) -> Result<(CollatorOptions, i64)> {
         5 => Strength::Identical,
         other => {
             let bound = if other < 1 { ">= 1" } else { "<= 5" };
-            bail!(51024, "BSON field 'strength' value must be {bound}, actual value '{other}'")
+            bail!(Kind::BadValue, "BSON field 'strength' value must be {bound}, actual value '{other}'")
         }
     });
     options.case_level = Some(if boolean(fields, "caseLevel")? == Some(true) { CaseLevel::On } else { CaseLevel::Off });
@@ -311,8 +311,8 @@ mod tests {
             (json!({"locale": "en_DB"}), 2),
             (json!({"locale": "xx"}), 2),
             (json!({"locale": 1}), 14),
-            (json!({"locale": "en", "strength": -1}), 51024),
-            (json!({"locale": "en", "strength": 6}), 51024),
+            (json!({"locale": "en", "strength": -1}), 2),
+            (json!({"locale": "en", "strength": 6}), 2),
             (json!({"locale": "en", "caseFirst": "bad"}), 2),
             (json!({"locale": "en", "backwards": "0"}), 14),
             (json!({"locale": "en", "hot": 1}), 40415),

@@ -194,6 +194,9 @@ pub(crate) fn check_field_path(path: &str) -> Result<()> {
     if path.split('.').count() > MAX_DEPTH {
         return error(Kind::Overflow, "FieldPath is too long");
     }
+    if path.contains('\0') {
+        return error(Kind::Location(16411), "FieldPath field names may not contain null bytes.");
+    }
     for (position, name) in path.split('.').enumerate() {
         if name.is_empty() {
             return error(Kind::Location(15998), "FieldPath field names may not be empty strings.");

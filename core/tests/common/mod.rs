@@ -25,6 +25,22 @@ pub fn document(bytes: &[u8]) -> RawObject<'_> {
     raw::document(bytes).expect("an object")
 }
 
+/// The same JSON with every number in the canonical form of Extended JSON, as clients of MongoDB send it. It means the same.
+pub fn canonical(json: &Json) -> Json {
+    match json {
+        Json::Number(number) => match number.as_i64() {
+            Some(integer) if i32::try_from(integer).is_ok() => json!({"$numberInt": integer.to_string()}),
+            Some(integer) => json!({"$numberLong": integer.to_string()}),
+            None => json!({"$numberDouble": number.to_string()}),
+        },
+        Json::Array(items) => items.iter().map(canonical).collect(),
+        Json::Object(fields) if ext_json::is_document(fields) => {
+            Json::Object(fields.iter().map(|(name, value)| (name.clone(), canonical(value))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
 /// jsonb as JSON.
 pub fn read(bytes: &[u8]) -> Json {
     raw::validate(bytes).expect("valid jsonb");

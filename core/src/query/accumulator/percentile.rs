@@ -55,14 +55,14 @@ impl Method {
 /// Reads the argument `p` of `$percentile`: the requested percentiles, each from 0 to 1.
 ///
 /// # Errors
-/// `Location7750301` and `Location7750302` if it is not an array of such numbers.
+/// `Location7750301` if it is no array with elements; `Location7750302` and `Location7750303` for one that is no number, or out of range.
 pub(crate) fn wanted_parts(parts: Operand<'_>) -> Result<Vec<f64>> {
     let refuse =
         |code: i32| -> Error { error!(code, "The $percentile 'p' field must be an array of numbers from 0.0 to 1.0") };
     let items = parts.into_items().filter(|items| !items.is_empty());
     let part = |item: &Operand<'_>| {
         let p = item.number().ok_or_else(|| refuse(7750302))?.to_f64();
-        if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(refuse(7750301)) }
+        if (0.0..=1.0).contains(&p) { Ok(p) } else { Err(refuse(7750303)) }
     };
     items.ok_or_else(|| refuse(7750301))?.iter().map(part).collect()
 }

@@ -32,6 +32,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         check_positive(call, number, 28761).map(|()| continued(number, f64::log10, real::log10))
     }),
     Operator::binary("$log", logarithm_of_base),
+    Operator::new("$sigmoid", Arguments::Special(|parser, _, argument| Ok(vec![parser.node(argument)?])), |call| {
+        // An array is not taken for a list of arguments.
+        let Some(value) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
+        let number = call.number(&value, "its argument", Kind::TypeMismatch.code())?;
+        let decay = continued(&negated(&number), f64::exp, real::exp);
+        Ok(Operand::number_of(quotient(&Number::Int(1), &decay.add(&Number::Int(1))?)))
+    }),
 ];
 
 /// Digits that a decimal128 holds.
@@ -120,7 +127,7 @@ fn multiply(call: &Call<'_>) -> Result<Operand<'static>> {
     let mut product = Number::Int(1);
     for operand in call.arguments() {
         let Some(operand) = operand?.non_null() else { return Ok(Operand::NULL) };
-        let number = call.number(&operand, "its arguments", 28765)?;
+        let number = call.number(&operand, "its arguments", Kind::TypeMismatch.code())?;
         product = product_of(&product, &number)?;
     }
     Ok(Operand::number_of(product))
@@ -142,9 +149,12 @@ pub(super) fn numbers(call: &Call<'_>, one: &Operand<'_>, other: &Operand<'_>, c
     Ok((call.number(one, "its arguments", code)?, call.number(other, "its arguments", code)?))
 }
 
+/// The message of a division by zero.
+pub(crate) const DIVIDED_BY_ZERO: &str = "can't $divide by zero";
+
 fn divide(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = numbers(call, &left, &right, Kind::TypeMismatch.code())?;
-    ensure!(!b.is_zero(), Kind::BadValue, "can't $divide by zero");
+    ensure!(!b.is_zero(), Kind::BadValue, "{DIVIDED_BY_ZERO}");
     Ok(Operand::number_of(quotient(&a, &b)))
 }
 
@@ -215,6 +225,12 @@ fn to_place(call: &Call<'_>, mode: RoundingMode) -> Result<Operand<'static>> {
     let Some(places) = if call.is_given(1) { call.argument(1)? } else { Operand::int(0) }.non_null() else {
         return Ok(Operand::NULL);
     };
+    let fits = |value: Number| match value {
+        Number::Decimal(Decimal::NaN) => true,
+        value => value.to_f64().abs() < number::TWO_POW_63,
+    };
+    let fits = places.number().is_none_or(fits);
+    ensure!(fits, 31109, "can't coerce out of range value {} to long, the precision of {}", places.shown(), call.name);
     let places = call.int32(&places, "its precision", [16004, 51082])?;
     ensure!((-20..=100).contains(&places), 51083, "{} requires its precision to be in [-20, 100]: {places}", call.name);
     let result = rounded(&number, places, mode);

@@ -89,15 +89,15 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     Operand::array(all)
 }
 
-/// The bounds of a search: arguments 2 and 3, not negative; by default the whole length.
-pub(super) fn search_bounds(call: &Call<'_>) -> Result<(usize, usize)> {
+/// The bounds of a search: arguments 2 and 3, by default the whole length. The codes are those for what is no integer of 32 bits, and
+/// for a negative one.
+pub(super) fn search_bounds(call: &Call<'_>, codes: [i32; 2]) -> Result<(usize, usize)> {
     let bound = |index: usize, which: &str| -> Result<Option<usize>> {
         if !call.is_given(index) {
             return Ok(None);
         }
         let operand = call.argument(index)?;
-        // MongoDB reads an integer of more than 32 bits as a negative one.
-        let code = if operand.int64().is_some() { 40097 } else { 40096 };
+        let code = codes[usize::from(operand.int32().is_some())];
         let bound = operand.int32().and_then(|value| usize::try_from(value).ok());
         let shown = || format!("{} ({})", operand.shown(), operand.type_name());
         let message = || error!(code, "{} requires a nonnegative {which} index, found: {}", call.name, shown());
@@ -110,7 +110,7 @@ fn index_of(call: &Call<'_>) -> Result<Operand<'static>> {
     let Some(array) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let items = call.items(array, "its first argument", 40090)?;
     let wanted = call.argument(1)?;
-    let (from, to) = search_bounds(call)?;
+    let (from, to) = search_bounds(call, [9711600, 9711601])?;
     let to = to.min(items.len());
     let found = (from..to).find(|index| call.compare(&items[*index], &wanted).is_eq());
     Ok(Operand::int(found.map_or(-1, |index| index as i64)))
@@ -157,10 +157,10 @@ fn parse_zip(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
     let is_known = |name: &str| ["inputs", "defaults", "useLongestLength"].contains(&name);
     let fields = named(operator, argument, is_known, [34460, 34464])?;
     let inputs = match fields.get("inputs") {
-        Some(Json::Null | Json::Bool(_) | Json::Number(_)) => bail!(34461, "inputs must be an array of expressions"),
         None => bail!(34465, "$zip requires at least one input array"),
         Some(Json::Array(inputs)) if inputs.is_empty() => bail!(34465, "$zip requires at least one input array"),
-        Some(inputs) => inputs,
+        Some(inputs @ Json::Array(_)) => inputs,
+        Some(_) => bail!(34461, "inputs must be an array of expressions"),
     };
     let defaults = match fields.get("defaults") {
         None => &[][..],
@@ -175,7 +175,7 @@ fn parse_zip(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
     if !longest && fields.contains_key("defaults") {
         bail!(34466, "cannot specify defaults unless useLongestLength is true");
     }
-    let count = if inputs.is_array() { list(inputs).len() } else { 0 };
+    let count = list(inputs).len();
     if !defaults.is_empty() && defaults.len() != count {
         bail!(34467, "defaults and inputs must have the same length");
     }

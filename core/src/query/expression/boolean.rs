@@ -73,7 +73,7 @@ fn switch<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 }
 
 fn parse_condition(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
-    let [condition, then, other] = if argument.is_object() {
+    let [condition, then, other] = if ext_json::document(argument).is_some() {
         let fields = named(operator, argument, |name| ["if", "then", "else"].contains(&name), [17083, 17083])?;
         let part = |name: &str, code: i32| field(operator, fields, name, code);
         [part("if", 17080)?, part("then", 17081)?, part("else", 17082)?]

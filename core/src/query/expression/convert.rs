@@ -24,20 +24,29 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
     Operator::exactly("$isNumber", 1, |call| Ok(Operand::bool(call.argument(0)?.number().is_some()))),
     Operator::new("$convert", Arguments::Named(CONVERT_PARAMETERS, [9, 9]), convert),
-    Operator::unary("$toInt", |_, input| converted(&input.into_value(), &Target::of("int"))),
-    Operator::unary("$toLong", |_, input| converted(&input.into_value(), &Target::of("long"))),
-    Operator::unary("$toDouble", |_, input| converted(&input.into_value(), &Target::of("double"))),
-    Operator::unary("$toDecimal", |_, input| converted(&input.into_value(), &Target::of("decimal"))),
-    Operator::unary("$toString", |_, input| converted(&input.into_value(), &Target::of("string"))),
-    Operator::unary("$toBool", |_, input| converted(&input.into_value(), &Target::of("bool"))),
-    Operator::unary("$toDate", |_, input| converted(&input.into_value(), &Target::of("date"))),
-    Operator::unary("$toObjectId", |_, input| converted(&input.into_value(), &Target::of("objectId"))),
-    Operator::unary("$toUUID", |_, input| converted(&input.into_value(), &Target::uuid())),
+    Operator::conversion("$toInt", COUNT, |_, input| converted(&input.into_value(), &Target::of("int"))),
+    Operator::conversion("$toLong", COUNT, |_, input| converted(&input.into_value(), &Target::of("long"))),
+    Operator::conversion("$toDouble", COUNT, |_, input| converted(&input.into_value(), &Target::of("double"))),
+    Operator::conversion("$toDecimal", COUNT, |_, input| converted(&input.into_value(), &Target::of("decimal"))),
+    Operator::conversion("$toString", COUNT, |_, input| converted(&input.into_value(), &Target::text())),
+    Operator::conversion("$toBool", COUNT, |_, input| converted(&input.into_value(), &Target::of("bool"))),
+    Operator::conversion("$toDate", COUNT, |_, input| converted(&input.into_value(), &Target::of("date"))),
+    Operator::conversion("$toObjectId", COUNT, |_, input| converted(&input.into_value(), &Target::of("objectId"))),
+    Operator::conversion("$toUUID", COUNT, |_, input| converted(&input.into_value(), &Target::uuid())),
 ];
 
+/// The code of a conversion with another number of arguments than one.
+const COUNT: i32 = 50723;
+
 /// The codes are FailedToParse, as MongoDB's.
-const CONVERT_PARAMETERS: &[Parameter] =
-    &[required("input", 9), required("to", 9), lazy("onError"), lazy("onNull"), optional("format")];
+const CONVERT_PARAMETERS: &[Parameter] = &[
+    required("input", 9),
+    required("to", 9),
+    lazy("onError"),
+    lazy("onNull"),
+    optional("format"),
+    optional("byteOrder"),
+];
 
 /// The type that a value is converted to.
 struct Target {
@@ -46,11 +55,18 @@ struct Target {
     subtype: Value,
     /// the encoding of binary data as a string
     format: Option<String>,
+    /// true if the bytes of a number in binary data begin with the most significant one
+    is_big_endian: bool,
 }
 
 impl Target {
     fn of(name: &'static str) -> Target {
-        Target { name, subtype: Value::Number(Number::Int(0)), format: None }
+        Target { name, subtype: Value::Number(Number::Int(0)), format: None, is_big_endian: false }
+    }
+
+    /// A string, which has binary data as base64, and a UUID in its own form.
+    fn text() -> Target {
+        Target { format: Some("auto".to_owned()), ..Target::of("string") }
     }
 
     fn uuid() -> Target {
@@ -98,11 +114,56 @@ fn convert<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
     let Some(target) = target else { return Ok(Operand::NULL) };
+    let is_big_endian = is_big_endian(call)?;
     let format = format_of(call, &format)?.map(str::to_owned);
-    match converted(&input.into_value(), &Target { format, ..target }) {
+    match converted(&input.into_value(), &Target { format, is_big_endian, ..target }) {
         Err(error) if error.kind == Kind::ConversionFailure && call.is_given(2) => call.argument(2),
         other => other,
     }
+}
+
+/// True if the argument `byteOrder` is "big".
+fn is_big_endian(call: &Call<'_>) -> Result<bool> {
+    let order = if call.is_given(5) { call.argument(5)? } else { Operand::NULL };
+    if order.is_nullish() {
+        return Ok(false);
+    }
+    match call.text(&order, "'byteOrder'", 9130001)? {
+        "little" => Ok(false),
+        "big" => Ok(true),
+        other => bail!(9130002, "Invalid 'byteOrder' argument for $convert: {other}"),
+    }
+}
+
+/// The bytes in binary data, the least significant first, if there are as many as the type may have.
+fn bytes_of(bytes: &[u8], lengths: &[usize], target: &Target) -> Result<Vec<u8>> {
+    if !lengths.contains(&bytes.len()) {
+        bail!(Kind::ConversionFailure, "Failed to convert binary data of {} bytes to {}", bytes.len(), target.name);
+    }
+    let mut bytes = bytes.to_vec();
+    if target.is_big_endian {
+        bytes.reverse();
+    }
+    Ok(bytes)
+}
+
+/// The signed integer in binary data.
+fn integer_in(bytes: &[u8], lengths: &[usize], target: &Target) -> Result<i64> {
+    let bytes = bytes_of(bytes, lengths, target)?;
+    let sign = if bytes.last().is_some_and(|last| *last > 0x7f) { 0xff } else { 0 };
+    let mut all = [sign; 8];
+    all[..bytes.len()].copy_from_slice(&bytes);
+    Ok(i64::from_le_bytes(all))
+}
+
+/// The double, or the single-precision number, in binary data.
+fn double_in(bytes: &[u8], target: &Target) -> Result<f64> {
+    let bytes = bytes_of(bytes, &[4, 8], target)?;
+    Ok(match (<[u8; 4]>::try_from(&bytes[..]), <[u8; 8]>::try_from(&bytes[..])) {
+        (Ok(single), _) => f64::from(f32::from_le_bytes(single)),
+        (_, Ok(double)) => f64::from_le_bytes(double),
+        _ => f64::NAN,
+    })
 }
 
 /// The argument `format`; None if it is null.
@@ -191,6 +252,8 @@ fn integer(value: &Value, target: &Target, least: i64, greatest: i64) -> Result<
         }
         Value::String(text) => text.parse::<i64>().ok().filter(fits).ok_or_else(|| unreadable(text, target)),
         Value::Date(millis) if target.name == "long" => Ok(*millis),
+        Value::Binary(_, bytes) if target.name == "long" => integer_in(bytes, &[1, 2, 4, 8], target),
+        Value::Binary(_, bytes) => integer_in(bytes, &[1, 2, 4], target),
         _ => Err(unsupported(value, target)),
     }
 }
@@ -205,6 +268,7 @@ fn double(value: &Value, target: &Target) -> Result<f64> {
         }
         Value::String(text) => parse_double(text).ok_or_else(|| unreadable(text, target)),
         Value::Date(millis) => Ok(*millis as f64),
+        Value::Binary(_, bytes) => double_in(bytes, target),
         _ => Err(unsupported(value, target)),
     }
 }
@@ -342,6 +406,18 @@ fn binary(value: &Value, target: &Target) -> Result<Value> {
                 _ => None,
             };
             bytes.map(|bytes| Value::Binary(subtype, bytes)).ok_or_else(|| unreadable(text, target))
+        }
+        Value::Number(Number::Decimal(_)) => Err(unsupported(value, target)),
+        Value::Number(number) => {
+            let mut bytes = match number {
+                Number::Int(value) => i32::try_from(*value)
+                    .map_or_else(|_| value.to_le_bytes().to_vec(), |small| small.to_le_bytes().to_vec()),
+                number => number.to_f64().to_le_bytes().to_vec(),
+            };
+            if target.is_big_endian {
+                bytes.reverse();
+            }
+            Ok(Value::Binary(target.subtype()?, bytes))
         }
         _ => Err(unsupported(value, target)),
     }

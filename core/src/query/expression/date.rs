@@ -42,7 +42,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 ];
 
 /// The time zone in an argument; UTC if it is not given, None if it is null.
-pub(super) fn zone(call: &Call<'_>, index: usize, code: i32) -> Result<Option<Zone>> {
+pub(super) fn zone(call: &Call<'_>, index: usize) -> Result<Option<Zone>> {
     if !call.is_given(index) {
         return Ok(Some(Zone::UTC));
     }
@@ -50,7 +50,7 @@ pub(super) fn zone(call: &Call<'_>, index: usize, code: i32) -> Result<Option<Zo
     if name.is_nullish() {
         return Ok(None);
     }
-    Zone::parse(call.text(&name, "'timezone'", code)?).map(Some)
+    Zone::parse(call.text(&name, "'timezone'", 40517)?).map(Some)
 }
 
 /// The milliseconds since 1970 of a date, a timestamp or an ObjectId.
@@ -94,7 +94,7 @@ fn parse_part(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Resul
 fn part(call: &Call<'_>, part: fn(DateTime) -> i64) -> Result<Operand<'static>> {
     let Some(date) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let millis = coerced(&date)?;
-    let Some(zone) = zone(call, 1, 40533)? else { return Ok(Operand::NULL) };
+    let Some(zone) = zone(call, 1)? else { return Ok(Operand::NULL) };
     Ok(Operand::int(part(zone.local(millis)?)))
 }
 
@@ -107,7 +107,7 @@ fn timestamp(call: &Call<'_>, value: Operand<'_>, code: i32) -> Result<(u32, u32
 
 fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     let date = call.argument(0)?;
-    let Some(zone) = zone(call, 1, 40517)? else { return Ok(Operand::NULL) };
+    let Some(zone) = zone(call, 1)? else { return Ok(Operand::NULL) };
     let Some(iso) = (if call.is_given(2) { call.argument(2)? } else { Operand::bool(false) }).non_null() else {
         return Ok(Operand::NULL);
     };
@@ -187,7 +187,7 @@ fn parts<const N: usize>(call: &Call<'_>, indexes: [usize; N]) -> Result<Option<
 fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     let iso = call.is_given(8);
     let Some([hour, minute, second, millisecond]) = parts(call, [3, 4, 5, 6])? else { return Ok(Operand::NULL) };
-    let Some(zone) = zone(call, 7, 40517)? else { return Ok(Operand::NULL) };
+    let Some(zone) = zone(call, 7)? else { return Ok(Operand::NULL) };
     let Some([year, week_or_month, day]) = parts(call, if iso { [8, 9, 10] } else { [0, 1, 2] })? else {
         return Ok(Operand::NULL);
     };

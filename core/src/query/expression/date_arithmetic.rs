@@ -5,7 +5,7 @@
 use super::date::{self, millis_of};
 use super::node::Call;
 use super::parse::{Arguments, Operator, optional, required};
-use super::zone::{Zone, civil};
+use super::zone::{Zone, civil, out_of_range};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, Weekday};
@@ -91,6 +91,15 @@ impl Unit {
         }
     }
 
+    /// The length of a unit of varying length, in months.
+    fn months(self) -> i64 {
+        match self {
+            Unit::Year => 12,
+            Unit::Quarter => 3,
+            _ => 1,
+        }
+    }
+
     /// The length of a unit of fixed length in any time zone, in milliseconds.
     fn millis(self) -> i64 {
         match self {
@@ -127,9 +136,12 @@ impl Unit {
     }
 }
 
-/// The unit in an argument that is not null; the code is that for another type.
-fn unit(call: &Call<'_>, name: &Operand<'_>, code: i32) -> Result<Unit> {
-    let name = call.text(name, "'unit'", code)?;
+/// The average length of a month, in milliseconds.
+const MONTH_MILLIS: i64 = 2_629_746_000;
+
+/// The unit in an argument that is not null.
+fn unit(call: &Call<'_>, name: &Operand<'_>) -> Result<Unit> {
+    let name = call.text(name, "'unit'", 5439013)?;
     Unit::find(name).ok_or_else(|| error!(Kind::FailedToParse, "{}: unknown time unit value: {name}", call.name))
 }
 
@@ -166,14 +178,20 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     let Some(start) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let Some(unit_name) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
     let Some(amount) = call.argument(2)?.non_null() else { return Ok(Operand::NULL) };
-    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3)? else { return Ok(Operand::NULL) };
     let start = millis(call, &start, "'startDate'", 5166403)?;
-    let unit = unit(call, &unit_name, 5166404)?;
+    let unit = unit(call, &unit_name)?;
     let count = amount.int64().ok_or_else(|| call.wrong_type(&amount, "'amount'", "an integer", 5166405))?;
     let shown = || unit_name.shown();
-    let invalid = || error!(6045000, "invalid {} 'amount' parameter value: {count} {}", call.name, shown());
-    let amount = count.checked_mul(sign).ok_or_else(invalid)?;
-    let shifted = unit.after_in(start, amount, &zone)?.ok_or_else(invalid)?;
+    let invalid = |code: i32| error!(code, "invalid {} 'amount' parameter value: {count} {}", call.name, shown());
+    let amount = count.checked_mul(sign).ok_or_else(|| invalid(6045000))?;
+    // MongoDB's limit of an amount: its milliseconds fit into 64 bits.
+    let length = unit.fixed_millis().unwrap_or_else(|| unit.months() * MONTH_MILLIS);
+    let fits = u128::from(amount.unsigned_abs()) * u128::from(length.unsigned_abs()) <= u128::from(u64::MAX);
+    if !fits {
+        return Err(invalid(5976500));
+    }
+    let shifted = unit.after_in(start, amount, &zone)?.ok_or_else(out_of_range)?;
     Ok(Operand::date_of(shifted))
 }
 
@@ -199,10 +217,10 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
     let Some(end) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
     let Some(unit_name) = call.argument(2)?.non_null() else { return Ok(Operand::NULL) };
     let Some(first_day) = start_of_week(call, 4, &unit_name)? else { return Ok(Operand::NULL) };
-    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
+    let Some(zone) = date::zone(call, 3)? else { return Ok(Operand::NULL) };
     let start = millis(call, &start, "'startDate'", 5166307)?;
     let end = millis(call, &end, "'endDate'", 5166307)?;
-    let unit = unit(call, &unit_name, 5439013)?;
+    let unit = unit(call, &unit_name)?;
     let first_day = weekday(call, &first_day)?;
     if let Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond = unit {
         return passed(start, end, unit, &zone).map(Operand::int);
@@ -234,6 +252,9 @@ fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
     i64::try_from(count).map_err(|_| error!(5166308, "$dateDiff overflowed"))
 }
 
+/// The largest number of days, or longer units, in a bin.
+const MAX_BIN: i64 = 100_000_000_000;
+
 fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
     let Some(date) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let Some(unit_name) = call.argument(1)?.non_null() else { return Ok(Operand::NULL) };
@@ -241,9 +262,9 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     };
     let Some(first_day) = start_of_week(call, 4, &unit_name)? else { return Ok(Operand::NULL) };
-    let Some(zone) = date::zone(call, 3, 40517)? else { return Ok(Operand::NULL) };
-    let millis = millis(call, &date, "'date'", 5439012)?;
-    let unit = unit(call, &unit_name, 5439013)?;
+    let Some(zone) = date::zone(call, 3)? else { return Ok(Operand::NULL) };
+    let millis = millis(call, &date, "'date'", 5166307)?;
+    let unit = unit(call, &unit_name)?;
     let size = size.int64().ok_or_else(|| call.wrong_type(&size, "'binSize'", "an integer", 5439017))?;
     ensure!(size > 0, 5439018, "$dateTrunc requires 'binSize' to be greater than 0, but got value {size}");
     truncated(millis, unit, size, &zone, weekday(call, &first_day)?).map(Operand::date_of)
@@ -252,6 +273,8 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
 /// Bins are counted from the start of the year 2000 in the time zone. Those of hours and shorter units have one length each.
 fn truncated(millis: i64, unit: Unit, size: i64, zone: &Zone, first_day: Weekday) -> Result<i64> {
     let overflow = || error!(5439003, "$dateTrunc overflowed");
+    let is_long = !matches!(unit, Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond);
+    ensure!(!is_long || size <= MAX_BIN, 5439006, "$dateTrunc: a 'binSize' of {size} is not supported");
     let floor = |number: i64, reference: i64| {
         let distance = number - reference;
         (distance.div_euclid(size)).checked_mul(size).and_then(|bins| bins.checked_add(reference)).ok_or_else(overflow)
@@ -280,7 +303,8 @@ fn truncated(millis: i64, unit: Unit, size: i64, zone: &Zone, first_day: Weekday
             local_start(of_day(first + floor(weeks, 0)?.saturating_mul(7))?)
         }
         unit => {
-            let length = unit.millis().checked_mul(size).ok_or_else(overflow)?;
+            let length = unit.millis().checked_mul(size);
+            let length = length.ok_or_else(|| error!(5439002, "$dateTrunc: a bin of {size} units is too large"))?;
             let reference = local_start(reference)?;
             Ok(millis - (millis - reference).rem_euclid(length))
         }

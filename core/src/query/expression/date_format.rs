@@ -63,7 +63,7 @@ fn format_of<'s>(call: &Call<'s>, specifiers: &str, code: i32) -> Result<Operand
 
 fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let (date, format) = (call.argument(0)?, format_of(call, WRITABLE, 18533)?);
-    let zone = date::zone(call, 2, 40517)?;
+    let zone = date::zone(call, 2)?;
     if date.is_nullish() {
         return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
@@ -122,7 +122,7 @@ fn format_date(millis: i64, zone: &Zone, format: &str) -> Result<String> {
 
 fn from_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let (text, format) = (call.argument(0)?, format_of(call, READABLE, 40684)?);
-    let zone = date::zone(call, 2, 40517)?;
+    let zone = date::zone(call, 2)?;
     if text.is_nullish() {
         return if call.is_given(4) { call.argument(4) } else { Ok(Operand::NULL) };
     }

@@ -49,7 +49,7 @@ use node::{Node, Scope, Variable};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
-pub(crate) use arithmetic::{difference, product_of};
+pub(crate) use arithmetic::{DIVIDED_BY_ZERO, difference, product_of};
 pub(crate) use date_arithmetic::Unit;
 pub(crate) use operators::operator_names;
 pub(crate) use parse::check_variable_name;

@@ -4,6 +4,7 @@ use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, named};
 use crate::error::{Result, bail};
 use crate::query::operand::Operand;
+use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
@@ -18,20 +19,23 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
-/// Parses a field's name: a string, or an expression such as `{"$literal": name}`. The codes are those for a path and for another
-/// constant.
-fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json, codes: [i32; 2]) -> Result<Node> {
+/// Parses a constant name of a field: a string, or an expression such as `{"$literal": name}`.
+fn parse_name(parser: &mut Parser<'_>, operator: &str, json: &Json) -> Result<Node> {
     let node = parser.node(json)?;
     if let Json::String(name) = json
         && name.starts_with('$')
     {
-        bail!(codes[0], "{operator} does not take a path as 'field'. Did you mean {{$literal: '{name}'}}?");
+        bail!(4161108, "{operator} does not take a path as 'field'. Did you mean {{$literal: '{name}'}}?");
     }
-    match node {
-        Node::Constant(value) if !matches!(value, Value::String(_)) => {
-            bail!(codes[1], "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
+    // An expression over constants is none, although the parser has computed it.
+    let is_computed = ext_json::document(json)
+        .is_some_and(|fields| !fields.keys().next().is_some_and(|name| name == "$literal" || name == "$const"));
+    match &node {
+        Node::Constant(Value::String(_)) if !is_computed => Ok(node),
+        Node::Constant(value) if !is_computed && !matches!(value, Value::Array(_) | Value::Object(_)) => {
+            bail!(4161107, "{operator} requires 'field' to evaluate to type String, but got {}", value.type_name())
         }
-        name => Ok(name),
+        _ => bail!(4161106, "{operator} requires 'field' to evaluate to a constant"),
     }
 }
 
@@ -45,7 +49,7 @@ fn parse_get(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
         }
         name => (name, &current),
     };
-    Ok(vec![parse_name(parser, operator, name, [5654600, 5654602])?, parser.node(input)?])
+    Ok(vec![parser.node(name)?, parser.node(input)?])
 }
 
 fn get<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
@@ -68,10 +72,7 @@ fn parse_set(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
         None => Node::Absent,
     };
     let input = field(operator, fields, "input", 4161109)?;
-    match parse_name(parser, operator, name, [4161108, 4161107])? {
-        name @ Node::Constant(_) => Ok(vec![name, parser.node(input)?, value]),
-        _ => bail!(4161106, "{operator} requires 'field' to evaluate to a constant"),
-    }
+    Ok(vec![parse_name(parser, operator, name)?, parser.node(input)?, value])
 }
 
 fn set(call: &Call<'_>) -> Result<Operand<'static>> {

@@ -31,6 +31,8 @@ pub(super) struct Operator {
 pub(super) enum Arguments {
     /// An array of arguments, with their minimum and maximum number. A single argument may stand without an array.
     Positional(usize, usize),
+    /// One argument, which may stand without an array, with MongoDB's error code for another number of them.
+    One(i32),
     /// An object of named arguments, with MongoDB's error codes for another type and for an unknown name.
     Named(&'static [Parameter], [i32; 2]),
     /// A function that parses the operator's argument; its second parameter is the operator's name.
@@ -94,7 +96,7 @@ pub(super) fn named<'j>(
     is_known: impl Fn(&str) -> bool,
     codes: [i32; 2],
 ) -> Result<&'j Map<String, Json>> {
-    let Json::Object(fields) = argument else {
+    let Some(fields) = ext_json::document(argument) else {
         bail!(codes[0], "{operator} only supports an object as its argument, found: {}", type_name(argument))
     };
     match fields.keys().find(|name| !is_known(name)) {
@@ -152,6 +154,15 @@ impl Operator {
         evaluate: for<'s> fn(&Call<'s>, Operand<'s>) -> Result<Operand<'s>>,
     ) -> Operator {
         Operator::of(name, Arguments::Positional(1, 1), Form::Unary(evaluate))
+    }
+
+    /// As [`Operator::unary`], with a code of its own for another number of arguments.
+    pub const fn conversion(
+        name: &'static str,
+        code: i32,
+        evaluate: for<'s> fn(&Call<'s>, Operand<'s>) -> Result<Operand<'s>>,
+    ) -> Operator {
+        Operator::of(name, Arguments::One(code), Form::Unary(evaluate))
     }
 
     /// An operator of two arguments, which returns null if one of them is null.
@@ -290,7 +301,7 @@ impl Parser<'_> {
                 Some(now) => Value::Date(now),
                 None => bail!(51144, "Builtin variable '$$NOW' is not available"),
             },
-            "CLUSTER_TIME" => bail!(51144, "Builtin variable '$$CLUSTER_TIME' is not available"),
+            "CLUSTER_TIME" => bail!(10071200, "Builtin variable '$$CLUSTER_TIME' is not available"),
             "USER_ROLES" => match self.environment.roles() {
                 Some(roles) => roles,
                 None => bail!(51144, "Builtin variable '$$USER_ROLES' is not available"),
@@ -355,6 +366,12 @@ impl Parser<'_> {
                 // A wrong number of arguments takes precedence over an error in one of them.
                 check_count(name, list(argument).len(), *least, *most)?;
                 nodes?
+            }
+            Arguments::One(code) => {
+                let [item] = list(argument) else {
+                    bail!(*code, "{name} requires a single argument, got {}", list(argument).len())
+                };
+                vec![self.node(item)?]
             }
             Arguments::Named(parameters, codes) => self.named(name, argument, parameters, *codes)?,
         };

@@ -8,7 +8,7 @@ use crate::query::operand::Operand;
 use serde_json::Value as Json;
 
 const MEDIAN: Arguments =
-    Arguments::Named(&[required("input", 40414), required("method", 40414)], [7436100, Kind::UnknownOption.code()]);
+    Arguments::Named(&[required("input", 40414), required("method", 40414)], [7436201, Kind::UnknownOption.code()]);
 
 const PERCENTILE: &[Parameter] = &[required("input", 40414), required("method", 40414), required("p", 40414)];
 
@@ -23,7 +23,7 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// Parses the arguments; the percentiles must be constant.
 fn parse_percentile(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
-    let nodes = parser.named(operator, argument, PERCENTILE, [7429703, Kind::UnknownOption.code()])?;
+    let nodes = parser.named(operator, argument, PERCENTILE, [7436200, Kind::UnknownOption.code()])?;
     let is_constant = |parts: &Node| matches!(parts, Node::Constant(_)) || parts.has_open();
     ensure!(nodes.last().is_some_and(is_constant), 7750300, "The {operator} 'p' field must be an array of constants");
     Ok(nodes)

@@ -1,13 +1,14 @@
 //! Operators on arrays as sets, which ignore order and duplicates.
 
-use super::node::Call;
-use super::parse::Operator;
-use crate::error::{Result, ensure};
+use super::node::{Call, Node};
+use super::parse::{Arguments, Operator, Parser, list};
+use crate::error::{Result, bail, ensure};
 use crate::query::operand::Operand;
 use crate::values::document::value::Value;
+use serde_json::Value as Json;
 
 pub(super) const OPERATORS: &[Operator] = &[
-    Operator::any("$setEquals", equals),
+    Operator::new("$setEquals", Arguments::Special(parse_equals), equals),
     Operator::any("$setIntersection", intersection),
     Operator::any("$setUnion", union),
     Operator::binary("$setDifference", difference),
@@ -25,6 +26,19 @@ pub(super) const OPERATORS: &[Operator] = &[
     }),
 ];
 
+/// Parses the sets. A constant that is no array is an error of its own.
+fn parse_equals(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
+    let set = |json: &Json| match parser.node(json)? {
+        Node::Constant(value) if !matches!(value, Value::Array(_)) => {
+            bail!(5887502, "{operator} requires its arguments to be arrays, found: {}", value.type_name())
+        }
+        node => Ok(node),
+    };
+    let sets = list(argument);
+    ensure!(sets.len() >= 2, 17045, "{operator} needs at least two arguments had: {}", sets.len());
+    sets.iter().map(set).collect()
+}
+
 /// The elements, sorted, each once.
 fn set_of(call: &Call<'_>, items: Vec<Operand<'_>>) -> Vec<Value> {
     let mut values: Vec<Value> = items.into_iter().map(Operand::into_value).collect();
@@ -38,7 +52,6 @@ fn contains(call: &Call<'_>, set: &[Value], value: &Value) -> bool {
 }
 
 fn equals(call: &Call<'_>) -> Result<Operand<'static>> {
-    ensure!(call.len() >= 2, 17045, "$setEquals needs at least two arguments had: {}", call.len());
     let mut first: Option<Vec<Value>> = None;
     for argument in call.arguments() {
         let set = set_of(call, call.items(argument?, "its arguments", 17044)?);

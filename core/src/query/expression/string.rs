@@ -145,7 +145,7 @@ fn substring_points(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn split(call: &Call<'_>, text: Operand<'_>, separator: Operand<'_>) -> Result<Operand<'static>> {
     let text = call.text(&text, "its first argument", 40085)?;
-    let separator = call.text(&separator, "its second argument", 40086)?;
+    let separator = call.text(&separator, "its second argument", 10503900)?;
     ensure!(!separator.is_empty(), 40087, "$split requires a non-empty separator");
     let part = |part: &str| {
         budget::bytes(part.len());
@@ -191,7 +191,7 @@ fn index_of_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     };
     let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
-    let (from, to) = search_bounds(call)?;
+    let (from, to) = search_bounds(call, [40096, 40097])?;
     let to = to.min(text.len());
     if from > to {
         return Ok(Operand::int(-1));
@@ -206,7 +206,7 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
         return Ok(Operand::NULL);
     };
     let (text, wanted) = (text.text().unwrap_or_default(), wanted.text().unwrap_or_default());
-    let (from, to) = search_bounds(call)?;
+    let (from, to) = search_bounds(call, [40096, 40097])?;
     budget::bytes(text.len());
     if text.is_empty() && wanted.is_empty() && from == 0 {
         return Ok(Operand::int(0));
@@ -221,7 +221,9 @@ fn index_of_points(call: &Call<'_>) -> Result<Operand<'static>> {
 
 fn replace(call: &Call<'_>, most: usize) -> Result<Operand<'static>> {
     let texts = [call.argument(0)?, call.argument(1)?, call.argument(2)?];
-    for (value, (which, code)) in texts.iter().zip([("'input'", 51746), ("'find'", 51745), ("'replacement'", 51744)]) {
+    for (value, (which, code)) in
+        texts.iter().zip([("'input'", 10503904), ("'find'", 10503901), ("'replacement'", 10503902)])
+    {
         if !value.is_nullish() {
             call.text(value, which, code)?;
         }

@@ -6,6 +6,7 @@ use super::parse::{
 };
 use crate::error::{Error, Kind, Result, bail, ensure};
 use crate::query::operand::Operand;
+use crate::values::document::ext_json;
 use serde_json::{Map, Value as Json};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -58,7 +59,9 @@ fn parse_let(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result
     let fields = named(operator, argument, |name| ["vars", "in"].contains(&name), [16874, 16875])?;
     let variables = field(operator, fields, "vars", 16876)?;
     let inside = field(operator, fields, "in", 16877)?;
-    let Json::Object(variables) = variables else { bail!(10065, "invalid parameter: expected an object (vars)") };
+    let Some(variables) = ext_json::document(variables) else {
+        bail!(10065, "invalid parameter: expected an object (vars)")
+    };
     let mut nodes = Vec::with_capacity(variables.len() + 1);
     for (name, json) in variables {
         check_variable_name(name)?;
@@ -121,7 +124,9 @@ fn parse_rand(_: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<Node>>
     match argument {
         Json::Object(fields) if fields.is_empty() => Ok(Vec::new()),
         Json::Array(items) if items.is_empty() => Ok(Vec::new()),
-        Json::Object(_) | Json::Array(_) => bail!(3040501, "$rand does not currently accept arguments"),
+        argument if argument.is_array() || ext_json::document(argument).is_some() => {
+            bail!(3040501, "$rand does not currently accept arguments")
+        }
         _ => bail!(10065, "invalid parameter: expected an object ($rand)"),
     }
 }

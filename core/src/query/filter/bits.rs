@@ -24,7 +24,7 @@ impl Bits {
     /// Reads a mask (a number or a binary value) or a list of positions.
     ///
     /// # Errors
-    /// `FailedToParse` for a mask or position that is negative or not an integer, and for another type.
+    /// `FailedToParse` for a mask that is negative or not an integer, `BadValue` for such a position and for another type.
     pub fn parse(name: &str, path: &str, argument: &Value, all: bool, set: bool) -> Result<Bits> {
         let mut positions = match argument {
             Value::Array(positions) => positions.iter().map(position).collect::<Result<Vec<_>>>()?,
@@ -37,7 +37,7 @@ impl Bits {
             }
             Value::Binary(_, bytes) => (0..bytes.len() as u32 * 8).filter(|bit| bit_of_bytes(bytes, *bit)).collect(),
             other => bail!(
-                Kind::FailedToParse,
+                Kind::BadValue,
                 "{name} takes an Array, a number, or a BinData but received: {}",
                 other.type_name()
             ),
@@ -80,17 +80,16 @@ fn bit_of_bytes(bytes: &[u8], bit: u32) -> bool {
 
 fn position(value: &Value) -> Result<u32> {
     let Value::Number(number) = value else {
-        bail!(Kind::FailedToParse, "bit positions must be an integer but got: {}", value.type_name())
+        bail!(Kind::BadValue, "bit positions must be an integer but got: {}", value.type_name())
     };
     let shown = number.to_f64();
-    let position = number
-        .as_i64()
-        .ok_or_else(|| error!(Kind::FailedToParse, "bit positions must be an integer but got: {shown}"))?;
-    ensure!(position >= 0, Kind::FailedToParse, "bit positions must be >= 0 but got: {position}");
+    let position =
+        number.as_i64().ok_or_else(|| error!(Kind::BadValue, "bit positions must be an integer but got: {shown}"))?;
+    ensure!(position >= 0, Kind::BadValue, "bit positions must be >= 0 but got: {position}");
     match i32::try_from(position) {
         Ok(position) => Ok(position.unsigned_abs()),
         Err(_) => {
-            bail!(Kind::FailedToParse, "bit positions cannot be represented as a 32-bit signed integer: {position}")
+            bail!(Kind::BadValue, "bit positions cannot be represented as a 32-bit signed integer: {position}")
         }
     }
 }

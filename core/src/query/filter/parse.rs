@@ -192,7 +192,7 @@ fn document(json: &Json, context: Context<'_>) -> Result<Node> {
     if context.depth > MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
-    let Json::Object(fields) = json else {
+    let Some(fields) = ext_json::document(json) else {
         bail!(Kind::TypeMismatch, "the filter must be an object, not {}", json_type(json))
     };
     let mut nodes = Vec::with_capacity(fields.len());
@@ -223,7 +223,7 @@ fn branches(name: &str, argument: &Json, context: Context<'_>) -> Result<Vec<Nod
     elements
         .iter()
         .map(|element| match element {
-            Json::Object(_) => document(element, context.deeper()),
+            Json::Object(fields) if ext_json::is_document(fields) => document(element, context.deeper()),
             _ => bail!(Kind::BadValue, "$or/$and/$nor entries need to be full objects"),
         })
         .collect()
@@ -352,7 +352,7 @@ fn regex(field: Field<'_>, argument: &Json) -> Result<Node> {
         Some(Json::String(options)) if own.is_empty() => options.clone(),
         Some(Json::String(_)) => {
             let mut names = field.operators.keys().filter(|name| ["$regex", "$options"].contains(&name.as_str()));
-            let code = if names.next().is_some_and(|first| first == "$options") { 51075 } else { 51074 };
+            let code = if names.next().is_some_and(|first| first == "$options") { 51074 } else { 51075 };
             bail!(code, "options set in both $regex and $options");
         }
         Some(_) => bail!(Kind::BadValue, "$options has to be a string"),
@@ -411,7 +411,7 @@ fn element_test(argument: &Json, context: Context<'_>) -> Result<Test> {
     if context.depth >= MAX_FILTER_DEPTH {
         return Err(too_deep());
     }
-    let Json::Object(fields) = argument else { bail!(Kind::BadValue, "$elemMatch needs an Object") };
+    let Some(fields) = ext_json::document(argument) else { bail!(Kind::BadValue, "$elemMatch needs an Object") };
     let logical =
         |name: &String| TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && name != "$comment");
     Ok(match as_operators(argument) {

@@ -130,7 +130,7 @@ const KEYWORDS: &[Keyword] = &[
             let first = items.iter().map(|item| keywords.nested(name, item)).collect::<Result<_>>()?;
             Ok(Some(Rule::Items(first, keywords.additional("additionalItems")?)))
         }
-        json @ Json::Object(_) => {
+        json @ Json::Object(fields) if ext_json::is_document(fields) => {
             let all = Additional::Matching(Box::new(keywords.nested(name, json)?));
             Ok(Some(Rule::Items(Vec::new(), all)))
         }
@@ -164,7 +164,9 @@ const KEYWORDS: &[Keyword] = &[
                     "property '{field}' in $jsonSchema keyword 'dependencies' cannot be an empty array"
                 ),
                 Json::Array(names) => Dependency::Fields(names_of(name, names)?),
-                Json::Object(_) => Dependency::Schema(keywords.nested(name, json)?),
+                Json::Object(fields) if ext_json::is_document(fields) => {
+                    Dependency::Schema(keywords.nested(name, json)?)
+                }
                 _ => return Err(mismatch(name, "an object of arrays and objects")),
             };
             Ok((field.clone(), dependency))
@@ -222,7 +224,7 @@ impl Schema {
     /// # Errors
     /// `TypeMismatch`, `FailedToParse`, `BadValue`.
     pub fn parse(json: &Json, levels: usize) -> Result<Schema> {
-        let Json::Object(fields) = json else { bail!(Kind::TypeMismatch, "$jsonSchema must be an object") };
+        let Some(fields) = ext_json::document(json) else { bail!(Kind::TypeMismatch, "$jsonSchema must be an object") };
         budget::steps(1 + fields.len());
         ensure!(levels != 0, Kind::FailedToParse, "$jsonSchema is nested too deeply");
         let keywords = Keywords { fields, levels: levels - 1 };
@@ -253,7 +255,7 @@ impl Schema {
 impl<'j> Keywords<'j> {
     fn nested(&self, keyword: &str, json: &Json) -> Result<Schema> {
         match json {
-            Json::Object(_) => Schema::parse(json, self.levels),
+            Json::Object(fields) if ext_json::is_document(fields) => Schema::parse(json, self.levels),
             _ => Err(mismatch(keyword, "an object")),
         }
     }
@@ -267,7 +269,7 @@ impl<'j> Keywords<'j> {
 
     fn object(&self, keyword: &str) -> Result<&'j Map<String, Json>> {
         match self.fields.get(keyword) {
-            Some(Json::Object(fields)) => Ok(fields),
+            Some(Json::Object(fields)) if ext_json::is_document(fields) => Ok(fields),
             _ => Err(mismatch(keyword, "an object")),
         }
     }
@@ -344,7 +346,9 @@ impl<'j> Keywords<'j> {
         match self.fields.get(keyword) {
             None | Some(Json::Bool(true)) => Ok(Additional::Anything),
             Some(Json::Bool(false)) => Ok(Additional::Nothing),
-            Some(json @ Json::Object(_)) => Ok(Additional::Matching(Box::new(Schema::parse(json, self.levels)?))),
+            Some(json @ Json::Object(fields)) if ext_json::is_document(fields) => {
+                Ok(Additional::Matching(Box::new(Schema::parse(json, self.levels)?)))
+            }
             Some(_) => Err(mismatch(keyword, "an object or a boolean")),
         }
     }

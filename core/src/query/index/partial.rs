@@ -6,6 +6,7 @@ use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::filter::Filter;
 use crate::values::collation::Collator;
+use crate::values::document::ext_json;
 
 /// The filter of the documents that an index holds.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl Partial {
     /// # Errors
     /// `TypeMismatch`, `CannotCreateIndex` for an unsupported filter, and those of [`Filter::parse`].
     pub fn parse(json: &serde_json::Value, collation: Option<&Collator>) -> Result<Partial> {
-        if !json.is_object() {
+        if ext_json::document(json).is_none() {
             bail!(Kind::TypeMismatch, "The field 'partialFilterExpression' must be an object, not {json}");
         }
         let environment = collation.and_then(|collator| Environment::to_json(Some(collator.definition()), None, None));

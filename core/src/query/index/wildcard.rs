@@ -2,6 +2,8 @@
 
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
+use crate::values::document::ext_json;
+use crate::values::document::value::Value;
 use crate::values::path;
 use serde_json::Value as Json;
 
@@ -43,7 +45,7 @@ impl Wildcard {
     /// `TypeMismatch` for another type than an object, `FailedToParse` for `{}`, `Location31253` and `Location31254` for a mixture of
     /// inclusions and exclusions, `Location51271` for a field that is neither; those of field paths.
     pub fn parse(json: &Json) -> Result<Wildcard> {
-        let Json::Object(fields) = json else {
+        let Some(fields) = ext_json::document(json) else {
             bail!(Kind::TypeMismatch, "The field 'wildcardProjection' must be a non-empty object, but got {json}")
         };
         let mut flat = Vec::new();
@@ -104,12 +106,14 @@ fn flatten(fields: &serde_json::Map<String, Json>, outer: &str, flat: &mut Vec<(
         let path = if outer.is_empty() { name.clone() } else { format!("{outer}.{name}") };
         path::check_field_path(&path)?;
         match json {
-            Json::Bool(included) => flat.push((path, *included)),
-            Json::Number(number) => flat.push((path, number.as_f64() != Some(0.0))),
             Json::Object(inner) if !inner.is_empty() && !inner.keys().any(|name| name.starts_with('$')) => {
                 flatten(inner, &path, flat)?;
             }
-            other => bail!(51271, "a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}"),
+            other => match ext_json::from_json(other)? {
+                Value::Bool(included) => flat.push((path, included)),
+                Value::Number(number) => flat.push((path, !number.is_zero())),
+                _ => bail!(51271, "a wildcardProjection includes or excludes fields, by 1 or 0: \"{path}\": {other}"),
+            },
         }
     }
     Ok(())

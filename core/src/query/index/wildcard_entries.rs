@@ -14,7 +14,7 @@ use super::composed::Composed;
 use super::keys::{Fields, IndexKeys};
 use super::wanted::MAX_CANDIDATES;
 use super::wildcard::{MAX_PATH, Wildcard};
-use crate::error::{Error, Kind, Result, error};
+use crate::error::{Error, Result, error};
 use crate::query::filter::Part;
 use crate::query::sort::EMPTY_ARRAY;
 use crate::values::document::raw::{RawObject, RawValue};
@@ -42,7 +42,7 @@ impl Wildcard {
     /// The document's entries, sorted, each once.
     ///
     /// # Errors
-    /// `CannotIndexParallelArrays` for an array at a field beside the wildcard.
+    /// `Location7246301` for an array at a field beside the wildcard.
     pub(super) fn entries(&self, index: &IndexKeys, document: RawObject<'_>) -> Result<Vec<Vec<u8>>> {
         let (front, behind) = index.around_wildcard();
         let (front, behind) = (index.beside(front, document)?, index.beside(behind, document)?);
@@ -223,10 +223,7 @@ impl IndexKeys {
 }
 
 fn refuse_array(path: &str) -> Error {
-    error!(
-        Kind::CannotIndexParallelArrays,
-        "a compound wildcard index does not take an array beside the wildcard. Found one at path: {path}"
-    )
+    error!(7246301, "a compound wildcard index does not take an array beside the wildcard. Found one at path: {path}")
 }
 
 /// True if one of the fields is not among the given paths.

@@ -1,13 +1,13 @@
 //! Parses an accumulator with its argument, such as `{"$sum": "$price"}` in a field of `$group`, and feeds it documents.
 
 use crate::error::{Kind, Result, bail, ensure, error};
-use crate::json::ordered;
 use crate::query::accumulator::{self, Accumulation, AccumulatorOperator, Argument, Method, Parameters, wanted_parts};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
 use crate::query::operand::Operand;
 use crate::query::sort::Sort;
 use crate::values::collation::Collator;
+use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawObject};
 use crate::values::document::value::Value;
@@ -38,7 +38,7 @@ enum ArgumentValue {
 impl Accumulating {
     /// Parses `{"$sum": "$price"}`, the accumulator of the field `field`.
     pub fn parse(field: &str, json: &Json, environment: &Environment) -> Result<Accumulating> {
-        let fields = json.as_object();
+        let fields = ext_json::document(json);
         let first = fields.and_then(|fields| fields.iter().next()).filter(|(name, _)| name.starts_with('$'));
         let Some((name, argument)) = first else { bail!(40234, "The field '{field}' must be an accumulator object") };
         ensure!(!field.contains('.'), 40235, "The field name '{field}' cannot contain '.'");
@@ -211,7 +211,7 @@ impl<'j> Arguments<'j> {
     /// Reads the object. `codes`: the errors for an argument that is not an object, and for an unknown field.
     fn read(&mut self, argument: &'j Json, known: &[&str], codes: [i32; 2]) -> Result<()> {
         let name = self.name;
-        let Json::Object(fields) = argument else {
+        let Some(fields) = ext_json::document(argument) else {
             bail!(codes[0], "specification must be an object; found {name}: {argument}")
         };
         if let Some(unknown) = fields.keys().find(|field| !known.contains(&field.as_str())) {
@@ -237,7 +237,8 @@ impl<'j> Arguments<'j> {
     fn sorted(&self) -> Result<ArgumentValue> {
         let output = self.expression("output", 5788004)?;
         let sort = self.field("sortBy", 5788005)?;
-        ensure!(ordered(sort).is_some(), 10065, "expected 'sortBy' to be an object in the arguments to {}", self.name);
+        let is_order = ext_json::ordered(sort).is_some();
+        ensure!(is_order, 10065, "expected 'sortBy' to be an object in the arguments to {}", self.name);
         Ok(ArgumentValue::Sorted(Sort::parse_in(sort, self.environment)?, output))
     }
 }

@@ -44,7 +44,7 @@ pub(super) fn coll_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let fields = parser.named(json, &known, [Kind::Location(5447000), Kind::UnknownOption])?;
     let object = |name: &str| match given(fields, name) {
         None => Ok(None),
-        Some(Json::Object(fields)) => Ok(Some(fields)),
+        Some(Json::Object(fields)) if ext_json::is_document(fields) => Ok(Some(fields)),
         Some(other) => {
             bail!(Kind::TypeMismatch, "BSON field '$collStats.{name}' must be an object, but found: {other}")
         }
@@ -70,6 +70,6 @@ fn scale(fields: &Map<String, Json>) -> Result<i64> {
         bail!(Kind::TypeMismatch, "BSON field '$collStats.storageStats.scale' must be a number, but found: {scale}")
     };
     let number = number.to_i64_truncated();
-    ensure!(number >= 1, 51024, "BSON field 'scale' value must be >= 1, actual value '{scale}'");
+    ensure!(number >= 1, Kind::BadValue, "BSON field 'scale' value must be >= 1, actual value '{scale}'");
     Ok(number)
 }

@@ -291,7 +291,7 @@ pub(super) fn densify(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         Json::String(field) => field.clone(),
         _ => return Err(wrong_type("field", "string")),
     };
-    let Json::Object(range) = required(fields, "$densify", "range")? else {
+    let Some(range) = ext_json::document(required(fields, "$densify", "range")?) else {
         return Err(wrong_type("range", "object"));
     };
     if let Some(unknown) = range.keys().find(|name| !["step", "unit", "bounds"].contains(&name.as_str())) {

@@ -5,6 +5,7 @@ use crate::budget;
 use crate::error::{Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
+use crate::values::document::ext_json;
 use crate::values::document::value::Value;
 use crate::values::order::{Class, compare_views};
 use crate::values::view::View;
@@ -23,7 +24,7 @@ pub(super) fn count(_: &Parser<'_>, json: &Json) -> Result<Parsed> {
 
 pub(super) fn sort_by_count(_: &Parser<'_>, json: &Json) -> Result<Parsed> {
     match json {
-        Json::Object(fields) => ensure!(
+        Json::Object(fields) if ext_json::is_document(fields) => ensure!(
             fields.keys().next().is_some_and(|name| name.starts_with('$')),
             40147,
             "the sortByCount field must be defined as a $-prefixed path or an expression inside an object"
@@ -44,22 +45,27 @@ pub(super) fn sort_by_count(_: &Parser<'_>, json: &Json) -> Result<Parsed> {
 const VALUE: &str = "value";
 
 pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    let Json::Object(fields) = json else { bail!(40201, "Argument to $bucket stage must be an object") };
-    let known = ["groupBy", "boundaries", "default", "output"];
-    if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
-        bail!(40197, "Unrecognized option to $bucket: {unknown}.");
+    let Some(fields) = ext_json::document(json) else { bail!(40201, "Argument to $bucket stage must be an object") };
+    for (name, value) in fields {
+        match name.as_str() {
+            "groupBy" => ensure!(
+                is_group_by(value),
+                40202,
+                "The $bucket 'groupBy' field must be defined as a $-prefixed path or an expression, but found: {value}"
+            ),
+            "boundaries" => {
+                ensure!(value.is_array(), 40200, "The $bucket 'boundaries' field must be an array, but found: {value}");
+            }
+            "output" => {
+                output(Some(value), 40196)?;
+            }
+            "default" => {}
+            unknown => bail!(40197, "Unrecognized option to $bucket: {unknown}."),
+        }
     }
     let environment = parser.environment;
-    let (Some(by), Some(boundaries)) = (fields.get("groupBy"), fields.get("boundaries")) else {
+    let (Some(by), Some(Json::Array(boundaries))) = (fields.get("groupBy"), fields.get("boundaries")) else {
         bail!(40198, "$bucket requires 'groupBy' and 'boundaries' to be specified.")
-    };
-    ensure!(
-        is_group_by(by),
-        40202,
-        "The $bucket 'groupBy' field must be defined as a $-prefixed path or an expression, but found: {by}"
-    );
-    let Json::Array(boundaries) = boundaries else {
-        bail!(40200, "The $bucket 'boundaries' field must be an array, but found: {boundaries}")
     };
     let values = boundaries.iter().map(|boundary| {
         constant(boundary, environment)?
@@ -99,7 +105,9 @@ pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     switch.extend(default.map(|default| ("default".to_owned(), default.clone())));
     let mut group = Map::new();
     group.insert("_id".to_owned(), json!({"$let": {"vars": {VALUE: by}, "in": {"$switch": switch}}}));
-    group.extend(output(fields.get("output"), 40196)?);
+    let output = output(fields.get("output"), 40196)?;
+    ensure!(!output.contains_key("_id"), 15948, "$bucket: the field '_id' of 'output' is the bucket's own");
+    group.extend(output);
     Ok(Parsed::Many(vec![json!({"$group": group}), json!({"$sort": {"_id": 1}})]))
 }
 
@@ -107,7 +115,9 @@ pub(super) fn bucket(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 pub(super) fn is_group_by(json: &Json) -> bool {
     match json {
         Json::String(text) => text.starts_with('$'),
-        Json::Object(fields) => fields.keys().next().is_some_and(|name| name.starts_with('$')),
+        Json::Object(fields) => {
+            fields.keys().next().is_some_and(|name| name.starts_with('$')) && ext_json::is_document(fields)
+        }
         _ => false,
     }
 }
@@ -116,7 +126,7 @@ pub(super) fn is_group_by(json: &Json) -> bool {
 pub(super) fn output(json: Option<&Json>, code: i32) -> Result<Map<String, Json>> {
     match json {
         None => Ok(default_output()),
-        Some(Json::Object(fields)) => Ok(fields.clone()),
+        Some(Json::Object(fields)) if ext_json::is_document(fields) => Ok(fields.clone()),
         Some(other) => bail!(code, "The 'output' field must be an object, but found: {other}"),
     }
 }

@@ -9,6 +9,7 @@ use super::stream::{Input, Stream};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::values::document::MAX_DOCUMENT_BYTES;
+use crate::values::document::ext_json;
 use crate::values::document::raw;
 use crate::values::document::write::{self, Part};
 use serde_json::Value as Json;
@@ -120,18 +121,18 @@ impl Stream for SorterReader {
 
 pub(super) fn facet(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let fields = match json {
-        Json::Object(fields) if !fields.is_empty() => fields,
+        Json::Object(fields) if !fields.is_empty() && ext_json::is_document(fields) => fields,
         _ => bail!(40169, "the $facet specification must be a non-empty object, but found: {json}"),
     };
     let mut facets = Vec::with_capacity(fields.len());
     for (name, pipeline) in fields {
-        ensure!(!name.is_empty(), 40352, "FieldPath cannot be constructed with empty string");
+        ensure!(!name.is_empty(), 15998, "FieldPath field names may not be empty strings.");
         ensure!(!name.starts_with('$'), 16410, "FieldPath field names may not start with '$'");
         ensure!(!name.contains('.'), 16412, "FieldPath field names may not contain '.'");
         let Json::Array(stages) = pipeline else {
             bail!(40170, "arguments to $facet must be arrays, {name} is: {pipeline}")
         };
-        if let Some(stage) = stages.iter().find(|stage| !stage.is_object()) {
+        if let Some(stage) = stages.iter().find(|stage| ext_json::document(stage).is_none()) {
             bail!(40171, "elements of arrays in $facet spec must be non-empty objects, {name} contained: {stage}");
         }
         let stages = (parser.nested)(stages, parser.environment, parser.depth)?;

@@ -3,7 +3,7 @@
 
 use super::operation::{Parsed, Parser, given};
 use crate::error::{Kind, Result, bail, ensure, error};
-use crate::json::ordered;
+use crate::values::document::ext_json;
 use crate::values::path;
 use serde_json::{Map, Value as Json, json};
 
@@ -23,7 +23,7 @@ pub(super) fn fill(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let (mut windows, mut added) = (Map::new(), Map::new());
     for (field, specification) in output {
         path::check_field_path(field)?;
-        let Json::Object(specification) = specification else {
+        let Some(specification) = ext_json::document(specification) else {
             bail!(6050200, "Each fill output specification must be an object with exactly one field")
         };
         if let Some(unknown) = specification.keys().find(|name| !["method", "value"].contains(&name.as_str())) {
@@ -52,7 +52,7 @@ pub(super) fn fill(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     }
     let partition_by = partition_by(fields)?;
     if let Some(sort) = given(fields, "sortBy")
-        && ordered(sort).is_none()
+        && ext_json::ordered(sort).is_none()
     {
         return Err(wrong_type("sortBy", "object"));
     }

@@ -351,7 +351,7 @@ fn depth_of(json: &Json) -> Result<i64> {
 }
 
 pub(super) fn graph_lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    let Json::Object(arguments) = json else {
+    let Some(arguments) = ext_json::document(json) else {
         bail!(Kind::FailedToParse, "the $graphLookup stage specification must be an object, but found: {json}")
     };
     let environment = parser.environment;
@@ -363,7 +363,11 @@ pub(super) fn graph_lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let max_depth = arguments.get("maxDepth").map(depth_of).transpose()?;
     let filter = arguments.get("restrictSearchWithMatch");
     if let Some(filter) = filter {
-        ensure!(filter.is_object(), 40185, "restrictSearchWithMatch must be an object, found: {filter}");
+        ensure!(
+            ext_json::document(filter).is_some(),
+            40185,
+            "restrictSearchWithMatch must be an object, found: {filter}"
+        );
         Filter::parse_in(filter, environment)?;
     }
     let from = parser.other_collection(arguments.get("from"))?;

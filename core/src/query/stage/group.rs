@@ -16,9 +16,10 @@ use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::accumulator::{Accumulation, size_of_value};
-use crate::query::expression::Expression;
+use crate::query::expression::{DIVIDED_BY_ZERO, Expression};
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
+use crate::values::document::ext_json;
 use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
@@ -250,7 +251,7 @@ impl GroupingStream<'_> {
         let Some(mut input) = self.input.take() else { return Ok(false) };
         while input.advance()? {
             budget::step();
-            self.table.add(&self.group, document(&input)?)?;
+            self.table.add(&self.group, document(&input)?).map_err(coded)?;
             let (memory, bytes) = (&self.context.resources.memory, self.table.bytes);
             if self.group.partial {
                 if bytes > memory.stage_bytes() {
@@ -352,19 +353,46 @@ pub(super) fn merged(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     parse(parser, json, true, false)
 }
 
+/// Gives an error the code that it has in `$group`, which MongoDB runs in an engine with codes of its own.
+fn coded(error: Error) -> Error {
+    let code = match error.kind {
+        Kind::BadValue if error.message == DIVIDED_BY_ZERO => 4848401,
+        Kind::Location(16610) => 4848403,
+        Kind::Location(40400) => 5911200,
+        _ => return count_coded(error),
+    };
+    Error { kind: Kind::Location(code), ..error }
+}
+
+/// As [`coded`], for what is found before any document is read: constants are computed by MongoDB's other engine, except for `n`.
+fn count_coded(error: Error) -> Error {
+    match error.kind {
+        Kind::Location(5787902 | 5787903 | 5787908) => Error { kind: Kind::Location(7548606), ..error },
+        _ => error,
+    }
+}
+
 fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Result<Parsed> {
-    let Json::Object(specification) = json else { bail!(15947, "a group's fields must be specified in an object") };
+    let Some(specification) = ext_json::document(json) else {
+        bail!(15947, "a group's fields must be specified in an object")
+    };
     let mut id = None;
     let mut only_field = None;
     let mut fields = Vec::new();
     for (name, value) in specification {
         if name == "_id" {
+            let only_values =
+                ext_json::document(value).filter(|fields| !fields.keys().any(|name| name.starts_with('$')));
+            let is_inclusion = |json: &Json| matches!(ext_json::from_json(json), Ok(Value::Bool(_) | Value::Number(_)));
+            if only_values.is_some_and(|fields| fields.values().any(is_inclusion)) {
+                bail!(17390, "$group does not support inclusion-style expressions");
+            }
             id = Some(Expression::parse(value, parser.environment)?);
             let name = value.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.keys().next());
             only_field = name.filter(|name| !name.starts_with('$')).cloned();
             continue;
         }
-        fields.push((name.clone(), Accumulating::parse(name, value, parser.environment)?));
+        fields.push((name.clone(), Accumulating::parse(name, value, parser.environment).map_err(count_coded)?));
     }
     let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
     Parser::one(Group { id, only_field, fields, collator: parser.environment.collator().cloned(), merges, partial })

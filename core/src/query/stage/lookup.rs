@@ -22,6 +22,7 @@ use crate::budget;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::{Binding, Environment};
 use crate::query::expression::{Expression, check_variable_name};
+use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use crate::values::path;
@@ -431,7 +432,7 @@ fn text<'j>(fields: &'j Map<String, Json>, name: &str) -> Result<Option<&'j str>
     match given(fields, name) {
         None => Ok(None),
         Some(Json::String(text)) => Ok(Some(text)),
-        Some(other) => bail!(Kind::FailedToParse, "$lookup argument '{name}' must be a string, but found: {other}"),
+        Some(other) => bail!(Kind::TypeMismatch, "$lookup argument '{name}' must be a string, but found: {other}"),
     }
 }
 
@@ -508,22 +509,17 @@ fn equality_of(filter: &Json, variables: &[(String, Expression)]) -> Option<(Str
 }
 
 pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    let Json::Object(arguments) = json else {
+    let Some(arguments) = ext_json::document(json) else {
         bail!(Kind::FailedToParse, "the $lookup stage specification must be an object, but found: {json}")
     };
     if let Some(unknown) = arguments.keys().find(|name| !ARGUMENTS.contains(&name.as_str())) {
-        bail!(Kind::FailedToParse, "unknown argument to $lookup: {unknown}");
+        bail!(Kind::UnknownOption, "BSON field '$lookup.{unknown}' is an unknown field.");
     }
     let from = parser.other_collection(given(arguments, "from"))?;
     let (local, foreign) = (path_of(arguments, "localField")?, path_of(arguments, "foreignField")?);
-    let Some(target) = path_of(arguments, "as")? else {
-        ensure!(
-            !matches!(arguments.get("as"), Some(Json::Null)),
-            40414,
-            "BSON field '$lookup.as' is missing but a required field"
-        );
-        bail!(Kind::FailedToParse, "must specify 'as' field for a $lookup")
-    };
+    let is_empty = arguments.get("as").and_then(Json::as_str).is_some_and(str::is_empty);
+    ensure!(!is_empty, 40352, "FieldPath cannot be constructed with empty string");
+    let Some(target) = path_of(arguments, "as")? else { bail!(40414, "must specify 'as' field for a $lookup") };
     let stages = match arguments.get("pipeline") {
         None => None,
         Some(Json::Array(stages)) => Some(stages.clone()),
@@ -604,8 +600,8 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 fn variables_of(parser: &Parser<'_>, json: Option<&Json>) -> Result<(Vec<(String, Expression)>, Environment)> {
     let environment = parser.environment.clone();
     let Some(json) = json else { return Ok((Vec::new(), environment)) };
-    let Json::Object(fields) = json else {
-        bail!(Kind::FailedToParse, "$lookup argument 'let' must be an object, but found: {json}")
+    let Some(fields) = ext_json::document(json) else {
+        bail!(Kind::TypeMismatch, "$lookup argument 'let' must be an object, but found: {json}")
     };
     let (mut variables, mut constants) = (Vec::new(), Vec::new());
     for (name, json) in fields {

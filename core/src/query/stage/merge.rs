@@ -9,6 +9,7 @@ use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Binding;
 use crate::query::expression::{Expression, check_variable_name};
+use crate::values::document::ext_json;
 use crate::values::path;
 use serde_json::{Value as Json, json};
 use std::collections::HashSet;
@@ -77,8 +78,11 @@ fn when_not_matched(json: &Json) -> Result<WhenNotMatched> {
 
 fn into_target(parser: &Parser<'_>, json: &Json) -> Result<TargetCollection> {
     match json {
+        Json::String(name) if name.is_empty() => {
+            bail!(5786800, "{} 'into' field cannot be an empty string", parser.name)
+        }
         Json::String(name) => target(parser, None, name),
-        Json::Object(_) => {
+        Json::Object(fields) if ext_json::is_document(fields) => {
             let fields = parser.named(json, &["db", "coll"], [Kind::TypeMismatch, Kind::UnknownOption])?;
             let text = |name: &str| match fields.get(name) {
                 None | Some(Json::Null) => Ok(None),
@@ -129,7 +133,7 @@ fn variables(parser: &Parser<'_>, matched: &WhenMatched, json: Option<&Json>) ->
     let mut variables = vec![(NEW.to_owned(), Expression::parse(&json!("$$ROOT"), environment)?)];
     let given = match json {
         None => None,
-        Some(Json::Object(fields)) => Some(fields),
+        Some(Json::Object(fields)) if ext_json::is_document(fields) => Some(fields),
         Some(other) => bail!(Kind::TypeMismatch, "BSON field '$merge.let' must be an object, but found: {other}"),
     };
     for (name, json) in given.into_iter().flatten() {
@@ -177,15 +181,19 @@ pub(super) fn merge(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let target = match json {
         Json::String(name) => target(parser, None, name)?,
-        Json::Object(_) => {
+        Json::Object(fields) if ext_json::is_document(fields) => {
             let known = ["db", "coll", "timeseries"];
             let fields = parser.named(json, &known, [Kind::TypeMismatch, Kind::UnknownOption])?;
-            ensure!(given(fields, "timeseries").is_none(), Kind::NotImplemented, "$out does not support timeseries");
+            if let Some(series) = given(fields, "timeseries") {
+                let is_document = ext_json::document(series).is_some();
+                ensure!(is_document, Kind::TypeMismatch, "BSON field '$out.timeseries' must be an object");
+                bail!(Kind::NotImplemented, "$out into a time-series collection is not supported");
+            }
             let (Some(database), Some(collection)) = (given(fields, "db"), given(fields, "coll")) else {
                 bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")
             };
             let (Json::String(database), Json::String(collection)) = (database, collection) else {
-                bail!(13111, "$out's db and coll must be strings, but found: {json}")
+                bail!(Kind::TypeMismatch, "$out's db and coll must be strings, but found: {json}")
             };
             target(parser, Some(database), collection)?
         }

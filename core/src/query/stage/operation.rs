@@ -8,6 +8,7 @@ use super::stream::Input;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;
+use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
@@ -127,10 +128,20 @@ impl Parser<'_> {
         match from {
             None => Ok(None),
             Some(Json::String(name)) => Ok(Some(name)),
-            Some(other @ Json::Object(_)) => bail!(
-                Kind::FailedToParse,
-                "{stage} with syntax {{from: {{db:<>, coll:<>}}}} is not supported for: {other}"
-            ),
+            Some(other @ Json::Object(fields)) if ext_json::is_document(fields) => {
+                for (name, value) in fields {
+                    ensure!(
+                        ["db", "coll"].contains(&name.as_str()),
+                        Kind::UnknownOption,
+                        "BSON field '{stage}.from.{name}' is an unknown field."
+                    );
+                    ensure!(value.is_string(), Kind::TypeMismatch, "'{stage}.from.{name}' must be a string");
+                }
+                bail!(
+                    Kind::FailedToParse,
+                    "{stage} with syntax {{from: {{db:<>, coll:<>}}}} is not supported for: {other}"
+                )
+            }
             Some(other) => bail!(Kind::FailedToParse, "{stage} 'from' field must be a string, but found: {other}"),
         }
     }
@@ -157,7 +168,7 @@ impl Parser<'_> {
     ) -> Result<&'j Map<String, Json>> {
         let [wrong_type, unknown] = codes;
         let name = self.name;
-        let Json::Object(fields) = argument else {
+        let Some(fields) = ext_json::document(argument) else {
             return Err(error!(wrong_type, "the argument of {name} must be an object, but found: {argument}"));
         };
         match fields.keys().find(|field| !known.contains(&field.as_str())) {

@@ -9,6 +9,7 @@ use crate::query::expression::Expression;
 use crate::query::filter::Filter;
 use crate::query::projection::Projection;
 use crate::values::collation::Collator;
+use crate::values::document::ext_json;
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
@@ -185,7 +186,7 @@ pub(super) fn unset(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 }
 
 pub(super) fn project(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    ensure!(json.is_object(), 15969, "$project specification must be an object");
+    ensure!(ext_json::document(json).is_some(), 15969, "$project specification must be an object");
     per_document(parser, Transformation::Project(Projection::parse_stage(json, parser.environment)?))
 }
 
@@ -194,7 +195,7 @@ pub(super) fn replace_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 }
 
 pub(super) fn replace_root(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    let Json::Object(fields) = json else {
+    let Some(fields) = ext_json::document(json) else {
         bail!(40229, "expected an object as specification for $replaceRoot stage, got {json}")
     };
     if let Some(unknown) = fields.keys().find(|name| *name != "newRoot") {
@@ -207,7 +208,7 @@ pub(super) fn replace_root(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 }
 
 pub(super) fn parse_match(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    ensure!(json.is_object(), 15959, "the match filter must be an expression in an object");
+    ensure!(ext_json::document(json).is_some(), 15959, "the match filter must be an expression in an object");
     per_document(parser, Transformation::Match(Filter::parse_in(json, parser.environment)?))
 }
 

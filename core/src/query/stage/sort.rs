@@ -5,12 +5,13 @@ use super::operation::{Context, Operation, Parsed, Parser, Shape};
 use super::sorter::Sorter;
 use super::stream::{Input, Stream, document};
 use crate::budget;
-use crate::error::{Result, bail, ensure, error};
-use crate::json::ordered;
+use crate::error::{Result, bail, ensure};
 use crate::query::sort::Sort;
 use crate::values::document::ext_json;
+use crate::values::document::number::{Decimal, Number};
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
+use bigdecimal::{RoundingMode, ToPrimitive};
 use serde_json::Value as Json;
 use std::sync::Arc;
 
@@ -92,7 +93,7 @@ impl Stream for Sorting<'_> {
 }
 
 pub(super) fn sort(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    ensure!(ordered(json).is_some(), 15973, "the $sort key specification must be an object");
+    ensure!(ext_json::ordered(json).is_some(), 15973, "the $sort key specification must be an object");
     let sort = Sort::parse_in(json, parser.environment)?;
     ensure!(!sort.fields.is_empty(), 15976, "$sort stage must have at least one sort key");
     Parser::one(Ordered(sort))
@@ -104,8 +105,15 @@ pub(super) fn sample(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let Value::Number(size) = ext_json::from_json(size)? else {
         bail!(28746, "size argument to $sample must be a number")
     };
-    let size = crate::query::operand::truncated(&size).and_then(|size| u64::try_from(size).ok());
-    match size.ok_or_else(|| error!(28747, "size argument to $sample must not be negative"))? {
+    // A decimal is rounded, a double cut off; what is too large means all documents.
+    let size = match &size {
+        Number::Decimal(Decimal::Finite(value)) => value.with_scale_round(0, RoundingMode::HalfEven).to_f64(),
+        size => Some(size.to_f64()),
+    };
+    let size = size.unwrap_or(f64::NAN);
+    ensure!(size.is_nan() || size >= 0.0, 28747, "size argument to $sample must not be negative");
+    // The cast saturates, and NaN becomes 0.
+    match size as u64 {
         0 => bail!(28747, "size argument to $sample must be positive"),
         size => Parser::one(Sample(size)),
     }

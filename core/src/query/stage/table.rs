@@ -6,6 +6,7 @@ use super::{
     lookup, merge, per_document, sort, union_with, unwind, window,
 };
 use crate::error::{Kind, Result, bail};
+use crate::values::document::ext_json;
 use serde_json::{Value as Json, json};
 
 impl StageOperator {
@@ -170,7 +171,7 @@ pub(super) enum Origin {
 /// `TypeMismatch` and `Location40323` for an element that is not a stage, `Location40324` for an unknown stage,
 /// `NotImplemented` for one of MongoDB's that is not supported; in an update, `InvalidOptions` for any stage that it may not have.
 pub(super) fn find(json: &Json, origin: Origin) -> Result<(&'static StageOperator, &Json)> {
-    let Json::Object(fields) = json else {
+    let Some(fields) = ext_json::document(json) else {
         bail!(Kind::TypeMismatch, "Each element of the 'pipeline' array must be an object")
     };
     let (Some((name, argument)), 1) = (fields.iter().next(), fields.len()) else {

@@ -5,6 +5,7 @@ use super::operation::{Context, Operation, Parsed, Parser, Shape, Stage, given};
 use super::stream::{Input, Stream};
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
+use crate::values::document::ext_json;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl Stream for United<'_> {
 pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let (collection, pipeline) = match json {
         Json::String(name) => (Some(name), None),
-        Json::Object(fields) => {
+        Json::Object(fields) if ext_json::is_document(fields) => {
             if let Some(unknown) = fields.keys().find(|name| !["coll", "pipeline"].contains(&name.as_str())) {
                 bail!(Kind::UnknownOption, "BSON field '$unionWith.{unknown}' is an unknown field.");
             }

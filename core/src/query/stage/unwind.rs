@@ -5,6 +5,7 @@ use super::operation::{Context, Operation, Parsed, Parser, Shape, Unwound};
 use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Result, bail, ensure, error};
+use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
@@ -185,7 +186,7 @@ pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let (mut index, mut preserves) = (None, false);
     let path = match json {
         Json::String(_) => Some(json),
-        Json::Object(_) => {
+        Json::Object(fields) if ext_json::is_document(fields) => {
             let fields =
                 parser.named(json, &["path", "includeArrayIndex", "preserveNullAndEmptyArrays"], [15981, 28811])?;
             if let Some(name) = fields.get("includeArrayIndex") {
@@ -211,6 +212,7 @@ pub(super) fn unwind(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         }
         _ => bail!(15981, "expected either a string or an object as specification for $unwind stage, got {json}"),
     };
+    let path = path.filter(|path| json.is_object() || path.as_str() != Some(""));
     let Some(path) = path else { bail!(28812, "no path specified to $unwind stage") };
     let Json::String(path) = path else { bail!(28808, "expected a string as the path for $unwind stage, got {path}") };
     let Some(path) = path.strip_prefix('$') else {

@@ -5,6 +5,7 @@ use super::apply::{Form, Update};
 use crate::error::{Kind, Result, bail};
 use crate::query::environment::Environment;
 use crate::query::filter::Filter;
+use crate::values::document::ext_json;
 use serde_json::{Map, Value as Json};
 
 /// The allowed forms of an update.
@@ -66,7 +67,7 @@ impl Instruction<'_> {
         let json = self.update;
         let filters = match self.array_filters {
             None => &[][..],
-            Some(Json::Array(filters)) if filters.iter().all(Json::is_object) => filters,
+            Some(Json::Array(filters)) if filters.iter().all(|filter| ext_json::document(filter).is_some()) => filters,
             Some(_) => bail!(Kind::TypeMismatch, "arrayFilters must be an array of documents"),
         };
         let replaces = match self.style {

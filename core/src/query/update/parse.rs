@@ -12,6 +12,7 @@ use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::filter::ArrayFilter;
+use crate::values::document::ext_json;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use crate::values::document::{MAX_DEPTH, write};
@@ -68,7 +69,7 @@ pub(super) fn array_filters(filters: &[Json], environment: &Environment) -> Resu
 /// Parses `{"$set": {…}, …}` in a statement's environment; every array filter must be used.
 pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment: &Environment) -> Result<Tree> {
     let operators = match json {
-        Json::Object(operators) => operators,
+        Json::Object(operators) if ext_json::is_document(operators) => operators,
         Json::Array(_) => bail!(Kind::NotImplemented, "updates with an aggregation pipeline are not supported yet"),
         _ => bail!(Kind::FailedToParse, "Update argument must be either an object or an array"),
     };
@@ -103,7 +104,9 @@ pub(super) fn operators(json: &Json, array_filters: &[ArrayFilter], environment:
 
 /// Parses a replacement into jsonb.
 pub(super) fn replacement(json: &Json) -> Result<Vec<u8>> {
-    let Json::Object(fields) = json else { bail!(Kind::FailedToParse, "the replacement must be an object") };
+    let Some(fields) = ext_json::document(json) else {
+        bail!(Kind::FailedToParse, "the replacement must be an object")
+    };
     if let Some(name) = fields.keys().find(|name| name.starts_with('$')) {
         return Err(dollar_prefixed(name, name));
     }
@@ -132,7 +135,7 @@ fn unknown(name: &str) -> Error {
 
 fn modified_fields<'a>(name: &str, argument: &'a Json) -> Result<&'a Map<String, Json>> {
     match argument {
-        Json::Object(fields) => Ok(fields),
+        Json::Object(fields) if ext_json::is_document(fields) => Ok(fields),
         other => bail!(
             Kind::FailedToParse,
             "Modifiers operate on fields but we found type {} instead. For example: {{$mod: {{<field>: ...}}}} not \
@@ -154,6 +157,7 @@ fn rename(from: &str, argument: &Json) -> Result<Modifier> {
     let Json::String(to) = argument else {
         bail!(Kind::BadValue, "The 'to' field for $rename must be a string: {from}: {}", show(argument))
     };
+    ensure!(!from.contains('\0') && !to.contains('\0'), 9867600, "A path of $rename may not contain null bytes");
     let dynamic = |path: &str| path.split('.').any(|name| name == "$" || name.starts_with("$["));
     for (what, path) in [("source", from), ("destination", to)] {
         ensure!(!dynamic(path), Kind::BadValue, "The {what} field for $rename may not be dynamic: {path}");
@@ -224,7 +228,7 @@ fn pop(path: &str, argument: &Json) -> Result<Modifier> {
 pub(super) fn is_timestamp(argument: &Json) -> Result<bool> {
     match argument {
         Json::Bool(_) => Ok(false),
-        Json::Object(options) => {
+        Json::Object(options) if ext_json::is_document(options) => {
             if let Some(name) = options.keys().find(|name| *name != "$type") {
                 bail!(Kind::BadValue, "Unrecognized $currentDate option: {name}");
             }

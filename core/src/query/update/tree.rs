@@ -145,6 +145,8 @@ impl Tree {
             if !is_found {
                 continue;
             }
+            let changes_id = to == "_id" && document.get("_id").is_some();
+            ensure!(!changes_id, Kind::ImmutableField, "the immutable field '_id' cannot be the target of $rename");
             for (what, path, route) in [("source", from, within), ("destination", to, route(document, to).0)] {
                 if let Route::Array(name) = route {
                     bail!(

@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result, bail, error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 
 /// Reads JSON, with any form of Extended JSON, into a value.
 ///
@@ -42,6 +43,22 @@ pub(crate) const NAMES: &[&str] = &[
     "$minKey",
     "$maxKey",
 ];
+
+/// The fields of a document; None for any other value, also for one of an extended type, such as `{"$numberInt": "1"}`. Every
+/// argument that must be a document is read with it.
+pub fn document(json: &Json) -> Option<&Map<String, Json>> {
+    json.as_object().filter(|fields| is_document(fields))
+}
+
+/// As [`document`], also for an array of pairs, as drivers write an order: see [`ordered`](crate::json::ordered).
+pub fn ordered(json: &Json) -> Option<Cow<'_, Map<String, Json>>> {
+    crate::json::ordered(json).filter(|fields| is_document(fields))
+}
+
+/// True for an object that is a document, and not a value of an extended type.
+pub fn is_document(fields: &Map<String, Json>) -> bool {
+    !fields.keys().any(|name| name.starts_with('$') && NAMES.contains(&name.as_str()))
+}
 
 /// Writes a value as relaxed Extended JSON, the form that is stored and returned to clients. A double with an integral value keeps
 /// its fraction (`5.0`); negative zero, which jsonb lacks, is an extended value like NaN.

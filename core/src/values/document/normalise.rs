@@ -27,7 +27,7 @@ const REFERENCE_FIELDS: [&str; 3] = ["$ref", "$id", "$db"];
 /// Normalises a document that comes from a client; `new_id` is called when `_id` is missing.
 ///
 /// # Errors
-/// `BadValue` for an `_id` that is an array, a regular expression or undefined, and for a number beyond every double;
+/// `InvalidIdField` for an `_id` that is an array, a regular expression or undefined; `BadValue` for a number beyond every double;
 /// `DollarPrefixedFieldName`, `DocumentTooDeep`, `BSONObjectTooLarge`; `FailedToParse` for malformed Extended JSON.
 pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]) -> Result<Stored<'a>> {
     check_size(document.bytes())?;
@@ -43,7 +43,7 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
         Some(fields) => Cow::Owned(write::document(&Part::Object(fields))?),
     };
     if let Some(id) = raw::document(&bytes).and_then(|document| document.get("_id")) {
-        check_id(id).map_err(|error| Error { kind: Kind::BadValue, ..error })?;
+        check_id(id)?;
     }
     Ok(Stored { bytes, generated_id })
 }
@@ -51,7 +51,7 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
 /// The checks of the domain `docshard.document` on a stored value.
 ///
 /// # Errors
-/// As [`for_insert`], but `InvalidIdField` for an `_id`, and `BadValue` where Extended JSON is not in its relaxed form.
+/// As [`for_insert`], but `BadValue` where Extended JSON is not in its relaxed form.
 pub fn check_stored(bytes: &[u8]) -> Result<()> {
     check_size(bytes)?;
     let document =
@@ -89,7 +89,7 @@ fn check_size(bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Checks the `_id` of an updated document. MongoDB has another code for it than for that of an inserted one.
+/// Checks the `_id` of a document.
 ///
 /// # Errors
 /// `InvalidIdField` (array, regex, undefined).

@@ -409,7 +409,7 @@ impl Number {
     }
 }
 
-const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
+pub(crate) const TWO_POW_63: f64 = 9_223_372_036_854_775_808.0;
 
 /// The neighbour of a finite double that is not zero, one step nearer to zero.
 fn toward_zero(value: f64) -> f64 {

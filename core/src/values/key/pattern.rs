@@ -5,7 +5,6 @@
 
 use super::encode::{MAX_KEY_BYTES, decode, encode, encode_hash, encode_value, hash};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
-use crate::json::ordered;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::number::Number;
@@ -40,7 +39,7 @@ impl KeyPattern {
     /// # Errors
     /// `TypeMismatch` and `BadValue`, as MongoDB's `shardCollection`.
     pub fn parse(json: &Json) -> Result<KeyPattern> {
-        let Some(members) = ordered(json) else {
+        let Some(members) = ext_json::ordered(json) else {
             bail!(Kind::TypeMismatch, "A shard key pattern must be an object, not {json}")
         };
         let count = members.len();
@@ -134,7 +133,9 @@ impl KeyPattern {
     /// `BadValue` if the fields are not a prefix of the pattern, or a hashed field's bound is not an integer; `TypeMismatch` for
     /// another type than an object; `KeyTooLong`; as [`ext_json::from_json`].
     pub fn bound_from_json(&self, json: &Json) -> Result<Vec<u8>> {
-        let Json::Object(members) = json else { bail!(Kind::TypeMismatch, "A bound must be an object, not {json}") };
+        let Some(members) = ext_json::document(json) else {
+            bail!(Kind::TypeMismatch, "A bound must be an object, not {json}")
+        };
         if !self.is_unsharded() && members.is_empty() {
             bail!(Kind::BadValue, "The bound has no field of the shard key {}", self.to_json());
         }

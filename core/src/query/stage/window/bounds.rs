@@ -6,6 +6,7 @@ use crate::query::expression::{Expression, Unit};
 use crate::query::operand::Operand;
 use crate::query::sort::Sort;
 use crate::query::stage::position::Position;
+use crate::values::document::ext_json;
 use crate::values::document::number::{self, Number};
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
@@ -77,7 +78,9 @@ impl Bounds {
 
     /// Parses the `window` of a function.
     pub fn parse(json: &Json, sort: Option<&Sort>, environment: &Environment) -> Result<Bounds> {
-        let Json::Object(fields) = json else { bail!(Kind::FailedToParse, "'window' field must be an object") };
+        let Some(fields) = ext_json::document(json) else {
+            bail!(Kind::FailedToParse, "'window' field must be an object")
+        };
         let (documents, range, unit) = (fields.get("documents"), fields.get("range"), fields.get("unit"));
         if documents.is_some() && range.is_some() {
             bail!(Kind::FailedToParse, "Window bounds can specify either 'documents' or 'range', not both.");

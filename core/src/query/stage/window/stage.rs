@@ -6,7 +6,6 @@ use super::partition::{Partition, Reader};
 use super::sliding::Sliding;
 use super::table;
 use crate::error::{Kind, Result, bail, error};
-use crate::json::ordered;
 use crate::query::expression::Expression;
 use crate::query::projection::Assignments;
 use crate::query::sort::Sort;
@@ -14,6 +13,7 @@ use crate::query::stage::fields::{Fields, Written};
 use crate::query::stage::operation::{Context, Operation, Parsed, Parser, Partitioning, Shape, given};
 use crate::query::stage::sorted_partitions::PartitionOrder;
 use crate::query::stage::stream::{Input, Stream};
+use crate::values::document::ext_json;
 use crate::values::document::raw;
 use crate::values::document::value::Value;
 use serde_json::Value as Json;
@@ -142,10 +142,14 @@ pub(in crate::query::stage) fn set_window_fields(parser: &Parser<'_>, json: &Jso
     }
     let object = |name: &str| -> Result<Option<&Json>> {
         match given(fields, name) {
-            Some(json) if !json.is_object() && (name != "sortBy" || ordered(json).is_none()) => bail!(
-                Kind::TypeMismatch,
-                "BSON field '$setWindowFields.{name}' is the wrong type, expected type 'object'"
-            ),
+            Some(json)
+                if ext_json::document(json).is_none() && (name != "sortBy" || ext_json::ordered(json).is_none()) =>
+            {
+                bail!(
+                    Kind::TypeMismatch,
+                    "BSON field '$setWindowFields.{name}' is the wrong type, expected type 'object'"
+                )
+            }
             json => Ok(json),
         }
     };

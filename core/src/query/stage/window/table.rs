@@ -6,7 +6,7 @@ use super::removable::{MovingCount, MovingExtreme, MovingSum};
 use super::running::{Covariance, ExponentialAverage, Integral, LastKnown, Rank, Ranking};
 use super::tally::Tally;
 use crate::error::{Kind, Result, bail, ensure, error};
-use crate::query::accumulator;
+use crate::query::accumulator::{self, Argument};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
 use crate::query::operand::Operand;
@@ -109,7 +109,7 @@ struct Arguments<'p> {
 /// `FailedToParse` if it is not a function, `NotImplemented` for one of MongoDB's that is not supported; those of functions,
 /// accumulators and expressions.
 pub(super) fn parse(field: &str, json: &Json, sort: Option<&Sort>, environment: &Environment) -> Result<Function> {
-    let Json::Object(fields) = json else {
+    let Some(fields) = ext_json::document(json) else {
         bail!(Kind::FailedToParse, "The field '{field}' must be an object with a window function")
     };
     let Some((name, argument)) = fields.iter().find(|(name, _)| name.starts_with('$')) else {
@@ -173,7 +173,7 @@ impl<'p> Arguments<'p> {
 
     /// Returns the fields of the argument, which must be among the known ones.
     fn fields(&self, known: &[&str]) -> Result<&'p Map<String, Json>> {
-        let Json::Object(fields) = self.argument else {
+        let Some(fields) = ext_json::document(self.argument) else {
             bail!(Kind::FailedToParse, "{} expects an object, but found: {}", self.name(), self.argument)
         };
         match fields.keys().find(|field| !known.contains(&field.as_str())) {
@@ -194,9 +194,12 @@ fn tally(
 fn accumulated(arguments: &Arguments<'_>) -> Result<Function> {
     let bounds = arguments.bounds()?;
     let operator = accumulator::find(arguments.name())?;
+    let takes_nothing = operator.argument == Argument::Nothing;
+    let is_empty = arguments.argument.as_object().is_some_and(Map::is_empty);
+    ensure!(!takes_nothing || is_empty, Kind::FailedToParse, "{} takes no arguments: {{}}", arguments.name());
     let sort = arguments.argument.get("sortBy");
     ensure!(
-        sort.is_none_or(Json::is_object),
+        sort.is_none_or(|sort| ext_json::document(sort).is_some()),
         5788604,
         "expected 'sortBy' to be an object in the arguments to {}",
         arguments.name()

@@ -1,0 +1,93 @@
+//! Read concern, write concern and read preference of a request. They change nothing here: a commit is PostgreSQL's. But they are
+//! checked as MongoDB checks them, so that a mistake shows.
+
+use super::arguments::{Arguments, Fields, Form, Type, may, number};
+use crate::pg::error::{Error, Result};
+use docshard_core::error::Kind;
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::number::Number;
+use serde_json::Value as Json;
+
+const READ_CONCERN: Fields = &[&[
+    may("level", Type::Choice(&["local", "available", "majority", "linearizable", "snapshot"])),
+    may("afterClusterTime", Type::Timestamp),
+    may("atClusterTime", Type::Timestamp),
+    may("afterOpTime", Type::Object),
+    may("provenance", PROVENANCE),
+]];
+const WRITE_CONCERN: Fields = &[&[
+    may("w", Type::Any),
+    may("j", Type::Bool),
+    may("fsync", Type::Bool),
+    may("wtimeout", Type::Any),
+    may("wElectionId", Type::Any),
+    may("wOpTime", Type::Any),
+    may("getLastError", Type::Any),
+    may("provenance", PROVENANCE),
+]];
+const READ_PREFERENCE: Fields = &[&[
+    may("mode", Type::Choice(&["primary", "primaryPreferred", "secondary", "secondaryPreferred", "nearest"])),
+    may("tags", Type::Array),
+    may("maxStalenessSeconds", Type::Integer),
+    may("hedge", Type::Object),
+]];
+const PROVENANCE: Type = Type::Choice(&[
+    "clientSupplied",
+    "implicitDefault",
+    "customDefault",
+    "getLastErrorDefaults",
+    "internalWriteDefault",
+]);
+
+/// The largest number of members of a replica set, and so of `w`.
+const MAX_W: i64 = 50;
+
+/// Checks the three, where they are given.
+///
+/// # Errors
+/// `TypeMismatch`, `UnknownOption`; `BadValue` for an unknown name; `FailedToParse` for an impossible `w` or `wtimeout`.
+pub fn check(arguments: &Arguments<'_>) -> Result<()> {
+    let of = |name: &'static str, fields| -> Result<()> {
+        let Some(json) = arguments.get(name) else { return Ok(()) };
+        Arguments::parse(json, Form::Command(name), fields).map(|_| ())
+    };
+    of("readConcern", READ_CONCERN)?;
+    of("$readPreference", READ_PREFERENCE)?;
+    of("writeConcern", WRITE_CONCERN)?;
+    match arguments.get("writeConcern") {
+        Some(concern) => check_acknowledgement(concern),
+        None => Ok(()),
+    }
+}
+
+/// Checks `w` and `wtimeout`.
+fn check_acknowledgement(concern: &Json) -> Result<()> {
+    let refuse = |kind: Kind, name: &str, value: &Json| {
+        Err(Error::new(kind, format!("writeConcern.{name} cannot be {value}"))
+            .with_hint(format!("w is \"majority\" or a number from 0 to {MAX_W}, wtimeout a number of milliseconds.")))
+    };
+    if let Some(w) = concern.get("w") {
+        let is_named = matches!(w, Json::String(_) | Json::Null);
+        let is_known = match number(w) {
+            Some(count) => is_finite(&count) && (0..=MAX_W).contains(&count.to_i64_truncated()),
+            // Tags of members, each with a number.
+            None => match ext_json::document(w) {
+                Some(tags) => !tags.is_empty() && tags.values().all(|count| number(count).is_some()),
+                None => w == "majority",
+            },
+        };
+        if !is_known {
+            return refuse(if is_named { Kind::BadValue } else { Kind::FailedToParse }, "w", w);
+        }
+    }
+    match concern.get("wtimeout").map(|json| (json, number(json))) {
+        Some((json, Some(millis))) if millis.to_i64_truncated() > i64::from(i32::MAX) => {
+            refuse(Kind::FailedToParse, "wtimeout", json)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_finite(number: &Number) -> bool {
+    number.to_f64().is_finite()
+}
