@@ -353,7 +353,9 @@ BEGIN
         EXECUTE pg_catalog.format('ALTER FUNCTION docshard_internal.%s OWNER TO %I', function, owner);
         EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION docshard_internal.%s FROM PUBLIC', function);
     END LOOP;
-    GRANT EXECUTE ON FUNCTION docshard_internal.any_json(jsonb) TO PUBLIC;
+    -- The casts use these.
+    GRANT EXECUTE ON FUNCTION docshard_internal.any_json(jsonb), docshard_internal.any_json_in(cstring),
+        docshard_internal.any_json_out(docshard.any_json) TO PUBLIC;
     EXECUTE pg_catalog.format('ALTER TYPE docshard.any_json OWNER TO %I', owner);
 END $$;
 -- As above, for the service role of a shard.

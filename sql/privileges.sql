@@ -44,7 +44,7 @@ DECLARE
         'hello', 'at_version', 'by_index', 'load_library', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'run_pipeline', 'lock_and_check', 'insert_documents', 'find_conflict', 'update_document', 'update_found', 'replace_document', 'may_update', 'delete_document', 'matches', 'project',
         'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restore_document', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
         'apply_update', 'changes_key', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings',
-        'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid', 'any_json'];
+        'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid', 'any_json', 'any_json_in', 'any_json_out'];
     -- Monitoring: also for members of pg_monitor.
     for_monitors CONSTANT name[] := ARRAY[
         'status', 'balancer_status', 'balancer_collection_status', 'get_shard_distribution', 'list_shards', 'list_indexes',

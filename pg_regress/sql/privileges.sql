@@ -20,6 +20,9 @@ SELECT docshard.grant_access('regress_app');
 
 SET ROLE regress_app;
 SELECT docshard.count_documents('priv.c');
+-- The casts of arguments of any type.
+SELECT docshard.count_documents('priv.c', '{}'::jsonb) AS jsonb, docshard.count_documents('priv.c', '{}'::text) AS text,
+       docshard.count_documents('priv.c', '{}'::json, '{}'::varchar) AS varchar;
 SELECT docshard.insert_one('priv.c', '{"_id": 31}') -> 'insertedId' AS id;
 SELECT docshard.update_many('priv.c', '{}', '{"$set": {"v": 1}}') -> 'modifiedCount' AS modified;
 SELECT docshard.delete_many('priv.c', '{"_id": {"$gt": 30}}') -> 'deletedCount' AS deleted;
