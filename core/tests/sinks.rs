@@ -55,7 +55,7 @@ fn wrong_arguments_of_merge() {
         (json!({}), 40414),
         (json!({"into": "c", "other": 1}), 40415),
         (json!({"into": 1}), 51178),
-        (json!({"into": ""}), 73),
+        (json!({"into": ""}), 5786800),
         (json!({"into": {"db": "d"}}), 5786801),
         (json!({"into": {"db": "d", "coll": "c", "x": 1}}), 40415),
         (json!({"into": {"db": 1, "coll": "c"}}), 14),
@@ -129,7 +129,7 @@ fn arguments_of_out() {
         (json!({}), Err(40414)),
         (json!({"coll": "c"}), Err(40414)),
         (json!({"db": "d"}), Err(40414)),
-        (json!({"db": "d", "coll": 1}), Err(13111)),
+        (json!({"db": "d", "coll": 1}), Err(14)),
         (json!({"db": "d", "coll": "c", "x": 1}), Err(40415)),
     ] {
         let parsed = parse(&json!([{"$out": argument}]));

@@ -512,6 +512,8 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let Some(arguments) = ext_json::document(json) else {
         bail!(Kind::FailedToParse, "the $lookup stage specification must be an object, but found: {json}")
     };
+    let has_source = arguments.contains_key("from") || arguments.contains_key("pipeline");
+    ensure!(has_source, Kind::FailedToParse, "must specify 'from' field for a $lookup");
     if let Some(unknown) = arguments.keys().find(|name| !ARGUMENTS.contains(&name.as_str())) {
         bail!(Kind::UnknownOption, "BSON field '$lookup.{unknown}' is an unknown field.");
     }
