@@ -252,6 +252,8 @@ fn rows_with_other_columns_break_the_protocol() {
                 Err((code, _)) if !of_columns && code != "XX000" => {}
                 Ok(_) if !of_columns => {}
                 Ok(rows) if sql.contains(&find_one) && what.contains("NULL") && rows == &["NULL"] => {}
+                // The time of the last reset of statistics may be NULL; the numbers change.
+                Ok(_) if sql.contains("index_stats") && what == "the last column is NULL" => {}
                 // A command's reply has the error, and a report leaves out a shard that breaks the protocol.
                 Ok(rows) if rows.iter().any(|row| row.contains("protocol violation by shard \\\"shard0")) => {}
                 Ok(rows) if rows.iter().any(|row| row.starts_with("(shard0,1,,")) => {}
