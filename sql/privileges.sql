@@ -1,6 +1,32 @@
 -- Privileges, one list for each kind of caller. Only superusers may use the schemas until docshard.grant_access(role); then the
 -- role may use the documents that it was granted, and read the cluster's state. tests/tests/privileges.rs checks every function
--- against these lists.
+-- against these lists. This is the last script: it begins with functions that are made of others.
+
+-- The second form of functions with json arguments: see any_json.sql.
+DO $$
+DECLARE
+    taking_any CONSTANT name[] := ARRAY[
+        'insert_one', 'insert_many', 'find', 'find_one', 'aggregate', 'count_documents', 'distinct', 'explain', 'run_command',
+        'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many', 'bulk_write', 'find_one_and_update',
+        'find_one_and_replace', 'find_one_and_delete', 'find_and_modify', 'create_collection', 'create_index', 'create_indexes',
+        'shard_collection'];
+    form record;
+BEGIN
+    FOR form IN
+        SELECT p.proname, p.probin, p.prosrc, pg_catalog.pg_get_function_result(p.oid) AS result,
+               (SELECT pg_catalog.string_agg(pg_catalog.format('%I %s', p.proargnames[a.n],
+                           CASE pg_catalog.format_type(a.type, NULL) WHEN 'text' THEN 'pg_catalog.bpchar' WHEN 'jsonb[]' THEN 'docshard.any_json[]'
+                           ELSE 'docshard.any_json' END)
+                       || coalesce(' DEFAULT ' || pg_catalog.pg_get_function_arg_default(p.oid, a.n::int), ''), ', ' ORDER BY a.n)
+                  FROM pg_catalog.unnest(p.proargtypes) WITH ORDINALITY AS a (type, n)) AS arguments
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = 'docshard'::pg_catalog.regnamespace AND p.proname = ANY (taking_any)
+    LOOP
+        EXECUTE pg_catalog.format('CREATE FUNCTION docshard.%I(%s) RETURNS %s VOLATILE PARALLEL UNSAFE LANGUAGE c AS %L, %L',
+            form.proname, form.arguments, form.result, form.probin,
+            CASE WHEN form.proname IN ('insert_one', 'insert_many') THEN form.proname || '_any_wrapper' ELSE form.prosrc END);
+    END LOOP;
+END $$;
 
 REVOKE ALL ON ALL FUNCTIONS IN SCHEMA docshard, docshard_internal FROM PUBLIC;
 
@@ -11,13 +37,14 @@ DECLARE
         'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'aggregate', 'count_documents', 'estimated_document_count', 'distinct',
         'explain', 'run_command', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
         'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
-        'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status'];
+        'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status',
+        'date', 'object_id', 'decimal', 'to_timestamptz', 'to_numeric', 'error_code'];
     -- Functions that statements of such a caller use at a shard.
     for_all_at_shards CONSTANT name[] := ARRAY[
         'hello', 'at_version', 'by_index', 'load_library', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'run_pipeline', 'lock_and_check', 'insert_documents', 'find_conflict', 'update_document', 'update_found', 'replace_document', 'may_update', 'delete_document', 'matches', 'project',
         'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restore_document', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
         'apply_update', 'changes_key', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings',
-        'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid'];
+        'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid', 'any_json'];
     -- Monitoring: also for members of pg_monitor.
     for_monitors CONSTANT name[] := ARRAY[
         'status', 'balancer_status', 'balancer_collection_status', 'get_shard_distribution', 'list_shards', 'list_indexes',

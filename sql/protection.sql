@@ -40,7 +40,10 @@ BEGIN
 END $$;
 CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION', 'DROP OWNED', 'DROP SCHEMA', 'DROP TABLE', 'ALTER TABLE', 'DROP SERVER', 'DROP USER MAPPING',
-                 'DROP FOREIGN DATA WRAPPER', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA')
+                 'DROP FOREIGN DATA WRAPPER', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA',
+                 'ALTER AGGREGATE', 'ALTER DOMAIN', 'ALTER EXTENSION', 'ALTER FOREIGN TABLE', 'ALTER FUNCTION', 'ALTER MATERIALIZED VIEW',
+                 'ALTER OPERATOR', 'ALTER OPERATOR CLASS', 'ALTER OPERATOR FAMILY', 'ALTER PROCEDURE', 'ALTER ROUTINE',
+                 'ALTER SEQUENCE', 'ALTER SERVER', 'ALTER TYPE', 'ALTER VIEW')
     EXECUTE FUNCTION docshard_internal.watch_drops();
 ALTER EVENT TRIGGER docshard_watch_drops ENABLE ALWAYS;
 COMMENT ON EVENT TRIGGER docshard_watch_drops IS 'docshard: loads the library, which refuses to drop objects that a cluster needs';
@@ -48,16 +51,52 @@ COMMENT ON EVENT TRIGGER docshard_watch_drops IS 'docshard: loads the library, w
 -- Lets the library check what a statement has changed.
 CREATE FUNCTION docshard_internal.check_changes() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    refused text;
+    may_change_all boolean;
 BEGIN
+    -- A new object needs no library: it must not be a child of a table with docshard's triggers, and not replace an object of docshard.
+    IF starts_with(tg_tag, 'CREATE ') AND tg_tag <> 'CREATE RULE' THEN
+        SELECT coalesce('create a child of ' || i.inhparent::regclass, 'replace ' || c.object_identity) INTO refused
+          FROM pg_event_trigger_ddl_commands() c
+          LEFT JOIN pg_inherits i ON c.classid = 'pg_class'::regclass AND i.inhrelid = c.objid AND EXISTS (
+               SELECT FROM pg_trigger g WHERE g.tgrelid = i.inhparent AND g.tgfoid = to_regproc('docshard_internal.capture_change'))
+         WHERE i.inhrelid IS NOT NULL OR NOT c.in_extension AND EXISTS (
+               SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'docshard'
+                WHERE d.classid = c.classid AND d.objid = c.objid AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e')
+         LIMIT 1;
+        IF refused IS NOT NULL THEN
+            RAISE EXCEPTION 'cannot % because docshard needs its objects as they are', refused USING ERRCODE = '2BP01',
+                DETAIL = 'MongoDB error 20 (IllegalOperation).', HINT = 'Create an object of another name, or a table without INHERITS.';
+        END IF;
+        RETURN;
+    END IF;
+    IF to_regprocedure('docshard_internal.watch_change(text)') IS NULL
+        AND EXISTS (SELECT FROM pg_event_trigger_ddl_commands() c WHERE NOT c.in_extension)
+    THEN
+        RAISE EXCEPTION 'cannot rename function docshard_internal.watch_change(text), or its schema, because docshard checks changes by it'
+            USING ERRCODE = '2BP01', DETAIL = 'MongoDB error 20 (IllegalOperation).',
+            HINT = 'ALTER EXTENSION docshard UPDATE changes objects of docshard.';
+    END IF;
     BEGIN
         PERFORM docshard_internal.watch_change('load');
     EXCEPTION WHEN undefined_file OR undefined_function THEN
         RETURN;
     END;
-    PERFORM docshard_internal.watch_change('end');
+    SELECT EXISTS (
+        SELECT FROM pg_event_trigger_ddl_commands() c
+         WHERE c.classid IN ('pg_extension'::regclass, 'pg_foreign_server'::regclass, 'pg_namespace'::regclass) OR EXISTS (
+               SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'docshard'
+                WHERE d.classid = c.classid AND d.objid = c.objid AND d.refclassid = 'pg_extension'::regclass AND d.deptype = 'e'))
+      INTO may_change_all;
+    PERFORM docshard_internal.watch_change(CASE WHEN may_change_all THEN 'end of all' ELSE 'end' END);
 END $$;
 CREATE EVENT TRIGGER docshard_check_changes ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA')
+    WHEN TAG IN ('ALTER TABLE', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA',
+                 'ALTER AGGREGATE', 'ALTER DOMAIN', 'ALTER EXTENSION', 'ALTER FOREIGN TABLE', 'ALTER FUNCTION', 'ALTER MATERIALIZED VIEW',
+                 'ALTER OPERATOR', 'ALTER OPERATOR CLASS', 'ALTER OPERATOR FAMILY', 'ALTER PROCEDURE', 'ALTER ROUTINE',
+                 'ALTER SEQUENCE', 'ALTER SERVER', 'ALTER TYPE', 'ALTER VIEW',
+                 'CREATE AGGREGATE', 'CREATE FOREIGN TABLE', 'CREATE FUNCTION', 'CREATE PROCEDURE', 'CREATE SCHEMA', 'CREATE TABLE', 'CREATE VIEW')
     EXECUTE FUNCTION docshard_internal.check_changes();
 ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS;
-COMMENT ON EVENT TRIGGER docshard_check_changes IS 'docshard: refuses changes of collections'' tables';
+COMMENT ON EVENT TRIGGER docshard_check_changes IS 'docshard: refuses changes of collections'' tables and of its own objects';

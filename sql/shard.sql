@@ -16,3 +16,18 @@ CREATE VIEW docshard_data.capture_packed AS
 SELECT migration_id, part, documents, packed
   FROM docshard_data.capture_parts, LATERAL docshard_internal.pack_part(collection_id, skey, id, next_skey, next_id);
 COMMENT ON VIEW docshard_data.capture_packed IS 'The current documents of a captured range, part by part, packed';
+
+-- TRUNCATE calls no event trigger. Each of docshard's own tables has a trigger of its own for it.
+DO $$
+DECLARE
+    own record;
+BEGIN
+    FOR own IN SELECT n.nspname, c.relname FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+                 JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e'
+                WHERE c.relkind = 'r' AND n.nspname IN ('docshard_catalog', 'docshard_data') ORDER BY c.oid
+    LOOP
+        EXECUTE pg_catalog.format('CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON %I.%I EXECUTE FUNCTION docshard_internal.capture_change()',
+                                  own.nspname, own.relname);
+        EXECUTE pg_catalog.format('ALTER TABLE %I.%I ENABLE ALWAYS TRIGGER refuse_truncate', own.nspname, own.relname);
+    END LOOP;
+END $$;

@@ -61,6 +61,7 @@ static ALLOCATOR: pg::memory::budget::Counting = pg::memory::budget::Counting;
 mod docshard_internal {}
 
 ::pgrx::extension_sql_file!("../sql/schemas.sql", name = "schemas", bootstrap);
+::pgrx::extension_sql_file!("../sql/any_json.sql", name = "any_json", requires = ["schemas"]);
 ::pgrx::extension_sql_file!("../sql/catalog.sql", name = "catalog", requires = ["schemas"]);
 ::pgrx::extension_sql_file!("../sql/protection.sql", name = "protection", requires = ["catalog"]);
 ::pgrx::extension_sql_file!("../sql/privileges.sql", name = "privileges", finalize);

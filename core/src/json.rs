@@ -6,6 +6,7 @@
 use crate::budget::{self, Evaluation};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::fmt;
 
@@ -21,6 +22,36 @@ pub enum Tree {
     Array(Vec<Tree>),
     /// An object, with its fields in their order.
     Object(Vec<(String, Tree)>),
+}
+
+/// The fields of an object in their order, or those of an array of pairs, as drivers write an order: `[["a", 1], ["b", -1]]` is
+/// `{"a": 1, "b": -1}`. None for any other value, for no pairs, and for pairs that name a field
+/// twice.
+#[must_use]
+pub fn ordered(json: &Value) -> Option<Cow<'_, Map<String, Value>>> {
+    let pairs = match json {
+        Value::Object(fields) => return Some(Cow::Borrowed(fields)),
+        Value::Array(pairs) if !pairs.is_empty() => pairs,
+        _ => return None,
+    };
+    let mut fields = Map::new();
+    for pair in pairs {
+        budget::step();
+        let [Value::String(name), value] = pair.as_array()?.as_slice() else { return None };
+        if fields.insert(name.clone(), value.clone()).is_some() {
+            return None;
+        }
+    }
+    Some(Cow::Owned(fields))
+}
+
+/// The object that has the fields of an array of pairs, as [`ordered`] reads them; any other value as it is.
+#[must_use]
+pub fn pairs_as_object(json: &Value) -> Cow<'_, Value> {
+    match ordered(json) {
+        Some(Cow::Owned(fields)) => Cow::Owned(Value::Object(fields)),
+        _ => Cow::Borrowed(json),
+    }
 }
 
 /// A text that was not parsed.

@@ -196,3 +196,50 @@ fn long_texts_become_decimals() {
         assert!(is_equal(found.as_ref(), expected), "{text}: {found:?}");
     }
 }
+
+/// A double becomes a decimal of 15 digits, also within arithmetic, but sums have all of its digits. An exact quotient has the digits
+/// that IEEE 754 prefers.
+#[test]
+fn digits_of_doubles_and_quotients() {
+    let d = |text: &str| json!({"$numberDecimal": text});
+    for (expression, expected) in [
+        (json!({"$toDecimal": 100.0}), "100.000000000000"),
+        (json!({"$toDecimal": 2.5}), "2.50000000000000"),
+        (json!({"$toDecimal": 0.0}), "0"),
+        (json!({"$toDecimal": 1e16}), "1.00000000000000E+16"),
+        (json!({"$toDecimal": 9007199254740991.0}), "9.00719925474099E+15"),
+        (json!({"$toDecimal": 5e-324}), "4.94065645841247E-324"),
+        (json!({"$toDecimal": -1.7976931348623157e308}), "-1.79769313486232E+308"),
+        (json!({"$toDecimal": 42}), "42"),
+        (json!({"$add": [1.5, d("2")]}), "3.50000000000000"),
+        (json!({"$multiply": [3.0, d("3")]}), "9.00000000000000"),
+        (json!({"$multiply": [1.0, d("3.0")]}), "3.000000000000000"),
+        (json!({"$subtract": [d("10"), 2.0]}), "8.00000000000000"),
+        (json!({"$mod": [10.5, d("3")]}), "1.5000000000000"),
+        (json!({"$divide": [10.0, d("2")]}), "5.0000000000000"),
+        (json!({"$divide": [10, d("2")]}), "5"),
+        (json!({"$divide": [d("100"), 10]}), "10"),
+        (json!({"$divide": [d("10.0"), d("2")]}), "5.0"),
+        (json!({"$divide": [d("10"), d("2.0")]}), "5"),
+        (json!({"$divide": [d("1E+3"), d("2")]}), "5E+2"),
+        (json!({"$divide": [d("1E+3"), d("8")]}), "125"),
+        (json!({"$divide": [d("0.00"), d("2")]}), "0.00"),
+        (json!({"$divide": [d("0"), d("2.5E+6000")]}), "0E-5999"),
+        (json!({"$divide": [d("1E-6176"), d("10")]}), "0E-6176"),
+        (
+            json!({"$divide": [d("0.5000000000000000000000000000000001"), d("2")]}),
+            "0.2500000000000000000000000000000000",
+        ),
+        (json!({"$divide": [d("10"), d("3")]}), "3.333333333333333333333333333333333"),
+        (json!({"$divide": [d("1E+6144"), d("2")]}), "5.00000000000000000000000000000000E+6143"),
+        (json!({"$sum": [3.15, d("0")]}), "3.149999999999999911182158029987477"),
+        (json!({"$sum": [0.1, 0.2, d("0")]}), "0.3000000000000000166533453693773481"),
+        (json!({"$sum": [1.0, d("0")]}), "1"),
+        (json!({"$sum": [1e300, -1e300, d("0.5")]}), "0.5"),
+        (json!({"$avg": [1.0, d("2")]}), "1.5"),
+        (json!({"$avg": [d("1.00"), d("3.00")]}), "2.00"),
+    ] {
+        let found = evaluate(&expression).0.map(|decimal| decimal.to_string());
+        assert_eq!(found.as_deref(), Some(expected), "{expression}");
+    }
+}

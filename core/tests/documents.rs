@@ -61,7 +61,7 @@ fn postgresql_writes_the_same_bytes() {
     }
 }
 
-/// The value as jsonb stores it: fields sorted, without negative zero.
+/// The value as jsonb stores it: fields sorted.
 fn sorted(value: Value) -> Value {
     let sort = |fields: Vec<(String, Value)>| {
         let mut fields: Vec<_> = fields.into_iter().map(|(name, value)| (name, sorted(value))).collect();
@@ -74,7 +74,6 @@ fn sorted(value: Value) -> Value {
             Value::CodeWithScope(code, Box::new(Nested::new(sort(scope.into_vec())).unwrap()))
         }
         Value::Array(items) => Value::array(items.into_iter().map(sorted).collect()).unwrap(),
-        Value::Number(Number::Double(double)) => Value::Number(Number::Double(double + 0.0)),
         value => value,
     }
 }

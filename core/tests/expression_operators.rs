@@ -343,3 +343,191 @@ fn dates() {
         (json!({"$dateFromParts": 1}), 40519),
     ]);
 }
+
+/// The calendar's last days, and offsets of zones beyond a day.
+#[test]
+fn dates_at_the_edges() {
+    let date = |text: &str| json!({"$date": text});
+    let millis = |millis: i64| json!({"$date": {"$numberLong": millis.to_string()}});
+    let last = || date("9999-12-31T23:59:59.999Z");
+    let first = || millis(-377_705_116_800_000);
+    let truncated = |unit: &str| json!({"$dateTrunc": {"date": last(), "unit": unit}});
+    let shifted =
+        |date: Json, unit: &str, amount: i64| json!({"$dateAdd": {"startDate": date, "unit": unit, "amount": amount}});
+    all_give(&[
+        (
+            json!([{"$year": last()}, {"$month": last()}, {"$dayOfMonth": last()}, {"$dayOfYear": last()}]),
+            json!([9999, 12, 31, 365]),
+        ),
+        (
+            json!([{"$dayOfWeek": last()}, {"$week": last()}, {"$isoWeek": last()}, {"$hour": last()}]),
+            json!([6, 52, 52, 23]),
+        ),
+        (json!([{"$year": first()}, {"$dayOfYear": first()}]), json!([-9999, 1])),
+        (json!({"$toString": last()}), json!("9999-12-31T23:59:59.999Z")),
+        (
+            json!({"$dateToString": {"date": last(), "timezone": "America/New_York", "format": "%m-%d %H%z"}}),
+            json!("12-31 18-0500"),
+        ),
+        (truncated("year"), date("9999-01-01T00:00:00Z")),
+        (truncated("quarter"), date("9999-10-01T00:00:00Z")),
+        (truncated("week"), date("9999-12-26T00:00:00Z")),
+        (truncated("day"), date("9999-12-31T00:00:00Z")),
+        (truncated("hour"), date("9999-12-31T23:00:00Z")),
+        (json!({"$dateDiff": {"startDate": date("9999-12-30T00:00:00Z"), "endDate": last(), "unit": "day"}}), json!(1)),
+        (shifted(date("9999-12-30T00:00:00Z"), "day", 1), date("9999-12-31T00:00:00Z")),
+        (shifted(date("9999-12-30T00:00:00Z"), "hour", 47), date("9999-12-31T23:00:00Z")),
+        (shifted(date("9998-12-31T23:59:59.999Z"), "year", 1), last()),
+        (json!({"$dateFromParts": {"year": 9999, "month": 12, "day": 31, "hour": 23}}), date("9999-12-31T23:00:00Z")),
+        (json!({"$dateFromString": {"dateString": "9999-12-31T23:59:59.999"}}), last()),
+        (json!({"$toDate": "9999-12-31"}), date("9999-12-31T00:00:00Z")),
+        // 100 hours and 39 minutes.
+        (
+            json!({"$dateToString": {"date": date("2020-01-01T12:00:00Z"), "timezone": "+99:99", "format": "%d %H:%M %z %Z"}}),
+            json!("05 16:39 +10039 6039"),
+        ),
+        (
+            json!({"$dateToString": {"date": date("2020-01-01T12:00:00Z"), "timezone": "-9999", "format": "%d %H:%M %z"}}),
+            json!("28 07:21 -10039"),
+        ),
+        (json!({"$dateFromParts": {"year": 2020, "hour": 12, "timezone": "+99:99"}}), date("2019-12-28T07:21:00Z")),
+        (
+            json!({"$dateAdd": {"startDate": date("2020-01-31T12:00:00Z"), "unit": "month", "amount": 1, "timezone": "+99:99"}}),
+            date("2020-02-29T12:00:00Z"),
+        ),
+    ]);
+    all_fail(&[
+        (shifted(last(), "millisecond", 1), 6045000),
+        (shifted(last(), "day", 1), 6045000),
+        (json!({"$year": {"date": last(), "timezone": "+00:01"}}), 15),
+        (json!({"$year": millis(i64::MAX)}), 15),
+        (json!({"$year": {"date": millis(i64::MIN), "timezone": "-99:99"}}), 15),
+        (json!({"$dateFromString": {"dateString": "2017 +9223372036854775807", "format": "%Y %Z"}}), 241),
+        (json!({"$dateFromString": {"dateString": "2017-01-01 +99999999", "format": "%Y-%m-%d %Z"}}), 241),
+        (json!({"$hour": {"date": "$date", "timezone": "+1:00"}}), 40485),
+        (json!({"$hour": {"date": "$date", "timezone": format!("+{}", "9".repeat(100_000))}}), 40485),
+    ]);
+}
+
+#[test]
+fn positions_in_bytes() {
+    let part = |start: Json, length: Json| json!({"$substrBytes": ["hello", start, length]});
+    let decimal = |text: &str| json!({"$numberDecimal": text});
+    let double = |text: &str| json!({"$numberDouble": text});
+    all_give(&[
+        // A double is cut, a decimal rounded half to even.
+        (part(json!(1.9), json!(2.9)), json!("el")),
+        (part(decimal("0.5"), decimal("1.5")), json!("he")),
+        (part(decimal("1.5"), decimal("2.5")), json!("ll")),
+        (part(decimal("-0.5"), decimal("-0.5")), json!("")),
+        (part(decimal("30E-1"), decimal("1E-6176")), json!("")),
+        (part(json!(-0.9), json!(3)), json!("hel")),
+        // A decimal beyond 64 bits counts as the least integer.
+        (part(json!(2), decimal("NaN")), json!("llo")),
+        (part(json!(2), decimal("Infinity")), json!("llo")),
+        (part(json!(2), decimal("9.999999999999999999999999999999999E+6144")), json!("llo")),
+    ]);
+    all_fail(&[
+        (part(decimal("NaN"), json!(1)), 50752),
+        (part(decimal("Infinity"), json!(1)), 50752),
+        (part(decimal("1E+6144"), json!(1)), 50752),
+        (part(decimal("-1.5"), json!(1)), 50752),
+        (part(double("NaN"), json!(-1)), 31109),
+        (part(double("Infinity"), json!(1)), 31109),
+        (part(json!(1e20), json!(1)), 31109),
+        (part(json!(0), double("NaN")), 31109),
+        (part(json!(0), double("-Infinity")), 31109),
+        (part(json!(0), json!(-1e20)), 31109),
+        (part(double("NaN"), json!("1")), 16035),
+        (part(json!(-1), double("NaN")), 50752),
+    ]);
+}
+
+#[test]
+fn doubles_of_strings() {
+    let of = |text: &str| json!({"$toDouble": text});
+    let zeros = "0".repeat(1000);
+    all_give(&[
+        (of("+0x1p0"), json!(1.0)),
+        (of("-0x1.8p1"), json!(-3.0)),
+        (of("+0X.8"), json!(0.5)),
+        (of("0X1P-1"), json!(0.5)),
+        (of("+0xff"), json!(255.0)),
+        (of("+0xF.Fp+4"), json!(255.0)),
+        (of("0X0p99999999999999999999"), json!(0.0)),
+        (of("+0x1p-1022"), json!(f64::MIN_POSITIVE)),
+        (of("+0x1p-1074"), json!(5e-324)),
+        (of("+0x1.fffffffffffffp1023"), json!(f64::MAX)),
+        // Half to even, and a digit far behind the point decides.
+        (of("+0x20000000000001"), json!(9007199254740992.0)),
+        (of(&format!("+0x20000000000001.{zeros}1")), json!(9007199254740994.0)),
+        (of(&format!("0X{zeros}f")), json!(15.0)),
+        (of(&format!("+0x1{zeros}p-4000")), json!(1.0)),
+        (of(&format!("+0x.{zeros}1p4004")), json!(1.0)),
+        (of("0e-400"), json!(0.0)),
+        (of("2.2250738585072014e-308"), json!(f64::MIN_POSITIVE)),
+        (of("1."), json!(1.0)),
+        (of(".5"), json!(0.5)),
+    ]);
+    // MongoDB refuses a string that begins with 0x, but none with a sign before, nor 0X.
+    for text in [
+        "0x1",
+        "0x",
+        "0X",
+        "+0x",
+        "-0x.p0",
+        "+0xp0",
+        "+0x1p",
+        "+0x1p+",
+        "+0x1p-",
+        "+0x1p1.5",
+        "+0x1 ",
+        "+0x1g",
+        "+0x1.2.3",
+        "+-0x1",
+        "+0x1p1024",
+        "+0x1p-1075",
+        "+0x1.8p-1074",
+        "+0xp99999999999999999999",
+        "+0x1p99999999999999999999",
+        "1e-400",
+        "-1e-400",
+        "5e-324",
+        "1e309",
+        "1e",
+        "",
+        " 1",
+        "1 ",
+        "1_0",
+        "+",
+        ".",
+        "e5",
+        "0x1.0é",
+    ] {
+        all_fail(&[(of(text), 241)]);
+    }
+    all_fail(&[(json!({"$toInt": "+0x1"}), 241), (json!({"$toDecimal": "+0x1"}), 241)]);
+}
+
+#[test]
+fn signs_of_zero() {
+    let text = |expression: Json| json!({"$toString": expression});
+    let zero = || json!({"$numberDouble": "-0.0"});
+    all_give(&[
+        (text(zero()), json!("-0")),
+        (text(json!({"$multiply": [-1, 0.0]})), json!("-0")),
+        (text(json!({"$ceil": -0.5})), json!("-0")),
+        (text(json!({"$abs": zero()})), json!("0")),
+        (text(json!({"$add": [zero(), 0.0]})), json!("0")),
+        (text(json!({"$sum": [zero(), zero()]})), json!("0")),
+        (text(json!({"$toDouble": "-0"})), json!("-0")),
+        (text(json!({"$first": [[zero()]]})), json!("-0")),
+        (json!({"$eq": [zero(), 0]}), json!(true)),
+        (json!({"$cmp": [zero(), {"$numberDecimal": "0.00"}]}), json!(0)),
+        (json!({"$toBool": zero()}), json!(false)),
+        (json!({"$cond": [zero(), 1, 2]}), json!(2)),
+        (json!({"$type": zero()}), json!("double")),
+        (json!({"$toInt": zero()}), json!(0)),
+        (json!({"$setUnion": [[zero()], [0]]}), json!([0])),
+    ]);
+}

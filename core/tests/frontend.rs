@@ -1,6 +1,6 @@
 //! The router's side of PostgreSQL's protocol, against servers that keep to it and servers that do not.
 
-use docshard_core::cluster::frontend::{Answer, Frontend, MAX_ROW, MAX_TEXT, Transaction};
+use docshard_core::cluster::frontend::{Answer, Column, Frontend, MAX_ROW, MAX_TEXT, Transaction};
 use proptest::prelude::*;
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -98,10 +98,10 @@ fn answers_are_decoded_however_they_arrive() {
     ];
     for step in [1, 2, 3, 7, 1000] {
         let mut frontend = frontend();
-        frontend.execute(b"s\0", NONE);
+        frontend.execute(b"s\0", NONE, None);
         assert_eq!(answers(&mut frontend, &first, step), [&rows[..], &[tag("SELECT 2"), None]].concat());
         assert_eq!((frontend.transaction(), frontend.is_active()), (Transaction::Open, false));
-        assert!(frontend.query(b"BEGIN; SELECT 1; SELECT 1/0\0"));
+        assert!(frontend.query(b"BEGIN; SELECT 1; SELECT 1/0\0", None));
         let found = answers(&mut frontend, &texts.concat(), step);
         let [begun, Some(Answer::Row(_)), selected, Some(Answer::Error(report)), None] = &found[..] else {
             panic!("{found:?}")
@@ -123,10 +123,10 @@ fn after_an_error_a_pipeline_is_skipped_to_its_synchronisation_point() {
         let mut frontend = frontend();
         assert!(frontend.enter_pipeline());
         frontend.prepare(b"s\0", b"SELECT 1\0", &[]);
-        frontend.execute(b"s\0", NONE);
-        frontend.prepare_and_execute(b"SELECT 1/0\0", &[], NONE);
-        frontend.execute(b"s\0", NONE);
-        assert!(!frontend.query(b"SELECT 1\0") && !frontend.exit_pipeline());
+        frontend.execute(b"s\0", NONE, None);
+        frontend.prepare_and_execute(b"SELECT 1/0\0", &[], NONE, None);
+        frontend.execute(b"s\0", NONE, None);
+        assert!(!frontend.query(b"SELECT 1\0", None) && !frontend.exit_pipeline());
         let bytes = [
             message(b'1', &[]),
             message(b'2', &[]),
@@ -141,9 +141,9 @@ fn after_an_error_a_pipeline_is_skipped_to_its_synchronisation_point() {
         };
         assert_eq!([prepared, selected], [&tag(""), &tag("SELECT 0")]);
         // What is sent before the synchronisation point is skipped, too.
-        frontend.prepare_and_execute(b"ROLLBACK\0", &[], NONE);
+        frontend.prepare_and_execute(b"ROLLBACK\0", &[], NONE, None);
         frontend.sync();
-        frontend.execute(b"s\0", NONE);
+        frontend.execute(b"s\0", NONE, None);
         let bytes = [ready(b'I'), message(b'2', &[]), done("SELECT 0")].concat();
         let found = answers(&mut frontend, &bytes, step);
         assert_eq!(found[..3], [Some(Answer::Skipped), None, Some(Answer::Sync)]);
@@ -156,7 +156,7 @@ fn after_an_error_a_pipeline_is_skipped_to_its_synchronisation_point() {
         if pipeline {
             assert!(frontend.enter_pipeline());
         }
-        frontend.execute(b"s\0", NONE);
+        frontend.execute(b"s\0", NONE, None);
         if pipeline {
             frontend.sync();
         }
@@ -172,7 +172,7 @@ fn after_an_error_a_pipeline_is_skipped_to_its_synchronisation_point() {
 fn what_was_not_asked_for_is_a_violation() {
     let executing = || {
         let mut frontend = frontend();
-        frontend.execute(b"s\0", NONE);
+        frontend.execute(b"s\0", NONE, None);
         frontend
     };
     let bound = message(b'2', &[]);
@@ -230,7 +230,7 @@ fn what_was_not_asked_for_is_a_violation() {
 /// The bytes of the input buffer, while a message of this kind arrives without end.
 fn flood(kind: u8, announced: usize, body: &[u8], most: usize) -> (usize, Frontend) {
     let mut frontend = frontend();
-    frontend.execute(b"s\0", NONE);
+    frontend.execute(b"s\0", NONE, None);
     answers(&mut frontend, &[message(b'2', &[]), header(kind, announced)].concat(), 1000);
     let (mut largest, mut sent) = (0, 0);
     while sent < most && frontend.violation().is_none() {
@@ -261,7 +261,7 @@ fn floods_take_no_memory() {
     }
     // Rows reset the limit.
     let mut frontend = frontend();
-    frontend.execute(b"s\0", NONE);
+    frontend.execute(b"s\0", NONE, None);
     answers(&mut frontend, &message(b'2', &[]), 10);
     for _ in 0..40 {
         let found = answers(&mut frontend, &[message(b'N', &text), row(&[])].concat(), 1 << 16);
@@ -274,13 +274,13 @@ fn floods_take_no_memory() {
 fn long_rows_and_texts() {
     let value = vec![7; 40 << 20];
     let mut frontend = frontend();
-    frontend.execute(b"s\0", NONE);
+    frontend.execute(b"s\0", NONE, None);
     let bytes = [message(b'2', &[]), row(&[Some(&value)]), row(&[Some(b"x")]), done("SELECT 2"), ready(b'I')].concat();
     let found = answers(&mut frontend, &bytes, 1 << 19);
     assert_eq!(found.len(), 4);
     assert_eq!(found[0], Some(Answer::Row(columns(&[Some(&value)]))));
     assert!(frontend.space().len() < 3 << 20, "the memory of a long row is not kept");
-    frontend.query(b"x\0");
+    frontend.query(b"x\0", None);
     let text = "é".repeat(100_000);
     let found = answers(&mut frontend, &error("ERROR", "P0001", &text), 1000);
     let Some(Some(Answer::Error(report))) = found.first() else { panic!("{found:?}") };
@@ -290,9 +290,60 @@ fn long_rows_and_texts() {
 }
 
 #[test]
+fn rows_have_the_columns_that_were_declared() {
+    const DECLARED: &[Column] = &[Column::INT8, Column::BYTES.or_null(), Column::INT4.or_null(), Column::BOOL];
+    let (eight, four) = (&[0; 8][..], &[0; 4][..]);
+    let good: [&[Option<&[u8]>]; 2] =
+        [&[Some(eight), Some(b"any"), Some(four), Some(b"x")], &[Some(eight), None, None, Some(b"x")]];
+    let wrong: [(&[Option<&[u8]>], &str); 8] = [
+        (&[], "a row has 0 columns, not 4"),
+        (&[Some(eight), None, None], "a row has 3 columns, not 4"),
+        (&[Some(eight), None, None, Some(b"x"), None], "a row has 5 columns, not 4"),
+        (&[None, None, None, Some(b"x")], "column 1 of a row is NULL"),
+        (&[Some(eight), None, None, None], "column 4 of a row is NULL"),
+        (&[Some(four), None, None, Some(b"x")], "column 1 of a row has 4 bytes, not 8"),
+        (&[Some(eight), None, Some(b""), Some(b"x")], "column 3 of a row has 0 bytes, not 4"),
+        (&[Some(eight), None, None, Some(b"")], "column 4 of a row has 0 bytes, not 1"),
+    ];
+    let ways: [fn(&mut Frontend); 3] = [
+        |frontend| frontend.execute(b"s\0", NONE, Some(DECLARED.into())),
+        |frontend| frontend.prepare_and_execute(b"x\0", &[], NONE, Some(DECLARED.to_vec().into())),
+        |frontend| assert!(frontend.query(b"x\0", Some(DECLARED.into()))),
+    ];
+    for (begin, before) in ways.iter().zip([&[b'2'][..], b"12", b""]) {
+        let executing = || {
+            let mut frontend = frontend();
+            begin(&mut frontend);
+            let before: Vec<u8> = before.iter().flat_map(|kind| message(*kind, &[])).collect();
+            answers(&mut frontend, &before, 100);
+            frontend
+        };
+        let mut frontend = executing();
+        assert_eq!(answers(&mut frontend, &good.map(row).concat(), 5).len(), 2);
+        assert_eq!(frontend.violation(), None);
+        for (columns, what) in wrong {
+            let mut frontend = executing();
+            answers(&mut frontend, &row(good[0]), 5);
+            assert!(answers(&mut frontend, &row(columns), 5).is_empty());
+            assert_eq!(frontend.violation(), Some(what));
+        }
+    }
+    // The declaration of one statement is not that of the next.
+    let mut frontend = frontend();
+    frontend.enter_pipeline();
+    frontend.execute(b"s\0", NONE, None);
+    frontend.execute(b"s\0", NONE, Some((&[Column::BOOL]).into()));
+    let first = [message(b'2', &[]), row(&[]), row(&[None]), done("SELECT 2"), message(b'2', &[]), row(&[Some(b"x")])];
+    answers(&mut frontend, &first.concat(), 100);
+    assert_eq!(frontend.violation(), None);
+    answers(&mut frontend, &row(&[None]), 100);
+    assert_eq!(frontend.violation(), Some("column 1 of a row is NULL"));
+}
+
+#[test]
 fn statements_are_encoded() {
     let mut frontend = frontend();
-    frontend.prepare_and_execute(b"SELECT $1\0", &[17], b"parameters");
+    frontend.prepare_and_execute(b"SELECT $1\0", &[17], b"parameters", None);
     let expected = [
         message(b'P', b"\0SELECT $1\0\0\x01\0\0\0\x11"),
         message(b'B', b"\0\0parameters"),
@@ -321,7 +372,7 @@ proptest! {
             let mut frontend = frontend();
             frontend.enter_pipeline();
             frontend.prepare(b"s\0", b"\0", &[]);
-            frontend.execute(b"s\0", NONE);
+            frontend.execute(b"s\0", NONE, None);
             frontend.sync();
             frontend.exit_pipeline();
             let found = answers(&mut frontend, &bytes, step);

@@ -100,6 +100,22 @@ fn several_fields() {
     assert_eq!(key(&json!({}), &json!({"a": 1})), Vec::<u8>::new());
 }
 
+/// The fraction of a double does not count.
+#[test]
+fn directions() {
+    let (small, large) = (json!({"a": 1}), json!({"a": 2}));
+    for (direction, ascending) in [
+        (json!(1.999), true),
+        (json!(-1.5), false),
+        (json!({"$numberLong": "-1"}), false),
+        (json!({"$numberDecimal": "1.4"}), true),
+        (json!({"$numberDecimal": "-0.6"}), false),
+    ] {
+        let sort = json!({"a": direction});
+        assert_eq!(key(&sort, &small) < key(&sort, &large), ascending, "{sort}");
+    }
+}
+
 #[test]
 fn specifications() {
     let direction = |json: Json| Sort::parse(&json!({"a": json})).unwrap().fields[0].1;
@@ -118,7 +134,13 @@ fn specifications() {
     for (sort, kind, message) in [
         (json!({"a": 2}), Kind::Location(15975), one_or_minus_one),
         (json!({"a": 0}), Kind::Location(15975), one_or_minus_one),
-        (json!({"a": 1.5}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": 2.5}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": 0.9}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": {"$numberDouble": "NaN"}}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": {"$numberDouble": "-Infinity"}}), Kind::Location(15975), one_or_minus_one),
+        // A decimal is rounded, to 2.
+        (json!({"a": {"$numberDecimal": "1.5"}}), Kind::Location(15975), one_or_minus_one),
+        (json!({"a": {"$numberDecimal": "1E+6144"}}), Kind::Location(15975), one_or_minus_one),
         (json!({"a": "asc"}), Kind::Location(15974), "Illegal key in $sort specification: a: \"asc\""),
         (json!({"a": true}), Kind::Location(15974), "Illegal key"),
         (json!({"a": {"b": 1}}), Kind::Location(17312), "$meta is the only"),

@@ -171,7 +171,7 @@ fn paths_that_lead_nowhere() {
         ),
         (set("a.b"), json!({"a": null}), Kind::PathNotViable, "Cannot create field 'b' in element {a: null}"),
         (set("a.b"), json!({"a": [{"b": 1}]}), Kind::PathNotViable, "Cannot create field 'b' in element {a: [{b: 1}]}"),
-        (set("a.00"), json!({"a": [1]}), Kind::PathNotViable, "Cannot create field '00'"),
+        (set("a.+1"), json!({"a": [1]}), Kind::PathNotViable, "Cannot create field '+1'"),
         (
             set("a.b"),
             json!({"a": {"$oid": "0123456789abcdef01234567"}}),

@@ -11,7 +11,7 @@ SELECT run('errors', '{"listShards": 1}');
 -- Unknown fields, wrong types, missing fields. null counts as missing.
 SELECT run('errors', '{"find": "c", "filtr": {}}') - 'hint';
 SELECT run('errors', '{"find": "c", "filter": 5}');
-SELECT run('errors', '{"find": "c", "filter": null, "limit": "5"}');
+SELECT run('errors', '{"find": "c", "sort": null, "limit": "5"}');
 SELECT run('errors', '{"find": "c", "limit": -1}'), run('errors', '{"find": "c", "batchSize": 1.5}');
 SELECT run('errors', '{"insert": "c"}'), run('errors', '{"insert": "c", "documents": []}');
 SELECT run('errors', '{"insert": "c", "documents": [1]}');

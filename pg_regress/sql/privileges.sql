@@ -186,7 +186,7 @@ SELECT docshard.grant_access('pg_monitor');
 CREATE ROLE regress_monitor LOGIN IN ROLE pg_monitor;
 CREATE ROLE regress_dba LOGIN;
 GRANT USAGE ON SCHEMA docshard, docshard_internal TO regress_dba;
-GRANT EXECUTE ON FUNCTION docshard.create_collection, docshard.shard_collection, docshard.move_chunk, docshard.drop_database, docshard.create_index(text, json, json) TO regress_dba;
+GRANT EXECUTE ON FUNCTION docshard.create_collection(text, json), docshard.shard_collection(text, json, json), docshard.move_chunk, docshard.drop_database, docshard.create_index(text, json, json) TO regress_dba;
 SET ROLE regress_monitor;
 SELECT docshard.status() LIKE '%priv2%' AS status, docshard.balancer_status() ->> 'mode' AS mode;
 SELECT count(*) > 0 AS rows FROM docshard.get_shard_distribution('priv.c');

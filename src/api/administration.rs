@@ -1,7 +1,6 @@
 //! SQL functions for administration: a row for each, with its arguments and the operation whose result it returns as JSON.
 //!
-//! An argument is an `Option` if the function accepts null for another argument: PostgreSQL does not call other functions with
-//! nulls.
+//! A null is refused, but for `options`. Functions marked as nullable accept null for some arguments; there each is an `Option`.
 
 use super::{json_functions, required, run, with_options};
 use crate::catalog::cluster::check_may_change;
@@ -16,6 +15,7 @@ use crate::operation::{balancer, cluster, collections, inspect, shards, table};
 use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::datum::nulls::NoNulls;
 use docshard_core::query::specification::Role;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -28,25 +28,26 @@ json_functions! {
     modify_collection(ns: &str, options: Json) =>
         with_options(&options, &table::MODIFY_COLLECTION, |options| collections::modify(ns, options));
     shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
-        with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse(Role::Plain)?, options));
+        with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse(Role::Order)?, options));
     drop_index(ns: &str, name: &str) => index_removal::drop(ns, name).map(|()| json!({"ok": 1}));
-    drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) => collections::drop_indexes(ns, &indexes.parse(Role::Plain)?);
+    drop_indexes(ns: &str, indexes: default!(Json, "'\"*\"'")) => collections::drop_indexes(ns, &indexes.parse(Role::Order)?);
+    nullable expire_now(ns: default!(Option<&str>, "NULL")) => collections::expire(ns);
     check_collection(ns: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::CHECK_COLLECTION, |options| inspect::check_collection(ns, options));
 
     // Chunks.
-    split_at(ns: &str, middle: Json) => chunks::split_at(ns, Text(&middle.0));
-    split_find(ns: &str, find: Json) => chunks::split(ns, ChunkSelector::Find(Text(&find.0)));
-    clear_jumbo_flag(ns: &str, find: Json) => chunks::clear_jumbo_flag(ns, Text(&find.0));
-    merge_chunks(ns: &str, bounds: Json) => chunks::merge(ns, Text(&bounds.0));
+    split_at(ns: &str, middle: Json) => chunks::split_at(ns, Text(middle.text(Role::Plain)?));
+    split_find(ns: &str, find: Json) => chunks::split(ns, ChunkSelector::Find(Text(find.text(Role::Plain)?)));
+    clear_jumbo_flag(ns: &str, find: Json) => chunks::clear_jumbo_flag(ns, Text(find.text(Role::Plain)?));
+    merge_chunks(ns: &str, bounds: Json) => chunks::merge(ns, Text(bounds.text(Role::Plain)?));
     move_chunk(ns: &str, find: Json, to: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::MOVE_CHUNK, |options| {
-            chunks::move_chunk(ns, Text(&find.0), to, options.flag("forceJumbo"))
+            chunks::move_chunk(ns, Text(find.text(Role::Plain)?), to, options.flag("forceJumbo"))
         });
-    move_range(
+    nullable move_range(
         ns: Option<&str>, min: Option<Json>, max: Option<Json>, to: Option<&str>, options: default!(Option<Json>, "'{}'")
     ) => {
-        let (ns, to, options) = (required(ns, "ns")?, required(to, "to")?, required(options, "options")?);
+        let (ns, to, options) = (required(ns, "ns")?, required(to, "to")?, options.unwrap_or_default());
         let (min, max) = (min.map(|min| min.parse(Role::Plain)).transpose()?, max.map(|max| max.parse(Role::Plain)).transpose()?);
         with_options(&options, &table::MOVE_RANGE, |options| {
             let force_jumbo = options.flag("forceJumbo");
@@ -63,27 +64,27 @@ json_functions! {
     accept_shard(name: &str) => cluster::accept_shard(name, false);
     set_shard_address(name: &str, conn: &str) => cluster::set_address(name, || addresses::set_shard(name, conn));
     set_local_address(conn: &str) => cluster::set_address(LOCAL, || addresses::set_local(conn));
-    enable_sharding(db: Option<&str>, primary: default!(Option<&str>, "NULL")) =>
+    nullable enable_sharding(db: Option<&str>, primary: default!(Option<&str>, "NULL")) =>
         shards::enable_sharding(required(db, "db")?, primary);
     drop_database(db: &str) => shards::drop_database(db);
     move_primary(db: &str, to: &str) => shards::move_primary(db, to);
 
     // The cluster.
-    take_over_cluster() => cluster::take_over(false);
+    take_over_cluster() => cluster::take_over(&cluster::TakeOver::default());
     drop_orphaned_relation(shard: &str, relation: &str) => cluster::drop_orphan(shard, relation);
-    dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) =>
-        with_options(&required(options, "options")?, &table::DISMANTLE, |options| cluster::dismantle(confirm, options));
+    nullable dismantle(confirm: default!(Option<&str>, "NULL"), options: default!(Option<Json>, "'{}'")) =>
+        with_options(&options.unwrap_or_default(), &table::DISMANTLE, |options| cluster::dismantle(confirm, options));
     grant_access(role: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::GRANT_ACCESS, |options| cluster::grant_access(role, options));
     revoke_access(role: &str, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::REVOKE_ACCESS, |options| cluster::revoke_access(role, options));
     rotate_service_password() => cluster::rotate_service_password();
-    set_setting(name: Option<&str>, value: Option<&str>) => cluster::set_setting(required(name, "name")?, value);
+    nullable set_setting(name: Option<&str>, value: Option<&str>) => cluster::set_setting(required(name, "name")?, value);
 
     // Zones.
     add_shard_to_zone(shard: &str, zone: &str) => shards::add_to_zone(shard, zone);
     remove_shard_from_zone(shard: &str, zone: &str) => shards::remove_from_zone(shard, zone);
-    update_zone_key_range(ns: Option<&str>, min: Option<Json>, max: Option<Json>, zone: Option<&str>) => {
+    nullable update_zone_key_range(ns: Option<&str>, min: Option<Json>, max: Option<Json>, zone: Option<&str>) => {
         let (min, max) = (required(min, "min"), required(max, "max"));
         shards::update_zone_range(required(ns, "ns")?, &min?.parse(Role::Plain)?, &max?.parse(Role::Plain)?, zone)
     };
@@ -101,44 +102,51 @@ json_functions! {
 
 /// A function of its own: the one without options stays as it was released.
 #[pg_extern(name = "accept_shard", volatile, parallel_unsafe, requires = ["catalog"])]
-fn accept_shard_with_options(name: &str, options: Json) -> Json {
+fn accept_shard_with_options(_nulls: Option<NoNulls>, name: &str, options: Json) -> Json {
     run(|| {
         let accept = |options: &Arguments<'_>| cluster::accept_shard(name, options.flag("adopt"));
-        Ok(Json(with_options(&options, &table::ACCEPT_SHARD, accept)?.to_string()))
+        Ok(Json::new(with_options(&options, &table::ACCEPT_SHARD, accept)?.to_string()))
     })
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn drop_collection(ns: &str) -> bool {
+fn drop_collection(_nulls: Option<NoNulls>, ns: &str) -> bool {
     run(|| crate::catalog::collections::drop(ns))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn create_index(ns: &str, keys: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> String {
-    let _call = sole_call::Call::of(fcinfo);
+fn create_index(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    keys: Json,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> String {
+    let _call = sole_call::Call::of_build(fcinfo);
     run(|| {
         with_options(&options, &table::CREATE_INDEX, |options| {
-            let wanted = [(keys.0, collections::index_options(ns, options)?)];
-            Ok(collections::create_indexes(ns, &wanted)?.into_iter().next().unwrap_or_default())
+            let wanted = [(keys.text(Role::Order)?.to_owned(), collections::index_options(ns, options)?)];
+            let names = collections::create_indexes(ns, &wanted, collections::concurrently(options))?;
+            Ok(names.into_iter().next().unwrap_or_default())
         })
     })
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn create_indexes(ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
-    let _call = sole_call::Call::of(fcinfo);
+fn create_indexes(_nulls: Option<NoNulls>, ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
+    let _call = sole_call::Call::of_build(fcinfo);
     run(|| collections::create_indexes_of(ns, &indexes.parse(Role::Request)?))
 }
 
 #[pg_extern(name = "abort_migration", volatile, parallel_unsafe, requires = ["catalog"])]
-fn abort_migration_of(ns: &str) -> Json {
-    Json(run(|| chunks::abort_migrations_of(ns)).to_string())
+fn abort_migration_of(_nulls: Option<NoNulls>, ns: &str) -> Json {
+    Json::new(run(|| chunks::abort_migrations_of(ns)).to_string())
 }
 
 #[pg_extern(name = "take_over_cluster", volatile, parallel_unsafe, requires = ["catalog"])]
-fn take_over_cluster_with(options: Json) -> Json {
-    let taken = run(|| with_options(&options, &table::TAKE_OVER, |options| cluster::take_over(options.flag("force"))));
-    Json(taken.to_string())
+fn take_over_cluster_with(_nulls: Option<NoNulls>, options: Json) -> Json {
+    let take_over = |options: &Arguments<'_>| cluster::take_over(&cluster::take_over_options(options)?);
+    Json::new(run(|| with_options(&options, &table::TAKE_OVER, take_over)).to_string())
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -147,9 +155,9 @@ fn recover_moves() -> i64 {
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn run_command(db: &str, command: Json, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+fn run_command(_nulls: Option<NoNulls>, db: &str, command: Json, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     // Only this command: others can still fail after their writes, so their shards must not commit first.
-    let _call = command::builds_indexes(&command).then(|| sole_call::Call::of(fcinfo));
+    let _call = command::builds_indexes(&command).then(|| sole_call::Call::of_build(fcinfo));
     match command::run(db, &command) {
         Ok(answer) => RawJsonb::from_bytes(&answer),
         Err(error) => error.raise(),

@@ -1,7 +1,7 @@
 //! All SQL functions. Each converts its arguments, calls the module that does the work, and returns the result or raises the
 //! error.
 //!
-//! * [`administration`], [`reads`], [`writes`], [`status`]: schema `docshard`, for users.
+//! * [`administration`], [`reads`], [`writes`], [`status`], [`values`]: schema `docshard`, for users.
 //! * [`handshake`], [`shard`], [`shard_access`], [`measure`]: functions that routers and other shards call on a shard.
 //! * [`engine`], [`index`]: the document engine, as functions for statements and index expressions.
 
@@ -14,6 +14,7 @@ pub mod reads;
 pub mod shard;
 pub mod shard_access;
 pub mod status;
+pub mod values;
 pub mod writes;
 
 use crate::operation::arguments::{Arguments, Form};
@@ -26,14 +27,27 @@ fn run<T>(work: impl FnOnce() -> Result<T>) -> T {
     work().unwrap_or_else(|e| e.raise())
 }
 
-/// Declares SQL functions of schema `docshard` that return JSON: `name(arguments) => result;`.
+/// Declares SQL functions of schema `docshard` that return JSON: `name(arguments) => result;`. They refuse null arguments.
+/// `nullable name(arguments)` declares one that accepts null for some arguments and checks the others itself.
 macro_rules! json_functions {
-    ($($name:ident($($arguments:tt)*) => $result:expr;)*) => {$(
+    () => {};
+    ($name:ident() => $result:expr; $($more:tt)*) => {
+        $crate::api::json_functions! { nullable $name() => $result; $($more)* }
+    };
+    (nullable $name:ident($($arguments:tt)*) => $result:expr; $($more:tt)*) => {
         #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
         fn $name($($arguments)*) -> Json {
-            Json($crate::api::run(|| $result).to_string())
+            Json::new($crate::api::run(|| $result).to_string())
         }
-    )*};
+        $crate::api::json_functions! { $($more)* }
+    };
+    ($name:ident($($arguments:tt)*) => $result:expr; $($more:tt)*) => {
+        #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+        fn $name(_nulls: Option<$crate::pg::datum::nulls::NoNulls>, $($arguments)*) -> Json {
+            Json::new($crate::api::run(|| $result).to_string())
+        }
+        $crate::api::json_functions! { $($more)* }
+    };
 }
 use json_functions;
 
@@ -65,10 +79,10 @@ fn with_options<T>(
     work(&options)
 }
 
-/// Returns an error for a null argument. PostgreSQL does not call a function with a null, unless the function accepts one for
-/// some argument; such a function must check the others.
+/// Returns an error for a null argument: for functions that accept a null for another one. The others have a
+/// [`NoNulls`](crate::pg::datum::nulls::NoNulls), or are STRICT.
 fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
-    argument.ok_or_else(|| Error::null(format!("argument \"{name}\" must not be null")))
+    argument.ok_or_else(|| Error::null_argument(name))
 }
 
 /// Redefines required arguments as variables of the same names.

@@ -8,6 +8,7 @@ use crate::operation::table::{self, Operation};
 use crate::pg::client::text_output;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Result;
 use crate::pg::process::timeout::TimeLimit;
 use crate::router::by_key;
@@ -17,11 +18,12 @@ use pgrx::prelude::*;
 
 fn find_documents(ns: &str, filter: &Json, options: &Json, operation: &'static Operation) -> Result<reading::Found> {
     namespace::split(ns)?;
-    reading::find_of_call(ns, &filter.0, &options.0, operation)
+    reading::find_of_call(ns, filter.text(Role::Filter)?, options.text(Role::Request)?, operation)
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find(
+    _nulls: Option<NoNulls>,
     ns: &str,
     filter: default!(Json, "'{}'"),
     options: default!(Json, "'{}'"),
@@ -34,6 +36,7 @@ fn find(
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find_one(
+    _nulls: Option<NoNulls>,
     ns: &str,
     filter: default!(Json, "'{}'"),
     options: default!(Json, "'{}'"),
@@ -41,8 +44,8 @@ fn find_one(
 ) -> Option<RawJsonb> {
     text_output::take_over(fcinfo);
     run(|| {
-        if options.0 == "{}"
-            && let Some(found) = by_key::find_one(ns, &filter.0)?
+        if options.is_empty()
+            && let Some(found) = by_key::find_one(ns, filter.text(Role::Filter)?)?
         {
             return Ok(found);
         }
@@ -52,6 +55,7 @@ fn find_one(
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn aggregate(
+    _nulls: Option<NoNulls>,
     ns: &str,
     pipeline: Json,
     options: default!(Json, "'{}'"),
@@ -70,17 +74,23 @@ fn aggregate(
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn count_documents(ns: &str, filter: default!(Json, "'{}'"), options: default!(Json, "'{}'")) -> i64 {
+fn count_documents(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    filter: default!(Json, "'{}'"),
+    options: default!(Json, "'{}'"),
+) -> i64 {
     run(|| {
         namespace::split(ns)?;
         with_options(&options, &table::COUNT, |options| {
-            Count::of_options(Specification::Text(&filter.0), options)?.run(ns)
+            Count::of_options(Specification::Text(filter.text(Role::Filter)?), options)?.run(ns)
         })
     })
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn distinct(
+    _nulls: Option<NoNulls>,
     ns: &str,
     field: &str,
     filter: default!(Json, "'{}'"),
@@ -89,14 +99,14 @@ fn distinct(
     let mut values = run(|| {
         namespace::split(ns)?;
         with_options(&options, &table::DISTINCT, |options| {
-            reading::distinct(ns, field, Specification::Text(&filter.0), &Shared::of(options, None))
+            reading::distinct(ns, field, Specification::Text(filter.text(Role::Filter)?), &Shared::of(options, None))
         })
     });
     SetOfIterator::new(std::iter::from_fn(move || run(|| values.next_value())))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn estimated_document_count(ns: &str) -> i64 {
+fn estimated_document_count(_nulls: Option<NoNulls>, ns: &str) -> i64 {
     run(|| {
         namespace::split(ns)?;
         reading::estimated_count(ns)
@@ -105,6 +115,7 @@ fn estimated_document_count(ns: &str) -> i64 {
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn explain(
+    _nulls: Option<NoNulls>,
     ns: &str,
     filter: default!(Json, "'{}'"),
     options: default!(Json, "'{}'"),
@@ -113,26 +124,27 @@ fn explain(
     run(|| {
         let verbosity = Verbosity::parse(verbosity)?;
         // An array is a pipeline, anything else a filter.
-        let is_pipeline = filter.0.trim_start().starts_with('[');
+        let is_pipeline = filter.text(Role::Plain)?.trim_start().starts_with('[');
         let asked = filter.parse(if is_pipeline { Role::Pipeline } else { Role::Filter })?;
+        let text = filter.text(Role::Filter)?;
         if asked.is_array() {
             namespace::split_with(ns, Some(reading::WITHOUT_COLLECTION))?;
             let explained = with_options(&options, &table::EXPLAIN_AGGREGATE, |options| {
                 reading::explain_aggregate(ns, &asked, options, verbosity)
             })?;
-            return Ok(Json(explaining::pretty(&explained)));
+            return Ok(Json::new(explaining::pretty(&explained)));
         }
         namespace::split(ns)?;
         let of_view = with_options(&options, &table::EXPLAIN, |options| {
-            let stages = || reading::find_stages(Specification::Text(&filter.0), options);
+            let stages = || reading::find_stages(Specification::Text(text), options);
             reading::explain_view(ns, stages, Shared::of(options, None), verbosity)
         })?;
         if let Some(explained) = of_view {
-            return Ok(Json(explaining::pretty(&explained)));
+            return Ok(Json::new(explaining::pretty(&explained)));
         }
-        let options = reading::find_options_of_call(ns, &options.0, &table::EXPLAIN)?;
-        let query = reading::find_query(Specification::Text(&filter.0), &options)?;
+        let options = reading::find_options_of_call(ns, options.text(Role::Request)?, &table::EXPLAIN)?;
+        let query = reading::find_query(Specification::Text(text), &options)?;
         let explained = explaining::explain(ns, &query, Explained::Find(&options), verbosity)?;
-        Ok(Json(explaining::pretty(&explained)))
+        Ok(Json::new(explaining::pretty(&explained)))
     })
 }

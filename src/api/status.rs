@@ -9,6 +9,7 @@ use crate::indexing::progress::{self, Progress};
 use crate::operation::table;
 use crate::ownership::health;
 use crate::pg::datum::json::{self, Json};
+use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Error;
 use crate::router::config;
 use crate::router::index_stats::{self, IndexStats};
@@ -21,7 +22,11 @@ use serde_json::json;
 use std::time::Duration;
 
 #[pg_extern(name = "status", volatile, parallel_unsafe, requires = ["catalog"])]
-fn cluster_status(verbose: default!(bool, "false"), options: default!(Json, "'{}'")) -> String {
+fn cluster_status(
+    _nulls: Option<NoNulls>,
+    verbose: default!(bool, "false"),
+    options: default!(Json, "'{}'"),
+) -> String {
     run(|| {
         check_router()?;
         status::text(verbose, with_options(&options, &table::STATUS, |options| Ok(options.flag("count")))?)
@@ -30,6 +35,7 @@ fn cluster_status(verbose: default!(bool, "false"), options: default!(Json, "'{}
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn get_shard_distribution(
+    _nulls: Option<NoNulls>,
     ns: &str,
     options: default!(Json, "'{}'"),
 ) -> TableIterator<
@@ -54,6 +60,7 @@ fn get_shard_distribution(
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn shard_health(
+    _nulls: Option<NoNulls>,
     timeout_ms: default!(i32, "2500"),
 ) -> TableIterator<
     'static,
@@ -98,7 +105,7 @@ fn shard_health(
             number("standbys"),
             number("syncStandbys"),
             number("lagBytes"),
-            node["replication"].is_array().then(|| Json(node["replication"].to_string())),
+            node["replication"].is_array().then(|| Json::new(node["replication"].to_string())),
             node["oldestInDoubt"].as_f64(),
             number("freeConnections"),
             last_contact,
@@ -139,7 +146,7 @@ fn bound_json(pattern: Option<&str>, bound: Option<&[u8]>) -> Json {
             Some(text) => KeyPattern::parse(&json::parse(text)?)?,
             None => KeyPattern::unsharded(),
         };
-        Ok(Json(pattern.bound_to_json(bound).to_string()))
+        Ok(Json::new(pattern.bound_to_json(bound).to_string()))
     })
 }
 
@@ -176,6 +183,7 @@ fn list_shards() -> TableIterator<
 
 #[pg_extern(stable, parallel_unsafe, requires = ["catalog"])]
 fn list_indexes(
+    _nulls: Option<NoNulls>,
     ns: &str,
 ) -> TableIterator<
     'static,
@@ -193,7 +201,7 @@ fn list_indexes(
 > {
     TableIterator::new(run(|| {
         namespace::split(ns)?;
-        let of_id = Json(json!({"_id": 1}).to_string());
+        let of_id = Json::new(json!({"_id": 1}).to_string());
         if config::has(ns) {
             return Ok(vec![("_id_".to_owned(), of_id, true, false, None, false, None, None, None)]);
         }
@@ -201,14 +209,14 @@ fn list_indexes(
         let mut rows =
             vec![("_id_".to_owned(), of_id, collection.key.is_unsharded(), false, None, false, None, None, None)];
         rows.extend(collection.key_index().map(|keys| {
-            let pattern = Json(collection.key.to_json().to_string());
+            let pattern = Json::new(collection.key.to_json().to_string());
             (keys.default_name(), pattern, false, false, None, false, None, None, None)
         }));
         rows.extend(collection.indexes.iter().map(|index| {
-            let keys = Json(index.keys_json.clone());
-            let partial = index.partial_filter().map(|text| Json(text.to_owned()));
-            let collation = index.collation().map(|collator| Json(collator.definition().to_string()));
-            let projection = index.wildcard_projection.as_ref().map(|json| Json(json.to_string()));
+            let keys = Json::new(index.keys_json.clone());
+            let partial = index.partial_filter().map(|text| Json::new(text.to_owned()));
+            let collation = index.collation().map(|collator| Json::new(collator.definition().to_string()));
+            let projection = index.wildcard_projection.as_ref().map(|json| Json::new(json.to_string()));
             let name = index.name.clone();
             let (unique, hidden, sparse) = (index.unique, index.hidden, index.sparse);
             (name, keys, unique, hidden, index.expire_after_s, sparse, partial, collation, projection)
@@ -219,6 +227,7 @@ fn list_indexes(
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn index_stats(
+    _nulls: Option<NoNulls>,
     ns: &str,
 ) -> TableIterator<
     'static,
@@ -236,7 +245,7 @@ fn index_stats(
         check_router()?;
         let row = |index: IndexStats| {
             let since = index.since.and_then(|since| TimestampWithTimeZone::try_from(since).ok());
-            (index.shard, index.name, Json(index.keys_json), index.accesses, index.bytes, since)
+            (index.shard, index.name, Json::new(index.keys_json), index.accesses, index.bytes, since)
         };
         Ok(index_stats::of(ns)?.into_iter().map(row).collect::<Vec<_>>())
     }))
@@ -264,7 +273,7 @@ fn list_index_builds() -> TableIterator<
         let row = |build: Progress| {
             let since = TimestampWithTimeZone::try_from(build.since).ok();
             let Progress { namespace, name, keys_json, shard, phase, blocks, tuples, waits_for, .. } = build;
-            let (keys, (blocks, all), (documents, total)) = (Json(keys_json), blocks, tuples);
+            let (keys, (blocks, all), (documents, total)) = (Json::new(keys_json), blocks, tuples);
             (namespace, name, keys, shard, phase, blocks, all, documents, total, waits_for, since)
         };
         Ok(progress::of_all()?.into_iter().map(row).collect::<Vec<_>>())

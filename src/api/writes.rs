@@ -11,7 +11,8 @@ use crate::operation::writing::{self, DocumentWrite};
 use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::{Error, Result};
+use crate::pg::datum::nulls::NoNulls;
+use crate::pg::error::{Error, Result, keeping_names};
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::router::by_key;
@@ -42,10 +43,16 @@ fn write_errors(errors: &[WriteError]) -> Option<(&'static str, Value)> {
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+fn insert_one(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    doc: RawJsonb,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
     let _call = sole_call::Call::of(fcinfo);
     run(|| {
-        if options.0 != "{}" {
+        if !options.is_empty() {
             with_options(&options, &table::INSERT_ONE, |_| Ok(()))?;
         }
         let mut document = Some(Storable::new(doc.bytes())?);
@@ -56,65 +63,94 @@ fn insert_one(ns: &str, doc: RawJsonb, options: default!(Json, "'{}'"), fcinfo: 
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn insert_many(ns: &str, docs: pgrx::Array<'_, RawJsonb>, options: default!(Json, "'{}'")) -> RawJsonb {
-    run(|| {
-        let ordered = with_options(&options, &table::INSERT_MANY, |options| Ok(options.flag("ordered")))?;
-        if docs.is_empty() {
-            writing::check_size(0)?;
-        }
-        let mut docs = docs.iter().enumerate().map(|(index, doc)| -> Result<(usize, RawJsonb)> {
-            Ok((index, doc.ok_or_else(|| Error::null(format!("document {index} is null")))?))
-        });
-        if !ordered {
-            let documents = docs.map(|doc| doc.map(|(_, doc)| Storable::new(doc.bytes())));
-            let (ids, errors) = writing::insert_batch(ns, documents, false)?;
-            let fields = [("insertedCount", number(ids.len() as i64)), ("insertedIds", Value::fixed_array(ids))];
-            return result(fields.into_iter().chain(write_errors(&errors)));
-        }
-        let documents = insert::insert(ns, &mut || {
-            let Some((index, doc)) = docs.next().transpose()? else { return Ok(None) };
-            Storable::new(doc.bytes())
-                .map(Some)
-                .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })
-        })?;
-        let inserted = documents.len() as i64;
-        let ids = documents.into_iter().map(|document| document.id).collect();
-        result([("insertedCount", number(inserted)), ("insertedIds", Value::fixed_array(ids))])
-    })
+fn insert_many(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    docs: pgrx::Array<'_, RawJsonb>,
+    options: default!(Json, "'{}'"),
+) -> RawJsonb {
+    run(|| insert_all(ns, docs.iter(), &options))
+}
+
+fn insert_all(ns: &str, docs: impl ExactSizeIterator<Item = Option<RawJsonb>>, options: &Json) -> Result<RawJsonb> {
+    let ordered = with_options(options, &table::INSERT_MANY, |options| Ok(options.flag("ordered")))?;
+    if docs.len() == 0 {
+        writing::check_size(0)?;
+    }
+    let mut docs = docs.enumerate().map(|(index, doc)| -> Result<(usize, RawJsonb)> {
+        Ok((index, doc.ok_or_else(|| Error::null(format!("document {index} is null")))?))
+    });
+    if !ordered {
+        let documents = docs.map(|doc| doc.map(|(_, doc)| Storable::new(doc.bytes())));
+        let (ids, errors) = writing::insert_batch(ns, documents, false)?;
+        let fields = [("insertedCount", number(ids.len() as i64)), ("insertedIds", Value::fixed_array(ids))];
+        return result(fields.into_iter().chain(write_errors(&errors)));
+    }
+    let documents = insert::insert(ns, &mut || {
+        let Some((index, doc)) = docs.next().transpose()? else { return Ok(None) };
+        Storable::new(doc.bytes())
+            .map(Some)
+            .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })
+    })?;
+    let inserted = documents.len() as i64;
+    let ids = documents.into_iter().map(|document| document.id).collect();
+    result([("insertedCount", number(inserted)), ("insertedIds", Value::fixed_array(ids))])
+}
+
+/// `insert_one` for a document that is not jsonb. sql/privileges.sql declares it.
+#[pg_extern(sql = false)]
+fn insert_one_any(
+    nulls: Option<NoNulls>,
+    ns: &str,
+    doc: Json,
+    options: Json,
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
+    let doc = RawJsonb::of_text(doc.document_text());
+    insert_one(nulls, ns, doc, options, fcinfo)
+}
+
+/// `insert_many` for documents that are not jsonb. sql/privileges.sql declares it.
+#[pg_extern(sql = false)]
+fn insert_many_any(_nulls: Option<NoNulls>, ns: &str, docs: pgrx::Array<'_, &str>, options: Json) -> RawJsonb {
+    let docs = docs.iter().map(|doc| doc.map(RawJsonb::of_text));
+    run(|| insert_all(ns, docs, &options))
 }
 
 /// Inserts the first column of a query, in batches, so that memory does not grow.
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn insert_select(ns: &str, query: &str) -> RawJsonb {
+fn insert_select(_nulls: Option<NoNulls>, ns: &str, query: &str) -> RawJsonb {
     const BATCH: usize = 2000;
     run(|| {
-        namespace::split(ns)?;
-        let snapshot = ActiveSnapshot::of_statement();
-        // The cast makes sure that the column is jsonb.
-        let query = query.trim_end().trim_end_matches(';');
-        let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
-        let mut rows = spi::cursor::Cursor::open(&documents, &[])?;
-        drop(snapshot);
-        let mut inserted = 0;
-        loop {
-            // The whole batch is read before its first document is sent, as the query may itself send statements to shards.
-            let mut batch = Vec::new();
-            while batch.len() < BATCH
-                && let Some(row) = rows.next_row()?
-            {
-                batch.push(row);
+        keeping_names(|| {
+            namespace::split(ns)?;
+            let snapshot = ActiveSnapshot::of_statement();
+            // The cast makes sure that the column is jsonb.
+            let query = query.trim_end().trim_end_matches(';');
+            let documents = format!("SELECT documents.doc::pg_catalog.jsonb FROM (\n{query}\n) AS documents (doc)");
+            let mut rows = spi::cursor::Cursor::open(&documents, &[])?;
+            drop(snapshot);
+            let mut inserted = 0;
+            loop {
+                // The whole batch is read before its first document is sent, as the query may itself send statements to shards.
+                let mut batch = Vec::new();
+                while batch.len() < BATCH
+                    && let Some(row) = rows.next_row()?
+                {
+                    batch.push(row);
+                }
+                if batch.is_empty() {
+                    return result([("insertedCount", number(inserted))]);
+                }
+                let mut batch = batch.into_iter();
+                let documents = insert::insert(ns, &mut || {
+                    let Some(row) = batch.next() else { return Ok(None) };
+                    let bytes = row.get(0).ok_or_else(|| Error::null("a document is null"))?;
+                    Storable::new(bytes).map(Some)
+                })?;
+                inserted += documents.len() as i64;
             }
-            if batch.is_empty() {
-                return result([("insertedCount", number(inserted))]);
-            }
-            let mut batch = batch.into_iter();
-            let documents = insert::insert(ns, &mut || {
-                let Some(row) = batch.next() else { return Ok(None) };
-                let bytes = row.get(0).ok_or_else(|| Error::null("a document is null"))?;
-                Storable::new(bytes).map(Some)
-            })?;
-            inserted += documents.len() as i64;
-        }
+        })
     })
 }
 
@@ -127,7 +163,8 @@ fn run_update(
     operation: &'static Operation,
 ) -> Result<RawJsonb> {
     namespace::split(ns)?;
-    let (filter, update) = (Specification::Text(&filter.0), (Specification::Text(&update.0.0), update.1));
+    let (filter, (update, style)) = (Specification::Text(filter.text(Role::Filter)?), update);
+    let update = (Specification::Text(update.text(Role::Update)?), style);
     update_result(with_options(options, operation, |options| {
         DocumentWrite::of(filter, Some(update), many, options, None).run(ns)
     })?)
@@ -144,6 +181,7 @@ fn update_result(WriteResult { matched, modified, upserted, .. }: WriteResult) -
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn update_one(
+    _nulls: Option<NoNulls>,
     ns: &str,
     filter: Json,
     update: Json,
@@ -152,8 +190,8 @@ fn update_one(
 ) -> RawJsonb {
     let _call = sole_call::Call::of(fcinfo);
     run(|| {
-        if options.0 == "{}"
-            && let Some(updated) = by_key::update_one(ns, &filter.0, &update.0)?
+        if options.is_empty()
+            && let Some(updated) = by_key::update_one(ns, filter.text(Role::Filter)?, update.text(Role::Update)?)?
         {
             return update_result(updated);
         }
@@ -162,12 +200,19 @@ fn update_one(
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn update_many(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+fn update_many(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    filter: Json,
+    update: Json,
+    options: default!(Json, "'{}'"),
+) -> RawJsonb {
     run(|| run_update(ns, &filter, (&update, Style::Operators), true, &options, &table::UPDATE_MANY))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn replace_one(
+    _nulls: Option<NoNulls>,
     ns: &str,
     filter: Json,
     replacement: Json,
@@ -180,7 +225,7 @@ fn replace_one(
 
 fn run_delete(ns: &str, filter: &Json, many: bool, options: &Json, operation: &'static Operation) -> Result<RawJsonb> {
     namespace::split(ns)?;
-    let filter = Specification::Text(&filter.0);
+    let filter = Specification::Text(filter.text(Role::Filter)?);
     delete_result(with_options(options, operation, |options| {
         DocumentWrite::of(filter, None, many, options, None).run(ns)
     })?)
@@ -191,11 +236,17 @@ fn delete_result(deleted: WriteResult) -> Result<RawJsonb> {
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
+fn delete_one(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    filter: Json,
+    options: default!(Json, "'{}'"),
+    fcinfo: pg_sys::FunctionCallInfo,
+) -> RawJsonb {
     let _call = sole_call::Call::of(fcinfo);
     run(|| {
-        if options.0 == "{}"
-            && let Some(deleted) = by_key::delete_one(ns, &filter.0)?
+        if options.is_empty()
+            && let Some(deleted) = by_key::delete_one(ns, filter.text(Role::Filter)?)?
         {
             return delete_result(deleted);
         }
@@ -204,12 +255,12 @@ fn delete_one(ns: &str, filter: Json, options: default!(Json, "'{}'"), fcinfo: p
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn delete_many(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+fn delete_many(_nulls: Option<NoNulls>, ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
     run(|| run_delete(ns, &filter, true, &options, &table::DELETE_MANY))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn bulk_write(ns: &str, operations: Json, options: default!(Json, "'{}'")) -> RawJsonb {
+fn bulk_write(_nulls: Option<NoNulls>, ns: &str, operations: Json, options: default!(Json, "'{}'")) -> RawJsonb {
     run(|| {
         namespace::split(ns)?;
         with_options(&options, &table::BULK_WRITE, |options| {
@@ -248,18 +299,28 @@ fn find_one_and(
     operation: &'static Operation,
 ) -> Result<Option<RawJsonb>> {
     namespace::split(ns)?;
-    let (filter, update) =
-        (Specification::Text(&filter.0), update.map(|(text, style)| (Specification::Text(&text.0), style)));
+    let filter = Specification::Text(filter.text(Role::Filter)?);
+    let update = match update {
+        Some((update, style)) => Some((Specification::Text(update.text(Role::Update)?), style)),
+        None => None,
+    };
     with_options(options, operation, |options| returned(FindAndModify::of(filter, update, options), ns))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn find_one_and_update(ns: &str, filter: Json, update: Json, options: default!(Json, "'{}'")) -> Option<RawJsonb> {
+fn find_one_and_update(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    filter: Json,
+    update: Json,
+    options: default!(Json, "'{}'"),
+) -> Option<RawJsonb> {
     run(|| find_one_and(ns, &filter, Some((&update, Style::Operators)), &options, &table::FIND_ONE_AND_UPDATE))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn find_one_and_replace(
+    _nulls: Option<NoNulls>,
     ns: &str,
     filter: Json,
     replacement: Json,
@@ -269,12 +330,17 @@ fn find_one_and_replace(
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn find_one_and_delete(ns: &str, filter: Json, options: default!(Json, "'{}'")) -> Option<RawJsonb> {
+fn find_one_and_delete(
+    _nulls: Option<NoNulls>,
+    ns: &str,
+    filter: Json,
+    options: default!(Json, "'{}'"),
+) -> Option<RawJsonb> {
     run(|| find_one_and(ns, &filter, None, &options, &table::FIND_ONE_AND_DELETE))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
-fn find_and_modify(ns: &str, spec: Json) -> Option<RawJsonb> {
+fn find_and_modify(_nulls: Option<NoNulls>, ns: &str, spec: Json) -> Option<RawJsonb> {
     run(|| {
         namespace::split(ns)?;
         with_options(&spec, &table::FIND_AND_MODIFY, |spec| returned(FindAndModify::of_specification(spec), ns))

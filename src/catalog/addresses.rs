@@ -62,7 +62,7 @@ pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
         .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
     check_shard(&mut moved, &shard)?;
     moved.greet_as(oid)?;
-    let key = lock_visibly(|key| moved.query("SELECT pg_catalog.pg_advisory_lock($1)", &[Param::Int8(key)]).map(drop))?;
+    let key = lock_visibly(|key| moved.run("SELECT pg_catalog.pg_advisory_lock($1)", &[Param::Int8(key)]))?;
 
     let server = server_name(name);
     let (told, pending) = tell_others(shard.id, &server, &given, key)?;
@@ -93,8 +93,7 @@ pub fn set_local(conn: &str) -> Result<Changed> {
     if is_joined {
         let mut own = Session::open_conninfo(&login, !server::outer_user_is_superuser())
             .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
-        let seen = own.query(&format!("SELECT {}", sees("pg_catalog.pg_locks", key)), &[])?;
-        if seen.first().and_then(|row| row.bool(0)) != Some(true) {
+        if !own.query::<bool>(&format!("SELECT {}", sees("pg_catalog.pg_locks", key)), &[])?.contains(&true) {
             return Err(elsewhere("the address leads to another server than this router"));
         }
     }
@@ -144,16 +143,16 @@ fn elsewhere(message: &str) -> Error {
 
 /// Refuses a server that is not that shard, or an old copy of it.
 fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
-    let marks = session.query(
+    let is_readable: Vec<Option<bool>> = session.query(
         "SELECT CASE WHEN pg_catalog.to_regclass('docshard_data.node') IS NOT NULL \
                 THEN pg_catalog.has_table_privilege('docshard_data.node', 'SELECT') END",
         &[],
     )?;
-    if marks.first().and_then(|row| row.bool(0)) != Some(true) {
+    if !is_readable.contains(&Some(true)) {
         return Err(elsewhere("the address leads to a database that is not a shard"));
     }
-    let marks = session.query("SELECT cluster_id, shard FROM docshard_data.node", &[])?;
-    match marks.first().and_then(|row| row.i64(0).zip(row.text(1))) {
+    let marks: Vec<(i64, String)> = session.query("SELECT cluster_id, shard FROM docshard_data.node", &[])?;
+    match marks.into_iter().next() {
         Some((cluster, name)) if cluster == cluster_id()? && name == shard.name => {}
         Some((cluster, name)) if cluster == cluster_id()? => {
             return Err(elsewhere(&format!("the address leads to the shard \"{name}\"")));
@@ -164,11 +163,10 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
         None => return Err(elsewhere("the address leads to a database that is not a shard")),
     }
     let wanted = store::placements::of_shard(shard.id)?;
-    let found = session.query("SELECT collection_id, token, version FROM docshard_data.placement", &[])?;
+    let found: Vec<(i32, i64, i64)> =
+        session.query("SELECT collection_id, token, version FROM docshard_data.placement", &[])?;
     for placed in &wanted {
-        let theirs =
-            found.iter().find(|row| row.i32(0) == Some(placed.collection)).and_then(|row| row.i64(1).zip(row.i64(2)));
-        if theirs != Some((placed.token, placed.version)) {
+        if !found.contains(&(placed.collection, placed.token, placed.version)) {
             let message =
                 format!("the database at that address has another version of {} than the catalog", placed.namespace);
             return Err(Error::new(Kind::IllegalOperation, message).with_hint(
@@ -252,9 +250,9 @@ fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
          SERVER {} OPTIONS (schema_name 'pg_catalog', table_name 'pg_locks')",
         quote_ident(server)
     ))?;
-    let seen = session.query(&format!("SELECT {}", sees(TABLE, key)), &[])?;
+    let seen: Vec<bool> = session.query(&format!("SELECT {}", sees(TABLE, key)), &[])?;
     session.execute(&format!("DROP FOREIGN TABLE {TABLE}"))?;
-    if seen.first().and_then(|row| row.bool(0)) != Some(true) {
+    if !seen.contains(&true) {
         return Err(Error::new(Kind::HostUnreachable, "the address leads to another server from there"));
     }
     Ok(())

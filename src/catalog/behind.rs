@@ -95,8 +95,8 @@ fn may_bring_forward(shard: &Shard, seen: &Seen) -> Result<HashSet<String>> {
 
 /// Looks at a shard, at one collection or all.
 fn look(shard: &Shard, collection: Option<i32>) -> Result<Seen> {
-    let rows = read_on(shard, &format!("SELECT {SEEN}"), &[Param::OptInt4(collection)], 1)?;
-    Seen::read(rows.first().and_then(|row| row.get(0)).unwrap_or_default())
+    let rows: Vec<Vec<u8>> = read_on(shard, &format!("SELECT {SEEN}"), &[Param::OptInt4(collection)])?;
+    Seen::read(rows.first().map_or(&[], Vec::as_slice))
 }
 
 /// A suspicion that a shard is behind.

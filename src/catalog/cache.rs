@@ -156,7 +156,11 @@ pub fn shards() -> Result<Shards> {
         let place = match &server {
             None => Place::Local,
             Some(server) => Place::Remote(foreign_server_oid(server).ok_or_else(|| {
-                Error::new(Kind::ShardNotFound, format!("foreign server \"{server}\" of shard \"{name}\" is gone"))
+                let message = format!("foreign server \"{server}\" of shard \"{name}\" is gone");
+                Error::new(Kind::ShardNotFound, message).with_hint(format!(
+                    "If it has another name: ALTER SERVER … RENAME TO \"{server}\". If it was dropped: CREATE SERVER with the shard's address, \
+                     and CREATE USER MAPPING with the router's login for the owner of the extension."
+                ))
             })?),
         };
         shards.insert(id, Rc::new(Shard { id, name, server, place, draining, max_size_mb }));

@@ -141,6 +141,27 @@ fn await_keeper(tag: Tag, what: &str) -> Result<()> {
     Ok(())
 }
 
+/// How long the keeper may be gone before it is reported: the worker starts it again within this time.
+const KEEPER_START: Duration = Duration::from_millis(1500);
+
+/// What is wrong if this router has no keeper, without which metadata cannot change; None for a database that needs none.
+pub fn lacks_keeper() -> Result<Option<String>> {
+    let is_alone = cache::shards()?.values().all(|shard| shard.place == Place::Local);
+    if !process::is_preloaded() || is_alone || standing()? != Standing::Router {
+        return Ok(None);
+    }
+    let began = Instant::now();
+    while !lock::is_excluded(KEEPER) {
+        if began.elapsed() > KEEPER_START {
+            let message = "no docshard keeper runs for this database, so metadata cannot change and no chunk moves: \
+                           max_worker_processes is used up, or the process cannot start; see the server's log";
+            return Ok(Some(message.to_owned()));
+        }
+        server::sleep_ms(PAUSE_MS);
+    }
+    Ok(None)
+}
+
 fn unlocked(what: &str) -> Error {
     let hint = if lock::is_excluded(KEEPER) {
         "A router changes metadata only while it holds the locks on its shards. It has just started, or a connection to a shard was \

@@ -9,6 +9,7 @@ use super::shards::names::LOCAL;
 use super::{cache, change, cluster, holder};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
+use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi, transaction};
 use crate::protocol::Call;
@@ -137,20 +138,14 @@ fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session,
     let mut session = open(server)?;
     let sql =
         format!("SELECT {}, counted_at::pg_catalog.text FROM docshard_data.node", Identity::SIGNATURE.invocation());
-    let rows = session.query(&sql, &[])?;
-    let row = rows.first().ok_or_else(no_answer)?;
-    let position = position_of(row)?;
-    let at = row.text(1).map(str::to_owned);
+    let reports: Vec<(String, Option<String>)> = session.query(&sql, &[])?;
+    let (identity, at) = reports.into_iter().next().ok_or_else(no_answer)?;
+    let position = identity.parse::<Donor>()?.position;
     Ok((session, Report { position, at }))
 }
 
 fn no_answer() -> Error {
     Error::new(Kind::HostUnreachable, "the shard does not report its position")
-}
-
-/// The position in the first column, which is the answer to [`Identity`].
-fn position_of(row: &Row) -> Result<Position> {
-    Ok(row.text(0).ok_or_else(no_answer)?.parse::<Donor>()?.position)
 }
 
 /// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is its position before it was asked.
@@ -165,8 +160,8 @@ pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result
 /// Checks a session that had no handshake: returns an error if it has reached an old copy of its shard, else None.
 pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
     let Some(known) = contacts::position(shard)? else { return Ok(None) };
-    let found = Identity::decode(&session.query_within(&Identity::statement(), &[], milliseconds)?)?;
-    Ok(check(name, known, Some(&found)).err())
+    let found: Vec<String> = session.query_within(&Identity::statement(), &[], milliseconds)?;
+    Ok(check(name, known, found.first().map(String::as_str)).err())
 }
 
 /// The result of the worker's visit to a shard.
@@ -262,19 +257,21 @@ pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
             Param::Text(&cluster::identity().to_string()),
             Param::Int8(cluster),
         ],
+        String::WIRE,
     )
 }
 
 /// Records the counter that a shard has committed.
 /// Errors: `HostUnreachable` if it has not.
 pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
-    let row = rows.first().ok_or_else(|| {
+    let identities: Vec<String> = decode_all("a statement", rows)?;
+    let identity = identities.first().ok_or_else(|| {
         Error::new(
             Kind::HostUnreachable,
             format!("another router has advanced the counter of shard \"{}\"", shard.name),
         )
     })?;
-    contacts::set_position(shard.id, Position { timeline: position_of(row)?.timeline, counter })
+    contacts::set_position(shard.id, Position { timeline: identity.parse::<Donor>()?.position.timeline, counter })
 }
 
 /// The time in a format that PostgreSQL reads under every `DateStyle`.

@@ -215,12 +215,12 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
 /// Rolls back the cluster's prepared transactions in a session's database. Their documents are dropped in any case.
 fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
     let [one, other] = prepared_names(&cluster_token(target), target.cluster);
-    let rows = session.query(
+    let gids: Vec<String> = session.query(
         "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
          AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2))",
         &[Param::Text(&one), Param::Text(&other)],
     )?;
-    for gid in rows.iter().filter_map(|row| row.text(0)) {
+    for gid in &gids {
         session.execute(&format!("ROLLBACK PREPARED {}", quote_literal(gid)))?;
     }
     Ok(())

@@ -13,14 +13,27 @@ use docshard_core::values::key::encode::decode;
 
 /// MongoDB's error for a second document with the same `_id`.
 pub fn of_id(namespace: &str, id: &Value) -> Error {
-    of_index(namespace, "_id_", &[("_id".to_owned(), false)], Some(vec![id.clone()]))
+    of_index(namespace, "_id_", None, &[("_id".to_owned(), false)], Some(vec![id.clone()]))
 }
 
 /// MongoDB's error for a second document with the same keys in a unique index. `fields` are the index's fields, each with true for
 /// descending. `values` are the duplicate keys, one for each field, if they are known.
-pub fn of_index(namespace: &str, index: &str, fields: &[(String, bool)], values: Option<Vec<Value>>) -> Error {
-    let mut message = format!("E11000 duplicate key error collection: {namespace} index: {index}");
-    let mut duplicate = DuplicateKey { pattern: Vec::with_capacity(fields.len()), value: None };
+fn of_index(
+    namespace: &str,
+    index: &str,
+    collation: Option<&Collator>,
+    fields: &[(String, bool)],
+    values: Option<Vec<Value>>,
+) -> Error {
+    let mut message = format!("E11000 duplicate key error collection: {namespace} index: {}", title(index, collation));
+    let (schema, table) = namespace.split_once('.').unwrap_or((namespace, ""));
+    let mut duplicate = DuplicateKey {
+        schema: schema.to_owned(),
+        table: table.to_owned(),
+        index: index.to_owned(),
+        pattern: Vec::with_capacity(fields.len()),
+        value: None,
+    };
     for (path, descending) in fields {
         let direction = Value::Number(Number::Int(if *descending { -1 } else { 1 }));
         duplicate.pattern.push((path.clone(), direction));
@@ -36,13 +49,19 @@ pub fn of_index(namespace: &str, index: &str, fields: &[(String, bool)], values:
 
 /// As [`of_index`], for a secondary index, with the duplicate key if it is known.
 pub fn of_unique(namespace: &str, index: &Index, key: Option<&[u8]>) -> Error {
-    let title = title(&index.name, index.keys.collation.as_deref());
-    of_index(namespace, &title, index.fields(), key.and_then(|key| index.keys.values_of_unique_key(key)))
+    let collation = index.keys.collation.as_deref();
+    of_index(
+        namespace,
+        &index.name,
+        collation,
+        index.fields(),
+        key.and_then(|key| index.keys.values_of_unique_key(key)),
+    )
 }
 
 /// As [`of_index`], for a relation on a shard that is not in the catalog yet.
 pub fn of_unknown(namespace: &str, relation: &str) -> Error {
-    of_index(namespace, relation, &[], None).with_hint(
+    of_index(namespace, relation, None, &[], None).with_hint(
         "A unique index is being built, and writes are already checked against it: see docshard.list_index_builds().",
     )
 }
@@ -69,7 +88,7 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
         None if collection.described(relation).is_none() => of_unknown(&collection.namespace, relation),
         None => {
             let id = last_encoded(&error).and_then(|id| decode(&id).ok().map(|(id, _)| vec![id]));
-            of_index(&collection.namespace, "_id_", &[("_id".to_owned(), false)], id)
+            of_index(&collection.namespace, "_id_", None, &[("_id".to_owned(), false)], id)
         }
     };
     Error { context: error.context, ..translated }
@@ -80,9 +99,8 @@ pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Er
     if &error.sqlstate != UNIQUE_VIOLATION {
         return error;
     }
-    let title = title(index, keys.collation.as_deref());
     let values = last_encoded(&error).and_then(|key| keys.values_of_unique_key(&key));
-    Error { context: error.context, ..of_index(namespace, &title, &keys.fields, values) }
+    Error { context: error.context, ..of_index(namespace, index, keys.collation.as_deref(), &keys.fields, values) }
 }
 
 /// True if the violated index is the primary key of the collection's table, on shard key and `_id`.

@@ -16,8 +16,8 @@ pub fn other_at(session: &mut Session, shard: ShardId) -> Result<Option<String>>
     if lock::is_excluded(Tag::Kept(shard)) {
         return Ok(None);
     }
-    let rows = session.query_within(&router_lock::holder_query(), &[], ANSWER_MS)?;
-    Ok(rows.first().and_then(|row| row.text(0)).map(str::to_owned))
+    let holders: Vec<Option<String>> = session.query_within(&router_lock::holder_query(), &[], ANSWER_MS)?;
+    Ok(holders.into_iter().next().flatten())
 }
 
 /// The end of a reason why this database is a copy.

@@ -20,6 +20,11 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
     namespace::split(ns)?;
     let collection = cache::get(ns)?;
     let mut names: Vec<String> = Vec::new();
+    // MongoDB takes a list of this one name as the name.
+    let which = match which {
+        Json::Array(list) if list.len() == 1 && list[0] == "*" => &list[0],
+        which => which,
+    };
     match which {
         Json::String(all) if all == "*" => {
             let key = &collection.key;

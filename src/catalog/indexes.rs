@@ -11,6 +11,7 @@ use crate::store;
 use crate::store::indexes::StoredIndex;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
+use docshard_core::json::pairs_as_object;
 use docshard_core::query::index::IndexKeys;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
@@ -20,14 +21,20 @@ const MAX_INDEXES: usize = 64;
 /// The longest name of an index, in bytes.
 const MAX_NAME: usize = 128;
 
-/// Creates an index on every shard; returns its name. Does nothing if the same index exists.
+/// Creates an index on every shard; returns its name. Does nothing if the same index exists. Calls `before` unless it does.
 /// Errors: `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
 /// `ConflictingOperationInProgress`, `DuplicateKey`.
-pub fn create(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<String> {
+pub fn create(
+    ns: &str,
+    keys_json: &str,
+    options: &IndexOptions<'_>,
+    before: &dyn Fn(&Draft) -> Result<()>,
+) -> Result<String> {
     let draft = match draft(ns, keys_json, options)? {
         Drafted::Exists(name) => return Ok(name),
         Drafted::New(draft) => draft,
     };
+    before(&draft)?;
     let build = || -> Result<()> { call_on_all(&draft.shards, &draft.creation()) };
     build().map_err(|error| draft.translate(error))?;
     enter(&draft, options)?;
@@ -89,7 +96,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     namespace::split(ns)?;
     let parsed = crate::pg::datum::json::parse(keys_json)?;
     let keys = IndexKeys::parse(&parsed)?.projected(options.wildcard_projection)?.under(options.collation.clone());
-    let keys_json = parsed.to_string();
+    let keys_json = pairs_as_object(&parsed).to_string();
     options.check(&keys)?;
     let name = options.name.map_or_else(|| keys.default_name(), str::to_owned);
     if name == "*" {
@@ -211,7 +218,7 @@ pub fn create_for_unique_key(ns: &str, pattern: &KeyPattern) -> Result<()> {
         return Ok(());
     }
     let options = IndexOptions { unique: true, ..IndexOptions::default() };
-    create(ns, &pattern.to_json().to_string(), &options).map(|_| ())
+    create(ns, &pattern.to_json().to_string(), &options, &|_| Ok(())).map(|_| ())
 }
 
 /// Returns the name of an existing identical index, or an error if an index conflicts.

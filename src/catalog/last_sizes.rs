@@ -19,16 +19,15 @@ pub fn note_all() -> Result<()> {
 }
 
 fn note(shard: &Shard) -> Result<()> {
-    let rows = read_on(
+    let rows: Vec<(i32, i64)> = read_on(
         shard,
         "SELECT p.collection_id, greatest(pg_catalog.pg_stat_get_live_tuples(c.oid), 0) \
          FROM docshard_data.placement p JOIN pg_catalog.pg_class c ON c.relname = 'c' || p.collection_id \
          AND c.relnamespace = 'docshard_data'::pg_catalog.regnamespace",
         &[],
-        2,
     )?;
-    for row in &rows {
-        store::set(shard.id, row.i32(0), row.i64(1))?;
+    for (collection, documents) in rows {
+        store::set(shard.id, collection, documents)?;
     }
     Ok(())
 }

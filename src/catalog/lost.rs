@@ -102,7 +102,7 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
     let mut heirs: Vec<ShardId> = cache::shards()?
         .values()
         .filter(|shard| shard.id != lost && !shard.draining)
-        .filter(|shard| read_on(shard, "SELECT 1", &[], 1).is_ok())
+        .filter(|shard| read_on::<i32>(shard, "SELECT 1", &[]).is_ok())
         .map(|shard| shard.id)
         .collect();
     heirs.sort_unstable();

@@ -5,31 +5,33 @@ use super::model::{Place, Shard};
 use super::{cache, cluster};
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::spi::param::Param;
+use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::spi::{self, Row};
-use crate::protocol::Call;
+use crate::protocol::{Answer, Call};
 use crate::remote::{self, RequestScope, Role};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::frontend::Column;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
 pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
-    query_on(shard, sql, params, 0).map(|_| ())
+    only(run_at_once(&[(shard, params)], sql, &[], true)?).map(drop)
 }
 
 /// Calls a shard; the effects commit or roll back with the caller's transaction.
 pub fn call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
-    C::decode(&query_on(shard, &C::statement(), &call.params(), C::SIGNATURE.columns().len())?)
+    C::decode(&only(run_at_once(&[(shard, &call.params())], &C::statement(), C::Answer::COLUMNS, true)?)?)
 }
 
 /// As [`call_on`], for a call that only reads.
 pub fn read_call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
-    C::decode(&read_on(shard, &C::statement(), &call.params(), C::SIGNATURE.columns().len())?)
+    C::decode(&only(run_at_once(&[(shard, &call.params())], &C::statement(), C::Answer::COLUMNS, false)?)?)
 }
 
 /// As [`read_call_on`], several shards at once, each with a call of its own.
 pub fn read_calls_at_once<C: Call>(asked: &[(&Shard, C)]) -> Result<Vec<C::Answer>> {
     let params: Vec<_> = asked.iter().map(|(_, call)| call.params()).collect();
     let asked: Vec<_> = asked.iter().zip(&params).map(|((shard, _), params)| (*shard, &params[..])).collect();
-    let answers = read_at_once(&asked, &C::statement(), C::SIGNATURE.columns().len())?;
+    let answers = run_at_once(&asked, &C::statement(), C::Answer::COLUMNS, false)?;
     answers.iter().map(|rows| C::decode(rows)).collect()
 }
 
@@ -38,34 +40,39 @@ pub fn call_on_all<C: Call<Answer = ()>>(shards: &[ShardId], call: &C) -> Result
     let shards = shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let params = call.params();
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
-    run_at_once(&asked, &C::statement(), 0, true).map(drop)
+    run_at_once(&asked, &C::statement(), <() as Answer>::COLUMNS, true).map(drop)
 }
 
-/// The rows of a statement on a shard, `columns` of each.
-pub fn query_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
-    only(run_at_once(&[(shard, params)], sql, columns, true)?)
+/// The rows of a statement on a shard.
+pub fn query_on<T: Record>(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
+    decode_all("a statement", &only(run_at_once(&[(shard, params)], sql, T::WIRE, true)?)?)
 }
 
-/// The rows of a statement that only reads, on a shard, `columns` of each; it opens no transaction there.
-pub fn read_on(shard: &Shard, sql: &str, params: &[Param<'_>], columns: usize) -> Result<Vec<Row>> {
-    only(run_at_once(&[(shard, params)], sql, columns, false)?)
+/// The rows of a statement that only reads, on a shard; it opens no transaction there.
+pub fn read_on<T: Record>(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
+    only(read_at_once(&[(shard, params)], sql)?)
 }
 
-fn only(answers: Vec<Vec<Row>>) -> Result<Vec<Row>> {
+fn only<T>(answers: Vec<Vec<T>>) -> Result<Vec<T>> {
     Ok(answers.into_iter().next().unwrap_or_default())
 }
 
 /// The rows of a statement that only reads, on several shards at once, each with parameters of its own.
-pub fn read_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize) -> Result<Vec<Vec<Row>>> {
-    run_at_once(asked, sql, columns, false)
+pub fn read_at_once<T: Record>(asked: &[(&Shard, &[Param<'_>])], sql: &str) -> Result<Vec<Vec<T>>> {
+    run_at_once(asked, sql, T::WIRE, false)?.iter().map(|rows| decode_all("a statement", rows)).collect()
 }
 
-/// The rows of a statement on several shards at once, `columns` of each. The local shard runs it while the others do.
-fn run_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize, write: bool) -> Result<Vec<Vec<Row>>> {
+/// The rows of a statement on several shards at once. The local shard runs it while the others do.
+fn run_at_once(
+    asked: &[(&Shard, &[Param<'_>])],
+    sql: &str,
+    columns: &'static [Column],
+    write: bool,
+) -> Result<Vec<Vec<Row>>> {
     let request = |&(shard, params): &(&Shard, _)| {
-        let statement = remote::Sql { sql, params };
+        let statement = remote::Sql { sql, params, columns };
         let server = shard.place.server()?;
-        let (role, scope) = (Role::Service, RequestScope::OneOfSeveral);
+        let (role, scope) = (Role::Service, RequestScope::Metadata);
         Some(remote::Request { server, role, preamble: None, statement, write, scope })
     };
     let requests: Vec<_> = asked.iter().filter_map(request).collect();
@@ -82,7 +89,7 @@ fn run_at_once(asked: &[(&Shard, &[Param<'_>])], sql: &str, columns: usize, writ
     let mut streams = streams.iter_mut();
     let rows = |(shard, _): &(&Shard, _)| match shard.place {
         Place::Local => Ok(std::mem::take(&mut local)),
-        Place::Remote(_) => streams.next().map_or_else(|| Ok(Vec::new()), |stream| rows_of(stream, columns)),
+        Place::Remote(_) => streams.next().map_or_else(|| Ok(Vec::new()), |stream| rows_of(stream, columns.len())),
     };
     asked.iter().map(rows).collect()
 }

@@ -53,7 +53,7 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
     let (mut reached, mut late) = (Vec::with_capacity(shards.len()), Vec::new());
     for id in shards {
         let shard = cache::shard(*id)?;
-        match read_on(&shard, "SELECT 1", &[], 1) {
+        match read_on::<i32>(&shard, "SELECT 1", &[]) {
             Ok(_) => reached.push(*id),
             Err(error) if error.is_out_of_reach() => late.push(shard),
             Err(error) => return Err(error),
@@ -110,7 +110,7 @@ fn finish_at(shard: ShardId, due: &[Dropped]) -> Result<()> {
     let mut session = Session::open(server)?;
     session.execute("SET lock_timeout = '2s'")?;
     for dropped in due {
-        session.query(&dropped.statement(), &[]).map_err(|e| e.with_context(format!("shard \"{}\"", shard.name)))?;
+        session.run(&dropped.statement(), &[]).map_err(|e| e.with_context(format!("shard \"{}\"", shard.name)))?;
         let (kind, number) = dropped.parts();
         store::delete(shard.id, kind, number)?;
     }

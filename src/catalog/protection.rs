@@ -1,6 +1,9 @@
 //! Refuses to drop what a cluster needs: the extension, the servers of shards and the logins there, the tables of collections, and the
 //! database itself. This includes drops that cascade. Refuses changes of collections' tables, too (`ownership::table_shape`), and
-//! TRUNCATE.
+//! TRUNCATE. The extension's own objects are refused the same (`ownership::member_shape`), as the check itself depends on them.
+//!
+//! A table is known as a collection's, and documents are found, also if rows of docshard's own tables were deleted:
+//! `ownership::table_witness`.
 //!
 //! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
 //! docshard's own statements pass (`drop_guard::unguarded`); after `docshard.dismantle()` the database needs no protection. Triggers
@@ -9,15 +12,15 @@
 
 use super::shards::names::{LOCAL, server_name};
 use crate::ownership::table_shape::{self, Property};
-use crate::ownership::{access, table, table_witness};
+use crate::ownership::{access, member_shape, table, table_witness};
 use crate::pg::error::{Error, Result};
 use crate::pg::object::change_watch::{self, Changed};
 use crate::pg::object::drop_guard::{self, Dropped, Relation};
 use crate::pg::spi::param::Param;
 use crate::pg::{security::user, server, spi};
-use crate::storage::collection_of;
 use crate::store;
 use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
 /// SQLSTATE `dependent_objects_still_exist`.
@@ -45,14 +48,8 @@ pub fn role() -> Result<Option<String>> {
         let shards = shards.join(", ");
         return Ok(Some(format!("this database is the router of a cluster with other shards: {shards}")));
     }
-    let placed = spi::query("SELECT collection_id FROM docshard_data.placement ORDER BY collection_id", &[])?;
-    for row in &placed {
-        let collection = row.i32(0);
-        if !table::has_relation(&format!("c{collection}")) {
-            continue;
-        }
-        let found = spi::query(&format!("SELECT FROM {} LIMIT 1", table::name(collection)), &[])?;
-        if !found.is_empty() {
+    for table in table_witness::all()? {
+        if table_witness::has_rows(table)? {
             return Ok(Some("this database holds documents".to_owned()));
         }
     }
@@ -80,6 +77,26 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
             let what = || format!("cannot truncate table {}.{}", relation.schema, relation.name);
             let hint = "docshard.delete_many() deletes documents, docshard.drop_collection() drops a collection.";
             judge_table(relation, what, hint)
+        }
+        Dropped::MemberRows(Relation { schema, name, .. }) => {
+            let message =
+                format!("cannot truncate table {schema}.{name} because docshard keeps the state of the cluster in it");
+            Err(refuse(message).with_hint(DISMANTLE))
+        }
+        // The table's own check follows, unless its rows in docshard's tables are lost: by then its triggers do not mark it any more.
+        Dropped::Trigger(trigger) => {
+            if PASSED.get() == Some(server::present_statement()) {
+                return Ok(());
+            }
+            user::as_extension_owner(|| {
+                let Some(table) = table_witness::marked_by(*trigger)? else { return Ok(()) };
+                let collection = table_witness::collection_of(table)?.unwrap_or_default();
+                match collection_in_use(collection, table)?.filter(|_| !is_placed(collection).unwrap_or_default()) {
+                    Some(reason) => Err(refuse(format!("cannot drop {name} because its table is needed: {reason}"))
+                        .with_hint(DISMANTLE)),
+                    None => Ok(()),
+                }
+            })
         }
         Dropped::Index { table: relation, name: index } => {
             if table::index_of(index).is_none() && !index.starts_with(&format!("{}_", relation.name)) {
@@ -117,32 +134,58 @@ fn judge_table(relation: &Relation, what: impl FnOnce() -> String, hint: &str) -
     if PASSED.get() == Some(server::present_statement()) {
         return Ok(());
     }
-    let reason = user::as_extension_owner(|| {
-        let by_name = || collection_of(&relation.name).filter(|_| relation.schema == "docshard_data");
-        match table_witness::collection_of(relation.oid)?.or_else(by_name) {
-            Some(collection) => collection_in_use(collection),
-            None => Ok(None),
-        }
+    let reason = user::as_extension_owner(|| match table_witness::collection_of(relation.oid)? {
+        Some(collection) => collection_in_use(collection, relation.oid),
+        None => Ok(None),
     })?;
     reason.map_or(Ok(()), |reason| Err(refuse(format!("{} because {reason}", what())).with_hint(hint)))
 }
 
-/// Called by event triggers: `load` loads the library; `begin` is called before, and `end` after a statement that may change tables.
+/// Called by event triggers: `load` loads the library; `begin` is called before, and `end` after a statement that may change tables,
+/// `end of all` if it may also have changed other objects of the extension, or servers.
 ///
 /// # Errors
-/// 2BP01 if the statement has changed a collection's table in a way that docshard does not allow.
+/// 2BP01 if the statement has changed what docshard does not allow to change.
 pub fn watch_change(phase: &str) -> Result<()> {
     match phase {
         "begin" => change_watch::begin(),
         "end" => return change_ended(),
+        "end of all" => return ended(true),
         _ => {}
     }
     Ok(())
 }
 
 fn change_ended() -> Result<()> {
+    ended(false)
+}
+
+fn ended(of_all: bool) -> Result<()> {
     let Some(changed) = change_watch::end() else { return Ok(()) };
-    user::as_extension_owner(|| judge_change(&changed))
+    user::as_extension_owner(|| {
+        if let Some(member) = member_shape::damage(&changed, of_all)? {
+            let message = format!("cannot change {member} because docshard needs its objects as they are");
+            return Err(refuse(message).with_hint(DISMANTLE));
+        }
+        if of_all {
+            judge_renamed_servers(&changed)?;
+        }
+        judge_change(&changed)
+    })
+}
+
+fn judge_renamed_servers(changed: &Changed) -> Result<()> {
+    let sql = "SELECT oid::int8, srvname::text FROM pg_catalog.pg_foreign_server";
+    let now = changed.read_now(sql, &[])?;
+    for row in changed.read_before(sql, &[])? {
+        let (oid, before) = (row.i64(0), row.text(1));
+        let is_renamed = now.iter().any(|now| now.i64(0) == oid && now.text(1) != before);
+        if is_renamed && let Some((why, _)) = use_of_server(before)? {
+            return Err(refuse(format!("cannot rename server {before} because {why}"))
+                .with_hint("docshard finds it by its name. docshard.set_shard_address() changes where it leads."));
+        }
+    }
+    Ok(())
 }
 
 fn judge_change(changed: &Changed) -> Result<()> {
@@ -150,9 +193,15 @@ fn judge_change(changed: &Changed) -> Result<()> {
         let message = "cannot rename schema docshard_data because docshard finds its tables by this name".to_owned();
         return Err(refuse(message).with_hint(DISMANTLE));
     }
-    let Some(Property { collection, text, extra }) = table_shape::damage(changed)? else { return Ok(()) };
-    let Some(reason) = collection_in_use(collection)? else { return Ok(()) };
-    let (change, hint) = match (extra, text.as_str()) {
+    for property in table_shape::damage(changed)? {
+        judge_property(&property)?;
+    }
+    Ok(())
+}
+
+fn judge_property(Property { collection, text, extra, table }: &Property) -> Result<()> {
+    let Some(reason) = collection_in_use(*collection, server::oid(*table))? else { return Ok(()) };
+    let (change, hint) = match (*extra, text.as_str()) {
         (true, column) if column.starts_with("the column") => {
             ("get", "Store the value in the documents, or in a table of your own.")
         }
@@ -162,17 +211,21 @@ fn judge_change(changed: &Changed) -> Result<()> {
             ("lose", "docshard.drop_collection() drops a collection; docshard.create_collection() creates one.")
         }
     };
-    let name = table::name(collection);
+    let name = match collection {
+        0 => "of a collection".to_owned(),
+        collection => table::name(*collection),
+    };
     Err(refuse(format!("cannot change table {name} because {reason}: it would {change} {text}")).with_hint(hint))
 }
 
-/// The reason why a collection's table must not be dropped or changed, or None.
-fn collection_in_use(collection: i32) -> Result<Option<String>> {
+fn is_placed(collection: i32) -> Result<bool> {
     let sql = "SELECT FROM docshard_data.placement WHERE collection_id = $1";
-    if spi::query(sql, &[Param::Int4(collection)])?.is_empty() {
-        return Ok(None);
-    }
-    if role()?.is_none() {
+    Ok(!spi::query(sql, &[Param::Int4(collection)])?.is_empty())
+}
+
+/// The reason why a collection's table must not be dropped or changed, or None.
+fn collection_in_use(collection: i32, table: Oid) -> Result<Option<String>> {
+    if !is_placed(collection)? && !table_witness::has_rows(table)? || role()?.is_none() {
         return Ok(None);
     }
     Ok(Some(match store::collections::namespace(collection)? {
@@ -182,7 +235,7 @@ fn collection_in_use(collection: i32) -> Result<Option<String>> {
 }
 
 /// True for the role with which the router logs in here. Its user mappings are this shard's logins at others.
-fn is_service_role(role: pgrx::pg_sys::Oid) -> Result<bool> {
+fn is_service_role(role: Oid) -> Result<bool> {
     let sql = "SELECT FROM docshard_data.service WHERE role = $1::pg_catalog.oid";
     Ok(!spi::query(sql, &[Param::Int8(u32::from(role).into())])?.is_empty())
 }
@@ -216,7 +269,7 @@ fn use_of_server(server: &str) -> Result<Option<(String, &'static str)>> {
     Ok(marks.first().map(of_peer))
 }
 
-fn judge_database(database: pgrx::pg_sys::Oid, name: &str) -> Result<()> {
+fn judge_database(database: Oid, name: &str) -> Result<()> {
     let rows = spi::query(
         "SELECT pg_catalog.split_part(c, '=', 2), d.datname FROM pg_catalog.pg_db_role_setting s \
          CROSS JOIN pg_catalog.unnest(s.setconfig) c JOIN pg_catalog.pg_database d ON d.oid = s.setdatabase \

@@ -13,7 +13,7 @@ use super::nodes::call_on;
 use super::{cache, change, survey};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::record::{Row, decode_all, record};
+use crate::pg::spi::record::{Record, record};
 use crate::protocol::table::{DropIndex, DropTable};
 use crate::remote::Session;
 use crate::store;
@@ -39,8 +39,6 @@ const STATE: &str = "(SELECT coalesce(p.collection_id, pg_catalog.substr(c.relna
      WHERE t.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND t.relname ~ '^c[0-9]{1,9}$' \
        AND i.relname ~ '^i[0-9]{1,9}(_entries|_unique)?$') AS s";
 
-const COLUMNS: [&str; 6] = ["collection", "index", "present", "token", "version", "documents"];
-
 /// A collection or an index of a shard.
 #[derive(Debug)]
 pub struct Found {
@@ -62,13 +60,10 @@ impl Found {
     }
 }
 
-fn decode(rows: &[impl Row]) -> Result<Vec<Found>> {
-    decode_all("the state of a shard", rows)
-}
-
 /// Reads a shard's collections and indexes in a session.
 pub fn read(session: &mut Session) -> Result<Vec<Found>> {
-    decode(&session.query(&format!("SELECT {} FROM {STATE}", COLUMNS.join(", ")), &[])?)
+    let columns: Vec<_> = Found::COLUMNS.iter().map(|(name, _)| *name).collect();
+    session.query(&format!("SELECT {} FROM {STATE}", columns.join(", ")), &[])
 }
 
 /// What the catalog says.
@@ -170,13 +165,8 @@ type Silent = Vec<(String, String)>;
 /// Lists the orphaned relations of the shards that answer in time.
 pub fn orphans(limit: Duration) -> Result<(Vec<Orphan>, Silent)> {
     let (mut found, mut silent) = (Vec::new(), Vec::new());
-    for answer in survey::ask(STATE, &COLUMNS, &[], limit)? {
-        // A shard without collections answers with a row of NULLs.
-        let all = answer.rows.and_then(|mut rows| {
-            rows.retain(|row| row.get(0).is_some());
-            decode(&rows)
-        });
-        match all {
+    for answer in survey::ask(STATE, &[], limit)? {
+        match answer.rows {
             Ok(all) => found.push((answer.shard, all)),
             Err(error) => silent.push((answer.shard.name.clone(), error.message)),
         }

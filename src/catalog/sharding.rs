@@ -148,7 +148,7 @@ fn shard_new(
         make_unique(id, name, pattern)?;
     }
     for index in former.iter().flat_map(|former| &former.indexes) {
-        indexes::create(name, &index.keys_json, &index.into())?;
+        indexes::create(name, &index.keys_json, &index.into(), &|_| Ok(()))?;
     }
     Ok(id)
 }
@@ -168,13 +168,12 @@ fn shard_existing(
     let shard = cache::shard(collection.map.owner(&[]))?;
     let table = collection.table();
     call_on(&shard, &ExcludeWriters { collection: collection.id })?;
-    let size = query_on(
+    let size = query_on::<(i64, i64)>(
         &shard,
         &format!("SELECT count(*), coalesce(sum(pg_column_size(t.*)), 0)::bigint FROM {table} t"),
         &[],
-        2,
     )?;
-    let (documents, bytes) = size.first().map_or((0, 0), |row| (row.i64(0), row.i64(1)));
+    let (documents, bytes) = size.first().copied().unwrap_or_default();
     if documents == 0 {
         return Ok(false);
     }
@@ -219,17 +218,15 @@ fn split_bounds(shard: &Shard, table: &str, pattern: &KeyPattern, bytes: i64, ch
     let parts = (bytes / (chunk_size / 2).max(1) + 1).min(10_000);
     let mut bounds = vec![pattern.min_bound()];
     if parts > 1 {
-        let rows = query_on(
+        let keys: Vec<Vec<u8>> = query_on(
             shard,
             &format!(
                 "SELECT DISTINCT key FROM (SELECT unnest(percentile_disc(ARRAY(SELECT i / $1::float8 \
                  FROM generate_series(1, $1 - 1) i)) WITHIN GROUP (ORDER BY skey)) AS key FROM {table}) AS cut ORDER BY key"
             ),
             &[Param::Int8(parts)],
-            1,
         )?;
-        for row in &rows {
-            let key = row.bytes(0);
+        for key in keys {
             if bounds.last().is_some_and(|last| *last < key) {
                 bounds.push(key);
             }

@@ -3,7 +3,7 @@
 use super::model::Shard;
 use super::nodes::{read_at_once, read_call_on, read_calls_at_once};
 use super::survey;
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::measure::{ChunkSize, Estimate, EstimateSizes, FindSplitPoints, MeasureChunks, MeasureRange};
@@ -154,16 +154,15 @@ pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counte
 pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(ShardId, i32), i64>> {
     let params = [Param::Int4Array(collections)];
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
-    let answers = read_at_once(
+    let answers = read_at_once::<(i32, i64)>(
         &asked,
         "SELECT id, pg_catalog.pg_stat_get_tuples_inserted(t) + pg_catalog.pg_stat_get_tuples_updated(t) \
                 + pg_catalog.pg_stat_get_tuples_deleted(t) + coalesce(pg_catalog.pg_relation_size(t), 0) \
          FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS t FROM pg_catalog.unnest($1) AS id) AS c \
          WHERE t IS NOT NULL",
-        2,
     )?;
-    let rows = shards.iter().zip(&answers);
-    Ok(rows.flat_map(|(shard, rows)| rows.iter().map(|row| ((shard.id, row.i32(0)), row.i64(1)))).collect())
+    let rows = shards.iter().zip(answers);
+    Ok(rows.flat_map(|(shard, rows)| rows.into_iter().map(|(of, writes)| ((shard.id, of), writes))).collect())
 }
 
 /// Counts a chunk's documents and bytes exactly; the shard reads all of them.
@@ -182,5 +181,16 @@ pub fn split_points(shard: &Shard, collection: &Collection, chunk: &Chunk, parts
         parts: i32::try_from(parts).unwrap_or(i32::MAX),
         documents: i64::try_from(chunk.documents).unwrap_or(i64::MAX),
     };
-    read_call_on(shard, &find)
+    ask_split_points(shard, &find)
+}
+
+/// Asks a shard for keys that divide a range.
+/// Errors: 08P01 for others.
+pub fn ask_split_points(shard: &Shard, find: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
+    let points = read_call_on(shard, find)?;
+    if points.iter().all(|point| point.as_slice() >= find.lo && find.hi.is_none_or(|hi| point.as_slice() < hi)) {
+        return Ok(points);
+    }
+    let message = format!("protocol violation by shard \"{}\": a split point outside of the range", shard.name);
+    Err(Error::protocol_violation(message))
 }

@@ -8,12 +8,14 @@ use super::model::Shard;
 use super::{cache, contacts};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
+use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::spi::{self, Row};
-use crate::protocol::Call;
 use crate::protocol::node::Identity;
+use crate::protocol::{Answer, Call};
 use crate::remote;
 use crate::store;
 use crate::store::contacts::Contact;
+use docshard_core::cluster::frontend::Column;
 use docshard_core::cluster::handshake::{Member, Position};
 use docshard_core::error::Kind;
 use std::collections::HashMap;
@@ -22,10 +24,10 @@ use std::time::{Duration, Instant};
 
 /// The rows of a shard, or its error.
 #[derive(Debug)]
-pub struct ShardAnswer {
+pub struct ShardAnswer<T> {
     /// the shard
     pub shard: Rc<Shard>,
-    pub rows: Result<Vec<Row>>,
+    pub rows: Result<Vec<T>>,
     /// how long it took; None without an answer
     pub latency: Option<Duration>,
 }
@@ -40,24 +42,38 @@ pub struct Called<A> {
 
 /// Calls every shard, by number.
 pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>> {
-    let answers = ask(&C::SIGNATURE.invocation(), &C::SIGNATURE.columns(), &call.params(), limit)?;
-    let of = |answer: ShardAnswer| {
-        let answered = answer.rows.and_then(|mut rows| {
-            // The left join returns a row of NULLs for a shard without rows.
-            rows.retain(|row| (0..C::SIGNATURE.columns().len()).any(|column| row.get(column).is_some()));
-            C::decode(&rows)
-        });
-        Called { shard: answer.shard, answer: answered }
-    };
+    let columns = (&C::SIGNATURE.columns()[..], C::Answer::COLUMNS);
+    let answers = rows(&C::SIGNATURE.invocation(), columns, &call.params(), limit)?;
+    let of = |ShardAnswer { shard, rows, .. }| Called { shard, answer: rows.and_then(|rows| C::decode(&rows)) };
     Ok(answers.into_iter().map(of).collect())
 }
 
-/// Asks every shard, by number, for `columns` of the rows of `from`, a function call or a subquery; reads only.
-pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) -> Result<Vec<ShardAnswer>> {
+/// Asks every shard, by number, for the rows of `from`, a function call or a subquery; reads only.
+pub fn ask<T: Record>(from: &str, params: &[Param<'_>], limit: Duration) -> Result<Vec<ShardAnswer<T>>> {
+    let names: Vec<_> = T::COLUMNS.iter().map(|(name, _)| *name).collect();
+    let of = |ShardAnswer { shard, rows, latency }| {
+        let rows = rows.and_then(|rows: Vec<Row>| {
+            decode_all("a report", &rows).map_err(|error| error.with_context(format!("shard \"{}\"", shard.name)))
+        });
+        ShardAnswer { shard, rows, latency }
+    };
+    Ok(rows(from, (&names, T::WIRE), params, limit)?.into_iter().map(of).collect())
+}
+
+/// Asks every shard, by number, for columns of these names and types.
+fn rows(
+    from: &str,
+    (columns, types): (&[&str], &[Column]),
+    params: &[Param<'_>],
+    limit: Duration,
+) -> Result<Vec<ShardAnswer<Row>>> {
     let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
     shards.sort_by_key(|shard| shard.id);
     let columns: Vec<_> = columns.iter().map(|column| format!("a.{column}")).collect();
     let (count, columns) = (columns.len(), columns.join(", "));
+    // The left join returns a row of NULLs for a shard without rows.
+    let joined = types.iter().map(|column| column.or_null());
+    let types = [Column::INT8, Column::BYTES, Column::BYTES].into_iter().chain(joined).collect();
     let servers: Vec<_> = shards.iter().filter_map(|shard| shard.place.server()).collect();
     let sql = format!(
         "SELECT n.cluster_id, n.shard, {}, {columns} FROM docshard_data.node n LEFT JOIN LATERAL (SELECT * FROM {from}) AS a ON true",
@@ -71,13 +87,15 @@ pub fn ask(from: &str, columns: &[&str], params: &[Param<'_>], limit: Duration) 
     let cluster = cluster_id()?;
     let remotes: Vec<_> = shards.iter().filter(|shard| shard.place.server().is_some()).collect();
     let accept = |at: usize, rows: &[remote::Row]| check(remotes[at], cluster, known.get(&remotes[at].id), rows);
-    let mut surveyed = remote::survey(&servers, &sql, params, limit, &accept)?.into_iter();
+    let mut surveyed = remote::survey(&servers, &sql, params, types, limit, &accept)?.into_iter();
     let mut answers = Vec::with_capacity(shards.len());
     let cells = |row: &remote::Row| (3..count + 3).map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
     for shard in shards.iter().cloned() {
         answers.push(match shard.place.server().and_then(|_| surveyed.next()) {
             Some(answer) => {
-                let rows = answer.rows.map(|rows| rows.iter().map(|row| Row::new(cells(row))).collect());
+                let is_joined = |row: &&remote::Row| (3..count + 3).any(|column| row.get(column).is_some());
+                let rows =
+                    answer.rows.map(|rows| rows.iter().filter(is_joined).map(|row| Row::new(cells(row))).collect());
                 ShardAnswer { latency: answer.latency, rows, shard }
             }
             None => {

@@ -4,6 +4,10 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
+//! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
+//! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
+//! take-over, it gives the service role the password that this catalog has, before the shard is taken over.
+//!
 //! If this catalog was restored, the other router may have decided transactions and moves that it does not have. So prepared
 //! transactions on the shards are left to the administrator, and new numbers are higher than all that the other router has assigned.
 //! If shards have newer metadata than this catalog, the take-over is refused, unless it is forced. Then the shards' version checks
@@ -12,6 +16,10 @@
 use super::cluster::check_router;
 use super::model::{Place, Shard};
 use super::shard_state::{self, Found, Known};
+use super::shards::Login;
+use super::shards::names::{LOCAL, server_name};
+use super::shards::repair::{let_router_in, open_as_superuser};
+use super::shards::servers::{join_local, local_id};
 use super::{cache, change, cluster, holder};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -31,6 +39,23 @@ use std::time::{Duration, Instant};
 /// How long the other router's sessions at a shard may take to end.
 const ENDING: Duration = Duration::from_secs(10);
 
+/// How to take over.
+#[derive(Debug, Default)]
+pub struct TakeOver {
+    /// also if shards have newer metadata than this catalog
+    pub force: bool,
+    /// a superuser's login at shards that refuse the router's
+    pub login: Option<Login>,
+    /// that of single shards, by name
+    pub logins: Vec<(String, Login)>,
+}
+
+impl TakeOver {
+    fn login(&self, shard: &str) -> Option<&Login> {
+        self.logins.iter().find(|(name, _)| name == shard).map(|(_, login)| login).or(self.login.as_ref())
+    }
+}
+
 /// The result of a take-over.
 #[derive(Debug)]
 pub struct TakenOver {
@@ -38,6 +63,8 @@ pub struct TakenOver {
     pub epoch: i64,
     /// shards that could not be reached yet, with their errors
     pub unreachable: Vec<(String, String)>,
+    /// shards at which the router's login was repaired
+    pub repaired: Vec<String>,
     /// shards, each with the name of a prepared transaction of another router there
     pub left: Vec<(String, String)>,
     /// shards, each with metadata that is newer there than in this catalog
@@ -59,6 +86,8 @@ const LAST_NUMBER: i64 = 1 << 30;
 struct Reached {
     shard: Rc<Shard>,
     session: Session,
+    /// the shard's server, if the session is a superuser's because the router's login is refused
+    refuses_router: Option<Oid>,
     epoch: i64,
     counter: i64,
     /// the highest numbers of a collection and of an index there
@@ -68,26 +97,33 @@ struct Reached {
     holder: Option<String>,
 }
 
-/// Makes this database the cluster's router; with `force` also if shards have newer metadata than its catalog.
-/// Errors: `IllegalOperation` on a shard, and if a shard has newer metadata; `OperationNotSupportedInTransaction`;
-/// `HostUnreachable` if no shard answers; `ConflictingOperationInProgress` if another database takes over at the same time.
-pub fn take_over(force: bool) -> Result<TakenOver> {
+/// Makes this database the cluster's router.
+/// Errors: `Unauthorized` for a login without password, if the caller is no superuser; `IllegalOperation` on a shard, and if a shard has newer metadata; `OperationNotSupportedInTransaction`;
+/// `HostUnreachable` if no shard answers, or refuses a given login; `ConflictingOperationInProgress` if another database takes over at the same time.
+pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     check_router()?;
     if server::in_transaction_block() {
         let message = "a cluster cannot be taken over inside a transaction block";
         return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
     }
+    for (shard, login) in &options.logins {
+        cache::shard_named(shard)?;
+        login.check_allowed()?;
+    }
+    options.login.as_ref().map_or(Ok(()), Login::check_allowed)?;
     let own = cluster::lock_epoch()?;
     let coordinator = cluster::coordinator()?;
-    let (mut reached, mut unreachable) = (Vec::new(), Vec::new());
+    let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);
     let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
     shards.sort_by_key(|shard| shard.id);
     for shard in shards {
         let Place::Remote(server) = shard.place else { continue };
-        match reach(&shard, server, coordinator.cluster) {
+        let opened = open(&shard, server, options.login(&shard.name))?;
+        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, coordinator.cluster)) {
             Ok(found) => reached.push(found),
             // A refused login may be repaired by add_shard, which needs the router.
-            Err(error) if error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"28") => {
+            Err(error) if is_refused(&error) || error.sqlstate.starts_with(b"08") => {
+                is_password |= is_refused(&error);
                 unreachable.push((shard.name.clone(), error.message));
             }
             Err(error) => return Err(error),
@@ -96,9 +132,11 @@ pub fn take_over(force: bool) -> Result<TakenOver> {
     if reached.is_empty()
         && let Some((_, error)) = unreachable.first()
     {
-        return Err(Error::new(Kind::HostUnreachable, format!("no shard can be reached: {error}")));
+        let error = Error::new(Kind::HostUnreachable, format!("no shard can be reached: {error}"));
+        return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
     }
-    let newer = newer(&reached, own, force)?;
+    let newer = newer(&reached, own, options.force)?;
+    let repaired = repair_logins(&mut reached)?;
     let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1;
     let mut left = Vec::new();
     let router = Coordinator { epoch, ..coordinator };
@@ -113,13 +151,16 @@ pub fn take_over(force: bool) -> Result<TakenOver> {
     {
         store::skip_numbers(table, last)?;
     }
+    if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
+        join_local(local_id()?)?;
+    }
     cluster::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
     let router = cluster::identity().to_string();
     let lacking: Vec<String> = newer.iter().map(|(shard, what)| format!("{shard}: {what}")).collect();
-    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "newerAtShards": lacking});
+    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired, "newerAtShards": lacking});
     change::log("takeOver", None, &details)?;
-    Ok(TakenOver { epoch, unreachable, left, newer })
+    Ok(TakenOver { epoch, unreachable, repaired, left, newer })
 }
 
 /// The most differences of a shard that an error shows.
@@ -157,37 +198,68 @@ fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, Stri
     )))
 }
 
-fn reach(shard: &Rc<Shard>, server: Oid, cluster: i64) -> Result<Reached> {
-    let mut session = Session::open_ungreeted(server, CONNECT_S)?;
-    session.execute("SET lock_timeout = '10s'")?;
+const LOGIN_HINT: &str = "If this catalog is older than the last docshard.rotate_service_password(), the shards have another password. With \
+    the login of a superuser at the shards this call sets it again: docshard.take_over_cluster('{\"user\": \"…\", \"password\": \"…\"}').";
+
+fn is_refused(error: &Error) -> bool {
+    error.sqlstate.starts_with(b"28")
+}
+
+/// Opens a session at a shard: as the router, or as the superuser of `login` if the router's login is refused. The second value is then the
+/// server. The inner error is that of the router's login.
+fn open(shard: &Shard, server: Oid, login: Option<&Login>) -> Result<Result<(Session, Option<Oid>)>> {
+    Ok(match (Session::open_ungreeted(server, CONNECT_S), login) {
+        (Err(error), Some(login)) if is_refused(&error) => Ok((open_as_superuser(shard, server, login)?, Some(server))),
+        (opened, _) => opened.map(|session| (session, None)),
+    })
+}
+
+/// Repairs the router's login at shards that refuse it, and continues with it there. Returns their names.
+fn repair_logins(reached: &mut [Reached]) -> Result<Vec<String>> {
+    let mut repaired = Vec::new();
+    for one in reached {
+        let Some(server) = one.refuses_router else { continue };
+        let_router_in(server, &mut one.session)?;
+        one.session = Session::open_ungreeted(server, CONNECT_S)?;
+        one.session.execute(LOCK_TIMEOUT)?;
+        repaired.push(one.shard.name.clone());
+    }
+    Ok(repaired)
+}
+
+const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
+
+fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, cluster: i64) -> Result<Reached> {
+    session.execute(LOCK_TIMEOUT)?;
     let epoch = epoch_at(&mut session, &shard.name, cluster)?;
-    let counter = session.query("SELECT counter FROM docshard_data.node", &[])?;
-    let counter = counter.first().and_then(|row| row.i64(0)).unwrap_or(0);
+    let counters: Vec<i64> = session.query("SELECT counter FROM docshard_data.node", &[])?;
+    let counter = counters.first().copied().unwrap_or(0);
     let found = shard_state::read(&mut session)?;
     let holder = holder::other_at(&mut session, shard.id)?;
-    let rows = session.query(
+    let numbers: Vec<(i64, i64)> = session.query(
         "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::int8 FROM docshard_data.placement), \
            (SELECT coalesce(pg_catalog.max(pg_catalog.substring(relname, '^i([0-9]{1,9})')::int8), 0) FROM pg_catalog.pg_class \
              WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'i')",
         &[],
     )?;
-    let numbers = [0, 1].map(|column| rows.first().and_then(|row| row.i64(column)).unwrap_or(0));
+    let numbers = numbers.first().copied().unwrap_or_default().into();
+    let numbers: [i64; 2] = numbers;
     if numbers.iter().any(|number| *number >= LAST_NUMBER) {
         let message = format!("shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
         return Err(Error::new(Kind::HostUnreachable, message));
     }
-    Ok(Reached { shard: Rc::clone(shard), session, epoch, counter, numbers, found, holder })
+    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, counter, numbers, found, holder })
 }
 
 /// The epoch of the router that a shard belongs to.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
 pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64> {
-    let rows = session.query_within(
+    let epochs: Vec<i64> = session.query_within(
         "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
         &[Param::Int8(cluster), Param::Text(shard)],
         ANSWER_MS,
     )?;
-    let epoch = rows.first().and_then(|row| row.i64(0)).ok_or_else(|| {
+    let epoch = epochs.first().copied().ok_or_else(|| {
         let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
         Error::new(Kind::HostUnreachable, message)
     })?;
@@ -215,7 +287,7 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
 /// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
 pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
-    let raised = session.query(
+    let raised: Vec<i32> = session.query(
         "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1",
         &[Param::Int8(router.epoch), Param::Int8(router.cluster), Param::Text(&cluster::identity().to_string())],
     )?;
@@ -224,11 +296,11 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
         return Err(Error::new(Kind::ConflictingOperationInProgress, message));
     }
     // Sessions that start later have the new epoch, or are refused.
-    let until = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
-    let until = until.first().and_then(|row| row.text(0)).unwrap_or_default().to_owned();
+    let until: Vec<String> = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
+    let until = until.concat();
     let began = Instant::now();
     loop {
-        let staying = session.query(
+        let staying: Vec<bool> = session.query(
             "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
              WHERE usename = session_user AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() \
              AND backend_start < $1::pg_catalog.timestamptz",
@@ -248,7 +320,7 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
 }
 
 fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>> {
-    let rows = reached.session.query(
+    let gids: Vec<String> = reached.session.query(
         "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
          AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2)) ORDER BY gid",
         &[
@@ -256,5 +328,5 @@ fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>>
             Param::Text(&format!("docshard_m_{cluster}_")),
         ],
     )?;
-    Ok(rows.iter().filter_map(|row| Some((reached.shard.name.clone(), row.text(0)?.to_owned()))).collect())
+    Ok(gids.into_iter().map(|gid| (reached.shard.name.clone(), gid)).collect())
 }

@@ -72,8 +72,8 @@ pub fn drop(request: &Request<'_>) -> Result<Reply> {
 }
 
 pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
-    if request.target != &json!(1) {
-        return Err(Error::new(Kind::BadValue, "have to pass 1 as db parameter"));
+    if number(request.target).map(|number| number.to_i64_rounded()) != Some(1) {
+        return Err(Error::new(Kind::Location(5255100), "have to pass 1 as db parameter"));
     }
     request.answer(&table::DROP_DATABASE, || shards::drop_database(request.db))
 }
@@ -81,7 +81,7 @@ pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
 /// Makes the checks for which MongoDB has special error codes.
 fn check_index(fields: &Arguments<'_>) -> Result<()> {
     fields.check_conflicts(table::INDEX_CONFLICTS)?;
-    if let Some(given) = fields.get("expireAfterSeconds").filter(|given| number(given).is_none()) {
+    if let Some(given) = fields.raw("expireAfterSeconds").filter(|given| number(given).is_none()) {
         let message = format!("TTL index 'expireAfterSeconds' option must be numeric, not {given}");
         return Err(Error::new(Kind::CannotCreateIndex, message));
     }
@@ -123,7 +123,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
             let keys = fields.get("key").map(Json::to_string).unwrap_or_default();
             Ok((keys, collections::index_options(&namespace, fields)?))
         });
-        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?)
+        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?, None)
     })?;
     let (was, is) = (before.as_ref().map_or(1, |c| count_of_indexes(c)), count_of_indexes(&*cache::get(&namespace)?));
     let mut answer = json!({

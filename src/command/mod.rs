@@ -50,11 +50,18 @@ pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
 pub fn builds_indexes(command: &Json) -> bool {
     const NAME: &str = "createIndexes";
     let is_named_so = |json: &serde_json::Value| json.as_object()?.keys().next().map(|name| name == NAME);
-    command.0.contains(NAME) && command.parse(Role::Request).is_ok_and(|json| is_named_so(&json) == Some(true))
+    let text = || command.text(Role::Request).unwrap_or_default();
+    text().contains(NAME) && document(command).is_ok_and(|json| is_named_so(&json) == Some(true))
+}
+
+/// Parses a command document. Its first field is the command's name.
+fn document(command: &Json) -> Result<serde_json::Value> {
+    let json = command.parse(Role::Request)?;
+    if command.is_unordered() { request::name_first(json, table::COMMANDS) } else { Ok(json) }
 }
 
 fn answer(db: &str, command: &Json) -> Result<Vec<u8>> {
-    let json = command.parse(Role::Request)?;
+    let json = document(command)?;
     let request = Request::parse(db, &json, table::COMMANDS)?;
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<(Reply, Vec<u8>)> {

@@ -51,6 +51,33 @@ const GENERIC: &[Field] = &[
     may("apiDeprecationErrors", Type::Bool),
 ];
 
+/// Moves the name of a command to the front: a command document from jsonb has lost its order of fields.
+///
+/// # Errors
+/// `FailedToParse` if it may be one command or another.
+pub fn name_first(json: Json, commands: &[Command]) -> Result<Json> {
+    let Json::Object(mut fields) = json else { return Ok(json) };
+    let is_name = |(name, value): &(&String, &Json)| {
+        let is_called = |command: &&Command| command.name == *name || command.aliases.contains(&name.as_str());
+        commands.iter().find(is_called).is_some_and(|command| command.target.takes(value))
+    };
+    let names: Vec<String> = fields.iter().filter(is_name).map(|(name, _)| name.clone()).collect();
+    let name = match names.as_slice() {
+        [] => return Ok(Json::Object(fields)),
+        [name] => name,
+        several => {
+            let message =
+                format!("this is a command {}: jsonb does not keep the order of fields", several.join(" or "));
+            return Err(Error::new(Kind::FailedToParse, message).with_hint("Pass json instead of jsonb."));
+        }
+    };
+    let mut target = fields.shift_remove(name).unwrap_or_default();
+    if name == "explain" {
+        target = name_first(target, commands)?;
+    }
+    Ok(Json::Object(std::iter::once((name.clone(), target)).chain(fields).collect()))
+}
+
 /// The fields of MongoDB's transactions.
 const TRANSACTIONAL: &[&str] = &["txnNumber", "autocommit", "startTransaction", "stmtId", "stmtIds"];
 
@@ -91,7 +118,10 @@ impl<'a> Request<'a> {
             Error::new(Kind::CommandNotFound, format!("no such command: '{name}'")).with_hint(hint)
         })?;
         if !spec.target.takes(target) || (target.is_null() && spec.target != Type::Any) {
-            return Err(if spec.is_of_collection {
+            return Err(if target.is_null() && !spec.is_of_collection {
+                let message = format!("BSON field '{name}.{name}' is missing but a required field");
+                Error::new(Kind::Location(40414), message)
+            } else if spec.is_of_collection {
                 let message = format!("collection name has invalid type {}", type_name(target));
                 Error::new(Kind::InvalidNamespace, message)
             } else {

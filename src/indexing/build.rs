@@ -132,7 +132,7 @@ fn begun() -> Result<()> {
 fn run_everywhere(sessions: &mut [ShardSession], statements: &[String]) -> Result<()> {
     let mut done = vec![0; sessions.len()];
     for session in &mut *sessions {
-        session.start(&statements[0], &[])?;
+        session.start(&statements[0], &[], &[])?;
     }
     begun()?;
     while done.iter().any(|done| *done < statements.len()) {
@@ -142,7 +142,7 @@ fn run_everywhere(sessions: &mut [ShardSession], statements: &[String]) -> Resul
             }
             *done += 1;
             if let Some(next) = statements.get(*done) {
-                session.start(next, &[])?;
+                session.start(next, &[], &[])?;
             }
         }
     }

@@ -107,7 +107,7 @@ fn end_sessions(shard: &mut ShardSession, id: i32) -> Result<()> {
 
 /// Drops an index, if it exists, without blocking writers.
 fn drop_index(shard: &mut ShardSession, relation: &str) -> Result<()> {
-    let there = shard.query(
+    let there: Vec<()> = shard.query(
         "SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1",
         &[Param::Text(relation)],
     )?;
@@ -122,13 +122,13 @@ fn drop_index(shard: &mut ShardSession, relation: &str) -> Result<()> {
 /// INVARIANT: reads the shard first and the catalog afterwards. A build's row is durable before the build changes a shard, and
 /// is deleted in the commit that makes the index known. So an index that was seen, and is in neither, belongs to no build.
 fn drop_strays(shard: &mut ShardSession) -> Result<()> {
-    let rows = shard.query(
+    let relations: Vec<String> = shard.query(
         "SELECT r.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
          WHERE NOT i.indisvalid AND r.relnamespace = 'docshard_data'::regnamespace AND r.relname ~ '^i[0-9]+(_entries|_unique)?$'",
         &[],
     )?;
-    for row in &rows {
-        let Some((relation, id)) = row.text(0).and_then(|name| Some((name, table::index_of(name)?))) else { continue };
+    for relation in &relations {
+        let Some(id) = table::index_of(relation) else { continue };
         if !transaction::run(|| Ok(index_builds::exists(id)? || indexes::exists(id)?))? {
             drop_index(shard, relation)?;
         }

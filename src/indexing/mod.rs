@@ -29,7 +29,7 @@ use crate::catalog::indexes::Made;
 use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
 use crate::catalog::{cache, namespace};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{self, Error, Result};
 use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;
 use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
@@ -58,14 +58,35 @@ pub fn is_called_for(namespace: &str) -> Result<bool> {
     Ok(!snapshot::per_statement() || !is_empty(&collection)?)
 }
 
+/// Called before an index is built in the caller's transaction, which keeps its lock of the collection's tables until it ends. Reports
+/// a WARNING if there are documents, unless `concurrently` is false.
+///
+/// # Errors
+/// `OperationNotSupportedInTransaction` instead if `concurrently` is true.
+pub fn before_blocking_build(namespace: &str, index: &str, concurrently: Option<bool>) -> Result<()> {
+    if sole_call::is_whole_transaction() || concurrently == Some(false) || is_empty(&*cache::get(namespace)?)? {
+        return Ok(());
+    }
+    let hint = "Call docshard.create_index(…) as a statement of its own, outside a transaction block and not in a function or DO.";
+    if concurrently == Some(true) {
+        let message = format!("the index {index} of {namespace} cannot be built concurrently in this transaction");
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message).with_hint(hint));
+    }
+    let message = format!("building the index {index} blocks all writes to {namespace} until this transaction ends");
+    let detail = "An index is built concurrently if the call is the whole transaction. The option \"concurrently\" chooses: true makes \
+                  this an error, false omits this warning.";
+    error::warn(message, detail.to_owned(), Some(hint));
+    Ok(())
+}
+
 /// True if the collection's tables have never had documents, so that building takes no time.
 fn is_empty(collection: &Collection) -> Result<bool> {
     let shards = collection.placements.keys().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &[][..])).collect();
     // Opens and closes the table: a lock held until commit would block the removal of failed builds.
     let sql = format!("SELECT pg_catalog.pg_relation_size('{}'::regclass)", collection.table());
-    let answers = read_at_once(&asked, &sql, 1)?;
-    Ok(answers.iter().flatten().all(|row| row.i64(0) == 0))
+    let answers = read_at_once::<i64>(&asked, &sql)?;
+    Ok(answers.iter().flatten().all(|size| *size == 0))
 }
 
 /// Builds all of these indexes or none, in a background worker, and waits for it; returns their names. A cancel ends the builds.

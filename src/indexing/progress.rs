@@ -5,6 +5,7 @@ use crate::catalog::nodes::read_at_once;
 use crate::ownership::table;
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
+use crate::pg::spi::record::record;
 use crate::store::{index_builds, placements};
 
 /// A build on a shard.
@@ -38,23 +39,36 @@ pub fn of_all() -> Result<Vec<Progress>> {
         let (table, relations) = (table::name(build.collection), &build.relations);
         let params = [Param::Text(&table), Param::Text(relations)];
         let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
-        let answers = read_at_once(&asked, ON_SHARD, 6)?;
-        for (shard, rows) in shards.iter().zip(&answers) {
-            let Some(row) = rows.first() else { continue };
+        let answers = read_at_once::<OnShard>(&asked, ON_SHARD)?;
+        for (shard, rows) in shards.iter().zip(answers) {
+            let Some(row) = rows.into_iter().next() else { continue };
             all.push(Progress {
                 namespace: build.namespace.clone(),
                 name: build.name.clone(),
                 keys_json: build.keys.clone(),
                 shard: shard.name.clone(),
-                phase: row.text(0).to_owned(),
-                blocks: (row.i64(1), row.i64(2)),
-                tuples: (row.i64(3), row.i64(4)),
-                waits_for: row.get(5).map(|_| row.i32(5)),
+                phase: row.phase,
+                blocks: (row.blocks_done, row.blocks_total),
+                tuples: (row.tuples_done, row.tuples_total),
+                waits_for: row.waits_for,
                 since: build.started_at,
             });
         }
     }
     Ok(all)
+}
+
+struct OnShard {
+    phase: String,
+    blocks_done: i64,
+    blocks_total: i64,
+    tuples_done: i64,
+    tuples_total: i64,
+    waits_for: Option<i32>,
+}
+
+record! {
+    OnShard { phase: String, blocks_done: i64, blocks_total: i64, tuples_done: i64, tuples_total: i64, waits_for: Option<i32> }
 }
 
 /// Queries the progress on the table `$1`, for the relations in the array `$2`.

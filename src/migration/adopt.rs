@@ -29,8 +29,8 @@ use crate::protocol::migration::BypassCapture;
 use crate::protocol::table::{CreateTable, DropIndex, ExcludeWriters};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::chunks::{self, VersionedChunk};
-use crate::store::migrations;
 use crate::store::placements::{self, PlacedCollection};
+use crate::store::{changelog, migrations};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, salvage};
 use docshard_core::error::Kind;
@@ -193,8 +193,8 @@ fn is_gone(error: &Error) -> bool {
 /// Errors: `IllegalOperation` if the table belongs to another collection.
 fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Option<i64>> {
     let sql = "SELECT token, version FROM docshard_data.placement WHERE collection_id = $1";
-    let rows = session.query(sql, &[Param::Int4(collection.id)])?;
-    let Some((token, version)) = rows.first().and_then(|row| row.i64(0).zip(row.i64(1))) else { return Ok(None) };
+    let found: Vec<(i64, i64)> = session.query(sql, &[Param::Int4(collection.id)])?;
+    let Some(&(token, version)) = found.first() else { return Ok(None) };
     if token == collection.token {
         return Ok(Some(version));
     }
@@ -209,7 +209,7 @@ fn end<'a>(key: &KeyPattern, max: &'a [u8]) -> Option<&'a [u8]> {
 
 fn has_documents(session: &mut ShardSession, collection: &Collection, chunk: &VersionedChunk) -> Result<bool> {
     let (range, params) = table::range(&chunk.min, end(&collection.key, &chunk.max));
-    Ok(!session.query(&format!("SELECT FROM {} WHERE {range} LIMIT 1", collection.table()), &params)?.is_empty())
+    Ok(!session.query::<()>(&format!("SELECT FROM {} WHERE {range} LIMIT 1", collection.table()), &params)?.is_empty())
 }
 
 /// Brings one collection of the shard to the catalog's version; None if there was nothing to do.
@@ -234,7 +234,10 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
         let is_behind = found.is_none_or(|found| found < version);
         let mut changes = json!({"ns": namespace});
         if is_behind {
-            let lost = lost_ranges(session, &collection, shard.id, found)?;
+            let (lost, returned) = lost_ranges(session, &collection, shard.id, found)?;
+            if returned > 0 {
+                changes["returned"] = returned.into();
+            }
             let removed = if found.is_some() { delete_outside(session, &collection, shard.id)? } else { 0 };
             let id_index = !collection.key.is_in_order_of_id();
             CreateTable { collection: locked.id, token: collection.token, version, id_index }.call(session)?;
@@ -271,13 +274,13 @@ fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: Sh
 }
 
 /// The ranges that came to the shard after its version `found`: with the number of documents that a move brought, if it is known, and
-/// of those that are there.
+/// of those that are there. The second value is the number of those that only went back to the shard, as it has their documents.
 fn lost_ranges(
     session: &mut ShardSession,
     collection: &Collection,
     shard: ShardId,
     found: Option<i64>,
-) -> Result<Json> {
+) -> Result<(Json, usize)> {
     let mut ranges: Vec<VersionedChunk> = Vec::new();
     let is_lost = |chunk: &VersionedChunk| chunk.shard == shard && found.is_none_or(|found| found < chunk.version);
     for chunk in chunks::with_versions(collection.id)?.into_iter().filter(is_lost) {
@@ -286,6 +289,12 @@ fn lost_ranges(
             _ => ranges.push(chunk),
         }
     }
+    let all = ranges.len();
+    let mut returned = BTreeMap::new();
+    for version in ranges.iter().map(|range| range.version) {
+        returned.insert(version, changelog::has_returned(&collection.namespace, version)?);
+    }
+    ranges.retain(|range| !returned[&range.version]);
     let (mut lost, mut size) = (Vec::new(), 0);
     for range in &ranges {
         let there = match found {
@@ -310,18 +319,14 @@ fn lost_ranges(
     if left > 0 {
         lost.push(json!({"more": left}));
     }
-    Ok(lost.into())
+    Ok((lost.into(), all - ranges.len()))
 }
 
 /// Creates the indexes that the shard lacks, and drops those that the catalog does not have. One that cannot be created is reported.
 fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: &mut Json) -> Result<bool> {
     let sql = "SELECT c.relname::text FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
                WHERE i.indrelid = pg_catalog.to_regclass($1) AND i.indisvalid";
-    let present: Vec<String> = session
-        .query(sql, &[Param::Text(&collection.table())])?
-        .iter()
-        .filter_map(|row| row.text(0).map(str::to_owned))
-        .collect();
+    let present: Vec<String> = session.query(sql, &[Param::Text(&collection.table())])?;
     let (mut created, mut dropped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for index in &collection.indexes {
         let mut needed = table::relations(index.id, &index.keys, index.unique).into_iter();

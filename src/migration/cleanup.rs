@@ -61,8 +61,7 @@ pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<
 }
 
 fn delete_captures(donor: &mut ShardSession, migration: i64) -> Result<()> {
-    leftovers::delete_captures("migration_id = $1")
-        .try_for_each(|sql| donor.query(&sql, &[Param::Int8(migration)]).map(drop))
+    leftovers::delete_captures("migration_id = $1").try_for_each(|sql| donor.run(&sql, &[Param::Int8(migration)]))
 }
 
 /// Ends the move's sessions on a shard, so that none can prepare any more, and rolls back prepared transactions of the move.
@@ -131,17 +130,12 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
     let gids = shard.prepared_names(&names::gid_prefix(cluster))?;
     let prepared: Vec<(&str, i64)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), names::move_of(gid, cluster)?))).collect();
-    let captures: Vec<i64> =
-        shard.query(&leftovers::captured_moves(), &[])?.iter().filter_map(|row| row.i64(0)).collect();
-    let tables: Vec<(String, String, i64)> = shard
-        .query(
-            "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_catalog.pg_class \
-             WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ ('^' || $1 || '$')",
-            &[Param::Text(&leftovers::move_tables())],
-        )?
-        .iter()
-        .filter_map(|row| Some((row.text(0)?.to_owned(), row.text(1)?.to_owned(), row.i64(2)?)))
-        .collect();
+    let captures: Vec<i64> = shard.query(&leftovers::captured_moves(), &[])?;
+    let tables: Vec<(String, String, i64)> = shard.query(
+        "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_catalog.pg_class \
+         WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ ('^' || $1 || '$')",
+        &[Param::Text(&leftovers::move_tables())],
+    )?;
     if prepared.is_empty() && captures.is_empty() && tables.is_empty() {
         return Ok(());
     }

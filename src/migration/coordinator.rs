@@ -14,6 +14,7 @@ use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::{process::job, transaction};
+use crate::remote::hung;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::migration::State;
 use docshard_core::error::Kind;
@@ -59,6 +60,8 @@ enum Ended<T> {
 
 fn run_once(request: &MoveRequest, may_split: bool) -> Result<Ended<MoveResult>> {
     let began = Instant::now();
+    // Nobody would cancel a move of the balancer. Its statements read or write a whole chunk, so they may take long.
+    let _limit = (request.reason != "manual").then(|| hung::limit(hung::worker_timeout() * 12));
     recovery::recover_collection(&request.namespace)?;
     let Some(checked) = register::check(request)? else {
         return Ok(Ended::Decided(MoveResult::default()));

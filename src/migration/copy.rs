@@ -18,6 +18,7 @@ use crate::catalog::cache;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
+use crate::pg::spi::record::decode_only;
 use crate::pg::transaction;
 use crate::protocol::Call;
 use crate::protocol::migration::ApplyChanges;
@@ -207,7 +208,7 @@ impl Copy {
             session.finish()
         };
         let pulled = finish(&mut self.attempt.puller, &mut self.attempt.donor)?;
-        let numbers = pulled.first().and_then(|row| row.get(0)).unwrap_or_default();
+        let numbers = decode_only::<Option<Vec<u8>>, _>("a pull", &pulled)?.unwrap_or_default();
         let applied: Vec<i64> = numbers.as_chunks().0.iter().copied().map(i64::from_be_bytes).collect();
         fault::point("move.pulled")?;
         if !applied.is_empty() {

@@ -11,7 +11,6 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
 use crate::pg::spi::param::Param;
-use crate::pg::spi::record::parse_json;
 use crate::protocol::Call;
 use crate::protocol::migration::{
     CollectionWriters, DeleteCopiedChanges, DeleteRange, Deleted, DivideRange, ExcludeRangeWriters, LocateRange,
@@ -20,6 +19,7 @@ use crate::protocol::migration::{
 use crate::storage::lock::{self, Mode, Tag, acquire};
 use crate::storage::rows::capture;
 use docshard_core::error::Kind;
+use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -65,9 +65,8 @@ impl Attempt {
     pub(super) fn estimate_documents(&mut self) -> Result<i64> {
         let (range, params) = table::range(&self.record.min, self.end.as_deref());
         let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {range}", table::name(self.record.collection));
-        let rows = self.donor.query(&sql, &params)?;
-        let plan = rows.first().and_then(|row| parse_json("EXPLAIN", row.get(0)?).ok());
-        Ok(plan.and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
+        let plans: Vec<Json> = self.donor.query(&sql, &params)?;
+        Ok(plans.first().and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
     }
 
     /// Starts to divide the range into parts, each of which is pulled by one statement.
@@ -91,7 +90,7 @@ impl Attempt {
         let sql =
             "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::bytea)";
         let end = Param::OptBytea(self.end.as_deref());
-        self.donor.query(sql, &[Param::Int4(collection), Param::Int8(id), Param::Bytea(min), end]).map(drop)
+        self.donor.run(sql, &[Param::Int4(collection), Param::Int8(id), Param::Bytea(min), end])
     }
 
     /// Waits for the transactions that hold the collection's lock now, including prepared ones; later ones have read the capture
@@ -140,7 +139,7 @@ impl Attempt {
         if fault::is_off("exact_log") {
             let last = applied.iter().copied().max().unwrap_or(0);
             let sql = "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq <= $2";
-            self.donor.query(sql, &[Param::Int8(migration), Param::Int8(last)])?;
+            self.donor.run(sql, &[Param::Int8(migration), Param::Int8(last)])?;
             return Ok(true);
         }
         Ok(applied.is_empty() || DeleteCopiedChanges { migration, applied }.call(&mut self.donor)?)
@@ -213,7 +212,7 @@ impl Attempt {
         }
         let Self { record, donor, .. } = self;
         set_version(donor, record, record.donor_version)?;
-        let captures = donor.query(
+        let captures: Vec<i32> = donor.query(
             "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2 RETURNING 1",
             &[Param::Int4(record.collection), Param::Int8(record.id)],
         )?;
@@ -225,7 +224,7 @@ impl Attempt {
             .with_hint("Another router may work on this cluster's shards."));
         }
         let sql = "DELETE FROM docshard_data.capture_log WHERE migration_id = $1";
-        donor.query(sql, &[Param::Int8(record.id)]).map(drop)
+        donor.run(sql, &[Param::Int8(record.id)])
     }
 }
 
@@ -247,7 +246,7 @@ pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
 
 /// Compares and sets a shard's placement version, in the session's transaction.
 pub(super) fn set_version(shard: &mut ShardSession, record: &Record, before: i64) -> Result<()> {
-    let set = shard.query(
+    let set: Vec<i32> = shard.query(
         "UPDATE docshard_data.placement SET version = $4 WHERE collection_id = $1 AND token = $2 AND version = $3 \
          RETURNING 1",
         &[Param::Int4(record.collection), Param::Int8(record.token), Param::Int8(before), Param::Int8(record.version)],

@@ -78,8 +78,9 @@ fn check_lost(shard: &Shard) -> Result<()> {
         return Err(Error::new(Kind::IllegalOperation, "the router's own database is not lost")
             .with_hint("docshard.remove_shard('local') drains it."));
     };
-    let answer = Session::open(oid).and_then(|mut session| session.query("SELECT shard FROM docshard_data.node", &[]));
-    if answer.is_ok_and(|rows| rows.first().and_then(|row| row.text(0)) == Some(&shard.name)) {
+    let sql = "SELECT shard FROM docshard_data.node";
+    let answer = Session::open(oid).and_then(|mut session| session.query::<String>(sql, &[]));
+    if answer.is_ok_and(|names| names.contains(&shard.name)) {
         return Err(Error::new(Kind::IllegalOperation, format!("shard \"{}\" is not lost: it answers", shard.name))
             .with_hint("docshard.remove_shard(name) drains it."));
     }

@@ -1,7 +1,7 @@
 //! Finds the key at which to split a chunk: the median of its documents' keys.
 
 use crate::catalog::cache;
-use crate::catalog::nodes::read_call_on;
+use crate::catalog::sizes::ask_split_points;
 use crate::pg::error::{Error, Result};
 use crate::protocol::measure::FindSplitPoints;
 use docshard_core::cluster::chunk_map::Chunk;
@@ -14,7 +14,7 @@ pub fn median(collection: i32, pattern: &KeyPattern, chunk: &Chunk) -> Result<Ve
     let hi = (chunk.max != pattern.max_bound()).then_some(chunk.max.as_slice());
     // With a count of 0 documents, all keys are read.
     let call = FindSplitPoints { collection, lo: &chunk.min, hi, parts: 2, documents: 0 };
-    read_call_on(&*cache::shard(chunk.shard)?, &call)?.into_iter().next().ok_or_else(|| {
+    ask_split_points(&*cache::shard(chunk.shard)?, &call)?.into_iter().next().ok_or_else(|| {
         Error::new(
             Kind::OperationFailed,
             "Unable to find median in chunk: it holds fewer than two different values of the shard key",

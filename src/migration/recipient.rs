@@ -12,6 +12,7 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{only_owner, quote_ident};
+use crate::pg::spi::record::{Record as _, decode_only};
 use crate::pg::transaction;
 use crate::protocol::access::SetServerAddress;
 use crate::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
@@ -95,7 +96,7 @@ impl Attempt {
         let expected = expected_donor(record)?;
         let check = check_donor(record, 2);
         let sql = format!("SELECT 1 FROM {changes} WHERE migration_id = $1 AND {check} LIMIT 1");
-        let mut reached = puller.query(&sql, &[Param::Int8(record.id), Param::Text(&expected)]);
+        let mut reached = puller.query::<i32>(&sql, &[Param::Int8(record.id), Param::Text(&expected)]);
         // postgres_fdw takes the first host that accepts it, which may be an old primary. This router has reached the right one.
         if reached.as_ref().is_err_and(|error| error.sqlstate == REFUSED_CONNECTION)
             && let Some(address) = donor.address_with_host_first()?
@@ -128,14 +129,14 @@ impl Attempt {
                  SELECT coalesce(sum(documents), 0)::int8, coalesce(sum(size), 0)::int8 FROM pulled"
             ),
             &[Param::Int8(record.id), Param::Int8(part.into()), Param::Text(expected_donor)],
+            <(i64, i64)>::WIRE,
         )
     }
 
     /// S: waits until the part is pulled.
     pub(super) fn finish_pull(&mut self) -> Result<Pulled> {
-        let rows = self.puller.finish()?;
-        let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the recipient returned no count"))?;
-        Ok(Pulled { documents: row.i64(0).unwrap_or(0), bytes: row.i64(1).unwrap_or(0) })
+        let (documents, bytes) = decode_only("a pull", &self.puller.finish()?)?;
+        Ok(Pulled { documents, bytes })
     }
 
     /// R: begins its transaction, and checks that the table has no document of the range.
@@ -149,7 +150,7 @@ impl Attempt {
         )?;
         BypassCapture {}.call(recipient)?;
         let (range, params) = table::range(&record.min, end.as_deref());
-        if recipient.query(&format!("SELECT 1 FROM {target} WHERE {range} LIMIT 1"), &params)?.is_empty() {
+        if recipient.query::<i32>(&format!("SELECT 1 FROM {target} WHERE {range} LIMIT 1"), &params)?.is_empty() {
             return Ok(());
         }
         Err(Error::new(
@@ -189,6 +190,7 @@ impl Attempt {
                  SELECT pg_catalog.string_agg(pg_catalog.int8send(seq), '') FROM pulled"
             ),
             &[Param::Int8(record.id), Param::Text(expected_donor)],
+            <Option<Vec<u8>>>::WIRE,
         )
     }
 

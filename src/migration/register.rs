@@ -87,7 +87,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
     check_node(&mut checked.recipient, cluster)?;
     let (recipient, server) = (&mut checked.recipient, &checked.donor.server);
     let sql = "SELECT FROM pg_catalog.pg_foreign_server WHERE srvname = $1::text";
-    if recipient.query(sql, &[Param::Text(server)])?.is_empty() {
+    if recipient.query::<()>(sql, &[Param::Text(server)])?.is_empty() {
         return Err(illegal(
             format!("shard \"{}\" has no foreign server \"{server}\" to pull from", recipient.name),
             &repair_hint(&recipient.name),
@@ -180,9 +180,8 @@ fn check_relations(recipient: &mut ShardSession, needed: &[(String, String)], na
     let sql = "SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace \
                AND relname = ANY ($1::text[])";
     let names: Vec<&str> = needed.iter().map(|(relation, _)| relation.as_str()).collect();
-    let rows = recipient.query(sql, &[Param::TextArray(&names)])?;
-    let present: Vec<_> = rows.iter().filter_map(|row| row.text(0)).collect();
-    let Some((relation, index)) = needed.iter().find(|(relation, _)| !present.contains(&relation.as_str())) else {
+    let present: Vec<String> = recipient.query(sql, &[Param::TextArray(&names)])?;
+    let Some((relation, index)) = needed.iter().find(|(relation, _)| !present.contains(relation)) else {
         return Ok(());
     };
     let (kind, what) = match index.is_empty() {
@@ -198,14 +197,17 @@ fn check_relations(recipient: &mut ShardSession, needed: &[(String, String)], na
 /// Checks that a shard has a version of the extension that works with this one, belongs to this cluster, and can prepare
 /// transactions.
 fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
-    let rows = shard.query(
+    let answers: Vec<(Option<String>, i32, bool)> = shard.query(
         "SELECT (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
                 current_setting('max_prepared_transactions')::int4, pg_is_in_recovery()",
         &[],
     )?;
     let name = &shard.name;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "a shard did not report its version"))?;
-    let version = row.text(0);
+    let (version, prepared_transactions, is_standby) = answers
+        .into_iter()
+        .next()
+        .ok_or_else(|| Error::new(Kind::InternalError, "a shard did not report its version"))?;
+    let version = version.as_deref();
     if !version.is_some_and(handshake::works_with) {
         let (theirs, ours) = (version.map(|version| format!(" {version}")), env!("CARGO_PKG_VERSION"));
         let theirs = theirs.map_or("no docshard".to_owned(), |version| format!("docshard{version}"));
@@ -214,13 +216,13 @@ fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
             "Install the router's version there, and run ALTER EXTENSION docshard UPDATE.",
         ));
     }
-    if row.bool(2) == Some(true) {
+    if is_standby {
         return Err(illegal(
             format!("the session on shard \"{name}\" reached a standby"),
             "Set the server option target_session_attrs to read-write.",
         ));
     }
-    if row.i32(1).unwrap_or(0) == 0 {
+    if prepared_transactions == 0 {
         return Err(illegal(
             format!("shard \"{name}\" allows no prepared transactions, which moving a chunk needs"),
             "Set max_prepared_transactions there, or preload docshard (shared_preload_libraries), and restart it.",

@@ -8,10 +8,12 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_literal;
+use crate::pg::spi::record;
 use crate::pg::transaction;
 use crate::protocol::Connection;
 use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::frontend::Column;
 use docshard_core::cluster::migration::Part;
 use docshard_core::error::Kind;
 
@@ -77,23 +79,28 @@ impl ShardSession {
         self.session.waits_also_for(&other.session);
     }
 
-    pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        self.run(|session| session.query(sql, params))
+    pub fn query<T: record::Record>(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
+        self.named(|session| session.query(sql, params))
+    }
+
+    /// Runs one statement, and discards its rows.
+    pub fn run(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
+        self.named(|session| session.run(sql, params))
     }
 
     /// Runs statements that return nothing.
     pub fn execute(&mut self, sql: &str) -> Result<()> {
-        self.run(|session| session.execute(sql))
+        self.named(|session| session.execute(sql))
     }
 
     /// Returns the first column of the only row, an int8; None if there is no row, or it is null.
     pub fn number(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Option<i64>> {
-        Ok(self.query(sql, params)?.first().and_then(|row| row.i64(0)))
+        Ok(self.query::<Option<i64>>(sql, params)?.into_iter().next().flatten())
     }
 
-    /// Sends a statement; [`ShardSession::finish`] or [`ShardSession::poll`] waits for its answer.
-    pub fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
-        self.run(|session| session.start(sql, params))
+    /// Sends a statement, whose rows have these columns; [`ShardSession::finish`] or [`ShardSession::poll`] waits for its answer.
+    pub fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
+        self.named(|session| session.start(sql, params, columns))
     }
 
     /// Waits for the answer.
@@ -103,7 +110,7 @@ impl ShardSession {
 
     /// Waits up to `milliseconds` for the answer; None if it has not arrived.
     pub fn poll(&mut self, milliseconds: i64) -> Result<Option<Vec<Row>>> {
-        self.run(|session| session.poll_finish(milliseconds))
+        self.named(|session| session.poll_finish(milliseconds))
     }
 
     /// Cancels a started statement that has not been answered, and discards the answer.
@@ -136,19 +143,19 @@ impl ShardSession {
 
     pub(super) fn is_prepared(&mut self, gid: &str) -> Result<bool> {
         let sql = "SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE gid = $1 AND database = current_database()";
-        Ok(!self.query(sql, &[Param::Text(gid)])?.is_empty())
+        Ok(!self.query::<i32>(sql, &[Param::Text(gid)])?.is_empty())
     }
 
     pub(super) fn commit_prepared(&mut self, gid: &str) -> Result<()> {
-        self.run(|session| session.end_prepared(gid, true))
+        self.named(|session| session.end_prepared(gid, true))
     }
 
     pub(super) fn rollback_prepared(&mut self, gid: &str) -> Result<()> {
-        self.run(|session| session.end_prepared(gid, false))
+        self.named(|session| session.end_prepared(gid, false))
     }
 
     pub(super) fn prepared_names(&mut self, prefix: &str) -> Result<Vec<String>> {
-        self.run(|session| session.prepared_names(prefix))
+        self.named(|session| session.prepared_names(prefix))
     }
 
     /// Returns the shard's placement version of the move's collection.
@@ -166,7 +173,7 @@ impl ShardSession {
         Ok(if is_committed { Part::Committed } else { Part::Nothing })
     }
 
-    fn run<T>(&mut self, run: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
+    fn named<T>(&mut self, run: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         run(&mut self.session).map_err(|error| name_shard(error, &self.name))
     }
 }
@@ -178,12 +185,12 @@ fn name_shard(error: Error, shard: &str) -> Error {
 impl Connection for ShardSession {
     type Row = Row;
 
-    fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        ShardSession::query(self, sql, params)
+    fn ask(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<Vec<Row>> {
+        self.named(|session| session.ask(sql, params, columns))
     }
 
-    fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
-        ShardSession::start(self, sql, params)
+    fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
+        ShardSession::start(self, sql, params, columns)
     }
 }
 

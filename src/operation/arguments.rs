@@ -19,6 +19,8 @@ use serde_json::{Map, Value as Json};
 pub enum Type {
     Any,
     String,
+    /// a string that no message may contain
+    Secret,
     /// a string, one of these
     Choice(&'static [&'static str]),
     /// true or false; commands also take a number, of which 0 is false
@@ -33,6 +35,8 @@ pub enum Type {
     Object,
     /// an object, in every form
     Document,
+    /// an order of fields: an object, or an array of pairs; in option documents the argument's own parser checks that
+    Order,
     /// an array; in option documents the argument's own parser checks that
     Array,
     /// a string or an object, such as the name or the key of an index; in option documents the argument's own parser checks that
@@ -46,13 +50,14 @@ impl Type {
     pub fn takes(self, json: &Json) -> bool {
         match self {
             Type::Any => true,
-            Type::String | Type::Choice(_) => json.is_string(),
+            Type::String | Type::Secret | Type::Choice(_) => json.is_string(),
             Type::Bool => json.is_boolean() || number(json).is_some(),
             Type::StrictBool => json.is_boolean(),
             Type::Integer | Type::Count => number(json).is_some(),
             Type::Object | Type::Document => ext_json::document(json).is_some(),
+            Type::Order => ext_json::document(json).is_some() || json.is_array(),
             Type::Array => json.is_array(),
-            Type::StringOrObject => json.is_string() || ext_json::document(json).is_some(),
+            Type::StringOrObject => json.is_string() || ext_json::ordered(json).is_some(),
             Type::Timestamp => matches!(ext_json::from_json(json), Ok(Value::Timestamp(..))),
         }
     }
@@ -60,10 +65,10 @@ impl Type {
     fn wanted(self) -> &'static str {
         match self {
             Type::Any => "any",
-            Type::String | Type::Choice(_) => "'string'",
+            Type::String | Type::Secret | Type::Choice(_) => "'string'",
             Type::Bool | Type::StrictBool => "'bool'",
             Type::Integer | Type::Count => "'[int, long, double, decimal]'",
-            Type::Object | Type::Document => "'object'",
+            Type::Object | Type::Document | Type::Order => "'object'",
             Type::Array => "'array'",
             Type::StringOrObject => "'[string, object]'",
             Type::Timestamp => "'timestamp'",
@@ -83,11 +88,13 @@ pub struct Field {
     default: bool,
     /// the option exists in MongoDB and is refused here
     is_refused: bool,
+    /// null has a wrong type; otherwise it counts as missing
+    refuses_null: bool,
 }
 
 /// An optional argument.
 pub const fn may(name: &'static str, kind: Type) -> Field {
-    Field { name, argument: name, kind, is_required: false, default: false, is_refused: false }
+    Field { name, argument: name, kind, is_required: false, default: false, is_refused: false, refuses_null: false }
 }
 
 /// A required argument.
@@ -104,6 +111,11 @@ impl Field {
     /// Makes a flag true if it is missing.
     pub const fn or_true(self) -> Self {
         Self { default: true, ..self }
+    }
+
+    /// Makes null an error.
+    pub const fn never_null(self) -> Self {
+        Self { refuses_null: true, ..self }
     }
 
     /// Makes an argument an error, unless it is false.
@@ -222,6 +234,11 @@ impl<'a> Arguments<'a> {
         self.map.get(self.field(argument)?.name).filter(|value| !value.is_null())
     }
 
+    /// Returns an argument as it is given, null included.
+    pub fn raw(&self, argument: &str) -> Option<&'a Json> {
+        self.map.get(self.field(argument)?.name)
+    }
+
     /// True if the argument is given; in option documents, also as null.
     pub fn is_named(&self, argument: &str) -> bool {
         match self.form {
@@ -302,7 +319,7 @@ fn check(map: &Map<String, Json>, skipped: usize, form: Form<'_>, known: Fields,
     for (name, value) in map.iter().skip(skipped) {
         let mut fields = all().chain(generic.iter().flat_map(|group| group.iter()));
         let field = fields.find(|field| field.name == name).ok_or_else(|| form.unknown(name, known))?;
-        if !value.is_null() {
+        if !value.is_null() || field.refuses_null {
             form.check(field, value)?;
         }
     }
@@ -356,7 +373,11 @@ impl Form<'_> {
             }
         } else {
             let wanted = match field.kind {
-                Type::Any | Type::Object | Type::Array | Type::StringOrObject => return Ok(()),
+                _ if json.is_null() => "given with a value",
+                Type::Any | Type::Object | Type::Order | Type::Array | Type::StringOrObject => return Ok(()),
+                Type::Secret if !json.is_string() => {
+                    return Err(Error::new(Kind::TypeMismatch, format!("option \"{name}\" must be a string")));
+                }
                 Type::String | Type::Choice(_) if !json.is_string() => "a string",
                 Type::Bool | Type::StrictBool if !json.is_boolean() => "a boolean",
                 Type::Document if ext_json::document(json).is_none() => "an object",

@@ -41,6 +41,9 @@ pub fn status() -> Result<Json> {
         "mode": if state.enabled { "full" } else { "off" },
         "inBalancerRound": state.in_step,
         "action": state.stored.action,
+        "activity": worker::activity::current()?.map(|activity| json!({
+            "what": activity.what, "shard": activity.shard, "since": activity.since, "seconds": activity.seconds,
+        })),
         "lastRound": state.stored.last_round,
         "lastError": state.stored.last_error,
         "lastErrorAt": state.stored.last_error_at,

@@ -1,9 +1,12 @@
 //! Operations on the router and its shards: take-over, access of roles, passwords, addresses, dismantling.
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Form};
+use super::table::{LOGIN_OPTIONS, NO_USER};
 use crate::catalog::cluster::{check_may_change, check_router};
 use crate::catalog::dismantle::{self, Scope};
 use crate::catalog::grants::EVERYTHING;
+use crate::catalog::shards::Login;
+pub use crate::catalog::takeover::TakeOver;
 use crate::catalog::{access, addresses, contacts, rotation, settings, shard_state, takeover};
 use crate::migration::jobs;
 use crate::pg::error::{Error, Result};
@@ -13,12 +16,43 @@ use crate::worker;
 use docshard_core::error::Kind;
 use serde_json::{Value as Json, json};
 
+fn login(options: &Arguments<'_>) -> Option<Login> {
+    let password = options.text("password").map(str::to_owned);
+    options.text("user").map(|user| Login { user: user.to_owned(), password })
+}
+
+/// The options of a take-over.
+pub fn take_over_options(options: &Arguments<'_>) -> Result<TakeOver> {
+    let of_shards = match options.get("logins") {
+        None => None,
+        Some(Json::Object(of_shards)) => Some(of_shards),
+        // The message does not contain the value, as it may be a password.
+        Some(_) => return Err(Error::new(Kind::TypeMismatch, "option \"logins\" must be an object")),
+    };
+    let logins = of_shards.into_iter().flatten().map(|(shard, given)| {
+        let given = Arguments::parse(given, Form::Options("logins"), LOGIN_OPTIONS)?;
+        given.check_conflicts(&[NO_USER])?;
+        Ok((shard.clone(), login(&given)))
+    });
+    Ok(TakeOver {
+        force: options.flag("force"),
+        login: login(options),
+        logins: logins
+            .filter_map(|one| one.map(|(shard, login)| Some((shard, login?))).transpose())
+            .collect::<Result<_>>()?,
+    })
+}
+
 /// Makes this database the router of its cluster; shards then refuse the previous router. Returns the shards that could not
-/// be reached, the transactions that another router has left prepared on shards, and what is newer there than in this catalog.
-pub fn take_over(force: bool) -> Result<Json> {
-    let taken = takeover::take_over(force)?;
+/// be reached, those at which the router's login was repaired, the transactions that another router has left prepared on shards, and
+/// what is newer there than in this catalog.
+pub fn take_over(options: &TakeOver) -> Result<Json> {
+    let taken = takeover::take_over(options)?;
     worker::wake_at_commit();
     let mut answer = json!({"epoch": taken.epoch});
+    if !taken.repaired.is_empty() {
+        answer["loginsRepaired"] = taken.repaired.into();
+    }
     let lists = [
         ("unreachable", "error", taken.unreachable),
         ("preparedTransactions", "gid", taken.left),

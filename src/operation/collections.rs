@@ -5,11 +5,13 @@ use super::table::{CREATE_INDEXES, OF_COLLECTIONS, Operation};
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::index_options::{self, IndexOptions};
 use crate::catalog::index_removal;
-use crate::catalog::indexes::Made;
+use crate::catalog::indexes::{Draft, Made};
 use crate::catalog::sharding::{self, ShardOptions};
 use crate::catalog::{cache, collections, indexes, namespace, views};
 use crate::indexing;
 use crate::pg::error::{Error, Result};
+use crate::router::expiry;
+use crate::store;
 use docshard_core::error::Kind;
 use docshard_core::query::index::Partial;
 use docshard_core::values::collation::Collator;
@@ -91,16 +93,21 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
     })
 }
 
-/// Creates all of these indexes on every shard, or none, and returns their names. Outside a transaction block it does not block
-/// writes. `wanted` has the JSON text of the keys, and the options.
-pub fn create_indexes(ns: &str, wanted: &[(String, IndexOptions<'_>)]) -> Result<Vec<String>> {
+/// Creates all of these indexes on every shard, or none, and returns their names. It does not block writes if the call is the whole
+/// transaction; `concurrently` says what happens otherwise. `wanted` has the JSON text of the keys, and the options.
+pub fn create_indexes(
+    ns: &str,
+    wanted: &[(String, IndexOptions<'_>)],
+    concurrently: Option<bool>,
+) -> Result<Vec<String>> {
     check_may_change()?;
     if indexing::is_called_for(ns)? {
         return indexing::build_and_wait(ns, wanted);
     }
     let mut made = Made::none(ns)?;
     let create = |(keys, options): &(String, IndexOptions<'_>)| -> Result<String> {
-        let name = indexes::create(ns, keys, options)?;
+        let before = |draft: &Draft| indexing::before_blocking_build(ns, &draft.name, concurrently);
+        let name = indexes::create(ns, keys, options, &before)?;
         made.add(&name)?;
         Ok(name)
     };
@@ -118,13 +125,37 @@ pub fn create_indexes_of(ns: &str, indexes: &Json) -> Result<Vec<String>> {
     }
     namespace::split(ns)?;
     let Operation { function, options, conflicts } = &CREATE_INDEXES;
+    let mut concurrently = Vec::new();
     let read = |index| -> Result<_> {
         let given = Arguments::parse(index, Form::Options(function), options)?;
         given.check_conflicts(conflicts)?;
+        concurrently.push(self::concurrently(&given));
         let keys = given.get("key").map(ToString::to_string).unwrap_or_default();
         Ok((keys, index_options(ns, &given)?))
     };
-    create_indexes(ns, &indexes.iter().map(read).collect::<Result<Vec<_>>>()?)
+    let wanted = indexes.iter().map(read).collect::<Result<Vec<_>>>()?;
+    // All are built or none: one that may not block refuses all, and the warning is omitted if all may.
+    let all_may = concurrently.iter().all(|given| *given == Some(false));
+    let concurrently = if concurrently.contains(&Some(true)) { Some(true) } else { all_may.then_some(false) };
+    create_indexes(ns, &wanted, concurrently)
+}
+
+/// The option `concurrently`, if it is given.
+pub fn concurrently(given: &Arguments<'_>) -> Option<bool> {
+    given.get("concurrently").and_then(Json::as_bool)
+}
+
+/// Deletes the documents that have expired, of one collection or of all, in the caller's transaction.
+pub fn expire(ns: Option<&str>) -> Result<Json> {
+    check_may_change()?;
+    if let Some(ns) = ns {
+        namespace::split(ns)?;
+        cache::get(ns)?;
+    }
+    let indexes = store::indexes::expiring()?;
+    let chosen = indexes.iter().filter(|index| ns.is_none_or(|ns| ns == index.namespace));
+    let deleted: i64 = chosen.map(expiry::delete).sum::<Result<i64>>()?;
+    Ok(json!({"deletedCount": deleted, "ok": 1}))
 }
 
 /// Drops indexes by a name, an array of names, keys, or `"*"` for all but the one on `_id`.

@@ -88,10 +88,14 @@ pub fn query(filter: Specification<'_>, environment: Option<&Json>, hint: Option
 /// Parses a sort and returns it with the text that is sent to shards; None if it is empty.
 pub fn sort(spec: Option<&Json>, environment: Option<&Json>) -> Result<Option<(Sort, String)>> {
     match spec {
-        Some(spec) if !spec.as_object().is_some_and(serde_json::Map::is_empty) => Ok(Some((
-            Sort::parse_in(spec, &parsed_environment(environment)?)?,
-            envelope::wrap(&spec.to_string(), environment, None),
-        ))),
-        _ => Ok(None),
+        Some(spec) => {
+            let sort = Sort::parse_in(spec, &parsed_environment(environment)?)?;
+            if sort.fields.is_empty() {
+                return Ok(None);
+            }
+            let text = if spec.is_array() { sort.to_json().to_string() } else { spec.to_string() };
+            Ok(Some((sort, envelope::wrap(&text, environment, None))))
+        }
+        None => Ok(None),
     }
 }

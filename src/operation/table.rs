@@ -4,7 +4,7 @@
 //! name that only one of them has, or spells differently, is in a group of its own.
 
 use super::arguments::Type::{
-    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, StrictBool, String, StringOrObject,
+    self, Any, Array, Bool, Choice, Count, Document, Integer, Object, Order, Secret, StrictBool, String, StringOrObject,
 };
 use super::arguments::When::{False, Given, Missing, True};
 use super::arguments::{Conflict, Field, Fields, may, must};
@@ -44,19 +44,19 @@ const COMMENT: &[Field] = &[may("comment", Any)];
 /// Options of a whole command, and of a cursor, that an SQL function has, too. Rows stream, so batches mean nothing to it.
 const LIMITS: &[Field] = &[may("maxTimeMS", Integer), may("readConcern", Document), may("batchSize", Count)];
 const FILTER: Field = must("filter", Any);
-const SORT: &[Field] = &[may("sort", Object)];
+const SORT: &[Field] = &[may("sort", Order)];
 const UPSERT: Field = may("upsert", StrictBool);
 const ARRAY_FILTERS: Field = may("arrayFilters", Array);
 const UPDATING: &[Field] = &[UPSERT, ARRAY_FILTERS];
 
 // Reading.
 
-pub const FINDING: &[Field] = &[may("sort", Object), may("projection", Object), may("skip", Count)];
+pub const FINDING: &[Field] = &[may("sort", Order), may("projection", Object), may("skip", Count)];
 pub const LIMIT: &[Field] = &[may("limit", Count)];
 pub const RANGE: &[Field] = &[HINT, may("min", Object), may("max", Object), COLLATION];
 const PARTIAL: &[Field] = &[may("allowPartialResults", Bool)];
 pub const FIND_COMMAND: Fields = &[
-    &[may("filter", Object)],
+    &[may("filter", Object).never_null()],
     FINDING,
     LIMIT,
     RANGE,
@@ -123,12 +123,12 @@ pub const UPDATE_CONFLICTS: &[Conflict] =
 pub const DELETE_ELEMENT: Fields = &[&[must("q", Object).means("filter"), must("limit", Integer)], CHOICE];
 
 const RETURNED: Type = Choice(&["before", "after"]);
-const ANSWERED: &[Field] = &[may("sort", Object), may("projection", Object)];
+const ANSWERED: &[Field] = &[may("sort", Order), may("projection", Object)];
 const RETURNING: &[Field] =
     &[UPSERT, may("returnDocument", RETURNED), may("returnNewDocument", StrictBool).means("new")];
 const FIND_AND_MODIFY_FIELDS: &[Field] = &[
     may("query", Document).means("filter"),
-    may("sort", Document),
+    may("sort", Order),
     may("remove", Bool),
     may("update", Any),
     may("new", Bool),
@@ -236,11 +236,18 @@ pub const OF_COLLECTIONS: &[Field] = &[
 ];
 pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
 
-const KEY: &[Field] = &[may("key", Object)];
-const INDEX: &[Field] = &[may("name", String), may("unique", Bool), may("hidden", StrictBool)];
-const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer)];
-const INDEXED: &[Field] =
-    &[may("sparse", Bool), may("partialFilterExpression", Object), COLLATION, may("wildcardProjection", Object)];
+const KEY: &[Field] = &[may("key", Order)];
+const INDEX: &[Field] =
+    &[may("name", String).never_null(), may("unique", Bool).never_null(), may("hidden", StrictBool).never_null()];
+/// true: an error instead of a build that blocks writes; false: no warning of it.
+const CONCURRENTLY: &[Field] = &[may("concurrently", StrictBool)];
+const EXPIRY: &[Field] = &[may("expireAfterSeconds", Integer).never_null()];
+const INDEXED: &[Field] = &[
+    may("sparse", Bool).never_null(),
+    may("partialFilterExpression", Object).never_null(),
+    COLLATION.never_null(),
+    may("wildcardProjection", Object).never_null(),
+];
 pub const CREATE_INDEXES_COMMAND: Fields =
     &[&[must("indexes", Array), may("commitQuorum", Any), may("ignoreUnknownIndexOptions", Bool)]];
 /// The fields of an element of `indexes`. Options of unsupported kinds of indexes are accepted here, as the parser of the keys
@@ -251,8 +258,8 @@ pub const INDEX_ELEMENT: Fields = &[
     INDEXED,
     &[
         may("expireAfterSeconds", Any),
-        may("background", Bool),
-        may("v", Integer),
+        may("background", Bool).never_null(),
+        may("v", Integer).never_null(),
         may("ns", String),
         may("weights", Object),
         may("default_language", String),
@@ -284,7 +291,7 @@ const NO_KEY: Conflict = Conflict::All(
 
 const SHARDING: &[Field] = &[may("unique", Bool), may("numInitialChunks", Integer), COLLATION];
 pub const SHARD_COLLECTION_COMMAND: Fields = &[
-    &[must("key", Object)],
+    &[must("key", Order)],
     SHARDING,
     &[
         may("presplitHashedZones", Bool).refused(),
@@ -328,8 +335,13 @@ pub const MOVE_RANGE_CONFLICTS: &[Conflict] =
 
 // Shards, databases, zones, the balancer.
 
-pub const ADD_SHARD_OPTIONS: Fields =
-    &[&[may("name", String), may("maxSize", Integer), may("user", String), may("password", String)]];
+/// An administrator's login.
+const LOGIN: &[Field] = &[may("user", String), may("password", Secret)];
+pub const LOGIN_OPTIONS: Fields = &[LOGIN];
+/// A password without its user.
+pub const NO_USER: Conflict =
+    Conflict::All(&[Given("password"), Missing("user")], Kind::BadValue, "the option \"password\" requires \"user\"");
+pub const ADD_SHARD_OPTIONS: Fields = &[&[may("name", String), may("maxSize", Integer)], LOGIN];
 pub const BALANCING_OPTIONS: Fields = &[&[may("chunkSize", Integer)]];
 
 operations! {
@@ -356,8 +368,8 @@ operations! {
     CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION, VIEW] => unless &[NO_VIEW];
     MODIFY_COLLECTION = "modify_collection" &[VIEW, OF_COLLECTIONS];
     DROP_COLLECTION = "drop_collection" &[];
-    CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED];
-    CREATE_INDEXES = "create_indexes" &[KEY, INDEX, EXPIRY, INDEXED] => unless &[NO_KEY];
+    CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED, CONCURRENTLY];
+    CREATE_INDEXES = "create_indexes" &[KEY, INDEX, EXPIRY, INDEXED, CONCURRENTLY] => unless &[NO_KEY];
     DROP_INDEXES = "drop_indexes" &[];
     LIST_INDEXES = "list_indexes" &[];
     SHARD_COLLECTION = "shard_collection" &[SHARDING];
@@ -379,7 +391,8 @@ operations! {
     ACCEPT_SHARD = "accept_shard" &[&[may("adopt", Bool)]];
     ENABLE_SHARDING = "enable_sharding" &[];
     DROP_DATABASE = "drop_database" &[];
-    TAKE_OVER = "take_over_cluster" &[&[may("force", Bool)]];
+    TAKE_OVER = "take_over_cluster" &[&[may("force", Bool), may("logins", Object)], LOGIN]
+        => unless &[NO_USER];
     DISMANTLE = "dismantle" &[&[may("shards", Bool).or_true(), may("skipUnreachable", Bool)]];
     GRANT_ACCESS = "grant_access" &[&[may("read", Any), may("write", Any)]];
     REVOKE_ACCESS = "revoke_access" GRANT_ACCESS.options;

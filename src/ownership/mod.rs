@@ -18,6 +18,7 @@ pub mod index_range;
 pub mod inspect;
 pub mod leftovers;
 pub mod measure;
+pub mod member_shape;
 pub mod node;
 pub mod pipeline;
 pub mod placement;

@@ -132,6 +132,7 @@ pub fn range<'a>(lo: &'a [u8], hi: Option<&'a [u8]>) -> (&'static str, Vec<Param
 pub fn create(table: &CreateTable) -> Result<()> {
     let &CreateTable { collection, token, version, id_index } = table;
     let table = name(collection);
+    drop_leftovers()?;
     if has_relation(&format!("c{collection}")) {
         refuse_foreign(collection, token)?;
     } else {
@@ -158,6 +159,23 @@ pub fn create(table: &CreateTable) -> Result<()> {
          ON CONFLICT (collection_id) DO UPDATE SET token = excluded.token, version = excluded.version",
         &[Param::Int4(collection), Param::Int8(token), Param::Int8(version)],
     )?;
+    Ok(())
+}
+
+/// Drops tables without documents that no collection has: a dump of the schema alone has the tables, but neither the catalog nor what
+/// this node has. They are looked for when this node's first collection is created.
+fn drop_leftovers() -> Result<()> {
+    // A table and its placement commit together, so one snapshot has both or none.
+    let tables = "SELECT c.relname::pg_catalog.text FROM pg_catalog.pg_class c \
+         WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' AND c.relname ~ '^c[0-9]{1,9}$' \
+           AND pg_catalog.pg_has_role(c.relowner, 'USAGE') AND NOT EXISTS (SELECT FROM docshard_data.placement)";
+    for row in spi::query(tables, &[])? {
+        let table = format!("docshard_data.{}", row.text(0));
+        run_own(&format!("LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE"))?;
+        if spi::query(&format!("SELECT FROM ONLY {table} LIMIT 1"), &[])?.is_empty() {
+            run_own(&format!("DROP TABLE {table}"))?;
+        }
+    }
     Ok(())
 }
 

@@ -13,20 +13,25 @@ use crate::pg::spi::{self, Row, param::Param};
 use crate::pg::{security::user, server};
 use std::collections::BTreeSet;
 
-/// Returns the collection, a property, and whether it is one that docshard did not create. `$1`: the changed relations; `$2`: all.
-const PROPERTIES: &str = "\
+/// Returns the collection, a property, whether it is one that docshard did not create, and the table. `$1`: the changed relations; `$2`: all.
+fn properties_query() -> String {
+    format!(
+        "\
     WITH data AS (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = 'docshard_data'), \
     touched AS (SELECT v.oid::oid FROM unnest($1) AS v (oid) \
                 UNION SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[])), \
     known AS ( \
-        SELECT c.*, p.collection_id, \
-               c.relnamespace = (SELECT oid FROM data) AND c.relname = 'c' || p.collection_id AS has_name \
-          FROM pg_catalog.pg_class c \
-          JOIN docshard_data.placement p ON p.collection_id = coalesce( \
-               (SELECT t.collection_id FROM docshard_data.tables t WHERE t.relation = c.oid), \
-               CASE WHEN c.relnamespace = (SELECT oid FROM data) AND c.relname ~ '^c[0-9]{1,9}$' THEN substr(c.relname, 2)::int END) \
-         WHERE c.relkind IN ('r', 'p') AND ($2 OR c.oid IN (SELECT oid FROM touched))) \
-    SELECT k.collection_id, f.property, f.extra FROM known k CROSS JOIN LATERAL ( \
+        SELECT q.*, q.relnamespace = (SELECT oid FROM data) AND q.relname = 'c' || q.collection_id AS has_name \
+          FROM (SELECT c.*, {} AS collection_id FROM pg_catalog.pg_class c \
+                 WHERE c.relkind IN ('r', 'p') AND ($2 OR c.oid IN (SELECT oid FROM touched))) q \
+         WHERE q.collection_id IS NOT NULL) \
+    {PROPERTIES}",
+        table_witness::collection_of_row()
+    )
+}
+
+const PROPERTIES: &str = "\
+    SELECT k.collection_id, f.property, f.extra, k.oid::int8 FROM known k CROSS JOIN LATERAL ( \
         SELECT 'its name' AS property, false AS extra WHERE k.has_name \
         UNION ALL SELECT 'its durability', false WHERE k.relpersistence = 'p' \
         UNION ALL SELECT 'its access method', false WHERE k.relam = 2 \
@@ -57,26 +62,32 @@ pub struct Property {
     pub text: String,
     /// docshard did not create it
     pub extra: bool,
+    /// its OID
+    pub table: i64,
 }
 
 fn properties(rows: &[Row]) -> BTreeSet<Property> {
     rows.iter()
-        .map(|row| Property { collection: row.i32(0), text: row.text(1).to_owned(), extra: row.bool(2) })
+        .map(|row| {
+            let table = row.i64(3);
+            Property { collection: row.i32(0), text: row.text(1).to_owned(), extra: row.bool(2), table }
+        })
         .collect()
 }
 
-/// Returns the first property that a statement has taken from a collection's table, or added to it though docshard did not create
-/// it.
-pub fn damage(changed: &Changed) -> Result<Option<Property>> {
+/// Returns the properties that a statement has taken from collections' tables, and those that it has added to them though docshard did
+/// not create them.
+pub fn damage(changed: &Changed) -> Result<Vec<Property>> {
     let relations = changed.relations.as_deref();
     if relations.is_some_and(<[i64]>::is_empty) {
-        return Ok(None);
+        return Ok(Vec::new());
     }
+    let query = properties_query();
     let params = [Param::Int8Array(relations.unwrap_or_default()), Param::Bool(relations.is_none())];
-    let before = properties(&changed.read_before(PROPERTIES, &params)?);
-    let now = properties(&changed.read_now(PROPERTIES, &params)?);
-    let lost = before.difference(&now).find(|property| !property.extra);
-    Ok(lost.or_else(|| now.difference(&before).find(|property| property.extra)).cloned())
+    let before = properties(&changed.read_before(&query, &params)?);
+    let now = properties(&changed.read_now(&query, &params)?);
+    let lost = before.difference(&now).filter(|property| !property.extra);
+    Ok(lost.chain(now.difference(&before).filter(|property| property.extra)).cloned().collect())
 }
 
 /// Returns what is wrong with a collection's table: the kind of problem, and details.
@@ -86,7 +97,7 @@ pub fn check(collection: i32) -> Result<Vec<(&'static str, String)>> {
     }
     let table = i64::from(table::oid(collection)?.to_u32());
     user::as_extension_owner(|| {
-        let found = properties(&spi::read(PROPERTIES, &[Param::Int8Array(&[table]), Param::Bool(false)])?);
+        let found = properties(&spi::read(&properties_query(), &[Param::Int8Array(&[table]), Param::Bool(false)])?);
         let needed = [
             "its durability",
             "the column skey",
@@ -124,7 +135,8 @@ fn compare(collection: i32, table: i64) -> Result<Option<(&'static str, String)>
         }
         let old = format!("SELECT FROM {} t WHERE pg_catalog.age(t.xmin) > $1 LIMIT 1", table::name(collection));
         if spi::read(&old, &[Param::Int4(row.i32(2))])?.is_empty() {
-            return Ok(Some(("truncatedTable", "TRUNCATE has removed all documents of this table".to_owned())));
+            let details = "this table was truncated or rewritten: it has a new file, and no row is older than that";
+            return Ok(Some(("truncatedTable", details.to_owned())));
         }
     }
     if server::may_write() {

@@ -1,7 +1,8 @@
-//! The witness of each collection's table, a row of `docshard_data.tables`: see [`super::table_shape`].
+//! How a collection's table is recognized: by its witness, a row of `docshard_data.tables` ([`super::table_shape`]), by its name, or by its
+//! triggers, which nobody can remove from PostgreSQL's catalogs without dropping them.
 
 use crate::pg::error::Result;
-use crate::pg::server::relation_oid;
+use crate::pg::server::{self, relation_oid};
 use crate::pg::spi::{self, param::Param};
 use crate::storage::SCHEMA;
 use pgrx::pg_sys::Oid;
@@ -30,11 +31,60 @@ pub fn forget(collection: i32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the collection that a table was created for, by the witness.
+/// The collection that a row `c` of `pg_class`, of a table, belongs to by its witness or name; 0 if only its triggers say that it is a
+/// collection's; else NULL. docshard's own tables have such a trigger, too, and are members of the extension.
+pub(super) fn collection_of_row() -> String {
+    let witness =
+        if exists() { "(SELECT t.collection_id FROM docshard_data.tables t WHERE t.relation = c.oid), " } else { "" };
+    format!(
+        "coalesce({witness}\
+           CASE WHEN c.relname ~ '^c[0-9]{{1,9}}$' AND c.relnamespace = \
+             (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = 'docshard_data') \
+             THEN pg_catalog.substr(c.relname, 2)::int4 END, \
+           CASE WHEN c.relhastriggers AND EXISTS ( \
+               SELECT FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid \
+                 JOIN pg_catalog.pg_namespace n ON n.oid = f.pronamespace \
+                WHERE g.tgrelid = c.oid AND f.proname = 'capture_change' AND n.nspname = 'docshard_internal') \
+             AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend d \
+                WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = c.oid AND d.deptype = 'e') \
+             THEN 0 END)"
+    )
+}
+
+/// Returns the collection that a table belongs to, or 0 if its number is not known.
 pub fn collection_of(table: Oid) -> Result<Option<i32>> {
-    if !exists() {
-        return Ok(None);
-    }
-    let sql = "SELECT collection_id FROM docshard_data.tables WHERE relation = $1::oid";
-    Ok(spi::query(sql, &[Param::Int8(table.to_u32().into())])?.first().map(|row| row.i32(0)))
+    let sql =
+        format!("SELECT {} FROM pg_catalog.pg_class c WHERE c.oid = $1::oid AND c.relkind = 'r'", collection_of_row());
+    let rows = spi::query(&sql, &[Param::Int8(table.to_u32().into())])?;
+    Ok(rows.first().filter(|row| row.get(0).is_some()).map(|row| row.i32(0)))
+}
+
+/// Returns the table of a trigger of docshard's, if it is a collection's.
+pub fn marked_by(trigger: Oid) -> Result<Option<Oid>> {
+    let sql = "SELECT g.tgrelid::int8 FROM pg_catalog.pg_trigger g JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid \
+               WHERE g.oid = $1::oid AND NOT g.tgisinternal AND f.proname = 'capture_change'";
+    let rows = spi::query(sql, &[Param::Int8(trigger.to_u32().into())])?;
+    let table = rows.first().map(|row| server::oid(row.i64(0)));
+    Ok(match table {
+        Some(table) if collection_of(table)?.is_some() => Some(table),
+        _ => None,
+    })
+}
+
+/// True if a collection's table has rows. The table's owner need not be trusted: a child's rows, which may be read by its code, are not
+/// looked at, and a table with row-level security counts as one that has rows.
+pub fn has_rows(table: Oid) -> Result<bool> {
+    let sql = "SELECT c.oid::pg_catalog.regclass::text, c.relrowsecurity FROM pg_catalog.pg_class c WHERE c.oid = $1::oid AND c.relkind = 'r'";
+    let named = spi::query(sql, &[Param::Int8(table.to_u32().into())])?;
+    let Some(row) = named.first() else { return Ok(false) };
+    Ok(row.bool(1) || !spi::query(&format!("SELECT FROM ONLY {} LIMIT 1", row.text(0)), &[])?.is_empty())
+}
+
+/// Returns all tables of collections in this database.
+pub fn all() -> Result<Vec<Oid>> {
+    let sql = format!(
+        "SELECT c.oid::int8 FROM pg_catalog.pg_class c WHERE c.relkind = 'r' AND {} IS NOT NULL ORDER BY c.oid",
+        collection_of_row()
+    );
+    Ok(spi::query(&sql, &[])?.iter().map(|row| server::oid(row.i64(0))).collect())
 }

@@ -3,11 +3,14 @@
 use super::signature::{Shape, Signature};
 use crate::pg::error::Result;
 use crate::pg::spi::record::{Record, Row, Value, decode_all, decode_only};
+use docshard_core::cluster::frontend::Column;
 
 /// The result of a call.
 pub trait Answer: Sized {
     /// what the function returns
     const SHAPE: Shape;
+    /// the columns of its rows
+    const COLUMNS: &'static [Column];
     /// Decodes the rows that the call returned.
     /// Errors: 08P01, naming the call, for anything else than the declared columns.
     fn decode<R: Row>(of: &Signature, rows: &[R]) -> Result<Self>;
@@ -15,6 +18,7 @@ pub trait Answer: Sized {
 
 impl Answer for () {
     const SHAPE: Shape = Shape::Void;
+    const COLUMNS: &'static [Column] = &[Column::BYTES];
     fn decode<R: Row>(of: &Signature, rows: &[R]) -> Result<Self> {
         decode_only(&of.name(), rows)
     }
@@ -24,6 +28,7 @@ macro_rules! values {
     ($($type:ty),*) => {$(
         impl Answer for $type {
             const SHAPE: Shape = Shape::Value(<$type as Value>::TYPE);
+            const COLUMNS: &'static [Column] = &[<$type as Value>::COLUMN];
             fn decode<R: Row>(of: &Signature, rows: &[R]) -> Result<Self> {
                 decode_only(&of.name(), rows)
             }
@@ -38,6 +43,7 @@ impl<T: Record> Answer for Vec<T> {
         [(name, of_type)] if name.is_empty() => Shape::Set(of_type),
         columns => Shape::Table(columns),
     };
+    const COLUMNS: &'static [Column] = T::WIRE;
     fn decode<R: Row>(of: &Signature, rows: &[R]) -> Result<Self> {
         decode_all(&of.name(), rows)
     }

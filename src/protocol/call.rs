@@ -5,17 +5,18 @@ use super::signature::Signature;
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::record::Row;
+use docshard_core::cluster::frontend::Column;
 
 /// Something that runs a statement at a node.
 pub trait Connection {
     /// a row of its answers
     type Row: Row;
 
-    /// Runs a statement; returns all its rows.
-    fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Self::Row>>;
+    /// Runs a statement; returns all its rows, which have these columns.
+    fn ask(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<Vec<Self::Row>>;
 
-    /// Sends a statement whose answer is awaited later.
-    fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()>;
+    /// Sends a statement whose answer, with these columns, is awaited later.
+    fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()>;
 }
 
 /// One request to a node.
@@ -41,11 +42,11 @@ pub trait Call {
 
     /// Sends the request and waits for its answer.
     fn call(&self, connection: &mut impl Connection) -> Result<Self::Answer> {
-        Self::decode(&connection.query(&Self::statement(), &self.params())?)
+        Self::decode(&connection.ask(&Self::statement(), &self.params(), Self::Answer::COLUMNS)?)
     }
 
     /// Sends the request; [`decode`](Self::decode) reads the rows that come later.
     fn start(&self, connection: &mut impl Connection) -> Result<()> {
-        connection.start(&Self::statement(), &self.params())
+        connection.start(&Self::statement(), &self.params(), Self::Answer::COLUMNS)
     }
 }

@@ -51,6 +51,8 @@ macro_rules! rows {
             impl $crate::protocol::answer::Answer for $name {
                 const SHAPE: $crate::protocol::signature::Shape =
                     $crate::protocol::signature::Shape::Table(<Self as $crate::pg::spi::record::Record>::COLUMNS);
+                const COLUMNS: &'static [docshard_core::cluster::frontend::Column] =
+                    <Self as $crate::pg::spi::record::Record>::WIRE;
 
                 fn decode<R: $crate::protocol::Row>(of: &$crate::protocol::signature::Signature, rows: &[R]) -> $crate::pg::error::Result<Self> {
                     $crate::pg::spi::record::decode_only(&of.name(), rows)

@@ -23,6 +23,7 @@ pub mod pipeline;
 pub mod sql;
 pub mod table;
 
+pub use self::answer::Answer;
 pub use self::call::{Call, Connection};
 pub use self::signature::{Column, Shape, Signature, qualified};
 pub use crate::pg::spi::record::Row;

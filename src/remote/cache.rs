@@ -104,8 +104,10 @@ impl Pool {
 
     /// Returns the position of the connection to the server. Opens it if there is none, or only a dead one that the transaction
     /// doesn't need.
-    fn connection(&mut self, server: Oid) -> Result<usize> {
-        serializable::touch(Node::Server(server))?;
+    fn connection(&mut self, server: Oid, scope: RequestScope) -> Result<usize> {
+        if scope != RequestScope::Metadata {
+            serializable::touch(Node::Server(server))?;
+        }
         self.apply_invalidations();
         if let Some(at) = self.connections.iter().position(|c| c.server == server) {
             let connection = &mut self.connections[at];
@@ -122,7 +124,7 @@ impl Pool {
 
     /// Sends a request; returns the connection's id, and the state that it shares with the stream.
     pub(super) fn send(&mut self, request: &Request<'_>, local: Local) -> Result<(u64, Rc<RefCell<Progress>>)> {
-        let at = self.connection(request.server)?;
+        let at = self.connection(request.server, request.scope)?;
         self.used = true;
         let decides = request.write
             && request.scope == RequestScope::WholeTransaction
@@ -135,7 +137,7 @@ impl Pool {
 
     /// Sends a statement of a feed; returns the connection's id.
     pub(super) fn feed(&mut self, request: &Request<'_>, local: Local) -> Result<u64> {
-        let at = self.connection(request.server)?;
+        let at = self.connection(request.server, request.scope)?;
         self.used = true;
         let connection = &mut self.connections[at];
         connection.feed(request, local, &mut self.scratch)?;

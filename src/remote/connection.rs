@@ -27,7 +27,7 @@ use super::ffi::{self, HoldCancel, Local, Xact};
 use super::handshake::{self, HandshakeState};
 use super::login;
 use super::options::{self, Route};
-use super::param::{Encoded, Request, RequestScope, Role, Sql, c_string};
+use super::param::{Encoded, Request, Role, Sql, c_string};
 use super::prepared::Prepared;
 use super::refusal::{READ_ONLY, REFUSED_CONNECTION};
 use super::row::{Row, Spool};
@@ -36,7 +36,7 @@ use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::current_user;
 use docshard_core::cluster::connection::ConnectionState;
-use docshard_core::cluster::frontend::Answer;
+use docshard_core::cluster::frontend::{Answer, Columns};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
@@ -281,7 +281,7 @@ impl Connection {
         let follows = (request.write && !decides) || self.state.depth() > 0 || local.one_snapshot;
         self.batch = self.describe(request.write, local);
         let implicit = self.state.is_implicit() || (request.write && self.state.depth() == 0);
-        let implicit = implicit && !decides && request.scope != RequestScope::OneOfSeveral && local.is_plain();
+        let implicit = implicit && !decides && request.scope.is_whole() && local.is_plain();
         let alone = request.preamble.is_none()
             && !self.purge
             && self.handshake.is_done()
@@ -289,7 +289,7 @@ impl Connection {
             && !implicit
             && !self.state.is_implicit()
             && (!follows || (self.state.depth() == local.level && !self.state.has_release()));
-        scratch.encode(request.statement.params)?;
+        scratch.encode(request.statement.params, Some(request.statement.columns.into()))?;
         self.deciding = decides.then(Deciding::begin);
         let found = if alone { self.prepared.find(request.statement.sql, &scratch.types) } else { None };
         let sent = match found {
@@ -322,9 +322,8 @@ impl Connection {
             self.batch = self.describe(true, local);
             self.current = None;
         }
-        let implicit = (self.state.is_implicit() || self.state.depth() == 0)
-            && request.scope != RequestScope::OneOfSeveral
-            && local.is_plain();
+        let implicit =
+            (self.state.is_implicit() || self.state.depth() == 0) && request.scope.is_whole() && local.is_plain();
         let open = match (self.state.is_feeding(), implicit) {
             (true, _) => Open::No,
             (false, true) => Open::Implicit,
@@ -447,7 +446,7 @@ impl Connection {
             sent &= self.plain(c"DEALLOCATE ALL", &none, Step::Silent);
         }
         let accepted = statements.into_iter().try_fold(sent, |sent, (statement, step)| {
-            scratch.encode(statement.params)?;
+            scratch.encode(statement.params, Some(statement.columns.into()))?;
             Ok(self.statement(statement.sql, step, scratch)? && sent)
         });
         if let Err(error) = accepted {
@@ -701,9 +700,14 @@ impl Connection {
 
     /// Sends SQL text by the simple query protocol.
     pub(super) fn send_text(&mut self, sql: &str) -> Result<()> {
+        self.ask_text(sql, None)
+    }
+
+    /// As [`Connection::send_text`], for statements whose rows have these columns.
+    pub(super) fn ask_text(&mut self, sql: &str, columns: Columns) -> Result<()> {
         let text = c_string(sql)?;
         self.state.send_text();
-        let sent = self.wire.pg.send_text(&text);
+        let sent = self.wire.pg.send_text(&text, columns);
         self.transmit(sent)
     }
 

@@ -6,19 +6,22 @@ use super::row::Row;
 use super::wire::{Finished, Limit, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::protocol::Call;
 use crate::protocol::node::SayHello;
+use crate::protocol::{Answer as _, Call};
 use crate::remote::refusal::REFUSED_CONNECTION;
-use docshard_core::cluster::frontend::Answer;
+use docshard_core::cluster::frontend::{Answer, Columns};
 use docshard_core::cluster::handshake::{Hello, Welcome};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::CString;
 use std::sync::LazyLock;
 
 pub(super) static STATEMENT: LazyLock<CString> =
     LazyLock::new(|| CString::new(SayHello::statement()).expect("a statement without a zero byte"));
+
+const COLUMNS: Columns = Some(Cow::Borrowed(<SayHello<'static> as Call>::Answer::COLUMNS));
 
 /// Access to the catalog, for connections.
 pub trait Cluster {
@@ -95,7 +98,7 @@ impl HandshakeState {
         }
         let Self::Ready(hello) = std::mem::replace(self, Self::Done) else { return None };
         let mut encoded = Encoded::default();
-        let done = encoded.encode(&SayHello::of(&hello, writes).params());
+        let done = encoded.encode(&SayHello::of(&hello, writes).params(), COLUMNS);
         *self = Self::Sent(hello, Vec::new());
         Some(done.map(|()| encoded))
     }
@@ -133,7 +136,7 @@ impl HandshakeState {
 /// 08004 if the server is another shard, or an older copy of it.
 pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> {
     let mut encoded = Encoded::default();
-    encoded.encode(&SayHello::of(hello, writes).params())?;
+    encoded.encode(&SayHello::of(hello, writes).params(), COLUMNS)?;
     if !wire.pg.send_params(&STATEMENT, &encoded) {
         let loss = wire.loss();
         return Err(wire.lost(&loss));

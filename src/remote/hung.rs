@@ -3,9 +3,13 @@
 //! A worker serves all shards one after the other, so it waits for a shorter time than a client's session. After a shard has not
 //! responded, connections to it fail at once for a while. When a shard becomes silent or responds again, this is logged once and
 //! returned by [`changes`].
+//!
+//! A process may also limit the whole time of each of its statements ([`limit`]), as a shard could answer for ever, or byte by byte. A
+//! shard whose statement takes longer counts as one that does not respond.
 
 use super::options;
 use crate::pg::error::{Error, Result};
+use crate::pg::process;
 use docshard_core::cluster::silence::Resting;
 use docshard_core::error::Kind;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -15,6 +19,9 @@ use std::time::{Duration, Instant};
 /// In milliseconds; 0: no limit.
 static SHARD_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(30_000);
 
+/// In milliseconds.
+static WORKER_TIMEOUT: GucSetting<i32> = GucSetting::<i32>::new(300_000);
+
 /// The longest time that a worker waits for data from a shard, for the answer to a probe, or for a connection.
 const WORKER_PATIENCE: Duration = Duration::from_secs(4);
 
@@ -22,6 +29,7 @@ pub(super) const NO_CONNECTION: &str = "a new connection gets no answer";
 
 thread_local! {
     static IS_WORKER: Cell<bool> = const { Cell::new(false) };
+    static LIMIT: Cell<Option<Duration>> = const { Cell::new(None) };
     static RESTING: RefCell<Resting> = RefCell::default();
     static CHANGES: RefCell<Vec<Change>> = const { RefCell::new(Vec::new()) };
 }
@@ -46,6 +54,48 @@ pub(super) fn init_gucs() {
         GucContext::Suset,
         GucFlags::UNIT_MS,
     );
+    GucRegistry::define_int_guc(
+        c"docshard.worker_timeout",
+        c"Sets how long a statement of the background worker at a shard may take.",
+        c"After that the shard counts as one that does not respond, and is skipped for a while. A statement of a move may take 12 times as long.",
+        &WORKER_TIMEOUT,
+        1_000,
+        i32::MAX / 12,
+        GucContext::Sighup,
+        GucFlags::UNIT_MS,
+    );
+}
+
+/// The setting `docshard.worker_timeout`.
+pub fn worker_timeout() -> Duration {
+    Duration::from_millis(u64::try_from(WORKER_TIMEOUT.get()).unwrap_or(0))
+}
+
+/// A limit of statements, which the previous one replaces again when this is dropped.
+#[derive(Debug)]
+pub struct Limited(Option<Duration>);
+
+impl Drop for Limited {
+    fn drop(&mut self) {
+        LIMIT.set(self.0);
+    }
+}
+
+/// Limits the time of each statement that this process sends to a shard from now on.
+pub fn limit(time: Duration) -> Limited {
+    Limited(LIMIT.replace(Some(time)))
+}
+
+/// When a statement that is sent now must have ended, and the time that it has; None: no limit.
+pub(super) fn due() -> Option<(Instant, Duration)> {
+    LIMIT.get().map(|limit| (Instant::now() + limit, limit))
+}
+
+/// Shows in the worker's activity that it waits for a shard.
+pub(super) fn show_wait(shard: &str) {
+    if IS_WORKER.get() {
+        process::show_place(shard);
+    }
 }
 
 /// Marks this process as a worker that serves all shards one after the other.

@@ -4,6 +4,7 @@
 
 use crate::pg::error::{Error, Result};
 pub use crate::pg::spi::param::Param;
+use docshard_core::cluster::frontend::{Column, Columns};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::CString;
@@ -13,6 +14,8 @@ use std::ffi::CString;
 pub struct Sql<'a> {
     pub sql: &'a str,
     pub params: &'a [Param<'a>],
+    /// of its rows: a row of the shard with others violates the protocol
+    pub columns: &'static [Column],
 }
 
 /// One statement for one shard.
@@ -40,6 +43,9 @@ pub enum Role {
 /// How much of the local transaction a request is, as far as the caller knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestScope {
+    /// as [`RequestScope::OneOfSeveral`], of a change or question about metadata: no document is read or written that a serializable
+    /// transaction could conflict about
+    Metadata,
     /// one of several requests that a statement sends
     OneOfSeveral,
     /// the only request of a statement; the transaction may contain other statements
@@ -48,16 +54,24 @@ pub enum RequestScope {
     WholeTransaction,
 }
 
+impl RequestScope {
+    /// True if no other request of the statement follows.
+    pub(super) fn is_whole(self) -> bool {
+        matches!(self, Self::WholeStatement | Self::WholeTransaction)
+    }
+}
+
 /// A statement's text in a message.
 pub(super) fn c_string(sql: &str) -> Result<CString> {
     CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))
 }
 
-/// Parameters as a Bind message has them, and their types.
+/// Parameters as a Bind message has them, their types, and the columns of the statement's rows.
 #[derive(Debug)]
 pub(super) struct Encoded {
     bytes: Vec<u8>,
     pub(super) types: Vec<u32>,
+    pub(super) columns: Columns,
 }
 
 /// One format for all: binary.
@@ -67,9 +81,9 @@ const BINARY: [u8; 4] = [0, 1, 0, 1];
 const MAX_BYTES: usize = 1 << 30;
 
 impl Default for Encoded {
-    /// No parameters.
+    /// No parameters, and rows that nobody reads.
     fn default() -> Self {
-        Self { bytes: [&BINARY[..], &[0, 0], &BINARY[..]].concat(), types: Vec::new() }
+        Self { bytes: [&BINARY[..], &[0, 0], &BINARY[..]].concat(), types: Vec::new(), columns: None }
     }
 }
 
@@ -78,7 +92,8 @@ impl Encoded {
     ///
     /// # Errors
     /// `BSONObjectTooLarge` for parameters that are too long for a message.
-    pub(super) fn encode(&mut self, params: &[Param<'_>]) -> Result<()> {
+    pub(super) fn encode(&mut self, params: &[Param<'_>], columns: Columns) -> Result<()> {
+        self.columns = columns;
         let encoded = self.try_encode(params);
         encoded.ok_or_else(|| Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"))
     }

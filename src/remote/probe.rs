@@ -64,7 +64,7 @@ impl Probe {
             }
             state = pg.poll();
         }
-        pg.send_text(c"SELECT 1");
+        pg.send_text(c"SELECT 1", None);
         while !pg.flush() {
             self.wait(&pg, false)?;
         }

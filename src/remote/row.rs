@@ -40,16 +40,8 @@ impl Row {
         Some(i64::from_be_bytes(self.get(column)?.try_into().ok()?))
     }
 
-    pub fn i32(&self, column: usize) -> Option<i32> {
-        Some(i32::from_be_bytes(self.get(column)?.try_into().ok()?))
-    }
-
     pub fn text(&self, column: usize) -> Option<&str> {
         std::str::from_utf8(self.get(column)?).ok()
-    }
-
-    pub fn bool(&self, column: usize) -> Option<bool> {
-        Some(*self.get(column)?.first()? != 0)
     }
 }
 

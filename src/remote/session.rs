@@ -9,10 +9,11 @@ use super::row::Row;
 use super::wire::{Finished, Limit, Lost, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::quote::quote_literal;
+use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::transaction;
 use crate::protocol::Connection;
 use crate::remote::refusal::{READ_ONLY, REFUSED_AHEAD, REFUSED_CONNECTION};
-use docshard_core::cluster::frontend::Answer;
+use docshard_core::cluster::frontend::{Answer, Column, Columns};
 use docshard_core::cluster::handshake::Hello;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
@@ -176,26 +177,39 @@ impl Session {
         handshake::hello(server)?.map_or(Ok(()), |hello| handshake::greet(&mut self.wire, &hello, true))
     }
 
-    /// Runs one statement.
-    pub fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        self.start(sql, params)?;
-        self.finish(Limit::Served).map(Option::unwrap_or_default)
+    /// Runs one statement, and discards its rows.
+    pub fn run(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
+        self.begin(sql, params, None)?;
+        self.finish(Limit::Served).map(drop)
+    }
+
+    /// Runs one statement, and decodes its rows.
+    ///
+    /// # Errors
+    /// 08P01 for rows with other columns.
+    pub fn query<T: Record>(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
+        let rows = self.ask(sql, params, T::WIRE)?;
+        self.decoded(&rows)
     }
 
     /// Like [`Session::query`]; fails with `HostUnreachable` after this time.
-    pub fn query_within(&mut self, sql: &str, params: &[Param<'_>], milliseconds: i64) -> Result<Vec<Row>> {
-        self.start(sql, params)?;
-        self.poll_finish(milliseconds)?.ok_or_else(|| {
+    pub fn query_within<T: Record>(&mut self, sql: &str, params: &[Param<'_>], milliseconds: i64) -> Result<Vec<T>> {
+        self.start(sql, params, T::WIRE)?;
+        let rows = self.poll_finish(milliseconds)?.ok_or_else(|| {
             Error::new(Kind::HostUnreachable, format!("shard \"{}\" does not answer", self.wire.shard()))
-        })
+        })?;
+        self.decoded(&rows)
+    }
+
+    fn decoded<T: Record>(&self, rows: &[Row]) -> Result<Vec<T>> {
+        decode_all("a statement", rows).map_err(|error| error.with_context(self.wire.place()))
     }
 
     /// The prepared transactions of this database whose names begin with a prefix.
     pub fn prepared_names(&mut self, prefix: &str) -> Result<Vec<String>> {
         let sql = "SELECT gid FROM pg_catalog.pg_prepared_xacts \
                    WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)";
-        let rows = self.query(sql, &[Param::Text(prefix)])?;
-        Ok(rows.iter().filter_map(|row| row.text(0).map(str::to_owned)).collect())
+        self.query(sql, &[Param::Text(prefix)])
     }
 
     /// Commits or rolls back a prepared transaction, unless another process has ended it.
@@ -211,7 +225,7 @@ impl Session {
     pub fn execute(&mut self, sql: &str) -> Result<()> {
         self.ready()?;
         let text = c_string(sql)?;
-        let sent = self.wire.pg.send_text(&text);
+        let sent = self.wire.pg.send_text(&text, None);
         self.sent(sent)?;
         self.finish(Limit::Served).map(drop)
     }
@@ -221,17 +235,20 @@ impl Session {
     pub fn close_foreign(&mut self) {
         let schema = "SELECT pg_catalog.quote_ident(n.nspname) FROM pg_catalog.pg_extension e \
                       JOIN pg_catalog.pg_namespace n ON n.oid = e.extnamespace WHERE e.extname = 'postgres_fdw'";
-        let found = self.query(schema, &[]).ok();
-        if let Some(schema) = found.as_ref().and_then(|rows| rows.first()).and_then(|row| row.text(0)) {
-            let _ = self.query(&format!("SELECT {schema}.postgres_fdw_disconnect_all()"), &[]);
+        for schema in self.query::<String>(schema, &[]).unwrap_or_default() {
+            let _ = self.run(&format!("SELECT {schema}.postgres_fdw_disconnect_all()"), &[]);
         }
     }
 
-    /// Sends one statement, whose answer [`Session::poll_finish`] awaits.
-    pub fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
+    /// Sends one statement, whose answer, with these columns, [`Session::poll_finish`] awaits.
+    pub fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
+        self.begin(sql, params, Some(columns.into()))
+    }
+
+    fn begin(&mut self, sql: &str, params: &[Param<'_>], columns: Columns) -> Result<()> {
         self.ready()?;
         let text = c_string(sql)?;
-        self.scratch.encode(params)?;
+        self.scratch.encode(params, columns)?;
         let sent = self.wire.pg.send_params(&text, &self.scratch);
         self.sent(sent)
     }
@@ -320,12 +337,13 @@ impl Session {
 impl Connection for Session {
     type Row = Row;
 
-    fn query(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        Session::query(self, sql, params)
+    fn ask(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<Vec<Row>> {
+        self.start(sql, params, columns)?;
+        self.finish(Limit::Served).map(Option::unwrap_or_default)
     }
 
-    fn start(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
-        Session::start(self, sql, params)
+    fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
+        Session::start(self, sql, params, columns)
     }
 }
 

@@ -10,7 +10,7 @@ use super::param::{Encoded, Param, c_string};
 use super::row::Row;
 use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, shard_of};
 use crate::pg::error::{Error, Result};
-use docshard_core::cluster::frontend::Answer;
+use docshard_core::cluster::frontend::{Answer, Column};
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_int};
@@ -43,7 +43,7 @@ enum Stage {
     Done(Result<(Vec<Row>, Duration)>),
 }
 
-/// Queries every server, as the service role; answers come in the order of `servers`. `accept` checks the answer of a server, given by
+/// Queries every server, as the service role, for rows with these columns; answers come in the order of `servers`. `accept` checks the answer of a server, given by
 /// its position: an error refuses the host that it came from. The system resolves host names before that, without a time limit. Serves
 /// interrupts.
 ///
@@ -53,12 +53,13 @@ pub fn survey(
     servers: &[Oid],
     sql: &str,
     params: &[Param<'_>],
+    columns: Vec<Column>,
     limit: Duration,
     accept: &dyn Fn(usize, &[Row]) -> Result<()>,
 ) -> Result<Vec<Surveyed>> {
     let text = c_string(sql)?;
     let mut encoded = Encoded::default();
-    encoded.encode(params)?;
+    encoded.encode(params, Some(columns.into()))?;
     let deadline = Instant::now() + limit;
     let mut outcomes: Vec<Option<Surveyed>> = servers.iter().map(|_| None).collect();
     let mut attempts = Vec::new();

@@ -26,6 +26,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::events::Event;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction::snapshot::{self, ActiveSnapshot};
+use docshard_core::cluster::frontend::Column;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
@@ -306,7 +307,9 @@ impl Pool {
             let name = writer.wire.shard().to_owned();
             if let Err(mut error) = committed {
                 if !done.is_empty() {
-                    error.detail = Some(format!("Already committed on shard \"{}\".", done.join("\", \"")));
+                    // MongoDB's code stays first.
+                    let before = error.detail.map(|detail| format!("{detail} ")).unwrap_or_default();
+                    error.detail = Some(format!("{before}Already committed on shard \"{}\".", done.join("\", \"")));
                 }
                 return Err(error);
             }
@@ -318,11 +321,11 @@ impl Pool {
     /// Asks each writer's shard, once per connection, whether it can prepare transactions.
     fn all_can_prepare(&mut self) -> Result<bool> {
         for writer in self.writers().filter(|w| w.two_phase.is_none()) {
-            writer.send_text("SHOW max_prepared_transactions")?;
+            writer.ask_text("SHOW max_prepared_transactions", Some((&[Column::BYTES]).into()))?;
         }
         for writer in self.writers().filter(|w| w.two_phase.is_none()) {
             let answer = writer.answer(Limit::Served)?;
-            writer.two_phase = Some(answer.rows.first().and_then(|row| row.get(0)).is_some_and(|value| value != b"0"));
+            writer.two_phase = Some(answer.rows.first().is_some_and(|row| row.get(0) != Some(b"0")));
         }
         Ok(self.writers().all(|w| w.two_phase == Some(true)))
     }

@@ -18,7 +18,7 @@ use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::{Answer, Report};
 use docshard_core::cluster::silence::Silence;
 use docshard_core::error::Kind;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The reason why libpq could not begin to connect.
 pub(super) const NO_RESOURCES: &str = "out of memory or file descriptors";
@@ -84,6 +84,8 @@ pub(super) struct Wire {
     /// the rows that `finish` will return
     rows: Rows,
     silence: Silence,
+    /// when the statement must have ended, and the time that it has
+    due: Option<(Instant, Duration)>,
     /// the shards to probe if nothing arrives: this one, and shards that it may wait for
     targets: Vec<ProbeTarget>,
     /// a shard that did not respond while a batch was written
@@ -191,6 +193,7 @@ impl Wire {
             last: None,
             rows: Rows::default(),
             silence,
+            due: None,
             targets,
             hung: None,
         })
@@ -201,10 +204,23 @@ impl Wire {
         self.targets.extend_from_slice(&other.targets);
     }
 
-    /// Writes as much of a batch as the socket accepts.
+    /// Called when a batch was begun: writes as much of it as the socket accepts.
     pub(super) fn sent(&mut self) {
+        self.due = hung::due();
+        self.write();
+    }
+
+    fn write(&mut self) {
         self.silence.end();
         self.unflushed = !self.pg.flush();
+    }
+
+    /// Fails when the statement must have ended.
+    fn check_due(&self, now: Instant) -> std::result::Result<(), Lost> {
+        let Some((_, limit)) = self.due.filter(|(due, _)| *due <= now) else { return Ok(()) };
+        let why = format!("a statement has not ended within {} s", limit.as_secs());
+        hung::note_silence(self.shard(), &why);
+        Err(Lost::Hung(Box::new((self.shard().to_owned(), why))))
     }
 
     /// Why the connection is unusable.
@@ -225,7 +241,7 @@ impl Wire {
         if !self.pg.consume() && self.pg.is_busy() {
             return Err(self.loss());
         }
-        self.sent();
+        self.write();
         Ok(())
     }
 
@@ -258,19 +274,24 @@ impl Wire {
             let deadline = limit.deadline();
             let patience = if matches!(limit, Limit::Until(_)) { None } else { hung::patience() };
             let mut is_due = false;
-            let timeout = if deadline.is_none() && patience.is_none() {
+            let ends = if matches!(limit, Limit::Until(_)) { None } else { self.due.map(|(due, _)| due) };
+            let timeout = if deadline.is_none() && patience.is_none() && ends.is_none() {
                 -1
             } else {
                 let now = Instant::now();
+                if ends.is_some() {
+                    self.check_due(now)?;
+                }
                 if deadline.is_some_and(|deadline| deadline <= now) {
                     return Err(Lost::Late);
                 }
                 let due = patience.map(|patience| self.silence.due(now, patience));
                 is_due = due.is_some_and(|due| due <= now);
                 // With a timeout of 0, only what has arrived is read.
-                let until = [deadline, due].into_iter().flatten().min().unwrap_or(now);
+                let until = [deadline, due, ends].into_iter().flatten().min().unwrap_or(now);
                 until.checked_duration_since(now).map_or(0, |left| left.as_millis() as i64 + 1)
             };
+            hung::show_wait(self.shard());
             match self.pg.wait(self.unflushed, timeout) {
                 Woken::Sign => self.silence.end(),
                 Woken::Silence if is_due => self.probe(limit)?,
@@ -359,7 +380,7 @@ impl Wire {
             Lost::Broken(message) => self.broken(message),
             Lost::Violation(what) => {
                 let message = format!("protocol violation by shard \"{}\": {what}", self.shard());
-                Error::of_sqlstate(*b"08P01", message).with_context(self.place())
+                Error::protocol_violation(message).with_context(self.place())
             }
             Lost::Late => self.broken(TIMEOUT),
             Lost::Hung(hung) => hung::does_not_answer(&hung.0, &hung.1),
@@ -386,7 +407,12 @@ pub(super) fn flush_all<'a>(wires: impl Iterator<Item = &'a mut Wire>) {
             set.add(wire.pg.socket(), true, true);
         }
         let due = hung::patience().map(|patience| silence.due(Instant::now(), patience));
-        let left = due.map(|due| due.saturating_duration_since(Instant::now()).as_millis() as i64 + 1);
+        let ends = pending.iter().filter_map(|wire| wire.due.map(|(due, _)| due)).min();
+        let left = [due, ends]
+            .into_iter()
+            .flatten()
+            .min()
+            .map(|due| due.saturating_duration_since(Instant::now()).as_millis() as i64 + 1);
         let woken = set.wait(left.unwrap_or(-1));
         drop(set);
         if woken == Woken::Orphaned {
@@ -398,7 +424,11 @@ pub(super) fn flush_all<'a>(wires: impl Iterator<Item = &'a mut Wire>) {
             silence.end();
         }
         for wire in &mut pending {
-            let done = if is_due { wire.probe(Limit::Served) } else { wire.push() };
+            let done = match wire.check_due(Instant::now()) {
+                Ok(()) if is_due => wire.probe(Limit::Served),
+                Ok(()) => wire.push(),
+                late => late,
+            };
             if let Err(lost) = done {
                 wire.unflushed = false;
                 wire.hung = if let Lost::Hung(hung) = lost { Some(hung) } else { None };

@@ -26,7 +26,7 @@ pub fn clear(namespace: &str) -> Result<()> {
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!("DELETE FROM {} t WHERE {}", collection.table(), conditions.sql());
-        let statement = conditions.into_statement(sql);
+        let statement = conditions.into_statement(sql, &[]);
         let range = LockRange { lo: None, hi: None, serializing_lock: Some(REPLACEMENT) };
         writing::write(&collection, &destinations, &range, |_| &statement).map(drop)
     })

@@ -6,7 +6,7 @@
 use super::options::FindOptions;
 use super::query::Query;
 use super::rows::RowStream;
-use super::statement::{Parameter, Statement, borrowed};
+use super::statement::{DOCUMENT, DOCUMENT_AND_KEY, Parameter, Statement, TWO_NUMBERS, borrowed};
 use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
 use crate::pg::error::{Error, Result};
@@ -72,7 +72,7 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Opt
     if options.skip > 0 {
         sql += &format!(" OFFSET {}", options.skip.min(i64::MAX as u64));
     }
-    Ok(Some(Statement { sql, params }))
+    Ok(Some(Statement { sql, params, columns: DOCUMENT }))
 }
 
 /// The statement that returns the distinct values of a field with their keys, in the order of the keys.
@@ -85,7 +85,7 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<St
                 {} AS v ORDER BY v.key, v.value",
         sql::distinct_values("d.doc", "$1", "$2")
     );
-    Ok(Some(Statement { sql, params }))
+    Ok(Some(Statement { sql, params, columns: DOCUMENT_AND_KEY }))
 }
 
 /// The statement that returns the number of matching documents, and of their bytes.
@@ -93,12 +93,13 @@ pub fn count(namespace: &str, query: &Query) -> Result<Option<Statement>> {
     let mut params = Vec::new();
     let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };
     let bytes = format!("pg_catalog.sum(pg_catalog.octet_length({}))", sql::pack("t.doc"));
-    Ok(Some(Statement { sql: format!("SELECT pg_catalog.count(*), coalesce({bytes}, 0)::int8 {from}"), params }))
+    let sql = format!("SELECT pg_catalog.count(*), coalesce({bytes}, 0)::int8 {from}");
+    Ok(Some(Statement { sql, params, columns: TWO_NUMBERS }))
 }
 
 /// Runs such a statement here.
 pub fn rows(statement: Option<Statement>) -> Result<Vec<RowStream>> {
-    let Some(Statement { sql, params }) = statement else { return Ok(Vec::new()) };
+    let Some(Statement { sql, params, .. }) = statement else { return Ok(Vec::new()) };
     let _snapshot = ActiveSnapshot::of_statement();
     Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
 }

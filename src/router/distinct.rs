@@ -12,7 +12,7 @@ use super::plan;
 use super::plan::search::Search;
 use super::query::Query;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::stage::{Memory, Sorter};
 use docshard_core::values::document::raw;
@@ -46,14 +46,10 @@ impl Values {
         match &mut self.rows {
             Rows::OfShards(rows) => {
                 while let Some(row) = rows.next_row()? {
-                    if !is_new(&mut self.last, row.get(1).unwrap_or_default()) {
+                    if !is_new(&mut self.last, row.bytes(1)) {
                         continue;
                     }
-                    let bytes = row.get(0).unwrap_or_default();
-                    if row.is_foreign() {
-                        raw::validate(bytes).map_err(Error::from)?;
-                    }
-                    return Ok(Some(RawJsonb::from_bytes(bytes)));
+                    return Ok(row.document(0)?.map(RawJsonb::from_bytes));
                 }
             }
             Rows::Sorted(sorter) => {

@@ -10,8 +10,7 @@ use super::rows::{Observed, RowStream, ShardRow};
 use super::statement::Statement;
 use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::{Error, Result};
-use docshard_core::values::document::raw;
+use crate::pg::error::Result;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -62,17 +61,9 @@ impl Documents {
         }
         self.left -= 1;
         let Some(row) = self.rows.next_row()? else { return Ok(None) };
-        let Some(bytes) = row.get(0) else {
-            // One shard may say so that it has no document. It must not end the rows of others.
-            return match row.is_foreign() && self.rows.are_of_several() {
-                true => Err(Error::protocol_violation("a shard has answered null, not a document")),
-                false => Ok(None),
-            };
-        };
-        if row.is_foreign() {
-            raw::validate(bytes).map_err(Error::from)?;
-        }
-        Ok(Some(row))
+        // Only the statement of a document's key, which goes to one shard, may answer NULL.
+        let is_found = row.document(0)?.is_some();
+        Ok(is_found.then_some(row))
     }
 }
 

@@ -13,6 +13,7 @@ use super::plan::search::Search;
 use super::plan::select;
 use super::plan::{self, AccessPath, Allowed, Plan};
 use super::query::Query;
+use super::read;
 use super::rows::{RowStream, ShardRow};
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
@@ -24,6 +25,8 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::documents::SHARD_KEY;
 use crate::protocol::pipeline::PipelineMeasurements;
 use docshard_core::error::Kind;
+use docshard_core::query::filter::strings::StringFields;
+use docshard_core::values::document::raw;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
 use std::time::Instant;
@@ -102,6 +105,9 @@ impl Explained<'_> {
     }
 }
 
+/// The most documents in which the types of fields are looked at.
+const SAMPLE: u64 = 100;
+
 /// Explains a read by the plan that would be executed. For a path that shards may decline, the fallback plan is shown
 /// beside it; if the read is executed and a shard declines, only the fallback is shown.
 pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
@@ -141,8 +147,30 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
             let returned = plan.limit.map_or(returned, |limit| returned.min(limit));
             answer["executionStats"] = shown.statistics(if explained.is_find() { returned } else { 0 });
         }
+        let warnings = warnings(namespace, query)?;
+        if !warnings.is_empty() {
+            answer["warnings"] = json!(warnings);
+        }
         Ok(answer)
     })
+}
+
+/// Warns of fields that the filter compares with strings, if a sample of the documents has only dates there.
+fn warnings(namespace: &str, query: &Query) -> Result<Vec<String>> {
+    let Some(mut fields) = StringFields::of(&query.filter) else { return Ok(Vec::new()) };
+    let any = Query::of(&json!({}), "{}", None)?;
+    let mut sample = read::find(namespace, &any, &FindOptions { limit: Some(SAMPLE), ..FindOptions::default() })?;
+    while let Some(document) = sample.next_document()? {
+        if let Some(document) = raw::document(document.bytes()) {
+            fields.observe(document);
+        }
+    }
+    let warning = |field: &str| {
+        format!(
+            "the filter compares {field} with a string, but in a sample of the documents it is a date: {{\"$date\": …}}"
+        )
+    };
+    Ok(fields.with_dates_only().map(warning).collect())
 }
 
 /// Returns which shards a plan goes to, and why.
@@ -419,7 +447,7 @@ fn postgresql_plans(collection: &Collection, plan: &Plan, form: &str) -> Result<
 }
 
 fn lines(stream: &mut RowStream) -> Result<Vec<String>> {
-    let line = |row: &ShardRow| String::from_utf8_lossy(row.get(0).unwrap_or_default()).into_owned();
+    let line = |row: &ShardRow| String::from_utf8_lossy(row.bytes(0)).into_owned();
     Ok(stream.rows()?.iter().map(line).collect())
 }
 

@@ -158,7 +158,7 @@ impl DocumentSource for SharedDocuments {
     }
 
     fn bytes(&self) -> &[u8] {
-        self.row.as_ref().and_then(|row| row.get(0)).unwrap_or_default()
+        self.row.as_ref().map_or(&[], |row| row.bytes(0))
     }
 }
 

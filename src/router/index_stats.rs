@@ -4,6 +4,7 @@ use super::destination;
 use super::dispatch::reading;
 use super::fresh_map::with_fresh_map;
 use super::plan::conditions::Conditions;
+use super::statement::Column;
 use crate::catalog::model::Collection;
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
@@ -48,13 +49,13 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
             collection.table(),
             conditions.sql()
         );
-        let statement = conditions.into_statement(sql);
+        let statement = conditions.into_statement(sql, const { &[Column::BYTES, Column::INT8.or_null()] });
         let streams = reading::read(&collection, &destinations, &statement)?;
         let mut stats = Vec::new();
         for (destination, mut stream) in destinations.iter().zip(streams) {
             let mut indexes = all(&collection, &destination.shard.name);
             for row in stream.rows()? {
-                let found = parse_json("index_stats", row.get(0).unwrap_or_default()).unwrap_or_default();
+                let found = parse_json("index_stats", row.bytes(0)).unwrap_or_default();
                 let relation = found[0].as_str().unwrap_or_default();
                 // Another index has just been created or dropped.
                 let Some((name, _)) = collection.described(relation) else { continue };

@@ -8,7 +8,7 @@ use super::dispatch::reading;
 use super::dispatch::writing::{self, LockRange, Written};
 use super::fresh_map::with_fresh_map;
 use super::plan::conditions::Conditions;
-use super::statement::{Parameter, Statement, first_params};
+use super::statement::{Column, Parameter, Statement, first_params};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::{collections, duplicate};
@@ -257,11 +257,11 @@ fn taken_in(collection: &Collection, document: &Storable, skey: &[u8]) -> Result
     let mut conditions = Conditions::new(collection);
     let row = [skey, &document.id_key, &document.bytes].map(|value| conditions.param(Parameter::Bytes(value.to_vec())));
     let sql = format!("SELECT * FROM {} WHERE {}", taken(collection, &row), conditions.sql());
-    let statement = conditions.into_statement(sql);
+    let statement = conditions.into_statement(sql, const { &[Column::BYTES, Column::BYTES.or_null()] });
     let destinations = destination::destinations(collection, &KeyRanges::new(vec![KeyRange::point(skey)]))?;
     for mut stream in reading::read(collection, &destinations, &statement)? {
         if let Some(row) = stream.next_row()? {
-            let relation = String::from_utf8_lossy(row.get(0).unwrap_or_default());
+            let relation = String::from_utf8_lossy(row.bytes(0));
             let error = match collection.index_of(&relation) {
                 Some(index) => duplicate::of_unique(&collection.namespace, index, row.get(1)),
                 None => duplicate::of_unknown(&collection.namespace, &relation),
@@ -369,28 +369,29 @@ fn statement(collection: &Collection, batch: &[impl Borrow<Storable>], keys: &[V
     let check = sql::at_version(collection.id, "$1", "$2");
     let head = format!("INSERT INTO {} (skey, id, doc)", collection.table());
     let mut params = first_params(collection);
-    let text = if let [index] = group {
+    let (text, columns): (_, &[Column]) = if let [index] = group {
         params.push(Parameter::Bytes(keys[*index].clone()));
         params.push(Parameter::Bytes(batch[*index].borrow().id_key.clone()));
         params.push(Parameter::Bytes(batch[*index].borrow().bytes.clone()));
         let free = is_free(collection, &["$3", "$4", "$5"].map(str::to_owned));
         let doc = sql::unpack("$5");
-        format!("{head} SELECT $3, $4, {doc} WHERE {check} AND {free} ON CONFLICT DO NOTHING")
+        (format!("{head} SELECT $3, $4, {doc} WHERE {check} AND {free} ON CONFLICT DO NOTHING"), &[])
     } else {
         params.push(Parameter::BytesArray(group.iter().map(|i| keys[*i].clone()).collect()));
         params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].borrow().id_key.clone()).collect()));
         params.push(Parameter::BytesArray(group.iter().map(|i| batch[*i].borrow().bytes.clone()).collect()));
         params.push(Parameter::Int8(group.len() as i64));
         let free = is_free(collection, &["skey", "id", "t.doc"].map(str::to_owned));
-        format!(
+        let text = format!(
             "WITH inserted AS ({head} SELECT skey, id, {} \
              FROM unnest($3::bytea[], $4::bytea[], $5::bytea[]) AS t (skey, id, doc) WHERE {check} \
              AND {free} ON CONFLICT DO NOTHING RETURNING skey, id), total AS (SELECT count(*) AS n FROM inserted) \
              SELECT n, skey, id FROM total LEFT JOIN inserted ON n < $6",
             sql::unpack("doc")
-        )
+        );
+        (text, const { &[Column::INT8, Column::BYTES.or_null(), Column::BYTES.or_null()] })
     };
-    Statement { sql: text, params }
+    Statement { sql: text, params, columns }
 }
 
 fn inserted(group: &[usize], written: &Written) -> u64 {
@@ -406,8 +407,8 @@ fn not_inserted(batch: &[impl Borrow<Storable>], keys: &[Vec<u8>], group: &[usiz
         return vec![*index];
     }
     let mut returned: HashMap<(&[u8], &[u8]), usize> = HashMap::new();
-    for row in &written.rows {
-        *returned.entry((row.get(1).unwrap_or_default(), row.get(2).unwrap_or_default())).or_default() += 1;
+    for key in written.rows.iter().filter_map(|row| row.get(1).zip(row.get(2))) {
+        *returned.entry(key).or_default() += 1;
     }
     group
         .iter()

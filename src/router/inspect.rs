@@ -10,7 +10,7 @@ use super::merged_rows::MergedRows;
 use super::order::Order;
 use super::plan::conditions::Conditions;
 use super::rows::LARGEST_NUMBER;
-use super::statement::{Parameter, Statement};
+use super::statement::{DOCUMENT_AND_KEY, Parameter, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::record::parse_json;
@@ -45,7 +45,7 @@ fn report(collection: &Collection, most: usize) -> Result<Json> {
     for (destination, mut stream) in destinations.iter().zip(streams) {
         let shard = &destination.shard.name;
         let answer = stream.next_row()?;
-        let answer = answer.as_ref().and_then(|row| row.get(0)).unwrap_or_default();
+        let answer = answer.as_ref().map_or(&[][..], |row| row.bytes(0));
         let answer = parse_json("inspect_documents", answer)
             .map_err(|_| Error::new(Kind::OperationFailed, format!("shard \"{shard}\" returned no report")))?;
         while stream.next_row()?.is_some() {}
@@ -124,11 +124,11 @@ fn twice(
         conditions.and(format!("t.id = ANY ({ids}::bytea[])"));
     }
     let sql = format!("SELECT t.id, t.id FROM {} t WHERE {} ORDER BY t.id", collection.table(), conditions.sql());
-    let statement = conditions.into_statement(sql);
+    let statement = conditions.into_statement(sql, DOCUMENT_AND_KEY);
     let mut ids = MergedRows::new(reading::read(collection, destinations, &statement)?, Order::Ascending);
     let (mut last, mut found): (Option<Vec<u8>>, Vec<Vec<u8>>) = (None, Vec::new());
     while let Some(row) = ids.next_row()? {
-        let id = row.get(0).unwrap_or_default();
+        let id = row.bytes(0);
         if last.as_deref() == Some(id) {
             if found.len() < most && found.last().map(Vec::as_slice) != Some(id) {
                 found.push(id.to_vec());

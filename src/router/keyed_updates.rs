@@ -14,7 +14,7 @@ use super::plan::document_key::DocumentKey;
 use super::plan::index_choice::unique_index_for;
 use super::plan::search::Search;
 use super::query::Query;
-use super::statement::{Parameter, Statement, first_params};
+use super::statement::{NUMBER, Parameter, Statement, first_params};
 use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::catalog::model::Index;
@@ -204,6 +204,6 @@ impl Group {
                 )
             }
         };
-        (positions, Statement { sql, params })
+        (positions, Statement { sql, params, columns: NUMBER })
     }
 }

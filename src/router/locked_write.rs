@@ -15,14 +15,13 @@ use super::plan::conditions::Conditions;
 use super::plan::divided_scan;
 use super::plan::select::order_by;
 use super::rows::ShardRow;
-use super::statement::{Parameter, Statement, first_params};
+use super::statement::{Column, Parameter, Statement, first_params};
 use super::write_target::WriteTarget;
 use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::protocol::sql;
 use docshard_core::error::Kind;
-use docshard_core::values::document::raw;
 
 /// Writes the document; the result is empty if there is none.
 pub fn write(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<WriteResult> {
@@ -44,6 +43,12 @@ const BEFORE: usize = 2;
 const AFTER: usize = 3;
 const MODIFIED: usize = 4;
 const MOVES: usize = 5;
+
+const UPDATED: &[Column] = &{
+    let (bytes, image) = (Column::BYTES, Column::BYTES.or_null());
+    [bytes, bytes, image, image, Column::INT8, Column::INT8, image]
+};
+const DELETED: &[Column] = UPDATED.split_at(UPDATED.len() - 1).0;
 
 /// Returns the SQL of the common table `matched`, which finds and locks the document and has at most one row, and its
 /// conditions.
@@ -109,18 +114,21 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
     let collection = target.search.collection;
     let table = collection.table();
     let before = if write.images { sql::pack("w.doc") } else { "NULL::bytea".to_owned() };
-    let sql = match write.modification {
-        None => format!(
-            "WITH {matched}, \
+    let (sql, columns) = match write.modification {
+        None => (
+            format!(
+                "WITH {matched}, \
              deleted AS (DELETE FROM {table} t USING matched w WHERE t.skey = w.skey AND t.id = w.id RETURNING 1) \
              SELECT w.skey, w.id, {before}, NULL::bytea, 0::int8, 0::int8 FROM matched w"
+            ),
+            DELETED,
         ),
         Some(modification) => {
             let update = conditions.param(Parameter::Text(modification.text.clone()));
             let fixed = conditions.param(Parameter::TextArray(Vec::new()));
             let moves = changes_key(collection, modification, &mut conditions);
             let after = if write.images { "true" } else { "w.moves" };
-            format!(
+            let sql = format!(
                 "WITH {matched}, \
                  applied AS MATERIALIZED (\
                    SELECT m.*, {} AS after FROM matched m), \
@@ -132,10 +140,11 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
                 sql::apply_update("m.doc", update, fixed),
                 sql::pack("w.after"),
                 sql::replace_document(collection.id, "w.place", "w.skey", "w.id", "w.doc", "w.after")
-            )
+            );
+            (sql, UPDATED)
         }
     };
-    Ok(conditions.into_statement(sql))
+    Ok(conditions.into_statement(sql, columns))
 }
 
 /// Returns the SQL condition that the update changes the document's shard key.
@@ -155,20 +164,13 @@ fn finish(
     destination: &Destination,
     write: &Write<'_>,
 ) -> Result<WriteResult> {
-    let bytes = |column| -> Result<Option<Vec<u8>>> {
-        let Some(bytes) = row.get(column) else { return Ok(None) };
-        if row.is_foreign() {
-            raw::validate(bytes)?;
-        }
-        Ok(Some(bytes.to_vec()))
-    };
-    let (before, after) = (bytes(BEFORE)?, bytes(AFTER)?);
+    let image = |column| Ok::<_, Error>(row.document(column)?.map(<[u8]>::to_vec));
+    let (before, after) = (image(BEFORE)?, image(AFTER)?);
     if row.i64(MOVES) != 0 {
         let after = after
             .as_deref()
             .ok_or_else(|| Error::protocol_violation("the shard did not return the document to be relocated"))?;
-        let key = |column| row.get(column).unwrap_or_default().to_vec();
-        relocate(collection, destination, key(SKEY), key(ID), after)?;
+        relocate(collection, destination, row.bytes(SKEY).to_vec(), row.bytes(ID).to_vec(), after)?;
     }
     let images = write.images;
     let unchanged = after.is_none() && write.modification.is_some();
@@ -190,7 +192,7 @@ fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u
     let sql = format!("DELETE FROM {} t WHERE t.skey = $3 AND t.id = $4", collection.table());
     let mut params = first_params(collection);
     params.extend([Parameter::Bytes(skey), Parameter::Bytes(id)]);
-    let statement = Statement { sql, params };
+    let statement = Statement { sql, params, columns: &[] };
     match writing::write_locked(collection, old, &statement)?.affected {
         1 => Ok(()),
         n => Err(Error::new(

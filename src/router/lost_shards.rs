@@ -38,7 +38,7 @@ impl LostShards {
         let (names, reasons): (Vec<&str>, Vec<&str>) =
             new.iter().map(|(name, why)| (name.as_str(), why.as_str())).unzip();
         let message = format!("partial results: shard \"{}\" cannot be reached", names.join("\", \""));
-        error::warn(message, reasons.join("\n"));
+        error::warn(message, reasons.join("\n"), None);
     }
 
     pub fn is_empty(&self) -> bool {

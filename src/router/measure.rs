@@ -10,6 +10,7 @@ use super::fresh_map::with_fresh_map;
 use super::plan::conditions::Conditions;
 use super::query::Query;
 use super::rows::LARGEST_NUMBER;
+use super::statement::Column;
 use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use crate::pg::spi::record::parse_json;
@@ -66,7 +67,7 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
             table = collection.table(),
             check = conditions.sql()
         );
-        let statement = conditions.into_statement(sql);
+        let statement = conditions.into_statement(sql, &[Column::INT8, Column::INT8, Column::INT8, Column::BYTES]);
         let streams = reading::read(&collection, &destinations, &statement)?;
         let mut parts = Vec::with_capacity(destinations.len());
         for (destination, mut stream) in destinations.iter().zip(streams) {
@@ -76,7 +77,7 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
                     documents: row.i64(0),
                     bytes: row.i64(1),
                     storage: row.i64(2),
-                    indexes: indexes(&collection, row.get(3).unwrap_or_default()),
+                    indexes: indexes(&collection, row.bytes(3)),
                 });
             }
         }

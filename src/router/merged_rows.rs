@@ -2,7 +2,7 @@
 
 use super::order::Order;
 use super::rows::{RowStream, ShardRow};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use docshard_core::cluster::merge::Heads;
 
 pub struct MergedRows {
@@ -19,11 +19,6 @@ impl MergedRows {
         let order = if streams.len() < 2 { Order::None } else { order };
         let heads = Heads::new(order == Order::Descending);
         Self { streams, order, heads, primed: false, current: 0 }
-    }
-
-    /// True if the rows are of more than one shard.
-    pub fn are_of_several(&self) -> bool {
-        self.streams.len() > 1
     }
 
     pub fn next_row(&mut self) -> Result<Option<ShardRow>> {
@@ -57,14 +52,7 @@ impl MergedRows {
 
     fn refill(&mut self, stream: usize) -> Result<()> {
         if let Some(row) = self.streams[stream].next_row()? {
-            let key = match row.get(1) {
-                Some(key) => key.to_vec(),
-                None if row.is_foreign() => {
-                    return Err(Error::protocol_violation("a shard has answered a row without its sort key"));
-                }
-                None => Vec::new(),
-            };
-            self.heads.push(stream, key, row);
+            self.heads.push(stream, row.bytes(1).to_vec(), row);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
 //! * [`dispatch`]: sends statements, takes locks, checks versions.
 //! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
-//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`keyed_updates`], [`clear`]: writes, and the search for the documents that they
+//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`keyed_updates`], [`clear`], [`expiry`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
 //! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`], [`statistics`]: reads. [`by_key`]: the fast path for one document whose
 //!   key is the whole filter.
@@ -28,6 +28,7 @@ pub mod destination;
 pub mod dispatch;
 pub mod distinct;
 pub mod execute;
+pub mod expiry;
 pub mod explain;
 mod explain_bounds;
 pub mod explain_pipeline;

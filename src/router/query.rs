@@ -5,6 +5,7 @@ use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
+use docshard_core::json::pairs_as_object;
 use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Bounds;
@@ -57,8 +58,11 @@ impl Query {
         let hint = match hint {
             None | Some(Json::Null) => None,
             Some(Json::Object(keys)) if keys.is_empty() => None,
-            Some(hint) if hint.is_string() || ext_json::document(hint).is_some() => Some(hint.clone()),
-            Some(_) => return Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
+            Some(hint @ Json::String(_)) => Some(hint.clone()),
+            Some(keys) => match pairs_as_object(keys).into_owned() {
+                keys if ext_json::document(&keys).is_some() => Some(keys),
+                _ => return Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
+            },
         };
         Ok(Self { hint, ..self })
     }

@@ -10,6 +10,7 @@ use super::plan::conditions::Conditions;
 use super::plan::search::Search;
 use super::plan::{self, Allowed};
 use super::query::Query;
+use super::statement::NUMBER;
 use crate::catalog::grants::{self, Level};
 use crate::catalog::{cache, namespace};
 use crate::pg::error::Result;
@@ -70,7 +71,7 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
             table = collection.table(),
             check = conditions.sql()
         );
-        let statement = conditions.into_statement(sql);
+        let statement = conditions.into_statement(sql, NUMBER);
         execute::sum(reading::read(&collection, &destinations, &statement)?)
     })
 }

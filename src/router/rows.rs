@@ -6,7 +6,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::protocol::pipeline::{PipelineMeasurements, milliseconds};
 use crate::remote;
-use docshard_core::values::document::packed;
+use docshard_core::values::document::{packed, raw};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
@@ -22,7 +22,7 @@ pub enum ShardRow {
 }
 
 impl ShardRow {
-    /// A column in binary form.
+    /// A column in binary form; None for NULL. A row has the columns that its statement declares.
     pub fn get(&self, column: usize) -> Option<&[u8]> {
         match self {
             ShardRow::Local(row) => row.get(column),
@@ -35,9 +35,26 @@ impl ShardRow {
         }
     }
 
-    /// An int8 column; null is 0.
+    /// A column that is not NULL.
+    pub fn bytes(&self, column: usize) -> &[u8] {
+        self.get(column).unwrap_or_default()
+    }
+
+    /// A column with a document, which can be read as jsonb; None for NULL.
+    pub fn document(&self, column: usize) -> Result<Option<&[u8]>> {
+        let bytes = self.get(column);
+        if self.is_foreign()
+            && let Some(bytes) = bytes
+        {
+            raw::validate(bytes)
+                .map_err(|error| Error::protocol_violation(format!("malformed document of a shard: {error}")))?;
+        }
+        Ok(bytes)
+    }
+
+    /// An int8 column that is not NULL.
     pub fn i64(&self, column: usize) -> i64 {
-        let number = self.get(column).and_then(|bytes| bytes.try_into().ok()).map_or(0, i64::from_be_bytes);
+        let number = self.bytes(column).try_into().map_or(0, i64::from_be_bytes);
         if self.is_foreign() { number.clamp(-LARGEST_NUMBER, LARGEST_NUMBER) } else { number }
     }
 
@@ -60,7 +77,7 @@ pub struct Packed {
 impl Packed {
     /// Unpacks the documents of a row's first column.
     fn of(row: &ShardRow) -> Result<Rc<Self>> {
-        let documents = packed::Documents::unpack(row.get(0).unwrap_or_default())
+        let documents = packed::Documents::unpack(row.bytes(0))
             .ok_or_else(|| Error::protocol_violation("malformed packed documents: truncated"))?;
         Ok(Rc::new(Self { documents, is_foreign: row.is_foreign() }))
     }
@@ -166,11 +183,10 @@ impl Parts {
             }
             let Some(row) = self.rows.next_row()? else { return Ok(None) };
             if let Some(observed) = &self.observed
-                && row.get(0).is_some_and(<[u8]>::is_empty)
+                && row.bytes(0).is_empty()
             {
                 let run = self.rows.next_row()?;
-                observed
-                    .replace(PipelineMeasurements::parse(run.as_ref().and_then(|row| row.get(0)).unwrap_or_default())?);
+                observed.replace(PipelineMeasurements::parse(run.as_ref().map_or(&[], |row| row.bytes(0)))?);
                 continue;
             }
             let packed = Packed::of(&row)?;

@@ -2,8 +2,11 @@
 
 use crate::catalog::model::Collection;
 use crate::pg::spi::param::Param;
+use crate::protocol::Answer;
 use crate::protocol::checked::CheckedCall;
 pub use crate::protocol::checked::Parameter;
+use crate::remote;
+pub use docshard_core::cluster::frontend::Column;
 
 /// A statement for all destinations; only the version differs from shard to shard.
 #[derive(Clone, Debug)]
@@ -11,26 +14,46 @@ pub struct Statement {
     pub sql: String,
     /// the values of `$1`, `$2`, …
     pub params: Vec<Parameter>,
+    /// the columns of its rows, in any of which a shard must not differ
+    pub columns: &'static [Column],
 }
 
 impl<C: CheckedCall> From<C> for Statement {
     fn from(call: C) -> Self {
         let (sql, params) = call.into_text().finish();
-        Self { sql, params }
+        Self { sql, params, columns: C::Answer::COLUMNS }
     }
 }
+
+/// A row with a document.
+pub const DOCUMENT: &[Column] = &[Column::BYTES];
+/// A row with a document and the key by which it is merged, or with two keys.
+pub const DOCUMENT_AND_KEY: &[Column] = &[Column::BYTES; 2];
+/// A row with a number.
+pub const NUMBER: &[Column] = &[Column::INT8];
+pub const TWO_NUMBERS: &[Column] = &[Column::INT8; 2];
 
 /// The position of the version among the parameters.
 const VERSION_PARAM: usize = 1;
 
 impl Statement {
+    /// A statement that is sent to no shard.
+    pub fn none() -> Self {
+        Self { sql: String::new(), params: Vec::new(), columns: &[] }
+    }
+
+    /// The statement as it is sent, with these parameters.
+    pub fn with<'a>(&'a self, params: &'a [Param<'a>]) -> remote::Sql<'a> {
+        remote::Sql { sql: &self.sql, params, columns: self.columns }
+    }
+
     pub fn params(&self) -> Vec<Param<'_>> {
         borrowed(&self.params)
     }
 
     /// The statement that explains it, in a form of EXPLAIN.
     pub fn explained(&self, form: &str) -> Self {
-        Self { sql: format!("EXPLAIN ({form}) {}", self.sql), params: self.params.clone() }
+        Self { sql: format!("EXPLAIN ({form}) {}", self.sql), params: self.params.clone(), columns: &[Column::BYTES] }
     }
 
     /// The parameters for a shard at this version.

@@ -13,7 +13,7 @@ use serde_json::{Value as Json, json};
 /// Microseconds from 1970 to 2000, where PostgreSQL's times begin.
 const EPOCH_US: i64 = 946_684_800_000_000;
 
-/// Returns the documents that describe a collection. A collection that does not exist has none.
+/// Returns the documents that describe a collection. One that does not exist has a document without sizes, and no indexes.
 /// Errors: `NamespaceNotFound` if the number or the sizes of the documents of a missing collection are requested.
 pub fn documents(namespace: &str, wanted: &Statistics) -> Result<Vec<Vec<u8>>> {
     let described = match wanted {
@@ -32,14 +32,16 @@ fn of_collection(namespace: &str, count: bool, storage: Option<i64>) -> Result<V
             if of_config.is_none() && (count || storage.is_some()) {
                 return Err(Error::new(Kind::NamespaceNotFound, format!("Collection [{namespace}] not found.")));
             }
+            if of_config.is_none() {
+                return Ok(vec![json!({"ns": namespace, "localTime": local_time()})]);
+            }
             of_config.into_iter().collect()
         }
     };
-    let now = super::options::now();
     let indexes = collection.as_deref().map_or(1, |collection| collection.count_of_indexes());
+    let local_time = local_time();
     let describe = |part: &Measured| {
-        let mut described =
-            json!({"ns": namespace, "shard": part.shard, "localTime": {"$date": {"$numberLong": now.to_string()}}});
+        let mut described = json!({"ns": namespace, "shard": part.shard, "localTime": local_time});
         if let Some(scale) = storage {
             let mut sizes = measure::sizes(std::slice::from_ref(part), scale);
             sizes["nindexes"] = json!(indexes);
@@ -53,6 +55,10 @@ fn of_collection(namespace: &str, count: bool, storage: Option<i64>) -> Result<V
         described
     };
     Ok(parts.iter().map(describe).collect())
+}
+
+fn local_time() -> Json {
+    json!({"$date": {"$numberLong": super::options::now().to_string()}})
 }
 
 fn of_indexes(namespace: &str) -> Result<Vec<Json>> {

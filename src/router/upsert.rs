@@ -13,7 +13,7 @@ use super::insert::{self, Storable};
 use super::plan::conditions::Conditions;
 use super::plan::search::Search;
 use super::query::Query;
-use super::statement::{Parameter, Statement};
+use super::statement::{Parameter, Statement, TWO_NUMBERS};
 use super::write_target;
 use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
@@ -97,7 +97,7 @@ fn statement(
          SELECT (SELECT count(*) FROM inserted), found.n FROM found",
         sql::unpack(bytes)
     );
-    Ok(conditions.into_statement(sql))
+    Ok(conditions.into_statement(sql, TWO_NUMBERS))
 }
 
 /// Returns the number of the lock that upserts with equal values share.

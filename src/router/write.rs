@@ -10,7 +10,7 @@ use super::fresh_map::with_fresh_map;
 use super::locked_write;
 use super::modification::{Modification, Write, WriteResult};
 use super::plan::document_key::DocumentKey;
-use super::statement::{Parameter, Statement};
+use super::statement::{Parameter, Statement, TWO_NUMBERS};
 use super::upsert;
 use super::write_target::{self, WriteTarget};
 use crate::catalog::model::Collection;
@@ -188,7 +188,7 @@ fn update_statement(write: &Write<'_>, modification: &Modification, target: &Wri
         sql::update_found(id, "t.ctid", "t.skey", "t.id", "t.doc", filter, update, fixed),
         sql::may_update(id)
     );
-    Ok(conditions.into_statement(sql))
+    Ok(conditions.into_statement(sql, TWO_NUMBERS))
 }
 
 fn delete_statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
@@ -202,5 +202,5 @@ fn delete_statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<State
              DELETE FROM {table} t USING matched WHERE t.skey = matched.skey AND t.id = matched.id"
         )
     };
-    Ok(conditions.into_statement(sql))
+    Ok(conditions.into_statement(sql, &[]))
 }

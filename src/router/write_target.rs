@@ -27,7 +27,6 @@ use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
-use docshard_core::values::document::raw;
 use serde_json::Value as Json;
 
 #[derive(Debug)]
@@ -147,8 +146,7 @@ fn any_candidate(search: Search<'_>) -> Result<Option<WriteTarget<'_>>> {
     let streams = execute::rows(search.collection, &plan)?.unwrap_or_default();
     for (mut stream, destination) in streams.into_iter().zip(plan.destinations) {
         if let Some(row) = stream.next_row()? {
-            let bytes = |column| row.get(column).unwrap_or_default().to_vec();
-            let candidate = Candidate { skey: bytes(0), id: bytes(1), place: None };
+            let candidate = Candidate { skey: row.bytes(0).to_vec(), id: row.bytes(1).to_vec(), place: None };
             return Ok(Some(WriteTarget::confined(search, destination, candidate)));
         }
     }
@@ -190,16 +188,11 @@ fn first_candidate<'a>(search: Search<'a>, sort: &(Sort, String)) -> Result<Opti
     };
     let plan = plan::find(&search, &options, Allowed::Planned)?;
     let Some(row) = execute::merged(collection, &plan)?.next_row()? else { return Ok(None) };
-    let bytes = row.get(0).unwrap_or_default();
-    if row.is_foreign() {
-        raw::validate(bytes)?;
-    }
-    let found = Storable::new(bytes)?;
+    let found = Storable::new(row.document(0)?.unwrap_or_default())?;
     let skey = found.shard_key(collection)?;
     // If columns are in the order of the sort, the keys already confirm the position.
-    let place = column_order(collection, &query.filter, &sort.0)
-        .is_none()
-        .then(|| (sort.1.clone(), row.get(1).unwrap_or_default().to_vec()));
+    let place =
+        column_order(collection, &query.filter, &sort.0).is_none().then(|| (sort.1.clone(), row.bytes(1).to_vec()));
     let destination = destination::destination_of(collection, &skey)?;
     let candidate = Candidate { skey, id: found.id_key().to_vec(), place };
     Ok(Some(WriteTarget::confined(search, destination, candidate)))

@@ -2,15 +2,15 @@
 
 use crate::catalog::behind::{self, Seen};
 use crate::catalog::shards::names::LOCAL;
-use crate::catalog::{contacts, survey};
+use crate::catalog::{cluster, contacts, survey};
 use crate::ownership::health;
 use crate::pg::error::Result;
-use crate::pg::spi::Row;
 use crate::pg::spi::param::Param;
-use crate::pg::spi::record::{malformed, parse_json};
+use crate::pg::spi::record::{malformed, parse_json, record};
 use crate::protocol::Call;
 use crate::protocol::node::NodeHealth;
 use crate::store;
+use crate::worker::activity::{self, Activity};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
 use serde_json::Value as Json;
@@ -35,19 +35,33 @@ pub struct Health {
     pub error: Option<String>,
 }
 
+/// What a shard answers.
+struct Reports {
+    report: Vec<u8>,
+    seen: Vec<u8>,
+}
+
+record! { Reports { report: Vec<u8>, seen: Vec<u8> } }
+
 pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     let expected = behind::Expected::read()?;
     let from =
         format!("(SELECT {} AS report, {} AS seen) AS reports", NodeHealth::SIGNATURE.invocation(), behind::SEEN);
-    let answers = survey::ask(&from, &["report", "seen"], &[Param::OptInt4(None)], limit)?;
+    let answers = survey::ask(&from, &[Param::OptInt4(None)], limit)?;
     let mut contacts = contacts::last()?;
+    let held_up = activity::current()?.filter(Activity::is_long);
+    let held_up = |shard: &str| {
+        let activity = held_up.as_ref().filter(|activity| activity.shard.as_deref() == Some(shard))?;
+        Some(format!("the background worker has waited for it for {} s: {}", activity.seconds, activity.what))
+    };
     let of_shard = |survey::ShardAnswer { shard, rows, latency }| {
         let (last_contact, name) = (contacts.remove(&shard.id), shard.name.clone());
         match rows.and_then(|rows| read(&rows)) {
             Ok((node, seen)) => {
                 let behind = expected.behind(&shard, &seen)?;
                 let error = (!behind.is_empty())
-                    .then(|| format!("{}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name)));
+                    .then(|| format!("{}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name)))
+                    .or_else(|| held_up(&shard.name));
                 let latency_ms = latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0);
                 let last_contact = Some(clock_timestamp());
                 Ok(Health { shard: name, latency_ms, reachable: true, node, last_contact, error })
@@ -64,15 +78,19 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
         let (shard, last_contact) = (ROUTER.to_owned(), Some(clock_timestamp()));
         all.insert(0, Health { shard, latency_ms: None, reachable: true, node, last_contact, error: None });
     }
+    // The router's own row, which has no other error.
+    if let Some(own) = all.iter_mut().find(|one| one.shard == LOCAL || one.shard == ROUTER) {
+        own.error = own.error.take().or(cluster::lacks_keeper()?);
+    }
     Ok(all)
 }
 
 /// The report of a node, and what it has of collections.
-fn read(rows: &[Row]) -> Result<(Json, Seen)> {
-    let column = |column| rows.first().and_then(|row| row.get(column)).unwrap_or_default();
-    let report = match column(0).len() {
-        ..=MAX_REPORT => parse_json("node_health", column(0))?,
+fn read(reports: &[Reports]) -> Result<(Json, Seen)> {
+    let [Reports { report, seen }] = reports else { return Err(malformed("node_health", "no report")) };
+    let report = match report.len() {
+        ..=MAX_REPORT => parse_json("node_health", report)?,
         length => return Err(malformed("node_health", &format!("{length} bytes"))),
     };
-    Ok((report, Seen::read(column(1))?))
+    Ok((report, Seen::read(seen)?))
 }

@@ -157,6 +157,9 @@ fn write_head(
     if let Standing::Copy(reason) = cluster::standing()? {
         line!(out, "this is a copy of the cluster's router and cannot change the cluster: {reason}");
     }
+    if let Some(problem) = cluster::lacks_keeper()? {
+        line!(out, "{problem}");
+    }
     line!(out, "shards");
     let expected = behind::Expected::read()?;
     let locations = store::shards::locations()?;

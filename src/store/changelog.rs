@@ -14,4 +14,10 @@ statements! {
         run "DELETE FROM docshard_catalog.changelog WHERE id IN (SELECT id FROM docshard_catalog.changelog \
                WHERE at < pg_catalog.now() - pg_catalog.make_interval(days => $1) ORDER BY id LIMIT $2)"
     }
+
+    /// True if ranges of a collection went back, at this version, to a shard that still had their documents.
+    pub fn has_returned(namespace: &str, version: i64) -> bool {
+        run "SELECT FROM docshard_catalog.changelog WHERE what = 'adoptShard.returned' AND namespace = $1 \
+               AND details ->> 'version' = $2::text LIMIT 1"
+    }
 }

@@ -119,6 +119,7 @@ macro_rules! column {
 macro_rules! text_columns {
     ($($type:ty: $about:literal),*) => {$(
         impl $crate::pg::spi::record::Value for $type {
+            const COLUMN: docshard_core::cluster::frontend::Column = docshard_core::cluster::frontend::Column::BYTES;
             const TYPE: &'static str = $about;
             fn decode(bytes: &[u8]) -> Option<Self> {
                 Self::parse(std::str::from_utf8(bytes).ok()?)

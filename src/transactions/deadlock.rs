@@ -17,6 +17,7 @@ use crate::catalog::cache;
 use crate::catalog::model::Shard;
 use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;
+use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::{process::job, spi, transaction};
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
@@ -129,7 +130,7 @@ fn open() -> Result<Vec<Node>> {
 
 /// Queries all nodes. A shard that does not answer is removed from them.
 fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
-    nodes.retain_mut(|node| node.session.start(WAITS, &[]).is_ok());
+    nodes.retain_mut(|node| node.session.start(WAITS, &[], WaitRow::WIRE).is_ok());
     let (sessions, mut found) = transaction::run(|| {
         let rows = spi::query(SESSIONS, &[])?;
         let sessions: BTreeMap<String, i32> = rows.iter().map(|row| (row.text(1).to_owned(), row.i32(0))).collect();
@@ -143,14 +144,16 @@ fn query_all(nodes: &mut Vec<Node>) -> Result<Waits> {
     nodes.retain_mut(|Node { shard, session }| {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis();
         let Ok(Some(rows)) = session.poll_finish(i64::try_from(left).unwrap_or(0)) else { return false };
-        found.waits.extend(rows.iter().filter_map(|row| {
-            let process = |pid: i32, name: Option<&str>| {
-                let session = name.and_then(|name| name.strip_prefix(remote::APPLICATION)).map(str::trim_start);
+        let Ok(waits) = decode_all::<WaitRow, _>("a statement", &rows) else { return false };
+        found.waits.extend(waits.into_iter().map(|(waiter, waiter_name, blocker, blocker_name, since)| {
+            let process = |pid: i32, name: Option<String>| {
+                let session =
+                    name.as_deref().and_then(|name| name.strip_prefix(remote::APPLICATION)).map(str::trim_start);
                 let known = session.and_then(|session| sessions.get(session));
                 known.map_or(Process { shard: Some(*shard), pid }, |pid| here(*pid))
             };
-            let (waiter, blocker) = (process(row.i32(0)?, row.text(1)), process(row.i32(2)?, row.text(3)));
-            Some(Wait { waiter, blocker, at: Some(*shard), since: row.i64(4)? })
+            let (waiter, blocker) = (process(waiter, waiter_name), process(blocker, blocker_name));
+            Wait { waiter, blocker, at: Some(*shard), since }
         }));
         true
     });
@@ -164,6 +167,7 @@ const SESSIONS: &str = "SELECT pid, pg_catalog.to_hex(pg_catalog.trunc(extract(e
 
 /// Queries the waits: pid and, for sessions of the role that executes this, application name of both processes, and the start. At a
 /// shard that is the service role; only the router logs in as that role.
+type WaitRow = (i32, Option<String>, i32, Option<String>, i64);
 const WAITS: &str = "SELECT w.pid, CASE w.usesysid WHEN s.usesysid THEN w.application_name END, \
         b.pid, CASE b.usesysid WHEN s.usesysid THEN b.application_name END, l.since \
    FROM (SELECT pid, (extract(epoch FROM pg_catalog.min(waitstart)) * 1000000)::int8 AS since \

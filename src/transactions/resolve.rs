@@ -51,15 +51,14 @@ fn resolve(shard: &Shard) -> Result<u64> {
     let coordinator = cluster::coordinator()?;
     // The decisions first, then the shard's prepared transactions: see the module's invariants.
     let decided = decisions(server_name)?;
-    let rows = read_on(
+    let gids: Vec<String> = read_on(
         shard,
         "SELECT gid FROM pg_catalog.pg_prepared_xacts \
          WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)",
         &[Param::Text(&coordinator.cluster_prefix())],
-        1,
     )?;
     let prepared: Vec<(&str, Origin)> =
-        rows.iter().filter_map(|row| Some((row.text(0), coordinator.origin(row.text(0))?))).collect();
+        gids.iter().filter_map(|gid| Some((gid.as_str(), coordinator.origin(gid)?))).collect();
     let is_prepared = |decided: &str| prepared.iter().any(|(gid, _)| *gid == decided);
     let over: Vec<&str> = decided.iter().map(String::as_str).filter(|gid| !is_prepared(gid)).collect();
     if !over.is_empty() {

@@ -1,5 +1,6 @@
 //! The worker of one database.
 
+use super::activity;
 use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
@@ -33,16 +34,16 @@ const UNSURE: Duration = Duration::from_millis(100);
 /// The lock timeout. A user who may write to a collection can lock its table for any time, which must not stop the worker.
 const LOCK_PATIENCE: &CStr = c"2s";
 
-type Duty = (&'static str, fn() -> Result<()>);
+type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
-/// The regular work besides balancing; each with the prefix of its errors.
+/// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
 const DUTIES: [Duty; 6] = [
-    ("", || transactions::resolve_all().map(drop)),
-    ("", || migration::sweep().map(drop)),
-    ("completing drops on shards that can be reached again: ", pending_drops::finish),
-    ("changing passwords: ", rotation::finish),
-    ("", || indexing::sweep().map(drop)),
-    ("reporting refused hosts: ", contacts::report_refused_hosts),
+    ("resolving transactions", "", || transactions::resolve_all().map(drop)),
+    ("removing what moves have left", "", || migration::sweep().map(drop)),
+    ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
+    ("changing passwords", "changing passwords: ", rotation::finish),
+    ("removing failed index builds", "", || indexing::sweep().map(drop)),
+    ("reporting refused hosts", "reporting refused hosts: ", contacts::report_refused_hosts),
 ];
 
 /// Runs until SIGTERM, or until the database has no more work.
@@ -95,6 +96,8 @@ fn serve(database: Oid) {
             rest_until(database, Instant::now() + pause, wakes, || {});
             continue;
         }
+        let _limit = hung::limit(hung::worker_timeout());
+        activity::show("advancing the counters of shards");
         // First, as it detects that this database is an old copy of the router.
         pulse.beat();
         if !may_act(database, &mut logged, &mut keeper) {
@@ -103,11 +106,12 @@ fn serve(database: Oid) {
         let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
         let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
         if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE_INTERVAL)) {
-            process::show_activity(Some("docshard: resolving transactions"));
-            for (what, duty) in DUTIES {
+            for (name, what, duty) in DUTIES {
+                activity::show(name);
                 duty().unwrap_or_else(|error| report(&error, what));
             }
             if counted.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL) {
+                activity::show("noting the sizes of collections");
                 last_sizes::note_all().unwrap_or_else(|error| report(&error, ""));
                 counted = Some(Instant::now());
             }
@@ -117,7 +121,7 @@ fn serve(database: Oid) {
             pgrx::log!("docshard worker: {}", error.message);
         }
         expiry.round();
-        process::show_activity(Some("docshard: balancing"));
+        activity::show("balancing");
         let outcome = balancer.round();
         process::show_activity(None);
         failures = if outcome.failed { failures + 1 } else { 0 };
@@ -130,7 +134,9 @@ fn serve(database: Oid) {
         rest_until(database, expiry.due().min(Instant::now() + rest), wakes, || {
             // A copy of the router must not advance the shards' counters.
             if is_free() {
+                activity::show("advancing the counters of shards");
                 pulse.beat();
+                process::show_activity(None);
             }
         });
         if process::wakes() != wakes {

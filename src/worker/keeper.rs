@@ -13,7 +13,7 @@ use crate::pg::error::Result;
 use crate::pg::{process, transaction};
 use crate::protocol::Call;
 use crate::protocol::node::HoldRouterLock;
-use crate::remote::Session;
+use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Coordinator;
@@ -45,6 +45,9 @@ const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (V
 
 /// The connection timeout of a host, in seconds.
 const CONNECT_S: u32 = 3;
+
+/// The longest time of a statement.
+const STATEMENT: Duration = Duration::from_secs(10);
 
 /// The setting `docshard.router_lock_timeout`, in milliseconds.
 static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(30_000);
@@ -96,6 +99,8 @@ pub(super) fn run(database: Oid) {
     if !matches!(transaction::run(mine), Ok(true)) {
         return;
     }
+    // A shard that answers slowly must not keep it from renewing the locks at others.
+    let _limit = hung::limit(STATEMENT);
     let (began, mut shards, mut is_free, mut logged) = (Instant::now(), Shards::new(), false, String::new());
     while !process::is_being_dropped(database) {
         match round(&mut shards, began) {
@@ -196,7 +201,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
     let opened = transaction::run(|| {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
         let epoch = takeover::epoch_at(&mut session, &kept.name, router.cluster)?;
-        session.query_within(SETTINGS, &[], FIRST_ANSWER_MS)?;
+        session.query_within::<String>(SETTINGS, &[], FIRST_ANSWER_MS)?;
         // The lock on a replaced primary does not protect the current one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
             session.reject(&old.message);

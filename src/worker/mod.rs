@@ -10,6 +10,7 @@
 //! INVARIANT: a database has at most one worker, by the session lock `Tag::Worker(1)`. A worker survives every error; after
 //! SIGTERM or a crash the launcher starts it again.
 
+pub mod activity;
 mod database;
 mod expiry;
 mod keeper;

@@ -1,9 +1,11 @@
 //! A server on loopback that stands before a shard, and sends something of its own instead of the shard's answers.
 //!
-//! It passes on what the router sends, and the shard's messages up to one of the kind that the attack waits for.
+//! It passes on what the router sends, and the shard's messages up to one of the kind that the attack waits for. It may also change rows.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -23,21 +25,29 @@ pub struct Attack {
     pub pause: Duration,
 }
 
+/// The values of a row's columns; None for NULL.
+pub type Row = Vec<Option<Vec<u8>>>;
+
+/// Changes a row.
+pub type Change = Arc<dyn Fn(&mut Row) + Send + Sync>;
+
 /// An impostor of a shard. Its connections end when it is dropped.
-#[derive(Debug)]
 pub struct Impostor {
     /// The port on which it listens, at 127.0.0.1.
     pub port: u16,
     state: Arc<Mutex<State>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct State {
     attack: Option<Attack>,
+    /// for all rows after the login
+    change: Option<Change>,
     /// The number of the present attack; an earlier one ends.
     number: usize,
     attacked: usize,
     streams: Vec<TcpStream>,
+    paused: bool,
     closed: bool,
 }
 
@@ -55,6 +65,33 @@ pub fn message(kind: u8, body: &[u8]) -> Vec<u8> {
 pub fn header(kind: u8, length: usize) -> Vec<u8> {
     let length = u32::try_from(length + 4).expect("a length");
     [&[kind][..], &length.to_be_bytes()].concat()
+}
+
+/// The values of a row's message; None if it is malformed.
+fn row_of(body: &[u8]) -> Option<Row> {
+    let (count, mut rest) = body.split_first_chunk::<2>()?;
+    let mut row = Row::new();
+    for _ in 0..u16::from_be_bytes(*count) {
+        let (length, tail) = rest.split_first_chunk::<4>()?;
+        let (value, tail) = match usize::try_from(i32::from_be_bytes(*length)) {
+            Ok(length) => (Some(tail.get(..length)?.to_vec()), tail.get(length..)?),
+            Err(_) => (None, tail),
+        };
+        row.push(value);
+        rest = tail;
+    }
+    Some(row)
+}
+
+/// A row's message.
+fn of_row(row: &Row) -> Vec<u8> {
+    let mut body = u16::try_from(row.len()).expect("a number of columns").to_be_bytes().to_vec();
+    for value in row {
+        let length = value.as_ref().map_or(-1, |value| i32::try_from(value.len()).expect("a length"));
+        body.extend_from_slice(&length.to_be_bytes());
+        body.extend_from_slice(value.as_deref().unwrap_or_default());
+    }
+    message(b'D', &body)
 }
 
 /// Reads one message.
@@ -107,6 +144,16 @@ impl Impostor {
         state.attacked = 0;
     }
 
+    /// Changes all rows from now on, or no more.
+    pub fn change_rows(&self, change: Option<Change>) {
+        lock(&self.state).change = change;
+    }
+
+    /// Attacks no further connections meanwhile.
+    pub fn pause(&self, pause: bool) {
+        lock(&self.state).paused = pause;
+    }
+
     /// How many connections the present attack has met.
     pub fn attacked(&self) -> usize {
         lock(&self.state).attacked
@@ -127,6 +174,52 @@ impl Drop for Impostor {
     }
 }
 
+/// A server that lets a client log in over TLS, and then sends TLS records without data, without end. It ends when it is dropped.
+pub struct KeyUpdates {
+    /// The port on which it listens, at 127.0.0.1.
+    pub port: u16,
+    server: Child,
+    folder: PathBuf,
+}
+
+impl KeyUpdates {
+    /// Compiles and starts it, with a certificate of its own.
+    ///
+    /// # Panics
+    /// If a program that it needs fails.
+    pub fn start() -> Self {
+        let folder = std::env::temp_dir().join(format!("docshard-key-updates.{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let path = |name: &str| folder.join(name);
+        let run = |program: &str, arguments: &str, files: &[&Path]| {
+            let output = Command::new(program).args(arguments.split(' ')).args(files).output().expect(program);
+            assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+        };
+        let (certificate, key, program) = (path("cert.pem"), path("key.pem"), path("server"));
+        let request = "req -x509 -nodes -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -days 2 -subj /CN=127.0.0.1";
+        run("openssl", &format!("{request} -keyout"), &[&key, Path::new("-out"), &certificate]);
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/key_updates.c");
+        run("cc", "-o", &[&program, &source, Path::new("-lssl"), Path::new("-lcrypto")]);
+        let mut server = Command::new(&program)
+            .args([&certificate, &key])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("a server");
+        let mut line = String::new();
+        BufReader::new(server.stdout.as_mut().expect("its output")).read_line(&mut line).expect("its port");
+        Self { port: line.trim().parse().expect("a port"), server, folder }
+    }
+}
+
+impl Drop for KeyUpdates {
+    fn drop(&mut self) {
+        drop(self.server.stdin.take());
+        let _ = self.server.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
 fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -139,7 +232,7 @@ fn serve(state: &Mutex<State>, mut server: TcpStream, mut client: &TcpStream) ->
         let (kind, body) = read(&mut server)?;
         let (attack, number) = {
             let state = lock(state);
-            (state.attack.clone(), state.number)
+            (state.attack.clone().filter(|_| !state.paused), state.number)
         };
         let begins = |attack: &Attack| attack.instead_of == kind && attack.at_login != logged_in && met != number;
         if let Some(attack) = attack.filter(begins) {
@@ -158,7 +251,13 @@ fn serve(state: &Mutex<State>, mut server: TcpStream, mut client: &TcpStream) ->
                 return Ok(());
             }
         }
+        let change = lock(state).change.clone().filter(|_| logged_in && kind == b'D');
+        let changed = change.and_then(|change| {
+            let mut row = row_of(&body)?;
+            change(&mut row);
+            Some(of_row(&row))
+        });
         logged_in |= kind == b'Z';
-        client.write_all(&message(kind, &body))?;
+        client.write_all(&changed.unwrap_or_else(|| message(kind, &body)))?;
     }
 }

@@ -152,3 +152,27 @@ fn a_server_without_room_for_another_worker_goes_on() {
         log.contains("max_worker_processes is used up")
     });
 }
+
+/// Without a keeper metadata cannot change: health and status say why.
+#[test]
+fn a_router_without_room_for_its_keeper_says_so() {
+    let mut cluster = Cluster::start(1);
+    let shown = |cluster: &Cluster| -> (Option<String>, bool) {
+        let error = cluster.router.value("SELECT error FROM docshard.health WHERE shard = 'local'");
+        let status: String = cluster.router.value("SELECT string_agg(s, e'\\n') FROM docshard.status() s");
+        (error, status.contains("no docshard keeper"))
+    };
+    assert_eq!(shown(&cluster), (None, false));
+    cluster.router.configure("max_worker_processes = 3");
+    cluster.router.stop();
+    cluster.router.start();
+    wait_until("the keeper finds no room", PATIENCE, || {
+        cluster.router.log_tail(50).contains("no keeper for this database")
+    });
+    let (error, is_shown) = shown(&cluster);
+    assert!(is_shown && error.as_deref().unwrap_or_default().contains("max_worker_processes"), "{error:?}");
+    cluster.router.configure("max_worker_processes = 16");
+    cluster.router.stop();
+    cluster.router.start();
+    assert_eq!(shown(&cluster), (None, false));
+}

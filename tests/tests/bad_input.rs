@@ -107,7 +107,7 @@ impl Random {
             return format!("NULL::{type_name}");
         }
         match type_name {
-            "json" | "jsonb" | "docshard.document" => {
+            "json" | "jsonb" | "docshard.document" | "docshard.any_json" => {
                 let json = if self.below(4) == 0 { self.json(3) } else { self.object(3) };
                 format!("{}::{type_name}", literal(&json.to_string()))
             }
@@ -116,6 +116,7 @@ impl Random {
                 1 => format!("{}::text", literal(self.pick(TEXTS))),
                 _ => literal(self.pick(NAMESPACES)),
             },
+            "character" => format!("{}::bpchar", literal(self.pick(NAMESPACES))),
             "bytea" => {
                 let digits: String = (0..self.below(40)).map(|_| format!("{:02x}", self.below(256))).collect();
                 format!("'\\x{digits}'::bytea")

@@ -1,7 +1,9 @@
 //! A router that is dumped and restored on another server has the catalog, its own documents and its connections to the shards.
 //! After it takes over the cluster, it is the router.
 
-use docshard_tests::{Cluster, Node};
+use docshard_tests::logins::{NS, PATIENCE, assert_not_logged, secrets, spread};
+use docshard_tests::{Cluster, Node, wait_until};
+use postgres::Client;
 use serde_json::{Value, json};
 
 /// Everything that a client can see of a cluster.
@@ -105,12 +107,16 @@ fn a_restored_router_knows_its_cluster() {
     cluster.router.program("pg_dumpall", &["--roles-only", "-f", roles]);
     // The dump's roles include the superuser, which exists already.
     spare.program("psql", &["-X", "-q", "-o", "/dev/null", "-f", roles]);
-    spare.psql("CREATE DATABASE restored");
-    spare.program("pg_restore", &["--exit-on-error", "-d", "restored", file]);
+    for (database, options) in [("restored", &["--single-transaction"][..]), ("cleaned", &["--clean", "--if-exists"])] {
+        spare.psql(&format!("CREATE DATABASE {database}"));
+        spare.program("pg_restore", &[&["--exit-on-error"], options, &["-d", database, file]].concat());
+    }
     cluster.router.stop();
-    let after = seen(spare, "restored");
-    for (what, expected) in before.as_object().unwrap() {
-        assert_eq!(&after[what], expected, "{what}");
+    for database in ["cleaned", "restored"] {
+        let after = seen(spare, database);
+        for (what, expected) in before.as_object().unwrap() {
+            assert_eq!(&after[what], expected, "{database}: {what}");
+        }
     }
     goes_on(spare, "restored");
     // pg_restore has lost the restored router's own service role, which shards use to reach it.
@@ -140,6 +146,60 @@ fn a_plain_dump_into_the_same_server_works_too() {
         assert_eq!(&after[what], expected, "{what}");
     }
     goes_on(&cluster.router, "restored");
+}
+
+/// A dump of the schema alone has the collections' tables, without documents and without the catalog.
+#[test]
+fn a_dump_of_the_schema_alone_leaves_nothing_behind() {
+    let cluster = Cluster::start(1);
+    let mut client = cluster.router.client();
+    for sql in [
+        "SELECT docshard.enable_sharding('shop', 'local')",
+        "SELECT docshard.insert_one('shop.a', '{\"_id\": 1}')",
+        "SELECT docshard.insert_one('shop.b', '{\"_id\": 1}')",
+        "SELECT docshard.shard_collection('shop.c', '{\"_id\": \"hashed\"}')",
+        "SELECT docshard.create_index('shop.b', '{\"n\": 1}', '{\"unique\": true}')",
+        "SELECT docshard.drop_collection('shop.a')",
+    ] {
+        client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+    }
+    let file = cluster.router.scratch_file("schema.sql");
+    let file = file.to_str().unwrap();
+    cluster.router.program("pg_dump", &["--schema-only", "-f", file]);
+    for database in ["first", "second"] {
+        cluster.router.psql(&format!("CREATE DATABASE {database}"));
+        let options = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-o", "/dev/null", "-f", file];
+        cluster.router.program("psql", &options);
+    }
+    let tables = "SELECT array_agg(relname::text ORDER BY relname) FROM pg_class \
+                  WHERE relnamespace = 'docshard_data'::regnamespace AND relkind = 'r' AND relname ~ '^c[0-9]+$'";
+    let mut client = cluster.router.try_client_as("postgres", "first").unwrap();
+    let left: Vec<String> = client.query_one(tables, &[]).unwrap().get(0);
+    assert_eq!(left, ["c2", "c3"], "the dump has the tables");
+    for (sql, expected) in [
+        ("SELECT docshard.create_collection('shop.x')->>'ok'", "1"),
+        ("SELECT docshard.insert_one('shop.y', '{\"_id\": 1, \"n\": 1}')->>'insertedId'", "1"),
+        ("SELECT docshard.insert_one('shop.y', '{\"_id\": 2, \"n\": 1}')->>'insertedId'", "2"),
+        ("SELECT docshard.create_collection('shop.z')->>'ok'", "1"),
+        ("SELECT count(*)::text FROM docshard.list_orphaned_relations()", "0"),
+    ] {
+        let got: String = client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0);
+        assert_eq!(got, expected, "{sql}");
+    }
+    let left: Vec<String> = client.query_one(tables, &[]).unwrap().get(0);
+    assert_eq!(left, ["c1", "c2", "c3"], "the tables of the new collections alone");
+    // A table with documents stays: somebody must look.
+    let mut client = cluster.router.try_client_as("postgres", "second").unwrap();
+    client
+        .batch_execute("INSERT INTO docshard_data.c2 VALUES ('\\x00', '\\x00', '{\"_id\": 1}')")
+        .expect("a document in a table that no collection has");
+    client.batch_execute("SELECT docshard.create_collection('shop.x')").expect("the collection 1");
+    let left: Vec<String> = client.query_one(tables, &[]).unwrap().get(0);
+    assert_eq!(left, ["c1", "c2"]);
+    let error = client.batch_execute("SELECT docshard.create_collection('shop.y')").expect_err("c2 has documents");
+    let message = error.as_db_error().map(postgres::error::DbError::message).unwrap_or_default();
+    assert!(message.contains("has a table docshard_data.c2 already"), "{error:?}");
+    client.batch_execute("SELECT docshard.create_collection('shop.y')").expect("the collection 3");
 }
 
 /// A shard that is restored by pg_restore has no service role that it has accepted, and no password for other shards.
@@ -190,4 +250,110 @@ fn a_restored_shard_gets_its_logins_back() {
     let answer: Value = client.query_one("SELECT docshard.rotate_service_password()", &[]).expect("a rotation").get(0);
     assert_eq!(answer, json!({"ok": 1}));
     assert_eq!(cluster.router.value::<i64>("SELECT docshard.count_documents('shop.things')"), 300);
+}
+
+/// Message, SQLSTATE and hint of the error of a take-over with these options.
+fn refused_take_over(client: &mut Client, options: &Value) -> (String, String, String) {
+    let error = client.query("SELECT docshard.take_over_cluster($1)", &[options]).expect_err("a refusal");
+    let error = error.as_db_error().unwrap_or_else(|| panic!("{error}"));
+    let hint = error.hint().unwrap_or_default().to_owned();
+    (error.message().to_owned(), error.code().code().to_owned(), hint)
+}
+
+/// The router's dump is older than its present passwords at the shards. One call takes the cluster over, and mends the logins.
+#[test]
+fn a_router_whose_dump_is_older_than_a_rotation_takes_over() {
+    let mut cluster = Cluster::with_passwords(2);
+    spread(&cluster, 2);
+    let (first, dump) = (secrets(&cluster), cluster.router.dump("postgres"));
+    cluster.router.psql("SELECT docshard.rotate_service_password()");
+    let mut all = [first, secrets(&cluster)].concat();
+    cluster.router.psql("CREATE DATABASE restored");
+    let unlogged = "SET log_statement = 'none'; SET log_min_error_statement = 'panic'; SET log_parameter_max_length_on_error = 0;\n";
+    let printed = cluster.router.psql_script("restored", &["-v", "ON_ERROR_STOP=1"], &(unlogged.to_owned() + &dump));
+    assert!(!printed.contains("ERROR"), "{printed}");
+    let mut copy = cluster.router.try_client_as("postgres", "restored").expect("a session");
+    copy.batch_execute(unlogged).expect("settings of a superuser");
+    let verifiers = |cluster: &Cluster| -> Vec<Option<String>> {
+        let sql = "SELECT string_agg(rolpassword, ' ' ORDER BY rolname) FROM pg_authid WHERE rolname LIKE 'docshard%'";
+        cluster.shards.iter().map(|shard| shard.value(sql)).collect()
+    };
+    let epochs = |cluster: &Cluster| -> Vec<i64> {
+        cluster.shards.iter().map(|shard| shard.value("SELECT epoch FROM docshard_data.node")).collect()
+    };
+    let before = (verifiers(&cluster), epochs(&cluster));
+
+    let (message, code, hint) = refused_take_over(&mut copy, &json!({}));
+    assert!(code.starts_with("08") && message.contains("password authentication failed"), "{code}: {message}");
+    assert!(hint.contains(r#"docshard.take_over_cluster('{"user": "#), "{hint}");
+
+    // Logins that are of no use change nothing, at no shard, and the present router goes on.
+    let port = cluster.shards[1].port;
+    let password = |shard: usize| cluster.shards[shard].password().expect("a password").to_owned();
+    let (zero, one) = (password(0), password(1));
+    let wrong = "wrong-password-of-postgres";
+    all.push(wrong.to_owned());
+    cluster.shards[1].unlogged_client().batch_execute(&format!("CREATE ROLE plain LOGIN PASSWORD '{one}'")).unwrap();
+    for (options, expected) in [
+        (json!({"user": "postgres", "password": wrong}), "password authentication failed"),
+        (json!({"user": "postgres", "password": &zero}), "password authentication failed"),
+        (
+            json!({"user": "postgres", "password": &zero, "logins": {"shard1": {"user": "plain", "password": &one}}}),
+            "no superuser",
+        ),
+        (json!({"logins": {"shard7": {"user": "postgres", "password": &zero}}}), "shard7"),
+        (json!({"logins": {"shard1": {"user": "postgres", "passwort": &zero}}}), "passwort"),
+        (json!({"logins": {"shard1": [&zero]}}), "logins"),
+        (json!({"logins": &zero}), "logins"),
+        (json!({"user": "postgres", "password": [&zero]}), "password"),
+        (json!({"password": &zero}), "user"),
+    ] {
+        let (message, _, hint) = refused_take_over(&mut copy, &options);
+        assert!(message.contains(expected), "{expected}: {message}");
+        for secret in [&zero, &one, &wrong.to_owned()] {
+            assert!(!message.contains(secret.as_str()) && !hint.contains(secret.as_str()), "{message}; {hint}");
+        }
+        assert_eq!((verifiers(&cluster), epochs(&cluster)), before, "{expected}");
+    }
+    cluster.router.psql(&format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')"));
+
+    // Each shard's superuser has another password. One of the shards is down.
+    let options =
+        json!({"user": "postgres", "password": zero, "logins": {"shard1": {"user": "postgres", "password": one}}});
+    cluster.shards[1].stop();
+    let mut take =
+        |sql: &str| -> Value { copy.query_one(sql, &[&options]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0) };
+    let taken = take("SELECT to_jsonb(docshard.take_over_cluster($1))");
+    assert_eq!((&taken["epoch"], &taken["loginsRepaired"]), (&json!(2), &json!(["shard0"])), "{taken}");
+    assert_eq!(taken["unreachable"].as_array().map(Vec::len), Some(1), "{taken}");
+    assert_eq!(taken["unreachable"][0]["shard"], "shard1", "{taken}");
+    cluster.shards[1].start();
+    let taken = take("SELECT to_jsonb(docshard.take_over_cluster($1))");
+    assert_eq!(taken, json!({"epoch": 3, "loginsRepaired": ["shard1"], "ok": 1}), "port {port}");
+
+    let error = cluster.router.client().batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 150}}')"));
+    assert!(error.is_err(), "the former router is one no more");
+    for (sql, expected) in [
+        (format!("SELECT to_jsonb(docshard.count_documents('{NS}'))"), json!(3)),
+        (format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": \"n\", \"k\": 250}}')->'acknowledged'"), json!(true)),
+        (
+            format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$set\": {{\"n\": 7}}}}')->'modifiedCount'"),
+            json!(4),
+        ),
+        (format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 100}}', 'shard1')->'documents'"), json!(1)),
+        ("SELECT docshard.rotate_service_password()".to_owned(), json!({"ok": 1})),
+    ] {
+        let mut done = None;
+        wait_until("the keeper has its locks", PATIENCE, || {
+            done = match copy.query_one(&sql, &[]) {
+                Ok(row) => Some(row.get::<_, Value>(0)),
+                Err(e) if e.code().is_some_and(|code| code.code() == "57P03") => None,
+                Err(e) => panic!("{sql}: {e:?}"),
+            };
+            done.is_some()
+        });
+        assert_eq!(done, Some(expected), "{sql}");
+    }
+    all.extend(secrets(&cluster));
+    assert_not_logged(&cluster, &all);
 }

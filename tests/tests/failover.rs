@@ -246,6 +246,10 @@ fn a_range_that_only_its_former_owner_has_goes_back() {
         for shard in order {
             let said = adopt(&moving.cluster, shard);
             assert_eq!(said["adopted"][0]["removed"], 0, "{said}");
+            // The documents of the range that went back are not lost.
+            assert_eq!(said["adopted"][0]["lost"], json!([]), "{said}");
+            let returned = if shard == "shard0" { json!(1) } else { Value::Null };
+            assert_eq!(said["adopted"][0]["returned"], returned, "{said}");
         }
         assert_eq!(moving.owner(), "shard0", "{order:?}");
         assert_eq!(logged(&moving.cluster, "adoptShard.returned"), 1);

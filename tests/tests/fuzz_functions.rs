@@ -471,14 +471,23 @@ impl Fuzz {
             other => other,
         };
         match kind.as_str() {
-            "json" | "jsonb" | "docshard.document" => {
+            "json" | "jsonb" | "docshard.document" | "docshard.any_json" => {
                 let text = match name.as_str() {
                     "doc" | "before" | "document" if exact && !target.rows.is_empty() => {
                         self.pick(&target.rows).doc.clone()
                     }
                     _ => self.example(purpose),
                 };
-                format!("{}::{kind}", quote(&text))
+                let text = quote(&text);
+                if kind == "docshard.any_json" && self.one_in(2) {
+                    format!("{text}::jsonb::{kind}")
+                } else {
+                    format!("{text}::{kind}")
+                }
+            }
+            "character" => {
+                let text = self.argument(function, &(name.clone(), "text".to_owned()), target, session);
+                format!("({text})::bpchar")
             }
             "text" | "name" | "character varying" => {
                 let text = match name.as_str() {
@@ -688,7 +697,7 @@ fn deep(kind: &str) -> Vec<String> {
     ];
     let expressions = expressions.iter().map(|json| quote(&json.to_string()));
     match kind.trim_end_matches("[]") {
-        "json" | "jsonb" | "docshard.document" | "text" => {
+        "json" | "jsonb" | "docshard.document" | "docshard.any_json" | "text" => {
             [250, DEEP].into_iter().flat_map(nested).chain(expressions).collect()
         }
         // The jsonb of nested arrays, and the encoding of nested arrays as a key.

@@ -1,11 +1,12 @@
 //! Servers in the place of a shard that break the protocol: messages without end, of any length, or that nobody asked for. Sessions and
 //! workers get an error, their memory is bounded, and they can be cancelled and terminated.
 
-use docshard_tests::impostor::{Attack, Impostor, header, message};
+use docshard_tests::impostor::{Attack, Change, Impostor, KeyUpdates, Row, header, message};
 use docshard_tests::logins::{self, sqlstate_of};
 use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
 use std::fs;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -128,6 +129,298 @@ fn messages_that_nobody_asked_for_end_the_connection() {
             assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10, "{what}");
         }
     }
+}
+
+/// Statements whose answers have rows, by the functions that read them.
+fn statements() -> Vec<String> {
+    let calls = [
+        "find('$', '{\"k\": {\"$gte\": 100, \"$lt\": 200}}')",
+        "find('$', '{}', '{\"sort\": {\"x\": 1}}')",
+        "find('$', '{\"n\": {\"$gte\": 0}}', '{\"sort\": {\"n\": 1}, \"limit\": 3}')",
+        "find_one('$', '{\"k\": 110}')",
+        "count_documents('$')",
+        "count_documents('$', '{\"n\": 0}')",
+        "estimated_document_count('$')",
+        "distinct('$', 'n')",
+        "aggregate('$', '[{\"$group\": {\"_id\": \"$n\", \"all\": {\"$sum\": \"$k\"}}}]')",
+        "aggregate('$', '[{\"$sort\": {\"n\": 1}}]')",
+        "insert_many('$', ARRAY['{\"_id\": 100, \"k\": 100}', '{\"_id\": 101, \"k\": 100}']::jsonb[], '{\"ordered\": false}')",
+        "insert_one('$', '{\"_id\": 150, \"k\": 150, \"n\": 7}')",
+        "insert_one('$', '{\"_id\": 151, \"k\": 151, \"n\": 7}')",
+        "update_one('$', '{\"k\": 120}', '{\"$inc\": {\"n\": 1}}')",
+        "update_one('$', '{\"n\": 0}', '{\"$inc\": {\"m\": 1}}')",
+        "update_many('$', '{\"k\": {\"$lt\": 150}}', '{\"$inc\": {\"m\": 1}}')",
+        "update_one('$', '{\"k\": 160, \"z\": 1}', '{\"$set\": {\"n\": 1}}', '{\"upsert\": true}')",
+        "replace_one('$', '{\"k\": 130}', '{\"k\": 130, \"n\": 9}')",
+        "delete_one('$', '{\"k\": 140}')",
+        "delete_many('$', '{\"k\": {\"$gte\": 170, \"$lt\": 200}}')",
+        "find_one_and_update('$', '{\"k\": 120}', '{\"$inc\": {\"m\": 1}}')",
+        "find_one_and_update('$', '{}', '{\"$inc\": {\"m\": 1}}', '{\"sort\": {\"n\": 1}}')",
+        "bulk_write('$', '[{\"updateOne\": {\"filter\": {\"k\": 100}, \"update\": {\"$set\": {\"b\": 1}}}}, \
+          {\"updateOne\": {\"filter\": {\"k\": 110}, \"update\": {\"$set\": {\"b\": 1}}}}]')",
+        "explain('$', '{\"n\": 0}', '{}', 'executionStats')",
+        "explain('$', '{\"n\": 0}')",
+        "check_collection('$')",
+        "index_stats('$')",
+        "list_indexes('$')",
+        "create_index('$', '{\"later\": 1}')",
+        "split_find('$', '{\"k\": 150}')",
+        "get_shard_distribution('$', '{\"count\": true}')",
+        "run_command('test', '{\"collStats\": \"things\"}')",
+        "run_command('test', '{\"dbStats\": 1}')",
+        "insert_many('$', ARRAY(SELECT jsonb_build_object('_id', n, 'k', n) FROM generate_series(180, 185) n))",
+    ];
+    calls
+        .iter()
+        .map(|call| {
+            format!("SELECT docshard.{}", call.replace('$', "\u{1}").replacen('\u{1}', NS, 1).replace('\u{1}', "$"))
+        })
+        .collect()
+}
+
+type Edit = fn(&mut Row);
+
+/// Changes of a row's columns (true), and those of its values, which not all types of columns exclude.
+fn changes() -> Vec<(bool, &'static str, Edit)> {
+    let columns: [(&str, Edit); 7] = [
+        ("the first column is NULL", |row| row[..1].fill(None)),
+        ("the last column is NULL", |row| {
+            if let Some(last) = row.last_mut() {
+                *last = None;
+            }
+        }),
+        ("all columns are NULL", |row| row.fill(None)),
+        ("the last column is missing", |row| {
+            row.pop();
+        }),
+        ("there are no columns", Row::clear),
+        ("there is another column", |row| row.push(Some(vec![1]))),
+        ("another column is NULL", |row| row.push(None)),
+    ];
+    let values: [(&str, Edit); 3] = [
+        ("empty values", |row| row.iter_mut().flatten().for_each(Vec::clear)),
+        ("a longer value", |row| row.iter_mut().flatten().for_each(|value| value.push(0))),
+        ("a shorter value", |row| {
+            row.iter_mut().flatten().for_each(|value| {
+                value.pop();
+            });
+        }),
+    ];
+    let all = columns.map(|(what, change)| (true, what, change)).into_iter();
+    all.chain(values.map(|(what, change)| (false, what, change))).collect()
+}
+
+/// The error's SQLSTATE and text, if there is one.
+fn outcome(client: &mut Client, sql: &str) -> Result<Vec<String>, (String, String)> {
+    match client.simple_query(sql) {
+        Ok(messages) => Ok(messages
+            .iter()
+            .filter_map(|message| match message {
+                postgres::SimpleQueryMessage::Row(row) => Some(row.get(0).unwrap_or("NULL").to_owned()),
+                _ => None,
+            })
+            .collect()),
+        Err(error) => {
+            let error = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
+            Err((error.code().code().to_owned(), format!("{error:?}")))
+        }
+    }
+}
+
+/// Rows with other columns than the statement returns, NULL or values of another length. Only what the protocol allows in that place may
+/// have another effect: NULL for a document that is not there.
+#[test]
+fn rows_with_other_columns_break_the_protocol() {
+    let (cluster, impostor) = cluster();
+    let mut client = cluster.router.client();
+    client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
+    let (mut wrong, find_one) = (Vec::new(), format!("find_one('{NS}', '{{\"k\": 110}}')"));
+    for sql in statements() {
+        let sql = format!("BEGIN; {sql}; ROLLBACK");
+        client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+        let expected = outcome(&mut client, &sql);
+        for (of_columns, what, change) in changes() {
+            // With a connection that exists, so that the handshake is not changed.
+            client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+            impostor.change_rows(Some(Arc::new(change) as Change));
+            let found = outcome(&mut client, &sql);
+            impostor.change_rows(None);
+            match &found {
+                Err((code, text)) if code == "08P01" && text.contains("shard0") => {}
+                // A row that nobody reads.
+                _ if found == expected => {}
+                Err((code, _)) if !of_columns && code != "XX000" => {}
+                Ok(_) if !of_columns => {}
+                Ok(rows) if sql.contains(&find_one) && what.contains("NULL") && rows == &["NULL"] => {}
+                // A command's reply has the error, and a report leaves out a shard that breaks the protocol.
+                Ok(rows) if rows.iter().any(|row| row.contains("protocol violation by shard \\\"shard0")) => {}
+                Ok(rows) if rows.iter().any(|row| row.starts_with("(shard0,1,,")) => {}
+                _ => wrong.push(format!("{sql}: {what}: {found:?}")),
+            }
+        }
+    }
+    client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+    assert!(wrong.is_empty(), "{} of them:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// A random change of a row's columns and values.
+fn random_change(row: &mut Row, random: &mut fastrand::Rng) {
+    for _ in 0..random.usize(1..4) {
+        let at = random.usize(0..=row.len());
+        let value = (0..random.usize(0..20)).map(|_| random.u8(..)).collect();
+        match (random.u8(0..9), row.get_mut(at)) {
+            (0, Some(column)) => *column = None,
+            (1, Some(_)) => drop(row.remove(at)),
+            (2, _) => row.insert(at, None),
+            (3, _) => row.insert(at, Some(value)),
+            (4, Some(column)) => *column = Some(value),
+            (5, Some(Some(column))) => column.truncate(random.usize(0..=column.len())),
+            (6, Some(Some(column))) => column.extend(value),
+            (7, Some(Some(column))) if !column.is_empty() => {
+                let byte = random.usize(0..column.len());
+                column[byte] = random.u8(..);
+            }
+            (8, _) => random.shuffle(row),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn random_rows_are_refused_in_order() {
+    let (cluster, impostor) = cluster();
+    let rounds = std::env::var("DOCSHARD_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3);
+    let mut client = cluster.router.client();
+    client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
+    let mut outcomes = std::collections::BTreeMap::<_, usize>::new();
+    for (seed, sql) in (0..rounds).flat_map(|_| statements()).enumerate() {
+        client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+        let random = std::sync::Mutex::new(fastrand::Rng::with_seed(seed as u64));
+        let change = move |row: &mut Row| random_change(row, &mut random.lock().expect("no panic"));
+        impostor.change_rows(Some(Arc::new(change)));
+        let found = outcome(&mut client, &format!("BEGIN; {sql}; ROLLBACK"));
+        impostor.change_rows(None);
+        let code = found.as_ref().map_or_else(|(code, _)| code.as_str(), |_| "00000");
+        assert_ne!(code, "XX000", "{seed}: {sql}: {found:?}");
+        *outcomes.entry(code.to_owned()).or_default() += 1;
+    }
+    client.batch_execute(&format!("ROLLBACK; {}", find())).expect("a find");
+    assert!(outcomes.get("08P01").is_some_and(|count| *count > 20), "{outcomes:?}");
+    println!("{outcomes:?}");
+}
+
+/// The statements before the main one of a request return one row at most.
+#[test]
+fn rows_that_nobody_reads_have_an_end() {
+    let (cluster, impostor) = cluster();
+    let mut client = cluster.router.client();
+    client.batch_execute("SET statement_timeout = '40s'").expect("a setting");
+    assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10);
+    let row: fn(usize) -> Vec<u8> = |_| message(b'D', b"\0\x01\0\0\0\x01\x01").repeat(1_000);
+    impostor.set(Some(instead_of(b'D', vec![], row)));
+    let delete = format!("SELECT docshard.delete_many('{NS}', '{{\"k\": {{\"$gte\": 100, \"$lt\": 120}}}}')");
+    assert_eq!(sqlstate_of(&mut client, &delete), "08P01");
+    assert!(impostor.attacked() > 0);
+    impostor.set(None);
+    assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10);
+}
+
+/// A row that comes byte by byte.
+fn drip() -> Attack {
+    let first = [&header(b'D', 100_000)[..], &[0, 1]].concat();
+    Attack { pause: Duration::from_secs(1), ..instead_of(b'D', first, |_| vec![0]) }
+}
+
+#[test]
+fn statement_timeout_ends_a_statement_whose_answer_comes_byte_by_byte() {
+    let (cluster, impostor) = cluster();
+    for (sql, expected) in [
+        (find(), "57014"),
+        (format!("SELECT docshard.find('{NS}', '{{}}', '{{\"sort\": {{\"x\": 1}}}}')"), "57014"),
+        (format!("SELECT docshard.count_documents('{NS}')"), "57014"),
+        (format!("SELECT docshard.update_one('{NS}', '{{\"k\": 110}}', '{{\"$set\": {{\"a\": 1}}}}')"), "08007"),
+        (format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$set\": {{\"a\": 1}}}}')"), "57014"),
+        (format!("SELECT docshard.delete_many('{NS}', '{{\"k\": {{\"$lt\": 150}}}}')"), "57014"),
+    ] {
+        impostor.set(None);
+        let mut client = cluster.router.client();
+        assert_eq!(client.query(&find(), &[]).expect("a find").len(), 10);
+        client.batch_execute("SET statement_timeout = '2s'").expect("a setting");
+        impostor.set(Some(drip()));
+        let began = Instant::now();
+        assert_eq!(sqlstate_of(&mut client, &sql), expected, "{sql}");
+        assert!(began.elapsed() < Duration::from_secs(20), "{sql}: {:?}", began.elapsed());
+        assert!(impostor.attacked() > 0, "{sql}");
+    }
+}
+
+/// The worker gives such a shard up, serves the others, and shows what it waits for.
+#[test]
+fn a_shard_that_answers_byte_by_byte_does_not_stop_the_worker() {
+    let (cluster, impostor) = cluster();
+    let router = &cluster.router;
+    router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '1000')");
+    router.psql("SELECT docshard.set_setting('balancer_interval_ms', '1000')");
+    router.psql("ALTER SYSTEM SET docshard.worker_timeout = '8s'");
+    router.psql("SELECT pg_reload_conf()");
+    let counter = || cluster.shards[1].value::<i64>("SELECT counter FROM docshard_data.node");
+    let status = |field: &str| {
+        router.value::<Option<String>>(&format!("SELECT docshard.balancer_status()::jsonb #>> '{{{field}}}'"))
+    };
+    let error = "SELECT error FROM docshard.shard_health() WHERE shard = 'shard0'";
+    let before = counter();
+    wait_until("the counter advances", PATIENCE, || counter() > before);
+
+    impostor.set(Some(drip()));
+    wait_until("the worker waits for the shard", PATIENCE, || status("activity,shard").as_deref() == Some("shard0"));
+    assert!(status("activity,what").is_some() && status("activity,since").is_some());
+    wait_until("the worker gives it up", PATIENCE, || {
+        status("lastError")
+            .is_some_and(|error| error.contains("shard \"shard0\" does not answer: a statement has not ended"))
+    });
+    assert!(status("resting").expect("a list").contains("shard0"));
+    for _ in 0..2 {
+        let before = counter();
+        wait_until("the other shard is served", PATIENCE, || counter() > before);
+    }
+
+    // Only the worker's connections that exist are attacked, so that the report is not.
+    router.psql("ALTER SYSTEM SET docshard.worker_timeout = '20s'");
+    router.psql("SELECT pg_reload_conf()");
+    wait_until("a long wait is an error in the report", PATIENCE, || {
+        let is_long = status("activity,seconds").is_some_and(|seconds| seconds.parse::<i64>().expect("a number") >= 10);
+        if !is_long || status("activity,shard").as_deref() != Some("shard0") {
+            return false;
+        }
+        impostor.pause(true);
+        let error = router.value::<Option<String>>(error);
+        impostor.pause(false);
+        error.is_some_and(|error| error.contains("the background worker has waited for it"))
+    });
+    impostor.set(None);
+    wait_until("the shard is served again", PATIENCE, || {
+        router.value::<Option<String>>(error).is_none() && status("lastError").is_none()
+    });
+}
+
+/// TLS records without data keep no process from serving a cancel, or SIGTERM.
+#[test]
+fn key_updates_over_tls_do_not_outlive_a_cancel() {
+    let (cluster, impostor) = cluster();
+    let server = KeyUpdates::start();
+    let options = format!("SET port '{}', SET sslmode 'require'", server.port);
+    cluster.router.psql(&format!("ALTER SERVER docshard_shard0 OPTIONS ({options})"));
+    let (mut canceled, mut terminated) = (cluster.router.client(), cluster.router.client());
+    canceled.batch_execute("SET statement_timeout = '12s'").expect("a setting");
+    let terminated_pid = pid(&mut terminated);
+    let canceled = thread::spawn(move || sqlstate_of(&mut canceled, &find()));
+    let terminated = thread::spawn(move || terminated.batch_execute(&find()).expect_err("it is terminated"));
+    // The server begins after 8 seconds.
+    thread::sleep(Duration::from_secs(12));
+    cluster.router.client().execute("SELECT pg_terminate_backend($1)", &[&terminated_pid]).expect("a signal");
+    wait_until("both have ended", Duration::from_secs(30), || canceled.is_finished() && terminated.is_finished());
+    assert_eq!(canceled.join().expect("no panic"), "57014");
+    drop(impostor);
 }
 
 /// An error report of 1 GB: the statement can be cancelled, the process terminated.

@@ -79,13 +79,25 @@ fn code(error: &postgres::Error) -> String {
 /// The caller's transaction must keep no snapshot at the shards, for which the build there would wait.
 #[test]
 fn a_build_does_not_wait_for_its_caller() {
-    let cluster = cluster();
-    let mut client = cluster.router.client();
-    let settings = "SET default_transaction_isolation = 'repeatable read'; SET statement_timeout = '60s'";
-    client.batch_execute(settings).unwrap();
-    client.batch_execute(&create(r#"{"v": 1}"#, "{}")).unwrap();
-    let made = relations(&cluster.shards[1]);
-    assert!(!made.is_empty() && made.iter().all(|(_, valid)| *valid), "{made:?}");
+    for level in ["repeatable read", "serializable"] {
+        let cluster = cluster();
+        let mut client = cluster.router.client();
+        let settings = format!("SET default_transaction_isolation = '{level}'; SET statement_timeout = '60s'");
+        client.batch_execute(&settings).unwrap();
+        client.batch_execute(&create(r#"{"v": 1}"#, "{}")).unwrap_or_else(|e| panic!("{level}: {e:?}"));
+        let made = relations(&cluster.shards[1]);
+        assert!(!made.is_empty() && made.iter().all(|(_, valid)| *valid), "{made:?}");
+        // What is not a client's whole transaction, and other administration.
+        for sql in [
+            format!("BEGIN; {}; COMMIT", create(r#"{"w": 1}"#, "{}")),
+            format!("SELECT docshard.drop_index('{NS}', 'w_1')"),
+            "SELECT docshard.shard_collection('test.more', '{\"_id\": \"hashed\"}')".to_owned(),
+            "SELECT docshard.create_index('test.more', '{\"x\": 1}')".to_owned(),
+            "SELECT docshard.drop_collection('test.more')".to_owned(),
+        ] {
+            client.batch_execute(&sql).unwrap_or_else(|e| panic!("{level}: {sql}: {e:?}"));
+        }
+    }
 }
 
 #[test]
@@ -286,7 +298,10 @@ fn a_single_node_builds_while_writes_go_on() {
     assert_eq!(relations(&cluster.router).iter().map(|(_, valid)| *valid).collect::<Vec<_>>(), [true, true]);
     // A build that fails, is cancelled, or loses its server leaves nothing behind.
     let error = client.batch_execute("SELECT docshard.create_index('own.c', '{\"v\": 1}', '{\"unique\": true}')");
-    assert_eq!(code(&error.expect_err("two of a key")), "11000");
+    let error = error.expect_err("two of a key");
+    assert_eq!(code(&error), "11000");
+    let fields = error.as_db_error().map(|error| (error.schema(), error.table(), error.constraint()));
+    assert_eq!(fields, Some((Some("own"), Some("c"), Some("v_1"))), "the fields pass from the worker");
     assert_eq!(relations(&cluster.router).len(), 2);
     blocker.batch_execute(lock).unwrap();
     let error =

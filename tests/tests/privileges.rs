@@ -543,34 +543,41 @@ fn commands_demand_the_right_of_their_function() {
         commands().iter().map(|(_, function, json)| (name(json), (*function).to_owned())).collect();
     assert_eq!(tried, listed, "this test has each command with each of its functions");
 
-    router.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard FROM PUBLIC; GRANT EXECUTE ON FUNCTION docshard.run_command TO PUBLIC");
+    router.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard FROM PUBLIC; GRANT EXECUTE ON FUNCTION docshard.run_command(text, json) TO PUBLIC");
     let mut client = session(router, "application", "");
     for (db, function, command) in commands() {
         let refused = format!("permission denied for function {function}");
         let answer = run_command(&mut client, db, &command);
         assert_eq!((&answer["code"], answer["errmsg"].as_str()), (&json!(13), Some(refused.as_str())), "{command}");
-        router.psql(&format!("GRANT EXECUTE ON FUNCTION docshard.{function} TO application"));
+        // The form with json arguments decides.
+        let form = router.psql(&format!(
+            "SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'docshard'::regnamespace AND p.proname = '{function}' \
+               AND NOT 'bpchar'::regtype = ANY (p.proargtypes) ORDER BY p.pronargs LIMIT 1"
+        ));
+        let form = form.trim();
+        router.psql(&format!("GRANT EXECUTE ON FUNCTION {form} TO application"));
         let answer = run_command(&mut client, db, &command);
         let error = answer["errmsg"].as_str().unwrap_or_default();
         assert!(!error.starts_with("permission denied"), "{command}: {answer}");
-        router.psql(&format!("REVOKE EXECUTE ON FUNCTION docshard.{function} FROM application"));
+        router.psql(&format!("REVOKE EXECUTE ON FUNCTION {form} FROM application"));
     }
 
     // The command has only the rights of the function, which an administrator may restrict.
-    router.psql("GRANT EXECUTE ON FUNCTION docshard.create_collection TO application");
+    router.psql("GRANT EXECUTE ON FUNCTION docshard.create_collection(text, json) TO application");
     let create = json!({"create": "new"});
     assert_eq!(run_command(&mut client, "test", &create), json!({"ok": 1}));
-    router.psql("ALTER FUNCTION docshard.create_collection SECURITY INVOKER");
+    router.psql("ALTER FUNCTION docshard.create_collection(text, json) SECURITY INVOKER");
     let answer = run_command(&mut client, "test", &create);
     assert_eq!(answer["code"], 13, "{answer}");
     assert_eq!(attempt(&mut client, "SELECT docshard.create_collection('test.new')"), "refused");
-    router.psql("ALTER FUNCTION docshard.create_collection SECURITY DEFINER SET log_min_messages = 'panic'");
+    router
+        .psql("ALTER FUNCTION docshard.create_collection(text, json) SECURITY DEFINER SET log_min_messages = 'panic'");
     assert_eq!(attempt(&mut client, "SELECT docshard.create_collection('test.new')"), "yes");
     assert_eq!(run_command(&mut client, "test", &create), json!({"ok": 1}));
 
     // A view does not give access to a function that the role cannot name.
     router.psql(
-        "CREATE SCHEMA open; GRANT USAGE ON SCHEMA open TO PUBLIC; GRANT EXECUTE ON FUNCTION docshard.create_collection TO nobody; \
+        "CREATE SCHEMA open; GRANT USAGE ON SCHEMA open TO PUBLIC; GRANT EXECUTE ON FUNCTION docshard.create_collection(text, json) TO nobody; \
          CREATE VIEW open.door AS SELECT docshard.run_command('test', '{\"create\": \"new\"}')::text AS answer; \
          GRANT SELECT ON open.door TO PUBLIC",
     );
@@ -579,7 +586,7 @@ fn commands_demand_the_right_of_their_function() {
     // Maintenance of a table runs its owner's functions as the owner. A cursor that they open does not survive: the rest would be read
     // as another role.
     router.psql(
-        "GRANT EXECUTE ON FUNCTION docshard.find TO application; GRANT CREATE ON SCHEMA open TO application; SET ROLE application; \
+        "GRANT EXECUTE ON FUNCTION docshard.find(text, json, json) TO application; GRANT CREATE ON SCHEMA open TO application; SET ROLE application; \
          CREATE MATERIALIZED VIEW open.answer AS SELECT docshard.run_command('test', '{\"find\": \"own\", \"batchSize\": 1}')::text AS answer WITH NO DATA",
     );
     admin.batch_execute("REFRESH MATERIALIZED VIEW open.answer").unwrap();
@@ -592,7 +599,7 @@ fn commands_demand_the_right_of_their_function() {
     let told = |client: &mut Client| run_command(client, "test", &json!({"getLastError": 1}))["err"].clone();
     assert_eq!(told(&mut client), failed["errmsg"]);
     router.psql(
-        "GRANT USAGE ON SCHEMA docshard TO nobody; GRANT EXECUTE ON FUNCTION docshard.run_command TO nobody; GRANT nobody TO application",
+        "GRANT USAGE ON SCHEMA docshard TO nobody; GRANT EXECUTE ON FUNCTION docshard.run_command(text, json) TO nobody; GRANT nobody TO application",
     );
     client.batch_execute("SET ROLE nobody").unwrap();
     assert_eq!(told(&mut client), json!(null));

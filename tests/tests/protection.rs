@@ -344,6 +344,245 @@ fn a_collections_table_is_not_changed() {
     }
 }
 
+/// Objects of the extension itself, on which the protection depends, and children of tables.
+#[test]
+fn docshards_own_objects_are_not_changed() {
+    let (cluster, table, _) = with_tables();
+    for node in [&cluster.router, &cluster.shards[0], &cluster.shards[1]] {
+        node.psql(
+            "CREATE SERVER own FOREIGN DATA WRAPPER postgres_fdw; CREATE TABLE own.like_node (LIKE docshard_data.node INCLUDING ALL);
+             CREATE FUNCTION own.f() RETURNS int LANGUAGE sql AS 'SELECT 1'; CREATE DOMAIN own.d AS int; CREATE SEQUENCE own.s;
+             CREATE VIEW own.v AS SELECT 1 AS a",
+        );
+        let tables = node.psql(
+            "SELECT c.oid::regclass FROM pg_class c JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+              JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'docshard' WHERE c.relkind = 'r'",
+        );
+        let tables: Vec<&str> = tables.lines().collect();
+        assert!(tables.len() > 20 && tables.contains(&"docshard_data.placement"), "{tables:?}");
+        let mut refused: Vec<String> = tables.iter().map(|table| format!("TRUNCATE {table} CASCADE")).collect();
+        for table in &tables {
+            refused.push(format!("ALTER EXTENSION docshard DROP TABLE {table}"));
+            refused.push(format!("ALTER TABLE {table} RENAME TO other"));
+            refused.push(format!("CREATE TABLE own.x () INHERITS ({table})"));
+        }
+        let server = if node.name == "shard0" { "docshard_shard1" } else { "docshard_shard0" };
+        refused.extend([
+            "SET session_replication_role = replica; TRUNCATE docshard_data.placement".to_owned(),
+            "TRUNCATE own.child, docshard_data.node, docshard_data.placement CASCADE".to_owned(),
+            "BEGIN; SAVEPOINT s; TRUNCATE docshard_data.placement; COMMIT".to_owned(),
+            "DO $$ BEGIN EXECUTE 'TRUNCATE docshard_data.node'; END $$".to_owned(),
+            "DROP TABLE docshard_data.placement".to_owned(),
+            "DROP TABLE docshard_data.placement CASCADE".to_owned(),
+            "DROP FUNCTION docshard_internal.watch_change(text)".to_owned(),
+            "DROP EVENT TRIGGER docshard_check_changes".to_owned(),
+            "ALTER TABLE docshard_data.placement SET SCHEMA own".to_owned(),
+            "ALTER TABLE docshard_data.placement RENAME COLUMN version TO v".to_owned(),
+            "ALTER TABLE docshard_data.placement ADD COLUMN extra int".to_owned(),
+            "ALTER TABLE docshard_data.placement DROP COLUMN version".to_owned(),
+            "ALTER TABLE docshard_data.placement DROP CONSTRAINT placement_pkey".to_owned(),
+            "ALTER TABLE docshard_data.placement DISABLE TRIGGER refuse_truncate".to_owned(),
+            "ALTER TABLE docshard_data.node DISABLE TRIGGER ALL".to_owned(),
+            "ALTER TABLE docshard_data.placement ENABLE ROW LEVEL SECURITY".to_owned(),
+            "ALTER TABLE docshard_data.capture_log SET UNLOGGED".to_owned(),
+            "DROP TRIGGER note_membership ON docshard_data.node".to_owned(),
+            "ALTER TRIGGER refuse_truncate ON docshard_data.tables RENAME TO other".to_owned(),
+            "CREATE RULE r AS ON INSERT TO docshard_data.placement DO INSTEAD NOTHING".to_owned(),
+            "ALTER TABLE own.like_node INHERIT docshard_data.node".to_owned(),
+            format!("CREATE TABLE own.x () INHERITS ({table})"),
+            format!("CREATE TABLE own.x () INHERITS (own.child, {table})"),
+            format!("CREATE SCHEMA own3 CREATE TABLE x () INHERITS ({table})"),
+            "ALTER INDEX docshard_data.placement RENAME TO other".to_owned(),
+            "ALTER INDEX docshard_data.placement_pkey RENAME TO other".to_owned(),
+            "ALTER TABLE docshard_data.placement ALTER COLUMN version SET DEFAULT 0".to_owned(),
+            "ALTER TABLE docshard_data.placement RENAME CONSTRAINT placement_pkey TO other".to_owned(),
+            format!("CREATE TEMP TABLE x () INHERITS ({table})"),
+            format!("CREATE FOREIGN TABLE own.x () INHERITS ({table}) SERVER own"),
+            format!("SET session_replication_role = replica; CREATE TABLE own.x () INHERITS ({table})"),
+            format!("SET search_path = docshard_data; CREATE TABLE own.x () INHERITS ({})", &table["docshard_data.".len()..]),
+            "ALTER EXTENSION docshard DROP FUNCTION docshard_internal.watch_change(text)".to_owned(),
+            "ALTER EXTENSION docshard DROP EVENT TRIGGER docshard_check_changes".to_owned(),
+            "ALTER EXTENSION docshard DROP SCHEMA docshard_data".to_owned(),
+            "ALTER EXTENSION docshard DROP VIEW docshard.health".to_owned(),
+            "ALTER FUNCTION docshard_internal.watch_change(text) RENAME TO other".to_owned(),
+            "ALTER FUNCTION docshard_internal.watch_change(text) SET SCHEMA own".to_owned(),
+            "ALTER FUNCTION docshard_internal.check_changes() RENAME TO other".to_owned(),
+            "ALTER ROUTINE docshard_internal.watch_drops() RENAME TO other".to_owned(),
+            "ALTER FUNCTION docshard_internal.capture_change() RENAME TO other".to_owned(),
+            "ALTER FUNCTION docshard_internal.watch_drops() SECURITY INVOKER".to_owned(),
+            "ALTER FUNCTION docshard_internal.watch_drops() RESET search_path".to_owned(),
+            "ALTER FUNCTION docshard.count_documents(text, json, json) RENAME TO other".to_owned(),
+            "ALTER AGGREGATE docshard_internal.update_found(int, tid, bytea, bytea, jsonb, text, text, text[]) RENAME TO other".to_owned(),
+            "CREATE OR REPLACE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'".to_owned(),
+            "DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW docshard.databases AS ' || pg_get_viewdef('docshard.databases'::regclass); END $$".to_owned(),
+            "ALTER VIEW docshard.health RENAME TO other".to_owned(),
+            "ALTER TABLE docshard.health RENAME TO other".to_owned(),
+            "ALTER VIEW docshard.health SET SCHEMA own".to_owned(),
+            "ALTER SEQUENCE docshard_catalog.collections_id_seq RENAME TO other".to_owned(),
+            "ALTER DOMAIN docshard.document ADD CONSTRAINT mine CHECK (true) NOT VALID".to_owned(),
+            "ALTER DOMAIN docshard.document RENAME TO other".to_owned(),
+            "ALTER TYPE docshard.document RENAME TO other".to_owned(),
+            "ALTER DOMAIN docshard.document SET SCHEMA own".to_owned(),
+            "ALTER DOMAIN docshard.document SET NOT NULL".to_owned(),
+            "ALTER SCHEMA docshard RENAME TO other".to_owned(),
+            "ALTER SCHEMA docshard_internal RENAME TO other".to_owned(),
+            "ALTER SCHEMA docshard_catalog RENAME TO other".to_owned(),
+            format!("ALTER SERVER {server} RENAME TO other"),
+            "ALTER SERVER docshard_local RENAME TO other".to_owned(),
+        ]);
+        let mut wrong = Vec::new();
+        let mut client = node.client();
+        for sql in &refused {
+            let said = match client.batch_execute(sql) {
+                Ok(()) => Err("it is allowed".to_owned()),
+                Err(e) => e.as_db_error().map_or_else(
+                    || Err(e.to_string()),
+                    |e| match (e.code().code(), e.hint()) {
+                        ("2BP01", Some(_))
+                            if e.message().starts_with("cannot ") && e.message().contains("docshard") =>
+                        {
+                            Ok(())
+                        }
+                        (code, hint) => Err(format!("{code} {} {hint:?}", e.message())),
+                    },
+                ),
+            };
+            client.batch_execute("ROLLBACK; RESET ALL").expect("a session");
+            wrong.extend(said.err().map(|said| format!("{}: {sql}: {said}", node.name)));
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+        for sql in [
+            "VACUUM (FULL) docshard_catalog.chunks",
+            "VACUUM (FULL) docshard_data.placement",
+            "ANALYZE docshard_data.placement",
+            "REINDEX TABLE docshard_data.placement",
+            "REINDEX TABLE CONCURRENTLY docshard_data.placement",
+            "CLUSTER docshard_data.placement USING placement_pkey",
+            "ALTER TABLE docshard_catalog.changelog SET (autovacuum_vacuum_scale_factor = 0.1)",
+            "ALTER TABLE docshard_catalog.changelog SET TABLESPACE pg_default",
+            "ALTER TABLE docshard_catalog.changelog ALTER COLUMN id SET STATISTICS 100",
+            "GRANT SELECT ON docshard_catalog.changelog TO other; REVOKE SELECT ON docshard_catalog.changelog FROM other",
+            "COMMENT ON TABLE docshard_catalog.changelog IS 'mine'",
+            "CREATE INDEX mine ON docshard_catalog.changelog (at); ALTER INDEX docshard_catalog.mine RENAME TO mine2; DROP INDEX docshard_catalog.mine2",
+            "CREATE SCHEMA own4 CREATE TABLE x (a int) CREATE VIEW y AS SELECT a FROM x",
+            "ALTER FUNCTION docshard.count_documents(text, json, json) COST 200",
+            "ALTER EXTENSION docshard UPDATE",
+            "ALTER EXTENSION postgres_fdw UPDATE",
+            "CREATE TABLE own.grandchild () INHERITS (own.child); DROP TABLE own.grandchild",
+            "CREATE FOREIGN TABLE own.x () INHERITS (own.child) SERVER own; ALTER FOREIGN TABLE own.x NO INHERIT own.child; DROP FOREIGN TABLE own.x",
+            "ALTER SERVER own RENAME TO own2; ALTER SERVER own2 RENAME TO own",
+            "ALTER FUNCTION own.f() RENAME TO g; ALTER FUNCTION own.g() RENAME TO f",
+            "CREATE OR REPLACE FUNCTION own.f() RETURNS int LANGUAGE sql AS 'SELECT 2'; CREATE OR REPLACE VIEW own.v AS SELECT 2 AS a",
+            "ALTER DOMAIN own.d ADD CONSTRAINT mine CHECK (VALUE > 0)",
+            "ALTER SEQUENCE own.s RENAME TO s2; ALTER VIEW own.v RENAME TO v2; ALTER SCHEMA own RENAME TO own2; ALTER SCHEMA own2 RENAME TO own",
+        ] {
+            let mut client = node.client();
+            for sql in sql.split("; ") {
+                client.batch_execute(sql).unwrap_or_else(|e| panic!("{}: {sql}: {e:?}", node.name));
+            }
+        }
+        node.psql(&format!("ALTER SERVER {server} OPTIONS (ADD fetch_size '100')"));
+        // A superuser who means it.
+        node.psql("ALTER EVENT TRIGGER docshard_check_changes DISABLE");
+        node.psql("ALTER TABLE docshard_catalog.changelog ADD COLUMN mine int");
+        node.psql("ALTER TABLE docshard_catalog.changelog DROP COLUMN mine");
+        node.psql("ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS");
+    }
+    assert_eq!(counted(&cluster), 300);
+    for sql in [
+        "SELECT docshard.move_chunk('test.c', '{\"k\": 100}', 'shard1')",
+        "SELECT docshard.move_chunk('test.c', '{\"k\": 100}', 'local')",
+        "SELECT docshard.rotate_service_password()",
+        "SELECT docshard.drop_collection('test.c')",
+    ] {
+        cluster.router.psql(sql);
+    }
+}
+
+/// A table is known as a collection's though the rows that say so are deleted.
+#[test]
+fn a_table_is_protected_though_the_rows_about_it_are_lost() {
+    let (cluster, table, _) = with_tables();
+    let name = table.strip_prefix("docshard_data.").expect("a table");
+    for node in [&cluster.router, &cluster.shards[0], &cluster.shards[1]] {
+        node.psql(
+            "CREATE TABLE own.kept AS TABLE docshard_data.placement;
+             DELETE FROM docshard_data.placement; DELETE FROM docshard_data.tables",
+        );
+        let statements = |table: &str| {
+            [
+                format!("TRUNCATE {table}"),
+                format!("DROP TABLE {table}"),
+                format!("DROP TABLE {table} CASCADE"),
+                format!("ALTER TABLE {table} RENAME TO other"),
+                format!("ALTER TABLE {table} ADD COLUMN extra int"),
+                format!("ALTER TABLE {table} DROP COLUMN doc"),
+                format!("ALTER TABLE {table} DISABLE TRIGGER ALL"),
+                format!("DROP TRIGGER capture ON {table}"),
+                "DROP EXTENSION docshard CASCADE".to_owned(),
+            ]
+        };
+        let check = |statements: &[String], what: &str| {
+            for sql in statements {
+                let (code, message) = refusal(node, "postgres", sql);
+                assert_eq!(code, "2BP01", "{} {what}: {sql}: {message}", node.name);
+            }
+        };
+        check(&statements(&table), "without placement");
+        // Even the cluster's marks are lost. The documents are there.
+        if node.name != "router" {
+            let unmarked = statements(&table).map(|sql| format!("BEGIN; DELETE FROM docshard_data.node; {sql}"));
+            check(&unmarked, "without marks");
+        }
+        // A table that was renamed nevertheless.
+        node.psql(&format!(
+            "ALTER EVENT TRIGGER docshard_check_changes DISABLE; ALTER TABLE {table} RENAME TO other;
+             ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS"
+        ));
+        check(&statements("docshard_data.other")[..3], "renamed");
+        node.psql(&format!(
+            "ALTER EVENT TRIGGER docshard_check_changes DISABLE; ALTER TABLE docshard_data.other RENAME TO {name};
+             ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS; INSERT INTO docshard_data.placement SELECT * FROM own.kept"
+        ));
+    }
+    assert_eq!(counted(&cluster), 300);
+}
+
+/// The check runs as the extension's owner. It runs no code of a role that may use docshard's trigger function, as service roles may.
+#[test]
+fn the_check_runs_no_code_of_others() {
+    let (cluster, _, _) = with_tables();
+    for shard in &cluster.shards {
+        let service = shard.service_role();
+        shard.psql(&format!(
+            "CREATE TABLE own.seen (who text); GRANT INSERT ON own.seen TO PUBLIC; GRANT USAGE, CREATE ON SCHEMA own TO {service};
+             SET SESSION AUTHORIZATION {service};
+             CREATE FUNCTION own.spy() RETURNS int LANGUAGE plpgsql AS 'BEGIN INSERT INTO own.seen VALUES (current_user); RETURN 1; END';
+             CREATE VIEW docshard_data.v AS SELECT own.spy() AS a;
+             CREATE TRIGGER capture INSTEAD OF INSERT ON docshard_data.v FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change();
+             CREATE VIEW docshard_data.c77 AS SELECT own.spy() AS a;
+             CREATE TABLE own.t (a int); INSERT INTO own.t VALUES (1);
+             CREATE POLICY p ON own.t USING (own.spy() > 0); ALTER TABLE own.t FORCE ROW LEVEL SECURITY; ALTER TABLE own.t ENABLE ROW LEVEL SECURITY;
+             CREATE TRIGGER capture AFTER INSERT ON own.t FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change()"
+        ));
+        for sql in [
+            "DROP TRIGGER capture ON docshard_data.v",
+            "ALTER VIEW docshard_data.v RENAME TO w",
+            "DROP VIEW docshard_data.w",
+            "DROP VIEW docshard_data.c77",
+            "ALTER TABLE own.t ADD COLUMN b int",
+            "DROP TRIGGER capture ON own.t",
+            "DROP TABLE own.t",
+        ] {
+            let mut client = shard.client();
+            client.batch_execute(&format!("SET SESSION AUTHORIZATION {service}")).expect("a role");
+            // Whether it is refused is not important.
+            let _ = client.batch_execute(sql);
+        }
+        assert_eq!(shard.psql("SELECT who FROM own.seen").trim(), "", "{}", shard.name);
+    }
+}
+
 /// Switches the protection of a shard that does not preload docshard off, for other sessions.
 fn protect(node: &Node, table: &str, on: bool) {
     let (events, trigger) = if on { ("ENABLE ALWAYS", "ENABLE ALWAYS") } else { ("DISABLE", "DISABLE") };

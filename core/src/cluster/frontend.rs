@@ -7,14 +7,17 @@
 //! # Invariants
 //! - A message is accepted only where the protocol allows it as an answer to what was sent. Anything else, a message of more than
 //!   [`MAX_ROW`], and a change of a setting that the router relies on, is a violation, after which nothing more is decoded.
+//! - A row has the columns that the statement's sender has declared.
 //! - In a pipeline a statement's answer ends with its last message, and after an error all answers up to the synchronisation point are
 //!   [`Answer::Skipped`]. Outside of one, each statement has a synchronisation point of its own, which ends its answer.
 
 use std::collections::VecDeque;
 use std::ops::Range;
 
+mod columns;
 mod report;
 
+pub use self::columns::{Column, Columns};
 use self::report::ReportReader;
 pub use self::report::{MAX_TEXT, Report};
 
@@ -104,6 +107,8 @@ struct Expected {
     stage: Stage,
     /// it has a synchronisation point of its own
     syncs: bool,
+    /// of its rows
+    columns: Columns,
 }
 
 /// A message of which not all is kept.
@@ -178,27 +183,27 @@ impl Frontend {
     /// Prepares a statement. `name` and `sql` end with NUL, and have none before.
     pub fn prepare(&mut self, name: &[u8], sql: &[u8], types: &[u32]) {
         self.parse(name, sql, types);
-        self.expect(Stage::Prepared { only: true });
+        self.expect(Stage::Prepared { only: true }, None);
     }
 
-    /// Executes a statement that was prepared. `parameters`: what a Bind message has after the names.
-    pub fn execute(&mut self, name: &[u8], parameters: &[u8]) {
+    /// Executes a statement that was prepared. `parameters`: what a Bind message has after the names; `columns`: of its rows.
+    pub fn execute(&mut self, name: &[u8], parameters: &[u8], columns: Columns) {
         self.bind(name, parameters);
-        self.expect(Stage::Bound);
+        self.expect(Stage::Bound, columns);
     }
 
     /// Prepares a statement without name, and executes it.
-    pub fn prepare_and_execute(&mut self, sql: &[u8], types: &[u32], parameters: &[u8]) {
+    pub fn prepare_and_execute(&mut self, sql: &[u8], types: &[u32], parameters: &[u8], columns: Columns) {
         self.parse(b"\0", sql, types);
         self.bind(b"\0", parameters);
-        self.expect(Stage::Prepared { only: false });
+        self.expect(Stage::Prepared { only: false }, columns);
     }
 
-    /// Executes any number of statements in one text; false in a pipeline.
-    pub fn query(&mut self, sql: &[u8]) -> bool {
+    /// Executes any number of statements in one text; false in a pipeline. `columns`: of the rows of all of them.
+    pub fn query(&mut self, sql: &[u8], columns: Columns) -> bool {
         if !self.pipeline {
             self.message(b'Q', &[sql]);
-            self.expected.push_back(Expected { stage: Stage::Texts, syncs: true });
+            self.expected.push_back(Expected { stage: Stage::Texts, syncs: true, columns });
         }
         !self.pipeline
     }
@@ -206,7 +211,7 @@ impl Frontend {
     /// Sends a pipeline's synchronisation point.
     pub fn sync(&mut self) {
         self.message(b'S', &[]);
-        self.expected.push_back(Expected { stage: Stage::Sync, syncs: false });
+        self.expected.push_back(Expected { stage: Stage::Sync, syncs: false, columns: None });
     }
 
     /// Requests the outstanding answers of a pipeline.
@@ -214,11 +219,11 @@ impl Frontend {
         self.message(b'H', &[]);
     }
 
-    fn expect(&mut self, stage: Stage) {
+    fn expect(&mut self, stage: Stage, columns: Columns) {
         if !self.pipeline {
             self.message(b'S', &[]);
         }
-        self.expected.push_back(Expected { stage, syncs: !self.pipeline });
+        self.expected.push_back(Expected { stage, syncs: !self.pipeline, columns });
     }
 
     fn parse(&mut self, name: &[u8], sql: &[u8], types: &[u32]) {
@@ -513,18 +518,9 @@ impl Frontend {
 
     /// Validates a row, and takes its columns.
     fn row(&mut self, body: Range<usize>) -> Result<Vec<u8>, String> {
-        let malformed = || "malformed row".to_owned();
-        let (count, mut rest) = self.input[body.clone()].split_first_chunk::<2>().ok_or_else(malformed)?;
-        for _ in 0..u16::from_be_bytes(*count) {
-            let (length, tail) = rest.split_first_chunk::<4>().ok_or_else(malformed)?;
-            rest = match i32::from_be_bytes(*length) {
-                -1 => tail,
-                length => usize::try_from(length).ok().and_then(|length| tail.get(length..)).ok_or_else(malformed)?,
-            };
-        }
-        if !rest.is_empty() {
-            return Err(malformed());
-        }
+        let (count, columns) = self.input[body.clone()].split_first_chunk::<2>().ok_or("malformed row")?;
+        let declared = self.expected.front().and_then(|front| front.columns.as_deref());
+        columns::check(columns, u16::from_be_bytes(*count), declared)?;
         let columns = body.start + 2..body.end;
         if columns.len() <= READ.1 {
             self.start = body.end;

@@ -2,11 +2,11 @@
 
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::values::document::ext_json;
-use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json};
 
-/// Parses the direction of a field, 1 or -1; true for descending.
+/// Parses the direction of a field, 1 or -1; true for descending. As in MongoDB, the fraction of a double does not count, and a
+/// decimal is rounded.
 pub(crate) fn is_descending(path: &str, direction: &Json) -> Result<bool> {
     let extended_number =
         |fields: &serde_json::Map<_, _>| fields.keys().next().is_some_and(|name: &String| name.starts_with("$number"));
@@ -16,9 +16,11 @@ pub(crate) fn is_descending(path: &str, direction: &Json) -> Result<bool> {
         Json::Object(fields) if matches!(ext_json::extended_value(fields), Ok(None)) => return Err(metadata(fields)),
         _ => bail!(15974, "Illegal key in $sort specification: {path}: {direction}"),
     };
-    match [1, -1].map(|sign| direction == Value::Number(Number::Int(sign))) {
-        [false, false] => bail!(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
-        [_, descending] => Ok(descending),
+    let Value::Number(number) = direction else { bail!(15974, "Illegal key in $sort specification: {path}") };
+    match number.to_i64_rounded() {
+        1 => Ok(false),
+        -1 => Ok(true),
+        _ => bail!(15975, "$sort key ordering must be 1 (for ascending) or -1 (for descending)"),
     }
 }
 

@@ -34,7 +34,7 @@ const MAX_FIELDS: usize = 32;
 pub(crate) const EMPTY_ARRAY: u8 = 0x18;
 
 impl Sort {
-    /// Parses a specification such as `{"sent": -1}`; `{}` does not sort.
+    /// Parses a specification such as `{"sent": -1}` or `[["sent", -1]]`; `{}` does not sort.
     ///
     /// # Errors
     /// `Location15974` for a direction that is not a number, `Location15975` for one other than 1 and -1, `Location17312` for a
@@ -64,7 +64,7 @@ impl Sort {
     /// # Errors
     /// Those of [`Sort::parse`].
     pub fn parse_in(json: &Json, environment: &Environment) -> Result<Sort> {
-        let Some(specification) = ext_json::document(json) else {
+        let Some(specification) = ext_json::ordered(json) else {
             bail!(Kind::TypeMismatch, "the sort specification must be an object")
         };
         ensure!(specification.len() <= MAX_FIELDS, 13103, "too many compound keys: at most {MAX_FIELDS}");

@@ -28,7 +28,9 @@ pub enum Role {
     Projection,
     /// The fields of a command, options, or a list of operations.
     Request,
-    /// A value, such as a document, an order or the keys of an index.
+    /// An order of fields: a sort, or the keys of an index or of shards.
+    Order,
+    /// A value, such as a document.
     Plain,
 }
 
@@ -48,6 +50,10 @@ const FIELDS: &[(&str, Role)] = &[
     ("whenMatched", Role::Pipeline),
     ("projection", Role::Projection),
     ("fields", Role::Projection),
+    ("sort", Role::Order),
+    ("hint", Role::Order),
+    ("key", Role::Order),
+    ("index", Role::Order),
     ("updates", Role::Request),
     ("deletes", Role::Request),
     ("indexes", Role::Request),
@@ -97,7 +103,51 @@ fn resolve(tree: Tree, role: Role) -> Result<Json> {
         (Tree::Object(fields), Role::Pipeline) => stage(fields),
         (Tree::Object(fields), Role::Projection) => projection(fields),
         (Tree::Object(fields), Role::Request) => once(fields, 40413, |name, value| resolve(value, role_of(name))),
-        (Tree::Object(fields), Role::Plain) => once(fields, 40413, |_, value| resolve(value, Role::Plain)),
+        (Tree::Object(fields), Role::Order | Role::Plain) => {
+            once(fields, 40413, |_, value| resolve(value, Role::Plain))
+        }
+    }
+}
+
+/// True for operators whose field `sortBy` is an order.
+fn sorts_by(operator: &str) -> bool {
+    operator.starts_with("$top")
+        || operator.starts_with("$bottom")
+        || ["$setWindowFields", "$fill", "$sortArray"].contains(&operator)
+}
+
+/// Fields of requests that contain documents.
+const DOCUMENTS: &[&str] = &["document", "documents"];
+
+/// Checks a specification that comes from jsonb, which does not keep the order of fields: it may have no order of several fields.
+///
+/// # Errors
+/// `BadValue`.
+pub fn check_unordered(json: &Json, role: Role) -> Result<()> {
+    budget::step();
+    match (json, role) {
+        (Json::Array(items), _) => items.iter().try_for_each(|item| check_unordered(item, role)),
+        (Json::Object(fields), Role::Order) if fields.len() > 1 => {
+            let message = format!("jsonb does not keep the order of the fields of {json}");
+            Err(error!(Kind::BadValue, "{message}")
+                .with_hint("Pass json instead of jsonb, or an array of pairs, such as [[\"a\", 1], [\"b\", -1]]."))
+        }
+        (Json::Object(fields), Role::Request) => fields
+            .iter()
+            .filter(|(name, _)| !DOCUMENTS.contains(&name.as_str()))
+            .try_for_each(|(name, value)| check_unordered(value, role_of(name))),
+        (Json::Object(fields), _) => fields.iter().try_for_each(|(name, value)| match name.as_str() {
+            "$literal" => Ok(()),
+            "$sort" => check_unordered(value, Role::Order),
+            name if sorts_by(name) => {
+                if let Some(order) = value.get("sortBy") {
+                    check_unordered(order, Role::Order)?;
+                }
+                check_unordered(value, Role::Plain)
+            }
+            _ => check_unordered(value, Role::Plain),
+        }),
+        _ => Ok(()),
     }
 }
 
@@ -292,6 +342,47 @@ mod tests {
         assert!(read_as(&text(MAX_NEGATIONS), Role::Filter).is_ok());
         assert_eq!(read_as(&text(MAX_NEGATIONS + 1), Role::Filter), Err(Kind::BadValue.code()));
         assert_eq!(read_as(&text(200_000), Role::Filter), Err(Kind::BadValue.code()));
+    }
+
+    #[test]
+    fn orders_of_jsonb() {
+        use Role::{Filter, Order, Pipeline, Plain, Request, Update};
+        for (role, json, is_refused) in [
+            (Order, json!({"a": 1}), false),
+            (Order, json!({"a": 1, "b": 1}), true),
+            (Order, json!([["a", 1], ["b", 1]]), false),
+            (Plain, json!({"a": 1, "b": 1}), false),
+            (Request, json!({"sort": {"a": 1, "b": 1}}), true),
+            (Request, json!({"sort": {"a": 1}, "let": {"a": 1, "b": 2}}), false),
+            (Request, json!({"find": "c", "hint": {"a": 1, "b": 1}}), true),
+            (Request, json!([{"key": {"a": 1, "b": 1}}]), true),
+            (
+                Request,
+                json!({"insert": "c", "documents": [{"key": {"a": 1, "b": 2}, "$sort": {"a": 1, "b": 1}}]}),
+                false,
+            ),
+            (Request, json!({"update": "c", "updates": [{"q": {}, "u": {"$set": {"sort": {"a": 1, "b": 2}}}}]}), false),
+            (
+                Request,
+                json!([{"updateOne": {"update": {"$push": {"a": {"$each": [], "$sort": {"x": 1, "y": 1}}}}}}]),
+                true,
+            ),
+            (Request, json!({"explain": {"find": "c", "sort": {"a": 1, "b": 1}}}), true),
+            (Filter, json!({"sort": {"a": 1, "b": 1}, "sortBy": {"a": 1, "b": 1}}), false),
+            (Filter, json!({"$expr": {"$sortArray": {"input": "$a", "sortBy": {"a": 1, "b": 1}}}}), true),
+            (Update, json!({"$push": {"a": {"$each": [], "$sort": -1}}}), false),
+            (Pipeline, json!([{"$sort": {"a": 1, "b": 1}}]), true),
+            (Pipeline, json!([{"$facet": {"x": [{"$lookup": {"pipeline": [{"$sort": {"a": 1, "b": 1}}]}}]}}]), true),
+            (Pipeline, json!([{"$setWindowFields": {"sortBy": {"a": 1, "b": 1}}}]), true),
+            (Pipeline, json!([{"$group": {"_id": null, "x": {"$topN": {"sortBy": {"a": 1, "b": 1}}}}}]), true),
+            (
+                Pipeline,
+                json!([{"$set": {"sortBy": {"a": 1, "b": 1}, "x": {"$literal": {"$sort": {"a": 1, "b": 1}}}}}]),
+                false,
+            ),
+        ] {
+            assert_eq!(check_unordered(&json, role).is_err(), is_refused, "{json}");
+        }
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub fn number() -> impl Strategy<Value = Number> + Clone {
         2 => integers.clone().prop_map(|integer| integer as f64 / 10.0),
         1 => any::<f64>(),
         1 => select(vec![
-            0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN, f64::MIN_POSITIVE, 5e-324, -5e-324, 0.1,
+            0.0, -0.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN, f64::MIN_POSITIVE, 5e-324, -5e-324, 0.1,
             1e15, 1e16, 1e17, 1e300, 1e-300,
         ]),
     ];
@@ -33,7 +33,7 @@ pub fn number() -> impl Strategy<Value = Number> + Clone {
     ];
     prop_oneof![
         integers.prop_map(Number::Int),
-        doubles.prop_map(|double| Number::Double(double + 0.0)),
+        doubles.prop_map(Number::Double),
         decimals.prop_map(|text| Number::Decimal(Decimal::parse(&text).expect("a decimal128"))),
     ]
 }

@@ -184,7 +184,8 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         session.execute("CREATE EXTENSION IF NOT EXISTS docshard CASCADE")?;
     }
     let sample = sql::pack("'{\"n\": 12345.678, \"s\": \"x\"}'");
-    let rows = session.query(
+    type Answer = (Option<String>, Option<String>, i64, String, i64);
+    let answers: Vec<Answer> = session.query(
         &format!(
             "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
                ({}), encode({sample}, 'hex'), (SELECT count(*) FROM docshard_data.placement)",
@@ -193,14 +194,13 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         &[],
     )?;
     let not_a_shard = || refuse("the node returned an invalid answer".to_owned());
-    let row = rows.first().ok_or_else(not_a_shard)?;
-    let (collections, placements) = row.i64(2).zip(row.i64(4)).ok_or_else(not_a_shard)?;
-    if let (Some(cluster), Some(shard)) = (row.text(0), row.text(1)) {
+    let (cluster, shard, collections, theirs, placements) = answers.into_iter().next().ok_or_else(not_a_shard)?;
+    if let (Some(cluster), Some(shard)) = (cluster, shard) {
         if cluster != cluster_id()?.to_string() {
             return Err(refuse(format!("the database is the shard \"{shard}\" of another docshard cluster"))
                 .with_hint("Remove it from that cluster first: docshard.remove_shard()."));
         }
-        lost::refuse_returned(&probe.identity.to_string(), shard, placements > 0)?;
+        lost::refuse_returned(&probe.identity.to_string(), &shard, placements > 0)?;
         if shard != name {
             return Err(refuse(format!(
                 "the database was the shard \"{shard}\" of this cluster; add it under that name"
@@ -211,7 +211,7 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         return Err(refuse("the database is a router with collections of its own".to_owned()));
     }
     let ours = spi::query(&format!("SELECT encode({sample}, 'hex')"), &[])?;
-    if ours.first().is_none_or(|here| Some(here.text(0)) != row.text(3)) {
+    if ours.first().is_none_or(|here| here.text(0) != theirs) {
         return Err(refuse("the node has another processor architecture, which stores jsonb differently".to_owned()));
     }
     let login = if probe.superuser {
@@ -219,8 +219,9 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         login.let_in(session)?;
         login
     } else {
-        let accepted = session.query("SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')", &[])?;
-        if accepted.first().and_then(|row| row.bool(0)) != Some(true) {
+        let accepted: Vec<bool> =
+            session.query("SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')", &[])?;
+        if !accepted.contains(&true) {
             let user = &given.user;
             return Err(refuse(format!("the database has not accepted a router as \"{user}\"")).with_hint(format!(
                 "A superuser runs SELECT docshard.accept_router('{user}') there, or log in as one for add_shard."
@@ -228,7 +229,7 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         }
         given.clone()
     };
-    session.query(
+    session.run(
         "INSERT INTO docshard_data.node (cluster_id, shard, router, epoch) VALUES ($1, $2, $3, $4)",
         &[
             Param::Int8(cluster_id()?),

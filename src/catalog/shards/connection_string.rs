@@ -52,8 +52,8 @@ pub(in crate::catalog) fn display_host(keywords: &Keywords) -> String {
 /// them. Requires a password.
 pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
     if password.is_none_or(str::is_empty) {
-        return Err(Error::new(Kind::Unauthorized, "a password is required to add a shard")
-            .with_hint("Only a superuser may add a shard without one; give \"user\" and \"password\" as options."));
+        return Err(Error::new(Kind::Unauthorized, "a password is required for a shard")
+            .with_hint("Only a superuser may do without; give \"user\" and \"password\" as options."));
     }
     refuse_foreign_options(keywords)
 }

@@ -5,5 +5,7 @@ pub(in crate::catalog) mod connection_string;
 pub mod names;
 mod probe;
 pub mod remove;
-mod repair;
+pub(in crate::catalog) mod repair;
 pub(in crate::catalog) mod servers;
+
+pub use servers::Login;

@@ -2,9 +2,11 @@
 
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
-use crate::remote::{Row, Session};
+use crate::pg::spi::record::record;
+use crate::remote::Session;
 use docshard_core::cluster::standing::Identity;
 use docshard_core::error::Kind;
+use pgrx::pg_sys::Oid;
 
 /// The properties of a node.
 pub(super) struct Probe {
@@ -19,9 +21,26 @@ pub(super) struct Probe {
     pub(super) superuser: bool,
 }
 
+struct Answer {
+    system: i64,
+    database: Oid,
+    default_version: Option<String>,
+    version: Option<String>,
+    encoding: String,
+    prepared_transactions: bool,
+    superuser: bool,
+}
+
+record! {
+    Answer {
+        system: i64, database: Oid, default_version: Option<String>, version: Option<String>, encoding: String,
+        prepared_transactions: bool, superuser: bool
+    }
+}
+
 pub(super) fn probe(session: &mut Session) -> Result<Probe> {
-    let rows = session.query(
-        "SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), d.oid::pg_catalog.int8, \
+    let answers: Vec<Answer> = session.query(
+        "SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), d.oid, \
            (SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'docshard'), \
            (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
            pg_encoding_to_char(d.encoding)::text, current_setting('max_prepared_transactions') <> '0', \
@@ -29,19 +48,12 @@ pub(super) fn probe(session: &mut Session) -> Result<Probe> {
          FROM pg_catalog.pg_database d WHERE datname = current_database()",
         &[],
     )?;
-    let decode = |row: &Row| {
-        Some(Probe {
-            // PostgreSQL shows the unsigned number as a signed one.
-            identity: Identity { system: row.i64(0)?.cast_unsigned(), database: u32::try_from(row.i64(1)?).ok()? },
-            default_version: row.text(2).map(str::to_owned),
-            version: row.text(3).map(str::to_owned),
-            encoding: row.text(4)?.to_owned(),
-            prepared_transactions: row.bool(5)?,
-            superuser: row.bool(6)?,
-        })
-    };
     let unknown = || Error::new(Kind::InternalError, "the node does not report its database");
-    rows.first().and_then(decode).ok_or_else(unknown)
+    let Answer { system, database, default_version, version, encoding, prepared_transactions, superuser } =
+        answers.into_iter().next().ok_or_else(unknown)?;
+    // PostgreSQL shows the unsigned number as a signed one.
+    let identity = Identity { system: system.cast_unsigned(), database: database.to_u32() };
+    Ok(Probe { identity, default_version, version, encoding, prepared_transactions, superuser })
 }
 
 /// The database's name as a shard of this cluster, from its table `docshard_data.node`; None if it is not a shard.
@@ -49,6 +61,6 @@ pub(super) fn mark(session: &mut Session, probe: &Probe, cluster: i64) -> Result
     if probe.version.is_none() {
         return Ok(None);
     }
-    let rows = session.query("SELECT shard FROM docshard_data.node WHERE cluster_id = $1", &[Param::Int8(cluster)])?;
-    Ok(rows.first().and_then(|row| row.text(0)).map(str::to_owned))
+    let sql = "SELECT shard FROM docshard_data.node WHERE cluster_id = $1";
+    Ok(session.query(sql, &[Param::Int8(cluster)])?.into_iter().next())
 }

@@ -30,9 +30,9 @@ pub(super) fn repair(name: &str, found: &Probe, given: &Login) -> Result<Vec<(St
     let shard = cache::shard_named(name)?;
     let Place::Remote(server) = shard.place else { return Ok(Vec::new()) };
     if found.superuser {
-        let mut session = open_by(&shard, server, given)?;
+        let mut session = open_given(&shard, server, given)?;
         check_same(&shard, found, &mut session)?;
-        own_login(server)?.let_in(&mut session)?;
+        let_router_in(server, &mut session)?;
     }
     // An older copy, and a shard that is ahead of this catalog, are not refused: to accept it, the router must be able to log in.
     let mut session = match Session::open(server) {
@@ -55,12 +55,38 @@ pub(super) fn repair(name: &str, found: &Probe, given: &Login) -> Result<Vec<(St
     Ok(pending)
 }
 
-/// Opens a session at the address of the shard's server, with another login than the router's.
-fn open_by(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
+/// Opens a session at the address of a shard's server, with another login than the router's.
+fn open_by(server: Oid, login: &Login) -> Result<Session> {
     let mut options = remote::server_options(server)?;
     options.extend(login.options().into_iter().map(|(option, value)| (option.to_owned(), value.to_owned())));
-    let open = Session::open_conninfo(&options, !server::outer_user_is_superuser());
-    open.map_err(|error| {
+    Session::open_conninfo(&options, !server::outer_user_is_superuser())
+}
+
+/// Opens a session of a superuser at a shard that refuses the router's login.
+///
+/// # Errors
+/// `HostUnreachable` if the login is refused; `Unauthorized` if it is no superuser's.
+pub(in crate::catalog) fn open_as_superuser(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
+    let at = format!("shard \"{}\"", shard.name);
+    let mut session = open_by(server, login).map_err(|error| {
+        let message = format!("nothing was changed: cannot log in as \"{}\" at {at}: {}", login.user, error.message);
+        Error { message, ..unreachable_shard(error) }.with_hint(REACH_HINT)
+    })?;
+    if !probe(&mut session)?.superuser {
+        let message = format!("nothing was changed: the role \"{}\" at {at} is no superuser", login.user);
+        return Err(Error::new(Kind::Unauthorized, message));
+    }
+    Ok(session)
+}
+
+/// Lets the router log in at a shard with the password that its catalog has. `session` is a superuser's.
+pub(in crate::catalog) fn let_router_in(server: Oid, session: &mut Session) -> Result<()> {
+    own_login(server)?.let_in(session)
+}
+
+/// Opens a session at the address of the shard that `add_shard` was given.
+fn open_given(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
+    open_by(server, login).map_err(|error| {
         if error.sqlstate.starts_with(b"28") || error.sqlstate.starts_with(b"3D") {
             return elsewhere(shard, &error.message);
         }

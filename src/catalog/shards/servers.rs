@@ -1,6 +1,6 @@
 //! The foreign servers, user mappings and roles by which the router connects to shards, and shards to each other, to pull chunks.
 
-use super::connection_string::{Keywords, REACH_HINT, set, unreachable_shard, value};
+use super::connection_string::{Keywords, REACH_HINT, refuse_foreign_secrets, set, unreachable_shard, value};
 use super::names::{LOCAL, puller_name, server_name, service_name};
 use crate::catalog::access as grants;
 use crate::catalog::cache;
@@ -19,10 +19,10 @@ use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
 
 /// A login at a shard.
-#[derive(Clone)]
-pub(in crate::catalog) struct Login {
-    pub(in crate::catalog) user: String,
-    pub(in crate::catalog) password: Option<String>,
+#[derive(Clone, Debug)]
+pub struct Login {
+    pub user: String,
+    pub password: Option<String>,
 }
 
 impl Login {
@@ -31,9 +31,15 @@ impl Login {
         options.extend(self.password.as_deref().map(|password| ("password", password)));
         options
     }
-}
 
-impl Login {
+    /// Refuses a login without password, unless a superuser gives it: libpq would use the files and identity of this server.
+    pub(in crate::catalog) fn check_allowed(&self) -> Result<()> {
+        if server::outer_user_is_superuser() {
+            return Ok(());
+        }
+        refuse_foreign_secrets(&Keywords::new(), self.password.as_deref())
+    }
+
     /// Makes its role the service role at a shard, with its password. `session` is a superuser's.
     pub(super) fn let_in(&self, session: &mut Session) -> Result<()> {
         let verifier = self.password.as_deref().map(credentials::scram_verifier).transpose()?;
@@ -41,10 +47,9 @@ impl Login {
         session.execute("SET log_parameter_max_length = 0; SET log_parameter_max_length_on_error = 0")?;
         let user = Param::Text(&self.user);
         match &verifier {
-            Some(verifier) => session.query("SELECT docshard.accept_router($1, $2)", &[user, Param::Text(verifier)]),
-            None => session.query("SELECT docshard.accept_router($1)", &[user]),
+            Some(verifier) => session.run("SELECT docshard.accept_router($1, $2)", &[user, Param::Text(verifier)]),
+            None => session.run("SELECT docshard.accept_router($1)", &[user]),
         }
-        .map(drop)
     }
 }
 
@@ -86,8 +91,8 @@ pub(in crate::catalog) fn connect_shards(new: &Introduced<'_>) -> Result<()> {
 /// Sets the servers and logins by which a shard and every other one, this database included, pull from each other. Returns the shards
 /// that could not be changed, each with its error.
 pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>) -> Result<Vec<(String, Error)>> {
-    let seen = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
-    let seen = seen.first().and_then(|row| row.text(0)).map(str::to_owned);
+    let seen: Vec<Option<String>> = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
+    let seen = seen.into_iter().next().flatten();
     session.execute("SET lock_timeout = '10s'")?;
     let here = local_id()?;
     join_local(here)?;

@@ -1,4 +1,5 @@
-//! Detects that a call is the client's whole transaction: `SELECT f(…)` outside of a transaction block.
+//! Detects that a call is the client's whole transaction: `SELECT f(…)` outside of a transaction block, and for builds of indexes
+//! also `SELECT … FROM f(…)`.
 //!
 //! Between such a call's return and the commit PostgreSQL only sends its result, which cannot fail if the result fits into the
 //! initial blocks of PostgreSQL's memory contexts and the client's encoding is the database's. So the call's writes at another
@@ -30,7 +31,14 @@ impl Call {
     #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
     pub fn of(call: pg_sys::FunctionCallInfo) -> Self {
         // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it.
-        Self { outer: IS_SOLE.replace(unsafe { is_sole(call) }) }
+        Self { outer: IS_SOLE.replace(unsafe { is_sole(call, false) }) }
+    }
+
+    /// As [`of`](Self::of), also for `SELECT … FROM f(…)`: for a function whose writes are not committed before its call returns.
+    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
+    pub fn of_build(call: pg_sys::FunctionCallInfo) -> Self {
+        // SAFETY: as in `of`.
+        Self { outer: IS_SOLE.replace(unsafe { is_sole(call, true) }) }
     }
 }
 
@@ -55,7 +63,7 @@ pub fn may_commit_first() -> bool {
 ///
 /// # Safety
 /// `call` is the one that is running.
-unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
+unsafe fn is_sole(call: pg_sys::FunctionCallInfo, or_scan: bool) -> bool {
     // SAFETY: promised by the caller; PostgreSQL's nodes are as their tags say.
     unsafe {
         let Some(portal) = pg_sys::ActivePortal.as_ref() else { return false };
@@ -74,14 +82,19 @@ unsafe fn is_sole(call: pg_sys::FunctionCallInfo) -> bool {
         let statements = PgList::<pg_sys::PlannedStmt>::from_pg(portal.stmts);
         let Some(statement) = statements.get_ptr(0).filter(|_| statements.len() == 1) else { return false };
         let plan = (*statement).planTree;
-        if (*statement).commandType != pg_sys::CmdType::CMD_SELECT
-            || plan.is_null()
-            || (*plan).type_ != pg_sys::NodeTag::T_Result
-            || !(*plan).lefttree.is_null()
-        {
+        if (*statement).commandType != pg_sys::CmdType::CMD_SELECT || plan.is_null() || !(*plan).lefttree.is_null() {
             return false;
         }
-        if !is_only_target(plan, (*(*call).flinfo).fn_expr) {
+        let called = (*(*call).flinfo).fn_expr;
+        let is_only = match (*plan).type_ {
+            pg_sys::NodeTag::T_Result => is_only_target(plan, called),
+            pg_sys::NodeTag::T_FunctionScan if or_scan => {
+                // An init plan or a sublink may be another query.
+                (*plan).initPlan.is_null() && (*statement).subplans.is_null() && is_scan_of(plan.cast(), called)
+            }
+            _ => false,
+        };
+        if !is_only {
             return false;
         }
         // A query message has a transaction of its own. Messages of the extended protocol share one up to a Sync, which usually
@@ -100,5 +113,18 @@ pub(in crate::pg) unsafe fn is_only_target(plan: *mut pg_sys::Plan, called: *mut
         let targets = PgList::<pg_sys::TargetEntry>::from_pg((*plan).targetlist);
         let is_all = targets.len() == 1 && targets.get_ptr(0).is_some_and(|target| (*target).expr.cast() == called);
         is_all && !called.is_null()
+    }
+}
+
+/// True if a scan is of a call's result, and of no other function's.
+///
+/// # Safety
+/// The plan is being executed.
+pub(in crate::pg) unsafe fn is_scan_of(scan: *mut pg_sys::FunctionScan, called: *mut pg_sys::Node) -> bool {
+    // SAFETY: promised by the caller. The same node, as in `is_only_target`.
+    unsafe {
+        let functions = PgList::<pg_sys::RangeTblFunction>::from_pg((*scan).functions);
+        let is_it = functions.get_ptr(0).is_some_and(|function| (*function).funcexpr == called);
+        is_it && functions.len() == 1 && !called.is_null()
     }
 }

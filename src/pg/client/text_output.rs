@@ -90,13 +90,10 @@ unsafe fn is_only_function(scan: *mut pg_sys::FunctionScan, called: *mut pg_sys:
     // SAFETY: promised by the caller.
     unsafe {
         let targets = PgList::<pg_sys::TargetEntry>::from_pg((*scan).scan.plan.targetlist);
-        let functions = PgList::<pg_sys::RangeTblFunction>::from_pg((*scan).functions);
-        let (Some(target), Some(function)) = (targets.get_ptr(0), functions.get_ptr(0)) else { return false };
+        let Some(target) = targets.get_ptr(0) else { return false };
         let column: *mut pg_sys::Var = (*target).expr.cast();
         targets.len() == 1
-            && functions.len() == 1
-            && !called.is_null()
-            && (*function).funcexpr == called
+            && sole_call::is_scan_of(scan, called)
             && (*column).xpr.type_ == pg_sys::NodeTag::T_Var
             && (*column).varattno == 1
     }

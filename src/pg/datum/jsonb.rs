@@ -7,6 +7,8 @@ use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};
 use pgrx::datum::{Datum, UnboxDatum};
 use pgrx::pgrx_sql_entity_graph::impl_sql_translatable;
 use pgrx::{FromDatum, IntoDatum, pg_sys};
+use std::ffi::CString;
+use std::ptr::null_mut;
 
 /// True if a datum is neither compressed nor stored externally, whether its header has four bytes or one.
 ///
@@ -73,6 +75,16 @@ impl RawJsonb {
             Error::new(Kind::DocumentTooDeep, message).raise();
         }
         jsonb
+    }
+
+    /// Makes a jsonb datum of JSON text; an ERROR for text that jsonb cannot hold.
+    pub fn of_text(text: &str) -> Self {
+        let text = CString::new(text).unwrap_or_default();
+        // SAFETY: jsonb's input function, which takes a C string; its result is a jsonb in the current memory context.
+        unsafe {
+            let datum = pgrx::direct_function_call_as_datum(pg_sys::jsonb_in, &[Some(text.as_ptr().into())]);
+            RawJsonb::of_argument(datum.map_or(null_mut(), |datum| datum.cast_mut_ptr()))
+        }
     }
 
     /// Makes a jsonb datum in the current memory context. The bytes must be a container as PostgreSQL writes it.

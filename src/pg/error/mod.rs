@@ -42,6 +42,12 @@ pub const PROTOCOL_VIOLATION: [u8; 5] = *b"08P01";
 
 #[derive(Debug, Clone)]
 pub struct DuplicateKey {
+    /// the database of the namespace
+    pub schema: String,
+    /// the rest of the namespace
+    pub table: String,
+    /// the index's name
+    pub index: String,
     /// the index's paths, each with 1 or -1
     pub pattern: Vec<(String, Value)>,
     /// the keys by their paths, if known
@@ -76,6 +82,11 @@ impl Error {
         Self { sqlstate: *b"22004", ..Self::new(Kind::TypeMismatch, message) }
     }
 
+    /// The error of a null argument.
+    pub fn null_argument(name: &str) -> Self {
+        Self::null(format!("argument \"{name}\" must not be null"))
+    }
+
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -106,7 +117,7 @@ impl Error {
         if let Some(hint) = self.hint {
             report = report.set_hint(hint);
         }
-        annotate::next_error(self.sqlstate, self.context);
+        annotate::next_error(self.sqlstate, self.context, self.duplicate);
         report.report(PgLogLevel::ERROR);
         unreachable!("an ERROR does not return")
     }
@@ -130,11 +141,11 @@ impl Error {
     }
 }
 
-/// Sets the SQLSTATE and the context of the error that is being raised. pgrx would report a SQLSTATE that is not PostgreSQL's as an
+/// Sets the SQLSTATE, the context, and the fields that name objects, of the error that is being raised. pgrx would report a SQLSTATE that is not PostgreSQL's as an
 /// internal error. PostgreSQL calls error-context callbacks when it finishes an error, and these may set its code.
 mod annotate {
     #![allow(unsafe_code)]
-    use super::pack_sqlstate;
+    use super::{DuplicateKey, pack_sqlstate};
     use pgrx::pg_sys;
     use std::cell::RefCell;
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -143,36 +154,125 @@ mod annotate {
     unsafe extern "C-unwind" {
         fn errcode(sqlerrcode: c_int) -> c_int;
         fn errcontext_msg(fmt: *const c_char, ...) -> c_int;
+        fn err_generic_string(field: c_int, text: *const c_char) -> c_int;
+        fn geterrcode() -> c_int;
+        fn CopyErrorData() -> *mut pg_sys::ErrorData;
+        fn FreeErrorData(error: *mut pg_sys::ErrorData);
+    }
+
+    struct Pending {
+        sqlstate: [u8; 5],
+        context: Option<CString>,
+        /// fields of the protocol, `PG_DIAG_…`, with their values
+        names: Vec<(u8, CString)>,
     }
 
     thread_local! {
-        static PENDING: RefCell<Option<([u8; 5], Option<CString>)>> = const { RefCell::new(None) };
+        static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
+    }
+
+    /// While it lives, the names of the last error that PostgreSQL finished are collected. If it is dropped by that error, which pgrx
+    /// then raises again, they are added to it.
+    pub(super) struct Names {
+        previous: *mut pg_sys::ErrorContextCallback,
+        _entry: Box<pg_sys::ErrorContextCallback>,
+    }
+
+    thread_local! {
+        static COLLECTED: RefCell<Option<Pending>> = const { RefCell::new(None) };
+    }
+
+    impl Names {
+        pub(super) fn collect() -> Self {
+            COLLECTED.with(|collected| collected.borrow_mut().take());
+            // SAFETY: single-threaded; the entry lives until it is taken off the stack.
+            unsafe {
+                let previous = pg_sys::error_context_stack;
+                let mut entry =
+                    Box::new(pg_sys::ErrorContextCallback { previous, callback: Some(collect), arg: null_mut() });
+                pg_sys::error_context_stack = &raw mut *entry;
+                Self { previous, _entry: entry }
+            }
+        }
+    }
+
+    impl Drop for Names {
+        fn drop(&mut self) {
+            // SAFETY: single-threaded; whoever pushed entries later has taken them off.
+            unsafe { pg_sys::error_context_stack = self.previous };
+            if std::thread::panicking()
+                && let Some(pending) = COLLECTED.with(|collected| collected.borrow_mut().take())
+            {
+                annotate_next(pending);
+            }
+        }
+    }
+
+    unsafe extern "C-unwind" fn collect(_arg: *mut c_void) {
+        // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack. The copy is made outside of the memory context of
+        // errors, and freed. Nothing is allocated if memory is short.
+        unsafe {
+            if geterrcode() == pack_sqlstate(*b"53200") {
+                return;
+            }
+            let context = pg_sys::CurrentMemoryContext;
+            pg_sys::CurrentMemoryContext = pg_sys::TopMemoryContext;
+            let error = CopyErrorData();
+            let named = [
+                (b's', (*error).schema_name),
+                (b't', (*error).table_name),
+                (b'c', (*error).column_name),
+                (b'd', (*error).datatype_name),
+                (b'n', (*error).constraint_name),
+            ];
+            let named = named.into_iter().filter(|(_, name)| !name.is_null());
+            let names: Vec<_> = named.map(|(field, name)| (field, CStr::from_ptr(name).to_owned())).collect();
+            let pending = Pending { sqlstate: super::unpack_sqlstate((*error).sqlerrcode), context: None, names };
+            FreeErrorData(error);
+            pg_sys::CurrentMemoryContext = context;
+            let is_of_interest = !pending.names.is_empty();
+            COLLECTED.with(|collected| *collected.borrow_mut() = Some(pending).filter(|_| is_of_interest));
+        }
     }
 
     static mut CALLBACK: pg_sys::ErrorContextCallback =
         pg_sys::ErrorContextCallback { previous: null_mut(), callback: Some(annotate), arg: null_mut() };
 
     unsafe extern "C-unwind" fn annotate(_arg: *mut c_void) {
-        let Some((sqlstate, context)) = PENDING.with(|p| p.borrow_mut().take()) else { return };
-        // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack; neither function raises.
+        let Some(Pending { sqlstate, context, names }) = PENDING.with(|p| p.borrow_mut().take()) else { return };
+        // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack; none of the functions raises.
         unsafe {
             errcode(pack_sqlstate(sqlstate));
             if let Some(context) = context {
                 const FORMAT: &CStr = c"%s";
                 errcontext_msg(FORMAT.as_ptr(), context.as_ptr());
             }
+            for (field, name) in names {
+                err_generic_string(c_int::from(field), name.as_ptr());
+            }
         }
     }
 
     /// The values of [`next_error`], if the error was caught before PostgreSQL finished it.
     pub(super) fn take() -> Option<([u8; 5], Option<String>)> {
-        let (sqlstate, context) = PENDING.with(|p| p.borrow_mut().take())?;
+        let Pending { sqlstate, context, .. } = PENDING.with(|p| p.borrow_mut().take())?;
         Some((sqlstate, context.map(|c| c.to_string_lossy().into_owned())))
     }
 
-    /// Sets code and context of the next error that PostgreSQL finishes. Whoever catches the error restores the stack of callbacks.
-    pub(super) fn next_error(sqlstate: [u8; 5], context: Option<String>) {
-        PENDING.with(|p| *p.borrow_mut() = Some((sqlstate, context.and_then(|c| CString::new(c).ok()))));
+    /// Sets code, context and names of the next error that PostgreSQL finishes.
+    pub(super) fn next_error(sqlstate: [u8; 5], context: Option<String>, duplicate: Option<Box<DuplicateKey>>) {
+        let names = duplicate.into_iter().flat_map(|duplicate| {
+            let DuplicateKey { schema, table, index, .. } = *duplicate;
+            [(b's', schema), (b't', table), (b'n', index)]
+        });
+        let names = names.filter_map(|(field, name)| Some((field, CString::new(name).ok()?))).collect();
+        let context = context.and_then(|c| CString::new(c).ok());
+        annotate_next(Pending { sqlstate, context, names });
+    }
+
+    /// Whoever catches the error restores the stack of callbacks.
+    fn annotate_next(pending: Pending) {
+        PENDING.with(|p| *p.borrow_mut() = Some(pending));
         // SAFETY: single-threaded; the entry is static, and is never pushed twice in a row.
         unsafe {
             let entry = &raw mut CALLBACK;
@@ -182,6 +282,12 @@ mod annotate {
             }
         }
     }
+}
+
+/// Runs statements of a user. An ERROR of theirs keeps the fields that name objects, such as `constraint_name`, which pgrx would drop.
+pub fn keeping_names<T>(run: impl FnOnce() -> T) -> T {
+    let _names = annotate::Names::collect();
+    run()
 }
 
 impl From<CoreError> for Error {
@@ -201,8 +307,11 @@ impl From<CoreError> for Error {
 }
 
 /// Reports a WARNING.
-pub fn warn(message: String, detail: String) {
-    let report = ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "docshard").set_detail(detail);
+pub fn warn(message: String, detail: String, hint: Option<&str>) {
+    let mut report = ErrorReport::new(PgSqlErrorCode::ERRCODE_WARNING, message, "docshard").set_detail(detail);
+    if let Some(hint) = hint {
+        report = report.set_hint(hint);
+    }
     report.report(PgLogLevel::WARNING);
 }
 

@@ -26,6 +26,10 @@ pub enum Dropped {
     Table(Relation),
     /// all rows of a table
     Rows(Relation),
+    /// all rows of a member of the extension
+    MemberRows(Relation),
+    /// a trigger of a table; PostgreSQL drops a table's triggers before the table
+    Trigger(pg_sys::Oid),
     /// an index of a table, by DROP INDEX CONCURRENTLY, which commits before it ends
     Index {
         table: Relation,
@@ -69,7 +73,7 @@ static CHANGE_JUDGE: OnceLock<ChangeJudge> = OnceLock::new();
 pub fn judge_truncate(table: pg_sys::Oid) -> Result<()> {
     let Some((judge, _)) = JUDGE.get().filter(|_| !is_own_statement()) else { return Ok(()) };
     // SAFETY: inside a transaction; the table exists.
-    unsafe { relation(table).map_or(Ok(()), |table| judge(&Dropped::Rows(table), "")) }
+    unsafe { rows(table).map_or(Ok(()), |rows| judge(&rows, "")) }
 }
 
 /// Called from `_PG_init`.
@@ -144,7 +148,7 @@ unsafe extern "C-unwind" fn on_access(
                 let flags = argument.cast::<pg_sys::ObjectAccessDrop>().as_ref().map_or(0, |drop| drop.dropflags);
                 what(class, object, column, flags)
             }
-            pg_sys::ObjectAccessType::OAT_TRUNCATE if !is_own_statement() => relation(object).map(Dropped::Rows),
+            pg_sys::ObjectAccessType::OAT_TRUNCATE if !is_own_statement() => rows(object),
             _ => None,
         };
         if let Some(dropped) = found {
@@ -183,6 +187,7 @@ unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int, flags: c_
                 Some(Dropped::Index { table, name: text(pg_sys::get_rel_name(object))? })
             }
             pg_sys::RelationRelationId if column <= COLUMNS => relation(object).map(Dropped::Table),
+            pg_sys::TriggerRelationId if !is_own_statement() => Some(Dropped::Trigger(object)),
             pg_sys::ForeignServerRelationId => Some(Dropped::Server(server::foreign_server_name(object)?)),
             pg_sys::UserMappingRelationId => {
                 let cache = pg_sys::SysCacheIdentifier::USERMAPPINGOID as i32;
@@ -198,6 +203,17 @@ unsafe fn what(class: pg_sys::Oid, object: pg_sys::Oid, column: c_int, flags: c_
             _ => None,
         }
     }
+}
+
+/// The rows of a table, if TRUNCATE of it is checked.
+///
+/// # Safety
+/// Inside a transaction.
+unsafe fn rows(table: pg_sys::Oid) -> Option<Dropped> {
+    // SAFETY: promised by the caller.
+    let relation = unsafe { relation(table) }?;
+    let is_member = extension::find().is_some_and(|extension| extension.has(table));
+    Some(if is_member { Dropped::MemberRows(relation) } else { Dropped::Rows(relation) })
 }
 
 /// Returns a table with triggers; None for any other relation.

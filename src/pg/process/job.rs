@@ -301,7 +301,8 @@ fn error_to_json(error: &Error) -> Value {
         "hint": error.hint,
         "context": error.context,
         "duplicate": error.duplicate.as_deref().map(|duplicate| {
-            json!([keys_to_json(&duplicate.pattern), duplicate.value.as_deref().map(keys_to_json)])
+            let DuplicateKey { schema, table, index, pattern, value } = duplicate;
+            json!([keys_to_json(pattern), value.as_deref().map(keys_to_json), schema, table, index])
         }),
     })
 }
@@ -325,8 +326,11 @@ fn error_from_json(json: &Value) -> Error {
     error.hint = text("hint");
     error.context = text("context");
     error.duplicate = json.get("duplicate").and_then(|duplicate| {
+        let name = |at: usize| duplicate[at].as_str().unwrap_or_default().to_owned();
+        let (schema, table, index) = (name(2), name(3), name(4));
         let pattern = keys_from_json(&duplicate[0])?;
-        Some(Box::new(DuplicateKey { pattern, value: keys_from_json(&duplicate[1]) }))
+        let value = keys_from_json(&duplicate[1]);
+        Some(Box::new(DuplicateKey { schema, table, index, pattern, value }))
     });
     error
 }

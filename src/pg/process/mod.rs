@@ -14,6 +14,7 @@ use crate::pg::version::handle_signal;
 use pgrx::bgworkers::BackgroundWorkerBuilder;
 use pgrx::prelude::*;
 use pgrx::{IntoDatum, PgLwLock, pg_sys};
+use std::cell::RefCell;
 use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -187,8 +188,35 @@ pub fn cancel(pid: i32) {
     }
 }
 
+thread_local! {
+    /// What this process does, and where, as [`show_activity`] and [`show_place`] have said.
+    static ACTIVITY: RefCell<(String, String)> = const { RefCell::new((String::new(), String::new())) };
+}
+
+/// What separates the two.
+pub const AT: &str = ", at ";
+
 /// Sets the text that `pg_stat_activity` shows for this process; None: idle.
 pub fn show_activity(what: Option<&str>) {
+    ACTIVITY.replace((what.unwrap_or_default().to_owned(), String::new()));
+    report_activity(what);
+}
+
+/// Adds to that text the place that this process waits for. `state_change` is then the time since which it does.
+pub fn show_place(name: &str) {
+    let text = ACTIVITY.with_borrow_mut(|(what, place)| {
+        if place == name || what.is_empty() {
+            return None;
+        }
+        name.clone_into(place);
+        Some(format!("{what}{AT}{name}"))
+    });
+    if text.is_some() {
+        report_activity(text.as_deref());
+    }
+}
+
+fn report_activity(what: Option<&str>) {
     let text = std::ffi::CString::new(what.unwrap_or_default()).unwrap_or_default();
     let state = match what {
         Some(_) => pg_sys::BackendState::STATE_RUNNING,

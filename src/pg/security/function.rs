@@ -20,7 +20,7 @@ pub struct Executable {
 
 impl Executable {
     /// Looks up the C function of that name in schema `docshard`, as a statement of the current user does. Raises PostgreSQL's
-    /// error (42501) if the user has no privilege.
+    /// error (42501) if the user has no privilege. Of a function with two forms (sql/any_json.sql) the one with json arguments decides.
     pub fn find(name: &str) -> Result<Self> {
         /// The language C, in every database.
         const C: pg_sys::Oid = pg_sys::Oid::from_u32(13);
@@ -39,7 +39,9 @@ impl Executable {
                     break;
                 }
                 let form = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_proc>();
-                let (is_ours, is_definer, owner) = (form.prolang == C, form.prosecdef, form.proowner);
+                let types = candidate.args.as_slice(usize::try_from(candidate.nargs).unwrap_or_default());
+                let is_ours = form.prolang == C && !types.contains(&pg_sys::BPCHAROID);
+                let (is_definer, owner) = (form.prosecdef, form.proowner);
                 let mut is_null = true;
                 let settings = pg_sys::SysCacheGetAttr(cache, row, pg_sys::Anum_pg_proc_proconfig as i16, &mut is_null);
                 let settings =

@@ -120,6 +120,11 @@ pub fn transaction_id() -> u32 {
     unsafe { u32::from(pg_sys::GetTopTransactionId()) }
 }
 
+/// An OID that SQL has returned as a bigint; 0 if it is none.
+pub fn oid(number: i64) -> pg_sys::Oid {
+    u32::try_from(number).unwrap_or_default().into()
+}
+
 /// Identifies the client's current statement within this process: by its transaction and its start.
 pub fn present_statement() -> (u32, i64) {
     // SAFETY: reads backend-local state.

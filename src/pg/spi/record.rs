@@ -6,6 +6,7 @@
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
+use docshard_core::cluster::frontend;
 use pgrx::pg_sys::Oid;
 use serde_json::Value as Json;
 
@@ -52,6 +53,8 @@ arguments! {
 pub trait Value: Sized {
     /// the SQL type, as PostgreSQL prints it
     const TYPE: &'static str;
+    /// the column in a row of another server
+    const COLUMN: frontend::Column;
     /// Decodes a value that is not NULL; None if it is not of this type.
     fn decode(bytes: &[u8]) -> Option<Self>;
     /// The value for NULL; None if the column must not be NULL.
@@ -61,9 +64,10 @@ pub trait Value: Sized {
 }
 
 macro_rules! values {
-    ($($type:ty, $sql:literal, $bytes:ident => $decoded:expr;)*) => {$(
+    ($($type:ty, $sql:literal, $column:ident, $bytes:ident => $decoded:expr;)*) => {$(
         impl Value for $type {
             const TYPE: &'static str = $sql;
+            const COLUMN: frontend::Column = frontend::Column::$column;
             fn decode($bytes: &[u8]) -> Option<Self> {
                 $decoded
             }
@@ -72,20 +76,21 @@ macro_rules! values {
 }
 
 values! {
-    i32, "integer", bytes => bytes.try_into().ok().map(i32::from_be_bytes);
-    i64, "bigint", bytes => bytes.try_into().ok().map(i64::from_be_bytes);
-    Oid, "oid", bytes => bytes.try_into().ok().map(u32::from_be_bytes).map(Oid::from);
-    bool, "boolean", bytes => match bytes {
+    i32, "integer", INT4, bytes => bytes.try_into().ok().map(i32::from_be_bytes);
+    i64, "bigint", INT8, bytes => bytes.try_into().ok().map(i64::from_be_bytes);
+    Oid, "oid", INT4, bytes => bytes.try_into().ok().map(u32::from_be_bytes).map(Oid::from);
+    bool, "boolean", BOOL, bytes => match bytes {
         [byte @ (0 | 1)] => Some(*byte == 1),
         _ => None,
     };
-    String, "text", bytes => std::str::from_utf8(bytes).ok().map(str::to_owned);
-    Vec<u8>, "bytea", bytes => Some(bytes.to_vec());
-    Json, "json", bytes => docshard_core::json::parse(std::str::from_utf8(bytes).ok()?).ok();
+    String, "text", BYTES, bytes => std::str::from_utf8(bytes).ok().map(str::to_owned);
+    Vec<u8>, "bytea", BYTES, bytes => Some(bytes.to_vec());
+    Json, "json", BYTES, bytes => docshard_core::json::parse(std::str::from_utf8(bytes).ok()?).ok();
 }
 
 impl<V: Value> Value for Option<V> {
     const TYPE: &'static str = V::TYPE;
+    const COLUMN: frontend::Column = V::COLUMN.or_null();
     fn decode(bytes: &[u8]) -> Option<Self> {
         V::decode(bytes).map(Some)
     }
@@ -113,6 +118,8 @@ pub type Column = (&'static str, &'static str);
 pub trait Record: Sized {
     /// the columns, in the order of the fields
     const COLUMNS: &'static [Column];
+    /// the same, as another server sends them
+    const WIRE: &'static [frontend::Column];
     /// Decodes the columns in their order.
     ///
     /// # Errors
@@ -123,6 +130,7 @@ pub trait Record: Sized {
 impl<V: Value> Record for V {
     /// the only column, which needs no name
     const COLUMNS: &'static [Column] = &[("", V::TYPE)];
+    const WIRE: &'static [frontend::Column] = &[V::COLUMN];
     fn decode(columns: &mut Columns<'_, impl Row>) -> Result<Self> {
         columns.next()
     }
@@ -130,9 +138,30 @@ impl<V: Value> Record for V {
 
 impl Record for () {
     const COLUMNS: &'static [Column] = &[];
+    const WIRE: &'static [frontend::Column] = &[];
     fn decode(_columns: &mut Columns<'_, impl Row>) -> Result<Self> {
         Ok(())
     }
+}
+
+/// Several columns without a struct of their own.
+macro_rules! tuples {
+    ($(($($value:ident),*);)*) => {$(
+        impl<$($value: Value),*> Record for ($($value,)*) {
+            const COLUMNS: &'static [Column] = &[$(("", $value::TYPE)),*];
+            const WIRE: &'static [frontend::Column] = &[$($value::COLUMN),*];
+            fn decode(columns: &mut Columns<'_, impl Row>) -> Result<Self> {
+                Ok(($(columns.next::<$value>()?,)*))
+            }
+        }
+    )*};
+}
+
+tuples! {
+    (A, B);
+    (A, B, C);
+    (A, B, C, D);
+    (A, B, C, D, E);
 }
 
 /// Makes a struct a [`Record`].
@@ -141,6 +170,8 @@ macro_rules! record {
         impl $crate::pg::spi::record::Record for $name {
             const COLUMNS: &'static [$crate::pg::spi::record::Column] =
                 &[$((stringify!($field), <$type as $crate::pg::spi::record::Value>::TYPE)),*];
+            const WIRE: &'static [docshard_core::cluster::frontend::Column] =
+                &[$(<$type as $crate::pg::spi::record::Value>::COLUMN),*];
 
             fn decode(
                 columns: &mut $crate::pg::spi::record::Columns<'_, impl $crate::pg::spi::record::Row>,

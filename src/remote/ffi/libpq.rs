@@ -4,7 +4,7 @@ use super::backend::{WaitSet, Woken, text};
 use super::channel::Channel;
 use super::login_relay::LoginRelay;
 use crate::remote::param::Encoded;
-use docshard_core::cluster::frontend::{Answer, Frontend, MAX_TEXT, RELIED_ON, Transaction};
+use docshard_core::cluster::frontend::{Answer, Columns, Frontend, MAX_TEXT, RELIED_ON, Transaction};
 use pgrx::pg_sys;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -324,15 +324,15 @@ impl PgConn {
         self.frontend(Frontend::request_flush).is_some()
     }
 
-    /// Sends any number of statements by the simple query protocol.
-    pub fn send_text(&mut self, sql: &CStr) -> bool {
-        self.frontend(|frontend| frontend.query(sql.to_bytes_with_nul())).unwrap_or(false)
+    /// Sends any number of statements by the simple query protocol. `columns`: of the rows of all.
+    pub fn send_text(&mut self, sql: &CStr, columns: Columns) -> bool {
+        self.frontend(|frontend| frontend.query(sql.to_bytes_with_nul(), columns)).unwrap_or(false)
     }
 
     /// Sends one unprepared statement, which returns binary results.
     pub fn send_params(&mut self, sql: &CStr, params: &Encoded) -> bool {
-        let sql = sql.to_bytes_with_nul();
-        self.frontend(|frontend| frontend.prepare_and_execute(sql, &params.types, params.bytes())).is_some()
+        let (sql, columns) = (sql.to_bytes_with_nul(), params.columns.clone());
+        self.frontend(|frontend| frontend.prepare_and_execute(sql, &params.types, params.bytes(), columns)).is_some()
     }
 
     pub fn send_prepare(&mut self, name: &CStr, sql: &CStr, types: &[u32]) -> bool {
@@ -340,7 +340,8 @@ impl PgConn {
     }
 
     pub fn send_prepared(&mut self, name: &CStr, params: &Encoded) -> bool {
-        self.frontend(|frontend| frontend.execute(name.to_bytes_with_nul(), params.bytes())).is_some()
+        let (name, columns) = (name.to_bytes_with_nul(), params.columns.clone());
+        self.frontend(|frontend| frontend.execute(name, params.bytes(), columns)).is_some()
     }
 
     /// Waits, like [`WaitSet::wait`], until the socket is readable, or writable if `write`.

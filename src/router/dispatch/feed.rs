@@ -52,7 +52,7 @@ impl<'a> Feed<'a> {
             server,
             role: self.role,
             preamble: None,
-            statement: remote::Sql { sql: &statement.sql, params: &params },
+            statement: statement.with(&params),
             write: true,
             scope: if self.destinations.len() == 1 { RequestScope::WholeStatement } else { RequestScope::OneOfSeveral },
         });

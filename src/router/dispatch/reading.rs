@@ -89,7 +89,7 @@ fn read_with<'s>(
             server: *server,
             role,
             preamble: None,
-            statement: remote::Sql { sql: &statement.sql, params },
+            statement: statement.with(params),
             write: false,
             scope: RequestScope::OneOfSeveral,
         })

@@ -16,7 +16,7 @@ use crate::remote::{self, RequestScope, Role};
 use crate::router::destination::Destination;
 use crate::router::fresh_map::is_stale;
 use crate::router::rows::ShardRow;
-use crate::router::statement::{Parameter, Statement};
+use crate::router::statement::{Column, Parameter, Statement};
 use crate::storage::scan::Look;
 use docshard_core::values::key::{KeyRange, KeyRanges};
 
@@ -52,6 +52,7 @@ impl LockRange {
             statement.params.push(Parameter::Int8(number));
             statement.sql += ", ";
             statement.sql += &sql::lock_upsert(id, format_args!("${}", statement.params.len()));
+            statement.columns = &[Column::BOOL, Column::BYTES];
         }
         statement
     }
@@ -255,10 +256,8 @@ fn send<'s>(
         .map(|(server, before, statement, params)| remote::Request {
             server: *server,
             role,
-            preamble: preamble
-                .zip(before.as_deref())
-                .map(|(preamble, params)| remote::Sql { sql: &preamble.sql, params }),
-            statement: remote::Sql { sql: &statement.sql, params },
+            preamble: preamble.zip(before.as_deref()).map(|(preamble, params)| preamble.with(params)),
+            statement: statement.with(params),
             write: true,
             scope: if remote.len() == 1 { scope } else { RequestScope::OneOfSeveral },
         })

@@ -15,7 +15,7 @@ use crate::pg::spi::quote::quote_literal;
 use crate::protocol::sql;
 use crate::router::order::id_column;
 use crate::router::query::Query;
-use crate::router::statement::{Parameter, Statement, first_params};
+use crate::router::statement::{Column, Parameter, Statement, first_params};
 use docshard_core::query::filter::Part;
 use docshard_core::query::index::{APART, IndexKeys, Row, Span, Wanted};
 use docshard_core::values::key::{KeyRange, KeyRanges};
@@ -201,8 +201,8 @@ impl Conditions {
         self.terms.push(term);
     }
 
-    pub fn into_statement(self, sql: String) -> Statement {
-        Statement { sql, params: self.params }
+    pub fn into_statement(self, sql: String, columns: &'static [Column]) -> Statement {
+        Statement { sql, params: self.params, columns }
     }
 
     /// The text of the WHERE clause.

@@ -131,8 +131,7 @@ pub enum Allowed {
 pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed) -> Result<Plan> {
     let destinations = search.destinations()?;
     if destinations.is_empty() {
-        let nothing = Statement { sql: String::new(), params: Vec::new() };
-        return Ok(Plan::unordered(destinations, AccessPath::Nothing, nothing));
+        return Ok(Plan::unordered(destinations, AccessPath::Nothing, Statement::none()));
     }
     let single_target = destinations.len() == 1;
     let limit = options.limit;

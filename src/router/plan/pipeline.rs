@@ -35,7 +35,7 @@ impl PlannedPipeline {
     /// Returns the plan that finds the documents for the stages.
     pub fn find(&self) -> Plan {
         let Some((path, inner)) = &self.inner else { return self.plan.clone() };
-        let statement = inner.clone().unwrap_or_else(|| Statement { sql: String::new(), params: Vec::new() });
+        let statement = inner.clone().unwrap_or_else(Statement::none);
         Plan::unordered(self.plan.destinations.clone(), *path, statement)
     }
 

@@ -13,7 +13,7 @@ use crate::protocol::pipeline::{PipelineRequest, PipelineSource, RunPipeline};
 use crate::protocol::sql;
 use crate::router::options::FindOptions;
 use crate::router::order::{Order, column_order};
-use crate::router::statement::{Parameter, Statement};
+use crate::router::statement::{DOCUMENT, DOCUMENT_AND_KEY, NUMBER, Parameter, Statement};
 use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Span;
@@ -34,7 +34,7 @@ pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
 pub fn count_all(collection: &Collection) -> Statement {
     let conditions = Conditions::new(collection);
     let sql = format!("SELECT {} WHERE {}", sql::count_all(collection.id), conditions.sql());
-    conditions.into_statement(sql)
+    conditions.into_statement(sql, NUMBER)
 }
 
 /// Counts without the executor, if no index narrows the search: see `storage::matching`.
@@ -42,7 +42,7 @@ pub fn count_matching(collection: &Collection, conditions: &Conditions) -> Optio
     let (check, filter) = conditions.of_scan()?;
     let count = sql::count_matching(collection.id, format_args!("{filter}::text"));
     let sql = format!("SELECT {count} WHERE {check}");
-    Some(Statement { sql, params: conditions.params.clone() })
+    Some(Statement { sql, params: conditions.params.clone(), columns: NUMBER })
 }
 
 pub fn count(collection: &Collection, conditions: Conditions, most: Option<u64>) -> Statement {
@@ -51,7 +51,7 @@ pub fn count(collection: &Collection, conditions: Conditions, most: Option<u64>)
         None => format!("SELECT count(*) {from}"),
         Some(most) => format!("SELECT count(*) FROM (SELECT {from} LIMIT {most}) AS few"),
     };
-    conditions.into_statement(sql)
+    conditions.into_statement(sql, NUMBER)
 }
 
 /// Counts by an index that has all values which the filter needs.
@@ -59,7 +59,7 @@ pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
     let (conditions, searches) = covered.searches(search);
     let table = search.collection.table();
     let [btree, entries] = searches.map(|of| format!("SELECT count(*) AS n FROM {table} t WHERE {of}"));
-    conditions.into_statement(format!("SELECT sum(n)::int8 FROM ({btree} UNION ALL {entries}) AS parts"))
+    conditions.into_statement(format!("SELECT sum(n)::int8 FROM ({btree} UNION ALL {entries}) AS parts"), NUMBER)
 }
 
 /// Selects the distinct values of a field and their keys, in the order of the keys.
@@ -78,12 +78,12 @@ pub fn distinct(search: &Search<'_>, mut conditions: Conditions, field: &str) ->
         sql::distinct_values("t.doc", field, environment),
         conditions.sql()
     );
-    conditions.into_statement(sql)
+    conditions.into_statement(sql, DOCUMENT_AND_KEY)
 }
 
 pub fn candidate(collection: &Collection, conditions: Conditions) -> Statement {
     let sql = format!("SELECT t.skey, t.id FROM {} t WHERE {} LIMIT 1", collection.table(), conditions.sql());
-    conditions.into_statement(sql)
+    conditions.into_statement(sql, DOCUMENT_AND_KEY)
 }
 
 /// The statements of a find. A row is the projected document; if the router must merge rows of several shards, also the merge
@@ -133,7 +133,7 @@ impl Find<'_> {
         );
         let document = self.projected("d.doc", &mut conditions);
         let limit = self.limit();
-        conditions.into_statement(format!("SELECT {} FROM ({found}) AS d{limit}", sql::pack(document)))
+        conditions.into_statement(format!("SELECT {} FROM ({found}) AS d{limit}", sql::pack(document)), DOCUMENT)
     }
 
     /// Scans b-tree and entries of an index, each up to the limit.
@@ -158,7 +158,7 @@ impl Find<'_> {
             (Some(_), false) => (", d.key", " ORDER BY d.key"),
         };
         let sql = format!("SELECT {}{key} FROM ({found}) AS d{order}", sql::pack(document));
-        conditions.into_statement(sql + &self.limit())
+        conditions.into_statement(sql + &self.limit(), if key.is_empty() { DOCUMENT } else { DOCUMENT_AND_KEY })
     }
 
     /// Scans b-tree and entries of an index in the order of the sort and merges them.
@@ -186,9 +186,9 @@ impl Find<'_> {
         };
         let of = if scans.restored.is_some() { "t.doc::jsonb AS doc" } else { "t.doc" };
         found += &format!(" UNION ALL {}", part(of, &scans.entries, &key, most.as_deref().unwrap_or_default()));
-        let all = if self.single_target { String::new() } else { all };
+        let (all, columns) = if self.single_target { (String::new(), DOCUMENT) } else { (all, DOCUMENT_AND_KEY) };
         let sql = format!("SELECT {}{all} FROM ({found}) AS d ORDER BY {}", sql::pack(document), order("d."));
-        conditions.into_statement(sql + &self.limit())
+        conditions.into_statement(sql + &self.limit(), columns)
     }
 
     /// Leaves the choice of the index to the shard's planner. `column`: a column with the order of the sort, and true
@@ -212,9 +212,10 @@ impl Find<'_> {
         if let Some(column) = &key {
             lead_to(column, search.collection, &mut conditions);
         }
-        let mut sql = format!("SELECT {}", sql::pack(document));
+        let (mut sql, mut columns) = (format!("SELECT {}", sql::pack(document)), DOCUMENT);
         if let Some(key) = key.as_ref().filter(|_| !self.single_target) {
             sql += &format!(", {key}");
+            columns = DOCUMENT_AND_KEY;
         }
         sql += &format!(" FROM {} t WHERE {}", search.collection.table(), conditions.sql());
         if let Some(key) = &key {
@@ -225,7 +226,7 @@ impl Find<'_> {
         {
             sql += UNKNOWN_LIMIT;
         }
-        (conditions.into_statement(sql + &self.limit()), order)
+        (conditions.into_statement(sql + &self.limit(), columns), order)
     }
 
     /// Sorts in the function that scans the table; rows are packed parts of the result. `most`: what [`most`](Self::most)

@@ -125,6 +125,7 @@ impl Node {
     pub fn dump(&self, database: &str) -> String {
         let mut pg_dump = self.installation.program("pg_dump");
         pg_dump.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", database]);
+        pg_dump.envs(self.password.as_ref().map(|password| ("PGPASSWORD", password)));
         run(pg_dump)
     }
 }

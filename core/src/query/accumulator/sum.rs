@@ -231,19 +231,24 @@ impl Sum {
         }
         let special = self.special_decimal.unwrap_or(0.0) + self.special;
         if special != 0.0 {
-            return Number::Decimal(Decimal::of_f64(special));
+            return Number::Decimal(Decimal::of_result(special));
         }
         let exact = self.decimal.as_deref().cloned().unwrap_or_default() + BigDecimal::from(self.integers);
-        // The sum of doubles is rounded to a double, and then to 15 digits, as every conversion of a double to a decimal is.
-        let doubles = if self.has_double {
-            Decimal::of_f64(self.double(0))
-        } else {
+        if !self.has_double {
             return Number::Decimal(Decimal::rounded(exact));
-        };
-        Number::Decimal(match doubles {
-            Decimal::Finite(doubles) => Decimal::rounded(exact + *doubles),
-            special => special,
-        })
+        }
+        let doubles = self.double(0);
+        if !doubles.is_finite() {
+            return Number::Decimal(Decimal::of_result(doubles));
+        }
+        // Twice the digits of a double, as MongoDB sums them.
+        let mut rest = if self.large.0.is_empty() { self.doubles.clone() } else { Expansion::default() };
+        if !rest.0.is_empty() {
+            rest.add(-doubles);
+        }
+        Number::Decimal(Decimal::rounded(
+            exact + Decimal::digits_of_f64(doubles) + Decimal::digits_of_f64(rest.rounded()),
+        ))
     }
 
     /// The sum of doubles and integers, rounded.

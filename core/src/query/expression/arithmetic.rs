@@ -286,7 +286,7 @@ fn logarithm_of_base(call: &Call<'_>, value: Operand<'_>, base: Operand<'_>) -> 
         (true, Some(a), Some(b)) => Number::Decimal(decimal(real::divided(&real::ln(&a), &real::ln(&b)))),
         (true, ..) => {
             let sign = |number: &Number| sign_or_special(&decimal_function(&number.to_decimal(), f64::ln, real::ln));
-            Number::Decimal(Decimal::of_f64(sign(&a) / sign(&b)))
+            Number::Decimal(Decimal::of_result(sign(&a) / sign(&b)))
         }
         (false, ..) => Number::Double(a.to_f64().ln() / b.to_f64().ln()),
     }))

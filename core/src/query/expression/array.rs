@@ -4,6 +4,7 @@ use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, list, named, required};
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
+use crate::json::pairs_as_object;
 use crate::query::document_builder::DocumentBuilder;
 use crate::query::operand::Operand;
 use crate::values::document::MAX_DOCUMENT_BYTES;
@@ -257,9 +258,9 @@ fn from_object(call: &Call<'_>, object: Operand<'_>) -> Result<Operand<'static>>
 fn parse_sort(parser: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     let fields = named(operator, argument, |name| ["input", "sortBy"].contains(&name), [2942500, 2942501])?;
     let input = field(operator, fields, "input", 2942502)?;
-    let order = field(operator, fields, "sortBy", 2942503)?;
+    let order = pairs_as_object(field(operator, fields, "sortBy", 2942503)?);
     let mut nodes = vec![parser.node(input)?];
-    match order {
+    match &*order {
         Json::Object(fields) if !fields.keys().any(|name| name.starts_with("$number")) => {
             ensure!(!fields.is_empty(), 2942505, "The sort pattern is empty when it should be a set of fields.");
             for (name, direction) in fields {

@@ -3,15 +3,17 @@
 use super::date_format::parse_date;
 use super::node::Call;
 use super::parse::{Arguments, Operator, Parameter, lazy, optional, required};
+use super::zone::Zone;
+use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::{Operand, truncated};
-use crate::values::document::number::{Decimal, Number};
+use crate::values::document::number::{Decimal, Number, parse_exponent};
 use crate::values::document::text;
 use crate::values::document::value::{Value, type_of_code};
 use crate::values::key::hashed_index;
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use jiff::tz::TimeZone;
+use std::num::FpCategory;
 use uuid::Uuid;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -264,19 +266,71 @@ fn double(value: &Value, target: &Target) -> Result<f64> {
             let is_lost = double.is_infinite() && matches!(number, Number::Decimal(Decimal::Finite(_)));
             if is_lost { Err(overflow(number)) } else { Ok(double) }
         }
-        Value::String(text) => {
-            let plain = !text.is_empty() && !text.starts_with(char::is_whitespace) && !text.contains(['x', 'X']);
-            match text.parse::<f64>() {
-                Ok(double) if plain && (double.is_finite() || !text.contains(|c: char| c.is_ascii_digit())) => {
-                    Ok(double)
-                }
-                _ => Err(unreadable(text, target)),
-            }
-        }
+        Value::String(text) => parse_double(text).ok_or_else(|| unreadable(text, target)),
         Value::Date(millis) => Ok(*millis as f64),
         Value::Binary(_, bytes) => double_in(bytes, target),
         _ => Err(unsupported(value, target)),
     }
+}
+
+/// Parses a decimal or a hexadecimal double, as C's `strtod` does: None for a value beyond all doubles, and for one that is rounded to
+/// a subnormal double or to zero.
+fn parse_double(text: &str) -> Option<f64> {
+    let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
+    if let Some(hex) = unsigned.strip_prefix("0x").or_else(|| unsigned.strip_prefix("0X")) {
+        // MongoDB refuses this form.
+        let double = parse_hex_double(hex).filter(|_| !text.starts_with("0x"))?;
+        return Some(if text.starts_with('-') { -double } else { double });
+    }
+    budget::bytes(text.len());
+    let double = text.parse::<f64>().ok()?;
+    let mut digits = unsigned.bytes().take_while(|byte| !matches!(byte, b'e' | b'E')).filter(u8::is_ascii_digit);
+    let fits = match double.classify() {
+        FpCategory::Normal | FpCategory::Nan => true,
+        // Written out.
+        FpCategory::Infinite => digits.next().is_none(),
+        FpCategory::Zero => digits.all(|digit| digit == b'0'),
+        FpCategory::Subnormal => false,
+    };
+    fits.then_some(double)
+}
+
+/// Parses a hexadecimal double behind its `0x`: digits with a point, and an exponent of two behind `p`.
+fn parse_hex_double(text: &str) -> Option<f64> {
+    budget::bytes(text.len());
+    let (mantissa, exponent) = match text.split_once(['p', 'P']) {
+        None => (text, 0),
+        Some((mantissa, exponent)) => (mantissa, parse_exponent(exponent)?),
+    };
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    // The leading digits; the last bit stands for all that follow, so that their sum is rounded once.
+    let (mut leading, mut scale) = (0u64, exponent);
+    for digit in whole.bytes().chain(fraction.bytes()) {
+        let digit = char::from(digit).to_digit(16)?;
+        if leading.leading_zeros() >= 4 {
+            leading = leading << 4 | u64::from(digit);
+        } else {
+            leading |= u64::from(digit > 0);
+            scale = scale.saturating_add(4);
+        }
+    }
+    scale = scale.saturating_sub(i64::try_from(fraction.len()).ok()?.saturating_mul(4));
+    match (whole.len() + fraction.len(), leading) {
+        (0, _) => None,
+        (_, 0) => Some(0.0),
+        _ => scaled(leading, scale),
+    }
+}
+
+/// An integer times a power of two; None if it is beyond all doubles, or is rounded to a subnormal one.
+fn scaled(integer: u64, exponent: i64) -> Option<f64> {
+    let exponent = exponent.clamp(-1200, 1200);
+    // Two factors, as one could be beyond all doubles.
+    let powers = [exponent / 2, exponent - exponent / 2].map(|half| f64::from_bits(((half + 1023) as u64) << 52));
+    let whole = integer as f64;
+    let double = whole * powers[0] * powers[1];
+    let is_exact = whole as u64 == integer && double / powers[0] / powers[1] == whole;
+    (double.is_normal() || double.is_subnormal() && is_exact).then_some(double)
 }
 
 fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
@@ -373,7 +427,7 @@ fn date(value: &Value, target: &Target) -> Result<i64> {
     match value {
         // MongoDB refuses an int, but here a small number may be a client's long.
         Value::Number(number) => truncated(number).ok_or_else(|| overflow(number)),
-        Value::String(text) => parse_date(text, &TimeZone::UTC),
+        Value::String(text) => parse_date(text, &Zone::UTC),
         value => super::date::millis_of(&Operand::Given(value)).ok_or_else(|| unsupported(value, target)),
     }
 }

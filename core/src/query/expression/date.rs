@@ -2,13 +2,13 @@
 
 use super::node::{Call, Node};
 use super::parse::{Arguments, Operator, Parser, field, named, optional, required};
-use crate::error::{Error, Kind, Result, bail, ensure, error};
+use super::zone::{Zone, civil, out_of_range};
+use crate::error::{Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
+use jiff::Span;
 use jiff::civil::{Date, DateTime, ISOWeekDate, Weekday};
-use jiff::tz::{Offset, TimeZone};
-use jiff::{Span, Timestamp};
 use serde_json::Value as Json;
 
 macro_rules! part {
@@ -41,40 +41,16 @@ pub(super) const OPERATORS: &[Operator] = &[
     Operator::unary("$tsIncrement", |call, value| Ok(Operand::int(timestamp(call, value, 5687302)?.1.into()))),
 ];
 
-/// Parses a time zone: a name such as `Europe/Berlin`, or an offset such as `+02:00`, `+0200`, `+02`.
-pub(super) fn zone_of(name: &str) -> Result<TimeZone> {
-    if name == "UTC" {
-        return Ok(TimeZone::UTC);
-    }
-    let unknown = || error!(40485, "unrecognized time zone identifier: \"{name}\"");
-    if let Some(rest) = name.strip_prefix(['+', '-']) {
-        let digits: String = match (rest.len(), rest.as_bytes().get(2)) {
-            (5, Some(b':')) => format!("{}{}", &rest.get(..2).unwrap_or_default(), &rest.get(3..).unwrap_or_default()),
-            (2 | 4, _) => rest.to_owned(),
-            _ => return Err(unknown()),
-        };
-        if !digits.bytes().all(|byte| byte.is_ascii_digit()) || digits.len() < 2 {
-            return Err(unknown());
-        }
-        let hours: i32 = digits[..2].parse().map_err(|_| unknown())?;
-        let minutes: i32 = if digits.len() == 4 { digits[2..].parse().map_err(|_| unknown())? } else { 0 };
-        let seconds = (hours * 60 + minutes) * 60 * if name.starts_with('-') { -1 } else { 1 };
-        return Ok(TimeZone::fixed(Offset::from_seconds(seconds).map_err(|_| unknown())?));
-    }
-    // Names are case-sensitive.
-    TimeZone::get(name).ok().filter(|zone| zone.iana_name() == Some(name)).ok_or_else(unknown)
-}
-
 /// The time zone in an argument; UTC if it is not given, None if it is null.
-pub(super) fn zone(call: &Call<'_>, index: usize) -> Result<Option<TimeZone>> {
+pub(super) fn zone(call: &Call<'_>, index: usize) -> Result<Option<Zone>> {
     if !call.is_given(index) {
-        return Ok(Some(TimeZone::UTC));
+        return Ok(Some(Zone::UTC));
     }
     let name = call.argument(index)?;
     if name.is_nullish() {
         return Ok(None);
     }
-    zone_of(call.text(&name, "'timezone'", 40517)?).map(Some)
+    Zone::parse(call.text(&name, "'timezone'", 40517)?).map(Some)
 }
 
 /// The milliseconds since 1970 of a date, a timestamp or an ObjectId.
@@ -91,30 +67,6 @@ pub(super) fn millis_of(operand: &Operand<'_>) -> Option<i64> {
 
 pub(super) fn coerced(operand: &Operand<'_>) -> Result<i64> {
     millis_of(operand).ok_or_else(|| error!(16006, "can't convert from BSON type {} to Date", operand.type_name()))
-}
-
-/// The instant of a date; only years from -9999 to 9999 have calendar dates.
-pub(super) fn instant(millis: i64) -> Result<Timestamp> {
-    Timestamp::from_millisecond(millis).map_err(|_| out_of_range())
-}
-
-pub(super) fn out_of_range() -> Error {
-    error!(Kind::Overflow, "the date is out of range")
-}
-
-/// The local date and time in a zone.
-pub(super) fn local(millis: i64, zone: &TimeZone) -> Result<DateTime> {
-    Ok(zone.to_datetime(instant(millis)?))
-}
-
-/// The instant of a local date and time in a zone; a time in a gap counts as the one after the gap.
-pub(super) fn millis_at(local: DateTime, zone: &TimeZone) -> Result<i64> {
-    zone.to_timestamp(local).map(|timestamp| timestamp.as_millisecond()).map_err(|_| out_of_range())
-}
-
-/// The offset of a zone from UTC at an instant, in milliseconds.
-pub(super) fn offset_millis(millis: i64, zone: &TimeZone) -> Result<i64> {
-    Ok(i64::from(zone.to_offset(instant(millis)?).seconds()) * 1000)
 }
 
 /// The week of the year. Weeks begin on Sunday; days before the first Sunday are in week 0.
@@ -143,7 +95,7 @@ fn part(call: &Call<'_>, part: fn(DateTime) -> i64) -> Result<Operand<'static>> 
     let Some(date) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let millis = coerced(&date)?;
     let Some(zone) = zone(call, 1)? else { return Ok(Operand::NULL) };
-    Ok(Operand::int(part(local(millis, &zone)?)))
+    Ok(Operand::int(part(zone.local(millis)?)))
 }
 
 fn timestamp(call: &Call<'_>, value: Operand<'_>, code: i32) -> Result<(u32, u32)> {
@@ -163,7 +115,7 @@ fn to_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     if date.is_nullish() {
         return Ok(Operand::NULL);
     }
-    let local = local(coerced(&date)?, &zone)?;
+    let local = zone.local(coerced(&date)?)?;
     let week = local.date().iso_week_date();
     let day = if is_iso {
         [
@@ -252,7 +204,7 @@ fn from_parts(call: &Call<'_>) -> Result<Operand<'static>> {
     };
     // Hours, minutes and seconds out of range carry over into other days.
     let time = i128::from((hour * 60 + minute) * 60_000) + i128::from(second) * 1000 + i128::from(millisecond);
-    let start = i128::from(millis_at(day.at(0, 0, 0, 0), &TimeZone::UTC)?);
+    let start = i128::from(Zone::UTC.millis_at(day.at(0, 0, 0, 0))?);
     let shown = i64::try_from(start + time).map_err(|_| out_of_range())?;
-    Ok(Operand::date_of(millis_at(local(shown, &TimeZone::UTC)?, &zone)?))
+    Ok(Operand::date_of(zone.millis_at(civil(shown)?)?))
 }

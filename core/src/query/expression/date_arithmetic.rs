@@ -2,13 +2,13 @@
 //!
 //! Days and longer units follow the local time of a zone; hours and shorter ones count elapsed time.
 
-use super::date::{self, local, millis_at, millis_of, offset_millis};
+use super::date::{self, millis_of};
 use super::node::Call;
 use super::parse::{Arguments, Operator, optional, required};
+use super::zone::{Zone, civil, out_of_range};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, Weekday};
-use jiff::tz::TimeZone;
 use jiff::{Span, Unit as SpanUnit};
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -112,11 +112,11 @@ impl Unit {
 
     /// A date plus a number of units, in UTC; None if that is no date.
     pub(crate) fn after(self, millis: i64, amount: i64) -> Option<i64> {
-        self.after_in(millis, amount, &TimeZone::UTC).ok().flatten()
+        self.after_in(millis, amount, &Zone::UTC).ok().flatten()
     }
 
     /// A date plus a number of units in a time zone; None if the number is too large.
-    fn after_in(self, millis: i64, amount: i64, zone: &TimeZone) -> Result<Option<i64>> {
+    fn after_in(self, millis: i64, amount: i64, zone: &Zone) -> Result<Option<i64>> {
         let span = match self {
             Unit::Year => Span::new().try_years(amount),
             Unit::Quarter => Span::new().try_months(amount.saturating_mul(3)),
@@ -125,12 +125,12 @@ impl Unit {
             Unit::Day => Span::new().try_days(amount),
             unit => {
                 let shifted = amount.checked_mul(unit.millis()).and_then(|by| millis.checked_add(by));
-                return Ok(shifted.filter(|shifted| date::instant(*shifted).is_ok()));
+                return Ok(shifted.filter(|shifted| civil(*shifted).is_ok()));
             }
         };
-        let start = local(millis, zone)?;
+        let start = zone.local(millis)?;
         match span.and_then(|span| start.checked_add(span)) {
-            Ok(shifted) => millis_at(shifted, zone).map(Some),
+            Ok(shifted) => zone.millis_at(shifted).map(Some),
             Err(_) => Ok(None),
         }
     }
@@ -191,7 +191,7 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     if !fits {
         return Err(invalid(5976500));
     }
-    let shifted = unit.after_in(start, amount, &zone)?.ok_or_else(date::out_of_range)?;
+    let shifted = unit.after_in(start, amount, &zone)?.ok_or_else(out_of_range)?;
     Ok(Operand::date_of(shifted))
 }
 
@@ -226,7 +226,7 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
         return passed(start, end, unit, &zone).map(Operand::int);
     }
     let number = |millis: i64| {
-        let local = local(millis, &zone)?;
+        let local = zone.local(millis)?;
         Ok::<_, Error>(match unit {
             Unit::Year => i64::from(local.year()),
             Unit::Quarter => month_number(local).div_euclid(3),
@@ -239,10 +239,10 @@ fn difference(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 /// The number of hours, or shorter units, that begin between two instants. They begin where those of the local time do.
-fn passed(start: i64, end: i64, unit: Unit, zone: &TimeZone) -> Result<i64> {
-    let offset = |millis: i64| match unit == Unit::Millisecond || *zone == TimeZone::UTC {
+fn passed(start: i64, end: i64, unit: Unit, zone: &Zone) -> Result<i64> {
+    let offset = |millis: i64| match unit == Unit::Millisecond || *zone == Zone::UTC {
         true => Ok(0),
-        false => offset_millis(millis, zone),
+        false => zone.offset_millis(millis),
     };
     let (start_offset, end_offset, length) = (offset(start)?, offset(end)?, i128::from(unit.millis()));
     let number = |millis: i64, offset: i64| (i128::from(millis) + i128::from(offset)).div_euclid(length);
@@ -271,7 +271,7 @@ fn truncate(call: &Call<'_>) -> Result<Operand<'static>> {
 }
 
 /// Bins are counted from the start of the year 2000 in the time zone. Those of hours and shorter units have one length each.
-fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Weekday) -> Result<i64> {
+fn truncated(millis: i64, unit: Unit, size: i64, zone: &Zone, first_day: Weekday) -> Result<i64> {
     let overflow = || error!(5439003, "$dateTrunc overflowed");
     let is_long = !matches!(unit, Unit::Hour | Unit::Minute | Unit::Second | Unit::Millisecond);
     ensure!(!is_long || size <= MAX_BIN, 5439006, "$dateTrunc: a 'binSize' of {size} is not supported");
@@ -280,7 +280,7 @@ fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Wee
         (distance.div_euclid(size)).checked_mul(size).and_then(|bins| bins.checked_add(reference)).ok_or_else(overflow)
     };
     let reference = Date::constant(2000, 1, 1);
-    let local_start = |date: Date| millis_at(date.at(0, 0, 0, 0), zone);
+    let local_start = |date: Date| zone.millis_at(date.at(0, 0, 0, 0));
     let of_day = |day: i64| {
         Date::constant(1970, 1, 1)
             .checked_add(Span::new().try_days(day).map_err(|_| overflow())?)
@@ -290,7 +290,7 @@ fn truncated(millis: i64, unit: Unit, size: i64, zone: &TimeZone, first_day: Wee
         let year = i16::try_from(month.div_euclid(12)).map_err(|_| overflow())?;
         Date::new(year, month.rem_euclid(12) as i8 + 1, 1).map_err(|_| overflow())
     };
-    let shown = local(millis, zone)?;
+    let shown = zone.local(millis)?;
     match unit {
         Unit::Year => local_start(of_month(floor(i64::from(shown.year()), 2000)?.saturating_mul(12))?),
         Unit::Quarter => local_start(of_month(floor(month_number(shown).div_euclid(3), 8000)?.saturating_mul(3))?),

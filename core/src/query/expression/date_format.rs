@@ -1,13 +1,13 @@
 //! Operators that convert dates to strings and back.
 
-use super::date::{self, local, millis_at, offset_millis, week};
+use super::date::{self, week};
 use super::node::Call;
 use super::parse::{Arguments, Operator, lazy, optional, required};
+use super::zone::Zone;
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, ISOWeekDate, Time, Weekday};
 use jiff::fmt::strtime::BrokenDownTime;
-use jiff::tz::TimeZone;
 use std::fmt::Write;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -31,12 +31,12 @@ pub(super) const OPERATORS: &[Operator] = &[
 
 /// The date in UTC, as ISO 8601 writes it, with milliseconds.
 pub(super) fn iso(millis: i64) -> Result<String> {
-    format_date(millis, &TimeZone::UTC, "%Y-%m-%dT%H:%M:%S.%LZ")
+    format_date(millis, &Zone::UTC, "%Y-%m-%dT%H:%M:%S.%LZ")
 }
 
 /// A timestamp, as older operators write it.
 pub(super) fn timestamp(seconds: u32, increment: u32) -> String {
-    let date = format_date(i64::from(seconds) * 1000, &TimeZone::UTC, "%b %d %H:%M:%S").unwrap_or_default();
+    let date = format_date(i64::from(seconds) * 1000, &Zone::UTC, "%b %d %H:%M:%S").unwrap_or_default();
     format!("{date}:{increment:03x}")
 }
 
@@ -68,13 +68,13 @@ fn to_string<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         return if call.is_given(3) { call.argument(3) } else { Ok(Operand::NULL) };
     }
     let Some(zone) = zone.filter(|_| !(call.is_given(1) && format.is_nullish())) else { return Ok(Operand::NULL) };
-    let default = if zone == TimeZone::UTC { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
+    let default = if zone == Zone::UTC { "%Y-%m-%dT%H:%M:%S.%LZ" } else { "%Y-%m-%dT%H:%M:%S.%L" };
     format_date(date::coerced(&date)?, &zone, format.text().unwrap_or(default)).map(Operand::string)
 }
 
 /// Writes a date in a format that [`format_of`] has checked.
-fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
-    let shown = local(millis, zone)?;
+fn format_date(millis: i64, zone: &Zone, format: &str) -> Result<String> {
+    let shown = zone.local(millis)?;
     let iso_week = shown.date().iso_week_date();
     let mut text = String::with_capacity(format.len() + 8);
     let mut characters = format.chars();
@@ -105,7 +105,7 @@ fn format_date(millis: i64, zone: &TimeZone, format: &str) -> Result<String> {
             'B' => write!(text, "{}", shown.strftime("%B")),
             'b' => write!(text, "{}", shown.strftime("%b")),
             'z' | 'Z' => {
-                let minutes = offset_millis(millis, zone)? / 60_000;
+                let minutes = zone.offset_millis(millis)? / 60_000;
                 if specifier == 'Z' {
                     write!(text, "{minutes}")
                 } else {
@@ -168,7 +168,7 @@ const TIMES: &[&str] =
 
 /// Parses a date in one of [`DATES`] with a time in one of [`TIMES`]; `zone` applies if the text names none, which it may do only if
 /// `zone` is UTC.
-pub(super) fn parse_date(text: &str, zone: &TimeZone) -> Result<i64> {
+pub(super) fn parse_date(text: &str, zone: &Zone) -> Result<i64> {
     let plain = without_ordinals(text.trim());
     let begins_with_year = plain.bytes().take_while(u8::is_ascii_digit).count() >= 4;
     for form in DATES.iter().filter(|form| begins_with_year || !form.starts_with("%Y")) {
@@ -184,12 +184,12 @@ pub(super) fn parse_date(text: &str, zone: &TimeZone) -> Result<i64> {
             let zone = match zone_suffix(rest) {
                 None if rest.is_empty() => zone.clone(),
                 None => continue,
-                Some(_) if *zone != TimeZone::UTC => {
+                Some(_) if *zone != Zone::UTC => {
                     bail!(Kind::ConversionFailure, "'{text}' names a time zone, beside the argument 'timezone'")
                 }
                 Some(zone) => zone,
             };
-            return millis_at(DateTime::from_parts(day, time), &zone);
+            return zone.millis_at(DateTime::from_parts(day, time));
         }
     }
     bail!(Kind::ConversionFailure, "Error parsing date string '{text}'")
@@ -257,18 +257,22 @@ fn military(letter: char) -> Option<i8> {
 }
 
 /// Parses the time zone after a date: `Z`, an offset, `GMT+02:00`, or an abbreviation, but no name of a place.
-fn zone_suffix(text: &str) -> Option<TimeZone> {
+fn zone_suffix(text: &str) -> Option<Zone> {
     let offset = text.strip_prefix("GMT").or_else(|| text.strip_prefix("UTC")).filter(|rest| !rest.is_empty());
     let name = offset.unwrap_or(text);
     if name.eq_ignore_ascii_case("z") {
-        return Some(TimeZone::UTC);
+        return Some(Zone::UTC);
     }
     let abbreviated = ABBREVIATIONS.iter().find(|(short, _)| name.eq_ignore_ascii_case(short)).map(|(_, hours)| *hours);
     let mut letters = name.chars();
     let hours = abbreviated.or_else(|| letters.next().filter(|_| letters.next().is_none()).and_then(military));
     match hours {
-        Some(hours) => Some(TimeZone::fixed(jiff::tz::offset(hours))),
-        None => date::zone_of(name).ok().filter(|_| name.starts_with(['+', '-']) || ["UTC", "GMT"].contains(&name)),
+        Some(hours) => Some(Zone::of_minutes(i64::from(hours) * 60)),
+        None => match name {
+            "UTC" | "GMT" => Some(Zone::UTC),
+            offset if offset.starts_with(['+', '-']) => Zone::parse(offset).ok().filter(Zone::is_near),
+            _ => None,
+        },
     }
 }
 
@@ -286,11 +290,11 @@ struct Read {
     minute: i64,
     second: i64,
     millisecond: i64,
-    zone: Option<TimeZone>,
+    zone: Option<Zone>,
 }
 
 /// Parses a date by a format that [`format_of`] has checked; `zone` as for [`parse_date`].
-fn parse_with(text: &str, format: &str, zone: &TimeZone) -> Result<i64> {
+fn parse_with(text: &str, format: &str, zone: &Zone) -> Result<i64> {
     let error = |why: &str| error!(Kind::ConversionFailure, "Error parsing date string '{text}'; {why}");
     let mut read = Read::default();
     let mut rest = text;
@@ -330,18 +334,17 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone) -> Result<i64> {
                 rest = behind;
             }
             'z' | 'Z' => {
-                if *zone != TimeZone::UTC {
+                if *zone != Zone::UTC {
                     return Err(error(
                         "you cannot pass in a date/time string with GMT offset together with a timezone argument",
                     ));
                 }
                 let end = rest.find(|c: char| !(c.is_alphanumeric() || "+-:/_".contains(c))).unwrap_or(rest.len());
                 let (name, behind) = rest.split_at(end);
-                read.zone = Some(match (specifier, name.parse::<i32>()) {
-                    ('Z', Ok(minutes)) if name.starts_with(['+', '-']) => {
-                        let offset = jiff::tz::Offset::from_seconds(minutes.saturating_mul(60));
-                        TimeZone::fixed(offset.map_err(|_| error("the offset is out of range"))?)
-                    }
+                read.zone = Some(match (specifier, name.parse::<i64>()) {
+                    ('Z', Ok(minutes)) if name.starts_with(['+', '-']) => Some(Zone::of_minutes(minutes))
+                        .filter(Zone::is_near)
+                        .ok_or_else(|| error("the offset is out of range"))?,
                     _ => zone_suffix(name).ok_or_else(|| error("the zone could not be found"))?,
                 });
                 rest = behind;
@@ -363,7 +366,7 @@ fn parse_with(text: &str, format: &str, zone: &TimeZone) -> Result<i64> {
         i32::try_from(read.millisecond * 1_000_000).unwrap_or(i32::MAX),
     )
     .map_err(|_| error("the time does not exist"))?;
-    millis_at(DateTime::from_parts(day, time), read.zone.as_ref().unwrap_or(zone))
+    read.zone.as_ref().unwrap_or(zone).millis_at(DateTime::from_parts(day, time))
 }
 
 /// The number of a month, by its name or the first three letters of it.

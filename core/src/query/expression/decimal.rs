@@ -28,7 +28,7 @@ pub(super) fn decimal(value: BigDecimal) -> Decimal {
 pub(super) fn decimal_function(value: &Decimal, double: fn(f64) -> f64, function: RealFunction) -> Decimal {
     match value {
         Decimal::Finite(finite) => decimal(function(finite)),
-        special => Decimal::of_f64(double(special.to_f64())),
+        special => Decimal::of_result(double(special.to_f64())),
     }
 }
 
@@ -44,7 +44,7 @@ pub(super) fn decimal_root(value: &Decimal) -> Decimal {
 pub(super) fn decimal_power(base: &Decimal, exponent: &Decimal) -> Decimal {
     let (Decimal::Finite(base), Decimal::Finite(exponent)) = (base, exponent) else {
         // Powers of infinities depend on signs, on whether the exponent is odd, and on whether the base is larger than 1.
-        return Decimal::of_f64(representative_base(base).powf(representative_exponent(exponent)));
+        return Decimal::of_result(representative_base(base).powf(representative_exponent(exponent)));
     };
     if exponent.is_zero() {
         return Number::Int(1).to_decimal();

@@ -13,6 +13,7 @@ mod parse;
 
 mod accumulator;
 mod real;
+mod zone;
 
 mod decimal;
 

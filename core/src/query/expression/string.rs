@@ -6,7 +6,7 @@ use super::node::Call;
 use super::parse::{Arguments, Operator, optional, required};
 use crate::budget;
 use crate::error::{Result, bail, ensure, error};
-use crate::query::operand::Operand;
+use crate::query::operand::{Operand, truncated};
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use memchr::memmem;
@@ -104,15 +104,23 @@ fn concat(call: &Call<'_>) -> Result<Operand<'static>> {
     Ok(Operand::string(all))
 }
 
+/// A position or a length in bytes: a double is cut, a decimal rounded, and one beyond 64 bits is the least integer.
+fn bytes_of(call: &Call<'_>, number: &Number) -> Result<i64> {
+    match number {
+        Number::Decimal(decimal) => Ok(decimal.to_i64_rounded().unwrap_or(i64::MIN)),
+        number => truncated(number)
+            .ok_or_else(|| error!(31109, "{}: {} is out of range of a long", call.name, number.to_f64())),
+    }
+}
+
 fn substring_bytes(call: &Call<'_>) -> Result<Operand<'static>> {
     let text = coerced(&call.argument(0)?)?;
-    let whole = |position: usize, which: &str, code: i32| {
-        Ok(call.number(&call.argument(position)?, which, code)?.to_i64_truncated())
-    };
-    let start: i64 = whole(1, "its start", 16034)?;
-    let length: i64 = whole(2, "its length", 16035)?;
+    let start = call.number(&call.argument(1)?, "its start", 16034)?;
+    let length = call.number(&call.argument(2)?, "its length", 16035)?;
+    let start = bytes_of(call, &start)?;
     let refuse = |code: i32, why: &str| error!(code, "{}: the starting index {start} {why}", call.name);
     let start = usize::try_from(start).map_err(|_| refuse(50752, "is negative"))?;
+    let length = bytes_of(call, &length)?;
     if start >= text.len() {
         return Ok(Operand::string(""));
     }

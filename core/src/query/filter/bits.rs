@@ -2,10 +2,9 @@
 
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::element::Element;
-use crate::values::document::number::{Decimal, Number};
+use crate::values::document::number::Number;
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
-use bigdecimal::RoundingMode;
 
 /// A condition on bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,8 +47,8 @@ impl Bits {
         Ok(Bits { positions, set, all })
     }
 
-    /// True if the bits of an integer, a decimal or a binary value satisfy the condition. A decimal is rounded; NaN and the
-    /// infinities count as the least integer, as in MongoDB.
+    /// True if the bits of an integer, a decimal or a binary value satisfy the condition. A decimal is rounded.
+    /// Numbers beyond 64 bits, NaN and the infinities have no bits.
     pub fn accept(&self, raw: RawValue<'_>) -> bool {
         match Element::of(raw) {
             Element::Number(number) => {
@@ -69,11 +68,7 @@ impl Bits {
 
 fn integer(number: &Number) -> Option<i64> {
     match number {
-        Number::Decimal(Decimal::Finite(value)) => {
-            let rounded = value.with_scale_round(0, RoundingMode::HalfEven);
-            i64::try_from(rounded.as_bigint_and_scale().0.as_ref()).ok()
-        }
-        Number::Decimal(_) => Some(i64::MIN),
+        Number::Decimal(decimal) => decimal.to_i64_rounded(),
         number => number.as_i64(),
     }
 }

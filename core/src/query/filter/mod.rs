@@ -8,6 +8,7 @@
 //! * [`implication`] decides whether one filter implies another, and checks the filters of partial indexes.
 //! * [`side`], [`types`], [`modulo`] and [`bits`] are single operators: argument and test.
 //! * [`schema`] is `$jsonSchema`.
+//! * [`strings`] finds fields that are compared with strings, and have dates.
 
 mod bits;
 mod modulo;
@@ -24,6 +25,7 @@ mod parse;
 mod position;
 
 mod implication;
+pub mod strings;
 
 use crate::budget::Evaluation;
 use crate::error::{Kind, Result, bail, ensure};

@@ -1,7 +1,7 @@
 //! Finds the array element by which a document matches, to which `$` in an update or a projection refers.
 //!
-//! The element belongs to the outermost array on the path. Of several conditions, the first that finds an element decides (MongoDB
-//! leaves that undefined); of alternatives the first that matches; a negation finds none.
+//! The element belongs to the outermost array on the path. As in MongoDB, the last of several conditions that finds an element decides,
+//! in the order of [`rank`]. Alternatives find none, unless they are values of one field, and a negation finds none.
 
 use super::Filter;
 use super::node::{Node, Test};
@@ -22,7 +22,12 @@ impl Node {
         budget::step();
         match self {
             Node::And(nodes) => {
-                nodes.iter().try_fold(None, |found, node| node.position(document).map(|next| found.or(next)))
+                let mut last = None;
+                for node in nodes {
+                    let found = node.position(document)?.map(|position| (rank(node), position));
+                    last = last.filter(|(before, _)| found.is_none_or(|(after, _)| *before > after)).or(found);
+                }
+                Some(last.map(|(_, position)| position))
             }
             Node::Or(nodes) if values_of_one_field(nodes).is_some() => {
                 let (path, at_end) = values_of_one_field(nodes)?;
@@ -32,7 +37,7 @@ impl Node {
                 };
                 path::position(document, path, at_end, &accepts)
             }
-            Node::Or(nodes) => nodes.iter().find_map(|node| node.position(document)),
+            Node::Or(nodes) if nodes.len() == 1 => nodes[0].position(document),
             Node::Leaf(path, test) => path::position(document, path, test.at_end(), &|found| test.accepts(found))
                 .map(|outer| outer.or_else(|| test.position_within(document, path))),
             other => other.matches(document).unwrap_or(false).then_some(None),
@@ -40,7 +45,49 @@ impl Node {
     }
 }
 
-/// The field, if all alternatives are equalities of one field. They then count as `$in`, as in MongoDB.
+/// The order in which MongoDB evaluates conditions that must all match: by their operators, then by their paths.
+fn rank(node: &Node) -> (u8, &str) {
+    match node {
+        Node::And(nodes) if nodes.len() == 1 => rank(&nodes[0]),
+        Node::And(_) => (0, ""),
+        Node::Or(nodes) => match (nodes.as_slice(), values_of_one_field(nodes)) {
+            ([node], _) => rank(node),
+            (_, Some((path, _))) => (IN, path),
+            (_, None) => (1, ""),
+        },
+        Node::Leaf(path, test) => (rank_of_test(test), path),
+        Node::Not(_) => (16, ""),
+        Node::Expression(..) | Node::Schema(_) | Node::Sample(_) => (18, ""),
+    }
+}
+
+/// The rank of `$in`.
+const IN: u8 = 12;
+
+fn rank_of_test(test: &Test) -> u8 {
+    match test {
+        Test::ElementDocument(_) => 2,
+        Test::ElementValue(_) => 3,
+        Test::Size(_) => 4,
+        Test::Equal(_) | Test::Null => 5,
+        Test::Range(range) => match (range.side.is_upper(), range.side.is_inclusive()) {
+            (true, true) => 6,
+            (true, false) => 7,
+            (false, false) => 8,
+            (false, true) => 9,
+        },
+        Test::Regex(_) => 10,
+        Test::Modulo(_) => 11,
+        Test::Exists => 11,
+        Test::In(_) => IN,
+        Test::Bits(_) => 13,
+        Test::Type(_) => 17,
+        Test::Never => 19,
+        Test::Collated(test, _) => rank_of_test(test),
+    }
+}
+
+/// The field, if all alternatives are equalities or patterns of one field. They then count as `$in`, as in MongoDB.
 fn values_of_one_field(nodes: &[Node]) -> Option<(&str, AtEnd)> {
     let (path, test) = nodes.first().and_then(equality)?;
     let same = |node: &Node| equality(node).is_some_and(|(other, _)| other == path);
@@ -49,7 +96,7 @@ fn values_of_one_field(nodes: &[Node]) -> Option<(&str, AtEnd)> {
 
 fn equality(node: &Node) -> Option<(&str, &Test)> {
     match node {
-        Node::Leaf(path, test @ Test::Equal(_)) => Some((path, test)),
+        Node::Leaf(path, test @ (Test::Equal(_) | Test::Null | Test::Regex(_))) => Some((path, test)),
         Node::Leaf(path, test @ Test::Collated(inner, _)) if matches!(**inner, Test::Equal(_)) => Some((path, test)),
         Node::And(nodes) => match nodes.as_slice() {
             [node] => equality(node),

@@ -48,7 +48,7 @@ impl IndexKeys {
     /// `CannotCreateIndex` for an empty or malformed specification, `Location31303` for several hashed fields,
     /// `NotImplemented` for special kinds of index.
     pub fn parse(json: &serde_json::Value) -> Result<IndexKeys> {
-        let serde_json::Value::Object(fields) = json else {
+        let Some(fields) = ext_json::ordered(json) else {
             bail!(Kind::TypeMismatch, "index keys must be an object, such as {{\"from\": 1}}")
         };
         ensure!(!fields.is_empty(), Kind::CannotCreateIndex, "index keys cannot be empty");

@@ -22,6 +22,8 @@ const DOUBLE: u8 = 1;
 const DECIMAL: u8 = 2;
 /// A decimal that is not finite.
 const SPECIAL_DECIMAL: u8 = 3;
+/// A double that is negative zero.
+const NEGATIVE_ZERO: u8 = 4;
 /// A symbol with the key of a string.
 const SYMBOL: u8 = 1;
 /// Null as a whole field, whose key is also that of a missing field.
@@ -55,6 +57,9 @@ pub(super) fn of_value(element: &Element<'_>, codes: &mut Vec<u8>) {
         Element::Null | Element::String(_) | Element::Number(Number::Int(_)) => codes.push(PLAIN),
         Element::Undefined => codes.push(UNDEFINED),
         Element::Symbol(_) => codes.push(SYMBOL),
+        Element::Number(Number::Double(value)) if *value == 0.0 && value.is_sign_negative() => {
+            codes.push(NEGATIVE_ZERO)
+        }
         Element::Number(number @ Number::Double(_)) => {
             codes.push(if number.as_i64().is_some() { DOUBLE } else { PLAIN });
         }
@@ -131,7 +136,8 @@ fn typed(number: &Number, codes: &mut Codes<'_>) -> Option<Number> {
             let scale = i16::from_be_bytes([codes.next(), codes.next()]);
             Number::Decimal(number.to_decimal_of_scale(scale)?)
         }
-        SPECIAL_DECIMAL => Number::Decimal(Decimal::of_f64(number.to_f64())),
+        NEGATIVE_ZERO if number.is_zero() => Number::Double(-0.0),
+        SPECIAL_DECIMAL => Number::Decimal(Decimal::of_result(number.to_f64())),
         _ => return None,
     })
 }

@@ -125,6 +125,11 @@ impl Engine {
         })
     }
 
+    /// The options of the pattern.
+    pub(super) fn options(&self) -> Options {
+        self.options
+    }
+
     /// The pattern and its options.
     #[cfg(test)]
     pub(super) fn reading(&self) -> (&str, Options) {

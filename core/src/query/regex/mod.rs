@@ -1,11 +1,14 @@
 //! Regular expressions in PCRE's syntax, with searches of bounded time and memory.
 //!
-//! * [`pattern`] translates a pattern into the engine's dialect, and searches with it.
+//! * [`pattern`] is a pattern, and searches with it; [`dialect`] translates it into the engine's dialect.
 //! * [`engine`] bounds a search's time and memory; [`stepwise`] is a search that can be interrupted.
 
 mod stepwise;
 
 mod engine;
+
+mod dialect;
+
 mod pattern;
 
 pub(crate) use pattern::{Pattern, watched};

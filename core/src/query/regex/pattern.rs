@@ -1,8 +1,8 @@
 //! Regular expressions with PCRE's syntax and semantics.
 //!
-//! A pattern is translated into the engine's dialect: in PCRE `\d`, `\w`, `\s` are ASCII, `$` also matches before a final newline, and
-//! in classes `[`, `&&`, `--` and `~~` are literals. [`SEPARATOR`] follows each quantifier. `engine` bounds the searches.
+//! A pattern is translated into the engine's dialect by `dialect`; `engine` bounds the searches.
 
+use super::dialect::{Dialect, Translated, translated};
 use super::engine::{Engine, GivenUp};
 use super::stepwise::Options;
 use crate::budget;
@@ -11,17 +11,13 @@ use crate::values::document::element::Element;
 use crate::values::document::raw::RawValue;
 use crate::values::document::value::Value;
 use std::cell::Cell;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The number of bytes of a searched text that count as a step.
 const BYTES_A_STEP: usize = 64;
 
 /// The largest pattern: MongoDB's limit.
 const MAX_PATTERN_BYTES: usize = 32_764;
-
-/// Matches the empty string. The engine merges adjacent and nested repetitions, and some of them wrongly: it takes `a+b*a+` for
-/// `a+(b+a+)?`, which matches "a". A separator between them prevents that.
-const SEPARATOR: &str = "x{0}";
 
 thread_local! {
     /// True if a search inside [`watched`] was given up.
@@ -47,18 +43,22 @@ fn given_up() -> Error {
 /// MongoDB's options; `u` has no effect, since patterns are always UTF-8.
 const OPTIONS: &str = "imsxu";
 
-/// Unicode properties that only PCRE has, as classes.
-const PCRE_PROPERTIES: &[(&str, &str)] =
-    &[("Xan", r"[\p{L}\p{N}]"), ("Xwd", r"[\p{L}\p{N}_]"), ("Xps", r"[\s]"), ("Xsp", r"[\s]")];
-
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern {
     source: String,
     /// sorted
     options: String,
-    engine: Arc<Engine>,
+    engines: Arc<Engines>,
     prefix: String,
+}
+
+/// The compiled forms of a pattern.
+#[derive(Debug)]
+struct Engines {
+    first: Engine,
+    /// for texts beyond ASCII, if the first is right for ASCII texts only; compiled for the first such text, None if it is too large
+    any_text: Option<OnceLock<Option<Engine>>>,
 }
 
 impl Pattern {
@@ -79,14 +79,15 @@ impl Pattern {
         }
         budget::steps(1 + source.len());
         let has = |option: char| options.contains(option);
-        let translated = translated(source, has('m'), has('x')).map_err(invalid)?;
+        let dialect = Dialect { multi_line: has('m'), extended: has('x'), any_text: false };
+        let Translated { pattern, is_for_ascii } = translated(source, dialect).map_err(invalid)?;
         let reading = Options {
             case_insensitive: has('i'),
             multi_line: has('m'),
             dot_matches_new_line: has('s'),
             ignore_whitespace: has('x'),
         };
-        let engine = Engine::new(translated, reading).map_err(|error| invalid(&error.to_string()))?;
+        let engine = Engine::new(pattern, reading).map_err(|error| invalid(&error.to_string()))?;
         let mut sorted: Vec<char> = options.chars().collect();
         sorted.sort_unstable();
         sorted.dedup();
@@ -94,7 +95,7 @@ impl Pattern {
         Ok(Pattern {
             source: source.to_owned(),
             options: sorted.into_iter().collect(),
-            engine: Arc::new(engine),
+            engines: Arc::new(Engines { first: engine, any_text: is_for_ascii.then(OnceLock::new) }),
             prefix,
         })
     }
@@ -136,13 +137,31 @@ impl Pattern {
     /// `Location51156` for a search that is given up.
     pub fn search(&self, text: &str) -> Result<bool> {
         budget::steps(1 + text.len() / BYTES_A_STEP);
-        self.engine.is_found_in(text).map_err(|GivenUp| given_up())
+        self.engine(text).and_then(|engine| engine.is_found_in(text)).map_err(|GivenUp| given_up())
     }
 
     /// The pattern in the engine's dialect, with its options.
     #[cfg(test)]
     pub(super) fn reading(&self) -> (&str, Options) {
-        self.engine.reading()
+        self.engines.first.reading()
+    }
+
+    /// The engine for a text.
+    fn engine(&self, text: &str) -> std::result::Result<&Engine, GivenUp> {
+        let any_text = match &self.engines.any_text {
+            Some(any_text) if !text.is_ascii() => any_text,
+            _ => return Ok(&self.engines.first),
+        };
+        let compile = || {
+            let dialect = Dialect {
+                multi_line: self.options.contains('m'),
+                extended: self.options.contains('x'),
+                any_text: true,
+            };
+            let translated = translated(&self.source, dialect).ok()?;
+            Engine::new(translated.pattern, self.engines.first.options()).ok()
+        };
+        any_text.get_or_init(compile).as_ref().ok_or(GivenUp)
     }
 
     /// All matches in order, each followed by its groups: starts and ends in bytes. A search that is given up ends with
@@ -152,7 +171,8 @@ impl Pattern {
         let mut next = Some(0);
         std::iter::from_fn(move || {
             budget::step();
-            let groups = match self.engine.captures_in(text, next.take()?) {
+            let from = next.take()?;
+            let groups = match self.engine(text).and_then(|engine| engine.captures_in(text, from)) {
                 Ok(groups) => groups?,
                 Err(GivenUp) => return Some(Err(given_up())),
             };
@@ -179,255 +199,6 @@ fn literal_prefix(source: &str) -> String {
     prefix
 }
 
-/// PCRE's largest number of repetitions in a quantifier.
-const MAX_REPETITIONS: u64 = 65_535;
-
-/// Translates a pattern into the engine's dialect, or returns PCRE's error for a quantifier that the engine would accept.
-fn translated(source: &str, multi_line: bool, extended: bool) -> std::result::Result<String, &'static str> {
-    // These verbs have no effect: patterns and texts are always UTF-8.
-    let rest = ["(*UTF8)", "(*UTF)"].iter().find_map(|verb| source.strip_prefix(verb)).unwrap_or(source);
-    let mut translation = Translation { rest, out: String::with_capacity(source.len() + 16), fault: None };
-    translation.pattern(multi_line, extended);
-    translation.fault.map_or(Ok(translation.out), Err)
-}
-
-struct Translation<'p> {
-    rest: &'p str,
-    out: String,
-    fault: Option<&'static str>,
-}
-
-impl Translation<'_> {
-    fn next(&mut self) -> Option<char> {
-        let mut chars = self.rest.chars();
-        let next = chars.next()?;
-        self.rest = chars.as_str();
-        Some(next)
-    }
-
-    fn pattern(&mut self, multi_line: bool, extended: bool) {
-        while let Some(next) = self.next() {
-            match next {
-                '\\' => self.escape(),
-                '[' => self.class(),
-                '$' if !multi_line => self.out.push_str(r"(?:\n?\z)"),
-                '{' if !is_quantifier(self.rest) => self.out.push_str(r"\{"),
-                '{' => {
-                    self.fault = self.fault.or_else(|| fault_of(self.rest));
-                    let end = self.rest.find('}').map_or(self.rest.len(), |end| end + 1);
-                    self.out.push('{');
-                    self.out.push_str(&self.rest[..end]);
-                    self.rest = &self.rest[end..];
-                    self.quantified(extended);
-                }
-                '*' | '+' | '?' => {
-                    self.out.push(next);
-                    self.quantified(extended);
-                }
-                '}' => self.out.push_str(r"\}"),
-                '#' if extended => {
-                    let end = self.rest.find('\n').unwrap_or(self.rest.len());
-                    self.rest = &self.rest[end..];
-                }
-                '(' if self.rest.starts_with("?#") => {
-                    let end = self.rest.find(')').map_or(self.rest.len(), |end| end + 1);
-                    self.rest = &self.rest[end..];
-                }
-                // The characters that follow are not quantifiers.
-                '(' => {
-                    if self.rest.starts_with("?P>") {
-                        self.refuse_call();
-                    }
-                    let plain = self.rest.trim_start_matches(['?', '*', '+']);
-                    self.out.push('(');
-                    self.out.push_str(&self.rest[..self.rest.len() - plain.len()]);
-                    self.rest = plain;
-                }
-                other => self.out.push(other),
-            }
-        }
-    }
-
-    /// Copies what may follow a quantifier, `?` or `+`, and adds the separator unless another quantifier follows.
-    fn quantified(&mut self, extended: bool) {
-        if let Some(how) = self.rest.chars().next().filter(|how| ['?', '+'].contains(how)) {
-            self.out.push(how);
-            self.rest = &self.rest[1..];
-        }
-        let next = if extended { self.rest.trim_start() } else { self.rest };
-        if !next.starts_with(['*', '+', '?']) && !next.strip_prefix('{').is_some_and(is_quantifier) {
-            self.out.push_str(SEPARATOR);
-        }
-    }
-
-    fn escape(&mut self) {
-        match self.next() {
-            None => self.out.push('\\'),
-            Some('Q') => {
-                let end = self.rest.find("\\E").unwrap_or(self.rest.len());
-                for literal in self.rest[..end].chars() {
-                    push_literal(literal, &mut self.out);
-                }
-                self.rest = self.rest[end..].strip_prefix("\\E").unwrap_or_default();
-            }
-            Some('E') => {}
-            Some('Z') => self.out.push_str(r"(?:\n?\z)"),
-            Some('R') => self.out.push_str(r"(?:\r\n|[\n\x0B\f\r\x{85}\x{2028}\x{2029}])"),
-            Some('N') => self.out.push_str(r"[^\n]"),
-            Some(letter @ ('g' | 'k')) => self.reference(letter),
-            Some(letter) => match shorthand(letter) {
-                Some((members, negated)) => {
-                    self.out.push_str(if negated { "[^" } else { "[" });
-                    self.out.push_str(members);
-                    self.out.push(']');
-                }
-                None => self.copy_escape(letter),
-            },
-        }
-    }
-
-    /// A backreference: `\\g1`, `\\g{-1}`, `\\k<name>`.
-    fn reference(&mut self, letter: char) {
-        let within = |open, close| self.rest.strip_prefix(open)?.split_once(close);
-        let named =
-            within('{', '}').or_else(|| if letter == 'k' { within('<', '>').or(within('\'', '\'')) } else { None });
-        let digits = self.rest.len() - self.rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        match named.or_else(|| (letter == 'g' && digits > 0).then(|| self.rest.split_at(digits))) {
-            Some((number, rest)) if number.parse::<u16>().is_ok() => {
-                self.rest = rest;
-                self.out.push_str(&format!("(?:\\{number})"));
-            }
-            Some((name, rest)) => {
-                self.rest = rest;
-                self.out.push_str(&format!("\\k<{name}>"));
-            }
-            None if letter == 'g' => self.refuse_call(),
-            None => self.copy_escape(letter),
-        }
-    }
-
-    /// Refuses a call of a group. The engine copies the group for each call, recursively, so pattern and stack could grow without
-    /// bound.
-    fn refuse_call(&mut self) {
-        self.fault = self.fault.or(Some("calls of groups are not supported"));
-    }
-
-    /// Copies an escape with the same meaning in both dialects. In PCRE a letter without a meaning is a literal.
-    fn copy_escape(&mut self, letter: char) {
-        if letter == 'p'
-            && let Some((property, rest)) = self.rest.strip_prefix('{').and_then(|rest| rest.split_once('}'))
-            && let Some((_, members)) = PCRE_PROPERTIES.iter().find(|(name, _)| *name == property)
-        {
-            self.rest = rest;
-            return self.out.push_str(members);
-        }
-        if (letter == 'x' || letter == 'p' || letter == 'P') && self.rest.starts_with('{') {
-            self.out.push('\\');
-            self.out.push(letter);
-            while let Some(next) = self.next() {
-                self.out.push(next);
-                if next == '}' {
-                    break;
-                }
-            }
-            return;
-        }
-        if letter.is_ascii_punctuation() || letter.is_whitespace() {
-            return push_literal(letter, &mut self.out);
-        }
-        self.out.push('\\');
-        self.out.push(letter);
-    }
-
-    fn class(&mut self) {
-        self.out.push('[');
-        if let Some(rest) = self.rest.strip_prefix('^') {
-            self.rest = rest;
-            self.out.push('^');
-        }
-        let mut first = true;
-        while let Some(next) = self.next() {
-            match next {
-                ']' if !first => {
-                    self.out.push(']');
-                    return;
-                }
-                '[' if self.rest.starts_with(':') && self.rest.contains(":]") => {
-                    let end = self.rest.find(":]").map_or(0, |end| end + 2);
-                    self.out.push('[');
-                    self.out.push_str(&self.rest[..end]);
-                    self.rest = &self.rest[end..];
-                }
-                '\\' => match self.next() {
-                    None => self.out.push('\\'),
-                    Some('b') => self.out.push_str(r"\x08"),
-                    Some(letter) => match shorthand(letter) {
-                        Some((members, true)) => {
-                            self.out.push_str("[^");
-                            self.out.push_str(members);
-                            self.out.push(']');
-                        }
-                        Some((members, false)) => self.out.push_str(members),
-                        None => self.copy_escape(letter),
-                    },
-                },
-                '[' | ']' | '&' | '~' | '#' | ' ' => push_literal(next, &mut self.out),
-                '-' if self.rest.starts_with('-') => push_literal(next, &mut self.out),
-                other => self.out.push(other),
-            }
-            first = false;
-        }
-    }
-}
-
-/// The members of the class of an escaped letter, and true if the class is negated.
-fn shorthand(letter: char) -> Option<(&'static str, bool)> {
-    let members = match letter.to_ascii_lowercase() {
-        'd' => "0-9",
-        'w' => "0-9A-Za-z_",
-        's' => r"\t\n\x0B\f\r\x20",
-        'h' => r"\t\x20\x{A0}\x{1680}\x{180E}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}",
-        'v' => r"\n\x0B\f\r\x{85}\x{2028}\x{2029}",
-        _ => return None,
-    };
-    Some((members, letter.is_ascii_uppercase()))
-}
-
-/// The error in the bounds of a quantifier at the start of the text.
-fn fault_of(rest: &str) -> Option<&'static str> {
-    let (bounds, _) = rest.split_once('}')?;
-    let number = |digits: &str| digits.parse().unwrap_or(u64::MAX);
-    let (least, most) = match bounds.split_once(',') {
-        None => (number(bounds), number(bounds)),
-        Some((least, "")) => (number(least), MAX_REPETITIONS),
-        Some((least, most)) => (number(least), number(most)),
-    };
-    if least.max(most) > MAX_REPETITIONS {
-        Some("number too big in {} quantifier")
-    } else if least > most {
-        Some("numbers out of order in {} quantifier")
-    } else {
-        None
-    }
-}
-
-/// True if the text after a `{` makes it a quantifier.
-fn is_quantifier(rest: &str) -> bool {
-    let Some((inside, _)) = rest.split_once('}') else { return false };
-    let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
-    !least.is_empty() && [least, most].iter().all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn push_literal(literal: char, out: &mut String) {
-    match literal {
-        c if c.is_ascii_punctuation() && c != '<' && c != '>' => out.extend(['\\', c]),
-        ' ' => out.push_str(r"\x20"),
-        '\t' => out.push_str(r"\t"),
-        '\n' => out.push_str(r"\n"),
-        c => out.push(c),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -436,7 +207,11 @@ mod tests {
     fn check(source: &str, options: &str, yes: &[&str], no: &[&str]) {
         let pattern = Pattern::new(source, options).unwrap_or_else(|error| panic!("{source}: {error}"));
         for text in yes {
-            assert!(pattern.is_found_in(text), "/{source}/{options} should be found in {text:?}: {:?}", pattern.engine);
+            assert!(
+                pattern.is_found_in(text),
+                "/{source}/{options} should be found in {text:?}: {:?}",
+                pattern.engines
+            );
             assert!(text.starts_with(pattern.prefix()), "{text} lacks the prefix of {source}");
         }
         for text in no {
@@ -506,6 +281,71 @@ mod tests {
         assert_eq!(found("a*b??a*", "bb"), [Some((0, 0))]);
     }
 
+    /// Word boundaries are those of ASCII, whatever the text, unless the pattern begins with `(*UCP)`.
+    #[test]
+    fn word_boundaries() {
+        check(r"\byster", "", &["Blue Öyster Cult", "a yster"], &["oyster"]);
+        check(r"\bcat\b", "", &["cat", "ä cat", "äcat", "a cat ö"], &["concat", "ä concat"]);
+        check(r"\Bcat", "", &["concat", "ä concat"], &["cat", "äcat", "ä cat"]);
+        check(r"^\b", "", &["a", "ab ä"], &["ä", " a", " a ä"]);
+        check(r"(?<=\bfoo)bar", "", &["foobar", "ä foobar"], &["afoobar", "ä afoobar"]);
+        // No letter beyond ASCII is a K or an s.
+        check(r"\bx", "i", &["\u{212A}X", "\u{17F}x"], &["kx", "kx ä"]);
+        check(r"(*UCP)\byster", "", &["a yster", "ä yster"], &["Blue Öyster Cult", "oyster"]);
+        check(r"(*UTF)(*UCP)^\w+$", "", &["café", "你好", "a_1"], &["a b", ""]);
+        check(r"(*UCP)^\d+$", "", &["123", "١٢"], &["a"]);
+        check(r"(*UCP)^[\w-]+\s[^\W]$", "", &["ä-b\u{a0}ö"], &["ä-b\u{a0}!"]);
+        check("(*UCP)^[[:alpha:]]+$", "", &["hello", "café"], &["1", "a1"]);
+        check("(*UCP)^[[:^alpha:]_]+$", "", &["1_"], &["é"]);
+        check("^[[:alpha:]]+$", "", &["hello"], &["café"]);
+        let pattern = Pattern::new(r"\b(ä?)\b", "").unwrap();
+        let found: Vec<_> = pattern.captures_in("äb").map(|found| found.unwrap()[0]).collect();
+        assert_eq!(found, [Some((2, 2))]);
+        let long = "ä".repeat(10_000);
+        assert!(Pattern::new(r"\bx", "").unwrap().search(&format!("{long}x")).unwrap());
+        assert!(!Pattern::new(r"\bx", "").unwrap().search(&format!("{long}ax")).unwrap());
+    }
+
+    #[test]
+    fn characters_by_number() {
+        for escape in
+            [r"\x61", r"\x{61}", r"\x{0061}", r"\141", r"\o{141}", r"\o{0000000141}", r"\N{U+61}", r"\N{U+0061}"]
+        {
+            check(&format!("^{escape}$"), "", &["a"], &["b", escape]);
+            check(&format!("^[{escape}]+$"), "", &["aa"], &["b"]);
+            check(&format!("^{escape}{{2}}$"), "x", &["aa"], &["a"]);
+        }
+        check(r"^\cA\cz\c[$", "", &["\u{1}\u{1a}\u{1b}"], &["A"]);
+        check(r"^\x6g$", "", &["\u{6}g"], &["6g"]);
+        check(r"^a\xg", "", &[], &["axg"]);
+        check(r"^\0\01\012$", "", &["\0\u{1}\n"], &["000"]);
+        check(r"^\0123$", "", &["\n3"], &[]);
+        check(r"^\101\777$", "", &["A\u{1FF}"], &[]);
+        check(r"^[\8\9]+$", "", &["89"], &["7"]);
+        check(r"^[\1-\3]+$", "", &["\u{1}\u{2}\u{3}"], &["1"]);
+        check(r"^\x{1F600}$", "", &["😀"], &[]);
+        // One digit is a backreference, and so are more if there are as many groups before.
+        check(r"^(a)\1$", "", &["aa"], &["a\u{1}"]);
+        check(&format!("^{}\\10$", "(a)".repeat(10)), "", &[&"a".repeat(11)], &["aaaaaaaaaa\u{8}"]);
+        check(&format!("^{}\\10$", "(a)".repeat(9)), "", &["aaaaaaaaa\u{8}"], &[&"a".repeat(10)]);
+        check(r"^(?:a)(?=a|$)(?<n>a)\12$", "", &["aa\n"], &["aaa"]);
+    }
+
+    /// Each alternative of a lookbehind has one length.
+    #[test]
+    fn lookbehinds() {
+        check("(?<=a|bcd)x", "", &["ax", "bcdx"], &["cdx", "x"]);
+        check("(?<!a|bcd)x", "", &["cdx", "x"], &["ax", "bcdx"]);
+        check("(?<=a{2}|[b-d]e)x", "", &["aax", "cex"], &["ax", "ex"]);
+        check("(?<=(?:ab|cd)e)x", "", &["abex", "cdex"], &["ex"]);
+        check(r"(?<=a$)\n", "", &["a\n"], &["b\n"]);
+        check(r"(?<=^|,)x", "", &["x", "a,x"], &["ax"]);
+        check("(?<=ä|€u)x", "", &["äx", "€ux"], &["ux"]);
+        let pattern = Pattern::new("(?<=(a)|(bc))(x)", "").unwrap();
+        let found = pattern.captures_in("bcx").next().unwrap().unwrap();
+        assert_eq!(found, [Some((2, 3)), None, Some((0, 2)), Some((2, 3))]);
+    }
+
     #[test]
     fn prefixes() {
         for (source, options, prefix) in [
@@ -545,6 +385,28 @@ mod tests {
             (r"(?<a>x)\g<a>", "", 51091),
             (r"(?<a>x)(?P>a)", "", 51091),
             (r"(x)\g'1'", "", 51091),
+            ("(?<=a+)b", "", 51091),
+            ("(?<!a*)b", "", 51091),
+            ("(?<=a{1,3})b", "", 51091),
+            ("(?<=a?)b", "", 51091),
+            ("(?<=ab(?:c|de))x", "", 51091),
+            ("(?<=(?:c|de))x", "", 51091),
+            (r"(?<=\R)x", "", 51091),
+            (r"\o{8}", "", 51091),
+            (r"\o{", "", 51091),
+            (r"\o141", "", 51091),
+            (r"\x{110000}", "", 51091),
+            (r"\x{D800}", "", 51091),
+            (r"\x{61", "", 51091),
+            (r"\N{U+}", "", 51091),
+            (r"\N{U+6g}", "", 51091),
+            (r"[\N{U+110000}]", "", 51091),
+            (r"\c", "", 51091),
+            (r"\cä", "", 51091),
+            (r"\1", "", 51091),
+            (r"\8", "", 51091),
+            (r"(a)\9", "", 51091),
+            ("(*UCPX)a", "", 51091),
         ] {
             assert_eq!(Pattern::new(source, options).unwrap_err().kind.code(), code, "{source}");
         }

@@ -238,7 +238,7 @@ impl<'j> Arguments<'j> {
         let output = self.expression("output", 5788004)?;
         let sort = self.field("sortBy", 5788005)?;
         ensure!(
-            ext_json::document(sort).is_some(),
+            ext_json::ordered(sort).is_some(),
             10065,
             "expected 'sortBy' to be an object in the arguments to {}",
             self.name

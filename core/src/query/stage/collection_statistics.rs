@@ -5,7 +5,7 @@
 //! supplies these documents as the input.
 
 use super::fields::Fields;
-use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::operation::{Context, Operation, Parsed, Parser, Shape, given};
 use super::statistics::Statistics;
 use super::stream::Input;
 use crate::error::{Kind, Result, bail, ensure};
@@ -42,7 +42,7 @@ pub(super) fn index_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 pub(super) fn coll_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let known = ["latencyStats", "storageStats", "count", "queryExecStats"];
     let fields = parser.named(json, &known, [Kind::Location(5447000), Kind::UnknownOption])?;
-    let object = |name: &str| match fields.get(name) {
+    let object = |name: &str| match given(fields, name) {
         None => Ok(None),
         Some(Json::Object(fields)) if ext_json::is_document(fields) => Ok(Some(fields)),
         Some(other) => {
@@ -65,7 +65,7 @@ fn scale(fields: &Map<String, Json>) -> Result<i64> {
     if let Some(unknown) = fields.keys().find(|name| !known.contains(&name.as_str())) {
         bail!(Kind::UnknownOption, "BSON field '$collStats.storageStats.{unknown}' is an unknown field.");
     }
-    let Some(scale) = fields.get("scale") else { return Ok(1) };
+    let Some(scale) = given(fields, "scale") else { return Ok(1) };
     let Value::Number(number) = ext_json::from_json(scale)? else {
         bail!(Kind::TypeMismatch, "BSON field '$collStats.storageStats.scale' must be a number, but found: {scale}")
     };

@@ -4,7 +4,7 @@
 //! the least and the greatest value are found during the sort.
 
 use super::fields::Fields;
-use super::operation::{Context, Operation, Parsed, Parser};
+use super::operation::{Context, Operation, Parsed, Parser, given};
 use super::position::Position;
 use super::sorted_partitions::{PartitionOrder, SortedPartitions};
 use super::stream::{Input, Stream};
@@ -298,7 +298,7 @@ pub(super) fn densify(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         bail!(Kind::UnknownOption, "BSON field '$densify.range.{unknown}' is an unknown field.");
     }
     let (step, bounds) = parse_range(range)?;
-    let partitions = match fields.get("partitionByFields") {
+    let partitions = match given(fields, "partitionByFields") {
         None => Vec::new(),
         Some(Json::Array(names)) => {
             let name = |name: &Json| name.as_str().map(str::to_owned);

@@ -1,7 +1,7 @@
 //! `$fill`: gives values to fields that are null or missing. It is replaced by `$setWindowFields` for a `method`, and by
 //! `$addFields` for a `value`.
 
-use super::operation::{Parsed, Parser};
+use super::operation::{Parsed, Parser, given};
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::values::document::ext_json;
 use crate::values::path;
@@ -51,8 +51,8 @@ pub(super) fn fill(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         }
     }
     let partition_by = partition_by(fields)?;
-    if let Some(sort) = fields.get("sortBy")
-        && ext_json::document(sort).is_none()
+    if let Some(sort) = given(fields, "sortBy")
+        && ext_json::ordered(sort).is_none()
     {
         return Err(wrong_type("sortBy", "object"));
     }
@@ -60,7 +60,7 @@ pub(super) fn fill(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     if !windows.is_empty() {
         let mut window = Map::from_iter([("output".to_owned(), Json::Object(windows))]);
         window.extend(partition_by.map(|json| ("partitionBy".to_owned(), json)));
-        window.extend(fields.get("sortBy").map(|json| ("sortBy".to_owned(), json.clone())));
+        window.extend(given(fields, "sortBy").map(|json| ("sortBy".to_owned(), json.clone())));
         stages.push(json!({"$setWindowFields": window}));
     }
     if !added.is_empty() {
@@ -75,7 +75,7 @@ fn wrong_type(field: &str, expected: &str) -> crate::error::Error {
 
 /// The expression of the partition's key.
 fn partition_by(fields: &Map<String, Json>) -> Result<Option<Json>> {
-    match (fields.get("partitionBy"), fields.get("partitionByFields")) {
+    match (given(fields, "partitionBy"), given(fields, "partitionByFields")) {
         (Some(_), Some(_)) => {
             bail!(6050204, "Maximum one of 'partitionBy' and 'partitionByFields can be specified in '$fill'")
         }

@@ -138,7 +138,7 @@ fn scaled(base: &[i64], power: &Number) -> Result<Vec<Number>> {
 /// Returns the value as a decimal if the number is one, otherwise as a double.
 fn in_type_of(number: &Number, value: f64) -> Number {
     match number {
-        Number::Decimal(_) => Number::Decimal(Decimal::of_f64(value)),
+        Number::Decimal(_) => Number::Decimal(Decimal::of_result(value)),
         _ => Number::Double(value),
     }
 }

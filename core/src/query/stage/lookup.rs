@@ -14,7 +14,7 @@ use super::attached::{Attached, LocalDocuments, ResultField};
 use super::equality::{EncodedValue, Values, encoded_value, field_values};
 use super::facet::SorterReader;
 use super::fields::{Fields, Written};
-use super::operation::{Context, Nested, Operation, Parsed, Parser, Shape, Stage, run};
+use super::operation::{Context, Nested, Operation, Parsed, Parser, Shape, Stage, given, run};
 use super::query_cache::QueryCache;
 use super::sorter::Sorter;
 use super::stream::{Input, Stream, document, object};
@@ -429,8 +429,8 @@ const ARGUMENTS: &[&str] = &["from", "as", "localField", "foreignField", "let", 
 
 /// The text of an argument that must be a string; None if it is not given.
 fn text<'j>(fields: &'j Map<String, Json>, name: &str) -> Result<Option<&'j str>> {
-    match fields.get(name) {
-        None | Some(Json::Null) => Ok(None),
+    match given(fields, name) {
+        None => Ok(None),
         Some(Json::String(text)) => Ok(Some(text)),
         Some(other) => bail!(Kind::TypeMismatch, "$lookup argument '{name}' must be a string, but found: {other}"),
     }
@@ -517,12 +517,12 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     if let Some(unknown) = arguments.keys().find(|name| !ARGUMENTS.contains(&name.as_str())) {
         bail!(Kind::UnknownOption, "BSON field '$lookup.{unknown}' is an unknown field.");
     }
-    let from = parser.other_collection(arguments.get("from"))?;
+    let from = parser.other_collection(given(arguments, "from"))?;
     let (local, foreign) = (path_of(arguments, "localField")?, path_of(arguments, "foreignField")?);
     let is_empty = arguments.get("as").and_then(Json::as_str).is_some_and(str::is_empty);
     ensure!(!is_empty, 40352, "FieldPath cannot be constructed with empty string");
     let Some(target) = path_of(arguments, "as")? else { bail!(40414, "must specify 'as' field for a $lookup") };
-    let given = match arguments.get("pipeline") {
+    let stages = match arguments.get("pipeline") {
         None => None,
         Some(Json::Array(stages)) => Some(stages.clone()),
         Some(other) => bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array, but found: {other}"),
@@ -536,17 +536,17 @@ pub(super) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
         ),
     };
     ensure!(
-        given.is_some() || fields.is_some(),
+        stages.is_some() || fields.is_some(),
         Kind::FailedToParse,
         "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"
     );
-    let (variables, environment) = variables_of(parser, arguments.get("let"))?;
+    let (variables, environment) = variables_of(parser, given(arguments, "let"))?;
     ensure!(
-        given.is_some() || !arguments.contains_key("let"),
+        stages.is_some() || given(arguments, "let").is_none(),
         Kind::FailedToParse,
         "$lookup with a 'let' argument must also specify 'pipeline'"
     );
-    let pipeline = given.unwrap_or_default();
+    let pipeline = stages.unwrap_or_default();
     let open = environment.with_bindings(variables.iter().map(|(name, _)| (name.clone(), Binding::Open)));
     let stages = parser.other_pipeline(&pipeline, &open, 51047)?;
     let makes_documents = stages.first().is_some_and(|stage| stage.operator.makes_documents());

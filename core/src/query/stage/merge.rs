@@ -2,7 +2,7 @@
 //! documents.
 
 use super::fields::{Fields, Written};
-use super::operation::{Context, Operation, Parsed, Parser, Shape};
+use super::operation::{Context, Operation, Parsed, Parser, Shape, given};
 use super::sink::{Merging, NEW, Sink, TargetCollection, WhenMatched, WhenNotMatched};
 use super::stream::Input;
 use crate::budget;
@@ -32,7 +32,7 @@ fn merging(parser: &Parser<'_>, json: &Json) -> Result<Merging> {
         bail!(40414, "BSON field '$merge.into' is missing but a required field")
     };
     let matched = fields.get("whenMatched").map_or(Ok(WhenMatched::Merge), when_matched)?;
-    let not_matched = fields.get("whenNotMatched").map_or(Ok(WhenNotMatched::Insert), when_not_matched)?;
+    let not_matched = given(fields, "whenNotMatched").map_or(Ok(WhenNotMatched::Insert), when_not_matched)?;
     let inserts_only = matches!(matched, WhenMatched::KeepExisting | WhenMatched::Fail);
     ensure!(
         not_matched == WhenNotMatched::Insert || !inserts_only,
@@ -44,7 +44,7 @@ fn merging(parser: &Parser<'_>, json: &Json) -> Result<Merging> {
     Ok(Merging {
         target: into_target(parser, into)?,
         on: fields.get("on").map(on_fields).transpose()?,
-        variables: variables(parser, &matched, fields.get("let"))?,
+        variables: variables(parser, &matched, given(fields, "let"))?,
         matched,
         not_matched,
     })
@@ -182,15 +182,14 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let target = match json {
         Json::String(name) => target(parser, None, name)?,
         Json::Object(fields) if ext_json::is_document(fields) => {
-            let fields =
-                parser.named(json, &["db", "coll", "timeseries"], [Kind::TypeMismatch, Kind::UnknownOption])?;
-            let given = |name: &str| fields.get(name).filter(|json| !json.is_null());
-            if let Some(series) = given("timeseries") {
+            let known = ["db", "coll", "timeseries"];
+            let fields = parser.named(json, &known, [Kind::TypeMismatch, Kind::UnknownOption])?;
+            if let Some(series) = given(fields, "timeseries") {
                 let is_document = ext_json::document(series).is_some();
                 ensure!(is_document, Kind::TypeMismatch, "BSON field '$out.timeseries' must be an object");
-                bail!(Kind::NotImplemented, "$out into a time-series collection is not supported");
+                bail!(Kind::NotImplemented, "$out does not support timeseries");
             }
-            let (Some(database), Some(collection)) = (given("db"), given("coll")) else {
+            let (Some(database), Some(collection)) = (given(fields, "db"), given(fields, "coll")) else {
                 bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")
             };
             let (Json::String(database), Json::String(collection)) = (database, collection) else {

@@ -178,6 +178,11 @@ impl Parser<'_> {
     }
 }
 
+/// An optional argument of a stage; null counts as missing.
+pub(super) fn given<'j>(fields: &'j Map<String, Json>, name: &str) -> Option<&'j Json> {
+    fields.get(name).filter(|argument| !argument.is_null())
+}
+
 /// A stage of a pipeline.
 #[derive(Clone, Debug)]
 pub struct Stage {

@@ -93,7 +93,7 @@ impl Stream for Sorting<'_> {
 }
 
 pub(super) fn sort(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    ensure!(ext_json::document(json).is_some(), 15973, "the $sort key specification must be an object");
+    ensure!(ext_json::ordered(json).is_some(), 15973, "the $sort key specification must be an object");
     let sort = Sort::parse_in(json, parser.environment)?;
     ensure!(!sort.fields.is_empty(), 15976, "$sort stage must have at least one sort key");
     Parser::one(Ordered(sort))

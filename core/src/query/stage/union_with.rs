@@ -1,7 +1,7 @@
 //! `$unionWith`: appends the results of a pipeline over another collection to the input.
 
 use super::fields::{Fields, Written};
-use super::operation::{Context, Operation, Parsed, Parser, Shape, Stage};
+use super::operation::{Context, Operation, Parsed, Parser, Shape, Stage, given};
 use super::stream::{Input, Stream};
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::Environment;
@@ -86,14 +86,14 @@ pub(super) fn union_with(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
             if let Some(unknown) = fields.keys().find(|name| !["coll", "pipeline"].contains(&name.as_str())) {
                 bail!(Kind::UnknownOption, "BSON field '$unionWith.{unknown}' is an unknown field.");
             }
-            let collection = match fields.get("coll") {
+            let collection = match given(fields, "coll") {
                 None => None,
                 Some(Json::String(name)) => Some(name),
                 Some(other) => {
                     bail!(Kind::TypeMismatch, "BSON field '$unionWith.coll' must be a string, but found: {other}")
                 }
             };
-            (collection, fields.get("pipeline"))
+            (collection, given(fields, "pipeline"))
         }
         _ => bail!(
             Kind::FailedToParse,

@@ -5,6 +5,7 @@ use super::message::show;
 use super::storable::{stored, value};
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, error};
+use crate::json::pairs_as_object;
 use crate::query::environment::Environment;
 use crate::query::filter::{Condition, Filter, is_of_documents};
 use crate::values::document::element::Element;
@@ -135,7 +136,7 @@ fn existing_elements<'a>(
 
 /// Parses `$sort`: 1 or -1, or `{path: 1 or -1, …}`.
 fn element_order(argument: &Json) -> Result<Vec<(String, bool)>> {
-    match argument {
+    match &*pairs_as_object(argument) {
         Json::Object(fields) if !fields.keys().next().is_some_and(|name| name.starts_with('$')) => {
             if fields.is_empty() {
                 bail!(Kind::BadValue, "The $sort pattern is empty when it should be a set of fields.");

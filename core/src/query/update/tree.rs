@@ -1,20 +1,23 @@
 //! A tree of modifiers by path, and its walk over a document.
 //!
-//! INVARIANT: no modifier has a path at or below that of another one: adding such a modifier is a conflict. So at most one modifier
-//! changes a value, and their order does not matter.
+//! Several components of paths may name one element: `$[i]` and `$[j]`, `$` and a position, `1` and `01`. Whether they do depends on the
+//! document, so the branches below such components are walked together: the nodes at a value are a list.
+//!
+//! INVARIANT: no modifier has a path at or below that of another one: adding such a modifier is a conflict, and so is a leaf with
+//! another node at one value. So at most one modifier changes a value, and their order does not matter.
 
 use super::context::{Context, Outcome, filter_of};
 use super::message::shown;
 use super::modifier::Modifier;
 use crate::budget;
-use crate::error::{Kind, Result, bail, ensure};
+use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::values::document::MAX_DOCUMENT_BYTES;
-use crate::values::document::raw::{self, RawArray, RawObject, RawValue};
-use crate::values::document::value::Value;
-use crate::values::document::write::{self, Part};
+use crate::values::document::raw::{RawArray, RawObject, RawValue};
+use crate::values::document::write::Part;
 use crate::values::path;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::Bound;
 
 /// Modifiers by the components of their paths.
 #[derive(Debug, Default)]
@@ -33,26 +36,37 @@ enum Route<'p, 'a> {
     Blocked(&'p str, RawValue<'a>),
 }
 
-fn route<'p, 'a>(document: RawObject<'a>, path: &'p str) -> Route<'p, 'a> {
+/// How a path leads through a document, and true if it ends at a value.
+fn route<'p, 'a>(document: RawObject<'a>, path: &'p str) -> (Route<'p, 'a>, bool) {
     let (mut value, mut name, mut array) = (RawValue::Object(document), "", None);
+    let mut is_found = true;
     for component in path.split('.') {
         let next = match value {
-            RawValue::Array(elements) => match path::array_index(component) {
-                None => return Route::Blocked(name, value),
+            RawValue::Array(elements) => match index_of(component) {
+                None => return (Route::Blocked(name, value), false),
                 Some(index) => {
                     array.get_or_insert(name);
                     elements.get(index)
                 }
             },
             value => match path::embedded(value) {
-                None => return Route::Blocked(name, value),
+                None => return (Route::Blocked(name, value), false),
                 Some(object) => object.get(component),
             },
         };
-        let Some(next) = next else { break };
+        let Some(next) = next else {
+            is_found = false;
+            break;
+        };
         (value, name) = (next, component);
     }
-    array.map_or(Route::Documents, Route::Array)
+    (array.map_or(Route::Documents, Route::Array), is_found)
+}
+
+/// The array position that a component of an update's path names. Unlike in a query, zeros may lead.
+fn index_of(component: &str) -> Option<usize> {
+    let is_number = !component.is_empty() && component.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| component.parse().ok()).flatten()
 }
 
 #[derive(Debug)]
@@ -110,150 +124,7 @@ impl Tree {
     /// # Errors
     /// Those of [`Update::apply`](super::Update::apply) but `ImmutableField`.
     pub fn apply<'a>(&'a self, object: Option<RawObject<'a>>, context: &Context<'a>) -> Result<Option<Part<'a>>> {
-        if let Some(positional) = self.children.keys().find(|name| is_positional(name)) {
-            match object {
-                None => bail!(
-                    Kind::BadValue,
-                    "The path of '{positional}' must exist in the document in order to apply array updates."
-                ),
-                Some(object) => bail!(
-                    Kind::BadValue,
-                    "Cannot apply array updates to non-array element {}",
-                    shown(RawValue::Object(object))
-                ),
-            }
-        }
-        let matched = self.matched(context)?;
-        let named = self.children.iter().filter(|(name, _)| *name != POSITIONAL);
-        let named = named.map(|(name, node)| (Cow::Borrowed(name.as_str()), node));
-        // The changed fields by their positions, with None for removed ones; and the new fields.
-        let mut edits = Vec::new();
-        let mut added = Vec::new();
-        for (name, node) in named.chain(matched.map(|(name, node)| (Cow::Owned(name), node))) {
-            budget::step();
-            let existing = object.and_then(|object| object.find(&name));
-            let outcome = node.apply(&name, existing.map(|(_, value)| value), context)?;
-            match (outcome, existing) {
-                (Outcome::Keep, _) | (Outcome::Remove, None) => {}
-                (Outcome::Remove, Some((position, _))) => edits.push((position, None)),
-                (Outcome::Write(part), Some((position, _))) => edits.push((position, Some(part))),
-                (Outcome::Write(part), None) => added.push((name, part)),
-            }
-        }
-        if edits.is_empty() && added.is_empty() {
-            return Ok(None);
-        }
-        let Some(object) = object else { return Ok(Some(Part::Object(added))) };
-        edits.sort_by_key(|(position, _)| *position);
-        if added.is_empty() && edits.iter().all(|(_, part)| part.is_some()) {
-            let edits = edits.into_iter().filter_map(|(position, part)| Some((position, part?))).collect();
-            return Ok(Some(Part::Edited(object, edits)));
-        }
-        let mut edits = edits.into_iter().peekable();
-        let mut parts = Vec::with_capacity(object.len() + added.len());
-        for (index, (name, value)) in object.iter().enumerate() {
-            match edits.next_if(|(position, _)| *position == index) {
-                None => parts.push((Cow::Borrowed(name), Part::Raw(value))),
-                Some((_, Some(part))) => parts.push((Cow::Borrowed(name), part)),
-                Some((_, None)) => {}
-            }
-        }
-        parts.extend(added);
-        Ok(Some(Part::Object(parts)))
-    }
-
-    /// The node at `$`, with the position to which `$` refers.
-    ///
-    /// # Errors
-    /// `BadValue` if the document did not match by an element of an array, `ConflictingUpdateOperators` if another path names the same
-    /// element by its position.
-    fn matched(&self, context: &Context<'_>) -> Result<Option<(String, &Node)>> {
-        let Some(node) = self.children.get(POSITIONAL) else { return Ok(None) };
-        let Some(position) = context.position else {
-            bail!(Kind::BadValue, "The positional operator did not find the match needed from the query.")
-        };
-        let name = position.to_string();
-        if self.children.contains_key(&name) {
-            bail!(Kind::ConflictingUpdateOperators, "Updating the path '{name}' would create a conflict at '{name}'");
-        }
-        Ok(Some((name, node)))
-    }
-
-    /// The changed array of that name; None without a change.
-    fn apply_to_array<'a>(
-        &'a self,
-        name: &str,
-        array: RawArray<'a>,
-        context: &Context<'a>,
-    ) -> Result<Option<Part<'a>>> {
-        let mut changed = false;
-        let mut parts: Vec<Part<'a>> = array.iter().map(Part::Raw).collect();
-        let mut positional: Vec<(&str, &'a Node)> = Vec::new();
-        let matched = self.matched(context)?;
-        let children = self.children.iter().filter(|(name, _)| *name != POSITIONAL);
-        let children = children.map(|(name, node)| (name.as_str(), node));
-        for (component, node) in children.chain(matched.as_ref().map(|(name, node)| (name.as_str(), *node))) {
-            budget::step();
-            if is_positional(component) {
-                positional.push((component, node));
-                continue;
-            }
-            let Some(index) = path::array_index(component) else {
-                node.refuse_to_create(component, name, RawValue::Array(array), context)?;
-                continue;
-            };
-            match node.apply(component, array.get(index), context)? {
-                Outcome::Keep => continue,
-                Outcome::Remove => parts[index] = Part::Raw(RawValue::Null),
-                Outcome::Write(part) => {
-                    pad(&mut parts, index, array.len())?;
-                    parts[index] = part;
-                }
-            }
-            changed = true;
-        }
-        if !positional.is_empty() {
-            changed |= self.apply_to_elements(name, array, &positional, &mut parts, context)?;
-        }
-        Ok(changed.then_some(Part::Array(parts)))
-    }
-
-    /// Changes the elements that `$[]` and `$[identifier]` name; true if there was a change.
-    fn apply_to_elements<'a>(
-        &'a self,
-        name: &str,
-        array: RawArray<'a>,
-        positional: &[(&str, &'a Node)],
-        parts: &mut [Part<'a>],
-        context: &Context<'a>,
-    ) -> Result<bool> {
-        let mut changed = false;
-        for (index, (element, part)) in array.iter().zip(parts).enumerate() {
-            budget::steps(1 + positional.len());
-            let position = index.to_string();
-            let mut chosen: Vec<&'a Node> = Vec::new();
-            for (component, node) in positional {
-                if names(component, element, context)? {
-                    chosen.push(node);
-                }
-            }
-            let outcome = match chosen.as_slice() {
-                [] => continue,
-                [node] => node.apply(&position, Some(element), context)?,
-                nodes if are_disjoint(nodes) => apply_all(nodes, &position, element, context)?,
-                _ => bail!(
-                    Kind::ConflictingUpdateOperators,
-                    "Updating the path '{name}.{position}' would create a conflict at '{position}'"
-                ),
-            };
-            match outcome {
-                Outcome::Keep => continue,
-                Outcome::Remove => *part = Part::Raw(RawValue::Null),
-                Outcome::Write(written) => *part = written,
-            }
-            changed = true;
-        }
-        Ok(changed)
+        apply_to_object(&[self], object, context)
     }
 
     /// Checks that a renamed value neither lies in an array nor moves into one.
@@ -263,7 +134,7 @@ impl Tree {
     pub fn check_renames(&self, document: RawObject<'_>, context: &Context<'_>) -> Result<()> {
         for (from, to) in &self.renames {
             budget::step();
-            let within = route(document, from);
+            let (within, is_found) = route(document, from);
             if let Route::Blocked(name, value) = within {
                 bail!(
                     Kind::PathNotViable,
@@ -271,12 +142,12 @@ impl Tree {
                     shown(value)
                 );
             }
-            if path::at(document, from).is_none() {
+            if !is_found {
                 continue;
             }
             let changes_id = to == "_id" && document.get("_id").is_some();
             ensure!(!changes_id, Kind::ImmutableField, "the immutable field '_id' cannot be the target of $rename");
-            for (what, path, route) in [("source", from, within), ("destination", to, route(document, to))] {
+            for (what, path, route) in [("source", from, within), ("destination", to, route(document, to).0)] {
                 if let Route::Array(name) = route {
                     bail!(
                         Kind::BadValue,
@@ -288,19 +159,6 @@ impl Tree {
             }
         }
         Ok(())
-    }
-
-    /// True if no path of one tree is at or below a path of the other.
-    fn is_disjoint(&self, other: &Tree) -> bool {
-        let names = |tree: &Tree| tree.children.keys().any(|name| is_positional(name) || name == POSITIONAL);
-        if names(self) || names(other) {
-            return false;
-        }
-        self.children.iter().inspect(|_| budget::step()).all(|(name, node)| match (node, other.children.get(name)) {
-            (_, None) => true,
-            (Node::Branch(tree), Some(Node::Branch(other))) => tree.is_disjoint(other),
-            _ => false,
-        })
     }
 
     /// True if a modifier writes the time.
@@ -334,30 +192,295 @@ impl Tree {
     }
 }
 
-/// True if no two of the nodes change the same value. The decision is based on paths alone: elements that are named in different ways
-/// count as the same.
-fn are_disjoint(nodes: &[&Node]) -> bool {
-    let disjoint = |a: &Node, b: &Node| {
-        budget::step();
-        match (a, b) {
-            (Node::Branch(a), Node::Branch(b)) => a.is_disjoint(b),
-            _ => false,
-        }
-    };
-    nodes.iter().enumerate().all(|(index, a)| nodes[index + 1..].iter().all(|b| disjoint(a, b)))
+/// The nodes at one value.
+enum Nodes<'a> {
+    One(&'a Node),
+    Several(Vec<&'a Node>),
 }
 
-/// Applies several disjoint nodes to one value, one after the other.
-fn apply_all<'a>(nodes: &[&'a Node], name: &str, existing: RawValue<'a>, context: &Context<'a>) -> Result<Outcome<'a>> {
-    let mut written: Option<Vec<u8>> = None;
-    for node in nodes {
-        let next = match node.apply(name, Some(written.as_deref().map_or(existing, raw::root)), context)? {
-            Outcome::Write(part) => Some(write::document(&part)?).inspect(|bytes| budget::bytes(bytes.len())),
-            Outcome::Keep | Outcome::Remove => None,
-        };
-        written = next.or(written);
+impl<'a> Nodes<'a> {
+    fn as_slice(&self) -> &[&'a Node] {
+        match self {
+            Nodes::One(node) => std::slice::from_ref(node),
+            Nodes::Several(nodes) => nodes,
+        }
     }
-    Ok(written.map_or(Outcome::Keep, |bytes| Outcome::Write(Part::Owned(Value::from_raw(raw::root(&bytes))))))
+}
+
+/// The children of the trees at one value. Those of a single tree are not copied.
+enum Children<'a> {
+    One(btree_map::Iter<'a, String, Node>),
+    Joined(btree_map::IntoIter<Cow<'a, str>, Vec<&'a Node>>),
+}
+
+impl<'a> Iterator for Children<'a> {
+    type Item = (Cow<'a, str>, Nodes<'a>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        budget::step();
+        match self {
+            Children::One(children) => {
+                children.next().map(|(name, node)| (Cow::Borrowed(name.as_str()), Nodes::One(node)))
+            }
+            Children::Joined(children) => children.next().map(|(name, nodes)| (name, Nodes::Several(nodes))),
+        }
+    }
+}
+
+/// Joins the children of trees by their names. `$` is the name of the element to which it refers; in an array zeros that lead do not
+/// count.
+///
+/// # Errors
+/// `BadValue` if `$` refers to no element, `ConflictingUpdateOperators` if only some of the trees name elements by `$[…]`.
+fn children<'a>(trees: &[&'a Tree], in_array: bool, context: &Context<'a>) -> Result<Children<'a>> {
+    let zero_leads = (Bound::Included("00"), Bound::Excluded("0:"));
+    let has_alias = |tree: &Tree| {
+        tree.children.contains_key(POSITIONAL) || in_array && tree.children.range::<str, _>(zero_leads).next().is_some()
+    };
+    if let [tree] = trees
+        && !has_alias(tree)
+    {
+        return Ok(Children::One(tree.children.iter()));
+    }
+    let mut joined: BTreeMap<Cow<'a, str>, Vec<&'a Node>> = BTreeMap::new();
+    for (name, node) in trees.iter().flat_map(|tree| &tree.children) {
+        budget::step();
+        let name = match (name.as_str(), context.position) {
+            (POSITIONAL, None) => return Err(no_position()),
+            (POSITIONAL, Some(position)) => Cow::Owned(position.to_string()),
+            (name, _) if in_array && name.starts_with('0') => match index_of(name) {
+                Some(index) => Cow::Owned(index.to_string()),
+                None => Cow::Borrowed(name),
+            },
+            (name, _) => Cow::Borrowed(name),
+        };
+        joined.entry(name).or_default().push(node);
+    }
+    check_kinds(joined.keys().map(AsRef::as_ref))?;
+    Ok(Children::Joined(joined.into_iter()))
+}
+
+fn no_position() -> Error {
+    error!(Kind::BadValue, "The positional operator did not find the match needed from the query.")
+}
+
+/// The trees of several nodes at one value.
+///
+/// # Errors
+/// `ConflictingUpdateOperators` if a node is a modifier.
+fn branches<'a>(nodes: &[&'a Node], name: &str) -> Result<Vec<&'a Tree>> {
+    let branch = |node: &&'a Node| match node {
+        Node::Branch(tree) => Ok(tree),
+        Node::Leaf(_) => {
+            bail!(Kind::ConflictingUpdateOperators, "Updating '{name}' twice would create a conflict at '{name}'")
+        }
+    };
+    nodes.iter().map(branch).collect()
+}
+
+/// Checks that the nodes at one value, of that name, do not change one path twice, whatever the value is.
+///
+/// # Errors
+/// `ConflictingUpdateOperators`.
+fn check_conflicts(nodes: &[&Node], name: &str) -> Result<()> {
+    if nodes.len() < 2 {
+        return Ok(());
+    }
+    let mut joined: BTreeMap<&str, Vec<&Node>> = BTreeMap::new();
+    for (name, node) in branches(nodes, name)?.into_iter().flat_map(|tree| &tree.children) {
+        budget::step();
+        joined.entry(name).or_default().push(node);
+    }
+    check_kinds(joined.keys().copied())?;
+    joined.into_iter().try_for_each(|(name, nodes)| check_conflicts(&nodes, name))
+}
+
+/// Checks that all names in a tree are `$[…]`, or none is.
+fn check_kinds<'n>(names: impl Iterator<Item = &'n str>) -> Result<()> {
+    let mut kinds = names.map(is_positional);
+    let first = kinds.next();
+    if kinds.any(|kind| Some(kind) != first) {
+        bail!(Kind::ConflictingUpdateOperators, "Updating an array by '$[…]' and by position would create a conflict");
+    }
+    Ok(())
+}
+
+/// Applies the nodes at one value, of that name.
+///
+/// # Errors
+/// `ConflictingUpdateOperators` if several nodes change one value.
+fn apply<'a>(
+    nodes: &[&'a Node],
+    name: &str,
+    existing: Option<RawValue<'a>>,
+    context: &Context<'a>,
+) -> Result<Outcome<'a>> {
+    let (single, joined);
+    let trees = match nodes {
+        [Node::Leaf(modifier)] => return modifier.apply(name, existing, context),
+        [Node::Branch(tree)] => {
+            single = [tree];
+            &single[..]
+        }
+        nodes => {
+            check_conflicts(nodes, name)?;
+            joined = branches(nodes, name)?;
+            &joined
+        }
+    };
+    let part = match existing {
+        None => apply_to_object(trees, None, context)?,
+        Some(RawValue::Array(array)) => apply_to_array(trees, name, array, context)?,
+        Some(value) => match path::embedded(value) {
+            Some(object) => apply_to_object(trees, Some(object), context)?,
+            None => {
+                for (component, nodes) in children(trees, false, context)? {
+                    if is_positional(&component) {
+                        let shown = shown(value);
+                        bail!(Kind::BadValue, "Cannot apply array updates to non-array element {name}: {shown}");
+                    }
+                    refuse_to_create(nodes.as_slice(), &component, name, value, context)?;
+                }
+                None
+            }
+        },
+    };
+    Ok(part.map_or(Outcome::Keep, Outcome::Write))
+}
+
+/// The changed document; None without a change. Without a document, a new one is created.
+fn apply_to_object<'a>(
+    trees: &[&'a Tree],
+    object: Option<RawObject<'a>>,
+    context: &Context<'a>,
+) -> Result<Option<Part<'a>>> {
+    // All children of a tree are of the same kind.
+    let positional = trees.iter().filter_map(|tree| tree.children.keys().next()).find(|name| is_positional(name));
+    if let Some(positional) = positional {
+        match object {
+            None => bail!(
+                Kind::BadValue,
+                "The path of '{positional}' must exist in the document in order to apply array updates."
+            ),
+            Some(object) => bail!(
+                Kind::BadValue,
+                "Cannot apply array updates to non-array element {}",
+                shown(RawValue::Object(object))
+            ),
+        }
+    }
+    // The changed fields by their positions, with None for removed ones; and the new fields.
+    let mut edits = Vec::new();
+    let mut added = Vec::new();
+    for (name, nodes) in children(trees, false, context)? {
+        let existing = object.and_then(|object| object.find(&name));
+        let outcome = apply(nodes.as_slice(), &name, existing.map(|(_, value)| value), context)?;
+        match (outcome, existing) {
+            (Outcome::Keep, _) | (Outcome::Remove, None) => {}
+            (Outcome::Remove, Some((position, _))) => edits.push((position, None)),
+            (Outcome::Write(part), Some((position, _))) => edits.push((position, Some(part))),
+            (Outcome::Write(part), None) => added.push((name, part)),
+        }
+    }
+    if edits.is_empty() && added.is_empty() {
+        return Ok(None);
+    }
+    let Some(object) = object else { return Ok(Some(Part::Object(added))) };
+    edits.sort_by_key(|(position, _)| *position);
+    if added.is_empty() && edits.iter().all(|(_, part)| part.is_some()) {
+        let edits = edits.into_iter().filter_map(|(position, part)| Some((position, part?))).collect();
+        return Ok(Some(Part::Edited(object, edits)));
+    }
+    let mut edits = edits.into_iter().peekable();
+    let mut parts = Vec::with_capacity(object.len() + added.len());
+    for (index, (name, value)) in object.iter().enumerate() {
+        match edits.next_if(|(position, _)| *position == index) {
+            None => parts.push((Cow::Borrowed(name), Part::Raw(value))),
+            Some((_, Some(part))) => parts.push((Cow::Borrowed(name), part)),
+            Some((_, None)) => {}
+        }
+    }
+    parts.extend(added);
+    Ok(Some(Part::Object(parts)))
+}
+
+/// The changed array of that name; None without a change.
+fn apply_to_array<'a>(
+    trees: &[&'a Tree],
+    name: &str,
+    array: RawArray<'a>,
+    context: &Context<'a>,
+) -> Result<Option<Part<'a>>> {
+    let mut changed = false;
+    let mut parts: Vec<Part<'a>> = array.iter().map(Part::Raw).collect();
+    let mut positional: Vec<(Cow<'a, str>, Nodes<'a>)> = Vec::new();
+    for (component, nodes) in children(trees, true, context)? {
+        if is_positional(&component) {
+            positional.push((component, nodes));
+            continue;
+        }
+        let Some(index) = index_of(&component) else {
+            refuse_to_create(nodes.as_slice(), &component, name, RawValue::Array(array), context)?;
+            continue;
+        };
+        match apply(nodes.as_slice(), &component, array.get(index), context)? {
+            Outcome::Keep => continue,
+            Outcome::Remove => parts[index] = Part::Raw(RawValue::Null),
+            Outcome::Write(part) => {
+                pad(&mut parts, index, array.len())?;
+                parts[index] = part;
+            }
+        }
+        changed = true;
+    }
+    if !positional.is_empty() {
+        changed |= apply_to_elements(array, &positional, &mut parts, context)?;
+    }
+    Ok(changed.then_some(Part::Array(parts)))
+}
+
+/// Changes the elements that `$[]` and `$[identifier]` name; true if there was a change.
+fn apply_to_elements<'a>(
+    array: RawArray<'a>,
+    positional: &[(Cow<'a, str>, Nodes<'a>)],
+    parts: &mut [Part<'a>],
+    context: &Context<'a>,
+) -> Result<bool> {
+    let mut changed = false;
+    let mut chosen: Vec<&'a Node> = Vec::new();
+    for (index, (element, part)) in array.iter().zip(parts).enumerate() {
+        budget::steps(1 + positional.len());
+        chosen.clear();
+        for (component, nodes) in positional {
+            if names(component, element, context)? {
+                chosen.extend(nodes.as_slice());
+            }
+        }
+        if chosen.is_empty() {
+            continue;
+        }
+        match apply(&chosen, &index.to_string(), Some(element), context)? {
+            Outcome::Keep => continue,
+            Outcome::Remove => *part = Part::Raw(RawValue::Null),
+            Outcome::Write(written) => *part = written,
+        }
+        changed = true;
+    }
+    Ok(changed)
+}
+
+/// Refuses to create a field in a value that cannot have fields.
+fn refuse_to_create(
+    nodes: &[&Node],
+    field: &str,
+    name: &str,
+    value: RawValue<'_>,
+    context: &Context<'_>,
+) -> Result<()> {
+    if nodes.iter().any(|node| node.creates(context)) {
+        bail!(Kind::PathNotViable, "Cannot create field '{field}' in element {{{name}: {}}}", shown(value))
+    }
+    Ok(())
 }
 
 /// The component of a path that refers to the element by which the document matched.
@@ -393,43 +516,6 @@ fn pad(parts: &mut Vec<Part<'_>>, index: usize, elements: usize) -> Result<()> {
 }
 
 impl Node {
-    fn apply<'a>(&'a self, name: &str, existing: Option<RawValue<'a>>, context: &Context<'a>) -> Result<Outcome<'a>> {
-        let tree = match self {
-            Node::Leaf(modifier) => return modifier.apply(name, existing, context),
-            Node::Branch(tree) => tree,
-        };
-        let part = match existing {
-            None => tree.apply(None, context)?,
-            Some(RawValue::Array(array)) => tree.apply_to_array(name, array, context)?,
-            Some(value) => match path::embedded(value) {
-                Some(object) => tree.apply(Some(object), context)?,
-                None => {
-                    tree.matched(context)?;
-                    for (component, node) in &tree.children {
-                        if is_positional(component) {
-                            bail!(
-                                Kind::BadValue,
-                                "Cannot apply array updates to non-array element {name}: {}",
-                                shown(value)
-                            );
-                        }
-                        node.refuse_to_create(component, name, value, context)?;
-                    }
-                    None
-                }
-            },
-        };
-        Ok(part.map_or(Outcome::Keep, Outcome::Write))
-    }
-
-    /// Refuses to create a field in a value that cannot have fields.
-    fn refuse_to_create(&self, field: &str, name: &str, value: RawValue<'_>, context: &Context<'_>) -> Result<()> {
-        if !self.creates(context) {
-            return Ok(());
-        }
-        bail!(Kind::PathNotViable, "Cannot create field '{field}' in element {{{name}: {}}}", shown(value))
-    }
-
     fn creates(&self, context: &Context<'_>) -> bool {
         match self {
             Node::Branch(tree) => tree.creates(context),

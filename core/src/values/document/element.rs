@@ -191,6 +191,7 @@ pub(super) fn special_double(value: &str) -> Option<f64> {
         "NaN" => Some(f64::NAN),
         "Infinity" => Some(f64::INFINITY),
         "-Infinity" => Some(f64::NEG_INFINITY),
+        "-0.0" => Some(-0.0),
         _ => None,
     }
 }

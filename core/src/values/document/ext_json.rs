@@ -6,7 +6,7 @@
 
 use super::element::special_double;
 use super::nested::Nested;
-use super::number::{Decimal, Number};
+use super::number::{Decimal, Number, is_numeric};
 use super::text;
 use super::value::{Fields, Value};
 use crate::budget;
@@ -14,6 +14,7 @@ use crate::error::{Error, Kind, Result, bail, error};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value as Json, json};
+use std::borrow::Cow;
 
 /// Reads JSON, with any form of Extended JSON, into a value.
 ///
@@ -54,14 +55,18 @@ pub fn is_document(fields: &Map<String, Json>) -> bool {
     !fields.keys().any(|name| name.starts_with('$') && NAMES.contains(&name.as_str()))
 }
 
+/// As [`crate::json::ordered`], but None for a value of an extended type.
+pub fn ordered(json: &Json) -> Option<Cow<'_, Map<String, Json>>> {
+    crate::json::ordered(json).filter(|fields| is_document(fields))
+}
+
 /// Writes a value as relaxed Extended JSON, the form that is stored and returned to clients. A double with an integral value keeps
-/// its fraction (`5.0`); negative zero, which jsonb lacks, is written as `0.0`.
+/// its fraction (`5.0`); negative zero, which jsonb lacks, is an extended value like NaN.
 pub fn to_json(value: &Value) -> Json {
     match value {
         Value::Null => Json::Null,
         Value::Number(Number::Int(value)) => Json::from(*value),
-        Value::Number(Number::Double(value)) if *value == 0.0 => Json::from(0.0),
-        Value::Number(Number::Double(value)) if value.is_finite() => Json::from(*value),
+        Value::Number(Number::Double(value)) if is_numeric(*value) => Json::from(*value),
         Value::String(value) => Json::String(value.clone()),
         Value::Object(fields) => {
             Json::Object(fields.iter().map(|(name, value)| (name.clone(), to_json(value))).collect())
@@ -88,11 +93,12 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
         | Value::Object(_)
         | Value::Array(_)
         | Value::Bool(_) => return None,
-        Value::Number(Number::Double(value)) if value.is_finite() => return None,
+        Value::Number(Number::Double(value)) if is_numeric(*value) => return None,
         Value::Number(Number::Double(value)) => object(
             "$numberDouble",
             string(match value {
                 value if value.is_nan() => "NaN",
+                value if *value == 0.0 => "-0.0",
                 value if *value > 0.0 => "Infinity",
                 _ => "-Infinity",
             }),

@@ -42,6 +42,8 @@ const DECIMAL_DIGITS: usize = 34;
 const DECIMAL_MIN_EXPONENT: i64 = -6176;
 /// The greatest exponent of a decimal128's last digit.
 const DECIMAL_MAX_EXPONENT: i64 = 6111;
+/// Digits of the largest 64-bit integer.
+const I64_DIGITS: i64 = 19;
 /// The number of digits that MongoDB keeps when it converts a double to a decimal.
 const DOUBLE_TO_DECIMAL_DIGITS: usize = 15;
 
@@ -103,17 +105,40 @@ impl Decimal {
         }
     }
 
-    /// Converts a double to 15 significant digits, as MongoDB does.
+    /// The nearest integer, half to even; None for NaN and what does not fit 64 bits.
+    pub(crate) fn to_i64_rounded(&self) -> Option<i64> {
+        let Decimal::Finite(value) = self else { return None };
+        // Not with thousands of zeros.
+        let fits = value.digits().cast_signed() - value.fractional_digit_count() <= I64_DIGITS;
+        fits.then(|| value.with_scale_round(0, RoundingMode::HalfEven).to_i64()).flatten()
+    }
+
+    /// Converts a double to exactly 15 significant digits, as MongoDB does.
     pub(crate) fn of_f64(value: f64) -> Decimal {
         if !value.is_finite() {
             return if value.is_nan() { Decimal::NaN } else { Decimal::Infinity { negative: value < 0.0 } };
         }
-        parse_decimal(&format!("{:.*e}", DOUBLE_TO_DECIMAL_DIGITS - 1, value)).map_or(Decimal::NaN, |decimal| {
-            match decimal {
-                Decimal::Finite(value) => Decimal::Finite(Box::new(value.normalized())),
-                special => special,
-            }
-        })
+        if value == 0.0 {
+            return Decimal::Finite(Box::default());
+        }
+        parse_decimal(&format!("{:.*e}", DOUBLE_TO_DECIMAL_DIGITS - 1, value)).unwrap_or(Decimal::NaN)
+    }
+
+    /// As [`of_f64`](Self::of_f64), without zeros at the end: for results.
+    pub(crate) fn of_result(value: f64) -> Decimal {
+        match Decimal::of_f64(value) {
+            Decimal::Finite(value) => Decimal::Finite(Box::new(value.normalized())),
+            special => special,
+        }
+    }
+
+    /// The exact value of a finite double, rounded to 34 digits, as sums convert doubles.
+    pub(crate) fn digits_of_f64(value: f64) -> BigDecimal {
+        let exact = BigDecimal::try_from(value).unwrap_or_default();
+        match NonZeroU64::new(DECIMAL_DIGITS as u64).filter(|digits| exact.digits() > digits.get()) {
+            Some(digits) => exact.with_precision_round(digits, RoundingMode::HalfEven),
+            None => shortest(exact),
+        }
     }
 
     /// Rounds a result to a decimal128, half to even; too large a result becomes an infinity.
@@ -206,8 +231,8 @@ fn split_decimal(text: &str) -> Option<(bool, Vec<u8>, i64)> {
     Some((negative, digits, exponent - i64::try_from(fraction.len()).ok()?))
 }
 
-/// Parses an exponent; a larger one than any decimal128 has is clamped to such a value.
-fn parse_exponent(text: &str) -> Option<i64> {
+/// Parses an exponent; a larger one than any number has is clamped to such a value.
+pub(crate) fn parse_exponent(text: &str) -> Option<i64> {
     let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
@@ -244,6 +269,12 @@ impl fmt::Display for Decimal {
         let point = if rest.is_empty() { "" } else { "." };
         write!(f, "{first}{point}{rest}E{adjusted:+}")
     }
+}
+
+/// True for a double that jsonb has a number for: it lacks NaN, the infinities and negative zero.
+#[inline]
+pub(crate) fn is_numeric(value: f64) -> bool {
+    value.is_finite() && (value != 0.0 || value.is_sign_positive())
 }
 
 impl Number {
@@ -294,6 +325,12 @@ impl Number {
         exact.unwrap_or_else(|| self.to_f64() as i64)
     }
 
+    /// As [`to_i64_truncated`](Self::to_i64_truncated), but a decimal is rounded half to even: MongoDB's safe integers.
+    pub fn to_i64_rounded(&self) -> i64 {
+        let rounded = if let Number::Decimal(decimal) = self { decimal.to_i64_rounded() } else { None };
+        rounded.unwrap_or_else(|| self.to_i64_truncated())
+    }
+
     /// The value if it is a 64-bit integer, in any of the types.
     pub fn as_i64(&self) -> Option<i64> {
         match self {
@@ -321,7 +358,7 @@ impl Number {
     /// # Errors
     /// `BadValue` if a product of integers does not fit a long.
     pub fn multiply(&self, other: &Number) -> Result<Number> {
-        combine(self, other, i64::checked_mul, |a, b| a * b, |a, b| a * b)
+        combine(self, other, i64::checked_mul, |a, b| a * b, product)
     }
 
     /// The value as a decimal128; a double keeps 15 digits.
@@ -430,11 +467,17 @@ fn combine(
             Ok(Number::Decimal(match (a.to_decimal(), b.to_decimal()) {
                 (Decimal::Finite(a), Decimal::Finite(b)) => Decimal::rounded(decimals(&a, &b)),
                 // IEEE 754 has the same rules for NaN and infinities in both bases.
-                (a, b) => Decimal::of_f64(doubles(sign_or_special(&a), sign_or_special(&b))),
+                (a, b) => Decimal::of_result(doubles(sign_or_special(&a), sign_or_special(&b))),
             }))
         }
         _ => Ok(Number::Double(doubles(a.to_f64(), b.to_f64()))),
     }
+}
+
+/// The product, with the digits behind the point of both factors. The library's operator drops those of a factor of one.
+fn product(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
+    let ((a, a_scale), (b, b_scale)) = (a.as_bigint_and_scale(), b.as_bigint_and_scale());
+    BigDecimal::new(&*a * &*b, a_scale + b_scale)
 }
 
 /// NaN, an infinity, or for a finite value -1, 0 or 1.
@@ -463,8 +506,8 @@ pub(crate) fn quotient(a: &Number, b: &Number) -> Number {
         return Number::Double(a.to_f64() / b.to_f64());
     }
     Number::Decimal(match (finite(a), finite(b)) {
-        (Some(a), Some(b)) => Decimal::rounded(shortest(quotient_of(&a, &b))),
-        _ => Decimal::of_f64(a.to_f64() / b.to_f64()),
+        (Some(a), Some(b)) => decimal_quotient(&a, &b),
+        _ => Decimal::of_result(a.to_f64() / b.to_f64()),
     })
 }
 
@@ -480,6 +523,23 @@ fn quotient_of(a: &BigDecimal, b: &BigDecimal) -> BigDecimal {
     // A remainder is represented by a last digit that is not zero, so that rounding takes it into account.
     let whole = if rest.is_zero() { whole * 10 } else { whole * 10 + scaled.signum() * divisor.signum() };
     BigDecimal::new(whole, dividend_scale - divisor_scale + places + 1)
+}
+
+/// The quotient of decimals. As IEEE 754 requires, an exact one has as many digits behind the point as the dividend has more than the
+/// divisor, if that does not take digits from it.
+fn decimal_quotient(a: &BigDecimal, b: &BigDecimal) -> Decimal {
+    let ideal = a.fractional_digit_count().saturating_sub(b.fractional_digit_count());
+    if a.is_zero() {
+        return Decimal::rounded(BigDecimal::new(BigInt::ZERO, ideal));
+    }
+    let quotient = quotient_of(a, b);
+    let shortest = quotient.normalized();
+    let room = (DECIMAL_DIGITS as i64).saturating_sub_unsigned(shortest.digits());
+    if room < 0 {
+        return Decimal::rounded(quotient);
+    }
+    let scale = shortest.fractional_digit_count();
+    Decimal::rounded(shortest.with_scale(ideal.min(scale.saturating_add(room)).max(scale)))
 }
 
 /// Removes trailing zeros, but not those before the point.
@@ -598,7 +658,7 @@ mod tests {
         assert_eq!(Number::Int(i64::from(i32::MAX)).add(&Number::Int(1)).unwrap().type_name(), "long");
         assert_eq!(Number::Int(1).add(&Number::Double(0.5)).unwrap().to_f64(), 1.5);
         let Number::Decimal(sum) = decimal("0.10").add(&Number::Double(0.2)).unwrap() else { panic!("no decimal") };
-        assert_eq!(sum.to_string(), "0.30");
+        assert_eq!(sum.to_string(), "0.300000000000000");
         let Number::Decimal(product) = decimal("1E6144").multiply(&Number::Int(10)).unwrap() else {
             panic!("no decimal")
         };

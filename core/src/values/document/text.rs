@@ -35,19 +35,23 @@ pub(super) fn is_lower_hex(text: &str) -> bool {
     !text.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
-/// Milliseconds since 1970 of `YYYY-MM-DDTHH:MM[:SS[.fff…]]` with `Z`, `+HH:MM`, `+HHMM` or `+HH`. Digits behind the
-/// milliseconds are cut.
+/// Milliseconds since 1970 of a date in ISO 8601, or as PostgreSQL writes dates and timestamps: `YYYY-MM-DD`, perhaps with `T` or a
+/// blank and `HH:MM[:SS[.fff…]]`, and then perhaps with `Z`, `+HH:MM`, `+HHMM`, `+HH` or `+HH:MM:SS`. Without a zone it is in UTC,
+/// whatever a session's settings are. Digits behind the milliseconds are cut.
 pub(crate) fn parse_date(text: &str) -> Option<i64> {
     // Most dates that clients send are in the stored form, too.
     if let Some(millis) = parse_stored_date(text) {
         return Some(millis);
     }
     let (date, time) = text.split_at_checked(10)?;
-    let (clock, zone) = time.split_at(time.find(['Z', '+', '-'])?);
+    let (clock, zone) = match time {
+        "" => ("T00:00", "Z"),
+        time => time.split_at(time.find(['Z', '+', '-']).unwrap_or(time.len())),
+    };
     // The library also accepts other separators, hours alone, leap seconds and signed years.
     let plain = date.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
         && clock.bytes().enumerate().all(|(at, byte)| match at {
-            0 => byte == b'T',
+            0 => byte == b'T' || byte == b' ',
             3 | 6 => byte == b':',
             9 => byte == b'.',
             _ => byte.is_ascii_digit(),
@@ -57,25 +61,27 @@ pub(crate) fn parse_date(text: &str) -> Option<i64> {
     if !plain {
         return None;
     }
-    let local: DateTime = text.get(..(date.len() + clock.len()).min(LONGEST))?.parse().ok()?;
-    let since_epoch = local.duration_since(EPOCH) - SignedDuration::from_mins(offset_minutes(zone)?);
+    let local: DateTime = text.get(..text.len().min(date.len() + clock.len()).min(LONGEST))?.parse().ok()?;
+    let since_epoch = local.duration_since(EPOCH) - SignedDuration::from_secs(offset_seconds(zone)?);
     // Digits after the milliseconds are cut, so a time before the epoch is rounded down, too.
     Some(since_epoch.as_secs() * 1000 + i64::from(since_epoch.subsec_nanos().div_euclid(1_000_000)))
 }
 
-/// Parses `Z`, `+HH:MM`, `+HHMM` or `+HH`.
-fn offset_minutes(zone: &str) -> Option<i64> {
+/// Parses `Z`, `+HH:MM`, `+HHMM`, `+HH`, or `+HH:MM:SS`, as PostgreSQL writes offsets of local mean time; nothing is UTC.
+fn offset_seconds(zone: &str) -> Option<i64> {
     let (sign, digits) = match zone.as_bytes() {
-        b"Z" => return Some(0),
-        [sign @ (b'+' | b'-'), h1, h2] => (sign, [*h1, *h2, b'0', b'0']),
+        b"Z" | b"" => return Some(0),
+        [sign @ (b'+' | b'-'), h1, h2] => (sign, [*h1, *h2, b'0', b'0', b'0', b'0']),
         [sign @ (b'+' | b'-'), h1, h2, m1, m2] | [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2] => {
-            (sign, [*h1, *h2, *m1, *m2])
+            (sign, [*h1, *h2, *m1, *m2, b'0', b'0'])
         }
+        [sign @ (b'+' | b'-'), h1, h2, b':', m1, m2, b':', s1, s2] => (sign, [*h1, *h2, *m1, *m2, *s1, *s2]),
         _ => return None,
     };
-    let [h1, h2, m1, m2] = digits.map(|digit| digit.is_ascii_digit().then(|| i64::from(digit - b'0')));
-    let (hours, minutes) = (h1? * 10 + h2?, m1? * 10 + m2?);
-    (hours < 24 && minutes < 60).then(|| (hours * 60 + minutes) * if *sign == b'-' { -1 } else { 1 })
+    let [h1, h2, m1, m2, s1, s2] = digits.map(|digit| digit.is_ascii_digit().then(|| i64::from(digit - b'0')));
+    let (hours, minutes, seconds) = (h1? * 10 + h2?, m1? * 10 + m2?, s1? * 10 + s2?);
+    let offset = (hours * 60 + minutes) * 60 + seconds;
+    (hours < 24 && minutes < 60 && seconds < 60).then_some(if *sign == b'-' { -offset } else { offset })
 }
 
 /// Formats a date from 1970 to 9999 as it is stored, with milliseconds unless they are zero; None outside these years.
@@ -126,19 +132,49 @@ mod tests {
             "2009-04-01T00:00:00-07:00",
             "2009-04-01T00:00:00-07",
             "2009-04-01T09:00:00.0000000+0200",
+            "2009-04-01T07:00:00",
+            "2009-04-01T07:00",
+            "2009-04-01 07:00:00",
+            "2009-04-01 07:00:00.000000",
+            "2009-04-01 09:00:00+02",
+            "2009-04-01 12:30:00+05:30",
+            "2009-04-01T07:00:00.000000+00:00",
+            "2009-04-01 07:53:28+00:53:28",
+            "2009-04-01 06:06:32-00:53:28",
         ] {
             assert_eq!(parse_date(text), Some(1_238_569_200_000), "{text}");
+        }
+        for (text, expected) in [
+            ("1970-01-01", 0),
+            ("2026-07-01", 1_782_864_000_000),
+            ("0001-01-01", -62_135_596_800_000),
+            ("1969-12-31 23:59:59.9999", -1),
+            ("9999-12-31 23:59:59.999999-15:59", 253_402_358_339_999),
+        ] {
+            assert_eq!(parse_date(text), Some(expected), "{text}");
         }
         for text in [
             "",
             "2009",
             "2009-02-29T00:00:00Z",
             "2009-04-01T24:00:00Z",
-            "2009-04-01T00:00:00",
-            "2009-04-01 00:00:00Z",
             "2009-04-01T00:00:00.Z",
             "2009-04-01T00:00:00+02:",
-            "2009-04-01T00:00:00+02:00:00",
+            "2009-04-01T00:00:00+02:00:60",
+            "2009-04-01T00:00:00+020000",
+            "2009-04-01 ",
+            "2009-04-01Z",
+            "2009-04-01 00",
+            "2009-04-01  00:00:00",
+            "2009-04-01 00:00:00 +02",
+            "2009-04-01 00:00:00 UTC",
+            "2009-04-01 00:00:00 BC",
+            "04/01/2009",
+            "01.04.2009",
+            "infinity",
+            "-infinity",
+            "12009-04-01",
+            "now",
             "2009-04-01T00:00:00+2",
             "2009-04-01T00:00:60Z",
             "2009-04-01T00:00:00,5Z",
@@ -151,7 +187,7 @@ mod tests {
             "20090401T000000Z",
             "2009-04-01T00Z",
             "2009-04-01T00:00:00-00:60",
-            "2009-04-01",
+            "2009-04-31",
             "é009-04-01T00:00:00Z",
         ] {
             assert_eq!(parse_date(text), None, "{text}");

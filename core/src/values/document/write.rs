@@ -5,7 +5,7 @@
 //! INVARIANT: containers only ever start aligned, so a container that is copied from elsewhere needs no change.
 
 use super::element::Element;
-use super::number::Number;
+use super::number::{Number, is_numeric};
 use super::raw::{
     ENTRY_CONTAINER, ENTRY_FALSE, ENTRY_HAS_OFFSET, ENTRY_LENGTH_MASK, ENTRY_NULL, ENTRY_NUMERIC, ENTRY_STRING,
     ENTRY_TRUE, ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, LEAST_LEVEL, OFFSET_STRIDE, RawObject, RawValue,
@@ -142,7 +142,7 @@ fn is_scalar(node: Node<'_>) -> bool {
         Node::Part(Part::Raw(raw)) => !matches!(raw, RawValue::Array(_) | RawValue::Object(_)),
         Node::Value(value) | Node::Part(Part::Owned(value)) => match value {
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(Number::Int(_)) => true,
-            Value::Number(Number::Double(value)) => value.is_finite(),
+            Value::Number(Number::Double(value)) => is_numeric(*value),
             _ => false,
         },
         Node::Part(Part::Object(_) | Part::Array(_) | Part::Stored(_) | Part::Edited(..)) => false,
@@ -257,7 +257,7 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
             numeric::push_i64(*value, out);
             entry(ENTRY_NUMERIC, start, out)?
         }
-        Value::Number(Number::Double(value)) if value.is_finite() => {
+        Value::Number(Number::Double(value)) if is_numeric(*value) => {
             let start = pad(out);
             numeric::push_f64(*value, out);
             entry(ENTRY_NUMERIC, start, out)?

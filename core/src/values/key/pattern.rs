@@ -39,7 +39,7 @@ impl KeyPattern {
     /// # Errors
     /// `TypeMismatch` and `BadValue`, as MongoDB's `shardCollection`.
     pub fn parse(json: &Json) -> Result<KeyPattern> {
-        let Some(members) = ext_json::document(json) else {
+        let Some(members) = ext_json::ordered(json) else {
             bail!(Kind::TypeMismatch, "A shard key pattern must be an object, not {json}")
         };
         let count = members.len();
@@ -50,7 +50,7 @@ impl KeyPattern {
             "A shard key pattern has at most {MAX_FIELDS} fields, not {count}"
         );
         let mut fields: Vec<(String, FieldKind)> = Vec::with_capacity(members.len());
-        for (path, kind) in members {
+        for (path, kind) in members.iter() {
             check_path(path)?;
             let kind = parse_kind(path, kind)?;
             for (other, other_kind) in &fields {

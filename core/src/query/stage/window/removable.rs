@@ -53,7 +53,7 @@ impl<const AVERAGE: bool> MovingSum<AVERAGE> {
             (0, [_, 0]) => f64::NEG_INFINITY,
             _ => f64::NAN,
         };
-        if self.decimals > 0 { Number::Decimal(Decimal::of_f64(special)) } else { Number::Double(special) }
+        if self.decimals > 0 { Number::Decimal(Decimal::of_result(special)) } else { Number::Double(special) }
     }
 }
 

@@ -150,7 +150,7 @@ fn not_finite(x: &Number, y: &Number) -> Number {
     let special = |number: &Number| if is_finite(number) { 0.0 } else { number.to_f64() };
     let sum = special(x) + special(y);
     match (x, y) {
-        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(Decimal::of_f64(sum)),
+        (Number::Decimal(_), _) | (_, Number::Decimal(_)) => Number::Decimal(Decimal::of_result(sum)),
         _ => Number::Double(sum),
     }
 }

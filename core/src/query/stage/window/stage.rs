@@ -10,7 +10,7 @@ use crate::query::expression::Expression;
 use crate::query::projection::Assignments;
 use crate::query::sort::Sort;
 use crate::query::stage::fields::{Fields, Written};
-use crate::query::stage::operation::{Context, Operation, Parsed, Parser, Partitioning, Shape};
+use crate::query::stage::operation::{Context, Operation, Parsed, Parser, Partitioning, Shape, given};
 use crate::query::stage::sorted_partitions::PartitionOrder;
 use crate::query::stage::stream::{Input, Stream};
 use crate::values::document::ext_json;
@@ -141,11 +141,15 @@ pub(in crate::query::stage) fn set_window_fields(parser: &Parser<'_>, json: &Jso
         bail!(Kind::TypeMismatch, "An expression used to partition cannot evaluate to value of type array");
     }
     let object = |name: &str| -> Result<Option<&Json>> {
-        match fields.get(name) {
-            Some(json) if ext_json::document(json).is_none() => bail!(
-                Kind::TypeMismatch,
-                "BSON field '$setWindowFields.{name}' is the wrong type, expected type 'object'"
-            ),
+        match given(fields, name) {
+            Some(json)
+                if ext_json::document(json).is_none() && (name != "sortBy" || ext_json::ordered(json).is_none()) =>
+            {
+                bail!(
+                    Kind::TypeMismatch,
+                    "BSON field '$setWindowFields.{name}' is the wrong type, expected type 'object'"
+                )
+            }
             json => Ok(json),
         }
     };
