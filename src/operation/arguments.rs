@@ -57,7 +57,7 @@ impl Type {
             Type::Object | Type::Document => ext_json::document(json).is_some(),
             Type::Order => ext_json::document(json).is_some() || json.is_array(),
             Type::Array => json.is_array(),
-            Type::StringOrObject => json.is_string() || ext_json::document(json).is_some(),
+            Type::StringOrObject => json.is_string() || ext_json::ordered(json).is_some(),
             Type::Timestamp => matches!(ext_json::from_json(json), Ok(Value::Timestamp(..))),
         }
     }

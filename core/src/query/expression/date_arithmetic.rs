@@ -5,7 +5,7 @@
 use super::date::{self, millis_of};
 use super::node::Call;
 use super::parse::{Arguments, Operator, optional, required};
-use super::zone::{Zone, civil, out_of_range};
+use super::zone::{Zone, civil};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, Weekday};
@@ -191,7 +191,7 @@ fn shift(call: &Call<'_>, sign: i64) -> Result<Operand<'static>> {
     if !fits {
         return Err(invalid(5976500));
     }
-    let shifted = unit.after_in(start, amount, &zone)?.ok_or_else(out_of_range)?;
+    let shifted = unit.after_in(start, amount, &zone)?.ok_or_else(|| invalid(6045000))?;
     Ok(Operand::date_of(shifted))
 }
 

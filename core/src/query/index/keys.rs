@@ -2,7 +2,6 @@
 
 use super::wildcard::{MAX_PREFIX, Wildcard};
 use crate::error::{Kind, Result, bail, ensure};
-use crate::json::ordered;
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;
@@ -49,7 +48,7 @@ impl IndexKeys {
     /// `CannotCreateIndex` for an empty or malformed specification, `Location31303` for several hashed fields,
     /// `NotImplemented` for special kinds of index.
     pub fn parse(json: &serde_json::Value) -> Result<IndexKeys> {
-        let Some(fields) = ordered(json) else {
+        let Some(fields) = ext_json::ordered(json) else {
             bail!(Kind::TypeMismatch, "index keys must be an object, such as {{\"from\": 1}}")
         };
         ensure!(!fields.is_empty(), Kind::CannotCreateIndex, "index keys cannot be empty");

@@ -187,7 +187,7 @@ pub(super) fn out(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
             if let Some(series) = given(fields, "timeseries") {
                 let is_document = ext_json::document(series).is_some();
                 ensure!(is_document, Kind::TypeMismatch, "BSON field '$out.timeseries' must be an object");
-                bail!(Kind::NotImplemented, "$out into a time-series collection is not supported");
+                bail!(Kind::NotImplemented, "$out does not support timeseries");
             }
             let (Some(database), Some(collection)) = (given(fields, "db"), given(fields, "coll")) else {
                 bail!(40414, "BSON field '$out.db' or '$out.coll' is missing but a required field")
