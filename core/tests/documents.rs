@@ -320,7 +320,7 @@ fn ids() {
     let generated = inserted(&json!({"a": 1})).unwrap();
     assert_eq!(generated, json!({"_id": {"$oid": "070707070707070707070707"}, "a": 1}));
     for id in [json!([1]), json!({"$regex": "a"}), json!({"$undefined": true})] {
-        assert_eq!(inserted(&json!({"_id": id})).unwrap_err().kind, Kind::BadValue, "{id}");
+        assert_eq!(inserted(&json!({"_id": id})).unwrap_err().kind, Kind::InvalidIdField, "{id}");
     }
     for id in [json!(null), json!({"a": [1]}), json!(1.5), json!({"$minKey": 1})] {
         assert!(inserted(&json!({"_id": id})).is_ok(), "{id}");
