@@ -236,9 +236,10 @@ impl Stage {
             let key = &index["key"];
             let unique = index["unique"] == true || index["unique"].as_i64().is_some_and(|unique| unique != 0);
             let sparse = index["sparse"] == true || index["sparse"].as_i64().is_some_and(|sparse| sparse != 0);
-            let options = json!({
-                "unique": unique, "sparse": sparse, "partialFilterExpression": index["partialFilterExpression"],
-            });
+            let mut options = json!({"unique": unique, "sparse": sparse});
+            if let Some(partial) = index.get("partialFilterExpression") {
+                options["partialFilterExpression"] = partial.clone();
+            }
             // An index changes no answer, so one that docshard does not have is left out.
             let _ = self
                 .shell
