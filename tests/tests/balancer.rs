@@ -659,6 +659,7 @@ fn a_transaction_over_two_shards_commits_on_both_or_none() {
 fn moves_between_other_shards_go_on() {
     let cluster = cluster(3);
     // shard1 cannot pull from shard0.
+    cluster.shards[1].unguard();
     cluster.shards[1].psql("ALTER SERVER docshard_shard0 RENAME TO mistake");
     load(&mut cluster.router.client(), "t.c", 20_000);
     let has =

@@ -379,6 +379,7 @@ fn errors_say_what_to_do() {
     cluster.shards[1].psql("ALTER SERVER docshard_shard0 OPTIONS (SET port '1')");
     fails(&call("{\"k\": 1}", "shard1"), "08001", "the recipient cannot read from the donor");
     assert_eq!(cluster.shards[0].value::<i64>("SELECT count(*) FROM docshard_data.capture"), 0, "nothing was captured");
+    cluster.shards[1].unguard();
     cluster.shards[1].psql("ALTER SERVER docshard_shard0 RENAME TO mistake");
     fails(&call("{\"k\": 1}", "shard1"), "55000", "no foreign server");
     cluster.shards[1].configure("max_prepared_transactions = 0");
