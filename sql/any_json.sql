@@ -1,7 +1,7 @@
 -- The type of arguments that are JSON of any type: docshard.any_json, with implicit casts from json, jsonb, text and varchar.
 --
--- Each function with json arguments has a second form, with any_json in their place and bpchar for text. Literals and parameters
--- without a type choose the first one, as PostgreSQL prefers text to bpchar: they stay json, and drivers that ask for the types of
+-- Each function with json arguments has a second form, with any_json in their place and varchar for text. Literals and parameters
+-- without a type choose the first one, as PostgreSQL prefers text to varchar: they stay json, and drivers that ask for the types of
 -- parameters see what they saw before. A call with jsonb fits the second form only. sql/privileges.sql makes these forms.
 --
 -- A value is JSON text, as json is, so that the cast from json costs nothing. jsonb has lost the order of fields. Its cast puts white

@@ -82,7 +82,7 @@ END $$;
 DROP EVENT TRIGGER docshard_watch_drops;
 CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION', 'DROP OWNED', 'DROP SCHEMA', 'DROP TABLE', 'ALTER TABLE', 'DROP SERVER', 'DROP USER MAPPING',
-                 'DROP FOREIGN DATA WRAPPER', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA',
+                 'DROP FOREIGN DATA WRAPPER', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'CREATE TRIGGER', 'ALTER SCHEMA',
                  'ALTER AGGREGATE', 'ALTER DOMAIN', 'ALTER EXTENSION', 'ALTER FOREIGN TABLE', 'ALTER FUNCTION', 'ALTER MATERIALIZED VIEW',
                  'ALTER OPERATOR', 'ALTER OPERATOR CLASS', 'ALTER OPERATOR FAMILY', 'ALTER PROCEDURE', 'ALTER ROUTINE',
                  'ALTER SEQUENCE', 'ALTER SERVER', 'ALTER TYPE', 'ALTER VIEW')
@@ -97,7 +97,7 @@ DECLARE
     may_change_all boolean;
 BEGIN
     -- A new object needs no library: it must not be a child of a table with docshard's triggers, and not replace an object of docshard.
-    IF starts_with(tg_tag, 'CREATE ') AND tg_tag <> 'CREATE RULE' THEN
+    IF starts_with(tg_tag, 'CREATE ') AND tg_tag NOT IN ('CREATE RULE', 'CREATE TRIGGER') THEN
         SELECT coalesce('create a child of ' || i.inhparent::regclass, 'replace ' || c.object_identity) INTO refused
           FROM pg_event_trigger_ddl_commands() c
           LEFT JOIN pg_inherits i ON c.classid = 'pg_class'::regclass AND i.inhrelid = c.objid AND EXISTS (
@@ -133,7 +133,7 @@ BEGIN
     PERFORM docshard_internal.watch_change(CASE WHEN may_change_all THEN 'end of all' ELSE 'end' END);
 END $$;
 CREATE EVENT TRIGGER docshard_check_changes ON ddl_command_end
-    WHEN TAG IN ('ALTER TABLE', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'ALTER SCHEMA',
+    WHEN TAG IN ('ALTER TABLE', 'ALTER INDEX', 'DROP INDEX', 'ALTER TRIGGER', 'DROP TRIGGER', 'CREATE RULE', 'CREATE TRIGGER', 'ALTER SCHEMA',
                  'ALTER AGGREGATE', 'ALTER DOMAIN', 'ALTER EXTENSION', 'ALTER FOREIGN TABLE', 'ALTER FUNCTION', 'ALTER MATERIALIZED VIEW',
                  'ALTER OPERATOR', 'ALTER OPERATOR CLASS', 'ALTER OPERATOR FAMILY', 'ALTER PROCEDURE', 'ALTER ROUTINE',
                  'ALTER SEQUENCE', 'ALTER SERVER', 'ALTER TYPE', 'ALTER VIEW',
@@ -288,7 +288,7 @@ BEGIN
     FOR form IN
         SELECT p.oid, p.proname, p.probin, p.prosrc, p.proacl, p.proowner, p.prosecdef, pg_catalog.pg_get_function_result(p.oid) AS result,
                (SELECT pg_catalog.string_agg(pg_catalog.format('%I %s', p.proargnames[a.n],
-                           CASE a.type WHEN 'pg_catalog.text'::pg_catalog.regtype THEN 'pg_catalog.bpchar' WHEN 'pg_catalog.jsonb[]'::pg_catalog.regtype THEN 'docshard.any_json[]'
+                           CASE a.type WHEN 'pg_catalog.text'::pg_catalog.regtype THEN 'pg_catalog.varchar' WHEN 'pg_catalog.jsonb[]'::pg_catalog.regtype THEN 'docshard.any_json[]'
                            ELSE 'docshard.any_json' END)
                        || coalesce(' DEFAULT ' || pg_catalog.pg_get_function_arg_default(p.oid, a.n::int), ''), ', ' ORDER BY a.n)
                   FROM pg_catalog.unnest(p.proargtypes) WITH ORDINALITY AS a (type, n)) AS arguments

@@ -15,7 +15,7 @@ BEGIN
     FOR form IN
         SELECT p.proname, p.probin, p.prosrc, pg_catalog.pg_get_function_result(p.oid) AS result,
                (SELECT pg_catalog.string_agg(pg_catalog.format('%I %s', p.proargnames[a.n],
-                           CASE a.type WHEN 'pg_catalog.text'::pg_catalog.regtype THEN 'pg_catalog.bpchar' WHEN 'pg_catalog.jsonb[]'::pg_catalog.regtype THEN 'docshard.any_json[]'
+                           CASE a.type WHEN 'pg_catalog.text'::pg_catalog.regtype THEN 'pg_catalog.varchar' WHEN 'pg_catalog.jsonb[]'::pg_catalog.regtype THEN 'docshard.any_json[]'
                            ELSE 'docshard.any_json' END)
                        || coalesce(' DEFAULT ' || pg_catalog.pg_get_function_arg_default(p.oid, a.n::int), ''), ', ' ORDER BY a.n)
                   FROM pg_catalog.unnest(p.proargtypes) WITH ORDINALITY AS a (type, n)) AS arguments

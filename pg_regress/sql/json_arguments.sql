@@ -11,6 +11,7 @@ SELECT docshard.find('args.c', '{"a": 1}'::jsonb, '{"sort": {"_id": -1}}'::jsonb
 SELECT docshard.find('args.c', '{"_id": 1}'::json, '{}'::jsonb);
 SELECT docshard.find_one('args.c'::varchar, '{"_id": 1}'::varchar);
 SELECT docshard.find_one('args.c'::text, '{"_id": 4}'::text);
+SELECT docshard.find_one('args.c'::char(20), '{"_id": 4}'), docshard.find_one('args.c'::char(20), '{"_id": 4}'::jsonb) IS NOT NULL AS found;
 SELECT docshard.count_documents(filter => jsonb_build_object('a', 2), ns => 'args.c');
 SELECT docshard.distinct('args.c', 'a', '{}'::jsonb);
 SELECT docshard.aggregate('args.c', '[{"$match": {"a": 1}}, {"$sort": {"b": 1}}, {"$project": {"b": 1}}]'::jsonb);
@@ -80,6 +81,6 @@ SELECT docshard.find_one('args.c', (repeat('{"a":', 1000) || '1' || repeat('}', 
 
 -- Both forms run the same code: there are no more pairs of functions than these.
 SELECT p.proname, p.oid::regprocedure AS form, q.prosrc <> p.prosrc AS has_own_code
-  FROM pg_proc p JOIN pg_proc q ON q.proname = p.proname AND q.pronamespace = p.pronamespace AND q.oid <> p.oid AND NOT 'bpchar'::regtype = ANY (q.proargtypes)
- WHERE p.pronamespace = 'docshard'::regnamespace AND 'bpchar'::regtype = ANY (p.proargtypes) ORDER BY 1;
+  FROM pg_proc p JOIN pg_proc q ON q.proname = p.proname AND q.pronamespace = p.pronamespace AND q.oid <> p.oid AND NOT 'varchar'::regtype = ANY (q.proargtypes)
+ WHERE p.pronamespace = 'docshard'::regnamespace AND 'varchar'::regtype = ANY (p.proargtypes) ORDER BY 1;
 SELECT docshard.drop_database('args') -> 'ok' AS ok;

@@ -36,7 +36,7 @@ BEGIN
         SELECT p.oid::regprocedure AS name, p.proname || ' ' || p.proargnames[n] AS key, p.proargnames[n] AS argument,
                (SELECT format('SELECT docshard.%I(%s)', p.proname, string_agg(CASE o WHEN n THEN '%s' ELSE v END || '::' || format_type(t, NULL), ', ' ORDER BY o)) AS call
                   FROM unnest(p.proargtypes) WITH ORDINALITY AS a (t, o),
-                       LATERAL (SELECT CASE WHEN t IN ('text'::regtype, 'bpchar'::regtype) THEN $v$'nulls.c'$v$ WHEN t = 'bool'::regtype THEN 'false'
+                       LATERAL (SELECT CASE WHEN t IN ('text'::regtype, 'varchar'::regtype) THEN $v$'nulls.c'$v$ WHEN t = 'bool'::regtype THEN 'false'
                                             WHEN t IN ('int4'::regtype, 'int8'::regtype) THEN '1' WHEN format_type(t, NULL) ~ '\[\]$' THEN $v$'{}'$v$
                                             ELSE $v$'{}'$v$ END) AS value (v))
           FROM pg_proc p, generate_series(1, p.pronargs) AS n

@@ -176,8 +176,8 @@ fn ended(of_all: bool) -> Result<()> {
 
 fn judge_renamed_servers(changed: &Changed) -> Result<()> {
     let sql = "SELECT oid::int8, srvname::text FROM pg_catalog.pg_foreign_server";
-    let now = changed.read_now(sql, &[])?;
-    for row in changed.read_before(sql, &[])? {
+    let (before, now) = changed.read(sql, &[])?;
+    for row in before {
         let (oid, before) = (row.i64(0), row.text(1));
         let is_renamed = now.iter().any(|now| now.i64(0) == oid && now.text(1) != before);
         if is_renamed && let Some((why, _)) = use_of_server(before)? {

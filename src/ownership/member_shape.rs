@@ -89,7 +89,8 @@ pub fn damage(changed: &Changed, all: bool) -> Result<Option<String>> {
     let all = all || changed.relations.is_none();
     let relations: Vec<i64> = match changed.relations.as_deref() {
         Some(relations) if !all && !relations.is_empty() => {
-            changed.read_before(TOUCHED, &[Param::Int8Array(relations)])?.iter().map(|row| row.i64(0)).collect()
+            let (before, _) = changed.read(TOUCHED, &[Param::Int8Array(relations)])?;
+            before.iter().map(|row| row.i64(0)).collect()
         }
         _ => Vec::new(),
     };
@@ -97,8 +98,8 @@ pub fn damage(changed: &Changed, all: bool) -> Result<Option<String>> {
         return Ok(None);
     }
     let params = [Param::Int8Array(&relations), Param::Bool(all)];
-    let before = members(&changed.read_before(MEMBERS, &params)?);
-    let now = members(&changed.read_now(MEMBERS, &params)?);
+    let (before, now) = changed.read(MEMBERS, &params)?;
+    let (before, now) = (members(&before), members(&now));
     let lost = || before.difference(&now);
     let is_update = lost().any(|(_, name, _)| name == EXTENSION);
     Ok(lost().next().filter(|_| !is_update).map(|(_, name, _)| name.clone()))

@@ -13,25 +13,29 @@ use crate::pg::spi::{self, Row, param::Param};
 use crate::pg::{security::user, server};
 use std::collections::BTreeSet;
 
-/// Defines `known`: those of the relations `$1` that are collections' tables, or whose indexes are among them; if `$2`, all such tables.
-fn known() -> String {
+/// Defines `known`: the collections' tables; if `touched`, only those of the relations `$1`, or whose indexes are among them.
+fn known(touched: bool) -> String {
+    let which = if touched {
+        "c.oid IN (SELECT v.oid::oid FROM unnest($1) AS v (oid) \
+                   UNION SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[]))"
+    } else {
+        "$1 IS NOT NULL"
+    };
     format!(
         "\
     WITH data AS (SELECT n.oid FROM pg_catalog.pg_namespace n WHERE n.nspname = 'docshard_data'), \
-    touched AS (SELECT v.oid::oid FROM unnest($1) AS v (oid) \
-                UNION SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[])), \
     known AS ( \
         SELECT q.*, q.relnamespace = (SELECT oid FROM data) AND q.relname = 'c' || q.collection_id AS has_name \
           FROM (SELECT c.*, {} AS collection_id FROM pg_catalog.pg_class c \
-                 WHERE c.relkind IN ('r', 'p') AND ($2 OR c.oid IN (SELECT oid FROM touched))) q \
+                 WHERE c.relkind IN ('r', 'p') AND {which}) q \
          WHERE q.collection_id IS NOT NULL)",
         table_witness::collection_of_row()
     )
 }
 
 /// Returns the collection, a property, whether it is one that docshard did not create, and the table; of the tables of [`known`].
-fn properties_query() -> String {
-    format!("{} {PROPERTIES}", known())
+fn properties_query(touched: bool) -> String {
+    format!("{} {PROPERTIES}", known(touched))
 }
 
 const PROPERTIES: &str = "\
@@ -86,18 +90,16 @@ pub fn damage(changed: &Changed) -> Result<Vec<Property>> {
     if relations.is_some_and(<[i64]>::is_empty) {
         return Ok(Vec::new());
     }
-    let params = [Param::Int8Array(relations.unwrap_or_default()), Param::Bool(relations.is_none())];
+    let params = [Param::Int8Array(relations.unwrap_or_default())];
     // Most statements change other tables. Planning the whole query takes longer than most of them.
-    let any = format!("{} SELECT FROM known LIMIT 1", known());
-    if relations.is_some()
-        && changed.read_now(&any, &params)?.is_empty()
-        && changed.read_before(&any, &params)?.is_empty()
-    {
-        return Ok(Vec::new());
+    if relations.is_some() {
+        let (before, now) = changed.read(&format!("{} SELECT FROM known LIMIT 1", known(true)), &params)?;
+        if before.is_empty() && now.is_empty() {
+            return Ok(Vec::new());
+        }
     }
-    let query = properties_query();
-    let before = properties(&changed.read_before(&query, &params)?);
-    let now = properties(&changed.read_now(&query, &params)?);
+    let (before, now) = changed.read(&properties_query(relations.is_some()), &params)?;
+    let (before, now) = (properties(&before), properties(&now));
     let lost = before.difference(&now).filter(|property| !property.extra);
     Ok(lost.chain(now.difference(&before).filter(|property| property.extra)).cloned().collect())
 }
@@ -109,7 +111,7 @@ pub fn check(collection: i32) -> Result<Vec<(&'static str, String)>> {
     }
     let table = i64::from(table::oid(collection)?.to_u32());
     user::as_extension_owner(|| {
-        let found = properties(&spi::read(&properties_query(), &[Param::Int8Array(&[table]), Param::Bool(false)])?);
+        let found = properties(&spi::read(&properties_query(true), &[Param::Int8Array(&[table])])?);
         let needed = [
             "its durability",
             "the column skey",

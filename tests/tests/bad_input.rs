@@ -116,7 +116,7 @@ impl Random {
                 1 => format!("{}::text", literal(self.pick(TEXTS))),
                 _ => literal(self.pick(NAMESPACES)),
             },
-            "character" => format!("{}::bpchar", literal(self.pick(NAMESPACES))),
+            "character varying" => format!("{}::varchar", literal(self.pick(NAMESPACES))),
             "bytea" => {
                 let digits: String = (0..self.below(40)).map(|_| format!("{:02x}", self.below(256))).collect();
                 format!("'\\x{digits}'::bytea")

@@ -485,11 +485,11 @@ impl Fuzz {
                     format!("{text}::{kind}")
                 }
             }
-            "character" => {
+            "character varying" => {
                 let text = self.argument(function, &(name.clone(), "text".to_owned()), target, session);
-                format!("({text})::bpchar")
+                format!("({text})::varchar")
             }
-            "text" | "name" | "character varying" => {
+            "text" | "name" => {
                 let text = match name.as_str() {
                     "ns" | "namespace" if exact => (*self.pick(&NAMESPACES[..5])).to_owned(),
                     "db" | "database" if exact => (*self.pick(&["fuzz", "config", "admin"])).to_owned(),

@@ -552,7 +552,7 @@ fn commands_demand_the_right_of_their_function() {
         // The form with json arguments decides.
         let form = router.psql(&format!(
             "SELECT p.oid::regprocedure FROM pg_proc p WHERE p.pronamespace = 'docshard'::regnamespace AND p.proname = '{function}' \
-               AND NOT 'bpchar'::regtype = ANY (p.proargtypes) ORDER BY p.pronargs LIMIT 1"
+               AND NOT 'varchar'::regtype = ANY (p.proargtypes) ORDER BY p.pronargs LIMIT 1"
         ));
         let form = form.trim();
         router.psql(&format!("GRANT EXECUTE ON FUNCTION {form} TO application"));

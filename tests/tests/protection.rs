@@ -415,6 +415,7 @@ fn docshards_own_objects_are_not_changed() {
             "ALTER AGGREGATE docshard_internal.update_found(int, tid, bytea, bytea, jsonb, text, text, text[]) RENAME TO other".to_owned(),
             "CREATE OR REPLACE FUNCTION docshard_internal.watch_drops() RETURNS event_trigger LANGUAGE plpgsql AS 'BEGIN END'".to_owned(),
             "DO $$ BEGIN EXECUTE 'CREATE OR REPLACE VIEW docshard.databases AS ' || pg_get_viewdef('docshard.databases'::regclass); END $$".to_owned(),
+            "CREATE OR REPLACE TRIGGER note_membership AFTER INSERT ON docshard_data.node EXECUTE FUNCTION own.nothing()".to_owned(),
             "ALTER VIEW docshard.health RENAME TO other".to_owned(),
             "ALTER TABLE docshard.health RENAME TO other".to_owned(),
             "ALTER VIEW docshard.health SET SCHEMA own".to_owned(),

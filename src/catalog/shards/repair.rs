@@ -9,11 +9,12 @@ use super::names::server_name;
 use super::probe::{Probe, mark, probe};
 use super::servers::{Introduced, Login, introduce, own_login};
 use crate::catalog::access as grants;
-use crate::catalog::cluster::cluster_id;
+use crate::catalog::cluster::{cluster_id, coordinator};
 use crate::catalog::model::{Place, Shard};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
+use crate::pg::spi::param::Param;
 use crate::remote::refusal::{READ_ONLY, REFUSED_CONNECTION};
 use crate::remote::{self, Session};
 use crate::store;
@@ -32,6 +33,7 @@ pub(super) fn repair(name: &str, found: &Probe, given: &Login) -> Result<Vec<(St
     if found.superuser {
         let mut session = open_given(&shard, server, given)?;
         check_same(&shard, found, &mut session)?;
+        check_epoch(&shard, &mut session)?;
         let_router_in(server, &mut session)?;
     }
     // An older copy, and a shard that is ahead of this catalog, are not refused: to accept it, the router must be able to log in.
@@ -92,6 +94,19 @@ fn open_given(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
         }
         Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) }
     })
+}
+
+/// Refuses a shard that another router has taken over: that router's login there would end.
+fn check_epoch(shard: &Shard, session: &mut Session) -> Result<()> {
+    let router = coordinator()?;
+    let there: Vec<i64> =
+        session.query("SELECT epoch FROM docshard_data.node WHERE cluster_id = $1", &[Param::Int8(router.cluster)])?;
+    if there.first().is_none_or(|there| *there <= router.epoch) {
+        return Ok(());
+    }
+    let message = format!("nothing was changed: another router has taken over shard \"{}\"", shard.name);
+    Err(Error::new(Kind::OperationFailed, message)
+        .with_hint("Work with that router. docshard.take_over_cluster() gives the cluster back to this one."))
 }
 
 /// Refuses another database than the one that the caller means.

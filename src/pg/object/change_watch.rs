@@ -7,6 +7,7 @@
 use super::invalidation;
 use super::own_statement::is_own_statement;
 use crate::pg::error::Result;
+use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::pg::version::local_transaction;
@@ -33,31 +34,26 @@ pub struct Changed {
 }
 
 impl Changed {
-    /// Reads the catalogs as they were before the statement.
-    pub fn read_before(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        read(Some(self.before), sql, params)
-    }
-
-    /// Reads the catalogs as they are now.
-    pub fn read_now(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-        read(None, sql, params)
-    }
-}
-
-fn read(command: Option<pg_sys::CommandId>, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>> {
-    // SAFETY: inside a transaction. PostgreSQL copies the snapshot, which it would otherwise change; it is popped below, or by the
-    // abort of the transaction.
-    unsafe {
-        let snapshot = pg_sys::GetLatestSnapshot();
-        if let Some(command) = command {
-            (*snapshot).curcid = command;
+    /// Reads the catalogs as they were before the statement, and as they are now. Both are read with one snapshot of the other
+    /// transactions, so that what differs is this statement's own.
+    pub fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<(Vec<Row>, Vec<Row>)> {
+        let _pinned = Pinned::of_catalogs();
+        // SAFETY: inside a transaction. PostgreSQL copies the snapshot, which it would otherwise change; it is popped below, or by the
+        // abort of the transaction.
+        unsafe {
+            let snapshot = pg_sys::GetLatestSnapshot();
+            (*snapshot).curcid = self.before;
+            pg_sys::PushActiveSnapshot(snapshot);
         }
-        pg_sys::PushActiveSnapshot(snapshot);
+        let rows = spi::read(sql, params).and_then(|before| {
+            // SAFETY: the active snapshot was pushed above, and nothing else refers to it.
+            unsafe { pg_sys::UpdateActiveSnapshotCommandId() };
+            Ok((before, spi::read(sql, params)?))
+        });
+        // SAFETY: pushed above.
+        unsafe { pg_sys::PopActiveSnapshot() };
+        rows
     }
-    let rows = spi::read(sql, params);
-    // SAFETY: pushed above.
-    unsafe { pg_sys::PopActiveSnapshot() };
-    rows
 }
 
 /// Called before a statement that may change tables.

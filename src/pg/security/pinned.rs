@@ -50,6 +50,14 @@ const TRIGGERS: Setting = Setting {
     is_set: || unsafe { pg_sys::SessionReplicationRole } != pg_sys::SESSION_REPLICATION_ROLE_REPLICA as c_int,
 };
 
+/// Compiling a query of the catalogs takes longer than the query.
+const JIT: Setting = Setting {
+    name: c"jit",
+    value: c"off",
+    // SAFETY: reads a variable of this process.
+    is_set: || unsafe { !pg_sys::jit_enabled },
+};
+
 const OF_STATEMENTS: [Setting; 4] = [PATH, GIN_LIMIT, BYTEA_OUTPUT, TRIGGERS];
 
 /// Settings that are pinned until it is dropped.
@@ -64,6 +72,11 @@ impl Pinned {
     /// For reading on in a portal, which may run functions that a user has written.
     pub fn of_search() -> Self {
         Self::of(&[GIN_LIMIT])
+    }
+
+    /// For large queries of PostgreSQL's catalogs.
+    pub fn of_catalogs() -> Self {
+        Self::of(&[JIT])
     }
 
     /// For a change of an index, which may raise an error for a duplicate key.
