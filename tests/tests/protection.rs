@@ -564,7 +564,9 @@ fn the_check_runs_no_code_of_others() {
              CREATE VIEW docshard_data.c77 AS SELECT own.spy() AS a;
              CREATE TABLE own.t (a int); INSERT INTO own.t VALUES (1);
              CREATE POLICY p ON own.t USING (own.spy() > 0); ALTER TABLE own.t FORCE ROW LEVEL SECURITY; ALTER TABLE own.t ENABLE ROW LEVEL SECURITY;
-             CREATE TRIGGER capture AFTER INSERT ON own.t FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change()"
+             RESET SESSION AUTHORIZATION; ALTER EVENT TRIGGER docshard_check_changes DISABLE;
+             CREATE TRIGGER capture AFTER INSERT ON own.t FOR EACH ROW EXECUTE FUNCTION docshard_internal.capture_change();
+             ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS"
         ));
         for sql in [
             "DROP TRIGGER capture ON docshard_data.v",

@@ -40,7 +40,7 @@ impl Executable {
                 }
                 let form = &*pg_sys::GETSTRUCT(row).cast::<pg_sys::FormData_pg_proc>();
                 let types = candidate.args.as_slice(usize::try_from(candidate.nargs).unwrap_or_default());
-                let is_ours = form.prolang == C && !types.contains(&pg_sys::BPCHAROID);
+                let is_ours = form.prolang == C && !types.contains(&pg_sys::VARCHAROID);
                 let (is_definer, owner) = (form.prosecdef, form.proowner);
                 let mut is_null = true;
                 let settings = pg_sys::SysCacheGetAttr(cache, row, pg_sys::Anum_pg_proc_proconfig as i16, &mut is_null);
