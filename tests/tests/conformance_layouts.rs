@@ -5,8 +5,8 @@
 //! `tests/conformance/pipelines.txt` lists the cases that are expected to fail, with reasons. The tables are written to
 //! `target/conformance-layouts.txt`. `CONFORMANCE=part-of-an-id` runs only some cases.
 
-use docshard_tests::Cluster;
 use docshard_tests::conformance::{Case, Outcome, Report, Selection, Stage, Way, collected, is_run, verdict};
+use docshard_tests::{Cluster, is_thorough};
 use serde_json::Value;
 use std::thread;
 
@@ -41,6 +41,7 @@ fn pipelines_conform_in_every_layout() {
         runs.into_iter().map(|run| run.join().expect("a run ends")).collect()
     });
     let mut report = Report::default();
+    report.is_sample = !is_thorough();
     for (at, case) in selection.cases.iter().enumerate() {
         let outcomes =
             LAYOUTS.into_iter().zip(&outcomes).filter_map(|(way, outcomes)| Some((way, outcomes[at].clone()?)));
