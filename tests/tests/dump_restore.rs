@@ -333,6 +333,14 @@ fn a_router_whose_dump_is_older_than_a_rotation_takes_over() {
 
     let error = cluster.router.client().batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 150}}')"));
     assert!(error.is_err(), "the former router is one no more");
+    // Nor does it take the present router's login away, whatever hints say.
+    let before = verifiers(&cluster);
+    let given = json!({"name": "shard0", "user": "postgres", "password": zero});
+    let conn = format!("host=127.0.0.1 port={} dbname=postgres", cluster.shards[0].port);
+    let added = cluster.router.unlogged_client().query("SELECT docshard.add_shard($1, $2)", &[&conn, &given]);
+    let error = added.expect_err("another router has the shard");
+    assert!(format!("{error:?}").contains("another router has taken over"), "{error:?}");
+    assert_eq!(verifiers(&cluster), before);
     for (sql, expected) in [
         (format!("SELECT to_jsonb(docshard.count_documents('{NS}'))"), json!(3)),
         (format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": \"n\", \"k\": 250}}')->'acknowledged'"), json!(true)),
