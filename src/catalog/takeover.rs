@@ -98,8 +98,11 @@ struct Reached {
 }
 
 /// Makes this database the cluster's router.
-/// Errors: `Unauthorized` for a login without password, if the caller is no superuser; `IllegalOperation` on a shard, and if a shard has newer metadata; `OperationNotSupportedInTransaction`;
-/// `HostUnreachable` if no shard answers, or refuses a given login; `ConflictingOperationInProgress` if another database takes over at the same time.
+///
+/// # Errors
+/// `Unauthorized` for a login without password, if the caller is no superuser; `IllegalOperation` on a shard, and if a shard has newer
+/// metadata; `OperationNotSupportedInTransaction`; `HostUnreachable` if no shard answers, or one refuses a given login;
+/// `ConflictingOperationInProgress` if another database takes over at the same time.
 pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     check_router()?;
     if server::in_transaction_block() {

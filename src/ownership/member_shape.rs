@@ -1,5 +1,6 @@
-//! What must stay as it is of the extension's own objects and its schema: the names of all, their membership, and of tables, functions and types also what
-//! docshard relies on. An administrator may restrict the functions of the schema `docshard`. Storage parameters, tablespaces, statistics, owners, privileges and own indexes of tables may change.
+//! What must stay as it is of the extension's own objects and its schema: the names of all, their membership, and of tables, functions and
+//! types also what docshard relies on. An administrator may restrict the functions of the schema `docshard`. Storage parameters,
+//! tablespaces, statistics, owners, privileges and own indexes of tables may change.
 //!
 //! An update of the extension changes everything.
 

@@ -19,7 +19,7 @@ fn known(touched: bool) -> String {
         "c.oid IN (SELECT v.oid::oid FROM unnest($1) AS v (oid) \
                    UNION SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[]))"
     } else {
-        "$1 IS NOT NULL"
+        "true"
     };
     format!(
         "\

@@ -1,5 +1,5 @@
 //! How a collection's table is recognized: by its witness, a row of `docshard_data.tables` ([`super::table_shape`]), by its name, or by its
-//! triggers, which nobody can remove from PostgreSQL's catalogs without dropping them.
+//! triggers. The triggers remain when rows of docshard's own tables are deleted, and dropping them is refused.
 
 use crate::pg::error::Result;
 use crate::pg::server::{self, relation_oid};

@@ -81,7 +81,7 @@ const BINARY: [u8; 4] = [0, 1, 0, 1];
 const MAX_BYTES: usize = 1 << 30;
 
 impl Default for Encoded {
-    /// No parameters, and rows that nobody reads.
+    /// No parameters, and rows that are not used.
     fn default() -> Self {
         Self { bytes: [&BINARY[..], &[0, 0], &BINARY[..]].concat(), types: Vec::new(), columns: None }
     }

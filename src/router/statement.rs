@@ -14,7 +14,7 @@ pub struct Statement {
     pub sql: String,
     /// the values of `$1`, `$2`, …
     pub params: Vec<Parameter>,
-    /// the columns of its rows, in any of which a shard must not differ
+    /// the columns that its rows have at every shard
     pub columns: &'static [Column],
 }
 

@@ -65,6 +65,16 @@ impl Node {
             );
         }
         let _ = fs::remove_file(self.fault_file(point, ".reached"));
+        self.order(point, fault);
+    }
+
+    /// Arms a point again, and then resumes the process that pauses there: it may be the next one that reaches the point.
+    pub fn rearm(&self, point: &str, fault: Fault) {
+        self.order(point, fault);
+        let _ = fs::remove_file(self.fault_file(point, ".reached"));
+    }
+
+    fn order(&self, point: &str, fault: Fault) {
         // Renamed, so that it is never read half written.
         let new = self.fault_file(point, ".new");
         fs::write(&new, fault.order()).expect("a file in the data directory");

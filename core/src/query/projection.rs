@@ -8,6 +8,9 @@
 //!
 //! The stages `$project`, `$unset` and `$addFields` of a pipeline are projections, too.
 
+mod slice;
+
+use self::slice::Slice;
 use crate::budget::{self, Evaluation};
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::envelope;
@@ -73,15 +76,6 @@ enum Node {
     Computed(Box<Expression>),
     /// the value of this position among those that are given
     Given(usize),
-}
-
-/// A range of an array's elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Slice {
-    /// elements to skip; negative ones count from the end
-    skip: i64,
-    /// the most elements to keep
-    limit: usize,
 }
 
 impl Projection {
@@ -491,44 +485,6 @@ fn computes(fields: &Tree) -> bool {
         Node::Branch(fields) => computes(fields),
         _ => false,
     })
-}
-
-impl Slice {
-    /// Parses a count, which is negative for the last elements, or `[skip, limit]`.
-    fn parse(argument: &Json) -> Result<Slice> {
-        let argument = ext_json::from_json(argument)?;
-        let misfit = |count: usize| {
-            error!(
-                // Three arguments are those of the expression, whose first one is an array.
-                if count == 3 { 28724 } else { 28667 },
-                "Invalid $slice syntax: $slice only supports numbers and [skip, limit] arrays, but {count} arguments \
-                     were passed in"
-            )
-        };
-        match &argument {
-            Value::Number(count) => match count.to_i64_truncated() {
-                count if count < 0 => Ok(Slice { skip: count, limit: usize::MAX }),
-                count => Ok(Slice { skip: 0, limit: usize::try_from(count).unwrap_or(usize::MAX) }),
-            },
-            Value::Array(arguments) => match &**arguments {
-                [Value::Number(skip), Value::Number(limit)] => match usize::try_from(limit.to_i64_truncated()) {
-                    Ok(limit) if limit > 0 => Ok(Slice { skip: skip.to_i64_truncated(), limit }),
-                    _ => bail!(
-                        28724,
-                        "The second argument to $slice must be a positive number: the limit in [skip, limit]"
-                    ),
-                },
-                other => Err(misfit(other.len())),
-            },
-            _ => Err(misfit(1)),
-        }
-    }
-
-    /// The numbers of elements to skip and to keep in an array of this length.
-    fn of(self, length: usize) -> (usize, usize) {
-        let distance = usize::try_from(self.skip.unsigned_abs()).unwrap_or(usize::MAX);
-        (if self.skip < 0 { length.saturating_sub(distance) } else { distance }, self.limit)
-    }
 }
 
 struct Parser<'p> {

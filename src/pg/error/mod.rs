@@ -198,7 +198,7 @@ mod annotate {
 
     impl Drop for Names {
         fn drop(&mut self) {
-            // SAFETY: single-threaded; whoever pushed entries later has taken them off.
+            // SAFETY: single-threaded; entries that were pushed later have been removed.
             unsafe { pg_sys::error_context_stack = self.previous };
             if std::thread::panicking()
                 && let Some(pending) = COLLECTED.with(|collected| collected.borrow_mut().take())
@@ -270,7 +270,7 @@ mod annotate {
         annotate_next(Pending { sqlstate, context, names });
     }
 
-    /// Whoever catches the error restores the stack of callbacks.
+    /// Annotates the next error that PostgreSQL finishes. The code that catches it restores the stack of callbacks.
     fn annotate_next(pending: Pending) {
         PENDING.with(|p| *p.borrow_mut() = Some(pending));
         // SAFETY: single-threaded; the entry is static, and is never pushed twice in a row.

@@ -1,12 +1,15 @@
 //! Watches statements that change tables: which relations a statement has changed, and what PostgreSQL's catalogs contained before.
 //!
-//! Event triggers call [`begin`] and [`end`], also where the library is loaded only by the first of them; a hook does for REASSIGN OWNED. What a statement changes is
-//! learnt from PostgreSQL's own invalidations, so no kind of change is overlooked. The state before is read with a snapshot that has
-//! the statement's first command number: it does not show what the statement has done.
+//! Event triggers call [`begin`] and [`end`], also where the library is loaded only by the first of them; a hook does for REASSIGN OWNED.
+//! What a statement changes is learnt from PostgreSQL's own invalidations, so no kind of change is overlooked. These include what other
+//! sessions have changed. The state before is read with a snapshot that has the statement's first command number: it does not show what
+//! the statement has done. The state after is read with the same snapshot and the present command number, so that other sessions'
+//! changes are in both or in none.
 
 use super::invalidation;
 use super::own_statement::is_own_statement;
 use crate::pg::error::Result;
+use crate::pg::fault;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
@@ -46,6 +49,7 @@ impl Changed {
             pg_sys::PushActiveSnapshot(snapshot);
         }
         let rows = spi::read(sql, params).and_then(|before| {
+            fault::point("guard.read_before")?;
             // SAFETY: the active snapshot was pushed above, and nothing else refers to it.
             unsafe { pg_sys::UpdateActiveSnapshotCommandId() };
             Ok((before, spi::read(sql, params)?))

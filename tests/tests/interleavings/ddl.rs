@@ -17,6 +17,46 @@ fn changes() -> [(&'static str, String); 7] {
     ]
 }
 
+/// What another session changes while a statement is compared with the catalogs before it is not blamed on that statement.
+#[test]
+fn a_statement_is_not_blamed_for_another_ones_change() {
+    const INDEXES: usize = 8;
+    let moving = Moving::start(20);
+    for n in 0..INDEXES {
+        moving.run(&format!("SELECT docshard.create_index('{NS}', '{{\"n{n}\": 1}}')"));
+    }
+    let mut dropped = 0;
+    let mut drop_one = || {
+        moving.run(&format!("SELECT docshard.drop_index('{NS}', 'n{dropped}_1')"));
+        dropped += 1;
+        dropped
+    };
+    let shard = &moving.cluster.shards[0];
+    shard.psql("CREATE TABLE mine (a int)");
+    let mut holder = shard.client();
+    holder.batch_execute("BEGIN; LOCK mine").expect("a lock");
+    shard.arm("guard.read_before", Fault::Pause);
+    let mut other = shard.client();
+    let altering = std::thread::spawn(move || other.batch_execute("ALTER TABLE mine ALTER a SET DEFAULT 1"));
+    let waits =
+        "SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'ALTER TABLE mine%' AND wait_event_type = 'Lock'";
+    wait_until("the statement waits", PATIENCE, || shard.value(waits));
+    // It learns that the collection's table has changed, and so compares it, too, in several queries.
+    drop_one();
+    holder.batch_execute("COMMIT").expect("an end");
+    let mut last = 1;
+    wait_until("the statement ends", PATIENCE, || {
+        if shard.reached("guard.read_before").is_some() {
+            last = drop_one();
+            shard.rearm("guard.read_before", Fault::Pause);
+        }
+        altering.is_finished()
+    });
+    shard.release("guard.read_before");
+    altering.join().unwrap().expect("it has changed no table of docshard's");
+    assert!((3..INDEXES).contains(&last), "{last} indexes were dropped");
+}
+
 #[test]
 fn i15_changes_of_the_collection_wait_while_a_chunk_moves() {
     let moving = Moving::start(200);

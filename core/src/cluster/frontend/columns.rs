@@ -1,5 +1,5 @@
-//! The columns that a statement's rows have, as its sender declares them: each row is compared with them when it is decoded, so that nobody
-//! who reads it meets a column that is missing, NULL or of another length.
+//! The columns of a statement's rows, as its sender declares them. Each row is compared with them when it is decoded, so its readers need no
+//! checks for a column that is missing, NULL or of another length.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub struct Column {
     nullable: bool,
 }
 
-/// The columns of a statement's rows; None if nobody reads them.
+/// The columns of a statement's rows; None if the rows are not used, and so not compared.
 pub type Columns = Option<Cow<'static, [Column]>>;
 
 impl Column {

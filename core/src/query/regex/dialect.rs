@@ -248,7 +248,7 @@ impl Translation<'_> {
         self.octal(first, 2);
     }
 
-    /// A character by its octal digits: the first one, and at most so many others.
+    /// A character by its octal digits: `first`, which has been read, and up to `most` more.
     fn octal(&mut self, first: char, most: usize) {
         let digits = self.rest.bytes().take(most).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
         let number = self.rest[..digits]

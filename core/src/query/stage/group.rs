@@ -364,7 +364,8 @@ fn coded(error: Error) -> Error {
     Error { kind: Kind::Location(code), ..error }
 }
 
-/// As [`coded`], for what is found before any document is read: constants are computed by MongoDB's other engine, except for `n`.
+/// As [`coded`], for errors of constants, which are computed before a document is read. MongoDB does that outside of the engine, except for
+/// the argument `n`, which alone has another code there.
 fn count_coded(error: Error) -> Error {
     match error.kind {
         Kind::Location(5787902 | 5787903 | 5787908) => Error { kind: Kind::Location(7548606), ..error },
