@@ -10,6 +10,7 @@
 
 use super::model::{Place, Shard};
 use super::{cache, holder};
+use crate::ownership::node;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
@@ -49,7 +50,7 @@ thread_local! {
 
 /// This database's identity: its server and its OID.
 pub fn identity() -> Identity {
-    Identity { system: server::system_identifier(), database: u32::from(process::my_database()) }
+    node::running().database
 }
 
 /// Returns this database's standing in the newest snapshot.

@@ -7,6 +7,7 @@ use super::model::{Place, Shard};
 use super::pending_drops;
 use super::shards::names::LOCAL;
 use super::{cache, change, cluster, holder};
+use crate::ownership::node;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::record::{Record, decode_all};
@@ -105,12 +106,14 @@ fn pending_at(server: Oid) -> Result<Vec<String>> {
     }
 }
 
-/// The identity that a donor must report to a shard that pulls from it.
+/// The identity that a donor must report to a shard that pulls from it. The router's own database reports more than its name, as a
+/// former router has the same one.
 /// Errors: `ShardNotFound`.
 pub fn expected(shard: ShardId) -> Result<Donor> {
-    let name = cache::shard(shard)?.name.clone();
-    let member = Member { cluster: cluster::coordinator()?.cluster, shard: name };
-    Ok(Donor { member, position: contacts::position(shard)?.unwrap_or_default() })
+    let shard = cache::shard(shard)?;
+    let member = Member { cluster: cluster::coordinator()?.cluster, shard: shard.name.clone() };
+    let running = (shard.place == Place::Local).then(node::running);
+    Ok(Donor { member, position: contacts::position(shard.id)?.unwrap_or_default(), running })
 }
 
 fn refuses_lost_writes() -> bool {

@@ -17,9 +17,8 @@ use super::cluster::check_router;
 use super::model::{Place, Shard};
 use super::shard_state::{self, Found, Known};
 use super::shards::Login;
-use super::shards::names::{LOCAL, server_name};
 use super::shards::repair::{let_router_in, open_as_superuser};
-use super::shards::servers::{join_local, local_id};
+use super::shards::servers::readdress_local;
 use super::{cache, change, cluster, holder};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -69,6 +68,8 @@ pub struct TakenOver {
     pub left: Vec<(String, String)>,
     /// shards, each with metadata that is newer there than in this catalog
     pub newer: Vec<(String, String)>,
+    /// the new address of this database, if it had another router's
+    pub local_address: Option<String>,
 }
 
 /// How long a shard may take to report its router, in milliseconds.
@@ -154,16 +155,15 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     {
         store::skip_numbers(table, last)?;
     }
-    if server::foreign_server_oid(&server_name(LOCAL)).is_some() {
-        join_local(local_id()?)?;
-    }
+    let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
     cluster::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
     let router = cluster::identity().to_string();
     let lacking: Vec<String> = newer.iter().map(|(shard, what)| format!("{shard}: {what}")).collect();
-    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired, "newerAtShards": lacking});
+    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired, "newerAtShards": lacking,
+        "localAddress": local_address});
     change::log("takeOver", None, &details)?;
-    Ok(TakenOver { epoch, unreachable, repaired, left, newer })
+    Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
 }
 
 /// The most differences of a shard that an error shows.

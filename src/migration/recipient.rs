@@ -5,7 +5,7 @@
 
 use super::attempt::Attempt;
 use super::record::{self, Record};
-use super::shard::repair_hint;
+use super::shard::{LOCAL_SERVER, repair_hint};
 use crate::catalog::{access, cache, change, contacts};
 use crate::ownership::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::ownership::table;
@@ -76,7 +76,11 @@ impl Attempt {
             [IDENTITY, SOURCE, CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
         let server = quote_ident(&donor.server);
         let options = "schema_name 'docshard_data', async_capable 'false'";
-        let hint = repair_hint(&recipient.name);
+        let hint = if donor.server == LOCAL_SERVER {
+            "docshard.set_local_address() gives the shards the address of the router's own database.".to_owned()
+        } else {
+            repair_hint(&recipient.name)
+        };
         let prepared = puller.execute(&format!(
             "{}; CREATE FOREIGN TABLE {identity} (said text) \
              SERVER {server} OPTIONS ({options}, table_name 'identity'); \

@@ -44,7 +44,7 @@ pub fn take_over_options(options: &Arguments<'_>) -> Result<TakeOver> {
 }
 
 /// Makes this database the router of its cluster; shards then refuse the previous router. Returns the shards that could not
-/// be reached, those at which the router's login was repaired, the transactions that another router has left prepared on shards, and
+/// be reached, those at which the router's login was repaired, the new address of this database, the transactions that another router has left prepared on shards, and
 /// what is newer there than in this catalog.
 pub fn take_over(options: &TakeOver) -> Result<Json> {
     let taken = takeover::take_over(options)?;
@@ -52,6 +52,9 @@ pub fn take_over(options: &TakeOver) -> Result<Json> {
     let mut answer = json!({"epoch": taken.epoch});
     if !taken.repaired.is_empty() {
         answer["loginsRepaired"] = taken.repaired.into();
+    }
+    if let Some(address) = taken.local_address {
+        answer["localAddress"] = address.into();
     }
     let lists = [
         ("unreachable", "error", taken.unreachable),

@@ -4,10 +4,11 @@
 
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{security::user, server::wal, spi};
+use crate::pg::{process, security::user, server, server::wal, spi};
 use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::store;
-use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Welcome};
+use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Running, Welcome};
+use docshard_core::cluster::standing::Identity;
 use docshard_core::error::Kind;
 
 /// Reads the stored identity, by the newest snapshot, with this server's timeline.
@@ -40,10 +41,17 @@ pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
     Ok(Welcome { position: node.position, recovery: wal::in_recovery(), protocol })
 }
 
+/// This database, and the server that runs it.
+pub fn running() -> Running {
+    let database = Identity { system: server::system_identifier(), database: u32::from(process::my_database()) };
+    Running { database, started: server::started() }
+}
+
 /// Returns this shard's identity for another shard that pulls documents.
 pub fn as_donor() -> Result<Donor> {
     let node = find()?;
-    Ok(Donor { member: node.member, position: node.position })
+    let running = (node.member.shard == LOCAL).then(running);
+    Ok(Donor { member: node.member, position: node.position, running })
 }
 
 /// Returns an error (08004) for a donor that is another shard than the router expects, or an older copy.

@@ -314,6 +314,52 @@ fn a_copy_of_the_routers_files_changes_no_metadata_before_it_finds_out() {
     twin.0.stop();
 }
 
+/// A copy that has become the router reads and moves its own documents, while the former router still runs at the old address.
+#[test]
+fn documents_of_a_new_router_are_its_own() {
+    let cluster = cluster();
+    cluster.router.psql("SELECT docshard.stop_balancer()");
+    let twin = cluster.router.clone_disk();
+    let mut copy = twin.0.client();
+    let address = format!(":{}/", twin.0.port);
+    let taken: Value = copy.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
+    assert!(taken["localAddress"].as_str().is_some_and(|local| local.contains(&address)), "{taken}");
+    let in_local = "{\"k\": {\"$lt\": 100}}";
+    let changed = format!("SELECT docshard.update_many('{NS}', '{in_local}', '{{\"$set\": {{\"n\": 1}}}}')");
+    wait_until("the copy holds the locks", PATIENCE, || copy.batch_execute(&changed).is_ok());
+    copy.batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"_id\": 5, \"k\": 5, \"n\": 1}}')"))
+        .expect("an insert");
+    let move_to = |shard: &str| format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 5}}', '{shard}')");
+    let ones = "{\"k\": {\"$lt\": 100}, \"n\": 1}";
+    for shard in ["shard0", "local"] {
+        wait_until("the chunk moves", PATIENCE, || copy.batch_execute(&move_to(shard)).is_ok());
+        assert_eq!(count(&mut copy, ones), 11, "in {shard}");
+    }
+    assert_eq!(
+        twin.0.value::<bool>(&format!("SELECT (docshard.check_collection('{NS}')::jsonb -> 'valid')::bool")),
+        true
+    );
+    let table: String = twin
+        .0
+        .value("SELECT 'docshard_data.c' || id FROM docshard_catalog.collections WHERE namespace = 'test.things'");
+    assert_eq!(cluster.router.value::<i64>(&format!("SELECT count(*) FROM {table}")), 10);
+
+    // An administrator's mistake: the server leads to the former router, here or at a shard.
+    let former = format!("ALTER SERVER docshard_local OPTIONS (SET port '{}')", cluster.router.port);
+    let own = format!("ALTER SERVER docshard_local OPTIONS (SET port '{}')", twin.0.port);
+    for node in [&twin.0, &cluster.shards[0]] {
+        node.psql(&former);
+        let error = copy.batch_execute(&move_to("shard0")).expect_err("another database");
+        let error = error.as_db_error().expect("an error of the server");
+        assert!(error.message().contains("the database that was reached is another one"), "{error:?}");
+        assert!(error.hint().unwrap_or_default().contains("set_local_address"), "{error:?}");
+        node.psql(&own);
+    }
+    assert_eq!(count(&mut copy, ones), 11);
+    copy.batch_execute(&move_to("shard0")).expect("a move");
+    assert_eq!(count(&mut copy, ones), 11);
+}
+
 #[test]
 fn relations_that_the_catalog_does_not_know_are_listed_and_dropped() {
     let cluster = cluster();
@@ -325,6 +371,8 @@ fn relations_that_the_catalog_does_not_know_are_listed_and_dropped() {
     twin.0.configure("shared_preload_libraries = ''");
     twin.0.stop();
     twin.0.start();
+    // It would not build an index in the router's table, to which its server docshard_local leads.
+    twin.0.psql(&format!("ALTER SERVER docshard_local OPTIONS (SET port '{}')", twin.0.port));
     twin.0.psql(
         "SELECT docshard.create_index('test.things', '{\"n\": 1}', '{\"unique\": false, \"name\": \"of the copy\"}')",
     );
@@ -336,9 +384,12 @@ fn relations_that_the_catalog_does_not_know_are_listed_and_dropped() {
         let row = twin.0.client().query_one(numbers, &[]).expect("numbers");
         (row.get(0), row.get(1))
     };
+    let own: String = cluster
+        .router
+        .value("SELECT 'docshard_data.c' || id FROM docshard_catalog.collections WHERE namespace = 'test.things'");
+    cluster.router.psql(&format!("CREATE INDEX i{index} ON {own} (id)"));
     let lines: Vec<String> =
         listed().lines().map(|line| line.rsplit_once('|').expect("columns").0.to_owned()).collect();
-    // The copy has built the index of the router's own table, too: its server docshard_local leads to the router.
     let expected = [
         format!("local|docshard_data.i{index}"),
         format!("shard0|docshard_data.c{table}"),

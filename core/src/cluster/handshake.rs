@@ -10,6 +10,7 @@
 //! INVARIANT: the worker commits a counter at the shard before it records it in the catalog. So a shard is never behind the
 //! catalog unless it has lost commits, and never more than [`Position::IN_FLIGHT`] ahead unless the catalog has lost commits.
 
+use super::standing::Identity;
 use crate::error::{Error, Kind, Result, bail, error};
 use std::fmt;
 use std::str::FromStr;
@@ -248,6 +249,30 @@ fn refused(message: String) -> Error {
     Error::new(Kind::HostUnreachable, message)
 }
 
+/// A database of a running server. A copy of the server's files, or another database of the server, is another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// which database it is
+    pub database: Identity,
+    /// when the server was started, in microseconds
+    pub started: i64,
+}
+
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.started, self.database)
+    }
+}
+
+impl FromStr for Running {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        let (started, database) = text.split_once('/').ok_or(())?;
+        Ok(Self { database: database.parse()?, started: started.parse().map_err(drop)? })
+    }
+}
+
 /// The identity and position of a shard from which another one pulls documents. A foreign table returns it as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Donor {
@@ -255,12 +280,18 @@ pub struct Donor {
     pub member: Member,
     /// its position, own or recorded
     pub position: Position,
+    /// Of the router's own database, which has no position: the server that runs it. A copy of the router is another shard.
+    pub running: Option<Running>,
 }
+
+/// Between the router's own name as a shard and the server that runs it. No shard's name contains it.
+const AT: char = '@';
 
 impl fmt::Display for Donor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Position { timeline, counter } = self.position;
-        write!(f, "{}/{timeline}/{counter}/{}", self.member.cluster, self.member.shard)
+        write!(f, "{}/{timeline}/{counter}/{}", self.member.cluster, self.member.shard)?;
+        self.running.map_or(Ok(()), |running| write!(f, "{AT}{running}"))
     }
 }
 
@@ -272,10 +303,15 @@ impl FromStr for Donor {
         let mut number = || parts.next().and_then(|part| part.parse().ok());
         let numbers = (number(), number(), number());
         match (numbers, parts.next()) {
-            ((Some(cluster), Some(timeline), Some(counter)), Some(shard)) => Ok(Self {
-                member: Member { cluster, shard: shard.to_owned() },
-                position: Position { timeline, counter },
-            }),
+            ((Some(cluster), Some(timeline), Some(counter)), Some(shard)) => {
+                let running = shard.split_once(AT).and_then(|(name, at)| Some((name, at.parse().ok()?)));
+                let (shard, running) = running.map_or((shard, None), |(name, running)| (name, Some(running)));
+                Ok(Self {
+                    member: Member { cluster, shard: shard.to_owned() },
+                    position: Position { timeline, counter },
+                    running,
+                })
+            }
             _ => bail!(Kind::BadValue, "a shard's identity is malformed: {text}"),
         }
     }
@@ -288,6 +324,19 @@ impl Donor {
     /// `HostUnreachable`, naming both.
     pub fn require(&self, found: &Donor) -> Result<()> {
         self.member.require(&found.member)?;
+        if let Some(running) = self.running
+            && found.running != self.running
+        {
+            let other = found.running.map_or_else(|| "unknown".to_owned(), |other| other.to_string());
+            let message = format!(
+                "expected {} as it runs at {running}, but the database that was reached is another one ({other}): a former router, or a \
+                 copy of this one",
+                self.member
+            );
+            return Err(refused(message).with_hint(
+                "docshard.set_local_address() gives this router and the shards the address of this router's own database.",
+            ));
+        }
         match self.position.progress_of(found.position) {
             Progress::Deposed | Progress::OldCopy => Err(refused(format!(
                 "expected {} at {}, but the server that was reached is at {}",
@@ -433,7 +482,7 @@ mod tests {
 
     #[test]
     fn a_donor_says_who_it_is_as_text() {
-        let donor = Donor { member: Member { cluster: -7, shard: "a/b".to_owned() }, position: KNOWN };
+        let donor = Donor { member: Member { cluster: -7, shard: "a/b".to_owned() }, position: KNOWN, running: None };
         assert_eq!(donor.to_string().parse(), Ok(donor.clone()));
         for malformed in ["", "7", "7/2/100", "x/2/100/a"] {
             assert!(malformed.parse::<Donor>().is_err(), "{malformed}");
@@ -442,5 +491,24 @@ mod tests {
         assert!(donor.require(&other).is_err());
         assert!(donor.require(&Donor { position: Position { counter: 99, ..KNOWN }, ..donor.clone() }).is_err());
         assert!(donor.require(&Donor { position: Position { counter: 200, ..KNOWN }, ..donor.clone() }).is_ok());
+    }
+
+    #[test]
+    fn the_routers_own_database_is_known_by_the_server_that_runs_it() {
+        let running = Running { database: Identity { system: 12, database: 5 }, started: 1_000 };
+        let donor = Donor { member: member(LOCAL), position: Position::default(), running: Some(running) };
+        assert_eq!(donor.to_string().parse(), Ok(donor.clone()));
+        assert!(donor.require(&donor).is_ok());
+        for other in [
+            None,
+            Some(Running { started: 1_001, ..running }),
+            Some(Running { database: Identity { system: 12, database: 6 }, ..running }),
+        ] {
+            let error = donor.require(&Donor { running: other, ..donor.clone() }).expect_err("another database");
+            assert!(error.message.contains("another one"), "{error:?}");
+        }
+        // Nodes without this code compare the names of the shards, so they refuse another one as well.
+        let other = Donor { running: Some(Running { started: 7, ..running }), ..donor.clone() };
+        assert_ne!(donor.to_string(), other.to_string());
     }
 }

@@ -2,6 +2,7 @@
 //! connection, and the detection of a router's copies.
 
 pub mod chunk_map;
+pub mod standing;
 pub mod zone;
 
 pub mod merge;
@@ -16,4 +17,3 @@ pub mod migration;
 pub mod prepared_name;
 pub mod router_lock;
 pub mod silence;
-pub mod standing;

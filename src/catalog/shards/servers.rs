@@ -1,6 +1,8 @@
 //! The foreign servers, user mappings and roles by which the router connects to shards, and shards to each other, to pull chunks.
 
-use super::connection_string::{Keywords, REACH_HINT, refuse_foreign_secrets, set, unreachable_shard, value};
+use super::connection_string::{
+    Keywords, REACH_HINT, display_host, refuse_foreign_secrets, set, unreachable_shard, value,
+};
 use super::names::{LOCAL, puller_name, server_name, service_name};
 use crate::catalog::access as grants;
 use crate::catalog::cache;
@@ -12,11 +14,16 @@ use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::pg::{security::user, server, spi};
 use crate::protocol::Call;
-use crate::protocol::access::{AcceptPuller, ConnectShard, PullerVerifier};
+use crate::protocol::access::{AcceptPuller, ConnectShard, PullerVerifier, SetServerAddress};
+use crate::protocol::node::Identity;
 use crate::remote::{self, Session};
 use crate::store;
+use docshard_core::cluster::handshake::Donor;
 use docshard_core::error::Kind;
 use pgrx::pg_sys::Oid;
+
+/// Seconds that connecting to this database itself may take.
+const OWN_CONNECT_S: u32 = 2;
 
 /// A login at a shard.
 #[derive(Clone, Debug)]
@@ -91,8 +98,7 @@ pub(in crate::catalog) fn connect_shards(new: &Introduced<'_>) -> Result<()> {
 /// Sets the servers and logins by which a shard and every other one, this database included, pull from each other. Returns the shards
 /// that could not be changed, each with its error.
 pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>) -> Result<Vec<(String, Error)>> {
-    let seen: Vec<Option<String>> = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
-    let seen = seen.into_iter().next().flatten();
+    let seen = seen_from(session)?;
     session.execute("SET lock_timeout = '10s'")?;
     let here = local_id()?;
     join_local(here)?;
@@ -164,8 +170,48 @@ pub(in crate::catalog) fn join_local(id: i32) -> Result<()> {
     let mut own = local_keywords(None)?;
     // A short timeout: connecting to a database that is being dropped blocks, and DROP DATABASE waits at most five seconds for the worker
     // that connects.
-    set(&mut own, "connect_timeout", "2");
+    set(&mut own, "connect_timeout", &OWN_CONNECT_S.to_string());
     make_server(LOCAL, &own, &Login { user, password: Some(password) })
+}
+
+/// Corrects the foreign server of this database, which has become the router, here and at the given shards: a copy has the address of the
+/// former router's database, which answers as this one does. Returns the new address; None if the server leads here.
+pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a mut Session>) -> Result<Option<String>> {
+    let name = server_name(LOCAL);
+    let Some(server) = server::foreign_server_oid(&name) else { return Ok(None) };
+    let leads_here = leads_here(server)?;
+    join_local(local_id()?)?;
+    if leads_here {
+        return Ok(None);
+    }
+    let given = local_keywords(None)?;
+    access::set_address(&name, &given, true)?;
+    for session in shards {
+        let seen = seen_from(session)?;
+        let address = local_keywords(seen.as_deref())?;
+        let (names, values): (Vec<&str>, Vec<&str>) =
+            address.iter().map(|(name, value)| (name.as_str(), value.as_str())).unzip();
+        SetServerAddress { server: &name, options: &names, settings: &values }.call(session)?;
+    }
+    Ok(Some(display_host(&given)))
+}
+
+/// True if this database's foreign server leads here. If it cannot be reached, port and name decide.
+fn leads_here(server: Oid) -> Result<bool> {
+    let found = Session::open_ungreeted(server, OWN_CONNECT_S)
+        .and_then(|mut session| Identity {}.call(&mut session))
+        .and_then(|found| Ok(found.parse::<Donor>()?.running));
+    if let Ok(found) = found {
+        return Ok(found == Some(node::running()));
+    }
+    let (present, own) = (remote::server_options(server)?, local_keywords(None)?);
+    Ok(["port", "dbname"].iter().all(|keyword| value(&present, keyword) == value(&own, keyword)))
+}
+
+/// The address of this machine that a shard sees; None over a socket.
+fn seen_from(session: &mut Session) -> Result<Option<String>> {
+    let seen: Vec<Option<String>> = session.query("SELECT pg_catalog.host(pg_catalog.inet_client_addr())", &[])?;
+    Ok(seen.into_iter().next().flatten())
 }
 
 /// The address under which shards reach this database: the one given to `docshard.set_local_address`, or else a guess.

@@ -33,6 +33,12 @@ pub fn system_identifier() -> u64 {
     unsafe { pg_sys::GetSystemIdentifier() }
 }
 
+/// When the server was started, in microseconds. A copy of its files is started at another time.
+pub fn started() -> i64 {
+    // SAFETY: the postmaster sets it before it starts any process.
+    unsafe { pg_sys::PgStartTime }
+}
+
 pub fn current_user() -> pg_sys::Oid {
     // SAFETY: reads backend-local state.
     unsafe { pg_sys::GetUserId() }
