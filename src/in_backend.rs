@@ -165,7 +165,7 @@ mod tests {
         let number = Some(&[0, 0, 0, 0, 0, 0, 0, 9][..]);
         assert_eq!(MeasureRange::decode(&[row(&[number, number])]).unwrap().bytes, 9);
         for cells in [&[number][..], &[number, None], &[number, Some(&[0, 0, 0, 9])], &[]] {
-            let message = MeasureRange::decode(&[row(cells)]).unwrap_err().message;
+            let message = MeasureRange::decode(&[row(cells)]).unwrap_err().into_message();
             assert!(message.contains("docshard_internal.measure_range"), "{message}");
         }
         assert!(MeasureRange::decode::<spi::Row>(&[]).is_err());

@@ -41,7 +41,7 @@ pub extern "C-unwind" fn _PG_init() {
     pg::memory::budget::init();
     pg::fault::init();
     // A shard raises this error whenever a router's chunk map is stale, and the router repeats the statement.
-    pg::error::server_log::hide(remote::refusal::STALE);
+    pg::error::server_log::hide(docshard_core::error::sqlstate::STALE);
     remote::init_gucs();
     router::plan::index_restriction::init();
     migration::init();

@@ -1,26 +1,150 @@
-//! Errors: one table maps each kind to MongoDB's code and name and PostgreSQL's SQLSTATE.
+//! Errors: the type of all of them, and one table that maps each kind to MongoDB's code and name and PostgreSQL's SQLSTATE.
+//!
+//! An error is a value until it is raised. Its texts are made then, and read where another server's error, or a caught one of
+//! PostgreSQL, comes in ([`report`]): nothing else looks for a meaning in a text.
 
+pub mod report;
+pub mod sqlstate;
+
+use serde_json::Value as Json;
+use sqlstate::SqlState;
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
-/// The result of this crate's functions.
+/// The result of fallible functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error with MongoDB's meaning.
+/// An error of docshard's, or of PostgreSQL's, here or on another node. As large as a pointer: results are returned by hot functions.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    /// The class of the error, as in MongoDB.
+pub struct Error(Box<Parts>);
+
+/// What an [`Error`] consists of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Parts {
+    /// The class of the error, as in MongoDB; for an error of PostgreSQL's, the nearest.
     pub kind: Kind,
+    /// True if docshard has raised it, here or on another node: it is then reported with its kind's code and name.
+    pub is_ours: bool,
+    /// PostgreSQL's code: mostly that of the kind.
+    pub sqlstate: SqlState,
     /// The message.
     pub message: String,
+    /// More about it, beside the kind's code and name.
+    pub detail: Option<String>,
     /// A suggestion how to fix the problem, where that is not obvious.
     pub hint: Option<String>,
+    /// Where it has happened, beside the shards.
+    pub context: Option<String>,
+    /// The shards that have passed it on. The last one is this node's neighbour.
+    pub shards: Vec<String>,
+    /// The violated unique index, in an error of docshard's.
+    pub duplicate: Option<Box<DuplicateKey>>,
+    /// Whether the statement can run again at once, as it has done nothing.
+    pub retry: Retry,
+}
+
+/// Whether and why a statement that was refused, and has done nothing, can run again at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Retry {
+    /// It cannot.
+    #[default]
+    None,
+    /// With a newer chunk map.
+    NewMap,
+    /// The next connection goes to another host of the server.
+    OtherHost,
+    /// The next handshake has a newer position of the shard.
+    NewHandshake,
+}
+
+/// The unique index that an insert or an update violates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DuplicateKey {
+    /// The database of the namespace.
+    pub schema: String,
+    /// The rest of the namespace.
+    pub table: String,
+    /// The index's name.
+    pub index: String,
+    /// The index's paths, each with true for descending.
+    pub fields: Vec<(String, bool)>,
+    /// The key of each path, as Extended JSON, if known.
+    pub values: Option<Vec<Json>>,
 }
 
 impl Error {
-    /// An error without a hint.
+    /// An error of docshard's.
     pub fn new(kind: impl Into<Kind>, message: impl Into<String>) -> Self {
-        Self { kind: kind.into(), message: shown(message.into()), hint: None }
+        let kind = kind.into();
+        Self(Box::new(Parts { is_ours: true, kind, ..Self::parts_of(kind.sqlstate(), shown(message.into())) }))
+    }
+
+    /// An error that is reported without a code of MongoDB's, as PostgreSQL's own are.
+    pub fn of_sqlstate(sqlstate: SqlState, message: impl Into<String>) -> Self {
+        Self(Box::new(Self::parts_of(sqlstate, message.into())))
+    }
+
+    fn parts_of(sqlstate: SqlState, message: String) -> Parts {
+        Parts {
+            kind: Kind::nearest(sqlstate),
+            is_ours: false,
+            sqlstate,
+            message,
+            detail: None,
+            hint: None,
+            context: None,
+            shards: Vec::new(),
+            duplicate: None,
+            retry: if sqlstate == sqlstate::STALE { Retry::NewMap } else { Retry::None },
+        }
+    }
+
+    /// The error of an answer from another node that is not as agreed.
+    pub fn protocol_violation(message: impl Into<String>) -> Self {
+        Self::new(Kind::InternalError, message).with_sqlstate(sqlstate::PROTOCOL_VIOLATION)
+    }
+
+    /// The error of an unexpected SQL null.
+    pub fn null(message: impl Into<String>) -> Self {
+        Self::new(Kind::TypeMismatch, message).with_sqlstate(sqlstate::NULL_VALUE_NOT_ALLOWED)
+    }
+
+    /// The error of a null argument.
+    pub fn null_argument(name: &str) -> Self {
+        Self::null(format!("argument \"{name}\" must not be null"))
+    }
+
+    /// The same error of another kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: impl Into<Kind>) -> Self {
+        self.kind = kind.into();
+        self.sqlstate = self.kind.sqlstate();
+        self
+    }
+
+    /// The same error with an SQLSTATE that is not its kind's.
+    #[must_use]
+    pub fn with_sqlstate(mut self, sqlstate: SqlState) -> Self {
+        self.sqlstate = sqlstate;
+        if sqlstate == sqlstate::STALE {
+            self.retry = Retry::NewMap;
+        }
+        self
+    }
+
+    /// The same error with another message.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
+    /// The same error with a detail.
+    #[must_use]
+    pub fn with_detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
     }
 
     /// The same error with a hint.
@@ -29,24 +153,118 @@ impl Error {
         self.hint = Some(shown(hint.into()));
         self
     }
+
+    /// The same error with this context alone.
+    #[must_use]
+    pub fn with_context(mut self, context: impl Into<String>) -> Self {
+        self.context = Some(context.into());
+        self.shards.clear();
+        self
+    }
+
+    /// True if a shard has raised it, or is the reason, and no other place is named.
+    pub fn is_of_shard(&self, name: &str) -> bool {
+        self.context.is_none() && self.shards == [name]
+    }
+
+    /// True if it says where it has happened.
+    pub fn has_place(&self) -> bool {
+        self.context.is_some() || !self.shards.is_empty()
+    }
+
+    /// The same error where another has happened.
+    #[must_use]
+    pub fn at_place_of(mut self, other: &Self) -> Self {
+        self.context.clone_from(&other.context);
+        self.shards.clone_from(&other.shards);
+        self
+    }
+
+    /// The same error with a shard as its only context.
+    #[must_use]
+    pub fn at_shard(mut self, name: impl Into<String>) -> Self {
+        self.context = None;
+        self.shards = vec![name.into()];
+        self
+    }
+
+    /// What it consists of.
+    pub fn into_parts(self) -> Parts {
+        *self.0
+    }
+
+    /// Its message alone.
+    pub fn into_message(self) -> String {
+        self.0.message
+    }
+
+    /// True if the router's map is stale: the statement should run again with a newer map.
+    pub fn is_stale(&self) -> bool {
+        self.retry == Retry::NewMap
+    }
+
+    /// True if the shard could not be reached, or its connection was lost. False for a server that refuses the handshake, as one
+    /// that is not the shard does, and for a malformed answer: these are mistakes to be corrected, not outages.
+    pub fn is_out_of_reach(&self) -> bool {
+        let is_answer = [sqlstate::REFUSED_CONNECTION, sqlstate::PROTOCOL_VIOLATION].contains(&self.sqlstate);
+        (self.is_of_class(sqlstate::class::CONNECTION) || self.is_of_class(sqlstate::class::SHUTDOWN)) && !is_answer
+    }
+
+    /// True if the SQLSTATE begins with these characters.
+    pub fn is_of_class(&self, class: &[u8]) -> bool {
+        self.sqlstate.starts_with(class)
+    }
+
+    /// Marks the refusal of a handshake: the statement should run again at the next host if there is one, or with a newer handshake
+    /// if the shard refused writes as its counter is ahead. Either the catalog is then an older copy, or the worker has advanced the
+    /// counter since the handshake was read, and the next one is accepted.
+    #[must_use]
+    pub fn of_handshake(mut self, other_host: bool) -> Self {
+        if other_host {
+            self.retry = Retry::OtherHost;
+        } else if self.sqlstate == sqlstate::READ_ONLY {
+            self.retry = Retry::NewHandshake;
+        }
+        self
+    }
+}
+
+impl Deref for Error {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.0
+    }
+}
+
+impl DerefMut for Error {
+    fn deref_mut(&mut self) -> &mut Parts {
+        &mut self.0
+    }
 }
 
 /// Makes an [`Error`] of a kind, or of MongoDB's code, and a format: `error!(Kind::BadValue, "unknown operator: {name}")`.
-macro_rules! error {
-    ($kind:expr, $($message:tt)+) => { $crate::error::Error::new($kind, std::fmt::format(format_args!($($message)+))) };
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __error {
+    ($kind:expr, $($message:tt)+) => { $crate::error::Error::new($kind, ::std::fmt::format(format_args!($($message)+))) };
 }
 
 /// Returns an [`Error`] of a kind and a format from the function around it.
-macro_rules! bail {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __bail {
     ($($error:tt)+) => { return Err($crate::error::error!($($error)+)) };
 }
 
 /// Returns an [`Error`] from the function around it unless a condition holds.
-macro_rules! ensure {
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __ensure {
     ($condition:expr, $($error:tt)+) => { if !$condition { $crate::error::bail!($($error)+) } };
 }
 
-pub(crate) use {bail, ensure, error};
+pub use {__bail as bail, __ensure as ensure, __error as error};
 
 /// The longest message and hint, in bytes. A text that quotes a client's input may be longer, and is cut off.
 const MAX_TEXT_BYTES: usize = 8 * 1024;
@@ -72,14 +290,14 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {}
 
 macro_rules! kinds {
-    ($($kind:ident = $code:literal, $sqlstate:literal;)*) => {
+    ($($kind:ident = $code:literal, $sqlstate:ident;)*) => {
         /// The class of an error: one of MongoDB's codes, with an SQLSTATE that fits.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Kind {
             /// One of MongoDB's codes that have no name of their own: `Location(40324)` is called `Location40324`.
             Location(i32),
             $(
-                #[doc = concat!("MongoDB's code ", stringify!($code), ", SQLSTATE ", $sqlstate, ".")]
+                #[doc = concat!("MongoDB's code ", stringify!($code), ", SQLSTATE ", stringify!($sqlstate), ".")]
                 $kind,
             )*
         }
@@ -104,15 +322,15 @@ macro_rules! kinds {
                 }
             }
 
-            /// PostgreSQL's SQLSTATE, five characters.
-            pub const fn sqlstate(self) -> &'static str {
+            /// PostgreSQL's SQLSTATE.
+            pub const fn sqlstate(self) -> SqlState {
                 match self {
                     // A regular expression that backtracks too often.
-                    Kind::Location(51156) => "54001",
+                    Kind::Location(51156) => sqlstate::STATEMENT_TOO_COMPLEX,
                     // Definitions of indexes.
-                    Kind::Location(16764 | 31303 | 7246201 | 7246204) => "42P17",
-                    Kind::Location(_) => "22023",
-                    $(Kind::$kind => $sqlstate,)*
+                    Kind::Location(16764 | 31303 | 7246201 | 7246204) => sqlstate::INVALID_OBJECT_DEFINITION,
+                    Kind::Location(_) => sqlstate::INVALID_PARAMETER_VALUE,
+                    $(Kind::$kind => sqlstate::$sqlstate,)*
                 }
             }
         }
@@ -120,94 +338,113 @@ macro_rules! kinds {
 }
 
 kinds! {
-    InternalError = 1, "XX000";
-    BadValue = 2, "22023";
-    GraphContainsCycle = 5, "22023";
-    HostUnreachable = 6, "08001";
-    UnknownError = 8, "XX000";
-    UserNotFound = 11, "42704";
-    Unauthorized = 13, "42501";
-    PrivilegeNotFound = 33, "42704";
-    TypeMismatch = 14, "42804";
-    Overflow = 15, "22003";
-    InvalidLength = 16, "22023";
-    IllegalOperation = 20, "55000";
-    CannotDropShardKeyIndex = 303, "55000";
-    LockTimeout = 24, "55P03";
-    NamespaceNotFound = 26, "42P01";
-    IndexNotFound = 27, "42704";
-    PathNotViable = 28, "22023";
-    CannotCreateIndex = 67, "42P17";
-    NetworkTimeout = 89, "08006";
-    AmbiguousIndexKeyPattern = 181, "42725";
-    NoQueryExecutionPlans = 291, "55000";
-    AlreadyInitialized = 23, "42710";
-    NotYetInitialized = 94, "55000";
-    CannotBackfillArray = 34, "22023";
-    ConflictingUpdateOperators = 40, "22023";
-    NoMatchingDocument = 47, "42704";
-    CursorNotFound = 43, "34000";
-    MaxTimeMSExpired = 50, "57014";
-    APIVersionError = 322, "22023";
-    NotWritablePrimary = 10107, "25006";
-    NotPrimaryOrSecondary = 13436, "57P03";
-    NamespaceExists = 48, "42P07";
-    DollarPrefixedFieldName = 52, "22023";
-    InvalidIdField = 53, "22023";
-    NotSingleValueField = 54, "22023";
-    EmptyFieldName = 56, "22023";
-    DottedFieldName = 57, "22023";
-    CommandNotFound = 59, "42883";
-    ShardKeyNotFound = 61, "22023";
-    StaleShardVersion = 63, "40001";
-    ImmutableField = 66, "22023";
-    IndexAlreadyExists = 68, "42710";
-    ShardNotFound = 70, "42704";
-    InvalidOptions = 72, "22023";
-    InvalidNamespace = 73, "42602";
-    IndexOptionsConflict = 85, "42710";
-    InvalidIndexSpecificationOption = 197, "22023";
-    IndexKeySpecsConflict = 86, "42710";
-    OperationFailed = 96, "55000";
-    FailedToSatisfyReadPreference = 133, "08001";
-    CannotImplicitlyCreateCollection = 227, "42P01";
-    ConflictingOperationInProgress = 117, "55006";
-    NamespaceNotSharded = 118, "55000";
-    IncompatibleCollationVersion = 161, "22023";
-    QueryFeatureNotAllowed = 224, "22023";
-    InvalidUUID = 207, "22023";
-    QueryPlanKilled = 175, "57014";
-    CannotIndexParallelArrays = 171, "22023";
-    ZoneNotFound = 162, "42704";
-    ZoneStillInUse = 163, "55006";
-    RangeOverlapConflict = 178, "23P01";
-    ChunkTooBig = 179, "54000";
-    NotExactValueField = 111, "22023";
-    NotImplemented = 238, "0A000";
-    ExceededMemoryLimit = 146, "53200";
-    QueryExceededMemoryLimitNoDiskUseAllowed = 292, "53200";
-    FailedToParse = 9, "22023";
-    UnknownOption = 40415, "22023";
-    ShardKeyTooBig = 13334, "54000";
-    KeyTooLong = 17280, "54000";
-    BSONObjectTooLarge = 10334, "54000";
-    Interrupted = 11601, "57014";
-    DocumentTooDeep = 15994, "54000";
-    DuplicateKey = 11000, "23505";
-    WriteConflict = 112, "40001";
-    TransactionTooLarge = 257, "54000";
-    NoSuchTransaction = 251, "25000";
-    OperationNotSupportedInTransaction = 263, "25001";
-    MergeStageNoMatchingDocument = 13113, "42704";
-    MaxSubPipelineDepthExceeded = 232, "54001";
-    MissingSortKeyShard = 169, "22023";
-    ViewDepthLimitExceeded = 165, "54000";
-    CommandNotSupportedOnView = 166, "42809";
-    OptionNotSupportedOnView = 167, "22023";
-    InvalidViewDefinition = 182, "42P17";
-    ViewPipelineMaxSizeExceeded = 229, "54000";
-    InvalidPipelineOperator = 168, "22023";
-    ConversionFailure = 241, "22023";
+    InternalError = 1, INTERNAL_ERROR;
+    BadValue = 2, INVALID_PARAMETER_VALUE;
+    GraphContainsCycle = 5, INVALID_PARAMETER_VALUE;
+    HostUnreachable = 6, UNABLE_TO_CONNECT;
+    UnknownError = 8, INTERNAL_ERROR;
+    UserNotFound = 11, UNDEFINED_OBJECT;
+    Unauthorized = 13, INSUFFICIENT_PRIVILEGE;
+    PrivilegeNotFound = 33, UNDEFINED_OBJECT;
+    TypeMismatch = 14, DATATYPE_MISMATCH;
+    Overflow = 15, NUMERIC_VALUE_OUT_OF_RANGE;
+    InvalidLength = 16, INVALID_PARAMETER_VALUE;
+    IllegalOperation = 20, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    CannotDropShardKeyIndex = 303, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    LockTimeout = 24, LOCK_NOT_AVAILABLE;
+    NamespaceNotFound = 26, UNDEFINED_TABLE;
+    IndexNotFound = 27, UNDEFINED_OBJECT;
+    PathNotViable = 28, INVALID_PARAMETER_VALUE;
+    CannotCreateIndex = 67, INVALID_OBJECT_DEFINITION;
+    NetworkTimeout = 89, CONNECTION_FAILURE;
+    AmbiguousIndexKeyPattern = 181, AMBIGUOUS_FUNCTION;
+    NoQueryExecutionPlans = 291, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    AlreadyInitialized = 23, DUPLICATE_OBJECT;
+    NotYetInitialized = 94, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    CannotBackfillArray = 34, INVALID_PARAMETER_VALUE;
+    ConflictingUpdateOperators = 40, INVALID_PARAMETER_VALUE;
+    NoMatchingDocument = 47, UNDEFINED_OBJECT;
+    CursorNotFound = 43, INVALID_CURSOR_NAME;
+    MaxTimeMSExpired = 50, QUERY_CANCELED;
+    APIVersionError = 322, INVALID_PARAMETER_VALUE;
+    NotWritablePrimary = 10107, READ_ONLY;
+    NotPrimaryOrSecondary = 13436, CANNOT_CONNECT_NOW;
+    NamespaceExists = 48, DUPLICATE_TABLE;
+    DollarPrefixedFieldName = 52, INVALID_PARAMETER_VALUE;
+    InvalidIdField = 53, INVALID_PARAMETER_VALUE;
+    NotSingleValueField = 54, INVALID_PARAMETER_VALUE;
+    EmptyFieldName = 56, INVALID_PARAMETER_VALUE;
+    DottedFieldName = 57, INVALID_PARAMETER_VALUE;
+    CommandNotFound = 59, UNDEFINED_FUNCTION;
+    ShardKeyNotFound = 61, INVALID_PARAMETER_VALUE;
+    StaleShardVersion = 63, SERIALIZATION_FAILURE;
+    ImmutableField = 66, INVALID_PARAMETER_VALUE;
+    IndexAlreadyExists = 68, DUPLICATE_OBJECT;
+    ShardNotFound = 70, UNDEFINED_OBJECT;
+    InvalidOptions = 72, INVALID_PARAMETER_VALUE;
+    InvalidNamespace = 73, INVALID_NAME;
+    IndexOptionsConflict = 85, DUPLICATE_OBJECT;
+    InvalidIndexSpecificationOption = 197, INVALID_PARAMETER_VALUE;
+    IndexKeySpecsConflict = 86, DUPLICATE_OBJECT;
+    OperationFailed = 96, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    FailedToSatisfyReadPreference = 133, UNABLE_TO_CONNECT;
+    CannotImplicitlyCreateCollection = 227, UNDEFINED_TABLE;
+    ConflictingOperationInProgress = 117, OBJECT_IN_USE;
+    NamespaceNotSharded = 118, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    IncompatibleCollationVersion = 161, INVALID_PARAMETER_VALUE;
+    QueryFeatureNotAllowed = 224, INVALID_PARAMETER_VALUE;
+    InvalidUUID = 207, INVALID_PARAMETER_VALUE;
+    QueryPlanKilled = 175, QUERY_CANCELED;
+    CannotIndexParallelArrays = 171, INVALID_PARAMETER_VALUE;
+    ZoneNotFound = 162, UNDEFINED_OBJECT;
+    ZoneStillInUse = 163, OBJECT_IN_USE;
+    RangeOverlapConflict = 178, EXCLUSION_VIOLATION;
+    ChunkTooBig = 179, PROGRAM_LIMIT_EXCEEDED;
+    NotExactValueField = 111, INVALID_PARAMETER_VALUE;
+    NotImplemented = 238, FEATURE_NOT_SUPPORTED;
+    ExceededMemoryLimit = 146, OUT_OF_MEMORY;
+    QueryExceededMemoryLimitNoDiskUseAllowed = 292, OUT_OF_MEMORY;
+    FailedToParse = 9, INVALID_PARAMETER_VALUE;
+    UnknownOption = 40415, INVALID_PARAMETER_VALUE;
+    ShardKeyTooBig = 13334, PROGRAM_LIMIT_EXCEEDED;
+    KeyTooLong = 17280, PROGRAM_LIMIT_EXCEEDED;
+    BSONObjectTooLarge = 10334, PROGRAM_LIMIT_EXCEEDED;
+    Interrupted = 11601, QUERY_CANCELED;
+    DocumentTooDeep = 15994, PROGRAM_LIMIT_EXCEEDED;
+    DuplicateKey = 11000, UNIQUE_VIOLATION;
+    WriteConflict = 112, SERIALIZATION_FAILURE;
+    TransactionTooLarge = 257, PROGRAM_LIMIT_EXCEEDED;
+    NoSuchTransaction = 251, INVALID_TRANSACTION_STATE;
+    OperationNotSupportedInTransaction = 263, ACTIVE_TRANSACTION;
+    MergeStageNoMatchingDocument = 13113, UNDEFINED_OBJECT;
+    MaxSubPipelineDepthExceeded = 232, STATEMENT_TOO_COMPLEX;
+    MissingSortKeyShard = 169, INVALID_PARAMETER_VALUE;
+    ViewDepthLimitExceeded = 165, PROGRAM_LIMIT_EXCEEDED;
+    CommandNotSupportedOnView = 166, WRONG_OBJECT_TYPE;
+    OptionNotSupportedOnView = 167, INVALID_PARAMETER_VALUE;
+    InvalidViewDefinition = 182, INVALID_OBJECT_DEFINITION;
+    ViewPipelineMaxSizeExceeded = 229, PROGRAM_LIMIT_EXCEEDED;
+    InvalidPipelineOperator = 168, INVALID_PARAMETER_VALUE;
+    ConversionFailure = 241, INVALID_PARAMETER_VALUE;
+}
+
+impl Kind {
+    /// MongoDB's nearest equivalent of an error of PostgreSQL's.
+    const fn nearest(sqlstate: SqlState) -> Self {
+        match sqlstate {
+            sqlstate::UNIQUE_VIOLATION => Self::DuplicateKey,
+            sqlstate::INSUFFICIENT_PRIVILEGE => Self::Unauthorized,
+            sqlstate::LOCK_NOT_AVAILABLE => Self::LockTimeout,
+            sqlstate::READ_ONLY => Self::NotWritablePrimary,
+            sqlstate::FEATURE_NOT_SUPPORTED => Self::NotImplemented,
+            sqlstate::STATEMENT_TOO_COMPLEX => Self::DocumentTooDeep,
+            sqlstate::INTERNAL_ERROR => Self::InternalError,
+            [b'0', b'8', ..] => Self::HostUnreachable,
+            [b'4', b'0', ..] => Self::WriteConflict,
+            [b'5', b'3', ..] => Self::ExceededMemoryLimit,
+            _ => Self::UnknownError,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -219,7 +456,7 @@ mod tests {
         let error = Error::new(Kind::BadValue, "é".repeat(5_000_000)).with_hint("a\0".repeat(10_000));
         assert!(error.message.ends_with("é… (9991808 more bytes)"), "{}", error.message);
         assert_eq!(error.message.chars().count(), 4096 + "… (9991808 more bytes)".chars().count());
-        let hint = error.hint.expect("a hint");
+        let hint = error.hint.as_deref().expect("a hint");
         assert!(hint.ends_with("a\\u0000… (11808 more bytes)") && !hint.contains('\0'), "{hint}");
         assert_eq!(Error::new(Kind::BadValue, "short").message, "short");
     }

@@ -285,7 +285,7 @@ fn each_malformed_pattern_has_its_own_error() {
     ] {
         let error = KeyPattern::parse(&malformed).unwrap_err();
         assert_eq!(error.kind, kind, "{malformed}: {error}");
-        messages.push(error.message);
+        messages.push(error.into_message());
     }
     messages.sort();
     messages.dedup();

@@ -16,6 +16,7 @@ use crate::pg::client::sole_call;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::datum::nulls::NoNulls;
+use crate::pg::error::Raise as _;
 use docshard_core::query::specification::Role;
 use pgrx::pg_sys;
 use pgrx::prelude::*;

@@ -4,7 +4,7 @@
 use super::run;
 use crate::pg::datum::json::parse as json;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::Error;
+use crate::pg::error::{Error, Raise as _};
 use crate::pg::memory::call_state::compiled;
 use docshard_core::error::Kind;
 use docshard_core::query::distinct::Distinct;
@@ -116,14 +116,14 @@ fn pack(doc: RawJsonb) -> Vec<u8> {
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn unpack(bytes: &[u8]) -> RawJsonb {
-    raw::validate(bytes).unwrap_or_else(|e| Error::from(e).raise());
+    raw::validate(bytes).unwrap_or_else(|e| e.raise());
     RawJsonb::from_bytes(bytes)
 }
 
 /// The check of the domain `docshard.document`.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn is_document(doc: RawJsonb) -> bool {
-    normalise::check_stored(doc.bytes()).unwrap_or_else(|e| Error::from(e).raise());
+    normalise::check_stored(doc.bytes()).unwrap_or_else(|e| e.raise());
     true
 }
 

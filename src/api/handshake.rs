@@ -2,6 +2,7 @@
 
 use super::{given, run};
 use crate::ownership::node;
+use crate::pg::error::Raise as _;
 use crate::pg::object::drop_guard;
 use crate::protocol::node::{Greeted, SayHello};
 use pgrx::prelude::*;

@@ -2,6 +2,7 @@
 
 use super::given;
 use crate::ownership::measure;
+use crate::pg::error::Raise as _;
 use crate::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;
 

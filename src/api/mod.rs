@@ -20,7 +20,7 @@ pub mod writes;
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::table::Operation;
 use crate::pg::datum::json::Json;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Raise as _, Result};
 use docshard_core::query::specification::Role;
 
 fn run<T>(work: impl FnOnce() -> Result<T>) -> T {
@@ -88,7 +88,7 @@ fn required<T>(argument: Option<T>, name: &str) -> Result<T> {
 /// Redefines required arguments as variables of the same names.
 macro_rules! given {
     ($($argument:ident),+) => {
-        $(let $argument = $crate::api::required($argument, stringify!($argument)).unwrap_or_else(|e| e.raise());)+
+        $(let $argument = $crate::api::required($argument, stringify!($argument)).unwrap_or_else(|e| $crate::pg::error::Raise::raise(e));)+
     };
 }
 use given;

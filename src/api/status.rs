@@ -10,7 +10,7 @@ use crate::operation::table;
 use crate::ownership::health;
 use crate::pg::datum::json::{self, Json};
 use crate::pg::datum::nulls::NoNulls;
-use crate::pg::error::Error;
+use crate::pg::error::{Error, Raise as _};
 use crate::router::config;
 use crate::router::index_stats::{self, IndexStats};
 use crate::status::{self, health::Health};

@@ -3,7 +3,7 @@
 use super::run;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, report};
 use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
@@ -97,6 +97,5 @@ fn to_numeric(value: RawJsonb) -> Option<AnyNumeric> {
 /// MongoDB's code in the DETAIL of an error, which is `MongoDB error 11000 (DuplicateKey).`; null for another DETAIL.
 #[pg_extern(immutable, parallel_safe, strict, requires = ["catalog"])]
 fn error_code(detail: &str) -> Option<i32> {
-    let (code, _) = detail.strip_prefix("MongoDB error ")?.split_once(" (")?;
-    code.parse().ok().filter(|_| code.bytes().all(|byte| byte.is_ascii_digit()))
+    report::code(detail)
 }

@@ -88,9 +88,10 @@ fn insert_all(ns: &str, docs: impl ExactSizeIterator<Item = Option<RawJsonb>>, o
     }
     let documents = insert::insert(ns, &mut || {
         let Some((index, doc)) = docs.next().transpose()? else { return Ok(None) };
-        Storable::new(doc.bytes())
-            .map(Some)
-            .map_err(|e| Error { message: format!("document {index}: {}", e.message), ..e })
+        Storable::new(doc.bytes()).map(Some).map_err(|e| {
+            let message = format!("document {index}: {}", e.message);
+            e.with_message(message)
+        })
     })?;
     let inserted = documents.len() as i64;
     let ids = documents.into_iter().map(|document| document.id).collect();

@@ -343,7 +343,7 @@ impl Balancer {
             return;
         }
         self.failed = true;
-        let context = error.context.as_ref().map_or(String::new(), |context| format!(" ({context})"));
+        let context = error.context_text().map_or(String::new(), |context| format!(" ({context})"));
         let text = format!("{what}{}{context}", error.message);
         pgrx::log!("docshard balancer: {text}");
         if let Err(error) = transaction::run(|| balancer_state::set_error(&text)) {

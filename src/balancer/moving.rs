@@ -16,15 +16,16 @@ use crate::pg::process::job::Jobs;
 use crate::pg::{process, transaction};
 use docshard_core::cluster::balancer::{self as policy, Reason};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::error::sqlstate::{self, SqlState};
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 /// SQLSTATE `out_of_memory`, which here means that no background worker is free.
-const NO_WORKER: [u8; 5] = *b"53200";
+const NO_WORKER: SqlState = sqlstate::OUT_OF_MEMORY;
 /// SQLSTATE `object_in_use`: another operation on the collection is running.
-const CONFLICT: [u8; 5] = *b"55006";
+const CONFLICT: SqlState = sqlstate::OBJECT_IN_USE;
 /// SQLSTATE `query_canceled`: the move was aborted on request.
-const CANCELLED: [u8; 5] = *b"57014";
+const CANCELLED: SqlState = sqlstate::QUERY_CANCELED;
 
 struct RunningMove {
     collection: i32,
@@ -270,8 +271,7 @@ impl Balancer {
     /// collection rests.
     fn move_failed(&mut self, view: &mut View, running_move: &RunningMove, error: &Error) {
         let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
-            [running_move.from, running_move.to].contains(&shard.id)
-                && error.context.as_deref() == Some(&format!("shard \"{}\"", shard.name))
+            [running_move.from, running_move.to].contains(&shard.id) && error.is_of_shard(&shard.name)
         };
         let what = format!("moving a chunk of {}: ", running_move.namespace);
         if error.sqlstate == CONFLICT {

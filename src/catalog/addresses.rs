@@ -29,6 +29,7 @@ use crate::protocol::access::SetServerAddress;
 use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use serde_json::json;
 use std::rc::Rc;
 
@@ -59,7 +60,7 @@ pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
     let mut login = merged(remote::server_options(oid)?, &given);
     login.extend(remote::mapping_options(oid)?);
     let mut moved = Session::open_conninfo(&login, !server::outer_user_is_superuser())
-        .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+        .map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
     check_shard(&mut moved, &shard)?;
     moved.greet_as(oid)?;
     let key = lock_visibly(|key| moved.run("SELECT pg_catalog.pg_advisory_lock($1)", &[Param::Int8(key)]))?;
@@ -92,7 +93,7 @@ pub fn set_local(conn: &str) -> Result<Changed> {
     // A role that this transaction has created cannot log in before it commits.
     if is_joined {
         let mut own = Session::open_conninfo(&login, !server::outer_user_is_superuser())
-            .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+            .map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
         if !own.query::<bool>(&format!("SELECT {}", sees("pg_catalog.pg_locks", key)), &[])?.contains(&true) {
             return Err(elsewhere("the address leads to another server than this router"));
         }
@@ -209,19 +210,14 @@ fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec
             continue;
         }
         match Session::open(oid) {
-            Err(error) => pending.push((other.name.clone(), error.message)),
+            Err(error) => pending.push((other.name.clone(), error.into_message())),
             Ok(mut session) => {
                 tell(&mut session, server, given)?;
                 if let Err(error) = try_from(&mut session, server, key) {
                     let message = format!("shard \"{}\" does not reach the address: {}", other.name, error.message);
                     let hint =
                         "Nothing was changed. Check pg_hba.conf at the address, and the network between the two.";
-                    return Err(Error {
-                        context: error.context,
-                        detail: error.detail,
-                        hint: Some(hint.to_owned()),
-                        ..Error::new(Kind::HostUnreachable, message)
-                    });
+                    return Err(error.with_sqlstate(sqlstate::UNABLE_TO_CONNECT).with_message(message).with_hint(hint));
                 }
                 told.push((other, session));
             }

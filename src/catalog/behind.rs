@@ -17,6 +17,7 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::{placements, transactions};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -132,10 +133,10 @@ impl Suspicion {
 
 /// The remote shard that an error names as its place.
 fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>> {
-    let Some(place) = error.context.as_deref().and_then(|text| text.lines().last()) else { return Ok(None) };
+    let Some(name) = error.shards.last() else { return Ok(None) };
     for id in collection.placements.keys() {
         let shard = cache::shard(*id)?;
-        if shard.place != Place::Local && place == format!("shard \"{}\"", shard.name) {
+        if shard.place != Place::Local && *name == shard.name {
             return Ok(Some(shard));
         }
     }
@@ -145,7 +146,9 @@ fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>>
 /// The error of a statement for which a shard is behind.
 fn refusal(shard: &str, behind: &[Behind]) -> Error {
     // SQLSTATE 40001 would ask the client to repeat what cannot succeed.
-    Error { sqlstate: *b"55000", ..Error::new(Kind::StaleShardVersion, describe(shard, behind)) }.with_hint(hint(shard))
+    Error::new(Kind::StaleShardVersion, describe(shard, behind))
+        .with_sqlstate(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE)
+        .with_hint(hint(shard))
 }
 
 /// The function that repairs a shard, and what to think of before.

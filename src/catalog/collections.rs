@@ -125,7 +125,7 @@ pub fn drop(name: &str) -> Result<bool> {
 pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
     namespace::split(name)?;
     let locked = match move_exclusion::lock(name) {
-        Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate().as_bytes() => return Ok(false),
+        Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate() => return Ok(false),
         locked => locked?,
     };
     change::refuse_while_building(locked.id, name)?;

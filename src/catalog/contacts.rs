@@ -15,7 +15,6 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi, transaction};
 use crate::protocol::Call;
 use crate::protocol::node::Identity;
-use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, Row, Session};
 use crate::store;
 use crate::store::contacts::{self, Trouble};
@@ -26,6 +25,7 @@ use docshard_core::cluster::handshake::{
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
@@ -190,7 +190,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
             return visit(shard);
         }
         note_trouble(shard, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
-        return Ok(Visit::Refused(refusal.message));
+        return Ok(Visit::Refused(refusal.into_message()));
     }
     // Recorded before the counter is advanced again. An earlier worker may have ended before it could record it.
     contacts::set_position(shard.id, report.position)?;
@@ -290,7 +290,7 @@ fn now() -> Result<String> {
 pub fn accept(name: &str) -> Result<Value> {
     let shard = cache::shard_named(name)?;
     // Prefers a host in the expected state.
-    let refused = |error: &Error| error.sqlstate == REFUSED_CONNECTION || &error.sqlstate == b"25006";
+    let refused = |error: &Error| [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate);
     let (_, report) = match ask(&shard, Session::open) {
         Err(error) if refused(&error) => ask(&shard, Session::open_at_any_position)?,
         asked => asked?,

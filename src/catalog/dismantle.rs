@@ -15,11 +15,11 @@ use crate::pg::{security::user, server, spi};
 use crate::protocol::Call;
 use crate::protocol::access::DismantleNode;
 use crate::remote::Session;
-use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::storage::lock::{self, Tag};
 use crate::store;
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
@@ -196,7 +196,7 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
             Err(error) if error.sqlstate == REFUSED_CONNECTION => unreachable.push(shard.name.clone()),
             Err(_) if scope.skip_unreachable => unreachable.push(shard.name.clone()),
             Err(error) => {
-                return Err(error.with_context(format!("shard \"{}\"", shard.name)).with_hint(
+                return Err(error.at_shard(&shard.name).with_hint(
                     "To leave it as it is: docshard.dismantle(confirm, '{\"skipUnreachable\": true}'); later, call \
                      docshard.dismantle() there.",
                 ));
@@ -204,7 +204,7 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
         }
     }
     for (name, session) in &mut sessions {
-        let named = |error: Error| error.with_context(format!("shard \"{name}\""));
+        let named = |error: Error| error.at_shard(name.as_str());
         roll_back_prepared(session, target).map_err(named)?;
         let dismantle = DismantleNode::statement();
         session.execute(&format!("BEGIN; SET LOCAL lock_timeout = '10s'; {dismantle}; COMMIT")).map_err(named)?;

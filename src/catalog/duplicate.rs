@@ -2,12 +2,12 @@
 
 use super::model::{Collection, Index};
 use crate::ownership::table;
-use crate::pg::error::{DuplicateKey, Error, UNIQUE_VIOLATION};
+use crate::pg::error::{DuplicateKey, Error};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::UNIQUE_VIOLATION;
 use docshard_core::query::index::IndexKeys;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::ext_json;
-use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::key::encode::decode;
 
@@ -31,20 +31,18 @@ fn of_index(
         schema: schema.to_owned(),
         table: table.to_owned(),
         index: index.to_owned(),
-        pattern: Vec::with_capacity(fields.len()),
-        value: None,
+        fields: fields.to_vec(),
+        values: None,
     };
-    for (path, descending) in fields {
-        let direction = Value::Number(Number::Int(if *descending { -1 } else { 1 }));
-        duplicate.pattern.push((path.clone(), direction));
-    }
     if let Some(values) = values.filter(|values| values.len() == fields.len()) {
-        let named =
-            fields.iter().zip(&values).map(|((path, _), value)| format!("{path}: {}", ext_json::to_json(value)));
+        let values: Vec<_> = values.iter().map(ext_json::to_json).collect();
+        let named = fields.iter().zip(&values).map(|((path, _), value)| format!("{path}: {value}"));
         message += &format!(" dup key: {{ {} }}", named.collect::<Vec<_>>().join(", "));
-        duplicate.value = Some(fields.iter().map(|(path, _)| path.clone()).zip(values).collect());
+        duplicate.values = Some(values);
     }
-    Error { duplicate: Some(Box::new(duplicate)), ..Error::new(Kind::DuplicateKey, message) }
+    let mut error = Error::new(Kind::DuplicateKey, message);
+    error.duplicate = Some(Box::new(duplicate));
+    error
 }
 
 /// As [`of_index`], for a secondary index, with the duplicate key if it is known.
@@ -76,7 +74,7 @@ fn title(index: &str, collation: Option<&Collator>) -> String {
 
 /// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's. Other errors are unchanged.
 pub fn translate(collection: &Collection, error: Error) -> Error {
-    if &error.sqlstate != UNIQUE_VIOLATION || error.message.starts_with("E11000") {
+    if error.sqlstate != UNIQUE_VIOLATION || error.is_ours {
         return error;
     }
     let relation = violated_relation(collection.id, &error.message);
@@ -91,21 +89,21 @@ pub fn translate(collection: &Collection, error: Error) -> Error {
             of_index(&collection.namespace, "_id_", None, &[("_id".to_owned(), false)], id)
         }
     };
-    Error { context: error.context, ..translated }
+    translated.at_place_of(&error)
 }
 
 /// Translates the error of a unique index that could not be built into MongoDB's. Other errors are unchanged.
 pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Error) -> Error {
-    if &error.sqlstate != UNIQUE_VIOLATION {
+    if error.sqlstate != UNIQUE_VIOLATION {
         return error;
     }
     let values = last_encoded(&error).and_then(|key| keys.values_of_unique_key(&key));
-    Error { context: error.context, ..of_index(namespace, index, keys.collation.as_deref(), &keys.fields, values) }
+    of_index(namespace, index, keys.collation.as_deref(), &keys.fields, values).at_place_of(&error)
 }
 
 /// True if the violated index is the primary key of the collection's table, on shard key and `_id`.
 pub fn is_of_primary_key(collection: &Collection, error: &Error) -> bool {
-    &error.sqlstate == UNIQUE_VIOLATION
+    error.sqlstate == UNIQUE_VIOLATION
         && violated_relation(collection.id, &error.message) == table::primary_key_name(collection.id)
 }
 

@@ -110,7 +110,7 @@ fn finish_at(shard: ShardId, due: &[Dropped]) -> Result<()> {
     let mut session = Session::open(server)?;
     session.execute("SET lock_timeout = '2s'")?;
     for dropped in due {
-        session.run(&dropped.statement(), &[]).map_err(|e| e.with_context(format!("shard \"{}\"", shard.name)))?;
+        session.run(&dropped.statement(), &[]).map_err(|e| e.at_shard(&shard.name))?;
         let (kind, number) = dropped.parts();
         store::delete(shard.id, kind, number)?;
     }

@@ -20,11 +20,9 @@ use crate::pg::spi::param::Param;
 use crate::pg::{security::user, server, spi};
 use crate::store;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
-
-/// SQLSTATE `dependent_objects_still_exist`.
-const STILL_NEEDED: [u8; 5] = *b"2BP01";
 
 thread_local! {
     /// The statement in which the extension was found to be droppable. While its objects are dropped one by one, its tables can no
@@ -125,7 +123,7 @@ fn needed(name: &str, why: &str) -> Error {
 }
 
 fn refuse(message: String) -> Error {
-    Error { sqlstate: STILL_NEEDED, ..Error::new(Kind::IllegalOperation, message) }
+    Error::new(Kind::IllegalOperation, message).with_sqlstate(sqlstate::DEPENDENT_OBJECTS_STILL_EXIST)
 }
 
 const INDEX_HINT: &str = "docshard.drop_index() drops an index.";

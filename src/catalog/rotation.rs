@@ -108,7 +108,7 @@ fn rotate() -> Result<Vec<(String, String)>> {
     let mut late = Vec::new();
     for rotation in pending {
         if let Err(error) = transaction::run(|| change(&rotation)) {
-            late.push((rotation.server, error.message));
+            late.push((rotation.server, error.into_message()));
         }
     }
     Ok(late)

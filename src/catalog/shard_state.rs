@@ -168,7 +168,7 @@ pub fn orphans(limit: Duration) -> Result<(Vec<Orphan>, Silent)> {
     for answer in survey::ask(STATE, &[], limit)? {
         match answer.rows {
             Ok(all) => found.push((answer.shard, all)),
-            Err(error) => silent.push((answer.shard.name.clone(), error.message)),
+            Err(error) => silent.push((answer.shard.name.clone(), error.into_message())),
         }
     }
     let known = Known::read()?;

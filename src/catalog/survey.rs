@@ -52,9 +52,8 @@ pub fn call<C: Call>(call: &C, limit: Duration) -> Result<Vec<Called<C::Answer>>
 pub fn ask<T: Record>(from: &str, params: &[Param<'_>], limit: Duration) -> Result<Vec<ShardAnswer<T>>> {
     let names: Vec<_> = T::COLUMNS.iter().map(|(name, _)| *name).collect();
     let of = |ShardAnswer { shard, rows, latency }| {
-        let rows = rows.and_then(|rows: Vec<Row>| {
-            decode_all("a report", &rows).map_err(|error| error.with_context(format!("shard \"{}\"", shard.name)))
-        });
+        let rows =
+            rows.and_then(|rows: Vec<Row>| decode_all("a report", &rows).map_err(|error| error.at_shard(&shard.name)));
         ShardAnswer { shard, rows, latency }
     };
     Ok(rows(from, (&names, T::WIRE), params, limit)?.into_iter().map(of).collect())

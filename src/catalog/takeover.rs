@@ -30,6 +30,7 @@ use crate::store;
 use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::class;
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 use std::rc::Rc;
@@ -126,9 +127,9 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, coordinator.cluster)) {
             Ok(found) => reached.push(found),
             // A refused login may be repaired by add_shard, which needs the router.
-            Err(error) if is_refused(&error) || error.sqlstate.starts_with(b"08") => {
+            Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
                 is_password |= is_refused(&error);
-                unreachable.push((shard.name.clone(), error.message));
+                unreachable.push((shard.name.clone(), error.into_message()));
             }
             Err(error) => return Err(error),
         }
@@ -205,7 +206,7 @@ const LOGIN_HINT: &str = "If this catalog is older than the last docshard.rotate
     the login of a superuser at the shards this call sets it again: docshard.take_over_cluster('{\"user\": \"…\", \"password\": \"…\"}').";
 
 fn is_refused(error: &Error) -> bool {
-    error.sqlstate.starts_with(b"28")
+    error.is_of_class(class::AUTHORIZATION)
 }
 
 /// Opens a session at a shard: as the router, or as the superuser of `login` if the router's login is refused. The second value is then the

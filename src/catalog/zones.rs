@@ -123,7 +123,7 @@ fn provisional(bound: &Value) -> Result<KeyPattern> {
         return Err(Error::new(Kind::TypeMismatch, format!("A bound must be an object, not {bound}")));
     };
     let fields = members.keys().map(|name| (name.clone(), Value::from(1))).collect();
-    KeyPattern::parse(&Value::Object(fields)).map_err(|error| Error::new(Kind::BadValue, error.message))
+    KeyPattern::parse(&Value::Object(fields)).map_err(|error| Error::new(Kind::BadValue, error.into_message()))
 }
 
 /// Encodes a range's bounds. An upper bound whose values are all MaxKey is the highest, however many fields it has.

@@ -11,6 +11,7 @@ use crate::pg::server;
 use crate::pg::spi::cursor;
 use crate::pg::spi::param::Param;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use docshard_core::values::document::value::Value;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -175,7 +176,7 @@ fn not_found(id: i64) -> Error {
 
 /// Reports a missing portal as a missing cursor.
 fn gone(id: i64, error: Error) -> Error {
-    if &error.sqlstate == b"34000" { not_found(id) } else { error }
+    if error.sqlstate == sqlstate::INVALID_CURSOR_NAME { not_found(id) } else { error }
 }
 
 /// Returns an id. Ids differ also between sessions, so that they are unique in the log of a connection pooler.

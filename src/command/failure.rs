@@ -1,10 +1,11 @@
 //! Errors as MongoDB's answers.
 
 use super::reply::{Node, Reply, integer};
-use crate::operation::errors::{code, is_ours, write_error};
+use crate::operation::errors::{duplicate_fields, write_error};
 use crate::pg::error::Error;
 use crate::pg::{server, transaction::snapshot};
 use crate::router::insert::WriteError;
+use docshard_core::error::sqlstate::{self, class};
 use docshard_core::values::document::value::Value;
 
 /// True for errors that must be raised, because they must end the transaction:
@@ -14,26 +15,25 @@ use docshard_core::values::document::value::Value;
 ///   client can repeat the whole transaction. Otherwise the command is the whole transaction and returns `WriteConflict`;
 /// - the server's own state is in doubt (XX001, XX002).
 pub fn must_end_transaction(error: &Error) -> bool {
-    match &error.sqlstate {
-        b"57014" => !is_ours(error),
-        [b'5', b'7', b'P', ..] => true,
-        [b'4', b'0', ..] => server::in_transaction_block() || !snapshot::per_statement(),
-        b"XX001" | b"XX002" => true,
+    match error.sqlstate {
+        sqlstate::QUERY_CANCELED => !error.is_ours,
+        sqlstate::DATA_CORRUPTED | sqlstate::INDEX_CORRUPTED => true,
+        _ if error.is_of_class(class::SHUTDOWN) => true,
+        _ if error.is_of_class(class::ROLLBACK) => server::in_transaction_block() || !snapshot::per_statement(),
         _ => false,
     }
 }
 
 /// The answer `{"ok": 0, "code": …, "codeName": …, "errmsg": …}`.
 pub fn shaped(error: &Error) -> Reply {
-    let (code, name) = code(error);
     let mut reply = Reply::failed()
         .with("errmsg", Value::String(error.message.clone()))
-        .with("code", integer(code))
-        .with("codeName", Value::String(name.into_owned()));
-    for (name, value) in error.duplicate_fields() {
+        .with("code", integer(error.kind.code().into()))
+        .with("codeName", Value::String(error.kind.name().into_owned()));
+    for (name, value) in duplicate_fields(error) {
         reply = reply.with(name, value);
     }
-    if &error.sqlstate[..2] == b"40" {
+    if error.is_of_class(class::ROLLBACK) {
         let label = Value::String("TransientTransactionError".to_owned());
         reply = reply.with("errorLabels", Value::fixed_array(vec![label]));
     }
@@ -46,7 +46,7 @@ pub fn shaped(error: &Error) -> Reply {
 pub fn write_errors(errors: &[WriteError]) -> Node {
     let shown = errors.iter().map(|failed| {
         let mut fields = write_error(failed);
-        fields.push(("codeName".to_owned(), Value::String(code(&failed.error).1.into_owned())));
+        fields.push(("codeName".to_owned(), Value::String(failed.error.kind.name().into_owned())));
         fields.extend(failed.error.hint.clone().map(|hint| ("hint".to_owned(), Value::String(hint))));
         Value::fixed_object(fields)
     });

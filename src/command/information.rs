@@ -2,7 +2,6 @@
 
 use super::reply::{Node, Reply};
 use super::request::Request;
-use crate::operation::errors;
 use crate::operation::writing::MAX_BATCH;
 use crate::pg::error::{Error, Result};
 use crate::pg::{server, spi};
@@ -35,7 +34,7 @@ pub fn note_outcome(request: &Request<'_>, outcome: std::result::Result<&Reply, 
     }
     let mut last = Last { owner: server::current_user().to_u32(), ..Last::default() };
     let fail = |error: &Error| {
-        let (code, name) = errors::code(error);
+        let (code, name) = (error.kind.code().into(), error.kind.name());
         Some((code, name.into_owned(), error.message.clone()))
     };
     match outcome {

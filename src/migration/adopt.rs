@@ -34,6 +34,7 @@ use crate::store::{changelog, migrations};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, salvage};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -186,7 +187,7 @@ fn give_back(namespace: &str) -> Result<()> {
 }
 
 fn is_gone(error: &Error) -> bool {
-    error.sqlstate == *b"42P01"
+    error.sqlstate == sqlstate::UNDEFINED_TABLE
 }
 
 /// The version of a collection at a shard; None without its table.

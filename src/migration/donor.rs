@@ -19,12 +19,12 @@ use crate::protocol::migration::{
 use crate::storage::lock::{self, Mode, Tag, acquire};
 use crate::storage::rows::capture;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::LOCK_NOT_AVAILABLE;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// SQLSTATE `lock_not_available`.
-const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 
 /// The largest number of parts that a donor may report.
 const MAX_PARTS: i64 = 1 << 40;

@@ -10,6 +10,7 @@ use crate::pg::error::{Error, Result};
 use crate::storage::lock::{self, Tag};
 use crate::store::migrations::Decided;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use std::rc::Rc;
 
 /// A chunk map that the catalog does not have yet.
@@ -44,7 +45,7 @@ impl Foreseen {
     /// The error of a statement that waits for a move of which a shard has lost its part.
     pub fn lost_part(&self) -> Option<Error> {
         let lost = self.lost.as_deref()?;
-        Some(Error { sqlstate: *b"55000", ..Error::new(Kind::StaleShardVersion, lost) })
+        Some(Error::new(Kind::StaleShardVersion, lost).with_sqlstate(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE))
     }
 
     /// True if a process is committing the shards' prepared transactions: until that is done shards refuse this map.

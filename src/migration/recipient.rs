@@ -18,9 +18,9 @@ use crate::protocol::access::SetServerAddress;
 use crate::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
 use crate::protocol::table::CreateTable;
 use crate::protocol::{Call, sql};
-use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::store::placements;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::{INSUFFICIENT_PRIVILEGE, REFUSED_CONNECTION};
 
 /// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
 /// processor's caches and to give R work soon; large enough that many rows go to neighbouring places of other indexes.
@@ -96,7 +96,9 @@ impl Attempt {
             [&identity, &source, &changes, &staging].map(|table| only_owner(table)).concat(),
         ));
         // A right that is missing is one at the foreign server.
-        prepared.map_err(|error| if &error.sqlstate == b"42501" { error.with_hint(hint.as_str()) } else { error })?;
+        prepared.map_err(|error| {
+            if error.sqlstate == INSUFFICIENT_PRIVILEGE { error.with_hint(hint.as_str()) } else { error }
+        })?;
         let expected = expected_donor(record)?;
         let check = check_donor(record, 2);
         let sql = format!("SELECT 1 FROM {changes} WHERE migration_id = $1 AND {check} LIMIT 1");

@@ -86,7 +86,7 @@ pub fn log_if_given_up(id: i64, cause: &Error) -> Result<()> {
 
 /// Stores an error, unless one is stored: the first one is the cause.
 pub fn note_error(id: i64, error: &Error) -> Result<()> {
-    match &error.context {
+    match error.context_text() {
         Some(context) => set_error(id, &format!("{} ({context})", error.message)),
         None => set_error(id, &error.message),
     }

@@ -192,7 +192,7 @@ impl ShardSession {
 }
 
 fn name_shard(error: Error, shard: &str) -> Error {
-    if error.context.is_some() { error } else { error.with_context(format!("shard \"{shard}\"")) }
+    if error.has_place() { error } else { error.at_shard(shard) }
 }
 
 impl Connection for ShardSession {

@@ -36,7 +36,7 @@ pub fn stop(timeout_ms: i64) -> Result<Json> {
 pub fn status() -> Result<Json> {
     check_router()?;
     let state = control::state()?;
-    let hint = worker::require_preloaded().err().and_then(|error| error.hint);
+    let hint = worker::require_preloaded().err().and_then(|error| error.into_parts().hint);
     let mut status = json!({
         "mode": if state.enabled { "full" } else { "off" },
         "inBalancerRound": state.in_step,

@@ -9,7 +9,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::worker;
 use docshard_core::cluster::targeting;
-use docshard_core::error::{Error as CoreError, Kind};
+use docshard_core::error::Kind;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::specification::Role;
 use docshard_core::values::key::KeyPattern;
@@ -163,7 +163,7 @@ impl MoveRange<'_> {
         check(ns)?;
         let collection = sharded(ns)?;
         let bound = |json: Option<&Json>| -> Result<Bound> {
-            let invalid = |error: CoreError| CoreError { kind: Kind::InvalidOptions, ..error };
+            let invalid = |error: Error| error.with_kind(Kind::InvalidOptions);
             json.map(|json| Ok(collection.key.bound_from_json(json).map_err(invalid)?)).transpose()
         };
         let (min, max) = range(&collection, bound(self.min)?, bound(self.max)?)?;

@@ -1,56 +1,29 @@
-//! Translates errors of operations into MongoDB's codes and names.
+//! Errors of writes as elements of `writeErrors`.
 
 use crate::pg::error::Error;
 use crate::router::insert::WriteError;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::{self, class};
+use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
-use std::borrow::Cow;
-
-/// Returns MongoDB's code and name, which are in the DETAIL of docshard's errors.
-fn mongodb(error: &Error) -> Option<(i64, Cow<'_, str>)> {
-    let rest = error.detail.as_deref()?.strip_prefix("MongoDB error ")?;
-    let (code, rest) = rest.split_once(" (")?;
-    Some((code.parse().ok()?, rest.strip_suffix(").")?.into()))
-}
-
-/// True if docshard raised the error, and not PostgreSQL.
-pub fn is_ours(error: &Error) -> bool {
-    mongodb(error).is_some()
-}
-
-/// Returns MongoDB's equivalent of a PostgreSQL error.
-fn kind_of(sqlstate: &[u8; 5]) -> Kind {
-    match sqlstate {
-        b"23505" => Kind::DuplicateKey,
-        b"42501" => Kind::Unauthorized,
-        b"55P03" => Kind::LockTimeout,
-        b"25006" => Kind::NotWritablePrimary,
-        b"0A000" => Kind::NotImplemented,
-        b"54001" => Kind::DocumentTooDeep,
-        b"XX000" => Kind::InternalError,
-        [b'0', b'8', ..] => Kind::HostUnreachable,
-        [b'4', b'0', ..] => Kind::WriteConflict,
-        [b'5', b'3', ..] => Kind::ExceededMemoryLimit,
-        _ => Kind::UnknownError,
-    }
-}
-
-pub fn code(error: &Error) -> (i64, Cow<'_, str>) {
-    mongodb(error).unwrap_or_else(|| {
-        let kind = kind_of(&error.sqlstate);
-        (kind.code().into(), kind.name())
-    })
-}
 
 /// True if one document or operation of a batch caused the error, so that others may succeed. Errors of a connection, a
 /// privilege, a lock, the transaction, the server's resources, or of a node that is no router fail the batch.
 pub fn is_of_one_operation(error: &Error) -> bool {
-    let state = &error.sqlstate;
-    !matches!(&state[..2], b"08" | b"25" | b"40" | b"53" | b"57" | b"58" | b"XX")
-        && state != b"42501"
-        && state != b"55P03"
-        && code(error).0 != i64::from(Kind::IllegalOperation.code())
+    let of_all = [
+        class::CONNECTION,
+        class::TRANSACTION_STATE,
+        class::ROLLBACK,
+        class::RESOURCES,
+        class::INTERVENTION,
+        class::SYSTEM,
+        class::INTERNAL,
+    ];
+    !of_all.iter().any(|class| error.is_of_class(class))
+        && error.sqlstate != sqlstate::INSUFFICIENT_PRIVILEGE
+        && error.sqlstate != sqlstate::LOCK_NOT_AVAILABLE
+        && error.kind != Kind::IllegalOperation
 }
 
 /// Returns the fields of an element of `writeErrors`.
@@ -58,9 +31,23 @@ pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
     let number = |n| Value::Number(Number::Int(n));
     let mut fields = vec![
         ("index".to_owned(), number(failed.index as i64)),
-        ("code".to_owned(), number(code(&failed.error).0)),
+        ("code".to_owned(), number(failed.error.kind.code().into())),
         ("errmsg".to_owned(), Value::String(failed.error.message.clone())),
     ];
-    fields.extend(failed.error.duplicate_fields());
+    fields.extend(duplicate_fields(&failed.error));
     fields
+}
+
+/// MongoDB's fields `keyPattern` and `keyValue`.
+pub fn duplicate_fields(error: &Error) -> Vec<(String, Value)> {
+    let Some(duplicate) = &error.duplicate else { return Vec::new() };
+    let paths = || duplicate.fields.iter().map(|(path, _)| path.clone());
+    let directions =
+        duplicate.fields.iter().map(|(_, descending)| Value::Number(Number::Int(if *descending { -1 } else { 1 })));
+    let pattern = ("keyPattern".to_owned(), Value::fixed_object(paths().zip(directions).collect()));
+    let values = duplicate.values.iter().flatten().map(ext_json::from_json).collect::<Result<Vec<_>, _>>().ok();
+    let value = values
+        .filter(|_| duplicate.values.is_some())
+        .map(|values| ("keyValue".to_owned(), Value::fixed_object(paths().zip(values).collect())));
+    std::iter::once(pattern).chain(value).collect()
 }

@@ -261,7 +261,7 @@ impl<'p> Merge<'p> {
             attempts += 1;
             if attempts == ATTEMPTS {
                 let is_of_on = |duplicate: &DuplicateKey| {
-                    let paths: Vec<String> = duplicate.pattern.iter().map(|(path, _)| path.clone()).collect();
+                    let paths: Vec<String> = duplicate.fields.iter().map(|(path, _)| path.clone()).collect();
                     same(&self.on, &paths)
                 };
                 // No document has these values that the statement can see.

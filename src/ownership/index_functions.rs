@@ -2,7 +2,7 @@
 
 use super::stored::document;
 use crate::pg::datum::json;
-use crate::pg::error::Result;
+use crate::pg::error::{Raise as _, Result};
 use crate::pg::memory::small_cache::SmallCache;
 use crate::storage::rows::{DirectFunction, FunctionResult};
 use docshard_core::query::filter::Filter;

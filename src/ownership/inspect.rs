@@ -72,13 +72,13 @@ fn ranges(bounds: &[Cow<'_, [u8]>]) -> KeyRanges {
 fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRanges) -> Option<Problem> {
     let problem = |name, details: String| Some(Problem { name, details });
     if let Err(error) = raw::validate(doc) {
-        return problem("malformedDocument", error.message);
+        return problem("malformedDocument", error.into_message());
     }
     let Some(document) = raw::document(doc) else {
         return problem("invalidDocument", "a document must be a JSON object".to_owned());
     };
     if let Err(error) = normalise::check_stored(doc) {
-        return problem("invalidDocument", error.message);
+        return problem("invalidDocument", error.into_message());
     }
     let Some(own_id) = document.get("_id") else {
         return problem("missingId", "the document has no _id".to_owned());
@@ -89,7 +89,7 @@ fn problem(skey: &[u8], id: &[u8], doc: &[u8], key: &KeyPattern, owned: &KeyRang
         return problem("wrongIdKey", format!("column id should be {}", hex(&encoded)));
     }
     match key.key_of(document) {
-        Err(error) => return problem("wrongShardKey", error.message),
+        Err(error) => return problem("wrongShardKey", error.into_message()),
         Ok(own) if own != skey => return problem("wrongShardKey", format!("column skey should be {}", hex(&own))),
         Ok(_) => {}
     }

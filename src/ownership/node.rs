@@ -5,11 +5,11 @@
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, security::user, server, server::wal, spi};
-use crate::remote::refusal::REFUSED_CONNECTION;
 use crate::store;
 use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Running, Welcome};
 use docshard_core::cluster::standing::Identity;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 
 /// Reads the stored identity, by the newest snapshot, with this server's timeline.
 pub fn find() -> Result<Node> {
@@ -63,7 +63,7 @@ pub fn check_donor(found: &str, expected: &str) -> Result<()> {
 fn refused(error: docshard_core::error::Error) -> Error {
     let kind = error.kind;
     let error = Error::from(error);
-    if kind == Kind::HostUnreachable { Error { sqlstate: REFUSED_CONNECTION, ..error } } else { error }
+    if kind == Kind::HostUnreachable { error.with_sqlstate(REFUSED_CONNECTION) } else { error }
 }
 
 /// The router's service role at this shard; None before a router was accepted.

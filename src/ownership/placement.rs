@@ -3,10 +3,11 @@
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::memory::small_cache::SmallCache;
-use crate::remote::refusal::STALE;
 use crate::remote::serializable::{self, Node};
 use crate::storage::own_table;
 use crate::storage::scan::{Columns, Look, Spot, at_spot, by_int4};
+use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::STALE;
 use std::cell::RefCell;
 
 /// A collection's row in `docshard_data.placement`.
@@ -66,6 +67,5 @@ pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
     }
     let here = here.map_or_else(|| "not placed".to_owned(), |p| format!("at version {}", p.version));
     let message = format!("stale version: collection {collection} is {here} on this shard, not at {}", assumed.version);
-    let detail = Some("MongoDB error 63 (StaleShardVersion).".to_owned());
-    Err(Error { detail, ..Error::of_sqlstate(STALE, message) })
+    Err(Error::new(Kind::StaleShardVersion, message).with_sqlstate(STALE))
 }

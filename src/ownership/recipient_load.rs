@@ -6,7 +6,7 @@
 use super::stored::document;
 use super::{clone_parts, table};
 use crate::pg::datum::json;
-use crate::pg::error::{Error, Result, UNIQUE_VIOLATION};
+use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
 use crate::pg::server::relation_oid;
 use crate::pg::transaction::subtransaction::attempt;
@@ -16,6 +16,7 @@ use crate::storage::lock;
 use crate::storage::rows::{Change, Purpose, Row};
 use crate::storage::scan::{Look, by_int4};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::UNIQUE_VIOLATION;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::document::{normalise, raw};
@@ -169,7 +170,7 @@ pub fn load_batch(loading: &LoadBatch<'_>) -> Result<u64> {
         return all_at_once();
     }
     match attempt(all_at_once) {
-        Err(error) if &error.sqlstate == UNIQUE_VIOLATION => load_one_by_one(collection, &rows),
+        Err(error) if error.sqlstate == UNIQUE_VIOLATION => load_one_by_one(collection, &rows),
         loaded => loaded,
     }
 }

@@ -29,15 +29,15 @@ use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Request, Role, Sql, c_string};
 use super::prepared::Prepared;
-use super::refusal::{READ_ONLY, REFUSED_CONNECTION};
 use super::row::{Row, Spool};
 use super::session::Session;
 use super::wire::{Finished, Limit, Lost, Wire};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::server::current_user;
 use docshard_core::cluster::connection::ConnectionState;
 use docshard_core::cluster::frontend::{Answer, Columns};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::{self, READ_ONLY, REFUSED_CONNECTION};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -378,8 +378,12 @@ impl Connection {
     }
 
     fn aborted(&self) -> Error {
-        let aborted =
-            || Error::of_sqlstate(*b"25P02", format!("the transaction on shard \"{}\" is aborted", self.wire.shard()));
+        let aborted = || {
+            Error::of_sqlstate(
+                sqlstate::IN_FAILED_TRANSACTION,
+                format!("the transaction on shard \"{}\" is aborted", self.wire.shard()),
+            )
+        };
         let error = self.abort_cause().unwrap_or_else(aborted);
         let hint = "Roll back the transaction, or to a savepoint before the error.";
         if error.hint.is_some() { error } else { error.with_hint(hint) }
@@ -392,7 +396,7 @@ impl Connection {
         let (cause, _) = self.abort_cause.clone().filter(|(_, user)| *user == current_user())?;
         let shard = self.wire.shard();
         let message = format!("an earlier read of the transaction failed on shard \"{shard}\": {}", cause.message);
-        Some(Error { message, ..cause })
+        Some(cause.with_message(message))
     }
 
     fn describe(&self, write: bool, local: Local) -> Batch {
@@ -620,7 +624,8 @@ impl Connection {
                     error = error.of_handshake(has_other);
                 }
                 self.decided(false);
-                Err(if is_victim && &error.sqlstate == b"57014" { watch::deadlock() } else { error }.into())
+                Err(if is_victim && error.sqlstate == sqlstate::QUERY_CANCELED { watch::deadlock() } else { error }
+                    .into())
             }
         }
     }
@@ -650,11 +655,11 @@ impl Connection {
 
     fn failed(&mut self, error: &Error) {
         self.session.rolled_back();
-        if &error.sqlstate == b"42501" {
+        if error.sqlstate == sqlstate::INSUFFICIENT_PRIVILEGE {
             self.session.refused();
         }
         // The shard does not know the statement, or its table has changed: prepare it again next time.
-        if &error.sqlstate == b"26000" || &error.sqlstate == b"0A000" {
+        if [sqlstate::UNDEFINED_STATEMENT, sqlstate::FEATURE_NOT_SUPPORTED].contains(&error.sqlstate) {
             self.prepared.clear();
             self.purge = true;
         }
@@ -718,7 +723,7 @@ impl Connection {
             return Ok(());
         }
         let message = format!("the transaction was rolled back on shard \"{}\"", self.wire.shard());
-        Err(Error::of_sqlstate(*b"40000", message))
+        Err(Error::of_sqlstate(sqlstate::TRANSACTION_ROLLBACK, message))
     }
 
     /// The answer to a text command.

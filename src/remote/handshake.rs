@@ -8,15 +8,19 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::protocol::node::SayHello;
 use crate::protocol::{Answer as _, Call};
-use crate::remote::refusal::REFUSED_CONNECTION;
 use docshard_core::cluster::frontend::{Answer, Columns};
 use docshard_core::cluster::handshake::{Hello, Welcome};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 use pgrx::pg_sys::Oid;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::CString;
 use std::sync::LazyLock;
+
+/// How many handshakes may be refused as the shard is ahead, before that is reported: the worker advances a counter at most once a
+/// second.
+pub const REFUSED_AHEAD: u32 = 3;
 
 pub(super) static STATEMENT: LazyLock<CString> =
     LazyLock::new(|| CString::new(SayHello::statement()).expect("a statement without a zero byte"));
@@ -152,6 +156,6 @@ pub(super) fn greet(wire: &mut Wire, hello: &Hello, writes: bool) -> Result<()> 
 /// Compares the answer with the handshake; true if the shard's WAL position is the catalog's.
 pub(super) fn accept(hello: &Hello, rows: &[Row]) -> Result<bool> {
     let welcome: Welcome =
-        SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.message))?.into();
-    hello.accept(&welcome).map_err(|error| Error { sqlstate: REFUSED_CONNECTION, ..error.into() })
+        SayHello::decode(rows).map_err(|error| Error::new(Kind::HostUnreachable, error.into_message()))?.into();
+    hello.accept(&welcome).map_err(|error| error.with_sqlstate(REFUSED_CONNECTION))
 }

@@ -12,6 +12,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use docshard_core::cluster::silence::Resting;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -126,7 +127,7 @@ pub(super) fn check(shard: &str) -> Result<()> {
     }
     RESTING.with_borrow(|resting| match resting.refused(shard, Instant::now()) {
         None => Ok(()),
-        Some(why) => Err(Error { sqlstate: *b"08001", ..does_not_answer(shard, why) }),
+        Some(why) => Err(does_not_answer(shard, why).with_sqlstate(sqlstate::UNABLE_TO_CONNECT)),
     })
 }
 
@@ -164,17 +165,14 @@ pub fn is_silent(shard: &str) -> bool {
 
 /// True if an error is about a silent shard, which the worker has already logged.
 pub fn is_known(error: &Error) -> bool {
-    IS_WORKER.get()
-        && is_timeout(error)
-        && silent().iter().any(|(shard, _)| error.message.contains(&format!("\"{shard}\"")))
+    IS_WORKER.get() && is_timeout(error) && error.shards.iter().any(|shard| is_silent(shard))
 }
 
 /// True for an error of the kind that [`does_not_answer`] makes.
 pub(super) fn is_timeout(error: &Error) -> bool {
-    error.detail == does_not_answer("", "").detail
+    error.kind == Kind::NetworkTimeout
 }
 
 pub(super) fn does_not_answer(shard: &str, why: &str) -> Error {
-    Error::new(Kind::NetworkTimeout, format!("shard \"{shard}\" does not answer: {why}"))
-        .with_context(format!("shard \"{shard}\""))
+    Error::new(Kind::NetworkTimeout, format!("shard \"{shard}\" does not answer: {why}")).at_shard(shard)
 }

@@ -1,6 +1,6 @@
 //! Reads libpq's messages about connections.
 
-pub(super) const INVALID_PASSWORD: [u8; 5] = *b"28P01";
+use docshard_core::error::sqlstate::INVALID_PASSWORD;
 
 /// True if libpq's message repeats a message of the server, with its SQLSTATE.
 pub(super) fn is_of_server(message: &str) -> bool {

@@ -10,12 +10,11 @@
 
 use super::ffi;
 use super::handshake;
-use super::libpq_message::INVALID_PASSWORD;
 use super::options::{self, Route};
-use super::refusal::REFUSED_CONNECTION;
 use super::wire::{Wire, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::{INVALID_PASSWORD, REFUSED_CONNECTION};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
@@ -121,7 +120,7 @@ pub(super) fn explained(server: Oid, route: &Route, error: Error) -> Error {
             route.server_name
         );
         let core = Error::new(Kind::HostUnreachable, message);
-        return Error { sqlstate: REFUSED_CONNECTION, ..core }.with_hint(format!(
+        return core.with_sqlstate(REFUSED_CONNECTION).with_hint(format!(
             "Check the address of the foreign server {}: ALTER SERVER … OPTIONS (SET host '…', SET port '…').",
             route.server_name
         ));

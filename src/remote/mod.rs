@@ -5,7 +5,7 @@
 //! format. Remote transactions follow the local one (`transaction`). A [`Session`] is a connection outside the local
 //! transaction. Only `ffi` calls C.
 //!
-//! A file uses only files that stand before it here: `param`, `refusal`, `ffi`, `libpq_message`, `serializable`, `row`, `options`,
+//! A file uses only files that stand before it here: `param`, `ffi`, `libpq_message`, `serializable`, `row`, `options`,
 //! `hung`, `settings`, `probe`, `wire`, `handshake`, `login`, `survey`, `session`, `prepared`, `coordinator`, `connection`, `cache`,
 //! `transaction`, `stream`.
 //!
@@ -24,7 +24,6 @@ mod options;
 mod param;
 mod prepared;
 mod probe;
-pub mod refusal;
 mod row;
 pub mod serializable;
 mod session;
@@ -35,7 +34,7 @@ mod transaction;
 mod wire;
 
 pub use coordinator::{Coordinator, set_coordinator};
-pub use handshake::{Cluster, set_cluster};
+pub use handshake::{Cluster, REFUSED_AHEAD, set_cluster};
 pub use login::{RefusedHost, refused_hosts};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
 pub use param::{Request, RequestScope, Role, Sql};

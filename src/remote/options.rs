@@ -8,6 +8,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
 use crate::pg::server;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
@@ -120,7 +121,8 @@ pub(super) fn route(server: Oid) -> Result<Route> {
 /// postgres_fdw's error for a non-superuser that connects without a password.
 pub(super) fn password_error(server_name: &str, detail: &str) -> Error {
     let message = format!("password is required to connect to shard \"{server_name}\"");
-    Error { detail: Some(detail.into()), ..Error::of_sqlstate(*b"2F003", message) }
+    Error::of_sqlstate(sqlstate::PROHIBITED_SQL_STATEMENT, message)
+        .with_detail(detail)
         .with_hint("Set a password in the user mapping, or let a superuser set its option password_required to false.")
 }
 

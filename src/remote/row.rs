@@ -7,6 +7,7 @@
 use super::ffi::{self, TempFile};
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use std::cell::Cell;
 use std::io::{self, BufReader, Read, Write};
 
@@ -107,7 +108,7 @@ pub(super) struct Spool {
 }
 
 fn failed(what: &str, error: &io::Error) -> Error {
-    let sqlstate = if error.kind() == io::ErrorKind::StorageFull { *b"53100" } else { *b"58030" };
+    let sqlstate = if error.kind() == io::ErrorKind::StorageFull { sqlstate::DISK_FULL } else { sqlstate::IO_ERROR };
     Error::of_sqlstate(sqlstate, format!("could not {what} a temporary file: {error}"))
 }
 

@@ -2,6 +2,7 @@
 
 use super::ffi;
 use super::handshake;
+use super::handshake::REFUSED_AHEAD;
 use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Param, c_string};
@@ -12,10 +13,10 @@ use crate::pg::spi::quote::quote_literal;
 use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::transaction;
 use crate::protocol::Connection;
-use crate::remote::refusal::{READ_ONLY, REFUSED_AHEAD, REFUSED_CONNECTION};
 use docshard_core::cluster::frontend::{Answer, Column, Columns};
 use docshard_core::cluster::handshake::Hello;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::{LOCK_NOT_AVAILABLE, READ_ONLY, REFUSED_CONNECTION, UNDEFINED_OBJECT};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -26,9 +27,6 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 const CATCH_UP_MS: u32 = 2_000;
 
 /// SQLSTATE `undefined_object`.
-const UNDEFINED_OBJECT: [u8; 5] = *b"42704";
-
-const LOCK_NOT_AVAILABLE: [u8; 5] = *b"55P03";
 
 /// A connection outside the caller's transaction. Statements commit by themselves unless [`Session::execute`] begins a transaction.
 /// A commit survives a crash of the shard and a failover to its synchronous standby, whatever the shard's `synchronous_commit`.
@@ -202,7 +200,7 @@ impl Session {
     }
 
     fn decoded<T: Record>(&self, rows: &[Row]) -> Result<Vec<T>> {
-        decode_all("a statement", rows).map_err(|error| error.with_context(self.wire.place()))
+        decode_all("a statement", rows).map_err(|error| error.at_shard(self.wire.shard()))
     }
 
     /// The prepared transactions of this database whose names begin with a prefix.

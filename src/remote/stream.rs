@@ -197,9 +197,8 @@ impl Stream {
         while let Some(row) = self.next()? {
             if let Err(error) = rows.add(row) {
                 return with_pool(|pool| {
-                    let place =
-                        pool.by_id(self.connection).map_or_else(String::new, |connection| connection.wire.place());
-                    Err(error.with_context(place))
+                    let connection = pool.by_id(self.connection);
+                    Err(connection.map_or(error.clone(), |connection| error.at_shard(connection.wire.shard())))
                 });
             }
         }

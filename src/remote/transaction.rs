@@ -22,12 +22,13 @@ use super::coordinator::coordinator;
 use super::ffi::{self, HoldCancel, Xact};
 use super::settings::{MULTI_SHARD_COMMIT, MultiShardCommit};
 use super::wire::Limit;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::events::Event;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction::snapshot::{self, ActiveSnapshot};
 use docshard_core::cluster::frontend::Column;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -210,7 +211,9 @@ impl Pool {
             if writer.xact() != Xact::Open {
                 let shard = writer.wire.shard();
                 let message = format!("the transaction on shard \"{shard}\" was aborted by an earlier error");
-                return Err(writer.abort_cause().unwrap_or_else(|| Error::of_sqlstate(*b"40000", message)));
+                return Err(writer
+                    .abort_cause()
+                    .unwrap_or_else(|| Error::of_sqlstate(sqlstate::TRANSACTION_ROLLBACK, message)));
             }
         }
         Ok(())
@@ -307,8 +310,7 @@ impl Pool {
             let name = writer.wire.shard().to_owned();
             if let Err(mut error) = committed {
                 if !done.is_empty() {
-                    // MongoDB's code stays first.
-                    let before = error.detail.map(|detail| format!("{detail} ")).unwrap_or_default();
+                    let before = error.detail.take().map(|detail| format!("{detail} ")).unwrap_or_default();
                     error.detail = Some(format!("{before}Already committed on shard \"{}\".", done.join("\", \"")));
                 }
                 return Err(error);

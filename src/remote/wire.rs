@@ -10,14 +10,16 @@
 
 use super::ffi::{self, PgConn, Poll, WaitSet, Woken};
 use super::hung::{self, NO_CONNECTION};
-use super::libpq_message::{INVALID_PASSWORD, one_line, without_sqlstate};
+use super::libpq_message::{one_line, without_sqlstate};
 use super::options;
 use super::probe::{ProbeResult, ProbeTarget};
 use super::row::{Row, Rows};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::{Answer, Report};
 use docshard_core::cluster::silence::Silence;
-use docshard_core::error::Kind;
+use docshard_core::error::report::Fields;
+use docshard_core::error::sqlstate::{self, INVALID_PASSWORD};
+use docshard_core::error::{Kind, Parts};
 use std::time::{Duration, Instant};
 
 /// The reason why libpq could not begin to connect.
@@ -145,8 +147,8 @@ impl Wire {
                 Poll::Reading | Poll::Writing => {
                     let left = deadline.saturating_duration_since(Instant::now());
                     if left.is_zero() {
-                        let Error { sqlstate, message, .. } = failed(TIMEOUT.into());
-                        return Err(Error { sqlstate, ..Error::new(Kind::NetworkTimeout, message) });
+                        let Parts { sqlstate, message, .. } = failed(TIMEOUT.into()).into_parts();
+                        return Err(Error::new(Kind::NetworkTimeout, message).with_sqlstate(sqlstate));
                     }
                     ffi::wait_socket(pg.socket(), state == Poll::Reading, left.as_millis() as i64 + 1);
                     ffi::check_for_interrupts();
@@ -164,7 +166,7 @@ impl Wire {
         let (message, refused) = without_sqlstate(message);
         let error = format!("could not connect to shard \"{name}\": {}", one_line(&message));
         let error = Error::new(Kind::HostUnreachable, error);
-        if refused { Error { sqlstate: INVALID_PASSWORD, ..error } } else { error }
+        if refused { error.with_sqlstate(INVALID_PASSWORD) } else { error }
     }
 
     /// Turns an established connection into a wire; refuses standbys, and servers that did not ask for a required password.
@@ -348,31 +350,21 @@ impl Wire {
         let message = report.message.clone().unwrap_or_default();
         let sqlstate = report.sqlstate.filter(|_| !report.is_fatal() && self.pg.is_good());
         let Some(sqlstate) = sqlstate else { return self.broken(&message) };
-        let place = self.place();
-        Error {
-            detail: report.detail.clone(),
-            hint: report.hint.clone(),
-            context: Some(match &report.context {
-                Some(remote) => format!("{remote}\n{place}"),
-                None => place,
-            }),
-            ..Error::of_sqlstate(sqlstate, message)
-        }
+        let Report { detail, hint, context, .. } = report.clone();
+        let mut error = Error::from(Fields { sqlstate, message, detail, hint, context });
+        error.shards.push(self.shard().to_owned());
+        error
     }
 
     pub(super) fn shard(&self) -> &str {
         shard_of(&self.name)
     }
 
-    /// The context of this shard's errors.
-    pub(super) fn place(&self) -> String {
-        format!("shard \"{}\"", self.shard())
-    }
-
     pub(super) fn broken(&self, message: &str) -> Error {
-        let detail = Some(one_line(message)).filter(|m| !m.is_empty());
         let lost = format!("lost the connection to shard \"{}\"", self.shard());
-        Error { detail, ..Error::of_sqlstate(*b"08006", lost) }
+        let mut error = Error::of_sqlstate(sqlstate::CONNECTION_FAILURE, lost);
+        error.detail = Some(one_line(message)).filter(|m| !m.is_empty());
+        error
     }
 
     pub(super) fn lost(&self, lost: &Lost) -> Error {
@@ -380,11 +372,11 @@ impl Wire {
             Lost::Broken(message) => self.broken(message),
             Lost::Violation(what) => {
                 let message = format!("protocol violation by shard \"{}\": {what}", self.shard());
-                Error::protocol_violation(message).with_context(self.place())
+                Error::protocol_violation(message).at_shard(self.shard())
             }
             Lost::Late => self.broken(TIMEOUT),
             Lost::Hung(hung) => hung::does_not_answer(&hung.0, &hung.1),
-            Lost::TooLarge(error) => (**error).clone().with_context(self.place()),
+            Lost::TooLarge(error) => (**error).clone().at_shard(self.shard()),
         }
     }
 }

@@ -16,9 +16,9 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::user::as_extension_owner;
 use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::transaction::snapshot;
-use crate::remote::{self, refusal::REFUSED_AHEAD};
+use crate::remote::{self, REFUSED_AHEAD};
 use docshard_core::cluster::standing::Standing;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, Retry, sqlstate};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -80,15 +80,14 @@ fn run<T>(
         if !snapshot::per_statement() || remote::has_failed() {
             return Err(conflict(&error));
         }
-        if error.has_other_host() {
-            continue;
-        }
-        if error.is_ahead_of_handshake() {
-            refused_ahead += 1;
-            if refused_ahead > REFUSED_AHEAD {
-                return Err(error);
+        match error.retry {
+            Retry::OtherHost => continue,
+            Retry::NewHandshake if refused_ahead == REFUSED_AHEAD => return Err(error),
+            Retry::NewHandshake => {
+                refused_ahead += 1;
+                continue;
             }
-            continue;
+            Retry::NewMap | Retry::None => {}
         }
         let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
         let is_lost = |collection: &Collection| -> Result<bool> {
@@ -129,7 +128,7 @@ fn run<T>(
             helped = Some(Instant::now());
             match complete_decided_moves(namespace) {
                 // No background worker is free. Another process or the next attempt may complete the move.
-                Err(error) if &error.sqlstate == b"53200" => {}
+                Err(error) if error.sqlstate == sqlstate::OUT_OF_MEMORY => {}
                 completed => completed?,
             }
         }
@@ -165,16 +164,17 @@ fn complete_decided_moves(namespace: &str) -> Result<()> {
 /// True for answers after which the statement runs again: the shard's version differs, its table is missing, this host of
 /// the shard is not its primary, or the handshake was older than the shard's counter.
 pub(super) fn is_stale(error: &Error) -> bool {
-    error.is_stale() || &error.sqlstate == b"42P01" || error.has_other_host() || error.is_ahead_of_handshake()
+    error.retry != Retry::None || error.sqlstate == sqlstate::UNDEFINED_TABLE
 }
 
 /// Returns the error of a statement that cannot be repeated alone after such an answer.
 pub(super) fn conflict(error: &Error) -> Error {
-    if error.is_ahead_of_handshake() {
+    let what = match error.retry {
         // Where the catalog is an older copy, running the transaction again does not help.
-        return error.clone();
-    }
-    let what = if error.has_other_host() { "a shard's first host was refused" } else { "a chunk was moved" };
+        Retry::NewHandshake => return error.clone(),
+        Retry::OtherHost => "a shard's first host was refused",
+        Retry::NewMap | Retry::None => "a chunk was moved",
+    };
     Error::new(Kind::WriteConflict, format!("could not serialize access: {what} while this transaction ran"))
         .with_hint("Run the transaction again.")
 }

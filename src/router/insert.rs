@@ -244,7 +244,7 @@ fn duplicate_among(collection: &Collection, batch: &[Storable], error: Error) ->
         _ => duplicate::last_encoded(&error).and_then(|id| batch.iter().find(|document| document.id_key == id)),
     };
     match taken {
-        Some(document) => Error { context: error.context, ..duplicate::of_id(&collection.namespace, &document.id) },
+        Some(document) => duplicate::of_id(&collection.namespace, &document.id).at_place_of(&error),
         None => duplicate::translate(collection, error),
     }
 }

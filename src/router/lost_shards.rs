@@ -5,6 +5,7 @@
 
 use crate::pg::error::{self, Error, Result};
 use crate::pg::spi::cursor;
+use docshard_core::error::Retry;
 use std::cell::RefCell;
 
 #[derive(Debug, Default)]
@@ -17,12 +18,12 @@ pub struct LostShards {
 impl LostShards {
     /// Notes the shard whose error this is; any other error than that of a shard out of reach is returned.
     pub fn note(&self, shard: &str, error: Error) -> Result<()> {
-        if error.has_other_host() || !error.is_out_of_reach() {
+        if error.retry == Retry::OtherHost || !error.is_out_of_reach() {
             return Err(error);
         }
         let mut shards = self.shards.borrow_mut();
         if !shards.iter().any(|(name, _)| name == shard) {
-            shards.push((shard.to_owned(), error.message));
+            shards.push((shard.to_owned(), error.into_message()));
         }
         Ok(())
     }

@@ -5,7 +5,7 @@
 use super::counting::heap_getnextslot;
 use crate::pg::datum::json;
 use crate::pg::datum::jsonb::{is_plain, plain_bytes};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Raise as _, Result};
 use crate::storage::open_readable;
 use docshard_core::query::filter::Filter;
 use docshard_core::values::document::raw;

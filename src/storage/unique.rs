@@ -9,7 +9,7 @@
 //! second waits for the first in the b-tree. The keys of a row are inserted in order, so that rows with common keys do not deadlock.
 
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
-use crate::pg::error::Error;
+use crate::pg::error::{Error, Raise as _};
 use crate::pg::version;
 use docshard_core::error::Kind;
 use docshard_core::query::index::unique::unpack;

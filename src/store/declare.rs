@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(sample("7", Some("a")).unwrap().unwrap().server.as_deref(), Some("a"));
         assert_eq!(first().unwrap().unwrap().server, None);
         for (id, found) in [("NULL::pg_catalog.int4", "NULL or missing"), ("7::pg_catalog.int8", "8 bytes")] {
-            let message = sample(id, None).unwrap_err().message;
+            let message = sample(id, None).unwrap_err().into_message();
             let expected = format!("store::declare::tests::sample: column \"id\" is {found}, not of type integer");
             assert!(message.ends_with(&expected), "{message}");
         }

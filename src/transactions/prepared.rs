@@ -7,7 +7,7 @@ use super::decision::decisions;
 use crate::catalog::cache;
 use crate::catalog::cluster;
 use crate::catalog::model::{Place, Shard};
-use crate::pg::error::Result;
+use crate::pg::error::{Raise as _, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::prepared::{self, Ended, Watch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;

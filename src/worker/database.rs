@@ -157,7 +157,7 @@ fn may_act(database: Oid, logged: &mut Option<String>, keeper: &mut Keeper) -> b
         Ok((Standing::Copy(reason), _)) => {
             (Some(format!("this database is a copy of its cluster's router, and does nothing: {reason}")), false)
         }
-        Err(error) => (Some(error.message), false),
+        Err(error) => (Some(error.into_message()), false),
     };
     let is_router = why.is_none();
     if *logged != why {

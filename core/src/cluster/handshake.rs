@@ -375,7 +375,7 @@ mod tests {
     }
 
     fn message(answer: Result<i32>) -> String {
-        answer.expect_err("refused").message
+        answer.expect_err("refused").into_message()
     }
 
     #[test]

@@ -624,10 +624,9 @@ impl<'p> Parser<'p> {
             }
             value => {
                 let expression = Expression::parse(value, self.environment)?;
-                self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| Error {
-                    kind: Kind::Location(40176),
-                    message: format!("specification contains two conflicting paths: {}", collision.message),
-                    ..collision
+                self.add(&path, Node::Computed(Box::new(expression))).map_err(|collision| {
+                    let message = format!("specification contains two conflicting paths: {}", collision.message);
+                    collision.with_kind(40176).with_message(message)
                 })
             }
         }

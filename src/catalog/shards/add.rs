@@ -74,7 +74,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     }
 
     let mut session = Session::open_conninfo(&login, !by_superuser)
-        .map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+        .map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
     let probe = probe(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
     let given = Login { user, password };

@@ -3,6 +3,7 @@
 use crate::pg::error::{Error, Result};
 use crate::remote;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::class;
 
 pub(in crate::catalog) type Keywords = Vec<(String, String)>;
 
@@ -75,9 +76,8 @@ pub(in crate::catalog) const REACH_HINT: &str =
     "The router connects with libpq: check host, port, dbname, user and password, and pg_hba.conf there.";
 
 pub(in crate::catalog) fn unreachable_shard(error: Error) -> Error {
-    if error.sqlstate.starts_with(b"08") || error.sqlstate.starts_with(b"28") || error.sqlstate.starts_with(b"3D") {
-        let core = Error::new(Kind::HostUnreachable, error.message);
-        return Error { context: error.context, ..core };
+    if [class::CONNECTION, class::AUTHORIZATION, class::CATALOG_NAME].iter().any(|class| error.is_of_class(class)) {
+        return Error::new(Kind::HostUnreachable, error.message.as_str()).at_place_of(&error);
     }
     error
 }

@@ -15,10 +15,10 @@ use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::param::Param;
-use crate::remote::refusal::{READ_ONLY, REFUSED_CONNECTION};
 use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION, class};
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 
@@ -50,7 +50,7 @@ pub(super) fn repair(name: &str, found: &Probe, given: &Login) -> Result<Vec<(St
     let keywords: Keywords = remote::server_options(server)?;
     let failed = introduce(&mut session, &Introduced { name, id: shard.id, keywords: &keywords })?;
     store::shards::set_node(name, &found.identity.to_string())?;
-    let pending: Vec<_> = failed.into_iter().map(|(shard, error)| (shard, error.message)).collect();
+    let pending: Vec<_> = failed.into_iter().map(|(shard, error)| (shard, error.into_message())).collect();
     let names: Vec<_> = pending.iter().map(|(shard, _)| shard).collect();
     change::log("repairShard", None, &json!({"shard": name, "login": found.superuser, "pending": names}))?;
     change::announce();
@@ -72,7 +72,7 @@ pub(in crate::catalog) fn open_as_superuser(shard: &Shard, server: Oid, login: &
     let at = format!("shard \"{}\"", shard.name);
     let mut session = open_by(server, login).map_err(|error| {
         let message = format!("nothing was changed: cannot log in as \"{}\" at {at}: {}", login.user, error.message);
-        Error { message, ..unreachable_shard(error) }.with_hint(REACH_HINT)
+        unreachable_shard(error).with_message(message).with_hint(REACH_HINT)
     })?;
     if !probe(&mut session)?.superuser {
         let message = format!("nothing was changed: the role \"{}\" at {at} is no superuser", login.user);
@@ -89,10 +89,10 @@ pub(in crate::catalog) fn let_router_in(server: Oid, session: &mut Session) -> R
 /// Opens a session at the address of the shard that `add_shard` was given.
 fn open_given(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
     open_by(server, login).map_err(|error| {
-        if error.sqlstate.starts_with(b"28") || error.sqlstate.starts_with(b"3D") {
+        if error.is_of_class(class::AUTHORIZATION) || error.is_of_class(class::CATALOG_NAME) {
             return elsewhere(shard, &error.message);
         }
-        Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) }
+        unreachable_shard(error).with_hint(REACH_HINT)
     })
 }
 

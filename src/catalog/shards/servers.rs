@@ -89,8 +89,7 @@ pub(in crate::catalog) struct Introduced<'a> {
 pub(in crate::catalog) fn connect_shards(new: &Introduced<'_>) -> Result<()> {
     let oid = server::foreign_server_oid(&server_name(new.name))
         .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server does not exist"))?;
-    let mut session =
-        Session::open(oid).map_err(|error| Error { hint: Some(REACH_HINT.to_owned()), ..unreachable_shard(error) })?;
+    let mut session = Session::open(oid).map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
     grants::make_roles(&mut session)?;
     introduce(&mut session, new)?.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
 }

@@ -1,6 +1,6 @@
 //! jsonb datums as the bytes that `docshard_core::values::document` reads and writes.
 
-use crate::pg::error::Error;
+use crate::pg::error::{Error, Raise as _};
 use docshard_core::error::Kind;
 use docshard_core::values::document::{MAX_RECURSION, raw};
 use pgrx::callconv::{Arg, ArgAbi, BoxRet, FcInfo};

@@ -6,7 +6,7 @@
 //!
 //! INVARIANT: where a function has this parameter, the only argument that can be null is `options`, which counts as `{}`.
 
-use crate::pg::error::Error;
+use crate::pg::error::{Error, Raise as _};
 use pgrx::callconv::{Arg, ArgAbi};
 use pgrx::pg_sys;
 use pgrx::pgrx_sql_entity_graph::metadata::{

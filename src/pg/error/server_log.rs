@@ -2,6 +2,7 @@
 //! frequent, and the router handles them.
 
 use super::pack_sqlstate;
+use docshard_core::error::sqlstate::SqlState;
 use pgrx::{pg_guard, pg_sys};
 use std::sync::OnceLock;
 
@@ -9,7 +10,7 @@ use std::sync::OnceLock;
 static HIDDEN: OnceLock<(i32, pg_sys::emit_log_hook_type)> = OnceLock::new();
 
 /// Called from `_PG_init`.
-pub fn hide(sqlstate: [u8; 5]) {
+pub fn hide(sqlstate: SqlState) {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {
         if HIDDEN.set((pack_sqlstate(sqlstate), pg_sys::emit_log_hook)).is_ok() {

@@ -1,6 +1,6 @@
 //! Connects `docshard_core::budget` to the backend: expressions can be cancelled, and a setting limits their memory.
 
-use crate::pg::error::Error;
+use crate::pg::error::{Error, Raise as _};
 use docshard_core::budget::{self, Hooks};
 use docshard_core::error::Kind;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};

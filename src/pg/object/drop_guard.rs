@@ -7,7 +7,7 @@
 //! Not checked are the extension's own statements (see [`unguarded`]), sessions of routers (see [`trust_session`]), the extension's
 //! update scripts, and pg_upgrade.
 
-use crate::pg::error::Result;
+use crate::pg::error::{Raise as _, Result};
 pub use crate::pg::object::own_statement::{trust_session, unguarded};
 
 use crate::pg::object::own_statement::{is_own_statement, is_unguarded};

@@ -13,8 +13,8 @@ use crate::pg::server::sleep_ms;
 use crate::pg::version::handle_signal;
 use crate::pg::{process, security::user, transaction};
 use docshard_core::error::Kind;
-use docshard_core::values::document::ext_json;
-use docshard_core::values::document::value::Value as DocumentValue;
+use docshard_core::error::report::Fields;
+use docshard_core::error::sqlstate::{self, SqlState};
 use pgrx::{pg_guard, pg_sys};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -297,40 +297,32 @@ fn error_to_json(error: &Error) -> Value {
     json!({
         "sqlstate": String::from_utf8_lossy(&error.sqlstate),
         "message": error.message,
-        "detail": error.detail,
+        "detail": error.detail_text(),
         "hint": error.hint,
-        "context": error.context,
+        "context": error.context_text(),
         "duplicate": error.duplicate.as_deref().map(|duplicate| {
-            let DuplicateKey { schema, table, index, pattern, value } = duplicate;
-            json!([keys_to_json(pattern), value.as_deref().map(keys_to_json), schema, table, index])
+            let DuplicateKey { schema, table, index, fields, values } = duplicate;
+            json!([fields, values, schema, table, index])
         }),
     })
 }
 
-fn keys_to_json(keys: &[(String, DocumentValue)]) -> Value {
-    keys.iter().map(|(path, value)| json!([path, ext_json::to_json(value)])).collect()
-}
-
-fn keys_from_json(json: &Value) -> Option<Vec<(String, DocumentValue)>> {
-    let key = |pair: &Value| Some((pair[0].as_str()?.to_owned(), ext_json::from_json(&pair[1]).ok()?));
-    json.as_array()?.iter().map(key).collect()
-}
-
 fn error_from_json(json: &Value) -> Error {
     let text = |name: &str| json.get(name).and_then(Value::as_str).map(str::to_owned);
-    let mut error = Error::new(Kind::InternalError, text("message").unwrap_or_default());
-    if let Some(Ok(sqlstate)) = text("sqlstate").map(|s| <[u8; 5]>::try_from(s.as_bytes())) {
-        error.sqlstate = sqlstate;
-    }
-    error.detail = text("detail");
-    error.hint = text("hint");
-    error.context = text("context");
+    let sqlstate = text("sqlstate").and_then(|state| SqlState::try_from(state.as_bytes()).ok());
+    let mut error = Error::from(Fields {
+        sqlstate: sqlstate.unwrap_or(sqlstate::INTERNAL_ERROR),
+        message: text("message").unwrap_or_default(),
+        detail: text("detail"),
+        hint: text("hint"),
+        context: text("context"),
+    });
     error.duplicate = json.get("duplicate").and_then(|duplicate| {
         let name = |at: usize| duplicate[at].as_str().unwrap_or_default().to_owned();
         let (schema, table, index) = (name(2), name(3), name(4));
-        let pattern = keys_from_json(&duplicate[0])?;
-        let value = keys_from_json(&duplicate[1]);
-        Some(Box::new(DuplicateKey { schema, table, index, pattern, value }))
+        let field = |pair: &Value| Some((pair[0].as_str()?.to_owned(), pair[1].as_bool()?));
+        let fields = duplicate[0].as_array()?.iter().map(field).collect::<Option<_>>()?;
+        Some(Box::new(DuplicateKey { schema, table, index, fields, values: duplicate[1].as_array().cloned() }))
     });
     error
 }

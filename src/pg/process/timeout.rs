@@ -2,6 +2,7 @@
 
 use crate::pg::error::{Error, Result, catch};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate::QUERY_CANCELED;
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -52,7 +53,7 @@ impl Deadline {
 
     /// The error with which work has ended: `MaxTimeMSExpired` if this deadline cancelled it.
     pub fn explain(&self, error: Error) -> Error {
-        if &error.sqlstate == b"57014" && self.is_over() {
+        if error.sqlstate == QUERY_CANCELED && self.is_over() {
             return Error::new(Kind::MaxTimeMSExpired, "operation exceeded time limit");
         }
         error

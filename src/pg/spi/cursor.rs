@@ -20,6 +20,7 @@ use crate::pg::spi::instrumentation::{executed_plan, instrumented};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use pgrx::{PgMemoryContexts, pg_sys};
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};
@@ -191,7 +192,7 @@ impl Portal {
             if (*portal).portalPos != self.position.get() {
                 let moved =
                     Error::new(Kind::QueryPlanKilled, "another statement has moved a portal that docshard reads");
-                return Err(Error { sqlstate: *b"24000", ..moved });
+                return Err(moved.with_sqlstate(sqlstate::INVALID_CURSOR_STATE));
             }
             let _pinned = Pinned::of_search();
             let _hold = EnclosingHold::enter();

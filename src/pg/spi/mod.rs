@@ -7,7 +7,7 @@ pub mod quote;
 pub mod record;
 
 use crate::pg::datum::jsonb::detoasted_bytes;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::security::pinned::Pinned;
 use crate::pg::security::search_path;
 use crate::pg::spi::param::Param;

@@ -7,7 +7,7 @@ pub mod snapshot;
 pub mod subtransaction;
 pub mod top_level;
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Result, from_caught};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::ffi::CStr;
 use std::panic::AssertUnwindSafe;
@@ -32,8 +32,7 @@ pub fn within<T>(read: impl FnOnce() -> Result<T>) -> Option<Result<T>> {
 pub fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     // SAFETY: a backend-local pointer; restored below as every PG_CATCH does.
     let callbacks = unsafe { pg_sys::error_context_stack };
-    let result =
-        PgTryBuilder::new(AssertUnwindSafe(work)).catch_others(|caught| Err(Error::from_caught(caught))).execute();
+    let result = PgTryBuilder::new(AssertUnwindSafe(work)).catch_others(|caught| Err(from_caught(caught))).execute();
     if result.is_err() {
         // SAFETY: outside a transaction block of anybody else's: callers run outside any transaction.
         unsafe {

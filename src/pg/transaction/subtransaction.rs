@@ -1,6 +1,6 @@
 //! Subtransactions of this extension: all effects of a piece of work are kept, or none.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Result, from_caught};
 use pgrx::{PgTryBuilder, pg_sys};
 use std::cell::Cell;
 use std::panic::AssertUnwindSafe;
@@ -65,7 +65,7 @@ pub fn attempt<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
         unsafe { pg_sys::ReleaseCurrentSubTransaction() };
         Ok(done)
     }))
-    .catch_others(|caught| Err(Error::from_caught(caught)))
+    .catch_others(|caught| Err(from_caught(caught)))
     .execute();
     restore();
     if result.is_err() {

@@ -8,6 +8,7 @@ use super::super::ffi::{self, Cancel, HoldCancel};
 use super::super::wire::Limit;
 use super::{Connection, Deciding, PROMPT};
 use crate::pg::error::Error;
+use docshard_core::error::sqlstate;
 use std::time::Instant;
 
 impl Deciding {
@@ -78,8 +79,8 @@ impl Connection {
     /// The error of a connection that was lost before the shard confirmed the commit.
     pub fn in_doubt(&self) -> Error {
         let message = format!("lost the connection to shard \"{}\" while it was committing", self.wire.shard());
-        let detail = Some("Whether the transaction was committed is unknown.".into());
-        Error { detail, ..Error::of_sqlstate(*b"08007", message) }
+        Error::of_sqlstate(sqlstate::TRANSACTION_RESOLUTION_UNKNOWN, message)
+            .with_detail("Whether the transaction was committed is unknown.")
             .with_hint("Look at the data before you repeat the transaction.")
     }
 }

@@ -5,6 +5,7 @@ use super::super::row::Spool;
 use super::super::wire::{Limit, Lost};
 use super::{CLEANUP, Connection, Phase, Progress, Stop};
 use crate::pg::error::{Error, Result};
+use docshard_core::error::sqlstate;
 use std::cell::RefCell;
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(20);
 
 fn interrupted() -> Error {
-    Error::of_sqlstate(*b"57014", "reading from a shard was interrupted")
+    Error::of_sqlstate(sqlstate::QUERY_CANCELED, "reading from a shard was interrupted")
 }
 
 impl Connection {

@@ -9,6 +9,7 @@ use crate::remote::coordinator::coordinator;
 use crate::remote::ffi;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
 use std::time::{Duration, Instant};
 
 /// How often a process that has reported a wait checks whether it was chosen.
@@ -64,6 +65,7 @@ impl Watch {
 pub(super) fn deadlock() -> Error {
     let error =
         Error::new(Kind::WriteConflict, "deadlock detected: transactions wait for each other at several shards");
-    Error { sqlstate: *b"40P01", ..error }
+    error
+        .with_sqlstate(sqlstate::DEADLOCK_DETECTED)
         .with_hint("Run the transaction again. The router's log shows which transactions waited for each other.")
 }

@@ -2,7 +2,7 @@
 //! TRUNCATE) refuses that. Both call the same function.
 
 use super::capture;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::object::drop_guard;
 use crate::storage::collection_of;
 use crate::storage::scan::visit_tuple;

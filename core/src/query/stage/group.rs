@@ -361,14 +361,14 @@ fn coded(error: Error) -> Error {
         Kind::Location(40400) => 5911200,
         _ => return count_coded(error),
     };
-    Error { kind: Kind::Location(code), ..error }
+    error.with_kind(code)
 }
 
 /// As [`coded`], for errors of constants, which are computed before a document is read. MongoDB does that outside of the engine, except for
 /// the argument `n`, which alone has another code there.
 fn count_coded(error: Error) -> Error {
     match error.kind {
-        Kind::Location(5787902 | 5787903 | 5787908) => Error { kind: Kind::Location(7548606), ..error },
+        Kind::Location(5787902 | 5787903 | 5787908) => error.with_kind(7548606),
         _ => error,
     }
 }
