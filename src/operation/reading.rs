@@ -10,7 +10,6 @@ use crate::pg::datum::json::parse_as;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
-use crate::pg::stages::Failure;
 use crate::router::aggregate::{self, Execution, Results};
 use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
@@ -20,7 +19,7 @@ use crate::router::options::{self, CountOptions, FindOptions, parsed_environment
 use crate::router::query::Query;
 use crate::router::read;
 use crate::router::statistics;
-use docshard_core::error::{Kind, Result as CoreResult};
+use docshard_core::error::Kind;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
@@ -323,7 +322,7 @@ impl<'a> Aggregation<'a> {
     fn pipelines(&self, environment: Option<&Json>) -> Pipelines {
         let now = environment.and_then(|environment| environment.get("now")).and_then(Json::as_i64);
         let now = now.unwrap_or_else(options::now);
-        Pipelines { on_disk: self.on_disk, failure: Failure::default(), depth: 0, now }
+        Pipelines { on_disk: self.on_disk, depth: 0, now }
     }
 
     /// Runs the pipeline. If its last stage writes, the results are empty.
@@ -404,7 +403,6 @@ fn divided(pipeline: &Pipeline, environment: Option<Json>, hint: Option<&Json>) 
 struct Pipelines {
     /// false: stages keep to MongoDB's limit of memory, and fail beyond
     on_disk: bool,
-    failure: Failure,
     /// the number of enclosing pipelines
     depth: usize,
     /// the time of the statement, for views that use it while the statement does not
@@ -417,11 +415,7 @@ const MAX_DEPTH: usize = 20;
 impl Pipelines {
     fn execution(&self, namespace: &str) -> Execution {
         let database = namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned();
-        Execution::new(
-            self.on_disk,
-            self.failure.clone(),
-            Rc::new(InnerPipelines { database, pipelines: self.clone() }),
-        )
+        Execution::new(self.on_disk, Rc::new(InnerPipelines { database, pipelines: self.clone() }))
     }
 
     fn run(
@@ -473,10 +467,10 @@ struct InnerPipelines {
 }
 
 impl Collections for InnerPipelines {
-    fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> CoreResult<Input<'static>> {
+    fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> Result<Input<'static>> {
         let namespace = format!("{}.{}", self.database, collection.unwrap_or(WITHOUT_COLLECTION));
         let results = self.pipelines.run_within(&namespace, stages, environment.as_json());
-        results.map(Results::into_stream).map_err(|error| self.pipelines.failure.keep(error))
+        results.map(Results::into_stream)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::pg::security::user;
 use crate::pg::spi::cursor::{Cursor, ExecutedPlan};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};
-use crate::pg::stages::{DocumentSource, Failure, StageResults};
+use crate::pg::stages::{DocumentSource, StageResults};
 use crate::protocol::checked::Parameter;
 use crate::protocol::pipeline::{
     PipelineMeasurements, PipelineRequest, PipelineSource, RunPipeline, StageMeasurements, milliseconds,
@@ -71,8 +71,7 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     }
     let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
     let counted = Counted { documents, read: Rc::clone(&read) };
-    let (results, measurements) =
-        StageResults::measured(counted, &pipeline, &Resources::of_memory(&memory), Failure::default())?;
+    let (results, measurements) = StageResults::measured(counted, &pipeline, &Resources::of_memory(&memory))?;
     let observed = Some(Box::new(Observed { began, read, examined, measurements, plan }));
     let mut answer = PipelineAnswer { parts: parts(results), observed, separated: false };
     if work.measured {

@@ -1,12 +1,7 @@
 //! Runs the stages of a pipeline over documents that this process reads.
-//!
-//! Stages are in `docshard_core`, whose error type cannot hold all parts of a PostgreSQL error, such as a remote SQLSTATE. So an
-//! error of the source is kept in a [`Failure`], and the caller gets that.
 
-use crate::pg::error::{Error, Result};
-use docshard_core::error::{Error as CoreError, Kind, Result as CoreResult};
+use docshard_core::error::Result;
 use docshard_core::query::stage::{Input, IterStream, Measurements, Memory, Pipeline, Resources, Stream};
-use std::cell::RefCell;
 use std::rc::Rc;
 
 /// A source of documents for stages.
@@ -49,57 +44,33 @@ impl DocumentSource for () {
 }
 
 /// The results of stages.
-pub struct StageResults {
-    stream: Input<'static>,
-    failure: Failure,
-}
+pub struct StageResults(Input<'static>);
 
-/// The error with which reading has failed, shared by a pipeline and its inner pipelines.
-#[derive(Clone, Debug, Default)]
-pub struct Failure(Rc<RefCell<Option<Error>>>);
-
-impl Failure {
-    /// Keeps an error, and returns a core error that stands for it.
-    pub fn keep(&self, error: Error) -> CoreError {
-        let message = error.message.clone();
-        self.0.replace(Some(error));
-        CoreError::new(Kind::UnknownError, message)
-    }
-}
-
-struct Source<D> {
-    documents: D,
-    failure: Failure,
-}
+struct Source<D>(D);
 
 impl<D: DocumentSource> Stream for Source<D> {
-    fn advance(&mut self) -> CoreResult<bool> {
-        self.documents.advance().map_err(|error| self.failure.keep(error))
+    fn advance(&mut self) -> Result<bool> {
+        self.0.advance()
     }
 
     fn bytes(&self) -> &[u8] {
-        self.documents.bytes()
+        self.0.bytes()
     }
 
     fn key(&self) -> &[u8] {
-        self.documents.key()
+        self.0.key()
     }
 }
 
 impl StageResults {
     /// Runs stages over documents in memory.
-    pub fn over_documents(
-        documents: Vec<Vec<u8>>,
-        pipeline: &Pipeline,
-        resources: &Resources,
-        failure: Failure,
-    ) -> Result<Self> {
-        Ok(Self { stream: pipeline.run_with(Box::new(IterStream::new(documents)), resources)?, failure })
+    pub fn over_documents(documents: Vec<Vec<u8>>, pipeline: &Pipeline, resources: &Resources) -> Result<Self> {
+        Ok(Self(pipeline.run_with(Box::new(IterStream::new(documents)), resources)?))
     }
 
     /// Returns these documents.
     pub fn of(documents: Vec<Vec<u8>>) -> Self {
-        Self { stream: Box::new(IterStream::new(documents)), failure: Failure::default() }
+        Self(Box::new(IterStream::new(documents)))
     }
 
     /// Runs stages that read no other collections.
@@ -108,18 +79,16 @@ impl StageResults {
         pipeline: &Pipeline,
         memory: &Rc<dyn Memory>,
     ) -> Result<Self> {
-        Self::with_resources(documents, pipeline, &Resources::of_memory(memory), Failure::default())
+        Self::with_resources(documents, pipeline, &Resources::of_memory(memory))
     }
 
-    /// Runs stages that may read other collections, whose errors are kept in the same [`Failure`].
+    /// Runs stages that may read other collections.
     pub fn with_resources(
         documents: impl DocumentSource + 'static,
         pipeline: &Pipeline,
         resources: &Resources,
-        failure: Failure,
     ) -> Result<Self> {
-        let source = Source { documents, failure: failure.clone() };
-        Ok(Self { stream: pipeline.run_with(Box::new(source), resources)?, failure })
+        Ok(Self(pipeline.run_with(Box::new(Source(documents)), resources)?))
     }
 
     /// As [`with_resources`](Self::with_resources), and measures each stage.
@@ -127,35 +96,33 @@ impl StageResults {
         documents: impl DocumentSource + 'static,
         pipeline: &Pipeline,
         resources: &Resources,
-        failure: Failure,
     ) -> Result<(Self, Measurements)> {
-        let source = Source { documents, failure: failure.clone() };
-        let (stream, measurements) = pipeline.run_measured(Box::new(source), resources)?;
-        Ok((Self { stream, failure }, measurements))
+        let (stream, measurements) = pipeline.run_measured(Box::new(Source(documents)), resources)?;
+        Ok((Self(stream), measurements))
     }
 
     /// Runs a pipeline that only counts its input documents. `count` is their number.
-    pub fn of_count(count: u64, pipeline: &Pipeline, resources: &Resources, failure: Failure) -> Result<Self> {
-        Ok(Self { stream: pipeline.run_counted(count, resources)?, failure })
+    pub fn of_count(count: u64, pipeline: &Pipeline, resources: &Resources) -> Result<Self> {
+        Ok(Self(pipeline.run_counted(count, resources)?))
     }
 
-    /// Returns the results as the input of another pipeline, which must have the same [`Failure`].
+    /// Returns the results as the input of another pipeline.
     pub fn into_stream(self) -> Input<'static> {
-        self.stream
+        self.0
     }
 
     /// Moves on to the next result; false if there is none. Not to be called again after that, nor after an error.
     pub fn advance(&mut self) -> Result<bool> {
-        self.stream.advance().map_err(|error| self.failure.0.take().unwrap_or_else(|| error.into()))
+        self.0.advance()
     }
 
     /// The result's jsonb.
     pub fn bytes(&self) -> &[u8] {
-        self.stream.bytes()
+        self.0.bytes()
     }
 
     /// The key by which the results are in order; empty if they are in none.
     pub fn key(&self) -> &[u8] {
-        self.stream.key()
+        self.0.key()
     }
 }

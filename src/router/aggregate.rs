@@ -15,24 +15,23 @@ use crate::catalog::model::Collection;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
-use crate::pg::stages::{self, Failure};
+use crate::pg::stages;
 use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
 use std::rc::Rc;
 
-/// What the pipelines of a statement share: memory, other collections, and the last error.
+/// What the pipelines of a statement share: memory, and other collections.
 #[derive(Clone)]
 pub struct Execution {
     pub resources: Resources,
     /// true if stages may use temporary files
     pub on_disk: bool,
-    pub failure: Failure,
 }
 
 impl Execution {
     /// Creates the memory of the stages. `on_disk`: they may use temporary files.
-    pub fn new(on_disk: bool, failure: Failure, collections: Rc<dyn Collections>) -> Self {
+    pub fn new(on_disk: bool, collections: Rc<dyn Collections>) -> Self {
         let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(on_disk));
-        Self { resources: Resources { memory, collections }, on_disk, failure }
+        Self { resources: Resources { memory, collections }, on_disk }
     }
 }
 
@@ -42,20 +41,17 @@ pub struct Results(stages::StageResults);
 impl Results {
     /// Runs stages over the documents of a find, or over the shards' results.
     pub fn over(documents: Documents, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
-        let Execution { resources, failure, .. } = execution;
-        stages::StageResults::with_resources(ShardDocuments::new(documents), pipeline, resources, failure.clone())
-            .map(Self)
+        stages::StageResults::with_resources(ShardDocuments::new(documents), pipeline, &execution.resources).map(Self)
     }
 
-    /// Returns the results as the input of another pipeline, which must have the same [`Execution::failure`].
+    /// Returns the results as the input of another pipeline.
     pub fn into_stream(self) -> Input<'static> {
         self.0.into_stream()
     }
 
     /// Runs stages over documents in memory.
     pub fn over_documents(documents: Vec<Vec<u8>>, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
-        stages::StageResults::over_documents(documents, pipeline, &execution.resources, execution.failure.clone())
-            .map(Self)
+        stages::StageResults::over_documents(documents, pipeline, &execution.resources).map(Self)
     }
 
     /// Returns these documents.
@@ -82,10 +78,10 @@ pub fn aggregate(
     pipeline: &Pipeline,
     execution: &Execution,
 ) -> Result<Results> {
-    let Execution { resources, on_disk, failure } = execution;
+    let Execution { resources, on_disk } = execution;
     if pipeline.only_counts() {
         let count = read::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
-        return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources, failure.clone()).map(Results);
+        return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources).map(Results);
     }
     if config::is_of(namespace) {
         return Results::over(read::find(namespace, query, options)?, pipeline, execution);

@@ -123,10 +123,10 @@ impl ExplainedPipeline<'_> {
         let Some(observed) = execute::observed_rows(collection, &planned.plan)? else { return Ok(None) };
         let (streams, observed): (Vec<_>, Vec<_>) = observed.into_iter().unzip();
         let documents = Rc::new(RefCell::new(Documents::of_plan(streams, &planned.plan)));
-        let Execution { resources, failure, .. } = self.execution;
+        let resources = &self.execution.resources;
         let merging = &planned.division.merging;
         let source = SharedDocuments { documents: Rc::clone(&documents), row: None };
-        let (mut results, measurements) = StageResults::measured(source, merging, resources, failure.clone())?;
+        let (mut results, measurements) = StageResults::measured(source, merging, resources)?;
         let mut returned = 0;
         while results.advance()? {
             returned += 1;
