@@ -3,8 +3,9 @@
 //! An error is a value until it is raised. Its texts are made then, and read where another server's error, or a caught one of
 //! PostgreSQL, comes in ([`report`]): nothing else looks for a meaning in a text.
 
-pub mod report;
 pub mod sqlstate;
+
+pub mod report;
 
 use serde_json::Value as Json;
 use sqlstate::SqlState;

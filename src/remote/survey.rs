@@ -8,7 +8,7 @@ use super::login::{self, Passwords};
 use super::options::{self, Route};
 use super::param::{Encoded, Param, c_string};
 use super::row::Row;
-use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, shard_of};
+use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, cannot_connect, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::{Answer, Column};
 use docshard_core::error::Kind;
@@ -137,8 +137,12 @@ impl Stage {
         let mut hosts = options::alternatives(&route.options);
         // The hosts may have changed since the first attempt.
         let one = hosts.swap_remove(host.min(hosts.len() - 1));
-        let pg = PgConn::start(&one).ok_or_else(|| Wire::refused(shard, NO_RESOURCES))?;
-        if pg.is_good() { Ok(Self::Connecting(pg, Poll::Writing)) } else { Err(Wire::refused(shard, &pg.message())) }
+        let pg = PgConn::start(&one).ok_or_else(|| Wire::refused(&cannot_connect(shard), NO_RESOURCES))?;
+        if pg.is_good() {
+            Ok(Self::Connecting(pg, Poll::Writing))
+        } else {
+            Err(Wire::refused(&cannot_connect(shard), &pg.message()))
+        }
     }
 }
 
@@ -148,16 +152,19 @@ impl Attempt {
         let shard = shard_of(&self.route.server_name);
         let stage = match self.stage {
             Stage::Connecting(mut pg, _) => match pg.poll() {
-                Poll::Failed => Stage::Done(Err(Wire::refused(shard, &pg.message()))),
-                Poll::Ready => match Wire::admit(shard, pg, &self.route.options, self.route.needs_password) {
-                    Err(error) => Stage::Done(Err(error)),
-                    Ok(mut wire) => {
-                        let began = Instant::now();
-                        wire.pg.send_params(text, params);
-                        wire.sent();
-                        Stage::Queried(wire, began)
+                Poll::Failed => Stage::Done(Err(Wire::refused(&cannot_connect(shard), &pg.message()))),
+                Poll::Ready => {
+                    match Wire::admit(shard, &cannot_connect(shard), pg, &self.route.options, self.route.needs_password)
+                    {
+                        Err(error) => Stage::Done(Err(error)),
+                        Ok(mut wire) => {
+                            let began = Instant::now();
+                            wire.pg.send_params(text, params);
+                            wire.sent();
+                            Stage::Queried(wire, began)
+                        }
                     }
-                },
+                }
                 state => Stage::Connecting(pg, state),
             },
             Stage::Queried(mut wire, began) => {

@@ -108,7 +108,8 @@ impl Wire {
         let mut hosts: Vec<_> = options::alternatives(options).into_iter().enumerate().collect();
         hosts.sort_by_key(|(host, _)| passed_over.contains(host));
         for (host, one) in hosts {
-            let attempt = Self::attempt(name, &one, needs_password);
+            let beginning = if failure.is_none() { cannot_connect(name) } else { String::new() };
+            let attempt = Self::attempt(name, &beginning, &one, needs_password);
             timed_out |= attempt.as_ref().is_err_and(hung::is_timeout);
             match (attempt, &mut failure) {
                 (Ok(wire), _) => {
@@ -117,9 +118,7 @@ impl Wire {
                 }
                 (Err(next), None) => failure = Some(next),
                 (Err(next), Some(first)) => {
-                    let place = format!("could not connect to shard \"{name}\": ");
-                    first.message =
-                        format!("{}; {}", first.message, next.message.strip_prefix(&place).unwrap_or(&next.message));
+                    first.message = format!("{}; {}", first.message, next.message);
                     if next.sqlstate == INVALID_PASSWORD {
                         first.sqlstate = INVALID_PASSWORD;
                     }
@@ -132,8 +131,9 @@ impl Wire {
         Err(failure.unwrap_or_else(|| Error::new(Kind::HostUnreachable, format!("shard \"{name}\" has no host"))))
     }
 
-    fn attempt(name: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
-        let failed = |message: String| Self::refused(name, &message);
+    /// Connects to one host. `beginning`: of the message of an error.
+    fn attempt(name: &str, beginning: &str, options: &[(String, String)], needs_password: bool) -> Result<Self> {
+        let failed = |message: String| Self::refused(beginning, &message);
         let deadline = Instant::now() + hung::connecting(options);
         let mut pg = PgConn::start(options).ok_or_else(|| failed(NO_RESOURCES.into()))?;
         if !pg.is_good() {
@@ -158,20 +158,20 @@ impl Wire {
                 }
             }
         }
-        Self::admit(name, pg, options, needs_password)
+        Self::admit(name, beginning, pg, options, needs_password)
     }
 
-    /// The error of a connection that could not be made, from libpq's message.
-    pub(super) fn refused(name: &str, message: &str) -> Error {
+    /// The error of a connection that could not be made, from libpq's message. See [`cannot_connect`].
+    pub(super) fn refused(beginning: &str, message: &str) -> Error {
         let (message, refused) = without_sqlstate(message);
-        let error = format!("could not connect to shard \"{name}\": {}", one_line(&message));
-        let error = Error::new(Kind::HostUnreachable, error);
+        let error = Error::new(Kind::HostUnreachable, format!("{beginning}{}", one_line(&message)));
         if refused { error.with_sqlstate(INVALID_PASSWORD) } else { error }
     }
 
     /// Turns an established connection into a wire; refuses standbys, and servers that did not ask for a required password.
     pub(super) fn admit(
         name: &str,
+        beginning: &str,
         mut pg: PgConn,
         options: &[(String, String)],
         needs_password: bool,
@@ -180,7 +180,7 @@ impl Wire {
             return Err(options::password_error(name, "The shard did not request a password."));
         }
         if pg.reported(c"in_hot_standby").as_deref() != Some("off") {
-            let message = format!("could not connect to shard \"{name}\": the server is a standby");
+            let message = format!("{beginning}the server is a standby");
             return Err(Error::new(Kind::HostUnreachable, message)
                 .with_hint("Give the hosts of all its servers and target_session_attrs=read-write, or promote it."));
         }
@@ -379,6 +379,11 @@ impl Wire {
             Lost::TooLarge(error) => (**error).clone().at_shard(self.shard()),
         }
     }
+}
+
+/// How the message of a connection that could not be made begins, before the reason.
+pub(super) fn cannot_connect(name: &str) -> String {
+    format!("could not connect to shard \"{name}\": ")
 }
 
 const TIMEOUT: &str = "timeout expired";

@@ -8,8 +8,10 @@
 //! * [`cycles`]: there are no import cycles.
 //! * [`sql_text`]: no SQL text calls a higher layer.
 //! * [`vocabulary`]: operators' names are listed only in their tables.
+//! * [`errors`]: no file looks for a meaning in an error's texts.
 
 mod cycles;
+mod errors;
 mod imports;
 mod source;
 mod sql_text;
