@@ -29,16 +29,15 @@ pub(super) fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]
 fn matches(doc: RawJsonb, filter: &str, fcinfo: pg_sys::FunctionCallInfo) -> bool {
     run(|| {
-        let filter = compiled(fcinfo, filter, |text| -> Result<Filter> { Ok(Filter::read(&json(text)?)?) })?;
-        Ok(filter.evaluate(document(&doc)?)?)
+        let filter = compiled(fcinfo, filter, |text| -> Result<Filter> { Filter::read(&json(text)?) })?;
+        filter.evaluate(document(&doc)?)
     })
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
 fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
     run(|| {
-        let projection =
-            compiled(fcinfo, projection, |text| -> Result<Projection> { Ok(Projection::read(&json(text)?)?) })?;
+        let projection = compiled(fcinfo, projection, |text| -> Result<Projection> { Projection::read(&json(text)?) })?;
         Ok(RawJsonb::from_bytes(&projection.apply(document(&doc)?)?))
     })
 }
@@ -46,24 +45,24 @@ fn project(doc: RawJsonb, projection: &str, fcinfo: pg_sys::FunctionCallInfo) ->
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn sort_key(doc: RawJsonb, sort: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
-        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
-        Ok(sort.key_of(document(&doc)?)?)
+        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Sort::read(&json(text)?) })?;
+        sort.key_of(document(&doc)?)
     })
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn sort_field_key(doc: RawJsonb, sort: &str, field: i32, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
-        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Ok(Sort::read(&json(text)?)?) })?;
-        Ok(sort.field_key_of(document(&doc)?, usize::try_from(field).unwrap_or(usize::MAX))?)
+        let sort = compiled(fcinfo, sort, |text| -> Result<Sort> { Sort::read(&json(text)?) })?;
+        sort.field_key_of(document(&doc)?, usize::try_from(field).unwrap_or(usize::MAX))
     })
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn shard_key(doc: RawJsonb, pattern: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
     run(|| {
-        let pattern = compiled(fcinfo, pattern, |text| -> Result<KeyPattern> { Ok(KeyPattern::parse(&json(text)?)?) })?;
-        Ok(pattern.key_of(document(&doc)?)?)
+        let pattern = compiled(fcinfo, pattern, |text| -> Result<KeyPattern> { KeyPattern::parse(&json(text)?) })?;
+        pattern.key_of(document(&doc)?)
     })
 }
 
@@ -75,7 +74,7 @@ fn apply_update(
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> Option<RawJsonb> {
     run(|| {
-        let update = compiled(fcinfo, update, |text| -> Result<Update> { Ok(update::read(&json(text)?)?) })?;
+        let update = compiled(fcinfo, update, |text| -> Result<Update> { update::read(&json(text)?) })?;
         let fixed: Vec<String> = fixed.iter().flatten().map(str::to_owned).collect();
         Ok(update.apply(document(&doc)?, &fixed)?.map(|bytes| RawJsonb::from_bytes(&bytes)))
     })
@@ -104,7 +103,7 @@ fn distinct_values(
                 *last = if setting.is_empty() { Environment::default() } else { Environment::parse(&json(setting)?)? };
                 setting.clone_into(text);
             }
-            Ok(Distinct::parse(field, last)?.values(document(&doc)?)?)
+            Distinct::parse(field, last)?.values(document(&doc)?)
         })
     }))
 }

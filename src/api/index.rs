@@ -82,7 +82,7 @@ fn key_field_within(
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 50, requires = ["schemas"])]
 fn index_entries(doc: RawJsonb, keys: &str, fcinfo: pg_sys::FunctionCallInfo) -> Vec<Vec<u8>> {
-    with_index(fcinfo, keys, |index| Ok(index.entries(document(&doc)?)?))
+    with_index(fcinfo, keys, |index| index.entries(document(&doc)?))
 }
 
 /// The ranges in `lo, hi, lo, hi, …`.

@@ -251,7 +251,7 @@ fn whole_map(collection: i32) -> Result<ChunkMap> {
         }
     });
     let map = ChunkMap::new(chunks);
-    failed.map_or_else(|| Ok(map?), Err)
+    failed.map_or_else(|| map, Err)
 }
 
 /// The cached map with the chunks that have changed since. None if there are many, or if they conflict with the map.

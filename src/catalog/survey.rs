@@ -122,7 +122,7 @@ fn check(shard: &Shard, cluster: i64, known: Option<&Position>, rows: &[remote::
 fn check_mark(shard: &Shard, cluster: i64, mark: Option<(i64, &str)>) -> Result<()> {
     if let Some((theirs, name)) = mark {
         let wanted = Member { cluster, shard: shard.name.clone() };
-        return Ok(wanted.require(&Member { cluster: theirs, shard: name.to_owned() })?);
+        return wanted.require(&Member { cluster: theirs, shard: name.to_owned() });
     }
     let message = format!("the address of shard \"{}\" leads to a database that is not a shard", shard.name);
     Err(Error::new(Kind::HostUnreachable, message)

@@ -168,7 +168,7 @@ fn parsed(view: &View) -> Result<Pipeline> {
     if let Some(collator) = view.collation() {
         environment["collation"] = collator.definition().clone();
     }
-    Ok(Pipeline::parse(&view.stages, &Environment::parse(&environment)?)?)
+    Pipeline::parse(&view.stages, &Environment::parse(&environment)?)
 }
 
 /// The views of a database by name, each with the namespaces that it reads, and its collation.

@@ -153,7 +153,7 @@ fn range(stored: StoredRange) -> ZoneRange {
 /// Errors: `InternalError` if the catalog holds ranges that overlap.
 pub fn of(ns: &str) -> Result<ZoneMap> {
     let _snapshot = ActiveSnapshot::latest();
-    Ok(ZoneMap::new(zone_ranges::read(ns)?.into_iter().map(range).collect())?)
+    ZoneMap::new(zone_ranges::read(ns)?.into_iter().map(range).collect())
 }
 
 /// The ranges of all collections that have some.

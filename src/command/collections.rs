@@ -145,7 +145,7 @@ pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
 }
 
 fn document(json: &Json) -> Result<Vec<u8>> {
-    Ok(write::value(&ext_json::from_json(json)?)?)
+    write::value(&ext_json::from_json(json)?)
 }
 
 fn shown_index(index: &Index) -> Result<Json> {

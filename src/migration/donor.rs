@@ -24,8 +24,6 @@ use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-/// SQLSTATE `lock_not_available`.
-
 /// The largest number of parts that a donor may report.
 const MAX_PARTS: i64 = 1 << 40;
 

@@ -164,7 +164,7 @@ impl MoveRange<'_> {
         let collection = sharded(ns)?;
         let bound = |json: Option<&Json>| -> Result<Bound> {
             let invalid = |error: Error| error.with_kind(Kind::InvalidOptions);
-            json.map(|json| Ok(collection.key.bound_from_json(json).map_err(invalid)?)).transpose()
+            json.map(|json| collection.key.bound_from_json(json).map_err(invalid)).transpose()
         };
         let (min, max) = range(&collection, bound(self.min)?, bound(self.max)?)?;
         refuse_in_block()?;

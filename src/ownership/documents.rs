@@ -110,11 +110,11 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
 }
 
 fn read_filter(text: Option<&str>) -> Result<Option<Filter>> {
-    text.map(|text| Ok(Filter::read(&json::parse(text)?)?)).transpose()
+    text.map(|text| Filter::read(&json::parse(text)?)).transpose()
 }
 
 fn matches(filter: Option<&Filter>, doc: &[u8]) -> Result<bool> {
-    filter.map_or(Ok(true), |filter| Ok(filter.evaluate(document(doc)?)?))
+    filter.map_or(Ok(true), |filter| filter.evaluate(document(doc)?))
 }
 
 /// Updates a document with a key that matches the filter; returns whether it changed, or None if there is no such document.

@@ -89,7 +89,7 @@ impl DirectFunction for IndexFunction {
 
 impl DirectFunction for Filter {
     fn answer(&self, doc: &[u8]) -> FunctionResult {
-        let matches = || -> Result<bool> { Ok(self.evaluate(document(doc)?)?) };
+        let matches = || -> Result<bool> { self.evaluate(document(doc)?) };
         FunctionResult::Bool(matches().unwrap_or_else(|e| e.raise()))
     }
 

@@ -47,12 +47,11 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
         index => table::index_oids(index).filter(|(_, entries)| gin::is_empty(*entries)).map(|(btree, _)| btree),
     };
     let Some(index) = index else { return Ok(None) };
-    let sort =
-        search.sort.as_deref().map(|text| -> Result<Sort> { Ok(Sort::read(&json::parse(text)?)?) }).transpose()?;
+    let sort = search.sort.as_deref().map(|text| -> Result<Sort> { Sort::read(&json::parse(text)?) }).transpose()?;
     let projection = search
         .projection
         .as_deref()
-        .map(|text| -> Result<Projection> { Ok(Projection::read(&json::parse(text)?)?) })
+        .map(|text| -> Result<Projection> { Projection::read(&json::parse(text)?) })
         .transpose()?;
     let (most_seen, most) = match search.all {
         true => (search.most, usize::MAX),

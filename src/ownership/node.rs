@@ -60,10 +60,8 @@ pub fn check_donor(found: &str, expected: &str) -> Result<()> {
     expected.require(&found).map_err(refused)
 }
 
-fn refused(error: docshard_core::error::Error) -> Error {
-    let kind = error.kind;
-    let error = Error::from(error);
-    if kind == Kind::HostUnreachable { error.with_sqlstate(REFUSED_CONNECTION) } else { error }
+fn refused(error: Error) -> Error {
+    if error.kind == Kind::HostUnreachable { error.with_sqlstate(REFUSED_CONNECTION) } else { error }
 }
 
 /// The router's service role at this shard; None before a router was accepted.

@@ -191,7 +191,7 @@ fn find(call: &RunPipeline<'_>, source: &PipelineSource, explained: bool) -> Res
     let collection = call.collection;
     match source {
         PipelineSource::Scan { filter } => {
-            let parsed = filter.as_deref().map(|text| -> Result<Filter> { Ok(Filter::read(&json::parse(text)?)?) });
+            let parsed = filter.as_deref().map(|text| -> Result<Filter> { Filter::read(&json::parse(text)?) });
             if let Some(scan) = DocumentScan::open(table::oid(collection)?, DOC, parsed.transpose()?) {
                 let examined = explained.then(|| scan.examined());
                 return Ok(Found { documents: Box::new(scan), examined, plan: None });

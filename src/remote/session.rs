@@ -26,8 +26,6 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Lock timeout for missed statements.
 const CATCH_UP_MS: u32 = 2_000;
 
-/// SQLSTATE `undefined_object`.
-
 /// A connection outside the caller's transaction. Statements commit by themselves unless [`Session::execute`] begins a transaction.
 /// A commit survives a crash of the shard and a failover to its synchronous standby, whatever the shard's `synchronous_commit`.
 ///

@@ -20,7 +20,7 @@ pub fn documents(namespace: &str, wanted: &Statistics) -> Result<Vec<Vec<u8>>> {
         Statistics::Indexes => of_indexes(namespace)?,
         Statistics::Collection { count, storage } => of_collection(namespace, *count, *storage)?,
     };
-    described.iter().map(|json| Ok(write::value(&ext_json::from_json(json)?)?)).collect()
+    described.iter().map(|json| write::value(&ext_json::from_json(json)?)).collect()
 }
 
 fn of_collection(namespace: &str, count: bool, storage: Option<i64>) -> Result<Vec<Json>> {

@@ -135,7 +135,7 @@ impl DocumentScan {
         self.examined.set(self.examined.get() + examined);
         match end {
             None => Ok(()),
-            Some(ScanFailure::Error(error)) => Err(error.into()),
+            Some(ScanFailure::Error(error)) => Err(error),
             Some(ScanFailure::Panic(panic)) => resume_unwind(panic),
         }
     }

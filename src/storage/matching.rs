@@ -58,7 +58,7 @@ pub fn rows(table: pg_sys::Oid, column: c_int, text: &str) -> Result<Option<u64>
 }
 
 fn read(text: &str) -> Result<Filter> {
-    Ok(Filter::read(&json::parse(text)?)?)
+    Filter::read(&json::parse(text)?)
 }
 
 /// Returns the number of workers that PostgreSQL's planner would use.
@@ -199,7 +199,7 @@ unsafe fn search(rel: pg_sys::Relation, scan: pg_sys::TableScanDesc, column: c_i
                 }));
                 match answer {
                     Ok(Ok(matches)) => count += u64::from(matches),
-                    Ok(Err(error)) => end = Some(ScanFailure::Error(error.into())),
+                    Ok(Err(error)) => end = Some(ScanFailure::Error(error)),
                     Err(panic) => end = Some(ScanFailure::Panic(panic)),
                 }
                 if document != stored {

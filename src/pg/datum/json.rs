@@ -81,7 +81,7 @@ pub fn parse(text: &str) -> Fallible<serde_json::Value> {
 /// Parses a text and keeps the order of keys. Raises an ERROR if the value takes too much memory, as expressions do. If fields are
 /// given twice, their meaning depends on the role, and the second part is the equal text without them: see [`specification`].
 pub fn parse_as(text: &str, role: Role) -> Fallible<(serde_json::Value, Option<String>)> {
-    Ok(specification::read(text, role)?)
+    specification::read(text, role)
 }
 
 impl FromDatum for Json {
