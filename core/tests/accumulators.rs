@@ -27,7 +27,7 @@ fn from_bytes(name: &str, bytes: &[u8]) -> Result<Accumulation, docshard_core::e
     state.merge(bytes).map(|()| state)
 }
 
-/// Values that an accumulator takes: documents, pairs of a sort key and a value, or any.
+/// Values that an accumulator takes: documents, arrays, pairs of a sort key and a value, or any.
 fn suitable(operator: &AccumulatorOperator, scalars: Vec<Json>, objects: Vec<Json>) -> Vec<Json> {
     let pair = |(at, value): (usize, Json)| {
         let key = ["AAAA", "AQ==", "//8="][at * 7 % 3];
@@ -35,6 +35,9 @@ fn suitable(operator: &AccumulatorOperator, scalars: Vec<Json>, objects: Vec<Jso
     };
     match operator.argument {
         _ if operator.name == "$mergeObjects" => objects,
+        _ if ["$concatArrays", "$setUnion"].contains(&operator.name) => {
+            scalars.chunks(2).map(|values| json!(values)).collect()
+        }
         Argument::Sorted | Argument::SeveralSorted => scalars.into_iter().enumerate().map(pair).collect(),
         _ => scalars,
     }
