@@ -25,7 +25,6 @@ use super::plan::select::{self, UNKNOWN_LIMIT};
 use super::statement::{Column, Parameter, Statement};
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
-use crate::pg::fault;
 use crate::pg::transaction::snapshot;
 use crate::protocol::sql;
 use crate::remote;
@@ -63,7 +62,6 @@ pub fn write(collection: &Collection, write: &Write<'_>) -> Result<WriteResult> 
         });
     }
     let mut heads = heads(&search, write, destinations)?;
-    fault::point("write_target.found")?;
     let mut attempts = 0;
     while let Some(first) = (0..heads.len()).min_by_key(|at| &heads[*at].place) {
         let head = heads.remove(first);
