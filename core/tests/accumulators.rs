@@ -27,7 +27,7 @@ fn from_bytes(name: &str, bytes: &[u8]) -> Result<Accumulation, docshard_core::e
     state.merge(bytes).map(|()| state)
 }
 
-/// Values that an accumulator takes: documents, pairs of a sort key and a value, or any.
+/// Values that an accumulator takes: documents, arrays, pairs of a sort key and a value, or any.
 fn suitable(operator: &AccumulatorOperator, scalars: Vec<Json>, objects: Vec<Json>) -> Vec<Json> {
     let pair = |(at, value): (usize, Json)| {
         let key = ["AAAA", "AQ==", "//8="][at * 7 % 3];
@@ -35,6 +35,9 @@ fn suitable(operator: &AccumulatorOperator, scalars: Vec<Json>, objects: Vec<Jso
     };
     match operator.argument {
         _ if operator.name == "$mergeObjects" => objects,
+        _ if ["$concatArrays", "$setUnion"].contains(&operator.name) => {
+            scalars.chunks(2).map(|values| json!(values)).collect()
+        }
         Argument::Sorted | Argument::SeveralSorted => scalars.into_iter().enumerate().map(pair).collect(),
         _ => scalars,
     }
@@ -83,6 +86,21 @@ fn each_accumulates() {
         result("$mergeObjects", &[json!({"a": 1, "b": 2}), json!(null), json!({"b": 3})]),
         json!({"a": 1, "b": 3})
     );
+    let arrays = [json!([1, "x"]), json!([]), json!([[2], 1]), json!([1.0, null])];
+    assert_eq!(result("$concatArrays", &arrays), json!([1, "x", [2], 1, 1.0, null]));
+    assert_eq!(result("$setUnion", &arrays), json!([1, "x", [2], null]));
+    for name in ["$concatArrays", "$setUnion"] {
+        // The states of parts are merged, not their arrays.
+        let mut first = over(name, &arrays[..2]).unwrap();
+        first.merge(&over(name, &arrays[2..]).unwrap().to_bytes().unwrap()).unwrap();
+        assert_eq!(to_json(&first.finish()), result(name, &arrays), "{name}");
+        let mut missing = begin(name);
+        missing.add(None).unwrap();
+        assert_eq!(to_json(&missing.finish()), json!([]), "{name}");
+        for other in [json!(1), json!(null), json!({"a": [1]})] {
+            assert_eq!(over(name, &[other]).unwrap_err().kind, Kind::TypeMismatch, "{name}");
+        }
+    }
     assert_eq!(over("$mergeObjects", &[json!(1)]).unwrap_err().kind, Kind::Location(40400));
     assert_eq!(find("$sun").unwrap_err().kind, Kind::Location(15952));
     assert_eq!(find("$accumulator").unwrap_err().kind, Kind::NotImplemented);

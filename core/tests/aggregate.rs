@@ -360,12 +360,22 @@ fn malformed_stages_are_refused() {
     for (expression, code) in [
         (json!({"$sum": {"$divide": ["$v", 0]}}), 4848401),
         (json!({"$sum": {"$divide": [1, 0]}}), 2),
+        (json!({"$max": {"$sum": {"$map": {"input": [0], "in": {"$divide": ["$v", "$$this"]}}}}}), 4848401),
         (json!({"$push": {"$mod": ["$v", 0]}}), 4848403),
         (json!({"$mergeObjects": "$v"}), 5911200),
     ] {
         let stages = json!([{"$group": {"_id": null, "x": expression}}]);
         let error = aggregate(&stages, &json!([{"v": 1}])).unwrap_err();
         assert_eq!(error.kind.code(), code, "{stages}: {error}");
+    }
+    let elsewhere = [
+        (json!({"$group": {"_id": {"$divide": ["$v", 0]}}}), 4848401),
+        (json!({"$project": {"x": {"$divide": ["$v", 0]}}}), 2),
+        (json!({"$setWindowFields": {"output": {"x": {"$sum": {"$divide": ["$v", 0]}}}}}), 2),
+        (json!({"$setWindowFields": {"output": {"x": {"$sum": {"$mod": ["$v", 0]}}}}}), 16610),
+    ];
+    for (stage, code) in elsewhere {
+        assert_eq!(aggregate(&json!([stage]), &json!([{"v": 1}])).unwrap_err().kind.code(), code, "{stage}");
     }
     let not_numbers = [(json!("x"), 40258), (json!({"$numberDouble": "NaN"}), 40259), (json!(-1), 40260)];
     for (value, code) in not_numbers {

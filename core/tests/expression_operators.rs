@@ -10,6 +10,10 @@ use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use serde_json::{Value as Json, json};
 
+fn minus_zero() -> Json {
+    json!({"$numberDouble": "-0.0"})
+}
+
 fn evaluate(expression: &Json) -> Result<Option<Value>, Error> {
     let document_bytes = bytes(&json!({
         "nil": null, "s": "text", "n": 7, "one": 1, "empty": [], "o": {"b": [{"c": 3}, {"c": 1}]},
@@ -51,6 +55,17 @@ fn numbers() {
         (json!({"$round": [0.125, 2]}), json!(0.12)),
         (json!({"$round": [1.298, 100]}), json!(1.298)),
         (json!({"$round": [23.298, -1]}), json!(20.0)),
+        // The sign of zero is kept.
+        (json!({"$round": -0.4}), minus_zero()),
+        (json!({"$round": [-0.04, 1]}), minus_zero()),
+        (json!({"$round": [minus_zero(), -1]}), minus_zero()),
+        (json!({"$round": [-4.5, -1]}), minus_zero()),
+        (json!({"$round": [0.04, 1]}), json!(0.0)),
+        (json!({"$trunc": -0.9}), minus_zero()),
+        (json!({"$trunc": [-0.09, 1]}), minus_zero()),
+        (json!({"$trunc": [-9.5, -1]}), minus_zero()),
+        (json!({"$ceil": -0.9}), minus_zero()),
+        (json!({"$floor": minus_zero()}), minus_zero()),
         (json!({"$trunc": [-123.397, 2]}), json!(-123.39)),
         (json!({"$trunc": [1.1, 1]}), json!(1.1)),
         (json!({"$trunc": [0.29, 2]}), json!(0.28)),

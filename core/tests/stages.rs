@@ -53,6 +53,8 @@ fn group() -> impl Strategy<Value = Json> {
         json!({"s": {"$sum": "$b"}, "g": {"$avg": "$b"}, "least": {"$min": "$b"}, "most": {"$max": "$b"}}),
         json!({"all": {"$push": "$b"}, "first": {"$first": "$a"}, "last": {"$last": "$c"}}),
         json!({"set": {"$addToSet": "$b"}, "n": {"$count": {}}}),
+        json!({"set": {"$setUnion": {"$cond": [{"$isArray": "$b"}, "$b", ["$b"]]}}}),
+        json!({"all": {"$concatArrays": {"$cond": [{"$isArray": "$b"}, "$b", ["$a", "$b"]]}}}),
         json!({"f": {"$firstN": {"input": "$b", "n": 2}}, "l": {"$lastN": {"input": "$b", "n": 2}}}),
         json!({"f": {"$minN": {"input": "$b", "n": 2}}, "l": {"$maxN": {"input": "$b", "n": 3}}}),
         json!({"t": {"$top": {"sortBy": {"b": -1}, "output": "$a"}}, "u": {"$bottomN": {"sortBy": {"b": 1, "a": -1}, "output": ["$a", "$b"], "n": 2}}}),

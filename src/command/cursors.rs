@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// The default size of a first batch, the same as MongoDB's.
 pub const FIRST_BATCH: usize = 101;
 /// A batch ends with the document that reaches this size, the same as MongoDB's.
-const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
+pub const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
 /// The most documents that are read from a portal at once.
 const MAX_STEP: usize = 256;
 /// MongoDB's idle timeout of cursors.

@@ -1,6 +1,6 @@
 //! The commands find, getMore and killCursors.
 
-use super::cursors::{self, FIRST_BATCH, Opening};
+use super::cursors::{self, FIRST_BATCH, MAX_BATCH_BYTES, Opening};
 use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{Arguments, Fields, Form, Type, may, must, number};
@@ -27,17 +27,25 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         single_batch: fields.flag("singleBatch"),
         may_expire: !fields.flag("noCursorTimeout"),
     };
-    // A result that fits into the first batch needs no portal that outlives the transaction.
-    if batch > 0 && limit.is_some_and(|limit| usize::try_from(limit).is_ok_and(|limit| limit <= batch)) {
-        let mut documents = reading::find(&namespace, filter, fields)?;
-        let mut found = Vec::new();
+    let mut options = fields.as_options(table::FIND.options);
+    // A result that fits into the first batch needs no portal that outlives the transaction. Nor does the only batch; its size limits
+    // what the shards read.
+    let fits = limit.is_some_and(|limit| size(Some(limit), 0) <= batch);
+    if batch > 0 && (fits || opening.single_batch) {
+        options["limit"] = limit.unwrap_or(u64::MAX).min(batch as u64).into();
+        let limited = Arguments::parse(&options, Form::Options(table::FIND.function), table::FIND.options)?;
+        let mut documents = reading::find(&namespace, filter, if fits { fields } else { &limited })?;
+        let (mut found, mut bytes) = (Vec::new(), 0);
         while let Some(document) = documents.next_document()? {
+            bytes += document.bytes().len();
             found.push(document.bytes().to_vec());
+            if opening.single_batch && bytes > MAX_BATCH_BYTES {
+                break;
+            }
         }
         return Ok(cursors::open_over(&opening, found, documents.is_partial())?.reply("firstBatch", &namespace));
     }
-    let options = fields.as_options(table::FIND.options).to_string();
-    let found = cursors::open(&opening, &table::FIND, &filter.text(), &options)?;
+    let found = cursors::open(&opening, &table::FIND, &filter.text(), &options.to_string())?;
     Ok(found.reply("firstBatch", &namespace))
 }
 

@@ -123,7 +123,15 @@ pub const UPDATE_CONFLICTS: &[Conflict] =
 pub const DELETE_ELEMENT: Fields = &[&[must("q", Object).means("filter"), must("limit", Integer)], CHOICE];
 
 const RETURNED: Type = Choice(&["before", "after"]);
-const ANSWERED: &[Field] = &[may("sort", Order), may("projection", Object)];
+/// Skips documents that another transaction has locked, instead of waiting for it. MongoDB has no such option.
+const SKIP_LOCKED: Field = may("skipLocked", StrictBool);
+/// The match may be a document that is skipped. Then there is one, but the upsert would insert another.
+const NO_LOCKED_UPSERT: Conflict = Conflict::All(
+    &[True("skipLocked"), True("upsert")],
+    Kind::FailedToParse,
+    "Cannot specify both skipLocked=true and upsert=true: a document that is locked may match",
+);
+const ANSWERED: &[Field] = &[may("sort", Order), may("projection", Object), SKIP_LOCKED];
 const RETURNING: &[Field] =
     &[UPSERT, may("returnDocument", RETURNED), may("returnNewDocument", StrictBool).means("new")];
 const FIND_AND_MODIFY_FIELDS: &[Field] = &[
@@ -135,8 +143,10 @@ const FIND_AND_MODIFY_FIELDS: &[Field] = &[
     may("fields", Document).means("projection"),
     may("upsert", Bool),
     ARRAY_FILTERS,
+    SKIP_LOCKED,
 ];
 pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
+    NO_LOCKED_UPSERT,
     Conflict::All(
         &[Given("update"), True("remove")],
         Kind::FailedToParse,
@@ -360,8 +370,10 @@ operations! {
     DELETE_ONE = "delete_one" &[CHOICE, LET, COMMENT];
     DELETE_MANY = "delete_many" &[CHOICE, LET, COMMENT];
     BULK_WRITE = "bulk_write" &[&[ORDERED], LET, COMMENT];
-    FIND_ONE_AND_UPDATE = "find_one_and_update" &[ANSWERED, RETURNING, &[ARRAY_FILTERS], CHOICE, LET, COMMENT];
-    FIND_ONE_AND_REPLACE = "find_one_and_replace" &[ANSWERED, RETURNING, CHOICE, LET, COMMENT];
+    FIND_ONE_AND_UPDATE = "find_one_and_update" &[ANSWERED, RETURNING, &[ARRAY_FILTERS], CHOICE, LET, COMMENT]
+        => unless &[NO_LOCKED_UPSERT];
+    FIND_ONE_AND_REPLACE = "find_one_and_replace" &[ANSWERED, RETURNING, CHOICE, LET, COMMENT]
+        => unless &[NO_LOCKED_UPSERT];
     FIND_ONE_AND_DELETE = "find_one_and_delete" &[ANSWERED, CHOICE, LET, COMMENT];
     FIND_AND_MODIFY = "find_and_modify" &[FIND_AND_MODIFY_FIELDS, CHOICE, LET, COMMENT]
         => unless FIND_AND_MODIFY_CONFLICTS;

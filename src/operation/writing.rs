@@ -155,6 +155,8 @@ pub struct DocumentWrite<'a> {
     pub array_filters: Option<&'a Json>,
     /// for a write of one document: write the first one in this order
     pub sort: Option<&'a Json>,
+    /// for a write of one document: skip documents that other transactions have locked
+    pub skip_locked: bool,
     pub shared: Shared<'a>,
 }
 
@@ -174,6 +176,7 @@ impl<'a> DocumentWrite<'a> {
             upsert: arguments.flag("upsert"),
             array_filters: arguments.get("arrayFilters"),
             sort: arguments.get("sort"),
+            skip_locked: arguments.flag("skipLocked"),
             shared: Shared::of(arguments, variables),
         }
     }
@@ -196,7 +199,8 @@ impl<'a> DocumentWrite<'a> {
         }
         let upsert = self.upsert && modification.is_some();
         let sort = request_parts::sort(self.sort, query.environment.as_ref())?;
-        let write = Write { many: self.many, upsert, sort, images, ..Write::of_one(query, modification) };
+        let (many, skip_locked) = (self.many, self.skip_locked);
+        let write = Write { many, upsert, sort, images, skip_locked, ..Write::of_one(query, modification) };
         write::write(namespace, &write)
     }
 }

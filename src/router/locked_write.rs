@@ -26,7 +26,8 @@ use docshard_core::error::Kind;
 /// Writes the document; the result is empty if there is none.
 pub fn write(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<WriteResult> {
     let collection = target.search.collection;
-    let statement = statement(write, target)?;
+    let (matched, conditions) = matched(write, target)?;
+    let statement = statement(collection, write, &matched, conditions, "NULL::bytea");
     let written = writing::write(collection, &target.destinations, &target.lock_range(), |_| &statement)?;
     for (written, destination) in written.iter().zip(&target.destinations) {
         if let Some(row) = written.rows.first() {
@@ -43,10 +44,12 @@ const BEFORE: usize = 2;
 const AFTER: usize = 3;
 const MODIFIED: usize = 4;
 const MOVES: usize = 5;
+/// see [`statement`]
+pub const BEYOND: usize = 6;
 
 const UPDATED: &[Column] = &{
-    let (bytes, image) = (Column::BYTES, Column::BYTES.or_null());
-    [bytes, bytes, image, image, Column::INT8, Column::INT8, image]
+    let bytes = Column::BYTES.or_null();
+    [bytes, bytes, bytes, bytes, Column::INT8, Column::INT8, bytes, bytes]
 };
 const DELETED: &[Column] = UPDATED.split_at(UPDATED.len() - 1).0;
 
@@ -108,10 +111,16 @@ fn matched_in_order(write: &Write<'_>, target: &WriteTarget<'_>) -> Option<(Stri
     Some((sql, conditions))
 }
 
-/// Returns the statement that locks and changes the document. Its result has at most one row.
-fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
-    let (matched, mut conditions) = matched(write, target)?;
-    let collection = target.search.collection;
+/// Returns the statement that changes the document which the common table `matched` finds and locks. Its result has at most one
+/// row. `beyond`: a column of `matched`, or an expression, that is returned as it is. A row of `matched` without a document is
+/// returned, too.
+pub fn statement(
+    collection: &Collection,
+    write: &Write<'_>,
+    matched: &str,
+    mut conditions: Conditions,
+    beyond: &str,
+) -> Statement {
     let table = collection.table();
     let before = if write.images { sql::pack("w.doc") } else { "NULL::bytea".to_owned() };
     let (sql, columns) = match write.modification {
@@ -119,7 +128,7 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
             format!(
                 "WITH {matched}, \
              deleted AS (DELETE FROM {table} t USING matched w WHERE t.skey = w.skey AND t.id = w.id RETURNING 1) \
-             SELECT w.skey, w.id, {before}, NULL::bytea, 0::int8, 0::int8 FROM matched w"
+             SELECT w.skey, w.id, {before}, NULL::bytea, 0::int8, 0::int8, {beyond} FROM matched w"
             ),
             DELETED,
         ),
@@ -134,7 +143,7 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
                    SELECT m.*, {} AS after FROM matched m), \
                  weighed AS MATERIALIZED (SELECT a.*, {moves} AS moves FROM applied a) \
                  SELECT w.skey, w.id, {before}, CASE WHEN {after} THEN {} END, \
-                   (w.after IS NOT NULL)::int4::int8, w.moves::int4::int8, CASE WHEN w.after IS NOT NULL AND NOT w.moves \
+                   (w.after IS NOT NULL)::int4::int8, w.moves::int4::int8, {beyond}, CASE WHEN w.after IS NOT NULL AND NOT w.moves \
                      THEN {} END \
                  FROM weighed w",
                 sql::apply_update("m.doc", update, fixed),
@@ -144,7 +153,7 @@ fn statement(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<Statement> {
             (sql, UPDATED)
         }
     };
-    Ok(conditions.into_statement(sql, columns))
+    conditions.into_statement(sql, columns)
 }
 
 /// Returns the SQL condition that the update changes the document's shard key.
@@ -158,7 +167,7 @@ fn changes_key(collection: &Collection, modification: &Modification, conditions:
 }
 
 /// Turns the shard's row into a result, and relocates the document if its shard key has changed.
-fn finish(
+pub fn finish(
     collection: &Collection,
     row: &ShardRow,
     destination: &Destination,

@@ -49,6 +49,7 @@ pub mod plan;
 pub mod query;
 pub mod read;
 pub mod rows;
+mod skip_locked;
 pub mod statement;
 pub mod statistics;
 pub mod upsert;

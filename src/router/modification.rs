@@ -94,12 +94,14 @@ pub struct Write<'a> {
     pub sort: Option<(Sort, String)>,
     /// for a write of one document: return its old and new form
     pub images: bool,
+    /// for a write of one document without `upsert`: skip documents that other transactions have locked
+    pub skip_locked: bool,
 }
 
 impl<'a> Write<'a> {
     /// A write of the first document that matches, with nothing else.
     pub fn of_one(query: &'a Query, modification: Option<&'a Modification>) -> Self {
-        Self { query, modification, many: false, upsert: false, sort: None, images: false }
+        Self { query, modification, many: false, upsert: false, sort: None, images: false, skip_locked: false }
     }
 }
 

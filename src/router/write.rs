@@ -1,7 +1,7 @@
 //! Updates, replaces and deletes documents.
 //!
 //! [`super::write_target`] finds the shards and, for a write of one document, the document. [`super::locked_write`] writes a
-//! document that the statement returns, or whose shard key may change. For other writes the shard gets either the key of the
+//! document that the statement returns, or whose shard key may change; [`super::skip_locked`] finds one that is not locked. For other writes the shard gets either the key of the
 //! document, which it then writes without PostgreSQL's planner, or a statement that finds and writes the documents.
 
 use super::destination::Destination;
@@ -10,6 +10,7 @@ use super::fresh_map::with_fresh_map;
 use super::locked_write;
 use super::modification::{Modification, Write, WriteResult};
 use super::plan::document_key::DocumentKey;
+use super::skip_locked;
 use super::statement::{Parameter, Statement, TWO_NUMBERS};
 use super::upsert;
 use super::write_target::{self, WriteTarget};
@@ -57,6 +58,9 @@ fn write_once(
     misses: usize,
     collisions: &mut u32,
 ) -> Result<Option<WriteResult>> {
+    if write.skip_locked {
+        return skip_locked::write(collection, write).map(Some);
+    }
     if let Some(target) = write_target::find(collection, write, misses)? {
         let result = if locks_document(collection, write) {
             locked_write::write(write, &target)?

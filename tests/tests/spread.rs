@@ -1,11 +1,14 @@
 //! The document language over shards: the same statements return the same results, and leave the same documents, in an
 //! unsharded collection and in one that is spread by range over four nodes.
 
-use docshard_tests::Cluster;
+use docshard_tests::{Cluster, wait_until};
 use postgres::Client;
 use serde_json::{Value, json};
+use std::thread;
+use std::time::Duration;
 
 const DB: &str = "lang";
+const PATIENCE: Duration = Duration::from_secs(60);
 const PLAIN: &str = "plain";
 const SPREAD: &str = "spread";
 
@@ -299,4 +302,60 @@ fn single_documents_and_bulks_over_shards(cluster: &Cluster) {
         assert_eq!(answer["n"], if ordered { 4 } else { 6 }, "{answer}");
         assert_eq!(answer["writeErrors"][0]["keyValue"], json!({"_id": 12}), "{answer}");
     }
+}
+
+/// The rows that sequential scans have read, and the number of these scans, at all nodes.
+fn scanned(cluster: &Cluster) -> (i64, i64) {
+    let read = "SELECT ARRAY[coalesce(sum(seq_tup_read), 0), coalesce(sum(seq_scan), 0)]::int8[] \
+                FROM pg_stat_all_tables WHERE schemaname = 'docshard_data'";
+    let nodes = std::iter::once(&cluster.router).chain(&cluster.shards);
+    let counts = nodes.map(|node| node.value::<Vec<i64>>(read));
+    counts.fold((0, 0), |sum, counts| (sum.0 + counts[0], sum.1 + counts[1]))
+}
+
+/// What does not fit into the only batch is not read. PostgreSQL's statistics say what shards have read.
+#[test]
+fn a_single_batch_reads_no_more_than_its_documents() {
+    let cluster = cluster();
+    let mut client = cluster.router.client();
+    let documents = format!(
+        "SELECT docshard.insert_select('{DB}.{SPREAD}', $$SELECT jsonb_build_object('_id', n, 'k', n % 60, 'v', repeat(md5(n::text), 60)) \
+         FROM generate_series(1, 12000) n$$)"
+    );
+    client.batch_execute(&documents).unwrap();
+    // A session's statistics are complete when it has ended, at the shards, too.
+    drop(client);
+    let settled = || {
+        let mut before = scanned(&cluster);
+        wait_until("no more scans are counted", PATIENCE, || {
+            thread::sleep(Duration::from_secs(2));
+            let last = std::mem::replace(&mut before, scanned(&cluster));
+            last == before
+        });
+        before
+    };
+    let before = settled();
+    let mut client = cluster.router.client();
+    let answer = command(
+        &mut client,
+        &json!({"find": SPREAD, "filter": {"v": {"$gt": ""}}, "batchSize": 5, "singleBatch": true}),
+    );
+    assert_eq!(answer["cursor"]["firstBatch"].as_array().map(Vec::len), Some(5), "{answer}");
+    assert_eq!(answer["cursor"]["id"], json!(0));
+    drop(client);
+    let after = settled();
+    assert!(after.1 > before.1, "the scans are counted");
+    let read = after.0 - before.0;
+    assert!(read < 200, "{read} rows were read for a batch of 5");
+    let mut client = cluster.router.client();
+    // A cursor of an autocommitted find reads everything: see docs/sql-reference.md.
+    command(&mut client, &json!({"find": SPREAD, "filter": {"v": {"$gt": ""}}, "batchSize": 5}));
+    drop(client);
+    assert!(settled().0 - after.0 >= 12000);
+    let mut client = cluster.router.client();
+    // An only batch ends at 16 MiB, however many documents it may have.
+    let answer = command(&mut client, &json!({"find": SPREAD, "batchSize": 12000, "singleBatch": true}));
+    let found = answer["cursor"]["firstBatch"].as_array().map_or(0, Vec::len);
+    assert!((5000..9000).contains(&found), "{found} documents");
+    assert_eq!(answer["cursor"]["id"], json!(0));
 }

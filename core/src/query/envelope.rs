@@ -71,7 +71,7 @@ impl Environment {
                 Err(_) => bail!(Kind::TypeMismatch, "a statement's roles must be names"),
             },
         };
-        let mut environment = Environment { collator, variables: HashMap::new(), now, roles };
+        let mut environment = Environment { collator, variables: HashMap::new(), now, roles, in_group: false };
         match fields.get(LET) {
             None => {}
             Some(Json::Object(variables)) if ext_json::is_document(variables) => {

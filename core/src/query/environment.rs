@@ -25,6 +25,8 @@ pub struct Environment {
     pub(super) now: Option<i64>,
     /// the names of the roles that the user is a member of
     pub(super) roles: Option<Vec<String>>,
+    /// the expressions are those of `$group`
+    pub(super) in_group: bool,
 }
 
 impl Environment {
@@ -45,6 +47,11 @@ impl Environment {
             Value::fixed_object(vec![field("db", "admin"), field("_id", &format!("admin.{role}")), field("role", role)])
         };
         self.roles.as_ref().map(|roles| Value::fixed_array(roles.iter().map(document).collect()))
+    }
+
+    /// Returns a copy of the environment for the expressions of `$group`.
+    pub(crate) fn in_group(&self) -> Environment {
+        Environment { in_group: true, ..self.clone() }
     }
 
     /// Returns a copy of the environment with more variables.

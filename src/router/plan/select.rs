@@ -23,7 +23,7 @@ use std::borrow::Cow;
 
 /// A null LIMIT that is computed at run time. PostgreSQL's planner then plans as for a cursor: it prefers a plan that
 /// starts early, unless that costs many times as much in total.
-const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
+pub const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
 
 /// One row: the document of a key, or null. See `ownership::documents`.
 pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
@@ -165,15 +165,10 @@ impl Find<'_> {
     pub fn ordered_scans(&self, mut conditions: Conditions, scans: &OrderedScans, by: &MergedBy<'_>) -> Statement {
         let document = self.projected("d.doc", &mut conditions);
         let (key, all) = by.keys(&mut conditions);
-        let order = |of: &str| {
-            let terms = scans.keys.iter().enumerate().map(|(n, key)| key.order_of(&format!("{of}k{n}")));
-            terms.collect::<Vec<_>>().join(", ")
-        };
+        let order = |of: &str| order_of(scans, of);
         let most = self.most().map(|most| format!(" LIMIT {most}"));
-        let table = self.search.collection.table();
         let part = |of: &str, terms: &str, key: &dyn Fn(&MergeKey) -> String, limit: &str| {
-            let keys: String = scans.keys.iter().enumerate().map(|(n, of)| format!(", {} AS k{n}", key(of))).collect();
-            format!("(SELECT {of}{keys} FROM {table} t WHERE {terms} ORDER BY {}{limit})", order(""))
+            ordered_scan(self.search.collection, scans, (of, terms), key, limit)
         };
         let unlimited = most.as_deref().unwrap_or(UNKNOWN_LIMIT);
         let mut found = match &scans.restored {
@@ -275,6 +270,36 @@ impl Find<'_> {
             None => document.to_owned(),
         }
     }
+}
+
+/// The ORDER BY of scans whose keys are the columns `k0`, `k1`, … of `of`.
+fn order_of(scans: &OrderedScans, of: &str) -> String {
+    let terms = scans.keys.iter().enumerate().map(|(n, key)| key.order_of(&format!("{of}k{n}")));
+    terms.collect::<Vec<_>>().join(", ")
+}
+
+/// One of the scans: its columns, the WHERE clause, and the SQL of its keys.
+fn ordered_scan(
+    collection: &Collection,
+    scans: &OrderedScans,
+    (columns, terms): (&str, &str),
+    key: &dyn Fn(&MergeKey) -> String,
+    limit: &str,
+) -> String {
+    let keys: String = scans.keys.iter().enumerate().map(|(n, of)| format!(", {} AS k{n}", key(of))).collect();
+    let (table, order) = (collection.table(), order_of(scans, ""));
+    format!("(SELECT {columns}{keys} FROM {table} t WHERE {terms} ORDER BY {order}{limit})")
+}
+
+/// The columns and the sort key, as `place`, of all documents that both scans find, in their order. `text`: the sort's `$n`.
+pub fn in_order(collection: &Collection, scans: &OrderedScans, columns: &str, text: &str) -> String {
+    let part = |terms: &str, key: &dyn Fn(&MergeKey) -> String| {
+        let columns = format!("{columns}, {} AS place", sql::sort_key("t.doc", text));
+        ordered_scan(collection, scans, (&columns, terms), key, UNKNOWN_LIMIT)
+    };
+    let btree = part(&scans.btree, &|key| key.expression.clone());
+    let entries = part(&scans.entries, &|key| sql::sort_field_key("t.doc", text, key.field));
+    format!("SELECT * FROM ({btree} UNION ALL {entries}) AS d ORDER BY {}{UNKNOWN_LIMIT}", order_of(scans, "d."))
 }
 
 /// The stages that sort documents and return the first `most` without the first `skip`.

@@ -1,8 +1,9 @@
-//! Accumulators that keep all values: `$push`, `$addToSet`, `$mergeObjects`. The size of their states is limited.
+//! Accumulators that keep all values: `$push` and `$addToSet`, `$concatArrays` and `$setUnion`, which add the elements of arrays, and
+//! `$mergeObjects`. The size of their states is limited.
 
 use super::state::{Accumulator, damaged, grow};
 use crate::budget;
-use crate::error::{Result, bail};
+use crate::error::{Kind, Result, bail};
 use crate::query::document_builder::DocumentBuilder;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
@@ -11,35 +12,112 @@ use crate::values::key::encode::encoded_under;
 use crate::values::order::Strings;
 use std::collections::HashSet;
 
-/// Rebuilds an accumulator by adding each value of a state to an empty one.
-fn kept<'a, A: Accumulator<'a>>(mut empty: A, state: Value, strings: Strings<'_>) -> Result<A> {
-    let Value::Array(values) = state else { return Err(damaged()) };
-    values.into_iter().try_for_each(|value| empty.add(Operand::Made(value), strings))?;
-    Ok(empty)
+/// Adds a document's value, or with `ELEMENTS` each element of it.
+///
+/// # Errors
+/// `TypeMismatch` if it must be an array and is none; those of `put`.
+fn each<const ELEMENTS: bool>(value: Operand<'_>, name: &str, put: impl FnMut(Value) -> Result<()>) -> Result<()> {
+    let type_name = value.type_name();
+    match value.into_option() {
+        Some(Value::Array(elements)) if ELEMENTS => elements.into_iter().try_for_each(put),
+        Some(_) if ELEMENTS => {
+            bail!(Kind::TypeMismatch, "{name} requires array inputs, but input is of type {type_name}")
+        }
+        value => value.into_iter().try_for_each(put),
+    }
 }
 
-/// All values in their order. Missing values are ignored.
+/// Adds each value of a state.
+fn each_of_state(state: Value, put: impl FnMut(Value) -> Result<()>) -> Result<()> {
+    let Value::Array(values) = state else { return Err(damaged()) };
+    values.into_iter().try_for_each(put)
+}
+
+/// All values in their order; with `ELEMENTS` the elements of all arrays. Missing values are ignored.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct List {
+pub(crate) struct List<const ELEMENTS: bool> {
     values: Vec<Value>,
     bytes: usize,
 }
 
-impl<'a> Accumulator<'a> for List {
+impl<const ELEMENTS: bool> List<ELEMENTS> {
+    const NAME: &'static str = if ELEMENTS { "$concatArrays" } else { "$push" };
+
+    fn put(&mut self, value: Value) -> Result<()> {
+        grow(&mut self.bytes, &value, Self::NAME)?;
+        self.values.push(value);
+        Ok(())
+    }
+}
+
+impl<'a, const ELEMENTS: bool> Accumulator<'a> for List<ELEMENTS> {
     fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
         !value.is_missing()
     }
 
     fn add(&mut self, value: Operand<'a>, _: Strings<'_>) -> Result<()> {
-        if let Some(value) = value.into_option() {
-            grow(&mut self.bytes, &value, "$push")?;
+        each::<ELEMENTS>(value, Self::NAME, |value| self.put(value))
+    }
+
+    fn merge(&mut self, later: Self, _: Strings<'_>) -> Result<()> {
+        later.values.into_iter().try_for_each(|value| self.put(value))
+    }
+
+    fn finish(self) -> Operand<'a> {
+        Operand::Made(Value::fixed_array(self.values))
+    }
+
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn state(&self) -> Value {
+        Value::fixed_array(budget::copying(|| self.values.clone()))
+    }
+
+    fn from_state(state: Value, _: Strings<'_>) -> Result<Self> {
+        let mut list = Self::default();
+        each_of_state(state, |value| list.put(value))?;
+        Ok(list)
+    }
+}
+
+/// The distinct values, in the order of their first occurrence; with `ELEMENTS` those of all arrays. Missing values are ignored.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Set<const ELEMENTS: bool> {
+    values: Vec<Value>,
+    bytes: usize,
+    /// the encodings of the values
+    keys: HashSet<Vec<u8>>,
+}
+
+impl<const ELEMENTS: bool> Set<ELEMENTS> {
+    const NAME: &'static str = if ELEMENTS { "$setUnion" } else { "$addToSet" };
+
+    /// Adds a value unless an equal one was added before.
+    fn put(&mut self, value: Value, strings: Option<&Collator>) -> Result<()> {
+        let key = encoded_under(&value, strings);
+        let length = key.len();
+        if self.keys.insert(key) {
+            self.bytes += size_of::<Vec<u8>>() + length;
+            grow(&mut self.bytes, &value, Self::NAME)?;
             self.values.push(value);
         }
         Ok(())
     }
+}
+
+impl<'a, const ELEMENTS: bool> Accumulator<'a> for Set<ELEMENTS> {
+    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
+        !value.is_missing()
+    }
+
+    fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()> {
+        each::<ELEMENTS>(value, Self::NAME, |value| self.put(value, strings))
+    }
 
     fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
-        later.values.into_iter().try_for_each(|value| self.add(Operand::Made(value), strings))
+        later.values.into_iter().try_for_each(|value| self.put(value, strings))
     }
 
     fn finish(self) -> Operand<'a> {
@@ -55,59 +133,9 @@ impl<'a> Accumulator<'a> for List {
     }
 
     fn from_state(state: Value, strings: Strings<'_>) -> Result<Self> {
-        kept(Self::default(), state, strings)
-    }
-}
-
-/// The distinct values, in the order of their first occurrence. Missing values are ignored.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Set {
-    list: List,
-    /// the encodings of the values
-    keys: HashSet<Vec<u8>>,
-}
-
-impl Set {
-    /// Adds a value unless an equal one was added before.
-    fn put(&mut self, value: Value, strings: Option<&Collator>) -> Result<()> {
-        let key = encoded_under(&value, strings);
-        let length = key.len();
-        if self.keys.insert(key) {
-            self.list.bytes += size_of::<Vec<u8>>() + length;
-            grow(&mut self.list.bytes, &value, "$addToSet")?;
-            self.list.values.push(value);
-        }
-        Ok(())
-    }
-}
-
-impl<'a> Accumulator<'a> for Set {
-    fn wants(&self, value: &Operand<'_>, _: Strings<'_>) -> bool {
-        !value.is_missing()
-    }
-
-    fn add(&mut self, value: Operand<'a>, strings: Strings<'_>) -> Result<()> {
-        value.into_option().map_or(Ok(()), |value| self.put(value, strings))
-    }
-
-    fn merge(&mut self, later: Self, strings: Strings<'_>) -> Result<()> {
-        later.list.values.into_iter().try_for_each(|value| self.put(value, strings))
-    }
-
-    fn finish(self) -> Operand<'a> {
-        self.list.finish()
-    }
-
-    fn bytes(&self) -> usize {
-        self.list.bytes
-    }
-
-    fn state(&self) -> Value {
-        Accumulator::<'a>::state(&self.list)
-    }
-
-    fn from_state(state: Value, strings: Strings<'_>) -> Result<Self> {
-        kept(Self::default(), state, strings)
+        let mut set = Self::default();
+        each_of_state(state, |value| set.put(value, strings))?;
+        Ok(set)
     }
 }
 

@@ -100,8 +100,10 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
     AccumulatorOperator::begun("$bottom", Argument::Sorted, |_| Box::new(Ranked::bottom(1).single())),
     AccumulatorOperator::begun("$bottomN", Argument::SeveralSorted, |p| Box::new(Ranked::bottom(p.count))),
     AccumulatorOperator::begun("$count", Argument::Nothing, |_| Box::new(Count::default())),
-    AccumulatorOperator::new::<List>("$push").depending_on_order(),
-    AccumulatorOperator::new::<Set>("$addToSet"),
+    AccumulatorOperator::new::<List<false>>("$push").depending_on_order(),
+    AccumulatorOperator::new::<Set<false>>("$addToSet"),
+    AccumulatorOperator::new::<List<true>>("$concatArrays").depending_on_order(),
+    AccumulatorOperator::new::<Set<true>>("$setUnion"),
     AccumulatorOperator::new::<Merged>("$mergeObjects").depending_on_order(),
     AccumulatorOperator::new::<Deviation<false>>("$stdDevPop"),
     AccumulatorOperator::new::<Deviation<true>>("$stdDevSamp"),
@@ -112,7 +114,7 @@ pub const ACCUMULATORS: &[AccumulatorOperator] = &[
 ];
 
 /// MongoDB's accumulators that are not supported.
-const NOT_SUPPORTED: &[&str] = &["$accumulator", "$concatArrays", "$setUnion"];
+const NOT_SUPPORTED: &[&str] = &["$accumulator"];
 
 /// An [`Accumulator`] as a trait object, whose state is a value.
 trait State: fmt::Debug {

@@ -149,18 +149,21 @@ pub(super) fn numbers(call: &Call<'_>, one: &Operand<'_>, other: &Operand<'_>, c
     Ok((call.number(one, "its arguments", code)?, call.number(other, "its arguments", code)?))
 }
 
-/// The message of a division by zero.
-pub(crate) const DIVIDED_BY_ZERO: &str = "can't $divide by zero";
-
 fn divide(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = numbers(call, &left, &right, Kind::TypeMismatch.code())?;
-    ensure!(!b.is_zero(), Kind::BadValue, "{DIVIDED_BY_ZERO}");
+    let kind = if call.is_in_group() { Kind::Location(4848401) } else { Kind::BadValue };
+    ensure!(!b.is_zero(), kind, "can't $divide by zero");
     Ok(Operand::number_of(quotient(&a, &b)))
 }
 
 fn modulo(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Operand<'static>> {
     let (a, b) = numbers(call, &left, &right, 16611)?;
-    ensure!(!b.is_zero(), if are_decimal(&a, &b) { 5733415 } else { 16610 }, "can't $mod by zero");
+    let code = match are_decimal(&a, &b) {
+        true => 5733415,
+        false if call.is_in_group() => 4848403,
+        false => 16610,
+    };
+    ensure!(!b.is_zero(), code, "can't $mod by zero");
     Ok(Operand::number_of(match (&a, &b) {
         (Number::Int(a), Number::Int(b)) => Number::Int(a.wrapping_rem(*b)),
         _ if are_decimal(&a, &b) => Number::Decimal(match (finite(&a), finite(&b)) {
@@ -204,7 +207,10 @@ fn rounded(number: &Number, places: i64, mode: RoundingMode) -> Number {
                     let exact = exact.with_precision_round(digits, RoundingMode::HalfEven);
                     match exact.fractional_digit_count() <= places {
                         true => *value,
-                        false => Decimal::Finite(Box::new(exact.with_scale_round(places, mode))).to_f64(),
+                        // A decimal has no negative zero.
+                        false => {
+                            Decimal::Finite(Box::new(exact.with_scale_round(places, mode))).to_f64().copysign(*value)
+                        }
                     }
                 }
                 _ => *value,

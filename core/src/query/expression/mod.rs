@@ -49,7 +49,7 @@ use node::{Node, Scope, Variable};
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 
-pub(crate) use arithmetic::{DIVIDED_BY_ZERO, difference, product_of};
+pub(crate) use arithmetic::{difference, product_of};
 pub(crate) use date_arithmetic::Unit;
 pub(crate) use operators::operator_names;
 pub(crate) use parse::check_variable_name;
@@ -61,6 +61,8 @@ const CURRENT: &str = "CURRENT";
 #[derive(Debug)]
 pub struct Expression {
     root: Node,
+    /// its errors have the codes of `$group`
+    in_group: bool,
 }
 
 impl Expression {
@@ -71,7 +73,7 @@ impl Expression {
     /// part whose evaluation fails.
     pub fn parse(json: &Json, environment: &Environment) -> Result<Expression> {
         let _evaluation = Evaluation::begin();
-        Ok(Expression { root: parse::expression(json, environment, operators::find)? })
+        Ok(Expression { root: parse::expression(json, environment, operators::find)?, in_group: environment.in_group })
     }
 
     /// As [`parse`](Self::parse), of an expression whose paths start at a part of the document, `$$CURRENT`.
@@ -80,7 +82,10 @@ impl Expression {
     /// Those of [`parse`](Self::parse).
     pub(crate) fn parse_of_parts(json: &Json, environment: &Environment) -> Result<Expression> {
         let _evaluation = Evaluation::begin();
-        Ok(Expression { root: parse::expression_with(&[CURRENT], json, environment, operators::find)? })
+        Ok(Expression {
+            root: parse::expression_with(&[CURRENT], json, environment, operators::find)?,
+            in_group: environment.in_group,
+        })
     }
 
     /// Evaluates an expression that [`parse_of_parts`](Self::parse_of_parts) has parsed, for a part of a document.
@@ -149,7 +154,7 @@ impl Expression {
         collator: Option<&'s Collator>,
     ) -> Result<Operand<'s>> {
         let _evaluation = Evaluation::begin();
-        self.root.evaluate(&Scope::new(document, collator))
+        self.root.evaluate(&Scope::new(document, collator).in_group(self.in_group))
     }
 
     /// The paths of the document that the evaluation reads; None for the whole document.

@@ -95,6 +95,8 @@ pub(crate) struct Scope<'s> {
     pub root: RawObject<'s>,
     /// how strings compare
     pub collator: Option<&'s Collator>,
+    /// in `$group`, which MongoDB runs in an engine with codes of its own
+    in_group: bool,
     frame: Option<&'s Frame<'s>>,
 }
 
@@ -106,7 +108,12 @@ struct Frame<'s> {
 
 impl<'s> Scope<'s> {
     pub(crate) fn new(root: RawObject<'s>, collator: Option<&'s Collator>) -> Scope<'s> {
-        Scope { root, collator, frame: None }
+        Scope { root, collator, in_group: false, frame: None }
+    }
+
+    /// The same scope for an expression of `$group`, or of another stage.
+    pub(super) fn in_group(self, in_group: bool) -> Scope<'s> {
+        Scope { in_group, ..self }
     }
 
     /// Calls back in a scope with one more variable.
@@ -117,7 +124,7 @@ impl<'s> Scope<'s> {
     /// Calls back in a scope with several more variables; the last is the innermost.
     pub(super) fn with_all<R>(&self, values: Vec<Operand<'_>>, inside: impl FnOnce(&Scope<'_>) -> R) -> R {
         let frame = Frame { values, outer: self.frame };
-        inside(&Scope { root: self.root, collator: self.collator, frame: Some(&frame) })
+        inside(&Scope { root: self.root, collator: self.collator, in_group: self.in_group, frame: Some(&frame) })
     }
 
     fn variable(&self, mut scopes: usize) -> Operand<'s> {
@@ -214,6 +221,11 @@ impl<'s> Call<'s> {
     /// The number of arguments.
     pub fn len(&self) -> usize {
         self.arguments.len()
+    }
+
+    /// True in an expression of `$group`.
+    pub fn is_in_group(&self) -> bool {
+        self.scope.in_group
     }
 
     pub fn is_given(&self, index: usize) -> bool {

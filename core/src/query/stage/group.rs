@@ -16,7 +16,7 @@ use super::stream::{Input, Stream, document};
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
 use crate::query::accumulator::{Accumulation, size_of_value};
-use crate::query::expression::{DIVIDED_BY_ZERO, Expression};
+use crate::query::expression::Expression;
 use crate::query::operand::Operand;
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
@@ -356,8 +356,6 @@ pub(super) fn merged(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
 /// Gives an error the code that it has in `$group`, which MongoDB runs in an engine with codes of its own.
 fn coded(error: Error) -> Error {
     let code = match error.kind {
-        Kind::BadValue if error.message == DIVIDED_BY_ZERO => 4848401,
-        Kind::Location(16610) => 4848403,
         Kind::Location(40400) => 5911200,
         _ => return count_coded(error),
     };
@@ -377,6 +375,7 @@ fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Resul
     let Some(specification) = ext_json::document(json) else {
         bail!(15947, "a group's fields must be specified in an object")
     };
+    let environment = &parser.environment.in_group();
     let mut id = None;
     let mut only_field = None;
     let mut fields = Vec::new();
@@ -388,13 +387,13 @@ fn parse(parser: &Parser<'_>, json: &Json, merges: bool, partial: bool) -> Resul
             if only_values.is_some_and(|fields| fields.values().any(is_inclusion)) {
                 bail!(17390, "$group does not support inclusion-style expressions");
             }
-            id = Some(Expression::parse(value, parser.environment)?);
+            id = Some(Expression::parse(value, environment)?);
             let name = value.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.keys().next());
             only_field = name.filter(|name| !name.starts_with('$')).cloned();
             continue;
         }
-        fields.push((name.clone(), Accumulating::parse(name, value, parser.environment).map_err(count_coded)?));
+        fields.push((name.clone(), Accumulating::parse(name, value, environment).map_err(count_coded)?));
     }
     let Some(id) = id else { bail!(15955, "a group specification must include an _id") };
-    Parser::one(Group { id, only_field, fields, collator: parser.environment.collator().cloned(), merges, partial })
+    Parser::one(Group { id, only_field, fields, collator: environment.collator().cloned(), merges, partial })
 }

@@ -63,6 +63,8 @@ pub const WINDOW_FUNCTIONS: &[WindowOperator] = &[
     WindowOperator::moving("$max", |collator| Box::new(MovingExtreme::<true>::new(collator))),
     WindowOperator::accumulator("$push"),
     WindowOperator::accumulator("$addToSet"),
+    WindowOperator::accumulator("$concatArrays"),
+    WindowOperator::accumulator("$setUnion"),
     WindowOperator::accumulator("$mergeObjects"),
     WindowOperator::accumulator("$stdDevPop"),
     WindowOperator::accumulator("$stdDevSamp"),
@@ -92,7 +94,7 @@ pub const WINDOW_FUNCTIONS: &[WindowOperator] = &[
 ];
 
 /// MongoDB's window functions that are not supported.
-const NOT_SUPPORTED: &[&str] = &["$concatArrays", "$setUnion", "$minMaxScaler"];
+const NOT_SUPPORTED: &[&str] = &["$minMaxScaler"];
 
 /// What the parser of a function is given.
 struct Arguments<'p> {
