@@ -361,10 +361,22 @@ CREATE TABLE docshard_data.capture_parts (
 COMMENT ON TABLE docshard_data.capture_parts IS 'The parts into which a captured range is divided for copying: each begins at a key and ends before the next part''s; null is before all ids, or after all keys';
 
 -- A restored dump replaces the rows that CREATE EXTENSION inserted, in whatever order the tables are restored. The first shard,
--- `local`, is recognized by its creation time, which is the cluster's.
+-- `local`, is recognized by its creation time, which is the cluster's. A database that is in use keeps its rows: a dump would be merged
+-- with them. pg_dump writes the cluster's row before those that show the use, and psql goes on after an error, so the session ends.
 CREATE FUNCTION docshard_internal.restore_replaces() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given CONSTANT bigint := (to_jsonb(NEW)->>'cluster_id')::bigint;
+    in_use CONSTANT boolean := CASE TG_TABLE_NAME
+        WHEN 'shards' THEN false
+        WHEN 'cluster' THEN EXISTS (SELECT FROM docshard_catalog.databases) OR EXISTS (SELECT FROM docshard_data.node)
+                            OR EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL)
+        ELSE EXISTS (SELECT FROM docshard_data.node n WHERE n.cluster_id <> given)
+             OR EXISTS (SELECT FROM docshard_catalog.cluster c WHERE c.id <> given) AND EXISTS (SELECT FROM docshard_catalog.collections) END;
 BEGIN
+    IF in_use THEN
+        PERFORM docshard_internal.watch_change('merge');
+    END IF;
     CASE TG_TABLE_NAME
     WHEN 'shards' THEN
         DELETE FROM docshard_catalog.shards s USING docshard_catalog.cluster c

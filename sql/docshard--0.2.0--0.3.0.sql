@@ -76,8 +76,10 @@ BEGIN
     EXCEPTION WHEN undefined_file OR undefined_function THEN
         RETURN;
     END;
-    -- Not in the block above, which is a subtransaction.
-    PERFORM docshard_internal.watch_change('begin');
+    -- Not in the block above, which is a subtransaction. A hook checks the other drops, which have no end.
+    IF NOT starts_with(tg_tag, 'DROP ') OR tg_tag IN ('DROP INDEX', 'DROP TRIGGER') THEN
+        PERFORM docshard_internal.watch_change('begin');
+    END IF;
 END $$;
 DROP EVENT TRIGGER docshard_watch_drops;
 CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start
@@ -395,3 +397,40 @@ BEGIN
         EXECUTE pg_catalog.format('ALTER TABLE %I.%I ENABLE ALWAYS TRIGGER refuse_truncate', own.nspname, own.relname);
     END LOOP;
 END $$;
+
+-- A dump is not merged with the rows of another cluster, and the mark of a cluster's database comes back.
+CREATE OR REPLACE FUNCTION docshard_internal.restore_replaces() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    given CONSTANT bigint := (to_jsonb(NEW)->>'cluster_id')::bigint;
+    in_use CONSTANT boolean := CASE TG_TABLE_NAME
+        WHEN 'shards' THEN false
+        WHEN 'cluster' THEN EXISTS (SELECT FROM docshard_catalog.databases) OR EXISTS (SELECT FROM docshard_data.node)
+                            OR EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL)
+        ELSE EXISTS (SELECT FROM docshard_data.node n WHERE n.cluster_id <> given)
+             OR EXISTS (SELECT FROM docshard_catalog.cluster c WHERE c.id <> given) AND EXISTS (SELECT FROM docshard_catalog.collections) END;
+BEGIN
+    IF in_use THEN
+        PERFORM docshard_internal.watch_change('merge');
+    END IF;
+    CASE TG_TABLE_NAME
+    WHEN 'shards' THEN
+        DELETE FROM docshard_catalog.shards s USING docshard_catalog.cluster c
+         WHERE (s.id = NEW.id OR s.name = NEW.name) AND s.server IS NULL
+           AND s.added_at = c.created_at AND s.added_at <> NEW.added_at;
+    WHEN 'cluster' THEN
+        DELETE FROM docshard_catalog.shards s USING docshard_catalog.cluster c
+         WHERE s.server IS NULL AND s.added_at = c.created_at AND c.created_at <> NEW.created_at;
+        DELETE FROM docshard_catalog.cluster;
+    ELSE
+        DELETE FROM docshard_data.node;
+    END CASE;
+    RETURN NEW;
+END $$;
+DROP TRIGGER note_membership ON docshard_data.node;
+CREATE TRIGGER note_membership AFTER INSERT OR UPDATE OR DELETE ON docshard_data.node
+    FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
+CREATE TRIGGER note_membership AFTER INSERT OR UPDATE ON docshard_catalog.contacts
+    FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
+ALTER TABLE docshard_data.node ENABLE ALWAYS TRIGGER note_membership;
+ALTER TABLE docshard_catalog.contacts ENABLE ALWAYS TRIGGER note_membership;

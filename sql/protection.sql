@@ -19,11 +19,16 @@ BEGIN
 END $$;
 CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_catalog.shards
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
-CREATE TRIGGER note_membership AFTER INSERT OR DELETE ON docshard_data.node
+-- The router's worker changes these two tables every minute, so that a mark which ALTER DATABASE … RESET ALL has removed comes back. Those
+-- of a copy do not change: its mark can be removed.
+CREATE TRIGGER note_membership AFTER INSERT OR UPDATE OR DELETE ON docshard_data.node
+    FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
+CREATE TRIGGER note_membership AFTER INSERT OR UPDATE ON docshard_catalog.contacts
     FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.note_membership();
 -- Also in sessions with session_replication_role = replica.
 ALTER TABLE docshard_catalog.shards ENABLE ALWAYS TRIGGER note_membership;
 ALTER TABLE docshard_data.node ENABLE ALWAYS TRIGGER note_membership;
+ALTER TABLE docshard_catalog.contacts ENABLE ALWAYS TRIGGER note_membership;
 
 -- Loads the library, whose hook checks drops, where it is not preloaded, and tells it that a statement begins. If the library's file is
 -- missing or older, nothing is checked and nothing is blocked.
@@ -35,8 +40,10 @@ BEGIN
     EXCEPTION WHEN undefined_file OR undefined_function THEN
         RETURN;
     END;
-    -- Not in the block above, which is a subtransaction.
-    PERFORM docshard_internal.watch_change('begin');
+    -- Not in the block above, which is a subtransaction. A hook checks the other drops, which have no end.
+    IF NOT starts_with(tg_tag, 'DROP ') OR tg_tag IN ('DROP INDEX', 'DROP TRIGGER') THEN
+        PERFORM docshard_internal.watch_change('begin');
+    END IF;
 END $$;
 CREATE EVENT TRIGGER docshard_watch_drops ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION', 'DROP OWNED', 'DROP SCHEMA', 'DROP TABLE', 'ALTER TABLE', 'DROP SERVER', 'DROP USER MAPPING',

@@ -45,7 +45,7 @@ pub struct Parts {
     pub retry: Retry,
 }
 
-/// Whether and why a statement that was refused, and has done nothing, can run again at once.
+/// Whether and how a statement that was refused, and has done nothing, can run again at once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Retry {
     /// It cannot.
@@ -57,6 +57,8 @@ pub enum Retry {
     OtherHost,
     /// The next handshake has a newer position of the shard.
     NewHandshake,
+    /// Only with its whole transaction, and a newer chunk map.
+    Transaction,
 }
 
 /// The unique index that an insert or an update violates.
@@ -267,17 +269,17 @@ macro_rules! __ensure {
 
 pub use {__bail as bail, __ensure as ensure, __error as error};
 
-/// The longest message and hint, in bytes. A text that quotes a client's input may be longer, and is cut off.
-const MAX_TEXT_BYTES: usize = 8 * 1024;
+/// How many bytes of a longer message or hint are shown: its beginning and its end. Between them is the client's input that it quotes.
+const SHOWN_BYTES: [usize; 2] = [1024, 256];
 
 /// Makes a text that quotes a client's input fit for PostgreSQL's messages and jsonb, which cannot hold zero bytes: escapes these,
-/// and cuts the text off at the limit.
+/// and leaves out the middle of a long one.
 fn shown(mut text: String) -> String {
-    if text.len() > MAX_TEXT_BYTES {
-        let end = text.floor_char_boundary(MAX_TEXT_BYTES);
-        let rest = text.len() - end;
-        text.truncate(end);
-        text += &format!("… ({rest} more bytes)");
+    if text.len() > SHOWN_BYTES.iter().sum::<usize>() {
+        let (end, rest) =
+            (text.floor_char_boundary(SHOWN_BYTES[0]), text.ceil_char_boundary(text.len() - SHOWN_BYTES[1]));
+        let left_out = format!("… ({} more bytes) …", rest - end);
+        text.replace_range(end..rest, &left_out);
     }
     if text.contains('\0') { text.replace('\0', "\\u0000") } else { text }
 }

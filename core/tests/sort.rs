@@ -4,9 +4,12 @@ mod common;
 
 use common::*;
 use docshard_core::error::Kind;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::index::IndexKeys;
 use docshard_core::query::sort::Sort;
+use docshard_core::query::stage::Pipeline;
 use docshard_core::values::document::value::Value;
+use docshard_core::values::key::KeyPattern;
 use docshard_core::values::order::compare_values;
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
@@ -373,5 +376,47 @@ proptest! {
         if let Ok(sort) = Sort::parse(&specification) {
             let _ = sort.key_of(document(&bytes(&of)));
         }
+    }
+}
+
+/// What is neither an object nor an array of pairs is refused with the two forms of an order.
+#[test]
+fn what_is_no_order_is_refused_with_a_hint() {
+    let malformed = [
+        json!([["a"]]),
+        json!([["a", 1, 2]]),
+        json!([["a", 1], ["a", -1]]),
+        json!(["a", 1]),
+        json!([{"a": 1}]),
+        json!([[1, "a"]]),
+        json!([]),
+    ];
+    let parsed = |stage: Json| Pipeline::parse(&[stage], &Environment::default()).map(drop);
+    for order in malformed {
+        let errors = [
+            Sort::parse(&order).map(drop),
+            KeyPattern::parse(&order).map(drop),
+            IndexKeys::parse(&order).map(drop),
+            parsed(json!({"$sort": order})),
+            parsed(json!({"$setWindowFields": {"sortBy": order, "output": {"x": {"$sum": "$y"}}}})),
+            parsed(json!({"$group": {"_id": null, "x": {"$top": {"output": "$y", "sortBy": order}}}})),
+        ];
+        for (place, parsed) in errors.into_iter().enumerate() {
+            let error = parsed.expect_err(&format!("{place}: {order}"));
+            let hint = error.hint.unwrap_or_default();
+            assert!(hint.contains("array of pairs"), "{place}: {order}: {}; {hint}", error.message);
+        }
+    }
+}
+
+/// A message that quotes a long value keeps its beginning and its end.
+#[test]
+fn long_values_are_cut_out_of_messages() {
+    for length in [10_000, 10_000_000] {
+        let path = "ä".repeat(length);
+        let error = Sort::parse(&json!({path: "down"})).expect_err("no direction");
+        assert!(error.message.len() < 1500, "{} bytes", error.message.len());
+        assert!(error.message.starts_with("Illegal key in $sort specification: ä"), "{}", error.message);
+        assert!(error.message.contains("more bytes) …") && error.message.ends_with("ä: \"down\""), "{}", error.message);
     }
 }

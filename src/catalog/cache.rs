@@ -4,6 +4,7 @@
 //! collection's revision, and the whole collection only if the revision has changed. Both are read with the newest snapshot, also
 //! under REPEATABLE READ: if the map is newer than the transaction's snapshot, the shard refuses the statement.
 
+use super::missing_grant;
 use super::model::{Collection, Index, Place, Shard, View};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
@@ -47,13 +48,16 @@ thread_local! {
 }
 
 /// A number that grows with every change of the catalog that invalidates cached metadata.
-/// Errors: `InternalError` if this database has no catalog.
+/// Errors: `InternalError` if this database has no catalog; `Unauthorized` for a role to which nothing was granted.
 pub(super) fn generation() -> Result<u64> {
     let generation = invalidation::generation();
     if invalidation::take_tainted() {
         CACHE.with_borrow_mut(|cache| *cache = Cache::default());
     }
     if CACHE.with_borrow(|cache| cache.watched_in) != generation {
+        if !store::may_use() {
+            return Err(missing_grant::no_access());
+        }
         let Some(relation) = store::relation(c"collections") else {
             return Err(Error::new(Kind::InternalError, "docshard's catalog is missing in this database"));
         };

@@ -5,6 +5,7 @@
 
 use super::cache;
 use super::cluster;
+use super::missing_grant;
 use super::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -74,8 +75,9 @@ pub fn may_read(collection: &Collection) -> Result<bool> {
 /// for a write at a copy of the router.
 pub fn require(collection: &Collection, level: Level) -> Result<Role> {
     role_of(collection, level)?.ok_or_else(|| {
-        Error::new(Kind::Unauthorized, format!("permission denied to {} {}", level.name(), collection.namespace))
-            .with_hint("An administrator can grant it: docshard.grant_access(role, '{\"read\": …, \"write\": …}').")
+        let namespace = &collection.namespace;
+        let message = format!("permission denied to {} {namespace}", level.name());
+        Error::new(Kind::Unauthorized, message).with_hint(missing_grant::hint(level.name(), namespace))
     })
 }
 

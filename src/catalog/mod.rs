@@ -45,6 +45,7 @@ pub mod index_removal;
 pub mod indexes;
 pub mod last_sizes;
 pub mod lost;
+mod missing_grant;
 pub mod model;
 pub mod move_exclusion;
 pub mod namespace;

@@ -11,6 +11,7 @@
 //! server.
 
 use super::shards::names::{LOCAL, server_name};
+use crate::ownership::member_shape::Damage;
 use crate::ownership::table_shape::{self, Property};
 use crate::ownership::{access, member_shape, table, table_witness};
 use crate::pg::error::{Error, Result};
@@ -67,10 +68,7 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
             }
             Ok(())
         }
-        Dropped::Table(relation) => {
-            let hint = "docshard.drop_collection() drops a collection, docshard.dismantle() all of them.";
-            judge_table(relation, || format!("cannot drop {name}"), hint)
-        }
+        Dropped::Table(relation) => judge_table(relation, || format!("cannot drop {name}"), TABLE_HINT),
         Dropped::Rows(relation) => {
             let what = || format!("cannot truncate table {}.{}", relation.schema, relation.name);
             let hint = "docshard.delete_many() deletes documents, docshard.drop_collection() drops a collection.";
@@ -79,7 +77,7 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
         Dropped::MemberRows(Relation { schema, name, .. }) => {
             let message =
                 format!("cannot truncate table {schema}.{name} because docshard keeps the state of the cluster in it");
-            Err(refuse(message).with_hint(DISMANTLE))
+            Err(refuse(message).with_hint(way_to_change(name)))
         }
         // The table's own check follows, unless its rows in docshard's tables are lost: by then its triggers do not mark it any more.
         Dropped::Trigger(trigger) => {
@@ -91,7 +89,7 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
                 let collection = table_witness::collection_of(table)?.unwrap_or_default();
                 match collection_in_use(collection, table)?.filter(|_| !is_placed(collection).unwrap_or_default()) {
                     Some(reason) => Err(refuse(format!("cannot drop {name} because its table is needed: {reason}"))
-                        .with_hint(DISMANTLE)),
+                        .with_hint(TABLE_HINT)),
                     None => Ok(()),
                 }
             })
@@ -113,6 +111,33 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
                 Ok(())
             }
         }
+    }
+}
+
+const TABLE_HINT: &str = "docshard.drop_collection() drops a collection, docshard.dismantle() all of them.";
+
+const UPDATE_HINT: &str = "ALTER EXTENSION docshard UPDATE changes docshard's own objects.";
+
+const TRIGGERS_HINT: &str = "docshard's triggers do not disturb a restore: make a dump of data without --disable-triggers. \
+                             docshard.drop_collection() drops a collection with its triggers.";
+
+const MEMBER_HINT: &str = "It would be dropped with the extension, and could not be taken out again. An object of your own needs no extension; \
+                           ALTER FUNCTION … DEPENDS ON EXTENSION docshard drops a function together with it.";
+
+/// The function by which users change what a table of docshard's own contains.
+fn way_to_change(table: &str) -> &'static str {
+    match table {
+        "collections" | "views" | "chunks" | "placements" | "placement" | "tables" => TABLE_HINT,
+        "databases" => "docshard.drop_database() drops a database.",
+        "indexes" | "index_builds" => INDEX_HINT,
+        "shards" | "contacts" | "lost_shards" | "node" | "service" => {
+            "On the router, docshard.remove_shard() removes a shard from the cluster."
+        }
+        "zones" => "docshard.remove_shard_from_zone() takes a shard out of a zone.",
+        "zone_ranges" => "docshard.update_zone_key_range() changes the ranges of zones.",
+        "grants" => "docshard.revoke_access() takes rights away.",
+        "settings" => "docshard.set_setting() changes a setting.",
+        _ => DISMANTLE,
     }
 }
 
@@ -140,7 +165,8 @@ fn judge_table(relation: &Relation, what: impl FnOnce() -> String, hint: &str) -
 }
 
 /// Called by event triggers: `load` loads the library; `begin` is called before, and `end` after a statement that may change tables,
-/// `end of all` if it may also have changed other objects of the extension, or servers.
+/// `end of all` if it may also have changed other objects of the extension, or servers. `merge` is called when rows of a dump would be
+/// added to those of another cluster: it ends the session, because psql and pg_restore go on with the rest of a dump after an error.
 ///
 /// # Errors
 /// 2BP01 if the statement has changed what docshard does not allow to change.
@@ -149,6 +175,11 @@ pub fn watch_change(phase: &str) -> Result<()> {
         "begin" => change_watch::begin(),
         "end" => return change_ended(),
         "end of all" => return ended(true),
+        "merge" => server::end_session(
+            refuse("cannot restore a dump here: its cluster would be merged with this database's".to_owned()).with_hint(
+                "Restore it into a new database. This session ends, so that the rest of the dump is not restored either.",
+            ),
+        ),
         _ => {}
     }
     Ok(())
@@ -161,9 +192,20 @@ fn change_ended() -> Result<()> {
 fn ended(of_all: bool) -> Result<()> {
     let Some(changed) = change_watch::end() else { return Ok(()) };
     user::as_extension_owner(|| {
-        if let Some(member) = member_shape::damage(&changed, of_all)? {
-            let message = format!("cannot change {member} because docshard needs its objects as they are");
-            return Err(refuse(message).with_hint(DISMANTLE));
+        if let Some(damage) = member_shape::damage(&changed, of_all)? {
+            let (message, hint) = match damage {
+                Damage::Added(object) => (
+                    format!("cannot add {object} to extension docshard because docshard's objects are fixed"),
+                    MEMBER_HINT,
+                ),
+                Damage::Triggers(member) => {
+                    (format!("cannot change the triggers of {member} because docshard needs them"), TRIGGERS_HINT)
+                }
+                Damage::Changed(member) => {
+                    (format!("cannot change {member} because docshard needs its objects as they are"), UPDATE_HINT)
+                }
+            };
+            return Err(refuse(message).with_hint(hint));
         }
         if of_all {
             judge_renamed_servers(&changed)?;
@@ -189,7 +231,7 @@ fn judge_renamed_servers(changed: &Changed) -> Result<()> {
 fn judge_change(changed: &Changed) -> Result<()> {
     if !table::has_relation("placement") {
         let message = "cannot rename schema docshard_data because docshard finds its tables by this name".to_owned();
-        return Err(refuse(message).with_hint(DISMANTLE));
+        return Err(refuse(message).with_hint("A schema keeps its name as long as the extension is installed."));
     }
     for property in table_shape::damage(changed)? {
         judge_property(&property)?;
@@ -205,6 +247,7 @@ fn judge_property(Property { collection, text, extra, table }: &Property) -> Res
         }
         (true, _) => ("get", "docshard reads and writes this table directly; docshard.grant_access() says who may."),
         (false, index) if index.starts_with("the index") => ("lose", INDEX_HINT),
+        (false, trigger) if trigger.starts_with("the trigger") => ("lose", TRIGGERS_HINT),
         (false, _) => {
             ("lose", "docshard.drop_collection() drops a collection; docshard.create_collection() creates one.")
         }

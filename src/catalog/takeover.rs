@@ -6,7 +6,7 @@
 //!
 //! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
-//! take-over, it gives the service role the password that this catalog has, before the shard is taken over.
+//! take-over, it gives the service role the password that this catalog has, in the transaction that raises the epoch.
 //!
 //! If this catalog was restored, the other router may have decided transactions and moves that it does not have. So prepared
 //! transactions on the shards are left to the administrator, and new numbers are higher than all that the other router has assigned.
@@ -21,8 +21,8 @@ use super::shards::repair::{let_router_in, open_as_superuser};
 use super::shards::servers::readdress_local;
 use super::{cache, change, cluster, holder};
 use crate::pg::error::{Error, Result};
-use crate::pg::server;
 use crate::pg::spi::param::Param;
+use crate::pg::{fault, server};
 use crate::protocol::Call;
 use crate::protocol::node::SayHello;
 use crate::remote::Session;
@@ -141,12 +141,18 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
     }
     let newer = newer(&reached, own, options.force)?;
-    let repaired = repair_logins(&mut reached)?;
     let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1;
-    let mut left = Vec::new();
+    let (mut left, mut repaired) = (Vec::new(), Vec::new());
     let router = Coordinator { epoch, ..coordinator };
     for one in &mut reached {
-        fence(&mut one.session, &one.shard.name, router)?;
+        match one.refuses_router {
+            Some(server) => {
+                take_with_login(one, server, router)?;
+                repaired.push(one.shard.name.clone());
+            }
+            None => raise_epoch(&mut one.session, &one.shard.name, router)?,
+        }
+        end_others(&mut one.session, &one.shard.name)?;
         left.extend(left_at(one, coordinator.cluster)?);
         store::contacts::set_position(one.shard.id, position_at(one, router)?)?;
     }
@@ -218,17 +224,16 @@ fn open(shard: &Shard, server: Oid, login: Option<&Login>) -> Result<Result<(Ses
     })
 }
 
-/// Repairs the router's login at shards that refuse it, and continues with it there. Returns their names.
-fn repair_logins(reached: &mut [Reached]) -> Result<Vec<String>> {
-    let mut repaired = Vec::new();
-    for one in reached {
-        let Some(server) = one.refuses_router else { continue };
-        let_router_in(server, &mut one.session)?;
-        one.session = Session::open_ungreeted(server, CONNECT_S)?;
-        one.session.execute(LOCK_TIMEOUT)?;
-        repaired.push(one.shard.name.clone());
-    }
-    Ok(repaired)
+/// Assigns a shard to this router and repairs the router's login there, both or neither: else the present router would be locked out of a
+/// shard that it still has. Continues as the router.
+fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Result<()> {
+    one.session.execute("BEGIN")?;
+    let_router_in(server, &mut one.session)?;
+    fault::point("takeover.let_in")?;
+    raise_epoch(&mut one.session, &one.shard.name, router)?;
+    one.session.execute("COMMIT")?;
+    one.session = Session::open_ungreeted(server, CONNECT_S)?;
+    one.session.execute(LOCK_TIMEOUT)
 }
 
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
@@ -291,14 +296,24 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
 /// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
 pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
+    raise_epoch(session, shard, router)?;
+    end_others(session, shard)
+}
+
+fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
     let raised: Vec<i32> = session.query(
         "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1",
         &[Param::Int8(router.epoch), Param::Int8(router.cluster), Param::Text(&cluster::identity().to_string())],
     )?;
-    if raised.len() != 1 {
-        let message = format!("another database has just taken over shard \"{shard}\"");
-        return Err(Error::new(Kind::ConflictingOperationInProgress, message));
+    if raised.len() == 1 {
+        return Ok(());
     }
+    let message = format!("another database has just taken over shard \"{shard}\"");
+    Err(Error::new(Kind::ConflictingOperationInProgress, message))
+}
+
+/// Terminates the sessions of routers at a shard that began before its epoch was raised.
+fn end_others(session: &mut Session, shard: &str) -> Result<()> {
     // Sessions that start later have the new epoch, or are refused.
     let until: Vec<String> = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
     let until = until.concat();

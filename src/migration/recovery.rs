@@ -9,8 +9,9 @@ use super::settle::settle;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::transaction;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::storage::lock::{self, Mode, Tag};
-use crate::store::transactions;
+use crate::store::{migrations, transactions};
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -81,8 +82,8 @@ pub fn is_decided(collection: i32) -> Result<bool> {
 }
 
 /// True if a shard's version of the collection may be about to change, by a move, or by a decided transaction that a shard may
-/// not have committed yet. Otherwise a shard whose version differs from the map's will keep it. Runs in the caller's
-/// transaction.
+/// not have committed yet. Otherwise a shard whose version differs from the map's will keep it. In the newest snapshot.
 pub fn may_change_placement(collection: i32) -> Result<bool> {
-    Ok(!record::undecided(collection)?.is_empty() || transactions::exist()?)
+    let _snapshot = ActiveSnapshot::latest();
+    Ok(!migrations::read_undecided(collection)?.is_empty() || transactions::read_exist()?)
 }

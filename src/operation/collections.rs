@@ -154,7 +154,7 @@ pub fn expire(ns: Option<&str>) -> Result<Json> {
     }
     let indexes = store::indexes::expiring()?;
     let chosen = indexes.iter().filter(|index| ns.is_none_or(|ns| ns == index.namespace));
-    let deleted: i64 = chosen.map(expiry::delete).sum::<Result<i64>>()?;
+    let deleted: i64 = chosen.map(|index| expiry::delete(index, index.until)).sum::<Result<i64>>()?;
     Ok(json!({"deletedCount": deleted, "ok": 1}))
 }
 

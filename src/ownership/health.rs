@@ -11,6 +11,8 @@ use crate::pg::spi::param::Param;
 ///
 /// PostgreSQL does not record since when a commit waits for its synchronous standby, so `oldestSyncWait` is since when the statement
 /// that commits runs.
+///
+/// `guard` names triggers and event triggers that do not run as they must, and `forms` functions whose two forms have different privileges.
 pub fn of_this_node() -> Result<String> {
     // The timeline is that of the insert position: after a promotion the last checkpoint still has the old one.
     let rows = spi::query(
@@ -24,6 +26,23 @@ pub fn of_this_node() -> Result<String> {
             'standbys', r.standbys, 'syncStandbys', r.sync_standbys, 'lagBytes', r.lag_bytes, 'replication', r.replication, \
             'oldestInDoubt', (SELECT extract(epoch FROM clock_timestamp() - min(prepared))::float8 \
                FROM pg_catalog.pg_prepared_xacts WHERE database = current_database() AND starts_with(gid, 'docshard_')), \
+            'guard', (SELECT coalesce(json_agg(json_build_array(o.name, o.relation)), '[]') FROM ( \
+               SELECT v.evtname::text AS name, NULL AS relation FROM pg_catalog.pg_event_trigger v \
+                 JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_event_trigger'::regclass AND d.objid = v.oid AND d.deptype = 'e' \
+                 JOIN pg_catalog.pg_extension e ON e.oid = d.refobjid AND e.extname = 'docshard' WHERE v.evtenabled <> 'A' \
+               UNION ALL SELECT 'event_triggers', NULL WHERE current_setting('event_triggers', true) = 'off' \
+               UNION ALL SELECT g.tgname::text, s.nspname || '.' || c.relname FROM pg_catalog.pg_trigger g \
+                 JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid AND f.pronamespace = 'docshard_internal'::regnamespace \
+                 JOIN pg_catalog.pg_class c ON c.oid = g.tgrelid JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace \
+                WHERE NOT g.tgisinternal AND s.nspname IN ('docshard_catalog', 'docshard_data') \
+                  AND g.tgenabled <> CASE g.tgname WHEN 'restore_replaces' THEN 'O' ELSE 'A' END::\"char\" \
+               LIMIT 20) o), \
+            'forms', (SELECT coalesce(json_agg(DISTINCT p.proname), '[]') FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_proc o \
+                 ON o.proname = p.proname AND o.pronamespace = p.pronamespace AND o.pronargs = p.pronargs AND o.oid <> p.oid \
+                WHERE p.pronamespace = 'docshard'::regnamespace AND EXISTS (SELECT FROM pg_catalog.pg_type t \
+                    WHERE t.typnamespace = p.pronamespace AND t.typname IN ('any_json', '_any_json') AND t.oid = ANY (o.proargtypes)) \
+                  AND ARRAY(SELECT a::text FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a ORDER BY 1) \
+                   <> ARRAY(SELECT a::text FROM aclexplode(coalesce(o.proacl, acldefault('f', o.proowner))) a ORDER BY 1)), \
             'freeConnections', greatest(0, current_setting('max_connections')::int8 \
                - current_setting('superuser_reserved_connections')::int8 \
                - (SELECT count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend')))::text \

@@ -29,16 +29,17 @@ const MEMBERS: &str = "\
                  (SELECT string_agg(concat_ws(' ', a.attnum, a.attname, a.atttypid, a.attnotnull, a.atthasdef, a.attidentity, a.attgenerated), ',' \
                            ORDER BY a.attnum) \
                     FROM pg_catalog.pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped), \
-                 (SELECT string_agg(concat_ws(' ', g.tgname, g.tgenabled), ',' ORDER BY g.tgname) FROM pg_catalog.pg_trigger g \
-                   WHERE g.tgrelid = c.oid AND g.tgfoid IN ( \
-                       SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace \
-                        WHERE f.nspname = 'docshard_internal')), \
                  (SELECT string_agg(concat_ws(' ', r.rulename, r.ev_enabled), ',' ORDER BY r.rulename) \
                     FROM pg_catalog.pg_rewrite r WHERE r.ev_class = c.oid), \
                  (SELECT string_agg(concat_ws(' ', h.inhrelid, h.inhparent), ',' ORDER BY h.inhrelid, h.inhparent) \
                     FROM pg_catalog.pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent)), \
                  (SELECT string_agg(concat_ws(' ', k.conname, k.contype), ',' ORDER BY k.conname) \
-                    FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid)) AS state \
+                    FROM pg_catalog.pg_constraint k WHERE k.conrelid = c.oid), \
+                 'triggers:', \
+                 (SELECT string_agg(concat_ws(' ', g.tgname, g.tgenabled), ',' ORDER BY g.tgname) FROM pg_catalog.pg_trigger g \
+                   WHERE g.tgrelid = c.oid AND g.tgfoid IN ( \
+                       SELECT p.oid FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace f ON f.oid = p.pronamespace \
+                        WHERE f.nspname = 'docshard_internal'))) AS state \
           FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace \
          WHERE m.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND c.oid = m.objid \
         UNION ALL \
@@ -85,8 +86,32 @@ const TOUCHED: &str = "\
        AND d.deptype = 'e' AND (d.objid = ANY ($1::oid[]) \
          OR d.objid IN (SELECT i.indrelid FROM pg_catalog.pg_index i WHERE i.indexrelid = ANY ($1::oid[])))";
 
-/// Returns the name of a member that a statement has changed or removed. `all`: it may have changed other members than relations.
-pub fn damage(changed: &Changed, all: bool) -> Result<Option<String>> {
+/// What a statement has done to the extension's objects: the name of one.
+pub enum Damage {
+    /// it is a new member
+    Added(String),
+    /// its triggers are others
+    Triggers(String),
+    /// it is changed or no member any more
+    Changed(String),
+}
+
+/// Stands before the triggers in a table's state.
+const TRIGGERS: &str = " triggers:";
+
+/// True if triggers differ only in that some are enabled again as docshard needs them.
+fn are_mended(before: &str, now: &str) -> bool {
+    fn each(triggers: &str) -> impl Iterator<Item = (&str, &str)> {
+        triggers.split(',').map(|trigger| trigger.trim().split_once(' ').unwrap_or((trigger, "")))
+    }
+    let is_mended = |((name, before), (same, now)): ((&str, &str), (&str, &str))| {
+        name == same && (before == now || now == if name == "restore_replaces" { "O" } else { "A" })
+    };
+    each(before).count() == each(now).count() && each(before).zip(each(now)).all(is_mended)
+}
+
+/// Returns what a statement has done to members. `all`: it may have changed other members than relations.
+pub fn damage(changed: &Changed, all: bool) -> Result<Option<Damage>> {
     let all = all || changed.relations.is_none();
     let relations: Vec<i64> = match changed.relations.as_deref() {
         Some(relations) if !all && !relations.is_empty() => {
@@ -102,6 +127,22 @@ pub fn damage(changed: &Changed, all: bool) -> Result<Option<String>> {
     let (before, now) = changed.read(MEMBERS, &params)?;
     let (before, now) = (members(&before), members(&now));
     let lost = || before.difference(&now);
-    let is_update = lost().any(|(_, name, _)| name == EXTENSION);
-    Ok(lost().next().filter(|_| !is_update).map(|(_, name, _)| name.clone()))
+    if lost().any(|(_, name, _)| name == EXTENSION) {
+        return Ok(None);
+    }
+    for (oid, name, state) in lost() {
+        let is_same = |(other, now, _): &&(i64, String, String)| (other, now) == (oid, name);
+        let now = now.iter().find(is_same).map(|(_, _, now)| now.split_once(TRIGGERS).unwrap_or((now, "")));
+        let (rest, triggers) = state.split_once(TRIGGERS).unwrap_or((state, ""));
+        match now {
+            Some((same, now)) if same == rest && are_mended(triggers, now) => {}
+            Some((same, _)) if same == rest => return Ok(Some(Damage::Triggers(name.clone()))),
+            _ => return Ok(Some(Damage::Changed(name.clone()))),
+        }
+    }
+    let known = |oid: i64, name: &str| before.iter().any(|(other, before, _)| *other == oid && before == name);
+    Ok(now
+        .difference(&before)
+        .find(|(oid, name, _)| !known(*oid, name))
+        .map(|(_, name, _)| Damage::Added(name.clone())))
 }

@@ -88,6 +88,22 @@ pub(in crate::pg) unsafe fn may_execute(function: pg_sys::Oid, user: pg_sys::Oid
     }
 }
 
+/// Whether the user may use the objects of a schema.
+///
+/// # Safety
+/// In a transaction.
+pub(in crate::pg) unsafe fn may_use_schema(schema: pg_sys::Oid, user: pg_sys::Oid) -> bool {
+    let wanted = pg_sys::AclMode::from(pg_sys::ACL_USAGE);
+    // SAFETY: promised by the caller.
+    let answer = unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::pg_namespace_aclcheck(schema, user, wanted),
+            _ => pg_sys::object_aclcheck(pg_sys::NamespaceRelationId, schema, user, wanted),
+        }
+    };
+    answer == pg_sys::AclResult::ACLCHECK_OK
+}
+
 /// The columns that a description has.
 ///
 /// # Safety

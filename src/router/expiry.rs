@@ -11,9 +11,9 @@ use crate::pg::spi::param::Param;
 use crate::store::indexes::Expiring;
 use serde_json::json;
 
-/// Deletes the documents that have expired by an index; returns how many.
-pub fn delete(index: &Expiring) -> Result<i64> {
-    let expired = json!({&index.path: {"$lte": {"$date": {"$numberLong": index.until.to_string()}}}});
+/// Deletes the documents whose date in the field of an index is not after `until`, in milliseconds; returns how many.
+pub fn delete(index: &Expiring, until: i64) -> Result<i64> {
+    let expired = json!({&index.path: {"$lte": {"$date": {"$numberLong": until.to_string()}}}});
     let filter = match &index.partial_filter {
         Some(partial) => json!({"$and": [partial, expired]}),
         None => expired,

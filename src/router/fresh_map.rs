@@ -16,9 +16,12 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::user::as_extension_owner;
 use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::transaction::snapshot;
+use crate::pg::version::local_transaction;
 use crate::remote::{self, REFUSED_AHEAD};
 use docshard_core::cluster::standing::Standing;
-use docshard_core::error::{Kind, Retry, sqlstate};
+use docshard_core::error::sqlstate::{self, SqlState};
+use docshard_core::error::{Kind, Retry};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -35,8 +38,8 @@ const LAST_PAUSE_MS: u64 = 50;
 
 /// Runs `attempt` with the newest chunk map, and again while a shard answers that the map is stale.
 ///
-/// Fails with `WriteConflict` (40001) if repeating cannot help, and with `StaleShardVersion` after a minute, or at once if a shard has
-/// lost commits that the catalog has.
+/// Fails with `WriteConflict` (40001) if only the whole transaction can run again, with `StaleShardVersion` (40001) after a minute of a
+/// move, and with `StaleShardVersion` (55000) if no move explains the stale map, or if a shard has lost commits that the catalog has.
 ///
 /// Fails with `CommandNotSupportedOnView` for a view.
 pub fn with_fresh_map<T>(namespace: &str, attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>) -> Result<T> {
@@ -75,10 +78,13 @@ fn run<T>(
         let collection = ahead.map(|ahead| ahead.collection).or_else(|| known.clone());
         let error = match attempt(collection) {
             Err(error) if is_stale(&error) => error,
+            Err(error) if error.retry == Retry::Transaction => {
+                return Err(lasting(namespace, known.as_deref(), error)?);
+            }
             other => return other,
         };
         if !snapshot::per_statement() || remote::has_failed() {
-            return Err(conflict(&error));
+            return Err(lasting(namespace, known.as_deref(), conflict(&error))?);
         }
         match error.retry {
             Retry::OtherHost => continue,
@@ -87,13 +93,11 @@ fn run<T>(
                 refused_ahead += 1;
                 continue;
             }
-            Retry::NewMap | Retry::None => {}
+            Retry::NewMap | Retry::None | Retry::Transaction => {}
         }
         let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
         let is_lost = |collection: &Collection| -> Result<bool> {
-            Ok(started.elapsed() > MISMATCH_PATIENCE
-                && !recovery::may_change_placement(collection.id)?
-                && is_assumed()?)
+            Ok(started.elapsed() > MISMATCH_PATIENCE && !may_change(collection)? && is_assumed()?)
         };
         // Repeating does not help if a shard has lost what the catalog has.
         if let Some(known) = known.as_deref().filter(|_| !went_ahead)
@@ -103,8 +107,11 @@ fn run<T>(
         {
             return Err(behind);
         }
-        if started.elapsed() > PATIENCE || known.as_deref().map_or(Ok(false), is_lost)? {
-            return Err(disagreement(namespace, &error));
+        if known.as_deref().map_or(Ok(false), is_lost)? {
+            return Err(disagreement(namespace, &error, LASTING));
+        }
+        if started.elapsed() > PATIENCE {
+            return Err(disagreement(namespace, &error, sqlstate::SERIALIZATION_FAILURE));
         }
         if !is_assumed()? {
             continue;
@@ -135,14 +142,57 @@ fn run<T>(
     }
 }
 
-fn disagreement(namespace: &str, error: &Error) -> Error {
+/// True if the shards' versions of a collection may be about to become those of the catalog. A copy of the router does not learn of moves.
+fn may_change(collection: &Collection) -> Result<bool> {
+    let is_copy = matches!(as_extension_owner(cluster::standing)?, Standing::Copy(_));
+    Ok(!is_copy && recovery::may_change_placement(collection.id)?)
+}
+
+/// SQLSTATE of a disagreement that no move explains. Clients run statements again that fail with 40001, and would do so for ever.
+const LASTING: SqlState = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
+
+/// The first transaction of this session that a shard refused as its map was stale, though no move explains that.
+struct Unexplained {
+    namespace: String,
+    revision: i64,
+    at: Instant,
+    transaction: u32,
+}
+
+thread_local! {
+    static UNEXPLAINED: RefCell<Option<Unexplained>> = const { RefCell::new(None) };
+}
+
+/// The error of a transaction that has met a stale map: `conflict`, so that the client runs it again, which helps after a move. If the next
+/// transactions meet the same map, and no move explains it, an error that ends a client's retries.
+fn lasting(namespace: &str, known: Option<&Collection>, conflict: Error) -> Result<Error> {
+    let Some(known) = known.filter(|_| conflict.retry == Retry::Transaction) else { return Ok(conflict) };
+    if may_change(known)? || cache::find(namespace)?.is_none_or(|found| found.revision != known.revision) {
+        UNEXPLAINED.set(None);
+        return Ok(conflict);
+    }
+    let is_again = UNEXPLAINED.with_borrow_mut(|first| match first {
+        Some(first) if first.namespace == namespace && first.revision == known.revision => {
+            first.transaction != local_transaction() && first.at.elapsed() > MISMATCH_PATIENCE
+        }
+        _ => {
+            let (namespace, revision) = (namespace.to_owned(), known.revision);
+            *first = Some(Unexplained { namespace, revision, at: Instant::now(), transaction: local_transaction() });
+            false
+        }
+    });
+    let stale = Error::new(Kind::StaleShardVersion, "a shard has another version of the collection than the catalog");
+    Ok(if is_again { disagreement(namespace, &stale, LASTING) } else { conflict })
+}
+
+fn disagreement(namespace: &str, error: &Error, sqlstate: SqlState) -> Error {
     let (mut message, mut hint) = (format!("{namespace}: {}", error.message), DISAGREE.to_owned());
     // As on a copy after the router has moved chunks.
     if let Ok(Standing::Copy(reason)) = as_extension_owner(cluster::standing) {
         message = format!("{message}; this database is a copy of the cluster's router: {reason}");
         hint = format!("Connect to the cluster's router{}.", holder::place(&reason));
     }
-    Error::new(Kind::StaleShardVersion, message).with_hint(hint)
+    Error::new(Kind::StaleShardVersion, message).with_sqlstate(sqlstate).with_hint(hint)
 }
 
 const DISAGREE: &str = "A shard and the catalog disagree. One of them may have been restored from a backup. \
@@ -164,7 +214,7 @@ fn complete_decided_moves(namespace: &str) -> Result<()> {
 /// True for answers after which the statement runs again: the shard's version differs, its table is missing, this host of
 /// the shard is not its primary, or the handshake was older than the shard's counter.
 pub(super) fn is_stale(error: &Error) -> bool {
-    error.retry != Retry::None || error.sqlstate == sqlstate::UNDEFINED_TABLE
+    !matches!(error.retry, Retry::None | Retry::Transaction) || error.sqlstate == sqlstate::UNDEFINED_TABLE
 }
 
 /// Returns the error of a statement that cannot be repeated alone after such an answer.
@@ -173,8 +223,12 @@ pub(super) fn conflict(error: &Error) -> Error {
         // Where the catalog is an older copy, running the transaction again does not help.
         Retry::NewHandshake => return error.clone(),
         Retry::OtherHost => "a shard's first host was refused",
-        Retry::NewMap | Retry::None => "a chunk was moved",
+        Retry::NewMap | Retry::None | Retry::Transaction => "a chunk was moved",
     };
-    Error::new(Kind::WriteConflict, format!("could not serialize access: {what} while this transaction ran"))
-        .with_hint("Run the transaction again.")
+    let message = format!("could not serialize access: {what} while this transaction ran");
+    let mut conflict = Error::new(Kind::WriteConflict, message).with_hint("Run the transaction again.");
+    if error.retry != Retry::OtherHost {
+        conflict.retry = Retry::Transaction;
+    }
+    conflict
 }

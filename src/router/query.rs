@@ -60,7 +60,10 @@ impl Query {
             Some(hint @ Json::String(_)) => Some(hint.clone()),
             Some(keys) => match ext_json::ordered(keys) {
                 Some(keys) => Some(Json::Object(keys.into_owned())),
-                None => return Err(Error::new(Kind::FailedToParse, "hint must be a string or an object")),
+                None => {
+                    let error = Error::new(Kind::FailedToParse, "hint must be a string or an object");
+                    return Err(error.with_hint(ext_json::ORDER_HINT));
+                }
             },
         };
         Ok(Self { hint, ..self })

@@ -2,18 +2,21 @@
 
 use crate::catalog::behind::{self, Seen};
 use crate::catalog::shards::names::LOCAL;
-use crate::catalog::{cluster, contacts, survey};
+use crate::catalog::survey::{self, Called};
+use crate::catalog::{cluster, contacts};
 use crate::ownership::health;
 use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::record::{malformed, parse_json, record};
 use crate::protocol::Call;
 use crate::protocol::node::NodeHealth;
-use crate::store;
 use crate::worker::activity::{self, Activity};
+use crate::{storage, store};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
 use serde_json::Value as Json;
+use std::collections::HashMap;
+use std::ffi::CStr;
 use std::time::Duration;
 
 /// The most bytes of a shard's report. The report of one shard must not prevent those of others.
@@ -61,7 +64,8 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
                 let behind = expected.behind(&shard, &seen)?;
                 let error = (!behind.is_empty())
                     .then(|| format!("{}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name)))
-                    .or_else(|| held_up(&shard.name));
+                    .or_else(|| held_up(&shard.name))
+                    .or_else(|| unguarded(&node));
                 let latency_ms = latency.map(|latency| (latency.as_secs_f64() * 1e5).round() / 100.0);
                 let last_contact = Some(clock_timestamp());
                 Ok(Health { shard: name, latency_ms, reachable: true, node, last_contact, error })
@@ -76,13 +80,69 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     if store::shards::id(LOCAL)?.is_none() {
         let node = parse_json("node_health", health::of_this_node()?.as_bytes())?;
         let (shard, last_contact) = (ROUTER.to_owned(), Some(clock_timestamp()));
-        all.insert(0, Health { shard, latency_ms: None, reachable: true, node, last_contact, error: None });
+        let error = unguarded(&node);
+        all.insert(0, Health { shard, latency_ms: None, reachable: true, node, last_contact, error });
     }
     // The router's own row, which has no other error.
     if let Some(own) = all.iter_mut().find(|one| one.shard == LOCAL || one.shard == ROUTER) {
-        own.error = own.error.take().or(cluster::lacks_keeper()?);
+        own.error = cluster::lacks_keeper()?.or(own.error.take()).or_else(|| unequal_forms(&own.node));
     }
     Ok(all)
+}
+
+/// What the router's own row says of its guard and functions, without asking shards.
+pub fn problems_here() -> Result<Vec<String>> {
+    let node = parse_json("node_health", health::of_this_node()?.as_bytes())?;
+    Ok(unguarded(&node).into_iter().chain(unequal_forms(&node)).collect())
+}
+
+/// Asks the other shards what their guards lack; by name.
+pub fn unguarded_shards(limit: Duration) -> Result<HashMap<String, String>> {
+    let of = |Called { shard, answer }: Called<String>| {
+        let report = answer.ok().filter(|report| shard.name != LOCAL && report.len() <= MAX_REPORT)?;
+        Some((shard.name.clone(), unguarded(&parse_json("node_health", report.as_bytes()).ok()?)?))
+    };
+    Ok(survey::call(&NodeHealth {}, limit)?.into_iter().filter_map(of).collect())
+}
+
+/// The triggers of docshard, and how they are enabled. A shard's report may name others, which are ignored.
+const TRIGGERS: [(&str, &str); 4] =
+    [("capture", " ALWAYS"), ("refuse_truncate", " ALWAYS"), ("note_membership", " ALWAYS"), ("restore_replaces", "")];
+const EVENT_TRIGGERS: [&str; 2] = ["docshard_watch_drops", "docshard_check_changes"];
+
+/// What a node's guard lacks, and how to repair it; None if nothing.
+fn unguarded(node: &Json) -> Option<String> {
+    let schemas = [store::SCHEMA, storage::SCHEMA].map(CStr::to_bytes);
+    let is_table = |name: &str| {
+        let is_plain = |name: &str| name.len() < 64 && name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
+        name.split_once('.').is_some_and(|(schema, name)| schemas.contains(&schema.as_bytes()) && is_plain(name))
+    };
+    let of = |one: &Json| match (one[0].as_str()?, one[1].as_str()) {
+        ("event_triggers", None) => Some("the setting event_triggers is off".to_owned()),
+        (name, None) if EVENT_TRIGGERS.contains(&name) => {
+            Some(format!("the event trigger {name} is disabled: ALTER EVENT TRIGGER {name} ENABLE ALWAYS"))
+        }
+        (name, Some(table)) if is_table(table) => {
+            let (name, how) = TRIGGERS.iter().find(|(known, _)| *known == name)?;
+            Some(format!("the trigger {name} of {table} is disabled: ALTER TABLE {table} ENABLE{how} TRIGGER {name}"))
+        }
+        _ => None,
+    };
+    let all: Vec<_> = node["guard"].as_array()?.iter().filter_map(of).collect();
+    let (first, more) = (all.first()?, all.len() - 1);
+    let more = if more == 0 { String::new() } else { format!(", and {more} more triggers") };
+    Some(format!("docshard's objects are not protected: {first}{more}"))
+}
+
+/// Which functions have two forms with different privileges; None if there are none.
+fn unequal_forms(node: &Json) -> Option<String> {
+    let names: Vec<_> =
+        node["forms"].as_array()?.iter().filter_map(Json::as_str).map(|name| format!("docshard.{name}")).collect();
+    let first = names.first()?;
+    Some(format!(
+        "the forms with json and with jsonb of {} have different privileges: GRANT and REVOKE name both, see \\df {first}",
+        names.join(", ")
+    ))
 }
 
 /// The report of a node, and what it has of collections.

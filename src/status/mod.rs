@@ -133,7 +133,11 @@ pub fn text(verbose: bool, count: bool) -> Result<String> {
         true => shard_state::orphans(PATIENCE)?.0,
         false => Vec::new(),
     };
-    write_head(&mut out, &shards, &reported.unreachable, &orphans)?;
+    let unguarded = match reported.unreachable.is_empty() {
+        true => health::unguarded_shards(PATIENCE)?,
+        false => HashMap::new(),
+    };
+    write_head(&mut out, &shards, &reported.unreachable, &orphans, &unguarded)?;
     write_databases(&mut out, &shards, &collections, &reported, verbose)?;
     Ok(out)
 }
@@ -152,12 +156,16 @@ fn write_head(
     shards: &BTreeMap<ShardId, Rc<Shard>>,
     unreachable: &BTreeMap<ShardId, String>,
     orphans: &[Orphan],
+    unguarded: &HashMap<String, String>,
 ) -> Result<()> {
     line!(out, "cluster {:016x}", cluster_id()?);
     if let Standing::Copy(reason) = cluster::standing()? {
         line!(out, "this is a copy of the cluster's router and cannot change the cluster: {reason}");
     }
     if let Some(problem) = cluster::lacks_keeper()? {
+        line!(out, "{problem}");
+    }
+    for problem in health::problems_here()? {
         line!(out, "{problem}");
     }
     line!(out, "shards");
@@ -186,6 +194,9 @@ fn write_head(
             count => {
                 let _ = write!(notes, "  {count} orphaned: docshard.list_orphaned_relations()");
             }
+        }
+        if let Some(note) = unguarded.get(&shard.name) {
+            let _ = write!(notes, "  {note}");
         }
         line!(out, "  {}  {host}{notes}", shard.name);
     }

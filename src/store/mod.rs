@@ -33,6 +33,7 @@ pub mod zone_ranges;
 pub mod zones;
 
 use crate::pg::error::Result;
+use crate::pg::security::permission;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
 use crate::pg::spi::record::Value;
@@ -48,7 +49,15 @@ fn next_id<N: Value + declare::FromStatement>(table: &str) -> Result<N> {
 
 /// The relation of a table; None in a database without the extension.
 pub fn relation(table: &CStr) -> Option<Oid> {
-    relation_oid(c"docshard_catalog", table)
+    relation_oid(SCHEMA, table)
+}
+
+/// The schema of these tables.
+pub const SCHEMA: &CStr = c"docshard_catalog";
+
+/// True if the current user may read them, apart from the secret ones.
+pub fn may_use() -> bool {
+    permission::may_use_schema(SCHEMA)
 }
 
 /// Tables that only the extension's owner may read.

@@ -9,6 +9,9 @@ statements! {
     /// True if there is any.
     pub fn exist() -> bool { run "SELECT FROM docshard_catalog.transactions LIMIT 1" }
 
+    /// As [`exist`], in the active snapshot.
+    pub fn read_exist() -> bool { run_active "SELECT FROM docshard_catalog.transactions LIMIT 1" }
+
     /// Inserts decisions to commit: names of prepared transactions, each with its server.
     pub fn insert(gids: &[&str], servers: &[&str]) {
         run "INSERT INTO docshard_catalog.transactions (gid, server) \

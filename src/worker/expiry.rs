@@ -1,7 +1,8 @@
 //! Deletes expired documents from time to time: see `router::expiry`. Each index gets one delete in a transaction of its own.
 //!
 //! The worker also ends the transactions that a delete may wait for. So each delete has a deadline, which increases with each
-//! failure.
+//! failure, up to `docshard.worker_timeout`. After a failure, one delete takes the documents that expired long ago, the next ones those
+//! that expired later: what they have deleted stays deleted though a later one fails.
 
 use super::activity;
 use super::own_process::report;
@@ -10,21 +11,47 @@ use crate::pg::process::timeout::Deadline;
 use crate::pg::{process, transaction};
 use crate::remote::hung;
 use crate::router::expiry;
-use crate::store::indexes;
+use crate::store::indexes::{self, Expiring};
 use std::time::{Duration, Instant};
 
-/// The initial and the longest time limit of a delete, in milliseconds.
-const PATIENCE: std::ops::RangeInclusive<i64> = 10_000..=3_600_000;
+/// The initial time limit of a delete, in milliseconds, unless `docshard.worker_timeout` is less.
+const PATIENCE: i64 = 10_000;
+
+/// The number of parts before the last one, after a failure. The first one takes what expired 17 years ago (two to the power of 29 seconds), each
+/// next one what expired half as long ago.
+const AGES: u32 = 30;
 
 pub(super) struct Expiry {
     due: Option<Instant>,
     /// The current time limit of a delete, in milliseconds.
     patience: i64,
+    /// A delete of the last round has failed.
+    has_failed: bool,
+}
+
+/// Deletes the documents that have expired by an index, in parts by age if `in_parts`. Logs an error, and returns false after one that is
+/// new.
+fn delete(index: &Expiring, patience: i64, in_parts: bool) -> bool {
+    let ages = (0..if in_parts { AGES } else { 0 }).rev().map(|power| 1000_i64 << power);
+    for age in ages.chain(std::iter::once(0)) {
+        activity::show("deleting expired documents");
+        // The deadline comes first: a shard that deletes many documents has not failed.
+        let _limit = hung::limit(Duration::from_millis(patience.unsigned_abs()) + hung::worker_timeout());
+        let deleted = transaction::run(|| {
+            let _deadline = Deadline::after(patience);
+            expiry::delete(index, index.until - age).map(drop)
+        });
+        if let Err(error) = deleted {
+            report(&error, &format!("documents of {} expire by {}: ", index.namespace, index.name));
+            return hung::is_known(&error);
+        }
+    }
+    true
 }
 
 impl Default for Expiry {
     fn default() -> Self {
-        Self { due: None, patience: *PATIENCE.start() }
+        Self { due: None, patience: PATIENCE, has_failed: false }
     }
 }
 
@@ -38,21 +65,13 @@ impl Expiry {
         match transaction::run(indexes::expiring) {
             Ok(indexes) => {
                 let mut failed = false;
+                let longest = i64::try_from(hung::worker_timeout().as_millis()).unwrap_or(i64::MAX);
+                let patience = self.patience.min(longest);
                 for index in &indexes {
-                    activity::show("deleting expired documents");
-                    // The deadline comes first: a shard that deletes many documents has not failed.
-                    let time = Duration::from_millis(self.patience.unsigned_abs()) + hung::worker_timeout();
-                    let _limit = hung::limit(time);
-                    if let Err(error) = transaction::run(|| {
-                        let _deadline = Deadline::after(self.patience);
-                        expiry::delete(index).map(drop)
-                    }) {
-                        let (namespace, name) = (&index.namespace, &index.name);
-                        report(&error, &format!("documents of {namespace} expire by {name}: "));
-                        failed |= !hung::is_known(&error);
-                    }
+                    failed |= !delete(index, patience, self.has_failed);
                 }
-                self.patience = if failed { (self.patience * 2).min(*PATIENCE.end()) } else { *PATIENCE.start() };
+                self.has_failed = failed;
+                self.patience = if failed { (patience * 2).min(longest) } else { PATIENCE };
                 process::show_activity(None);
             }
             Err(error) => pgrx::log!("docshard worker: {}", error.message),

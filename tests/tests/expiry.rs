@@ -115,6 +115,30 @@ fn what_holds_up_a_delete_does_not_hold_up_the_worker() {
     wait_until("it is gone", PATIENCE, || ids(&cluster, "ttl.c").is_empty());
 }
 
+/// A document that cannot be deleted does not keep those that expired before it.
+#[test]
+fn what_expired_earlier_is_deleted_though_a_delete_fails() {
+    let cluster = Cluster::start(1);
+    cluster.router.configure("docshard.worker_timeout = '3s'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    cluster.router.psql(
+        "SELECT docshard.set_setting('ttl_interval_s', '3600'); SELECT docshard.enable_sharding('ttl', 'shard0');
+         SELECT docshard.insert_many('ttl.c', array_agg(jsonb_build_object('_id', n, 'at', jsonb_build_object('$date',
+           to_char(now() AT TIME ZONE 'UTC' - n * interval '10 days', 'YYYY-MM-DD\"T\"HH24:MI:SS\"Z\"'))))) FROM generate_series(1, 40) AS n",
+    );
+    cluster.router.psql("SELECT docshard.create_index('ttl.c', '{\"at\": 1}', '{\"expireAfterSeconds\": 315360000}')");
+    let mut holder = cluster.router.client();
+    holder
+        .batch_execute("BEGIN; SELECT docshard.update_one('ttl.c', '{\"_id\": 1}', '{\"$set\": {\"held\": 1}}')")
+        .expect("a lock");
+    cluster.router.psql("UPDATE docshard_catalog.indexes SET expire_after_s = 60");
+    cluster.router.psql("SELECT docshard.set_setting('ttl_interval_s', '1')");
+    wait_until("older documents are gone", PATIENCE, || ids(&cluster, "ttl.c").len() <= 2);
+    assert!(ids(&cluster, "ttl.c").contains(&"1".to_owned()));
+    holder.batch_execute("ROLLBACK").expect("the lock is released");
+    wait_until("the last document is gone", PATIENCE, || ids(&cluster, "ttl.c").is_empty());
+}
+
 #[test]
 fn documents_expire_on_a_server_without_shards_too() {
     let cluster = Cluster::start(0);

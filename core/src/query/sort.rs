@@ -4,7 +4,7 @@
 //! every byte of a field reverses its order.
 
 use crate::budget;
-use crate::error::{Kind, Result, bail, ensure};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::direction::is_descending;
 use crate::query::envelope;
 use crate::query::environment::Environment;
@@ -65,7 +65,9 @@ impl Sort {
     /// Those of [`Sort::parse`].
     pub fn parse_in(json: &Json, environment: &Environment) -> Result<Sort> {
         let Some(specification) = ext_json::ordered(json) else {
-            bail!(Kind::TypeMismatch, "the sort specification must be an object")
+            return Err(
+                error!(Kind::TypeMismatch, "the sort specification must be an object").with_hint(ext_json::ORDER_HINT)
+            );
         };
         ensure!(specification.len() <= MAX_FIELDS, 13103, "too many compound keys: at most {MAX_FIELDS}");
         let fields = specification.iter().map(|(path, direction)| {

@@ -71,7 +71,8 @@ pub fn begin() {
     let (subtransaction, command) =
         unsafe { (pg_sys::GetCurrentSubTransactionId(), pg_sys::GetCurrentCommandId(false)) };
     BEGUN.with_borrow_mut(|begun| {
-        begun.retain(|begun| begun.transaction == transaction);
+        // A subtransaction with a higher number than the present one has ended, and its statement with it.
+        begun.retain(|begun| begun.transaction == transaction && begun.subtransaction <= subtransaction);
         begun.push(Begun { transaction, subtransaction, command });
     });
 }

@@ -12,6 +12,7 @@ pub use crate::pg::object::own_statement::{trust_session, unguarded};
 
 use crate::pg::object::own_statement::{is_own_statement, is_unguarded};
 use crate::pg::object::{change_watch, extension};
+use crate::pg::security::permission::may_truncate;
 use crate::pg::{server, utility};
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -148,7 +149,8 @@ unsafe extern "C-unwind" fn on_access(
                 let flags = argument.cast::<pg_sys::ObjectAccessDrop>().as_ref().map_or(0, |drop| drop.dropflags);
                 what(class, object, column, flags)
             }
-            pg_sys::ObjectAccessType::OAT_TRUNCATE if !is_own_statement() => rows(object),
+            // PostgreSQL checks the privilege afterwards.
+            pg_sys::ObjectAccessType::OAT_TRUNCATE if may_truncate(object) && !is_own_statement() => rows(object),
             _ => None,
         };
         if let Some(dropped) = found {

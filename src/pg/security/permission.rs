@@ -1,8 +1,9 @@
 //! Checks privileges on tables. A table's owner passes without a check of the privileges, because the owner could grant them
 //! again, and the check takes longer than the rest of many statements.
 
+use crate::pg::version;
 use pgrx::pg_sys;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 
 /// Raises PostgreSQL's error (42501) unless the user has all of these privileges (`ACL_…`).
 ///
@@ -39,6 +40,24 @@ pub fn may_read(table: pg_sys::Oid) -> bool {
     unsafe {
         let user = pg_sys::GetUserId();
         pg_sys::pg_class_aclcheck_ext(table, user, pg_sys::AclMode::from(pg_sys::ACL_SELECT), &mut false)
+            == pg_sys::AclResult::ACLCHECK_OK
+    }
+}
+
+/// True if the current user may use the objects of a schema, or there is no such schema.
+pub fn may_use_schema(schema: &CStr) -> bool {
+    // SAFETY: look-ups in the system caches; the name outlives them.
+    unsafe {
+        let oid = pg_sys::get_namespace_oid(schema.as_ptr(), true);
+        oid == pg_sys::InvalidOid || version::may_use_schema(oid, pg_sys::GetUserId())
+    }
+}
+
+pub fn may_truncate(table: pg_sys::Oid) -> bool {
+    // SAFETY: looks into the system caches.
+    unsafe {
+        let user = pg_sys::GetUserId();
+        pg_sys::pg_class_aclcheck_ext(table, user, pg_sys::AclMode::from(pg_sys::ACL_TRUNCATE), &mut false)
             == pg_sys::AclResult::ACLCHECK_OK
     }
 }

@@ -4,8 +4,11 @@ pub mod wal;
 
 pub use crate::pg::transaction::subtransaction::in_transaction_block;
 
+use crate::pg::error::Error;
 use crate::pg::version::local_transaction;
-use pgrx::pg_sys;
+use docshard_core::error::Parts;
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode, pg_sys};
 use std::ffi::{CStr, CString};
 
 pub fn relation_oid(schema: &CStr, name: &CStr) -> Option<pg_sys::Oid> {
@@ -42,6 +45,17 @@ pub fn started() -> i64 {
 pub fn current_user() -> pg_sys::Oid {
     // SAFETY: reads backend-local state.
     unsafe { pg_sys::GetUserId() }
+}
+
+/// Ends this session with an error, as `pg_terminate_backend` does.
+pub fn end_session(error: Error) -> ! {
+    let Parts { message, hint, .. } = error.into_parts();
+    let mut report = ErrorReport::new(PgSqlErrorCode::ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST, message, "docshard");
+    if let Some(hint) = hint {
+        report = report.set_hint(hint);
+    }
+    report.report(PgLogLevel::FATAL);
+    unreachable!("a FATAL error does not return")
 }
 
 /// True if the current user is a superuser.

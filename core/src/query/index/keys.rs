@@ -1,7 +1,7 @@
 //! The keys of an index: its fields, each with a direction, hashed or as a wildcard, and its collation.
 
 use super::wildcard::{MAX_PREFIX, Wildcard};
-use crate::error::{Kind, Result, bail, ensure};
+use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::envelope;
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;
@@ -49,7 +49,8 @@ impl IndexKeys {
     /// `NotImplemented` for special kinds of index.
     pub fn parse(json: &serde_json::Value) -> Result<IndexKeys> {
         let Some(fields) = ext_json::ordered(json) else {
-            bail!(Kind::TypeMismatch, "index keys must be an object, such as {{\"from\": 1}}")
+            return Err(error!(Kind::TypeMismatch, "index keys must be an object, such as {{\"from\": 1}}")
+                .with_hint(ext_json::ORDER_HINT));
         };
         ensure!(!fields.is_empty(), Kind::CannotCreateIndex, "index keys cannot be empty");
         let mut hashed = Vec::new();

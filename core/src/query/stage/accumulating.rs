@@ -237,8 +237,10 @@ impl<'j> Arguments<'j> {
     fn sorted(&self) -> Result<ArgumentValue> {
         let output = self.expression("output", 5788004)?;
         let sort = self.field("sortBy", 5788005)?;
-        let is_order = ext_json::ordered(sort).is_some();
-        ensure!(is_order, 10065, "expected 'sortBy' to be an object in the arguments to {}", self.name);
+        if ext_json::ordered(sort).is_none() {
+            return Err(error!(10065, "expected 'sortBy' to be an object in the arguments to {}", self.name)
+                .with_hint(ext_json::ORDER_HINT));
+        }
         Ok(ArgumentValue::Sorted(Sort::parse_in(sort, self.environment)?, output))
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn fill(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     if let Some(sort) = given(fields, "sortBy")
         && ext_json::ordered(sort).is_none()
     {
-        return Err(wrong_type("sortBy", "object"));
+        return Err(wrong_type("sortBy", "object").with_hint(ext_json::ORDER_HINT));
     }
     let mut stages = Vec::new();
     if !windows.is_empty() {

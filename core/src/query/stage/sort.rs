@@ -5,7 +5,7 @@ use super::operation::{Context, Operation, Parsed, Parser, Shape};
 use super::sorter::Sorter;
 use super::stream::{Input, Stream, document};
 use crate::budget;
-use crate::error::{Result, bail, ensure};
+use crate::error::{Result, bail, ensure, error};
 use crate::query::sort::Sort;
 use crate::values::document::ext_json;
 use crate::values::document::number::{Decimal, Number};
@@ -93,7 +93,9 @@ impl Stream for Sorting<'_> {
 }
 
 pub(super) fn sort(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    ensure!(ext_json::ordered(json).is_some(), 15973, "the $sort key specification must be an object");
+    if ext_json::ordered(json).is_none() {
+        return Err(error!(15973, "the $sort key specification must be an object").with_hint(ext_json::ORDER_HINT));
+    }
     let sort = Sort::parse_in(json, parser.environment)?;
     ensure!(!sort.fields.is_empty(), 15976, "$sort stage must have at least one sort key");
     Parser::one(Ordered(sort))

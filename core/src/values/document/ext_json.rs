@@ -55,6 +55,10 @@ pub fn ordered(json: &Json) -> Option<Cow<'_, Map<String, Json>>> {
     crate::json::ordered(json).filter(|fields| is_document(fields))
 }
 
+/// The hint of an error about what is no order: [`ordered`] gives nothing.
+pub const ORDER_HINT: &str = "An order is an object such as {\"a\": 1, \"b\": -1}, or an array of pairs such as [[\"a\", 1], [\"b\", -1]], \
+                              which names each field once.";
+
 /// True for an object that is a document, and not a value of an extended type.
 pub fn is_document(fields: &Map<String, Json>) -> bool {
     !fields.keys().any(|name| name.starts_with('$') && NAMES.contains(&name.as_str()))

@@ -40,7 +40,8 @@ impl KeyPattern {
     /// `TypeMismatch` and `BadValue`, as MongoDB's `shardCollection`.
     pub fn parse(json: &Json) -> Result<KeyPattern> {
         let Some(members) = ext_json::ordered(json) else {
-            bail!(Kind::TypeMismatch, "A shard key pattern must be an object, not {json}")
+            return Err(error!(Kind::TypeMismatch, "A shard key pattern must be an object, not {json}")
+                .with_hint(ext_json::ORDER_HINT));
         };
         let count = members.len();
         ensure!(count > 0, Kind::BadValue, "The shard key pattern cannot be empty");

@@ -145,10 +145,11 @@ pub(in crate::query::stage) fn set_window_fields(parser: &Parser<'_>, json: &Jso
             Some(json)
                 if ext_json::document(json).is_none() && (name != "sortBy" || ext_json::ordered(json).is_none()) =>
             {
-                bail!(
+                let error = error!(
                     Kind::TypeMismatch,
                     "BSON field '$setWindowFields.{name}' is the wrong type, expected type 'object'"
-                )
+                );
+                Err(if name == "sortBy" { error.with_hint(ext_json::ORDER_HINT) } else { error })
             }
             json => Ok(json),
         }
