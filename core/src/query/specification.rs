@@ -11,6 +11,7 @@
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::json::{self, Failure, Tree};
+use crate::values::document::bson::read as bson;
 use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
@@ -87,6 +88,18 @@ pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
             Ok((value, Some(text)))
         }
         Err(failure) => Err(malformed(failure)),
+    }
+}
+
+/// As [`read`], of a document in BSON.
+///
+/// # Errors
+/// `InvalidBSON`, `DocumentTooDeep`; for a field that is given twice those of [`read`].
+pub fn read_bson(bytes: &[u8], role: Role) -> Result<Json> {
+    match bson::parse(bytes) {
+        Ok(value) => Ok(value),
+        Err(bson::Failure::RepeatedField(_)) => resolve(bson::parse_tree(bytes)?, role),
+        Err(bson::Failure::Invalid(error)) => Err(error),
     }
 }
 
