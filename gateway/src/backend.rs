@@ -6,7 +6,7 @@
 //! INVARIANT: a session whose statement was not read to its end is never used again.
 
 use crate::reply::Failure;
-use crate::router::Router;
+use crate::router::{Router, Stream};
 use bytes::{Buf, BytesMut};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
@@ -15,12 +15,9 @@ use postgres_protocol::{IsNull, Oid};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 const TEXT: Oid = 25;
 const BYTEA: Oid = 17;
@@ -149,6 +146,21 @@ impl std::fmt::Debug for Session {
 
 const STATEMENT: &str = "run";
 
+/// The version of the extension.
+const EXTENSION: &str =
+    "SELECT extversion FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'docshard'";
+
+/// Tells the operator once that the router's extension has another version.
+fn note_version(version: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let own = env!("CARGO_PKG_VERSION");
+    if version != own && !TOLD.swap(true, Ordering::Relaxed) {
+        eprintln!(
+            "docshard-gateway: this is version {own}, and the router's extension {version:?}; they should be the same"
+        );
+    }
+}
+
 impl Session {
     /// Takes a connection on which PostgreSQL has accepted a login, and prepares its statement.
     pub async fn begin(id: u64, mut channel: Channel, router: Router) -> io::Result<Result<Self, ServerError>> {
@@ -164,12 +176,16 @@ impl Session {
         let sql = "SELECT docshard.run_command_bson($1, $2)";
         frontend::parse(STATEMENT, sql, [TEXT, BYTEA], &mut channel.output)?;
         frontend::sync(&mut channel.output);
+        frontend::query(EXTENSION, &mut channel.output)?;
         channel.send().await?;
-        let mut failed = None;
+        let (mut failed, mut ready) = (None, 0);
         loop {
             match channel.receive().await? {
                 Message::ParseComplete => {}
                 Message::ErrorResponse(body) => failed = Some(ServerError::of(&body)?),
+                Message::RowDescription(_) | Message::CommandComplete(_) => {}
+                Message::DataRow(row) => note_version(&String::from_utf8_lossy(&only_column(&row)?)),
+                Message::ReadyForQuery(_) if ready == 0 => ready = 1,
                 Message::ReadyForQuery(_) => break,
                 _ => return Err(unexpected()),
             }
@@ -178,6 +194,20 @@ impl Session {
             Some(error) => Err(error),
             None => Ok(Self { id, channel, router, key, running: false }),
         })
+    }
+
+    /// A session without a router, and the other end of its connection.
+    #[cfg(test)]
+    pub fn detached(id: u64) -> (Self, tokio::io::DuplexStream) {
+        let (stream, other) = tokio::io::duplex(1024);
+        let router = crate::router::Routers::parse(&["postgresql://127.0.0.1:1/x".to_owned()], None).unwrap().first();
+        (Self { id, channel: Channel::new(Box::new(stream)), router, key: (0, 0), running: false }, other)
+    }
+
+    /// As if a statement were running.
+    #[cfg(test)]
+    pub fn pretend_to_run(&mut self) {
+        self.running = true;
     }
 
     pub fn is_usable(&self) -> bool {

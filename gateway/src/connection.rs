@@ -5,9 +5,9 @@
 
 use crate::command::Command;
 use crate::executor::Error;
+use crate::gateway::Gateway;
 use crate::reply::{self, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
 use crate::sasl::{self, Conversation, User};
-use crate::server::Gateway;
 use crate::wire::Violation;
 use crate::wire::compression::{self, Compressor};
 use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};

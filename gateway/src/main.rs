@@ -3,7 +3,7 @@
 //! It is a process of its own: a parser that faces the network, with threads, does not belong into a PostgreSQL server.
 //! It knows framing, logins, pools and cursors, and no more: what a command means is `docshard.run_command_bson`.
 //!
-//! * [`options`], [`server`], [`tls`]: arguments; accepting clients within limits.
+//! * [`options`], [`gateway`], [`server`], [`tls`]: arguments; accepting clients within limits.
 //! * [`wire`], [`connection`], [`command`], [`reply`]: MongoDB's protocol.
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
@@ -14,6 +14,7 @@ mod command;
 mod connection;
 mod cursors;
 mod executor;
+mod gateway;
 mod hello;
 mod local;
 mod login;
@@ -26,8 +27,8 @@ mod server;
 mod tls;
 mod wire;
 
+use gateway::Gateway;
 use options::{Options, Wanted};
-use server::Gateway;
 use std::process::ExitCode;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -58,7 +59,7 @@ async fn serve(options: &Options) -> Result<(), String> {
     eprintln!("docshard-gateway: listening on {address}");
     let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     tokio::select! {
-        served = gateway.serve(listener) => served.map_err(|error| error.to_string()),
+        served = server::serve(gateway, listener) => served.map_err(|error| error.to_string()),
         _ = terminate.recv() => Ok(()),
         _ = tokio::signal::ctrl_c() => Ok(()),
     }

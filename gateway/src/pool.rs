@@ -211,3 +211,94 @@ impl Drop for Lease {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::DuplexStream;
+
+    const SOON: Duration = Duration::from_millis(50);
+    const LATE: Duration = Duration::from_secs(60);
+
+    /// Pools with these sessions, and the other ends of their connections, which keep them alive.
+    fn pools(limit: usize, patience: Duration, sessions: &[(&str, u64)]) -> (Arc<Pools>, Vec<DuplexStream>) {
+        let pools = Pools::new(limit, patience);
+        let add = |(role, id): &(&str, u64)| {
+            let (session, end) = Session::detached(*id);
+            assert!(pools.add(role, session));
+            end
+        };
+        let ends = sessions.iter().map(add).collect();
+        (pools, ends)
+    }
+
+    fn ids(pools: &Pools, role: &str) -> Vec<u64> {
+        pools.lock().get(role).map_or(Vec::new(), |role| role.idle.iter().map(|session| session.id).collect())
+    }
+
+    #[tokio::test]
+    async fn a_session_is_leased_to_one_at_a_time() {
+        let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("bob", 2)]);
+        let lease = pools.lease("ann", None).await.unwrap();
+        assert_eq!(pools.lease("ann", None).await.unwrap_err(), Unavailable::Timeout);
+        assert_eq!(pools.lease("eve", None).await.unwrap_err(), Unavailable::NoSession);
+        assert_eq!(pools.lease("ann", Some(2)).await.unwrap_err(), Unavailable::Gone, "another role's session");
+        drop(lease);
+        // Whoever gave up waiting gets nothing.
+        assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![1], vec![2]));
+    }
+
+    #[tokio::test]
+    async fn who_waits_is_served_in_order_or_with_the_session_of_the_cursor() {
+        let (pools, _ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+        let (first, second) = (pools.lease("ann", Some(1)).await.unwrap(), pools.lease("ann", Some(2)).await.unwrap());
+        let wait = |wanted: Option<u64>| {
+            let pools = pools.clone();
+            async move { pools.lease("ann", wanted).await.unwrap().session().id }
+        };
+        let (cursor, any) = (tokio::spawn(wait(Some(2))), tokio::spawn(wait(None)));
+        while pools.lock()["ann"].waiting.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        drop(first);
+        assert_eq!(any.await.unwrap(), 1);
+        assert!(!cursor.is_finished());
+        drop(second);
+        assert_eq!(cursor.await.unwrap(), 2);
+        assert_eq!(ids(&pools, "ann").len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_is_lost_is_replaced_or_missed() {
+        let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+        // The router closes the connection of the one that would be taken first.
+        ends.pop();
+        assert_eq!(pools.lease("ann", None).await.unwrap().session().id, 1);
+        assert_eq!(pools.lease("ann", Some(2)).await.unwrap_err(), Unavailable::Gone);
+        // One whose statement did not end is closed, and nobody waits for it in vain.
+        let mut lease = pools.lease("ann", None).await.unwrap();
+        lease.session().pretend_to_run();
+        let waiting = tokio::spawn({
+            let pools = pools.clone();
+            async move { pools.lease("ann", None).await.map(drop) }
+        });
+        while pools.lock()["ann"].waiting.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        drop(lease);
+        assert_eq!(waiting.await.unwrap(), Err(Unavailable::NoSession));
+        assert!(pools.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_number_of_sessions_is_limited() {
+        let (pools, _ends) = pools(2, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
+        assert_eq!(ids(&pools, "ann"), [1, 2], "more of the same role are not kept");
+        let (session, _end) = Session::detached(4);
+        assert!(pools.add("bob", session), "it takes an idle one's place");
+        assert_eq!((ids(&pools, "ann").len(), ids(&pools, "bob")), (1, vec![4]));
+        let _all = (pools.lease("ann", None).await.unwrap(), pools.lease("bob", None).await.unwrap());
+        let (session, _end) = Session::detached(5);
+        assert!(!pools.add("eve", session), "nothing is idle");
+    }
+}

@@ -2,19 +2,23 @@
 //!
 //! Several are tried in their order: the first one that can be reached serves.
 
-use crate::backend::Stream;
 use crate::tls;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_postgres::config::{Host, SslMode};
 use tokio_rustls::TlsConnector;
 
 /// The time within which a router must accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A connection to a router, whatever it is over.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 #[derive(Clone, Debug)]
 enum Address {
@@ -78,6 +82,11 @@ impl Routers {
         if all.is_empty() { Err("--router is missing".to_owned()) } else { Ok(Self { all: all.into(), password }) }
     }
 
+    #[cfg(test)]
+    pub fn first(&self) -> Router {
+        self.all[0].clone()
+    }
+
     /// Connects to the first router that can be reached.
     pub async fn connect(&self) -> io::Result<(Router, Box<dyn Stream>)> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
@@ -113,5 +122,25 @@ impl Router {
                 Ok(Box::new(tls.connect(name, stream).await?))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_strings_name_hosts_and_a_database() {
+        let parse = |strings: &[&str]| {
+            let strings: Vec<String> = strings.iter().map(|string| (*string).to_owned()).collect();
+            Routers::parse(&strings, None).map(|routers| format!("{routers:?}"))
+        };
+        let two = parse(&["postgresql://a:1,b:2/docs", "host=/run/pg dbname=docs port=6"]).unwrap();
+        assert_eq!(two, r#"[Tcp("a", 1), Tcp("b", 2), Unix("/run/pg/.s.PGSQL.6")]"#);
+        assert_eq!(parse(&["postgresql://me:secret@a/docs"]).unwrap(), r#"[Tcp("a", 5432)]"#);
+        for wrong in [&[][..], &["postgresql://a"], &["dbname=x"], &["postgresql://a/x?sslmode=require"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+        assert!(!parse(&["postgresql://me:secret@a:none/x"]).unwrap_err().contains("secret"));
     }
 }

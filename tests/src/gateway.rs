@@ -47,14 +47,18 @@ impl Gateway {
     /// # Panics
     /// If it does not start.
     pub fn start(router: &Node, options: &[&str]) -> Self {
+        let address = format!("postgresql://127.0.0.1:{}/postgres", router.port);
+        Self::start_for(router, &address, options)
+    }
+
+    /// As [`Gateway::start`], with this connection string of the router.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_for(router: &Node, address: &str, options: &[&str]) -> Self {
         let log = router.scratch_file("gateway.log");
         let mut command = Command::new(program());
-        command.args([
-            "--router",
-            &format!("postgresql://127.0.0.1:{}/postgres", router.port),
-            "--listen",
-            "127.0.0.1:0",
-        ]);
+        command.args(["--router", address, "--listen", "127.0.0.1:0"]);
         command.args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).expect("a log"));
         let process = command.spawn().expect("the gateway can be started");
         let mut gateway = Self { port: 0, process, log };

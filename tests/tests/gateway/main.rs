@@ -3,6 +3,7 @@
 use docshard_tests::{Cluster, Gateway, wait_until};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
 use std::process::ChildStdout;
 use std::time::Duration;
 
@@ -102,6 +103,27 @@ fn await_line(output: &mut BufReader<ChildStdout>, wanted: &str) {
         line.clear();
         assert!(output.read_line(&mut line).unwrap() > 0, "the program ends before it prints {wanted}");
     }
+}
+
+#[test]
+fn both_connections_can_be_encrypted() {
+    let cluster = Cluster::secure_servers(0);
+    let router = &cluster.router;
+    router.unlogged_client().batch_execute("CREATE EXTENSION docshard CASCADE").unwrap();
+    router.unlogged_client().batch_execute(&format!("CREATE ROLE boss SUPERUSER LOGIN PASSWORD '{PASSWORD}'")).unwrap();
+    let verified = router.verified_address();
+    let authority = verified.rsplit_once('=').unwrap().1;
+    let beside = |name: &str| Path::new(authority).with_file_name(name).to_str().unwrap().to_owned();
+    let address = format!("host=127.0.0.1 port={} dbname=postgres sslmode=require", router.port);
+    let (certificate, key) = (beside("server.crt"), beside("server.key"));
+    let options = ["--router-ca", authority, "--certificate", &certificate, "--key", &key];
+    let gateway = Gateway::start_for(router, &address, &options);
+    assert!(gateway.python("tls.py", &["boss", PASSWORD, authority]).contains("done"));
+    let encrypted = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE ssl AND application_name = 'docshard-gateway'";
+    assert!(router.value::<i64>(encrypted) > 0);
+    // An authority that has not signed the router's certificate.
+    let stranger = Gateway::start_for(router, &address, &["--router-ca", &certificate]);
+    assert!(stranger.python("refused.py", &["boss", PASSWORD]).contains("no router can be reached"));
 }
 
 #[test]
