@@ -100,6 +100,12 @@ proptest! {
     }
 
     #[test]
+    fn values_are_read_as_their_json(document in documents()) {
+        let bytes = document.to_vec().unwrap();
+        prop_assert_eq!(format!("{:?}", read::value(&bytes).unwrap()), format!("{:?}", value_of(&bytes)));
+    }
+
+    #[test]
     fn what_is_read_is_written_again(document in documents()) {
         let written = bytes_of(&value_of(&document.to_vec().unwrap()));
         let mut expected = Bson::Document(document);
@@ -123,12 +129,13 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-        let _ = read_bson(&bytes, Role::Request);
+        let _ = read_bson(&bytes, Role::Request, None);
         let _ = read::first_name(&bytes);
         let mut framed = (bytes.len() as i32 + 5).to_le_bytes().to_vec();
         framed.extend(&bytes);
         framed.push(0);
-        let _ = read_bson(&framed, Role::Request);
+        let _ = read_bson(&framed, Role::Request, None);
+        let _ = read::value(&framed);
     }
 
     #[test]
@@ -136,9 +143,14 @@ proptest! {
         let mut bytes = document.to_vec().unwrap();
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        if let Ok(json) = read_bson(&bytes, Role::Request)
+        let owned = read::value(&bytes);
+        if let Ok((json, _)) = read_bson(&bytes, Role::Request, None)
             && let Ok(value) = ext_json::from_json(&json)
         {
+            // A field that is given twice may be a condition.
+            if let Ok(owned) = owned {
+                prop_assert_eq!(format!("{owned:?}"), format!("{value:?}"));
+            }
             let _ = Document::from_reader(bytes_of(&value).as_slice()).unwrap();
         }
     }
@@ -184,7 +196,36 @@ fn what_is_no_document_is_refused() {
 fn a_condition_that_is_given_twice_counts_twice() {
     // {filter: {a: 1, a: 2}}
     let bytes = b"\x20\0\0\0\x03filter\0\x13\0\0\0\x10a\0\x01\0\0\0\x10a\0\x02\0\0\0\0\0";
-    let json = read_bson(bytes, Role::Request).unwrap();
+    let (json, _) = read_bson(bytes, Role::Request, None).unwrap();
     let (expected, _) = specification::read(r#"{"filter": {"a": 1, "a": 2}}"#, Role::Request).unwrap();
     assert_eq!(json, expected);
+}
+
+#[test]
+fn documents_can_be_left_as_bytes() {
+    let documents = vec![bson::doc! { "a": 1 }, bson::doc! { "b": [2] }];
+    let command = bson::doc! { "insert": "c", "documents": documents.clone(), "ordered": true }.to_vec().unwrap();
+    let (json, left) = read_bson(&command, Role::Request, Some("documents")).unwrap();
+    assert_eq!(json, json!({"insert": "c", "documents": [], "ordered": true}));
+    let bytes: Vec<Vec<u8>> = documents.iter().map(|document| document.to_vec().unwrap()).collect();
+    assert_eq!(left.unwrap(), bytes);
+    // Only an array whose elements all are documents.
+    for other in [bson::doc! { "documents": [{}, 1] }, bson::doc! { "documents": { "0": {} } }, bson::doc! {}] {
+        let bytes = other.to_vec().unwrap();
+        let (json, left) = read_bson(&bytes, Role::Request, Some("documents")).unwrap();
+        assert_eq!((json, left), (read::parse(&bytes).unwrap(), None));
+    }
+}
+
+#[test]
+fn a_name_comes_once_in_an_owned_document() {
+    for count in [1, 20] {
+        let mut document: bson::Document = (0..count).map(|n| (format!("f{n:02}"), bson::Bson::Null)).collect();
+        assert!(read::value(&document.to_vec().unwrap()).is_ok());
+        document.insert("f0x", bson::Bson::Null);
+        let mut bytes = document.to_vec().unwrap();
+        let at = bytes.windows(3).position(|name| name == b"f0x").unwrap();
+        bytes[at + 2] = b'0';
+        assert_eq!(read::value(&bytes).unwrap_err().kind.code(), 40413);
+    }
 }

@@ -17,6 +17,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::time::Instant;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 const TEXT: Oid = 25;
@@ -130,6 +131,8 @@ impl Channel {
 
 pub struct Session {
     pub id: u64,
+    /// when it became idle
+    pub since: Instant,
     channel: Channel,
     router: Router,
     /// what a cancel request names
@@ -192,7 +195,7 @@ impl Session {
         }
         Ok(match failed {
             Some(error) => Err(error),
-            None => Ok(Self { id, channel, router, key, running: false }),
+            None => Ok(Self { id, since: Instant::now(), channel, router, key, running: false }),
         })
     }
 
@@ -201,7 +204,8 @@ impl Session {
     pub fn detached(id: u64) -> (Self, tokio::io::DuplexStream) {
         let (stream, other) = tokio::io::duplex(1024);
         let router = crate::router::Routers::parse(&["postgresql://127.0.0.1:1/x".to_owned()], None).unwrap().first();
-        (Self { id, channel: Channel::new(Box::new(stream)), router, key: (0, 0), running: false }, other)
+        let channel = Channel::new(Box::new(stream));
+        (Self { id, since: Instant::now(), channel, router, key: (0, 0), running: false }, other)
     }
 
     /// As if a statement were running.

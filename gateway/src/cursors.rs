@@ -10,8 +10,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A session closes a cursor that was idle for ten minutes; it is forgotten here a little later.
-const IDLE: Duration = Duration::from_secs(900);
+/// A session closes a cursor that was idle for ten minutes; it is forgotten here a little later, and then an idle session is closed.
+pub const IDLE: Duration = Duration::from_secs(900);
 
 /// The most cursors of all roles. Those used least recently are forgotten beyond it.
 const MAX_CURSORS: usize = 100_000;

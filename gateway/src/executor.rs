@@ -2,7 +2,7 @@
 
 use crate::backend::ServerError;
 use crate::command::Command;
-use crate::cursors::Cursors;
+use crate::cursors::{self, Cursors};
 use crate::login;
 use crate::pool::{Lease, Pools, Unavailable};
 use crate::reply::{self, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
@@ -51,8 +51,10 @@ impl Executor {
         }
     }
 
+    /// Forgets and closes what has been idle for too long.
     pub fn sweep(&self) {
         self.cursors.sweep();
+        self.pools.close_idle(cursors::IDLE);
     }
 
     async fn lease(&self, role: &str) -> Result<Lease, Error> {

@@ -11,7 +11,7 @@
 use crate::backend::Session;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
 #[derive(Debug, Default)]
@@ -129,6 +129,17 @@ impl Pools {
         }
     }
 
+    /// Closes sessions that have been idle for this long. A role keeps one, so that its clients need not log in again.
+    pub fn close_idle(&self, after: Duration) {
+        let mut closed = Vec::new();
+        for role in self.lock().values_mut() {
+            // The one that was used last is taken first, so those in front have been idle for longest.
+            let idle = role.idle.iter().take_while(|session| session.since.elapsed() >= after).count();
+            let most = (role.idle.len() + role.leased.len()).saturating_sub(1);
+            closed.extend(role.idle.drain(..idle.min(most)));
+        }
+    }
+
     /// True if a role has no idle session and fewer than this many.
     pub fn is_wanting(&self, role: &str, most: usize) -> bool {
         self.lock().get(role).is_none_or(|role| role.idle.is_empty() && role.leased.len() < most)
@@ -164,6 +175,7 @@ impl Pools {
                 }
             }
         }
+        session.since = Instant::now();
         pool.idle.push(session);
     }
 
@@ -288,6 +300,19 @@ mod tests {
         drop(lease);
         assert_eq!(waiting.await.unwrap(), Err(Unavailable::NoSession));
         assert!(pools.lock().is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_role_keeps_one_idle_session() {
+        let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3), ("bob", 4)]);
+        pools.close_idle(LATE);
+        assert_eq!(ids(&pools, "ann"), [1, 2, 3]);
+        let lease = pools.lease("ann", None).await.unwrap();
+        pools.close_idle(Duration::ZERO);
+        assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![], vec![4]));
+        drop(lease);
+        pools.close_idle(Duration::ZERO);
+        assert_eq!(ids(&pools, "ann"), [3]);
     }
 
     #[tokio::test]

@@ -39,17 +39,23 @@ use docshard_core::values::document::bson::read as bson;
 use reply::Reply;
 use request::Request;
 
+/// The command whose documents are read one by one, and the field that has them.
+const INSERT: &str = "insert";
+const DOCUMENTS: &str = "documents";
+
 /// The command whose builds may be outside the transaction if the caller does nothing else.
 const CREATE_INDEXES: &str = "createIndexes";
 
 /// Runs a command and returns the answer as jsonb. Returns only errors that must end the transaction.
 pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
-    answer(db, document(command), Reply::bytes)
+    answer(db, document(command).map(|json| (json, None)), Reply::bytes)
 }
 
 /// As [`run`]; the command and the answer are BSON.
 pub fn run_bson(db: &str, command: &[u8]) -> Result<Vec<u8>> {
-    answer(db, specification::read_bson(command, Role::Request).map_err(Error::from), Reply::bson)
+    // Documents to be inserted need not become JSON first.
+    let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);
+    answer(db, specification::read_bson(command, Role::Request, left).map_err(Error::from), Reply::bson)
 }
 
 /// True for `createIndexes`.
@@ -73,16 +79,20 @@ fn document(command: &Json) -> Result<serde_json::Value> {
 /// The form of an answer.
 type Encode = fn(&Reply) -> Result<Vec<u8>>;
 
-fn answer(db: &str, command: Result<serde_json::Value>, encode: Encode) -> Result<Vec<u8>> {
-    match command.and_then(|json| execute(db, &json, encode)) {
+/// A command, and the BSON of the documents to be inserted that it does not have itself.
+type Command<'a> = (serde_json::Value, Option<Vec<&'a [u8]>>);
+
+fn answer(db: &str, command: Result<Command<'_>>, encode: Encode) -> Result<Vec<u8>> {
+    match command.and_then(|command| execute(db, &command, encode)) {
         Ok(bytes) => Ok(bytes),
         Err(error) if failure::must_end_transaction(&error) => Err(error),
         Err(error) => encode(&failure::shaped(&error)),
     }
 }
 
-fn execute(db: &str, json: &serde_json::Value, encode: Encode) -> Result<Vec<u8>> {
-    let request = Request::parse(db, json, table::COMMANDS)?;
+fn execute(db: &str, (json, documents): &Command<'_>, encode: Encode) -> Result<Vec<u8>> {
+    let mut request = Request::parse(db, json, table::COMMANDS)?;
+    request.documents = documents.as_deref();
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<(Reply, Vec<u8>)> {
         check_router()?;

@@ -91,14 +91,15 @@ pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
     }
 }
 
-/// As [`read`], of a document in BSON.
+/// As [`read`], of a document in BSON. If the field `left` is an array of documents, it is left empty, and the documents' bytes are
+/// returned beside it.
 ///
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`; for a field that is given twice those of [`read`].
-pub fn read_bson(bytes: &[u8], role: Role) -> Result<Json> {
-    match bson::parse(bytes) {
-        Ok(value) => Ok(value),
-        Err(bson::Failure::RepeatedField(_)) => resolve(bson::parse_tree(bytes)?, role),
+pub fn read_bson<'a>(bytes: &'a [u8], role: Role, left: Option<&str>) -> Result<(Json, Option<Vec<&'a [u8]>>)> {
+    match bson::parse_without(bytes, left) {
+        Ok(read) => Ok(read),
+        Err(bson::Failure::RepeatedField(_)) => Ok((resolve(bson::parse_tree(bytes)?, role)?, None)),
         Err(bson::Failure::Invalid(error)) => Err(error),
     }
 }

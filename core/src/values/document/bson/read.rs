@@ -1,8 +1,10 @@
-//! Reads BSON into JSON with relaxed Extended JSON in it: what parsing the text of the same document gives.
+//! Reads BSON into JSON with relaxed Extended JSON in it: what parsing the text of the same document gives. Documents to be inserted are
+//! read into owned values instead, without JSON between.
 //!
 //! RULE: a field whose name begins a value of Extended JSON, such as `$oid`, is refused: as JSON it would be another value.
 
 use super::super::ext_json::{self, to_json};
+use super::super::nested::Nested;
 use super::super::number::{Decimal, Number};
 use super::super::value::Value;
 use super::*;
@@ -32,11 +34,32 @@ pub enum Failure {
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`; a field that is named twice in a document.
 pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
+    parse_without(bytes, None).map(|(json, _)| json)
+}
+
+/// As [`parse`]. If the field of this name is an array of documents, it is left empty, and the documents' bytes are returned instead, for
+/// [`value`].
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_without<'a>(
+    bytes: &'a [u8],
+    field: Option<&str>,
+) -> std::result::Result<(Json, Option<Vec<&'a [u8]>>), Failure> {
     let repeated = Cell::new(None);
-    root(bytes, Values { repeated: &repeated }).map_err(|error| match repeated.take() {
-        Some(name) => Failure::RepeatedField(name),
-        None => Failure::Invalid(error),
-    })
+    let target = Plain(Values { repeated: &repeated });
+    let mut left = None;
+    let read = root(bytes, target, |name, elements| {
+        left = if field == Some(name) { elements.documents() } else { None };
+        left.is_some()
+    });
+    match read {
+        Ok(json) => Ok((json, left)),
+        Err(error) => Err(match repeated.take() {
+            Some(name) => Failure::RepeatedField(name),
+            None => Failure::Invalid(error),
+        }),
+    }
 }
 
 /// Reads a document, and keeps fields that are named twice.
@@ -44,7 +67,15 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`.
 pub fn parse_tree(bytes: &[u8]) -> Result<Tree> {
-    root(bytes, Trees)
+    root(bytes, Plain(Trees), |_, _| false)
+}
+
+/// Reads a document into an owned value, without JSON between.
+///
+/// # Errors
+/// `InvalidBSON`, `DocumentTooDeep`; `Location40413` for a field that is named twice in a document.
+pub fn value(bytes: &[u8]) -> Result<Value> {
+    root(bytes, Owned, |_, _| false)
 }
 
 /// The name of a document's first field, which for a command is its own name. None if there is none.
@@ -53,12 +84,137 @@ pub fn first_name(bytes: &[u8]) -> Option<&str> {
     Reader(bytes.get(SHORTEST..)?).cstring().ok()
 }
 
-fn root<B: Builder>(bytes: &[u8], builder: B) -> Result<B::Output> {
+/// What is made of BSON.
+trait Target: Copy {
+    type Output;
+    type Fields;
+    /// Neither an array nor an object.
+    fn scalar(self, value: Value) -> Self::Output;
+    fn array(self, items: Vec<Self::Output>) -> Result<Self::Output>;
+    fn no_fields(self) -> Self::Fields;
+    fn add(self, fields: &mut Self::Fields, name: &str, value: Self::Output) -> Result<()>;
+    fn object(self, fields: Self::Fields) -> Result<Self::Output>;
+    fn code_with_scope(self, code: &str, scope: Self::Fields) -> Result<Self::Output>;
+}
+
+/// JSON, with relaxed Extended JSON in it.
+#[derive(Clone, Copy)]
+struct Plain<B>(B);
+
+impl<B: Builder> Target for Plain<B> {
+    type Output = B::Output;
+    type Fields = B::Fields;
+
+    fn scalar(self, value: Value) -> B::Output {
+        self.0.scalar(match value {
+            Value::String(text) => Json::String(text),
+            value => to_json(&value),
+        })
+    }
+
+    fn array(self, items: Vec<B::Output>) -> Result<B::Output> {
+        Ok(self.0.array(items))
+    }
+
+    fn no_fields(self) -> B::Fields {
+        self.0.no_fields()
+    }
+
+    fn add(self, fields: &mut B::Fields, name: &str, value: B::Output) -> Result<()> {
+        self.0.add(fields, name.to_owned(), value).map_err(|_: serde::de::value::Error| twice(name))
+    }
+
+    fn object(self, fields: B::Fields) -> Result<B::Output> {
+        Ok(self.0.object(fields))
+    }
+
+    fn code_with_scope(self, code: &str, scope: B::Fields) -> Result<B::Output> {
+        let mut fields = self.no_fields();
+        self.add(&mut fields, "$code", self.0.scalar(Json::String(code.to_owned())))?;
+        self.add(&mut fields, "$scope", self.0.object(scope))?;
+        self.object(fields)
+    }
+}
+
+/// Owned values.
+#[derive(Clone, Copy)]
+struct Owned;
+
+impl Target for Owned {
+    type Output = Value;
+    type Fields = Vec<(String, Value)>;
+
+    fn scalar(self, value: Value) -> Value {
+        value
+    }
+
+    fn array(self, items: Vec<Value>) -> Result<Value> {
+        Value::array(items)
+    }
+
+    fn no_fields(self) -> Self::Fields {
+        Vec::new()
+    }
+
+    fn add(self, fields: &mut Self::Fields, name: &str, value: Value) -> Result<()> {
+        fields.push((name.to_owned(), value));
+        Ok(())
+    }
+
+    fn object(self, fields: Self::Fields) -> Result<Value> {
+        check_names(&fields)?;
+        Value::object(fields)
+    }
+
+    fn code_with_scope(self, code: &str, scope: Self::Fields) -> Result<Value> {
+        check_names(&scope)?;
+        Ok(Value::CodeWithScope(code.to_owned(), Box::new(Nested::new(scope)?)))
+    }
+}
+
+/// The largest number of fields whose names are compared each with each.
+const FEW: usize = 12;
+
+fn check_names(fields: &[(String, Value)]) -> Result<()> {
+    let mut names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
+    let repeated = if names.len() <= FEW {
+        names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)).map(|(_, name)| *name)
+    } else {
+        names.sort_unstable();
+        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    };
+    repeated.map_or(Ok(()), |name| Err(twice(name)))
+}
+
+fn twice(name: &str) -> Error {
+    error!(Kind::Location(40413), "the field '{name}' is given twice")
+}
+
+/// Reads a whole document. The closure sees each of its arrays; if it returns true, it has taken the elements, and the array is empty.
+fn root<'a, T: Target>(
+    bytes: &'a [u8],
+    target: T,
+    mut takes: impl FnMut(&str, Reader<'a>) -> bool,
+) -> Result<T::Output> {
     let _evaluation = Evaluation::begin_large(TIMES);
     let mut reader = Reader(bytes);
-    let value = reader.document(builder, 1)?;
+    let mut elements = reader.elements()?;
     ensure!(reader.0.is_empty(), Kind::InvalidBSON, "{} bytes follow the document", reader.0.len());
-    Ok(value)
+    let mut fields = target.no_fields();
+    while !elements.0.is_empty() {
+        let (kind, name) = elements.field()?;
+        let rest = Reader(elements.0);
+        let value = match kind {
+            ARRAY if takes(name, elements.elements()?) => target.array(Vec::new())?,
+            ARRAY => {
+                elements = rest;
+                elements.value(kind, target, 1)?
+            }
+            _ => elements.value(kind, target, 1)?,
+        };
+        target.add(&mut fields, name, value)?;
+    }
+    target.object(fields)
 }
 
 /// The bytes that have not been read.
@@ -122,36 +278,54 @@ impl<'a> Reader<'a> {
         Ok(Reader(bytes.get(4..).unwrap_or_default()))
     }
 
-    fn document<B: Builder>(&mut self, builder: B, level: usize) -> Result<B::Output> {
-        let mut elements = self.elements()?;
-        let mut fields = builder.no_fields();
-        while !elements.0.is_empty() {
-            let kind = elements.byte()?;
-            let name = elements.cstring()?;
-            if name.starts_with('$') && ext_json::NAMES.contains(&name) {
-                return Err(error!(Kind::FailedToParse, "the field name '{name}' is that of a type of Extended JSON"));
-            }
-            let value = elements.value(kind, builder, level)?;
-            add(builder, &mut fields, name, value)?;
+    /// The elements, if all are documents.
+    fn documents(mut self) -> Option<Vec<&'a [u8]>> {
+        let mut documents = Vec::new();
+        while !self.0.is_empty() {
+            budget::step();
+            let is_document = self.byte().ok()? == DOCUMENT;
+            self.cstring().ok()?;
+            let length = Reader(self.0).length().ok()?;
+            documents.push(self.take(length).ok().filter(|_| is_document)?);
         }
-        Ok(builder.object(fields))
+        Some(documents)
     }
 
-    fn items<B: Builder>(&mut self, builder: B, level: usize) -> Result<B::Output> {
+    /// Takes the type and the name of a field.
+    fn field(&mut self) -> Result<(u8, &'a str)> {
+        let kind = self.byte()?;
+        let name = self.cstring()?;
+        if name.starts_with('$') && ext_json::NAMES.contains(&name) {
+            return Err(error!(Kind::FailedToParse, "the field name '{name}' is that of a type of Extended JSON"));
+        }
+        Ok((kind, name))
+    }
+
+    fn fields<T: Target>(&mut self, target: T, level: usize) -> Result<T::Fields> {
+        let mut elements = self.elements()?;
+        let mut fields = target.no_fields();
+        while !elements.0.is_empty() {
+            let (kind, name) = elements.field()?;
+            let value = elements.value(kind, target, level)?;
+            target.add(&mut fields, name, value)?;
+        }
+        Ok(fields)
+    }
+
+    fn items<T: Target>(&mut self, target: T, level: usize) -> Result<T::Output> {
         let mut elements = self.elements()?;
         let mut items = Vec::new();
         while !elements.0.is_empty() {
             let kind = elements.byte()?;
             // The names of an array's elements mean nothing; only their order does.
             elements.cstring()?;
-            items.push(elements.value(kind, builder, level)?);
+            items.push(elements.value(kind, target, level)?);
         }
-        Ok(builder.array(items))
+        target.array(items)
     }
 
-    fn value<B: Builder>(&mut self, kind: u8, builder: B, level: usize) -> Result<B::Output> {
+    fn value<T: Target>(&mut self, kind: u8, target: T, level: usize) -> Result<T::Output> {
         budget::step();
-        let extended = |value: Value| to_json(&value);
         let deeper = || {
             ensure!(
                 level < MAX_LEVELS,
@@ -160,12 +334,12 @@ impl<'a> Reader<'a> {
             );
             Ok(level + 1)
         };
-        let json = match kind {
-            DOCUMENT => return self.document(builder, deeper()?),
-            ARRAY => return self.items(builder, deeper()?),
-            CODE_WITH_SCOPE => return self.code_with_scope(builder, deeper()?),
-            DOUBLE => extended(Value::Number(Number::Double(f64::from_le_bytes(self.array()?)))),
-            STRING => Json::String(self.string()?.to_owned()),
+        let value = match kind {
+            DOCUMENT => return target.object(self.fields(target, deeper()?)?),
+            ARRAY => return self.items(target, deeper()?),
+            CODE_WITH_SCOPE => return self.code_with_scope(target, deeper()?),
+            DOUBLE => Value::Number(Number::Double(f64::from_le_bytes(self.array()?))),
+            STRING => Value::String(self.string()?.to_owned()),
             BINARY => {
                 let (length, subtype) = (self.length()?, self.byte()?);
                 let mut bytes = self.take(length)?;
@@ -176,56 +350,48 @@ impl<'a> Reader<'a> {
                     bytes = inner.0;
                 }
                 budget::room_for(3 * bytes.len());
-                extended(Value::Binary(subtype, bytes.to_vec()))
+                Value::Binary(subtype, bytes.to_vec())
             }
-            UNDEFINED => extended(Value::Undefined),
-            OBJECT_ID => extended(Value::ObjectId(self.array()?)),
+            UNDEFINED => Value::Undefined,
+            OBJECT_ID => Value::ObjectId(self.array()?),
             BOOL => match self.byte()? {
-                0 => Json::Bool(false),
-                1 => Json::Bool(true),
+                0 => Value::Bool(false),
+                1 => Value::Bool(true),
                 _ => return Err(invalid("a boolean is neither 0 nor 1")),
             },
-            DATE => extended(Value::Date(i64::from_le_bytes(self.array()?))),
-            NULL => Json::Null,
+            DATE => Value::Date(i64::from_le_bytes(self.array()?)),
+            NULL => Value::Null,
             REGEX => {
                 let (pattern, options) = (self.cstring()?, self.cstring()?);
-                extended(Value::Regex(pattern.to_owned(), options.to_owned()))
+                Value::Regex(pattern.to_owned(), options.to_owned())
             }
-            DB_POINTER => extended(Value::DbPointer(self.string()?.to_owned(), self.array()?)),
-            CODE => extended(Value::Code(self.string()?.to_owned())),
-            SYMBOL => extended(Value::Symbol(self.string()?.to_owned())),
-            INT32 => Json::from(self.i32()?),
+            DB_POINTER => Value::DbPointer(self.string()?.to_owned(), self.array()?),
+            CODE => Value::Code(self.string()?.to_owned()),
+            SYMBOL => Value::Symbol(self.string()?.to_owned()),
+            INT32 => Value::Number(Number::Int(self.i32()?.into())),
             TIMESTAMP => {
                 let (increment, time) = (self.u32()?, self.u32()?);
-                extended(Value::Timestamp(time, increment))
+                Value::Timestamp(time, increment)
             }
-            INT64 => Json::from(i64::from_le_bytes(self.array()?)),
+            INT64 => Value::Number(Number::Int(i64::from_le_bytes(self.array()?))),
             DECIMAL => {
                 let value: Option<Decimal> = decimal::read(self.array()?);
-                extended(Value::Number(Number::Decimal(value.ok_or_else(|| invalid("a decimal"))?)))
+                Value::Number(Number::Decimal(value.ok_or_else(|| invalid("a decimal"))?))
             }
-            MIN_KEY => extended(Value::MinKey),
-            MAX_KEY => extended(Value::MaxKey),
+            MIN_KEY => Value::MinKey,
+            MAX_KEY => Value::MaxKey,
             _ => return Err(invalid(&format!("there is no type {kind:#04x}"))),
         };
-        Ok(builder.scalar(json))
+        Ok(target.scalar(value))
     }
 
-    fn code_with_scope<B: Builder>(&mut self, builder: B, level: usize) -> Result<B::Output> {
+    fn code_with_scope<T: Target>(&mut self, target: T, level: usize) -> Result<T::Output> {
         let mut at = Reader(self.0);
         let length = at.length()?;
         let mut inner = Reader(self.take(length)?.get(4..).ok_or_else(|| invalid("code is cut off"))?);
         let code = inner.string()?;
-        let scope = inner.document(builder, level)?;
+        let scope = inner.fields(target, level)?;
         ensure!(inner.0.is_empty(), Kind::InvalidBSON, "invalid BSON: the length of code is wrong");
-        let mut fields = builder.no_fields();
-        add(builder, &mut fields, "$code", builder.scalar(Json::String(code.to_owned())))?;
-        add(builder, &mut fields, "$scope", scope)?;
-        Ok(builder.object(fields))
+        target.code_with_scope(code, scope)
     }
-}
-
-fn add<B: Builder>(builder: B, fields: &mut B::Fields, name: &str, value: B::Output) -> Result<()> {
-    let twice = |_: serde::de::value::Error| error!(Kind::Location(40413), "the field '{name}' is given twice");
-    builder.add(fields, name.to_owned(), value).map_err(twice)
 }
