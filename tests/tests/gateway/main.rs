@@ -109,7 +109,6 @@ fn await_line(output: &mut BufReader<ChildStdout>, wanted: &str) {
 fn both_connections_can_be_encrypted() {
     let cluster = Cluster::secure_servers(0);
     let router = &cluster.router;
-    router.unlogged_client().batch_execute("CREATE EXTENSION docshard CASCADE").unwrap();
     router.unlogged_client().batch_execute(&format!("CREATE ROLE boss SUPERUSER LOGIN PASSWORD '{PASSWORD}'")).unwrap();
     let verified = router.verified_address();
     let authority = verified.rsplit_once('=').unwrap().1;
