@@ -79,10 +79,7 @@ fn document(command: &Json) -> Result<serde_json::Value> {
 /// The form of an answer.
 type Encode = fn(&Reply) -> Result<Vec<u8>>;
 
-/// A command, and the BSON of the documents to be inserted that it does not have itself.
-type Command<'a> = (serde_json::Value, Option<Vec<&'a [u8]>>);
-
-fn answer(db: &str, command: Result<Command<'_>>, encode: Encode) -> Result<Vec<u8>> {
+fn answer(db: &str, command: Result<bson::Split<'_>>, encode: Encode) -> Result<Vec<u8>> {
     match command.and_then(|command| execute(db, &command, encode)) {
         Ok(bytes) => Ok(bytes),
         Err(error) if failure::must_end_transaction(&error) => Err(error),
@@ -90,7 +87,7 @@ fn answer(db: &str, command: Result<Command<'_>>, encode: Encode) -> Result<Vec<
     }
 }
 
-fn execute(db: &str, (json, documents): &Command<'_>, encode: Encode) -> Result<Vec<u8>> {
+fn execute(db: &str, (json, documents): &bson::Split<'_>, encode: Encode) -> Result<Vec<u8>> {
     let mut request = Request::parse(db, json, table::COMMANDS)?;
     request.documents = documents.as_deref();
     let deadline = request.max_time_ms()?.map(Deadline::after);

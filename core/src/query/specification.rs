@@ -96,7 +96,7 @@ pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
 ///
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`; for a field that is given twice those of [`read`].
-pub fn read_bson<'a>(bytes: &'a [u8], role: Role, left: Option<&str>) -> Result<(Json, Option<Vec<&'a [u8]>>)> {
+pub fn read_bson<'a>(bytes: &'a [u8], role: Role, left: Option<&str>) -> Result<bson::Split<'a>> {
     match bson::parse_without(bytes, left) {
         Ok(read) => Ok(read),
         Err(bson::Failure::RepeatedField(_)) => Ok((resolve(bson::parse_tree(bytes)?, role)?, None)),

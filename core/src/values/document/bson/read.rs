@@ -29,6 +29,9 @@ pub enum Failure {
     RepeatedField(String),
 }
 
+/// A document, and the bytes of those in one of its fields that were left as they are.
+pub type Split<'a> = (Json, Option<Vec<&'a [u8]>>);
+
 /// Reads a document.
 ///
 /// # Errors
@@ -42,10 +45,7 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
 ///
 /// # Errors
 /// As [`parse`].
-pub fn parse_without<'a>(
-    bytes: &'a [u8],
-    field: Option<&str>,
-) -> std::result::Result<(Json, Option<Vec<&'a [u8]>>), Failure> {
+pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::Result<Split<'a>, Failure> {
     let repeated = Cell::new(None);
     let target = Plain(Values { repeated: &repeated });
     let mut left = None;
