@@ -172,7 +172,7 @@ fn a_db_pointer_is_read_and_written() {
 fn what_is_no_document_is_refused() {
     let valid = bson::doc! { "a": "text" }.to_vec().unwrap();
     let refused = |bytes: &[u8]| match read::parse(bytes) {
-        Err(Failure::Invalid(error)) => error.message,
+        Err(Failure::Invalid(error)) => error.message.clone(),
         other => panic!("{bytes:?}: {other:?}"),
     };
     for length in 0..valid.len() {
