@@ -10,12 +10,12 @@ help: ## this list
 deps: ## install what is missing: Debian packages, cargo-pgrx 0.18.1
 	@.ci/deps
 
-build: deps ## build the extension, optimised, into target/package/VERSION
+build: deps ## build the extension and the gateway, optimised, into target/package/VERSION
 	@.ci/package
 
 all: build
 
-install: build ## build the extension and install it into the local PostgreSQL
+install: build ## build both and install them into the local PostgreSQL
 	@.ci/install
 
 deb: build ## a Debian package of the extension, in target/deb
@@ -37,7 +37,7 @@ psql: ## a session on the demo's router
 	@docs/demo/psql
 
 stop: ## stop the demo's servers
-	@.ci/cluster stop .demo
+	@docs/demo/stop
 
 test: deps ## all tests, with a summary at the end
 	@.ci/test
@@ -57,7 +57,7 @@ fmt: ## format the code
 clippy: deps ## only the lints
 	@.ci/test clippy
 
-test-core: deps ## only the core's unit and property tests
+test-core: deps ## only the unit and property tests of the core and the gateway
 	@.ci/test core
 
 test-pg: deps ## only the tests inside a server process

@@ -337,13 +337,15 @@ CREATE FUNCTION docshard.error_code(detail text) RETURNS integer STRICT IMMUTABL
 CREATE FUNCTION docshard.expire_now(ns text DEFAULT NULL) RETURNS json VOLATILE PARALLEL UNSAFE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 LANGUAGE c AS 'MODULE_PATHNAME', 'expire_now_wrapper';
 REVOKE ALL ON FUNCTION docshard.expire_now(text) FROM PUBLIC;
+CREATE FUNCTION docshard.run_command_bson(db text, command bytea) RETURNS bytea VOLATILE PARALLEL UNSAFE
+LANGUAGE c AS 'MODULE_PATHNAME', 'run_command_bson_wrapper';
 DO $$
 DECLARE
     owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(e.extowner) FROM pg_catalog.pg_extension e WHERE e.extname = 'docshard');
     function text;
 BEGIN
     FOREACH function IN ARRAY ARRAY['date(timestamptz)', 'object_id()', 'object_id(timestamptz)', 'decimal(numeric)', 'to_timestamptz(jsonb)',
-                                    'to_numeric(jsonb)', 'error_code(text)', 'expire_now(text)'] LOOP
+                                    'to_numeric(jsonb)', 'error_code(text)', 'run_command_bson(text, bytea)', 'expire_now(text)'] LOOP
         EXECUTE pg_catalog.format('ALTER FUNCTION docshard.%s OWNER TO %I', function, owner);
         IF function <> 'expire_now(text)' THEN
             EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION docshard.%s FROM PUBLIC', function);

@@ -35,7 +35,7 @@ DECLARE
     -- Documents and read-only functions: they run with the caller's privileges.
     for_all CONSTANT name[] := ARRAY[
         'insert_one', 'insert_many', 'insert_select', 'find', 'find_one', 'aggregate', 'count_documents', 'estimated_document_count', 'distinct',
-        'explain', 'run_command', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
+        'explain', 'run_command', 'run_command_bson', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
         'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
         'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status',
         'date', 'object_id', 'decimal', 'to_timestamptz', 'to_numeric', 'error_code'];

@@ -362,6 +362,7 @@ kinds! {
     NetworkTimeout = 89, CONNECTION_FAILURE;
     AmbiguousIndexKeyPattern = 181, AMBIGUOUS_FUNCTION;
     NoQueryExecutionPlans = 291, OBJECT_NOT_IN_PREREQUISITE_STATE;
+    InvalidBSON = 22, INVALID_PARAMETER_VALUE;
     AlreadyInitialized = 23, DUPLICATE_OBJECT;
     NotYetInitialized = 94, OBJECT_NOT_IN_PREREQUISITE_STATE;
     CannotBackfillArray = 34, INVALID_PARAMETER_VALUE;

@@ -16,7 +16,7 @@ const TIMES: usize = 8;
 /// JSON whose objects may name a field more than once.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tree {
-    /// Null, a boolean, a number or a string.
+    /// Null, a boolean, a number or a string; from BSON also a value of an extended type.
     Scalar(Value),
     /// An array.
     Array(Vec<Tree>),
@@ -99,8 +99,8 @@ fn read<B: Builder>(text: &str, builder: B) -> serde_json::Result<B::Output> {
     deserializer.end().map(|()| value)
 }
 
-/// Makes a value of its parts.
-trait Builder: Copy {
+/// Makes a value of its parts. BSON is read with it too.
+pub(crate) trait Builder: Copy {
     type Output;
     type Fields;
     fn scalar(self, value: Value) -> Self::Output;
@@ -110,10 +110,11 @@ trait Builder: Copy {
     fn object(self, fields: Self::Fields) -> Self::Output;
 }
 
+/// Makes a [`Value`].
 #[derive(Clone, Copy)]
-struct Values<'c> {
+pub(crate) struct Values<'c> {
     /// receives the name of a field that is named twice
-    repeated: &'c Cell<Option<String>>,
+    pub(crate) repeated: &'c Cell<Option<String>>,
 }
 
 impl Builder for Values<'_> {
@@ -150,8 +151,9 @@ impl Builder for Values<'_> {
     }
 }
 
+/// Makes a [`Tree`].
 #[derive(Clone, Copy)]
-struct Trees;
+pub(crate) struct Trees;
 
 impl Builder for Trees {
     type Output = Tree;

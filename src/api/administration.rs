@@ -164,3 +164,10 @@ fn run_command(_nulls: Option<NoNulls>, db: &str, command: Json, fcinfo: pg_sys:
         Err(error) => error.raise(),
     }
 }
+
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn run_command_bson(_nulls: Option<NoNulls>, db: &str, command: &[u8], fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
+    // As in `run_command`.
+    let _call = command::builds_indexes_bson(command).then(|| sole_call::Call::of_build(fcinfo));
+    run(|| command::run_bson(db, command))
+}

@@ -4,7 +4,7 @@
 //! result. It ends with the session, or if the transaction that opened it is rolled back. A cursor that has not been used for
 //! ten minutes is closed when the session next uses cursors.
 
-use super::reply::{Node, Reply, integer};
+use super::reply::{Node, Reply};
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -58,7 +58,7 @@ impl Batch {
     pub fn reply(self, field: &'static str, namespace: &str) -> Reply {
         let mut cursor = vec![
             (field, Node::Documents(self.documents)),
-            ("id", Node::Value(integer(self.id))),
+            ("id", Node::Long(self.id)),
             ("ns", Node::Value(Value::String(namespace.to_owned()))),
         ];
         if self.partial {

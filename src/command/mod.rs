@@ -1,4 +1,5 @@
 //! `docshard.run_command(db, command)`: runs MongoDB's command documents and answers as MongoDB's server would.
+//! `docshard.run_command_bson` does the same for MongoDB's protocol: the command and the answer are BSON, without JSON text between.
 //!
 //! * [`table`]: all commands as data: name, fields with their types, the database where each may run, and its function.
 //! * [`request`]: the form of an entry, and the check of a command document against it.
@@ -33,25 +34,40 @@ use crate::pg::error::{Error, Result};
 use crate::pg::process::timeout::Deadline;
 use crate::pg::transaction::subtransaction::attempt;
 use docshard_core::error::Kind;
-use docshard_core::query::specification::Role;
+use docshard_core::query::specification::{self, Role};
+use docshard_core::values::document::bson::read as bson;
 use reply::Reply;
 use request::Request;
 
+/// The command whose documents are read one by one, and the field that has them.
+const INSERT: &str = "insert";
+const DOCUMENTS: &str = "documents";
+
+/// The command whose builds may be outside the transaction if the caller does nothing else.
+const CREATE_INDEXES: &str = "createIndexes";
+
 /// Runs a command and returns the answer as jsonb. Returns only errors that must end the transaction.
 pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
-    match answer(db, command) {
-        Ok(bytes) => Ok(bytes),
-        Err(error) if failure::must_end_transaction(&error) => Err(error),
-        Err(error) => failure::shaped(&error).bytes(),
-    }
+    answer(db, document(command).map(|json| (json, None)), Reply::bytes)
 }
 
-/// True for `createIndexes`, which may build outside the transaction if the caller does nothing else.
+/// As [`run`]; the command and the answer are BSON.
+pub fn run_bson(db: &str, command: &[u8]) -> Result<Vec<u8>> {
+    // Documents to be inserted need not become JSON first.
+    let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);
+    answer(db, specification::read_bson(command, Role::Request, left), Reply::bson)
+}
+
+/// True for `createIndexes`.
 pub fn builds_indexes(command: &Json) -> bool {
-    const NAME: &str = "createIndexes";
-    let is_named_so = |json: &serde_json::Value| json.as_object()?.keys().next().map(|name| name == NAME);
+    let is_named_so = |json: &serde_json::Value| json.as_object()?.keys().next().map(|name| name == CREATE_INDEXES);
     let text = || command.text(Role::Request).unwrap_or_default();
-    text().contains(NAME) && document(command).is_ok_and(|json| is_named_so(&json) == Some(true))
+    text().contains(CREATE_INDEXES) && document(command).is_ok_and(|json| is_named_so(&json) == Some(true))
+}
+
+/// As [`builds_indexes`], of a command in BSON.
+pub fn builds_indexes_bson(command: &[u8]) -> bool {
+    bson::first_name(command) == Some(CREATE_INDEXES)
 }
 
 /// Parses a command document. Its first field is the command's name.
@@ -60,9 +76,20 @@ fn document(command: &Json) -> Result<serde_json::Value> {
     if command.is_unordered() { request::name_first(json, table::COMMANDS) } else { Ok(json) }
 }
 
-fn answer(db: &str, command: &Json) -> Result<Vec<u8>> {
-    let json = document(command)?;
-    let request = Request::parse(db, &json, table::COMMANDS)?;
+/// The form of an answer.
+type Encode = fn(&Reply) -> Result<Vec<u8>>;
+
+fn answer(db: &str, command: Result<bson::Split<'_>>, encode: Encode) -> Result<Vec<u8>> {
+    match command.and_then(|command| execute(db, &command, encode)) {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if failure::must_end_transaction(&error) => Err(error),
+        Err(error) => encode(&failure::shaped(&error)),
+    }
+}
+
+fn execute(db: &str, (json, documents): &bson::Split<'_>, encode: Encode) -> Result<Vec<u8>> {
+    let mut request = Request::parse(db, json, table::COMMANDS)?;
+    request.documents = documents.as_deref();
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<(Reply, Vec<u8>)> {
         check_router()?;
@@ -74,7 +101,7 @@ fn answer(db: &str, command: &Json) -> Result<Vec<u8>> {
         }
         let reply = request.run()?;
         // A command whose answer is too large is rolled back.
-        let bytes = reply.bytes()?;
+        let bytes = encode(&reply)?;
         Ok((reply, bytes))
     };
     let outcome = attempt(run).map_err(|error| match &deadline {

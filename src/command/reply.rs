@@ -2,6 +2,8 @@
 
 use crate::pg::error::{Error, Result};
 use docshard_core::error::Kind;
+use docshard_core::values::document::bson::write::{Item, Writer};
+use docshard_core::values::document::raw::RawValue;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::write::{self, Part};
 use docshard_core::values::document::{ext_json, raw};
@@ -11,6 +13,8 @@ use std::borrow::Cow;
 #[derive(Debug)]
 pub enum Node {
     Value(Value),
+    /// an integer that is 64 bits wide in BSON
+    Long(i64),
     /// a stored document: jsonb's bytes
     Document(Vec<u8>),
     /// stored documents
@@ -41,6 +45,7 @@ impl Node {
         };
         Ok(match self {
             Node::Value(value) => Part::Owned(value.clone()),
+            Node::Long(value) => Part::Owned(integer(*value)),
             Node::Document(bytes) => document(bytes)?,
             Node::Documents(documents) => {
                 Part::Array(documents.iter().map(|bytes| document(bytes)).collect::<Result<_>>()?)
@@ -52,6 +57,31 @@ impl Node {
                     .collect::<Result<Vec<_>>>()?,
             ),
         })
+    }
+
+    fn write(&self, name: &str, writer: &mut Writer) -> Result<()> {
+        let not_a_document = || Error::new(Kind::InternalError, "the result is not a document");
+        let stored = |bytes| raw::document(bytes).map(RawValue::Object).map(Item::Stored).ok_or_else(not_a_document);
+        match self {
+            Node::Value(value) => writer.field(name, Item::Value(value))?,
+            Node::Long(value) => writer.field(name, Item::Long(*value))?,
+            Node::Document(bytes) => writer.field(name, stored(bytes)?)?,
+            Node::Documents(documents) => {
+                writer.begin_array(name)?;
+                for (position, bytes) in documents.iter().enumerate() {
+                    writer.field(&position.to_string(), stored(bytes)?)?;
+                }
+                writer.end()?;
+            }
+            Node::Object(fields) => {
+                writer.begin_document(name)?;
+                for (name, node) in fields {
+                    node.write(name, writer)?;
+                }
+                writer.end()?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -87,6 +117,7 @@ impl Reply {
         self.fields.iter().find(|(field, _)| field == name).map(|(_, node)| node)
     }
 
+    /// The answer as jsonb.
     pub fn bytes(&self) -> Result<Vec<u8>> {
         let mut fields = Vec::with_capacity(self.fields.len() + 1);
         for (name, node) in &self.fields {
@@ -94,6 +125,16 @@ impl Reply {
         }
         fields.push((Cow::Borrowed("ok"), Part::Owned(integer(i64::from(self.ok)))));
         write::answer(&Part::Object(fields))
+    }
+
+    /// The answer as BSON, with the fields in their order.
+    pub fn bson(&self) -> Result<Vec<u8>> {
+        let mut writer = Writer::new();
+        for (name, node) in &self.fields {
+            node.write(name, &mut writer)?;
+        }
+        writer.field("ok", Item::Double(if self.ok { 1.0 } else { 0.0 }))?;
+        writer.finish()
     }
 }
 

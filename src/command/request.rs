@@ -94,6 +94,8 @@ pub struct Request<'a> {
     pub fields: Arguments<'a>,
     /// the value of the first field
     pub target: &'a Json,
+    /// documents to be inserted that are BSON; then the command's own field is empty
+    pub documents: Option<&'a [&'a [u8]]>,
     generic: Arguments<'a>,
 }
 
@@ -142,7 +144,7 @@ impl<'a> Request<'a> {
         if generic.text("apiVersion").is_some_and(|version| version != "1") {
             return Err(Error::new(Kind::APIVersionError, "API version must be \"1\""));
         }
-        Ok(Self { db, name, commands, spec, fields, target, generic })
+        Ok(Self { db, name, commands, spec, fields, target, documents: None, generic })
     }
 
     pub fn run(&self) -> Result<Reply> {

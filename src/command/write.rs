@@ -12,6 +12,7 @@ use crate::pg::error::{Error, Result};
 use crate::router::insert::WriteError;
 use docshard_core::error::Kind;
 use docshard_core::query::update::Style;
+use docshard_core::values::document::bson::read as bson;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
@@ -20,7 +21,7 @@ fn batch<'a>(request: &Request<'a>, field: &str) -> Result<(String, &'a [Json])>
     let namespace = request.namespace()?;
     check_writable(&namespace)?;
     let operations = request.fields.array(field);
-    writing::check_size(operations.len())?;
+    writing::check_size(request.documents.map_or(operations.len(), <[_]>::len))?;
     Ok((namespace, operations))
 }
 
@@ -51,6 +52,11 @@ fn finish(mut reply: Reply, errors: &[WriteError]) -> Reply {
 pub fn insert(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::INSERT_MANY)?;
     let (namespace, documents) = batch(request, "documents")?;
+    let ordered = request.fields.flag("ordered");
+    if let Some(documents) = request.documents {
+        let documents = documents.iter().map(|bytes| Ok(writing::storable_value(&bson::value(bytes)?)));
+        return inserted(writing::insert_batch(&namespace, documents, ordered)?);
+    }
     let documents = documents.iter().enumerate().map(|(index, json)| {
         if ext_json::document(json).is_none() {
             let message = format!("BSON field 'insert.documents.{index}' is the wrong type, expected type 'object'");
@@ -58,7 +64,10 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
         }
         Ok(writing::storable(json))
     });
-    let (ids, errors) = writing::insert_batch(&namespace, documents, request.fields.flag("ordered"))?;
+    inserted(writing::insert_batch(&namespace, documents, ordered)?)
+}
+
+fn inserted((ids, errors): (Vec<Value>, Vec<WriteError>)) -> Result<Reply> {
     Ok(finish(Reply::ok().with("n", integer(ids.len() as i64)), &errors))
 }
 

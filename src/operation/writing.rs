@@ -55,7 +55,11 @@ pub fn each<T>(
 }
 
 pub fn storable(json: &Json) -> Result<Storable> {
-    Storable::new(&jsonb::value(&ext_json::from_json(json)?)?)
+    storable_value(&ext_json::from_json(json)?)
+}
+
+pub fn storable_value(value: &Value) -> Result<Storable> {
+    Storable::new(&jsonb::value(value)?)
 }
 
 /// Inserts the documents of a batch. Returns the `_id`s of the inserted ones, and the failures by position.

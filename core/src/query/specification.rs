@@ -11,6 +11,7 @@
 use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::json::{self, Failure, Tree};
+use crate::values::document::bson::read as bson;
 use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
@@ -87,6 +88,19 @@ pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
             Ok((value, Some(text)))
         }
         Err(failure) => Err(malformed(failure)),
+    }
+}
+
+/// As [`read`], of a document in BSON. If the field `left` is an array of documents, it is left empty, and the documents' bytes are
+/// returned beside it.
+///
+/// # Errors
+/// `InvalidBSON`, `DocumentTooDeep`; for a field that is given twice those of [`read`].
+pub fn read_bson<'a>(bytes: &'a [u8], role: Role, left: Option<&str>) -> Result<bson::Split<'a>> {
+    match bson::parse_without(bytes, left) {
+        Ok(read) => Ok(read),
+        Err(bson::Failure::RepeatedField(_)) => Ok((resolve(bson::parse_tree(bytes)?, role)?, None)),
+        Err(bson::Failure::Invalid(error)) => Err(error),
     }
 }
 

@@ -5,6 +5,7 @@
 //! * [`value`] is an owned value, whose children [`nested`] keeps with their depth; [`ext_json`] converts it from and to JSON.
 //! * [`number`] is arithmetic and comparison of int, long, double and decimal.
 //! * [`write`] writes jsonb's on-disk form.
+//! * [`bson`] reads commands and writes replies of MongoDB's protocol.
 //! * [`normalise`] converts a client's documents into the form that is stored.
 //! * [`print`] writes jsonb as text.
 //! * [`packed`] is the form in which a shard sends documents to the router.
@@ -22,6 +23,8 @@ pub mod nested;
 pub mod value;
 
 pub mod ext_json;
+
+pub mod bson;
 
 pub mod write;
 

@@ -1,0 +1,231 @@
+//! BSON is read as the Extended JSON text of the same document, and written so that it reads back.
+
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, DbPointer, Decimal128, Document, JavaScriptCodeWithScope, Regex, Timestamp};
+use docshard_core::json;
+use docshard_core::query::specification::{self, Role, read_bson};
+use docshard_core::values::document::bson::read::{self, Failure};
+use docshard_core::values::document::bson::write::{Item, Writer};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, raw, write as jsonb};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn scalar() -> impl Strategy<Value = Bson> {
+    prop_oneof![
+        any::<f64>().prop_map(Bson::Double),
+        prop_oneof![Just(0.0), Just(-0.0), Just(5.0), Just(f64::NAN), Just(f64::INFINITY)].prop_map(Bson::Double),
+        "[a-zäß€😀 \"\\\\]{0,12}".prop_map(Bson::String),
+        (any::<u8>(), prop::collection::vec(any::<u8>(), 0..20))
+            .prop_map(|(subtype, bytes)| Bson::Binary(Binary { subtype: BinarySubtype::from(subtype), bytes })),
+        Just(Bson::Undefined),
+        any::<[u8; 12]>().prop_map(|id| Bson::ObjectId(id.into())),
+        any::<bool>().prop_map(Bson::Boolean),
+        any::<i64>().prop_map(|millis| Bson::DateTime(bson::DateTime::from_millis(millis))),
+        (-100_000_000_000_000i64..400_000_000_000_000)
+            .prop_map(|millis| Bson::DateTime(bson::DateTime::from_millis(millis))),
+        Just(Bson::Null),
+        ("[a-z^$.*]{0,8}", "i?m?s?x?").prop_map(|(pattern, options)| Bson::RegularExpression(Regex {
+            pattern: pattern.try_into().unwrap(),
+            options: options.try_into().unwrap(),
+        })),
+        "[a-z(){}]{0,8}".prop_map(Bson::JavaScriptCode),
+        "[a-z]{0,8}".prop_map(Bson::Symbol),
+        any::<i32>().prop_map(Bson::Int32),
+        any::<i64>().prop_map(Bson::Int64),
+        (any::<u32>(), any::<u32>()).prop_map(|(time, increment)| Bson::Timestamp(Timestamp { time, increment })),
+        decimal(),
+        Just(Bson::MinKey),
+        Just(Bson::MaxKey),
+    ]
+}
+
+fn decimal() -> impl Strategy<Value = Bson> {
+    let number = ("-?[1-9][0-9]{0,33}", -6176i32..=6111).prop_map(|(digits, exponent)| format!("{digits}E{exponent}"));
+    prop_oneof![number, Just("NaN".to_owned()), Just("-Infinity".to_owned()), Just("0.00".to_owned())]
+        .prop_map(|text| Bson::Decimal128(text.parse::<Decimal128>().unwrap()))
+}
+
+fn documents() -> impl Strategy<Value = Document> {
+    let name = || "[a-zé.]{0,6}";
+    let value = scalar().prop_recursive(5, 40, 6, move |inner| {
+        let fields = prop::collection::vec((name(), inner.clone()), 0..6);
+        prop_oneof![
+            prop::collection::vec(inner, 0..6).prop_map(Bson::Array),
+            fields.clone().prop_map(|fields| Bson::Document(fields.into_iter().collect())),
+            ("[a-z]{0,5}", fields).prop_map(|(code, scope)| {
+                let scope = scope.into_iter().collect();
+                Bson::JavaScriptCodeWithScope(JavaScriptCodeWithScope { code, scope })
+            }),
+        ]
+    });
+    prop::collection::vec((name(), value), 0..6).prop_map(|fields| fields.into_iter().collect())
+}
+
+fn value_of(bytes: &[u8]) -> Value {
+    ext_json::from_json(&read::parse(bytes).unwrap()).unwrap()
+}
+
+fn bytes_of(value: &Value) -> Vec<u8> {
+    let Value::Object(fields) = value else { panic!("{value:?} is no document") };
+    let mut writer = Writer::new();
+    for (name, value) in fields.iter() {
+        writer.field(name, Item::Value(value)).unwrap();
+    }
+    writer.finish().unwrap()
+}
+
+/// Integers are the only values whose type is not kept.
+fn shorten(value: &mut Bson) {
+    match value {
+        Bson::Int64(long) => {
+            if let Ok(int) = i32::try_from(*long) {
+                *value = Bson::Int32(int);
+            }
+        }
+        Bson::Array(items) => items.iter_mut().for_each(shorten),
+        Bson::Document(fields) => fields.iter_mut().for_each(|(_, value)| shorten(value)),
+        Bson::JavaScriptCodeWithScope(code) => code.scope.iter_mut().for_each(|(_, value)| shorten(value)),
+        _ => {}
+    }
+}
+
+proptest! {
+    #[test]
+    fn bson_is_read_as_extended_json(document in documents()) {
+        let bytes = document.to_vec().unwrap();
+        let text = Bson::Document(document).into_canonical_extjson().to_string();
+        let expected = ext_json::from_json(&json::parse(&text).unwrap()).unwrap();
+        prop_assert_eq!(format!("{:?}", value_of(&bytes)), format!("{expected:?}"));
+    }
+
+    #[test]
+    fn values_are_read_as_their_json(document in documents()) {
+        let bytes = document.to_vec().unwrap();
+        prop_assert_eq!(format!("{:?}", read::value(&bytes).unwrap()), format!("{:?}", value_of(&bytes)));
+    }
+
+    #[test]
+    fn what_is_read_is_written_again(document in documents()) {
+        let written = bytes_of(&value_of(&document.to_vec().unwrap()));
+        let mut expected = Bson::Document(document);
+        shorten(&mut expected);
+        let found = Bson::Document(Document::from_reader(written.as_slice()).unwrap());
+        // As text, because NaN is not equal to itself.
+        prop_assert_eq!(found.into_canonical_extjson().to_string(), expected.into_canonical_extjson().to_string());
+    }
+
+    #[test]
+    fn stored_documents_are_written_as_their_values(document in documents()) {
+        let value = value_of(&document.to_vec().unwrap());
+        let stored = jsonb::value(&value).unwrap();
+        let mut writer = Writer::new();
+        for (name, value) in raw::document(&stored).unwrap().iter() {
+            writer.field(name, Item::Stored(value)).unwrap();
+        }
+        let Value::Object(fields) = Value::from_raw(raw::root(&stored)) else { unreachable!() };
+        prop_assert_eq!(writer.finish().unwrap(), bytes_of(&Value::Object(fields)));
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = read_bson(&bytes, Role::Request, None);
+        let _ = read::first_name(&bytes);
+        let mut framed = (bytes.len() as i32 + 5).to_le_bytes().to_vec();
+        framed.extend(&bytes);
+        framed.push(0);
+        let _ = read_bson(&framed, Role::Request, None);
+        let _ = read::value(&framed);
+    }
+
+    #[test]
+    fn mutated_bytes_are_refused_or_read(document in documents(), at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut bytes = document.to_vec().unwrap();
+        let at = at.index(bytes.len());
+        bytes[at] = byte;
+        let owned = read::value(&bytes);
+        if let Ok((json, _)) = read_bson(&bytes, Role::Request, None)
+            && let Ok(value) = ext_json::from_json(&json)
+        {
+            // A field that is given twice may be a condition.
+            if let Ok(owned) = owned {
+                prop_assert_eq!(format!("{owned:?}"), format!("{value:?}"));
+            }
+            let _ = Document::from_reader(bytes_of(&value).as_slice()).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_db_pointer_is_read_and_written() {
+    let json = json!({"p": {"$dbPointer": {"$ref": "db.c", "$id": {"$oid": "507f1f77bcf86cd799439011"}}}});
+    let pointer: DbPointer = match Bson::try_from(json["p"].clone()).unwrap() {
+        Bson::DbPointer(pointer) => pointer,
+        other => panic!("{other:?}"),
+    };
+    let bytes = bson::doc! { "p": Bson::DbPointer(pointer) }.to_vec().unwrap();
+    assert_eq!(read::parse(&bytes).unwrap(), json);
+    assert_eq!(bytes_of(&value_of(&bytes)), bytes);
+}
+
+#[test]
+fn what_is_no_document_is_refused() {
+    let valid = bson::doc! { "a": "text" }.to_vec().unwrap();
+    let refused = |bytes: &[u8]| match read::parse(bytes) {
+        Err(Failure::Invalid(error)) => error.message.clone(),
+        other => panic!("{bytes:?}: {other:?}"),
+    };
+    for length in 0..valid.len() {
+        refused(&valid[..length]);
+    }
+    refused(&[valid.as_slice(), b"\0"].concat());
+    // A boolean of 2, a string that is not UTF-8, an unknown type, a negative length.
+    refused(b"\x09\0\0\0\x08a\0\x02\0");
+    refused(b"\x0e\0\0\0\x02a\0\x02\0\0\0\xff\0\0");
+    refused(b"\x08\0\0\0\x20a\0\0");
+    refused(b"\xff\xff\xff\xff\0");
+    // As JSON these would be other values.
+    assert!(refused(&bson::doc! { "a": { "$oid": "507f1f77bcf86cd799439011" } }.to_vec().unwrap()).contains("$oid"));
+    let nested =
+        |levels: usize| (1..levels).fold(bson::doc! {}, |inner, _| bson::doc! { "a": inner }).to_vec().unwrap();
+    assert!(read::parse(&nested(127)).is_ok());
+    assert!(refused(&nested(128)).contains("nested"));
+}
+
+#[test]
+fn a_condition_that_is_given_twice_counts_twice() {
+    // {filter: {a: 1, a: 2}}
+    let bytes = b"\x20\0\0\0\x03filter\0\x13\0\0\0\x10a\0\x01\0\0\0\x10a\0\x02\0\0\0\0\0";
+    let (json, _) = read_bson(bytes, Role::Request, None).unwrap();
+    let (expected, _) = specification::read(r#"{"filter": {"a": 1, "a": 2}}"#, Role::Request).unwrap();
+    assert_eq!(json, expected);
+}
+
+#[test]
+fn documents_can_be_left_as_bytes() {
+    let documents = vec![bson::doc! { "a": 1 }, bson::doc! { "b": [2] }];
+    let command = bson::doc! { "insert": "c", "documents": documents.clone(), "ordered": true }.to_vec().unwrap();
+    let (json, left) = read_bson(&command, Role::Request, Some("documents")).unwrap();
+    assert_eq!(json, json!({"insert": "c", "documents": [], "ordered": true}));
+    let bytes: Vec<Vec<u8>> = documents.iter().map(|document| document.to_vec().unwrap()).collect();
+    assert_eq!(left.unwrap(), bytes);
+    // Only an array whose elements all are documents.
+    for other in [bson::doc! { "documents": [{}, 1] }, bson::doc! { "documents": { "0": {} } }, bson::doc! {}] {
+        let bytes = other.to_vec().unwrap();
+        let (json, left) = read_bson(&bytes, Role::Request, Some("documents")).unwrap();
+        assert_eq!((json, left), (read::parse(&bytes).unwrap(), None));
+    }
+}
+
+#[test]
+fn a_name_comes_once_in_an_owned_document() {
+    for count in [1, 20] {
+        let mut document: bson::Document = (0..count).map(|n| (format!("f{n:02}"), bson::Bson::Null)).collect();
+        assert!(read::value(&document.to_vec().unwrap()).is_ok());
+        document.insert("f0x", bson::Bson::Null);
+        let mut bytes = document.to_vec().unwrap();
+        let at = bytes.windows(3).position(|name| name == b"f0x").unwrap();
+        bytes[at + 2] = b'0';
+        assert_eq!(read::value(&bytes).unwrap_err().kind.code(), 40413);
+    }
+}

@@ -1,0 +1,149 @@
+//! A command as the router expects it: one document, without the fields that are the gateway's concern.
+
+use crate::reply::{FAILED_TO_PARSE, Failure};
+use crate::wire::message::Request;
+use bson::RawDocument;
+
+const ARRAY: u8 = 4;
+const DOCUMENT: u8 = 3;
+
+/// Fields that a router needs not know: sessions, and times of a cluster that has none.
+const DROPPED: &[&str] = &["$db", "lsid", "$clusterTime", "$configTime", "$topologyTime"];
+
+/// The longest list of a command's fields. Commands have about twenty.
+const MAX_FIELDS: usize = 1_000;
+
+#[derive(Debug)]
+pub struct Command {
+    /// the name of the first field
+    pub name: String,
+    pub database: String,
+    /// the document, with sequences as arrays
+    pub bytes: Vec<u8>,
+}
+
+impl Command {
+    pub fn of(request: &Request<'_>) -> Result<Self, Failure> {
+        let malformed = |_| Failure::new(FAILED_TO_PARSE, "the command is no BSON document");
+        let mut document = RawDocument::from_bytes(request.document).map_err(malformed)?;
+        // Old drivers wrap a command that has a read preference.
+        if request.database.is_some()
+            && let Ok(inner) = document.get_document("$query")
+        {
+            document = inner;
+        }
+        let mut database = request.database.map(str::to_owned);
+        let mut name = None;
+        let mut bytes = vec![0; 4];
+        // Elements are copied as they are.
+        let mut at = 4;
+        for (count, element) in document.iter_elements().enumerate() {
+            let element = element.map_err(malformed)?;
+            if count == MAX_FIELDS {
+                return Err(Failure::new(FAILED_TO_PARSE, "the command has too many fields"));
+            }
+            let key = element.key().as_str();
+            let from = at;
+            at += 1 + key.len() + 1 + element.size();
+            if name.is_none() {
+                name = Some(key.to_owned());
+            }
+            if key == "$db" && database.is_none() {
+                database = document.get_str("$db").ok().map(str::to_owned);
+            }
+            if request.sequences.iter().any(|(name, _)| *name == key) {
+                let message = format!("the field '{key}' is given twice");
+                return Err(Failure::new((40413, "Location40413"), message));
+            }
+            if !DROPPED.contains(&key) {
+                bytes.extend(document.as_bytes().get(from..at).unwrap_or_default());
+            }
+        }
+        for (name, documents) in &request.sequences {
+            append_array(&mut bytes, name, documents);
+        }
+        end(&mut bytes, 0);
+        let name = name.ok_or_else(|| Failure::new(FAILED_TO_PARSE, "the command has no name"))?;
+        let database =
+            database.ok_or_else(|| Failure::new((40571, "Location40571"), "OP_MSG requests require a $db argument"))?;
+        Ok(Self { name, database, bytes })
+    }
+
+    pub fn document(&self) -> &RawDocument {
+        // The bytes were made above, with the right length.
+        RawDocument::from_bytes(&self.bytes)
+            .unwrap_or_else(|_| RawDocument::from_bytes(EMPTY).unwrap_or_else(|_| unreachable!()))
+    }
+}
+
+const EMPTY: &[u8] = b"\x05\0\0\0\0";
+
+fn append_array(out: &mut Vec<u8>, name: &str, documents: &[&[u8]]) {
+    out.push(ARRAY);
+    out.extend(name.as_bytes());
+    out.push(0);
+    let start = out.len();
+    out.extend([0; 4]);
+    for (position, document) in documents.iter().enumerate() {
+        out.push(DOCUMENT);
+        out.extend(position.to_string().as_bytes());
+        out.push(0);
+        out.extend(*document);
+    }
+    end(out, start);
+}
+
+/// Ends a document and fills in its length, which a message's limit keeps within 32 bits.
+fn end(out: &mut Vec<u8>, start: usize) {
+    out.push(0);
+    let length = i32::try_from(out.len() - start).unwrap_or(i32::MAX).to_le_bytes();
+    if let Some(at) = out.get_mut(start..start + 4) {
+        at.copy_from_slice(&length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::{Document, doc};
+
+    fn parse(document: &Document, sequences: &[(&str, Vec<Document>)]) -> Result<Command, Failure> {
+        let document = document.to_vec().unwrap();
+        let sequences: Vec<(&str, Vec<Vec<u8>>)> = sequences
+            .iter()
+            .map(|(name, all)| (*name, all.iter().map(|one| one.to_vec().unwrap()).collect()))
+            .collect();
+        let sequences = sequences.iter().map(|(name, all)| (*name, all.iter().map(Vec::as_slice).collect())).collect();
+        Command::of(&Request { document: &document, sequences, more_to_come: false, database: None })
+    }
+
+    #[test]
+    fn sequences_become_arrays_and_the_clients_fields_go() {
+        let document = doc! { "insert": "c", "lsid": { "id": 1 }, "ordered": true, "$db": "test", "$clusterTime": {} };
+        let many: Vec<Document> = (0..12).map(|n| doc! { "_id": n }).collect();
+        let command = parse(&document, &[("documents", many.clone())]).unwrap();
+        assert_eq!((command.name.as_str(), command.database.as_str()), ("insert", "test"));
+        let found = Document::from_reader(command.bytes.as_slice()).unwrap();
+        assert_eq!(found, doc! { "insert": "c", "ordered": true, "documents": many });
+    }
+
+    #[test]
+    fn a_field_cannot_come_twice() {
+        let document = doc! { "insert": "c", "documents": [], "$db": "test" };
+        assert_eq!(parse(&document, &[("documents", vec![])]).unwrap_err().code, 40413);
+        assert_eq!(parse(&doc! { "ping": 1 }, &[]).unwrap_err().code, 40571);
+        assert!(parse(&doc! {}, &[]).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..100)) {
+            let mut document = (bytes.len() as i32 + 5).to_le_bytes().to_vec();
+            document.extend(&bytes);
+            document.push(0);
+            for document in [document.as_slice(), &bytes] {
+                let _ = Command::of(&Request { document, sequences: vec![("a", vec![document])], more_to_come: false, database: Some("x") });
+            }
+        }
+    }
+}

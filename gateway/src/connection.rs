@@ -1,0 +1,234 @@
+//! One client's connection: reads messages, answers each in turn.
+//!
+//! INVARIANT: only commands of a handshake run before a login. What a client that has not logged in costs is bounded: its messages, its
+//! conversation's time, and its connection counts among those of unknown clients (`server`).
+
+use crate::command::Command;
+use crate::executor::Error;
+use crate::gateway::Gateway;
+use crate::reply::{self, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
+use crate::sasl::{self, Conversation, User};
+use crate::wire::Violation;
+use crate::wire::compression::{self, Compressor};
+use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};
+use crate::wire::message::{MSG_PREFIX, REPLY_PREFIX, Request, read_msg, read_query};
+use crate::{hello, local};
+use bson::doc;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// The time for the rest of a message after its first byte, and for a reply to be taken.
+const TRANSFER: Duration = Duration::from_secs(120);
+
+pub struct Connection<S> {
+    gateway: Arc<Gateway>,
+    stream: BufStream<S>,
+    id: i32,
+    client: SocketAddr,
+    user: Option<User>,
+    conversation: Option<Conversation>,
+    compressors: Vec<Compressor>,
+    /// held until the client logs in
+    unknown: Option<OwnedSemaphorePermit>,
+}
+
+/// A request that has been read, and how its reply is sent.
+struct Received {
+    frame: Frame,
+    compressor: Option<Compressor>,
+    compressed: bool,
+}
+
+/// What follows a request.
+enum Outcome {
+    Reply(Reply),
+    Close,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
+    pub fn new(
+        gateway: Arc<Gateway>,
+        stream: S,
+        id: i32,
+        client: SocketAddr,
+        unknown: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        let (user, conversation, compressors) = (None, None, Vec::new());
+        Self { gateway, stream: BufStream::new(stream), id, client, user, conversation, compressors, unknown }
+    }
+
+    /// Serves the client until it leaves, or breaks a rule.
+    pub async fn serve(mut self) -> io::Result<()> {
+        while let Some(received) = self.receive().await? {
+            let body = &received.frame.body;
+            let request = match received.frame.opcode {
+                OP_MSG => read_msg((!received.compressed).then_some(&received.frame.header), body),
+                OP_QUERY => read_query(body),
+                _ => Err(Violation("this operation is not of the protocol any more")),
+            };
+            let request = request.map_err(|violation| invalid(&violation))?;
+            let (name, outcome) = self.answer(&request).await;
+            let reply = match outcome {
+                Outcome::Reply(reply) => reply,
+                Outcome::Close => return Ok(()),
+            };
+            if !request.more_to_come {
+                let compressor = received.compressor.filter(|_| may_be_compressed(&name));
+                timeout(TRANSFER, self.send(&received.frame, &reply, compressor)).await??;
+            }
+        }
+        Ok(())
+    }
+
+    fn limit(&self) -> usize {
+        if self.user.is_some() || self.gateway.anonymous.is_some() { MAX_MESSAGE } else { MAX_UNKNOWN_MESSAGE }
+    }
+
+    /// None if the client has left, or was idle for too long.
+    async fn receive(&mut self) -> io::Result<Option<Received>> {
+        let idle = Instant::now() + self.gateway.idle;
+        let until = self.conversation.as_ref().map_or(idle, |conversation| conversation.until);
+        match timeout_at(until, frame::await_message(&mut self.stream)).await {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) | Err(_) => return Ok(None),
+            Ok(Err(error)) => return Err(error),
+        }
+        let limit = self.limit();
+        let mut frame = timeout(TRANSFER, frame::read(&mut self.stream, limit)).await??;
+        let (mut compressor, compressed) = (None, frame.opcode == OP_COMPRESSED);
+        if compressed {
+            let opened = compression::open(&frame.body, &self.compressors, limit);
+            (frame.opcode, frame.body, compressor) = opened.map_err(|violation| invalid(&violation))?;
+        }
+        Ok(Some(Received { frame, compressor, compressed }))
+    }
+
+    async fn send(&mut self, request: &Frame, reply: &[u8], compressor: Option<Compressor>) -> io::Result<()> {
+        let (opcode, prefix) = if request.opcode == OP_QUERY { (OP_REPLY, REPLY_PREFIX) } else { (OP_MSG, MSG_PREFIX) };
+        match compressor {
+            Some(compressor) => {
+                let body = compression::close(opcode, &[prefix, reply], compressor)?;
+                frame::write(&mut self.stream, request.request, OP_COMPRESSED, &[&body]).await?;
+            }
+            None => frame::write(&mut self.stream, request.request, opcode, &[prefix, reply]).await?,
+        }
+        Ok(())
+    }
+
+    /// Returns the command's name, too.
+    async fn answer(&mut self, request: &Request<'_>) -> (String, Outcome) {
+        let command = match Command::of(request) {
+            Ok(command) => command,
+            Err(failure) => return (String::new(), Outcome::Reply(failure.reply())),
+        };
+        let outcome = self.run(&command).await;
+        (command.name, outcome)
+    }
+
+    async fn run(&mut self, command: &Command) -> Outcome {
+        let document = command.document();
+        let name = command.name.as_str();
+        if hello::is_hello(name) {
+            return Outcome::Reply(self.hello(command).await);
+        }
+        let handshake = match name {
+            "saslStart" => Some(self.start(command).await),
+            "saslContinue" => Some(self.proceed(command).await),
+            "logout" => {
+                self.user = None;
+                Some(Ok(reply::ok(doc! {})))
+            }
+            "authenticate" => {
+                let message = "x.509 authentication is not enabled; use SCRAM-SHA-256";
+                Some(Err(Failure::new(reply::MECHANISM_UNAVAILABLE, message)))
+            }
+            _ => None,
+        };
+        if let Some(answered) = handshake {
+            return Outcome::Reply(answered.unwrap_or_else(|failure| failure.reply()));
+        }
+        let role = self.user.as_ref().map(|user| &user.role).or(self.gateway.anonymous.as_ref()).cloned();
+        if role.is_none() && !local::is_public(name) {
+            let failure = Failure::new(UNAUTHORIZED, format!("Command {name} requires authentication"));
+            return Outcome::Reply(failure.reply());
+        }
+        if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref()) {
+            return Outcome::Reply(answered.unwrap_or_else(|failure| failure.reply()));
+        }
+        let Some(role) = role else {
+            return Outcome::Reply(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'")).reply());
+        };
+        let (gateway, stream) = (&self.gateway, &mut self.stream);
+        tokio::select! {
+            result = gateway.executor.run(&role, command) => match result {
+                Ok(reply) => Outcome::Reply(reply),
+                Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
+                Err(Error::LoginNeeded) => Outcome::Close,
+            },
+            // Nobody waits for the answer any more. Dropping the execution cancels the statement.
+            () = left(stream) => Outcome::Close,
+        }
+    }
+
+    async fn hello(&mut self, command: &Command) -> Reply {
+        let document = command.document();
+        let offered = hello::offered(document);
+        if !offered.is_empty() {
+            self.compressors = offered;
+        }
+        let mut fields = hello::reply(&command.name, document, self.id, &self.compressors);
+        // A login that fails here is tried again by the driver, in messages of its own.
+        if let Ok(first) = document.get_document("speculativeAuthenticate") {
+            let database = first.get_str("db").unwrap_or("admin");
+            let context = self.gateway.sasl();
+            if let Ok(turn) = sasl::start(context, first, database).await {
+                fields.insert("speculativeAuthenticate", turn.reply.clone());
+                self.take(turn);
+            }
+        }
+        reply::ok(fields)
+    }
+
+    async fn start(&mut self, command: &Command) -> Result<Reply, Failure> {
+        self.conversation = None;
+        let turn = sasl::start(self.gateway.sasl(), command.document(), &command.database).await?;
+        Ok(self.take(turn))
+    }
+
+    async fn proceed(&mut self, command: &Command) -> Result<Reply, Failure> {
+        let conversation = self.conversation.take();
+        let turn = sasl::proceed(self.gateway.sasl(), conversation, command.document()).await?;
+        Ok(self.take(turn))
+    }
+
+    fn take(&mut self, turn: sasl::Turn) -> Reply {
+        self.conversation = turn.conversation;
+        if turn.user.is_some() {
+            self.user = turn.user;
+            self.unknown = None;
+        }
+        reply::ok(turn.reply)
+    }
+}
+
+/// Replies of a handshake are never compressed.
+fn may_be_compressed(name: &str) -> bool {
+    !hello::is_hello(name) && !matches!(name, "saslStart" | "saslContinue" | "authenticate")
+}
+
+fn invalid(violation: &Violation) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, violation.0)
+}
+
+/// Returns when the client has closed its connection.
+async fn left(stream: &mut (impl AsyncBufReadExt + Unpin)) {
+    // Bytes are the next request, which waits.
+    if matches!(stream.fill_buf().await, Ok(bytes) if !bytes.is_empty()) {
+        std::future::pending::<()>().await;
+    }
+}

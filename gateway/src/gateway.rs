@@ -1,0 +1,50 @@
+//! What all connections share.
+
+use crate::executor::Executor;
+use crate::options::Options;
+use crate::pool::Pools;
+use crate::router::Routers;
+use crate::sasl::Context;
+use crate::tls;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+pub struct Gateway {
+    pub executor: Executor,
+    pub anonymous: Option<String>,
+    pub idle: Duration,
+    logins: Arc<Semaphore>,
+    pub connections: Arc<Semaphore>,
+    /// connections without a login: new ones, and those by which drivers monitor
+    pub unknown: Arc<Semaphore>,
+    pub tls: Option<TlsAcceptor>,
+}
+
+impl Gateway {
+    pub fn new(options: &Options) -> Result<Arc<Self>, String> {
+        let routers = Routers::parse(&options.routers, options.router_ca.as_deref())?;
+        let pools = Pools::new(options.pool_size, options.pool_timeout);
+        let tls = match (&options.certificate, &options.key) {
+            (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
+            (None, None) => None,
+            _ => return Err("--certificate and --key belong together".to_owned()),
+        };
+        let anonymous = options.anonymous_role.clone();
+        let executor = Executor::new(routers, pools, anonymous.clone().map(|role| (role, options.pool_size)));
+        Ok(Arc::new(Self {
+            executor,
+            anonymous,
+            idle: options.idle_timeout,
+            logins: Arc::new(Semaphore::new(options.max_logins)),
+            connections: Arc::new(Semaphore::new(options.max_connections)),
+            unknown: Arc::new(Semaphore::new(options.max_unauthenticated)),
+            tls,
+        }))
+    }
+
+    pub fn sasl(&self) -> Context<'_> {
+        Context { routers: &self.executor.routers, pools: &self.executor.pools, logins: &self.logins }
+    }
+}

@@ -1,0 +1,51 @@
+//! `hello`, also under its old names: what drivers ask first, and monitor with. No session at the router is needed.
+
+use crate::login::MECHANISM;
+use crate::wire::compression::{ALL, Compressor};
+use crate::wire::frame::MAX_MESSAGE;
+use bson::{DateTime, Document, RawDocument, doc};
+
+/// The newest version of the wire protocol that is served: MongoDB 7.0's.
+const WIRE_VERSION: i32 = 21;
+
+const MAX_DOCUMENT: i32 = 16 * 1024 * 1024;
+const MAX_BATCH: i32 = 100_000;
+
+pub fn is_hello(name: &str) -> bool {
+    matches!(name, "hello" | "isMaster" | "ismaster")
+}
+
+/// The reply's fields. `logicalSessionTimeoutMinutes` is not among them: without it drivers use neither sessions nor retryable writes,
+/// which the gateway cannot serve exactly once.
+pub fn reply(name: &str, command: &RawDocument, connection: i32, compressors: &[Compressor]) -> Document {
+    let primary = if name == "hello" { "isWritablePrimary" } else { "ismaster" };
+    let mut fields = doc! { "helloOk": true };
+    fields.insert(primary, true);
+    fields.extend(doc! {
+        "msg": "isdbgrid",
+        "maxBsonObjectSize": MAX_DOCUMENT,
+        "maxMessageSizeBytes": i32::try_from(MAX_MESSAGE).unwrap_or(i32::MAX),
+        "maxWriteBatchSize": MAX_BATCH,
+        "localTime": DateTime::now(),
+        "connectionId": connection,
+        "minWireVersion": 0,
+        "maxWireVersion": WIRE_VERSION,
+        "readOnly": false,
+    });
+    // The same for every user, whether the role exists or not.
+    if command.get_str("saslSupportedMechs").is_ok() {
+        fields.insert("saslSupportedMechs", vec![MECHANISM]);
+    }
+    if !compressors.is_empty() {
+        let names = ALL.iter().filter(|(_, compressor)| compressors.contains(compressor)).map(|(name, _)| *name);
+        fields.insert("compression", names.collect::<Vec<_>>());
+    }
+    fields
+}
+
+/// The compressors that a client offers and the gateway has.
+pub fn offered(command: &RawDocument) -> Vec<Compressor> {
+    let Ok(offered) = command.get_array("compression") else { return Vec::new() };
+    let known = offered.into_iter().take(10).filter_map(|name| Compressor::of_name(name.ok()?.as_str()?));
+    known.collect()
+}

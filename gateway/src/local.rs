@@ -1,0 +1,41 @@
+//! Commands that the gateway answers itself, because they are about the connection, or have one true answer here.
+
+use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply};
+use crate::sasl::User;
+use bson::{Bson, RawDocument, doc};
+use std::net::SocketAddr;
+
+/// Commands that may run before a login.
+pub fn is_public(name: &str) -> bool {
+    matches!(name, "ping" | "whatsmyuri" | "connectionStatus" | "endSessions")
+}
+
+/// The answer; None if the router must give it.
+pub fn answer(
+    name: &str,
+    command: &RawDocument,
+    client: SocketAddr,
+    user: Option<&User>,
+) -> Option<Result<Reply, Failure>> {
+    Some(Ok(match name {
+        "ping" | "endSessions" => reply::ok(doc! {}),
+        "whatsmyuri" => reply::ok(doc! { "you": client.to_string() }),
+        "connectionStatus" => {
+            let users: Vec<Bson> =
+                user.iter().map(|user| doc! { "user": &user.role, "db": &user.database }.into()).collect();
+            let roles = Vec::<Bson>::new();
+            reply::ok(doc! { "authInfo": { "authenticatedUsers": users, "authenticatedUserRoles": roles } })
+        }
+        // There are no startup warnings, and the log is the router's, which only its operator reads.
+        "getLog" => match command.get_str("getLog") {
+            Ok("startupWarnings") => reply::ok(doc! { "totalLinesWritten": 0, "log": Vec::<Bson>::new() }),
+            Ok("*") => reply::ok(doc! { "names": ["startupWarnings"] }),
+            _ => return Some(Err(Failure::new(BAD_VALUE, "getLog: only startupWarnings is available"))),
+        },
+        // It would tell of another client's command, which ran in the same session.
+        "getLastError" | "getlasterror" => {
+            return Some(Err(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'"))));
+        }
+        _ => return None,
+    }))
+}

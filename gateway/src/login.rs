@@ -1,0 +1,158 @@
+//! Logins at a router.
+//!
+//! A client's SCRAM-SHA-256 messages are relayed: they are the same in MongoDB's and in PostgreSQL's protocol. PostgreSQL ignores the
+//! name in them and takes the user of the startup message. So the gateway knows no password and no verifier, and `pg_hba.conf`,
+//! `VALID UNTIL` and the role's attributes decide.
+//!
+//! RULE: a client is a role only if PostgreSQL has checked a password by SCRAM in this login. A router that lets the gateway in
+//! without (`trust`, `peer`, a certificate) has not checked the client, so such a login is refused.
+
+use crate::backend::{Channel, ServerError, Session, unexpected};
+use crate::router::{Router, Routers};
+use fallible_iterator::FallibleIterator;
+use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
+use postgres_protocol::message::backend::Message;
+use postgres_protocol::message::frontend;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub const MECHANISM: &str = "SCRAM-SHA-256";
+
+/// Why a login failed.
+#[derive(Debug)]
+pub enum Refusal {
+    /// PostgreSQL's error
+    Server(ServerError),
+    /// no router can be reached, or the connection broke
+    Io(io::Error),
+    /// the router did not ask for a password
+    Unchecked,
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Refusal::Io(error)
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Refusal::Server(error) => write!(f, "{} ({})", error.message, error.sqlstate),
+            Refusal::Io(error) => write!(f, "{error}"),
+            Refusal::Unchecked => {
+                f.write_str("the router does not ask for SCRAM-SHA-256: its pg_hba.conf must demand scram-sha-256 of the gateway's address")
+            }
+        }
+    }
+}
+
+static SESSIONS: AtomicU64 = AtomicU64::new(1);
+
+fn next_id() -> u64 {
+    SESSIONS.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A login of which the router has sent its challenge.
+pub struct Login {
+    channel: Channel,
+    router: Router,
+}
+
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
+
+/// Sends a startup message; returns what the router asks for.
+async fn startup(routers: &Routers, user: &str) -> Result<(Login, Message), Refusal> {
+    let (router, stream) = routers.connect().await?;
+    let mut channel = Channel::new(stream);
+    let parameters = [
+        ("user", user),
+        ("database", router.database.as_str()),
+        ("client_encoding", "UTF8"),
+        ("application_name", "docshard-gateway"),
+    ];
+    frontend::startup_message(parameters, &mut channel.output)?;
+    channel.send().await?;
+    let asked = receive(&mut channel).await?;
+    Ok((Login { channel, router }, asked))
+}
+
+async fn receive(channel: &mut Channel) -> Result<Message, Refusal> {
+    match channel.receive().await? {
+        Message::ErrorResponse(body) => Err(Refusal::Server(ServerError::of(&body)?)),
+        message => Ok(message),
+    }
+}
+
+impl Login {
+    /// Sends the client's first message, and returns the router's.
+    pub async fn start(routers: &Routers, user: &str, first: &[u8]) -> Result<(Self, Vec<u8>), Refusal> {
+        let (mut login, asked) = startup(routers, user).await?;
+        match asked {
+            Message::AuthenticationSasl(body) if body.mechanisms().any(|name| Ok(name == MECHANISM))? => {}
+            _ => return Err(Refusal::Unchecked),
+        }
+        frontend::sasl_initial_response(MECHANISM, first, &mut login.channel.output)?;
+        login.channel.send().await?;
+        match receive(&mut login.channel).await? {
+            Message::AuthenticationSaslContinue(body) => Ok((login, body.data().to_vec())),
+            _ => Err(unexpected().into()),
+        }
+    }
+
+    /// Sends the client's final message; returns the router's, and the session.
+    pub async fn finish(mut self, last: &[u8]) -> Result<(Session, Vec<u8>), Refusal> {
+        frontend::sasl_response(last, &mut self.channel.output)?;
+        self.channel.send().await?;
+        let signature = match receive(&mut self.channel).await? {
+            Message::AuthenticationSaslFinal(body) => body.data().to_vec(),
+            _ => return Err(unexpected().into()),
+        };
+        Ok((self.accepted().await?, signature))
+    }
+
+    async fn accepted(mut self) -> Result<Session, Refusal> {
+        match receive(&mut self.channel).await? {
+            Message::AuthenticationOk => self.begin().await,
+            _ => Err(unexpected().into()),
+        }
+    }
+
+    async fn begin(self) -> Result<Session, Refusal> {
+        Session::begin(next_id(), self.channel, self.router).await?.map_err(Refusal::Server)
+    }
+}
+
+/// Logs the gateway itself in, as the role for clients without a user: with the password of the connection string if the
+/// router asks for one.
+pub async fn anonymous(routers: &Routers, role: &str) -> Result<Session, Refusal> {
+    let (mut login, asked) = startup(routers, role).await?;
+    match (asked, &routers.password) {
+        (Message::AuthenticationOk, _) => login.begin().await,
+        (Message::AuthenticationSasl(_), Some(password)) => {
+            let mut scram = ScramSha256::new(password, ChannelBinding::unsupported());
+            frontend::sasl_initial_response(MECHANISM, scram.message(), &mut login.channel.output)?;
+            login.channel.send().await?;
+            let Message::AuthenticationSaslContinue(body) = receive(&mut login.channel).await? else {
+                return Err(unexpected().into());
+            };
+            scram.update(body.data())?;
+            frontend::sasl_response(scram.message(), &mut login.channel.output)?;
+            login.channel.send().await?;
+            let Message::AuthenticationSaslFinal(body) = receive(&mut login.channel).await? else {
+                return Err(unexpected().into());
+            };
+            scram.finish(body.data())?;
+            login.accepted().await
+        }
+        _ => Err(Refusal::Server(ServerError {
+            sqlstate: "28000".to_owned(),
+            message: format!("the router asks for a password of the role \"{role}\", and --router has none"),
+            ..ServerError::default()
+        })),
+    }
+}

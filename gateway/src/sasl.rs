@@ -1,0 +1,220 @@
+//! The conversation in which a client logs in: `saslStart`, `saslContinue`, and `speculativeAuthenticate` of `hello`.
+//!
+//! Any database may be named (`authSource`): roles belong to all of them.
+
+use crate::backend::Session;
+use crate::login::{Login, MECHANISM, Refusal};
+use crate::pool::Pools;
+use crate::reply::{AUTHENTICATION_FAILED, BAD_VALUE, Failure, HOST_UNREACHABLE, MECHANISM_UNAVAILABLE};
+use crate::router::Routers;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, RawDocument, doc};
+use std::time::Duration;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
+
+/// The time for a whole conversation, in which it holds a connection to the router.
+pub const CONVERSATION: Duration = Duration::from_secs(10);
+
+const CONVERSATION_ID: i32 = 1;
+
+/// The longest message of a conversation. PostgreSQL's own are far shorter.
+const MAX_PAYLOAD: usize = 4096;
+
+#[derive(Debug)]
+pub struct Conversation {
+    user: String,
+    database: String,
+    step: Step,
+    skip_empty: bool,
+    pub until: Instant,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Debug)]
+enum Step {
+    Challenged(Login),
+    /// only an empty message of the client is missing
+    Accepted,
+}
+
+/// A client's user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    pub role: String,
+    /// the database that the client named
+    pub database: String,
+}
+
+/// What a message leads to.
+#[derive(Debug)]
+pub struct Turn {
+    pub reply: Document,
+    pub conversation: Option<Conversation>,
+    /// the user that is logged in now
+    pub user: Option<User>,
+}
+
+fn failed() -> Failure {
+    Failure::new(AUTHENTICATION_FAILED, "Authentication failed.")
+}
+
+/// A wrong password and an unknown role look the same to the client; the log tells the operator more.
+fn refused(user: &str, refusal: &Refusal) -> Failure {
+    eprintln!("docshard-gateway: login of {user:?}: {refusal}");
+    match refusal {
+        Refusal::Server(error) if error.sqlstate.starts_with("28") => failed(),
+        Refusal::Server(error) if error.sqlstate.starts_with("42") || error.sqlstate == "3F000" => {
+            let message = format!("the role cannot use docshard of this version at the router: {}", error.message);
+            Failure::new(AUTHENTICATION_FAILED, message)
+        }
+        Refusal::Server(error) => {
+            Failure::new(HOST_UNREACHABLE, format!("the router refuses the login: {}", error.message))
+        }
+        Refusal::Io(_) => Failure::new(HOST_UNREACHABLE, "no router can be reached"),
+        Refusal::Unchecked => Failure::new(AUTHENTICATION_FAILED, refusal.to_string()),
+    }
+}
+
+fn payload(document: &RawDocument) -> Result<&[u8], Failure> {
+    // Some drivers send text.
+    let bytes = document.get_binary("payload").map(|binary| binary.bytes);
+    let bytes = bytes.or_else(|_| document.get_str("payload").map(str::as_bytes));
+    bytes
+        .ok()
+        .filter(|bytes| bytes.len() <= MAX_PAYLOAD)
+        .ok_or_else(|| Failure::new(BAD_VALUE, "payload is missing or too long"))
+}
+
+/// The user of a first message: `n,,n=USER,r=…`, in which `=2C` is a comma and `=3D` an equals sign.
+fn user_of(first: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(first).ok()?;
+    // Neither channel binding nor another identity.
+    let name = text.strip_prefix("n,,n=").or_else(|| text.strip_prefix("y,,n="))?.split_once(",r=")?.0;
+    let mut user = String::new();
+    let mut parts = name.split('=');
+    user += parts.next()?;
+    for part in parts {
+        let (sign, rest) = part
+            .strip_prefix("2C")
+            .map(|rest| (',', rest))
+            .or_else(|| part.strip_prefix("3D").map(|rest| ('=', rest)))?;
+        user.push(sign);
+        user += rest;
+    }
+    (!user.is_empty() && !user.contains('\0')).then_some(user)
+}
+
+fn reply(done: bool, bytes: Vec<u8>) -> Document {
+    let payload = Binary { subtype: BinarySubtype::Generic, bytes };
+    doc! { "conversationId": CONVERSATION_ID, "done": done, "payload": payload }
+}
+
+/// The limit of logins at a time, the routers, and the pools that sessions go to.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    pub routers: &'a Routers,
+    pub pools: &'a std::sync::Arc<Pools>,
+    pub logins: &'a std::sync::Arc<Semaphore>,
+}
+
+pub async fn start(context: Context<'_>, document: &RawDocument, database: &str) -> Result<Turn, Failure> {
+    let mechanism = document.get_str("mechanism").unwrap_or_default();
+    if mechanism != MECHANISM {
+        let message =
+            format!("Received authentication for mechanism {mechanism:.40} which is not enabled; use {MECHANISM}");
+        return Err(Failure::new(MECHANISM_UNAVAILABLE, message));
+    }
+    let first = payload(document)?;
+    let user = user_of(first).ok_or_else(failed)?;
+    let options = document.get_document("options").ok();
+    let skip_empty = options.and_then(|options| options.get_bool("skipEmptyExchange").ok()).unwrap_or(false);
+    let until = Instant::now() + CONVERSATION;
+    let busy = || Failure::new(HOST_UNREACHABLE, "too many logins at a time");
+    let permit =
+        timeout(CONVERSATION, context.logins.clone().acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())?;
+    let (login, challenge) = tokio::time::timeout_at(until, Login::start(context.routers, &user, first))
+        .await
+        .map_err(|_| failed())?
+        .map_err(|refusal| refused(&user, &refusal))?;
+    let database = database.to_owned();
+    let conversation =
+        Conversation { user, database, step: Step::Challenged(login), skip_empty, until, _permit: Some(permit) };
+    Ok(Turn { reply: reply(false, challenge), conversation: Some(conversation), user: None })
+}
+
+pub async fn proceed(
+    context: Context<'_>,
+    conversation: Option<Conversation>,
+    document: &RawDocument,
+) -> Result<Turn, Failure> {
+    let conversation = conversation.ok_or_else(|| Failure::new(PROTOCOL, "No SASL session state found"))?;
+    let bytes = payload(document)?;
+    let Conversation { user, database, step, skip_empty, until, .. } = conversation;
+    let login = match step {
+        Step::Accepted if bytes.is_empty() => {
+            let user = Some(User { role: user, database });
+            return Ok(Turn { reply: reply(true, Vec::new()), conversation: None, user });
+        }
+        Step::Accepted => return Err(failed()),
+        Step::Challenged(login) => login,
+    };
+    let (session, signature) = tokio::time::timeout_at(until, login.finish(bytes))
+        .await
+        .map_err(|_| failed())?
+        .map_err(|refusal| refused(&user, &refusal))?;
+    add(context, &user, session)?;
+    if skip_empty {
+        return Ok(Turn {
+            reply: reply(true, signature),
+            conversation: None,
+            user: Some(User { role: user, database }),
+        });
+    }
+    let conversation = Conversation { user, database, step: Step::Accepted, skip_empty, until, _permit: None };
+    Ok(Turn { reply: reply(false, signature), conversation: Some(conversation), user: None })
+}
+
+const PROTOCOL: (i32, &str) = crate::reply::PROTOCOL_ERROR;
+
+fn add(context: Context<'_>, role: &str, session: Session) -> Result<(), Failure> {
+    let full =
+        || Failure::new(HOST_UNREACHABLE, "all connections to the router are in use by other roles (--pool-size)");
+    if context.pools.add(role, session) { Ok(()) } else { Err(full()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::user_of;
+
+    #[test]
+    fn the_user_is_in_the_first_message() {
+        let user = |first: &str| user_of(first.as_bytes());
+        assert_eq!(user("n,,n=ann,r=abc").as_deref(), Some("ann"));
+        assert_eq!(user("n,,n=a=2Cb=3Dc,r=abc").as_deref(), Some("a,b=c"));
+        assert_eq!(user("n,,n=märz,r=abc").as_deref(), Some("märz"));
+        for wrong in [
+            "",
+            "n,,n=,r=abc",
+            "n,a=root,n=ann,r=abc",
+            "p=tls-unique,,n=ann,r=a",
+            "n,,n=a=2cb,r=x",
+            "n,,n=a\0b,r=x",
+            "n,,r=x",
+        ] {
+            assert_eq!(user(wrong), None, "{wrong}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn names_come_back(name in "[^\0]{1,20}") {
+            let escaped = name.replace('=', "=3D").replace(',', "=2C");
+            proptest::prop_assert_eq!(user_of(format!("n,,n={escaped},r=x").as_bytes()), Some(name));
+        }
+        #[test]
+        fn no_bytes_make_it_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..60)) {
+            let _ = user_of(&bytes);
+        }
+    }
+}

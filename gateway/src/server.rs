@@ -1,0 +1,81 @@
+//! Accepts clients, within limits.
+
+use crate::connection::Connection;
+use crate::gateway::Gateway;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::timeout;
+
+/// The time for the handshake of TLS.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The time between two looks for what is no longer needed.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// Accepts clients for ever.
+pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()> {
+    let gateway = shared.clone();
+    let mut id = 0i32;
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            gateway.executor.sweep();
+        }
+    });
+    loop {
+        let (stream, client) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            // Such as too many open files: others may be closed soon.
+            Err(error) => {
+                eprintln!("docshard-gateway: accept: {error}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+        };
+        let permit = shared.connections.clone().try_acquire_owned();
+        let unknown = shared.unknown.clone().try_acquire_owned();
+        let (Ok(permit), Ok(unknown)) = (permit, unknown) else {
+            eprintln!("docshard-gateway: refused {client}: too many connections");
+            continue;
+        };
+        let unknown = if shared.anonymous.is_some() { None } else { Some(unknown) };
+        id = id.wrapping_add(1);
+        tokio::spawn(connection(shared.clone(), stream, id, client, permit, unknown));
+    }
+}
+
+async fn connection(
+    gateway: Arc<Gateway>,
+    stream: TcpStream,
+    id: i32,
+    client: SocketAddr,
+    _permit: OwnedSemaphorePermit,
+    unknown: Option<OwnedSemaphorePermit>,
+) {
+    let served = match gateway.tls.clone() {
+        None => {
+            let _ = stream.set_nodelay(true);
+            Connection::new(gateway, stream, id, client, unknown).serve().await
+        }
+        Some(tls) => {
+            let _ = stream.set_nodelay(true);
+            match timeout(HANDSHAKE, tls.accept(stream)).await {
+                Ok(Ok(stream)) => Connection::new(gateway, stream, id, client, unknown).serve().await,
+                Ok(Err(error)) => Err(error),
+                Err(_) => Err(io::ErrorKind::TimedOut.into()),
+            }
+        }
+    };
+    if let Err(error) = served
+        && !matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+        )
+    {
+        eprintln!("docshard-gateway: connection {id} of {client} closed: {error}");
+    }
+}

@@ -1,0 +1,144 @@
+//! The gateway, and MongoDB's own clients, which connect to it.
+
+use crate::cluster::Node;
+use crate::process::{project, run};
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// The time within which it must start.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A running gateway. It is stopped when dropped.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Its port at 127.0.0.1.
+    pub port: u16,
+    process: Child,
+    log: PathBuf,
+}
+
+/// Builds the program once.
+fn program() -> &'static PathBuf {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let mut build = Command::new(env!("CARGO"));
+        build.current_dir(project()).args(["build", "-q", "-p", "docshard-gateway"]);
+        run(build);
+        project().join("target/debug/docshard-gateway")
+    })
+}
+
+/// Installs MongoDB's clients once, and returns their folder.
+fn clients() -> &'static PathBuf {
+    static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
+    CLIENTS.get_or_init(|| {
+        run(Command::new(project().join(".ci/clients")));
+        project().join("target/clients")
+    })
+}
+
+impl Gateway {
+    /// Starts one for a router, with further options.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start(router: &Node, options: &[&str]) -> Self {
+        let address = format!("postgresql://127.0.0.1:{}/postgres", router.port);
+        Self::start_for(router, &address, options)
+    }
+
+    /// As [`Gateway::start`], with this connection string of the router.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_for(router: &Node, address: &str, options: &[&str]) -> Self {
+        let log = router.scratch_file("gateway.log");
+        let mut command = Command::new(program());
+        command.args(["--router", address, "--listen", "127.0.0.1:0"]);
+        command.args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).expect("a log"));
+        let process = command.spawn().expect("the gateway can be started");
+        let mut gateway = Self { port: 0, process, log };
+        let began = Instant::now();
+        while gateway.port == 0 {
+            assert!(began.elapsed() < PATIENCE, "the gateway does not start: {}", gateway.log());
+            std::thread::sleep(Duration::from_millis(20));
+            let lines = BufReader::new(File::open(&gateway.log).expect("a log")).lines();
+            let listening = lines
+                .map_while(Result::ok)
+                .find_map(|line| line.rsplit_once("listening on 127.0.0.1:").map(|(_, port)| port.to_owned()));
+            gateway.port = listening.and_then(|port| port.parse().ok()).unwrap_or(0);
+        }
+        gateway
+    }
+
+    /// What it has logged.
+    ///
+    /// # Panics
+    /// If the log cannot be read.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).expect("a log")
+    }
+
+    /// True while the process runs.
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().is_ok_and(|status| status.is_none())
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// The connection string of a user.
+    pub fn uri(&self, user: &str, password: &str) -> String {
+        let password: String = password.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        format!("mongodb://{user}:{password}@127.0.0.1:{}/?serverSelectionTimeoutMS=20000", self.port)
+    }
+
+    /// Runs a program of `tests/tests/gateway` with pymongo, and returns what it prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn python(&self, program: &str, arguments: &[&str]) -> String {
+        run(self.python_command(program, arguments))
+    }
+
+    /// Starts such a program, with pipes to its input and output.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn start_python(&self, program: &str, arguments: &[&str]) -> Child {
+        let mut python = self.python_command(program, arguments);
+        python.stdin(Stdio::piped()).stdout(Stdio::piped());
+        python.spawn().expect("python can be started")
+    }
+
+    fn python_command(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut python = Command::new(clients().join("venv/bin/python"));
+        python.env("PYTHONDONTWRITEBYTECODE", "1").arg(project().join("tests/tests/gateway").join(program));
+        python.arg(self.port.to_string()).args(arguments);
+        python
+    }
+
+    /// Runs a script of `tests/tests/gateway` in mongosh, and returns what it prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn mongosh(&self, script: &str, uri: &str) -> String {
+        let mut shell = Command::new(clients().join("node_modules/.bin/mongosh"));
+        shell.env("HOME", self.log.parent().expect("a folder"));
+        shell.args([uri, "--quiet", "--norc", "--file"]).arg(project().join("tests/tests/gateway").join(script));
+        run(shell)
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
