@@ -403,7 +403,7 @@ fn what_is_no_order_is_refused_with_a_hint() {
         ];
         for (place, parsed) in errors.into_iter().enumerate() {
             let error = parsed.expect_err(&format!("{place}: {order}"));
-            let hint = error.hint.unwrap_or_default();
+            let hint = error.hint.as_deref().unwrap_or_default();
             assert!(hint.contains("array of pairs"), "{place}: {order}: {}; {hint}", error.message);
         }
     }

@@ -29,7 +29,7 @@ fn pipelines_conform() {
 }
 
 fn answer(found: Result<Vec<Vec<u8>>>) -> std::result::Result<Answer, Failure> {
-    let failure = |error: Error| Failure { code: Some(error.kind.code().into()), message: error.message };
+    let failure = |error: Error| Failure { code: Some(error.kind.code().into()), message: error.into_message() };
     let shown = |bytes: &Vec<u8>| ext_json::to_json(&Document::from_raw(raw::root(bytes)));
     found.map(|documents| Answer::Documents(documents.iter().map(shown).collect())).map_err(failure)
 }
