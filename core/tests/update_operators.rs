@@ -378,6 +378,7 @@ fn add_to_set() {
             "The argument to $each in $addToSet must be an array but it was of type: int",
         ),
         (add(json!({"$each": [], "x": 1})), json!({}), Kind::BadValue, "Found unexpected fields after $each"),
+        (add(json!({"x": 1, "$each": [2]})), json!({}), Kind::DollarPrefixedFieldName, "$each"),
     ]);
 }
 
@@ -477,6 +478,11 @@ fn every_element() {
             Kind::BadValue,
             "must exist in the document in order to apply array updates",
         ),
+        (json!({"$unset": {"a.x.$[]": 1}}), json!({"a": 0}), Kind::BadValue, "must exist in the document"),
+        (json!({"$unset": {"a.x.$[]": 1}}), json!({"a": [1]}), Kind::BadValue, "must exist in the document"),
+        (json!({"$set": {"a.x.$[].b": 1}}), json!({"a": 0}), Kind::BadValue, "must exist in the document"),
+        (json!({"$pull": {"a.x.y.$[]": 1}}), json!({"a": [1]}), Kind::BadValue, "must exist in the document"),
+        (json!({"$set": {"a.x": 1, "a.y.$[]": 1}}), json!({"a": 0}), Kind::PathNotViable, "Cannot create field"),
         (json!({"$inc": {"a.$[]": 1, "a.0": 1}}), json!({}), Kind::ConflictingUpdateOperators, "conflict at 'a'"),
     ]);
 }

@@ -171,6 +171,10 @@ fn modulo(call: &Call<'_>, left: Operand<'_>, right: Operand<'_>) -> Result<Oper
             (Some(_), None) if !b.is_nan() => a.to_decimal(),
             _ => Decimal::NaN,
         }),
+        // A double that is an int counts as one, if the dividend is an integer.
+        (Number::Int(a), Number::Double(b)) if b.fract() == 0.0 && f64::from(*b as i32) == *b => {
+            Number::Int(a.wrapping_rem(*b as i64))
+        }
         _ => Number::Double(a.to_f64() % b.to_f64()),
     }))
 }

@@ -196,7 +196,12 @@ impl AddToSet {
     /// Parses an element, or `{"$each": […]}`, in a statement's environment.
     pub fn parse(argument: &Json, environment: &Environment) -> Result<AddToSet> {
         let strings = environment.collator().map(|collator| &**collator);
-        let (mut given, clauses) = elements_of(argument, "$addToSet", Kind::TypeMismatch)?;
+        // A document with `$each` behind another field is an element, whose name cannot be stored.
+        let is_list = argument.as_object().and_then(|argument| argument.keys().next()).is_some_and(|name| name == "$each");
+        let (mut given, clauses) = match is_list {
+            true => elements_of(argument, "$addToSet", Kind::TypeMismatch)?,
+            false => (vec![stored(argument)?], None),
+        };
         if clauses.is_some_and(|clauses| clauses.len() > 1) {
             bail!(Kind::BadValue, "Found unexpected fields after $each in $addToSet: {}", show(argument));
         }

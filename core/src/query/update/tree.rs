@@ -185,11 +185,6 @@ impl Tree {
             (Some(_), _) => true,
         }
     }
-
-    /// True if the walk may create missing documents.
-    fn creates(&self, context: &Context<'_>) -> bool {
-        self.children.values().inspect(|_| budget::step()).any(|node| node.creates(context))
-    }
 }
 
 /// The nodes at one value.
@@ -358,10 +353,7 @@ fn apply_to_object<'a>(
     let positional = trees.iter().filter_map(|tree| tree.children.keys().next()).find(|name| is_positional(name));
     if let Some(positional) = positional {
         match object {
-            None => bail!(
-                Kind::BadValue,
-                "The path of '{positional}' must exist in the document in order to apply array updates."
-            ),
+            None => return Err(no_array(positional)),
             Some(object) => bail!(
                 Kind::BadValue,
                 "Cannot apply array updates to non-array element {}",
@@ -477,10 +469,17 @@ fn refuse_to_create(
     value: RawValue<'_>,
     context: &Context<'_>,
 ) -> Result<()> {
-    if nodes.iter().any(|node| node.creates(context)) {
-        bail!(Kind::PathNotViable, "Cannot create field '{field}' in element {{{name}: {}}}", shown(value))
+    for node in nodes {
+        if node.creates(context)? {
+            bail!(Kind::PathNotViable, "Cannot create field '{field}' in element {{{name}: {}}}", shown(value))
+        }
     }
     Ok(())
+}
+
+/// The error for `$[]` or `$[identifier]` below a path that does not exist.
+fn no_array(positional: &str) -> Error {
+    error!(Kind::BadValue, "The path of '{positional}' must exist in the document in order to apply array updates.")
 }
 
 /// The component of a path that refers to the element by which the document matched.
@@ -516,10 +515,24 @@ fn pad(parts: &mut Vec<Part<'_>>, index: usize, elements: usize) -> Result<()> {
 }
 
 impl Node {
-    fn creates(&self, context: &Context<'_>) -> bool {
-        match self {
-            Node::Branch(tree) => tree.creates(context),
-            Node::Leaf(modifier) => modifier.needs_place(context),
+    /// True if the first modifier for which it matters creates missing documents.
+    ///
+    /// # Errors
+    /// `BadValue` for `$[]` or `$[identifier]` before that.
+    fn creates(&self, context: &Context<'_>) -> Result<bool> {
+        let tree = match self {
+            Node::Branch(tree) => tree,
+            Node::Leaf(modifier) => return Ok(modifier.needs_place(context)),
+        };
+        for (name, node) in &tree.children {
+            budget::step();
+            if is_positional(name) {
+                return Err(no_array(name));
+            }
+            if node.creates(context)? {
+                return Ok(true);
+            }
         }
+        Ok(false)
     }
 }

@@ -507,7 +507,8 @@ pub(crate) fn quotient(a: &Number, b: &Number) -> Number {
     }
     Number::Decimal(match (finite(a), finite(b)) {
         (Some(a), Some(b)) => decimal_quotient(&a, &b),
-        _ => Decimal::of_result(a.to_f64() / b.to_f64()),
+        // A finite decimal can be larger or smaller than any double.
+        _ => Decimal::of_result(sign_or_special(&a.to_decimal()) / sign_or_special(&b.to_decimal())),
     })
 }
 
