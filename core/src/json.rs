@@ -57,8 +57,10 @@ pub fn pairs_as_object(json: &Value) -> Cow<'_, Value> {
 /// A text that was not parsed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The syntax is wrong, or the value is nested too deeply.
+    /// The syntax is wrong.
     Syntax(serde_json::Error),
+    /// The value is nested too deeply.
+    TooDeep,
     /// An object names this field twice.
     RepeatedField(String),
 }
@@ -67,9 +69,18 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Syntax(error) => write!(f, "{error}"),
+            Failure::TooDeep => write!(f, "the value is nested more than {MAX_DEPTH} levels deep"),
             Failure::RepeatedField(name) => write!(f, "the field '{name}' is given twice in an object"),
         }
     }
+}
+
+/// The depth that the parser permits.
+const MAX_DEPTH: usize = 127;
+
+/// The failure of the parser, which tells the depth only in its message.
+fn failure(error: serde_json::Error) -> Failure {
+    if error.to_string().starts_with("recursion limit exceeded") { Failure::TooDeep } else { Failure::Syntax(error) }
 }
 
 /// Parses JSON text. Every value is a step, and memory is limited to [`TIMES`] times an evaluation's.
@@ -80,7 +91,7 @@ pub fn parse(text: &str) -> Result<Value, Failure> {
     let repeated = Cell::new(None);
     read(text, Values { repeated: &repeated }).map_err(|error| match repeated.take() {
         Some(name) => Failure::RepeatedField(name),
-        None => Failure::Syntax(error),
+        None => failure(error),
     })
 }
 
@@ -89,7 +100,7 @@ pub fn parse(text: &str) -> Result<Value, Failure> {
 /// # Errors
 /// A syntax error, with its position.
 pub fn parse_tree(text: &str) -> Result<Tree, Failure> {
-    read(text, Trees).map_err(Failure::Syntax)
+    read(text, Trees).map_err(failure)
 }
 
 fn read<B: Builder>(text: &str, builder: B) -> serde_json::Result<B::Output> {

@@ -12,6 +12,7 @@ use crate::budget;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::json::{self, Failure, Tree};
 use crate::values::document::bson::read as bson;
+use crate::values::document::ext_json;
 use crate::values::path::is_reference;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
@@ -76,10 +77,13 @@ const LOGICAL: &[&str] = &["$and", "$or", "$nor"];
 /// Reads a text. The second part is the equal text that names each field once, if the given one does not.
 ///
 /// # Errors
-/// `FailedToParse` for malformed JSON. For a field that is given twice: `Location40323` in a stage, `Location31250` in a projection,
+/// `FailedToParse` for malformed JSON, `Overflow` for a value that is nested too deeply. For a field that is given twice: `Location40323` in a stage, `Location31250` in a projection,
 /// `ConflictingUpdateOperators` for a path of an operator, `Location40413` elsewhere.
 pub fn read(text: &str, role: Role) -> Result<(Json, Option<String>)> {
-    let malformed = |failure: Failure| error!(Kind::FailedToParse, "malformed JSON: {failure}");
+    let malformed = |failure: Failure| match failure {
+        Failure::TooDeep => error!(Kind::Overflow, "{failure}"),
+        failure => error!(Kind::FailedToParse, "malformed JSON: {failure}"),
+    };
     match json::parse(text) {
         Ok(value) => Ok((value, None)),
         Err(Failure::RepeatedField(_)) => {
@@ -216,6 +220,10 @@ fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
                     let mut conditions = split(operators).into_iter();
                     let first = conditions.next().unwrap_or_default();
                     for condition in conditions {
+                        // A second `$options` has no `$regex` of its own.
+                        let is_alone = condition.iter().any(|(name, _)| name == "$options")
+                            && condition.iter().all(|(name, _)| name != "$regex");
+                        ensure!(!is_alone, 40413, "the field '$options' is given twice");
                         more.push(json!({ &name: once(condition, 40413, operator)? }));
                     }
                     once(first, 40413, operator)?
@@ -236,7 +244,8 @@ fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
 
 /// True for the operators of a field; false for a value, such as an extended one or a DBRef.
 fn is_operators(fields: &[(String, Tree)]) -> bool {
-    fields.first().is_some_and(|(name, _)| name.starts_with('$') && !is_reference(name))
+    let is_value = |name: &str| is_reference(name) || ext_json::NAMES.contains(&name);
+    fields.first().is_some_and(|(name, _)| name.starts_with('$') && !is_value(name))
 }
 
 /// The argument of a field's operator.
@@ -479,10 +488,19 @@ mod tests {
                 Ok(json!({"update": "c", "updates": [
                     {"q": {"$and": [{"a": 1}, {"a": 2}]}, "u": {"$set": {"b": 1, "c": 1}}}]})),
             ),
+            (Filter, r#"{"_id": {"$numberInt": "1", "$numberInt": "2"}}"#, Err(40413)),
+            (Filter, r#"{"a": {"$oid": "5f0000000000000000000001", "$oid": "5f0000000000000000000001"}}"#, Err(40413)),
+            (Filter, r#"{"a": {"$date": 1, "$date": 2}}"#, Err(40413)),
+            (Filter, r#"{"a": {"$binary": {"base64": "", "base64": ""}}}"#, Err(40413)),
+            (Filter, r#"{"a": {"$elemMatch": {"$numberLong": "1", "$numberLong": "1"}}}"#, Err(40413)),
+            (Filter, r#"{"a": {"$regex": "a", "$options": "i", "$options": "m"}}"#, Err(40413)),
             (Plain, r#"{"a": 1, "a": -1}"#, Err(40413)),
             (Plain, r#"{"a": "#, Err(9)),
         ] {
             assert_eq!(read_as(text, role), expected, "{text}");
         }
+        let nested = |levels: usize| format!("{}1{}", r#"{"$and": ["#.repeat(levels), "]}".repeat(levels));
+        assert_eq!(read_as(&nested(150), Filter), Err(15));
+        assert!(read_as(&nested(60), Filter).is_ok());
     }
 }

@@ -1,33 +1,53 @@
 //! Translates patterns from PCRE's syntax into the engine's dialect.
 //!
-//! In PCRE `\d`, `\w`, `\s` and `\b` are ASCII's unless the pattern begins with `(*UCP)`, `$` also matches before a final newline, and in
-//! classes `[`, `&&`, `--` and `~~` are literals. [`SEPARATOR`] follows each quantifier.
+//! In PCRE `\d`, `\w`, `\s` and `\b` are ASCII's unless the pattern begins with `(*UCP)`, `$` also matches before a final newline, `^`
+//! with `m` does not match after it, and in classes `[`, `&&`, `--` and `~~` are literals. The translation has no white space to skip,
+//! and of the options only `i` and `U`. [`SEPARATOR`] follows each quantifier.
+//!
+//! Where `$` and `^` stand is known only when what follows them has been read. They are [`Place`]s, and written at the end.
+
+use super::characters::{fault_of, is_ignored, push_literal, repetitions};
+use std::collections::HashSet;
 
 /// Matches the empty string. The engine merges adjacent and nested repetitions, and some of them wrongly: it takes `a+b*a+` for
-/// `a+(b+a+)?`, which matches "a". A separator between them prevents that.
+/// `a+(b+a+)?`, which matches "a". A separator between them prevents that. And a group that has one may be repeated.
 const SEPARATOR: &str = "x{0}";
 
-/// Unicode properties that only PCRE has, as classes.
-const PCRE_PROPERTIES: &[(&str, &str)] =
-    &[("Xan", r"[\p{L}\p{N}]"), ("Xwd", r"[\p{L}\p{N}_]"), ("Xps", r"[\s]"), ("Xsp", r"[\s]")];
+/// Largest depth of groups: PCRE's limit.
+const MAX_DEPTH: usize = 250;
 
-/// PCRE's largest number of repetitions in a quantifier.
-const MAX_REPETITIONS: u64 = 65_535;
+/// Largest number of bytes of a group's name: PCRE's limit.
+const MAX_NAME_BYTES: usize = 32;
 
-/// How a pattern is translated.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Dialect {
+/// Most places of one alternative that wait for what follows them.
+const MAX_PENDING: usize = 64;
+
+/// PCRE's largest number of groups.
+pub(super) const MAX_GROUPS: usize = 65_535;
+
+/// The options of a pattern, or of a part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Options {
+    pub case_insensitive: bool,
     pub multi_line: bool,
+    pub dot_matches_new_line: bool,
     /// spaces and comments are skipped
     pub extended: bool,
-    /// word boundaries are written for any text. The engine's own are Unicode's, which are the same for ASCII texts, and faster.
-    pub any_text: bool,
+    /// so are spaces and tabs in classes
+    pub extended_more: bool,
+    /// a quantifier prefers the shortest match
+    pub swaps_greed: bool,
+    /// only groups with a name capture
+    pub no_capture: bool,
 }
 
 /// A pattern in the engine's dialect.
 #[derive(Debug)]
 pub(super) struct Translated {
     pub pattern: String,
+    /// The capturing groups, in order, that are not the pattern's: each matches the final newline before which a `$` matched, and which
+    /// belongs neither to the match nor to a group.
+    pub ends: Vec<usize>,
     /// the pattern has a word boundary of ASCII, and is right for ASCII texts only
     pub is_for_ascii: bool,
 }
@@ -38,7 +58,13 @@ const UTF_VERBS: &[&str] = &["(*UTF8)", "(*UTF)"];
 const UNICODE_VERB: &str = "(*UCP)";
 
 /// Translates a pattern into the engine's dialect, or returns PCRE's error for what the engine would accept.
-pub(super) fn translated(source: &str, dialect: Dialect) -> std::result::Result<Translated, &'static str> {
+///
+/// For any text, word boundaries are written out. The engine's own are Unicode's, which are the same for ASCII texts, and faster.
+pub(super) fn translated(
+    source: &str,
+    options: Options,
+    any_text: bool,
+) -> std::result::Result<Translated, &'static str> {
     let (mut rest, mut unicode) = (source, false);
     while let Some((verb, after)) =
         UTF_VERBS.iter().chain([&UNICODE_VERB]).find_map(|verb| rest.strip_prefix(verb).map(|after| (*verb, after)))
@@ -49,122 +75,541 @@ pub(super) fn translated(source: &str, dialect: Dialect) -> std::result::Result<
     let mut translation = Translation {
         rest,
         out: String::with_capacity(source.len() + 16),
-        dialect,
+        any_text,
         unicode,
-        groups: Vec::new(),
+        options,
+        is_quoted: false,
+        groups: vec![Group::new(Kind::Plain, options, 0)],
+        places: Vec::new(),
         captures: 0,
+        names: HashSet::new(),
+        conditions: Vec::new(),
+        highest_condition: 0,
+        is_hard: false,
         is_for_ascii: false,
         fault: None,
     };
-    translation.pattern();
-    match translation.fault {
-        None => Ok(Translated { pattern: translation.out, is_for_ascii: translation.is_for_ascii }),
-        Some(fault) => Err(fault),
+    if options.case_insensitive {
+        translation.out.push_str("(?i)");
     }
+    translation.pattern();
+    translation.finished()
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// a lookbehind; true if it must not match
+    LookBehind(bool),
+    LookAhead,
+    Condition,
+    Capture,
+    /// also the whole pattern
+    Plain,
 }
 
 /// An open group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Group {
-    /// a lookbehind; true if it must not match
-    LookBehind(bool),
-    Other,
+struct Group {
+    kind: Kind,
+    /// the options before it
+    options: Options,
+    /// the place before it
+    start: usize,
+    /// the capturing groups before it
+    captures: usize,
+    /// true if it has more than assertions: the engine refuses to repeat others
+    is_solid: bool,
+    /// true if the alternative that is read consumes a character, whatever the text
+    consumes: bool,
+    /// true if all alternatives before do
+    all_consume: bool,
+    /// the places after which only what can be empty has followed, in this alternative
+    pending: Vec<usize>,
+    /// and in those before
+    ended: Vec<usize>,
+    bars: usize,
 }
 
-struct Translation<'p> {
-    rest: &'p str,
-    out: String,
-    dialect: Dialect,
-    /// classes and word boundaries are Unicode's
-    unicode: bool,
-    groups: Vec<Group>,
-    /// the capturing groups so far
+/// A place in the translation where text is inserted at the end.
+struct Place {
+    at: usize,
+    what: Insertion,
+    /// the capturing groups before it
     captures: usize,
+    /// `$`: something follows it. `^`: a character follows it.
+    is_followed: bool,
+}
+
+enum Insertion {
+    /// `$` without `m`, or `\Z`
+    End,
+    /// `^` with `m`
+    LineStart,
+    Text(&'static str),
+}
+
+pub(super) struct Translation<'p> {
+    pub(super) rest: &'p str,
+    pub(super) out: String,
+    any_text: bool,
+    /// classes and word boundaries are Unicode's
+    pub(super) unicode: bool,
+    pub(super) options: Options,
+    /// inside `\Q…\E`
+    pub(super) is_quoted: bool,
+    /// the first is the whole pattern
+    groups: Vec<Group>,
+    places: Vec<Place>,
+    /// the capturing groups so far
+    pub(super) captures: usize,
+    names: HashSet<&'p str>,
+    /// the groups that conditions name
+    conditions: Vec<&'p str>,
+    /// and the highest number that they name
+    highest_condition: usize,
+    /// the engine backtracks, whatever is added to the pattern
+    pub(super) is_hard: bool,
     is_for_ascii: bool,
     fault: Option<&'static str>,
 }
 
-impl Translation<'_> {
-    fn next(&mut self) -> Option<char> {
+impl Group {
+    fn new(kind: Kind, options: Options, start: usize) -> Group {
+        Group {
+            kind,
+            options,
+            start,
+            captures: 0,
+            is_solid: false,
+            consumes: false,
+            all_consume: true,
+            pending: Vec::new(),
+            ended: Vec::new(),
+            bars: 0,
+        }
+    }
+}
+
+impl<'p> Translation<'p> {
+    pub(super) fn next(&mut self) -> Option<char> {
         let mut chars = self.rest.chars();
         let next = chars.next()?;
         self.rest = chars.as_str();
         Some(next)
     }
 
-    fn refuse(&mut self, why: &'static str) {
+    /// Reads this text, if it is next.
+    pub(super) fn reads(&mut self, text: &str) -> bool {
+        self.rest.strip_prefix(text).map(|rest| self.rest = rest).is_some()
+    }
+
+    pub(super) fn refuse(&mut self, why: &'static str) {
         self.fault = self.fault.or(Some(why));
     }
 
-    fn pattern(&mut self) {
-        let Dialect { multi_line, extended, .. } = self.dialect;
-        while let Some(next) = self.next() {
-            match next {
-                '\\' => self.escape(),
-                '[' => self.class(),
-                '$' if !multi_line => self.end_of_text(),
-                '{' if !is_quantifier(self.rest) => self.out.push_str(r"\{"),
-                '{' => {
-                    self.fault = self.fault.or_else(|| fault_of(self.rest));
-                    let end = self.rest.find('}').map_or(self.rest.len(), |end| end + 1);
-                    self.out.push('{');
-                    self.out.push_str(&self.rest[..end]);
-                    self.rest = &self.rest[end..];
-                    self.quantified(extended);
-                }
-                '*' | '+' | '?' => {
-                    self.out.push(next);
-                    self.quantified(extended);
-                }
-                '}' => self.out.push_str(r"\}"),
-                '#' if extended => {
-                    let end = self.rest.find('\n').unwrap_or(self.rest.len());
-                    self.rest = &self.rest[end..];
-                }
-                '(' if self.rest.starts_with("?#") => {
-                    let end = self.rest.find(')').map_or(self.rest.len(), |end| end + 1);
-                    self.rest = &self.rest[end..];
-                }
-                '(' => self.open(),
-                ')' => match self.groups.pop() {
-                    Some(Group::LookBehind(_)) => self.out.push_str("))"),
-                    _ => self.out.push(')'),
-                },
-                // The engine wants one length of a lookbehind, PCRE one of each alternative.
-                '|' => match self.groups.last() {
-                    Some(Group::LookBehind(negated)) => {
-                        let negated = *negated;
-                        self.out.push_str(if negated { ")" } else { ")|" });
-                        self.look_behind(negated);
+    /// Reads what stands for nothing: comments, white space with `x`, and the ends of quotations.
+    fn skip(&mut self) {
+        loop {
+            if self.reads("\\E") {
+                self.is_quoted = false;
+            } else if self.is_quoted {
+                return;
+            } else if self.reads("\\Q\\E") {
+            } else if self.rest.starts_with("(?#") {
+                match self.rest.find(')') {
+                    Some(end) => self.rest = &self.rest[end + 1..],
+                    None => {
+                        self.rest = "";
+                        self.refuse("missing ) after (?# comment");
                     }
-                    _ => self.out.push('|'),
-                },
-                other => self.out.push(other),
+                }
+            } else if self.options.extended && self.rest.starts_with('#') {
+                self.rest = self.rest.split_once('\n').map_or("", |(_, rest)| rest);
+            } else if self.options.extended && self.rest.starts_with(is_ignored) {
+                self.rest = self.rest.trim_start_matches(is_ignored);
+            } else {
+                return;
             }
         }
     }
 
-    /// Copies the start of a group.
-    fn open(&mut self) {
-        if self.rest.starts_with("?P>") {
-            self.refuse_call();
+    fn pattern(&mut self) {
+        loop {
+            self.skip();
+            if self.fault.is_some() {
+                return;
+            }
+            if !self.is_quoted && repetitions(self.rest).is_some() {
+                return self.refuse("quantifier does not follow a repeatable item");
+            }
+            let Some(next) = self.next() else { return };
+            match next {
+                literal if self.is_quoted => {
+                    push_literal(literal, &mut self.out);
+                    self.atom(true);
+                }
+                '\\' => self.escape(),
+                '[' => self.bracket(),
+                '$' if self.options.multi_line => self.assertion("(?m:$)"),
+                '$' => self.end_of_text(),
+                '^' if self.options.multi_line => {
+                    self.place(Insertion::LineStart);
+                    self.assertion("");
+                }
+                '^' => self.assertion("^"),
+                '.' => {
+                    self.out.push_str(if self.options.dot_matches_new_line { "(?s:.)" } else { "." });
+                    self.atom(true);
+                }
+                '{' | '}' => {
+                    push_literal(next, &mut self.out);
+                    self.atom(true);
+                }
+                '(' => self.open(),
+                ')' => self.close(),
+                '|' => self.alternative(),
+                other => {
+                    self.out.push(other);
+                    self.atom(true);
+                }
+            }
         }
-        let behind = [("?<=", false), ("?<!", true)].iter().find(|(start, _)| self.rest.starts_with(start));
-        if let Some((start, negated)) = behind {
-            self.groups.push(Group::LookBehind(*negated));
-            self.out.push_str("(?:");
-            self.look_behind(*negated);
-            self.rest = &self.rest[start.len()..];
+    }
+
+    fn group(&mut self) -> &mut Group {
+        let last = self.groups.len() - 1;
+        &mut self.groups[last]
+    }
+
+    /// Marks a place; `$` and `^` wait for what follows.
+    fn place(&mut self, what: Insertion) -> usize {
+        let (index, waits) = (self.places.len(), !matches!(what, Insertion::Text(_)));
+        self.places.push(Place { at: self.out.len(), what, captures: self.captures, is_followed: false });
+        if waits {
+            self.followed(false);
+            self.wait(index, true);
+        }
+        index
+    }
+
+    /// Notes that something follows the places of this alternative.
+    fn followed(&mut self, consumes: bool) {
+        let places = &mut self.places;
+        let last = self.groups.len() - 1;
+        let group = &mut self.groups[last];
+        group.consumes |= consumes;
+        group.pending.retain(|index| {
+            let place = &mut places[*index];
+            place.is_followed |= consumes || matches!(place.what, Insertion::End);
+            !place.is_followed
+        });
+    }
+
+    /// Writes an assertion, which cannot be repeated.
+    pub(super) fn assertion(&mut self, assertion: &str) {
+        if !assertion.is_empty() {
+            self.followed(false);
+        }
+        self.out.push_str(assertion);
+    }
+
+    /// An assertion for which the engine backtracks.
+    pub(super) fn hard_assertion(&mut self, assertion: &str) {
+        self.is_hard = true;
+        self.assertion(assertion);
+    }
+
+    pub(super) fn end_of_text(&mut self) {
+        self.place(Insertion::End);
+    }
+
+    /// Ends an item that has been written: reads its quantifier.
+    pub(super) fn atom(&mut self, consumes: bool) {
+        self.group().is_solid = true;
+        let least = self.quantifier().map_or(1, |(least, _)| least);
+        self.followed(consumes && least > 0);
+    }
+
+    /// Copies a quantifier with what may follow it, `?` or `+`; its bounds.
+    fn quantifier(&mut self) -> Option<(u64, u64)> {
+        let (least, most, text) = self.read_quantifier()?;
+        self.out.push_str(text);
+        self.greed();
+        self.out.push_str(SEPARATOR);
+        Some((least, most))
+    }
+
+    fn read_quantifier(&mut self) -> Option<(u64, u64, &'p str)> {
+        self.skip();
+        if self.is_quoted {
+            return None;
+        }
+        let (least, most, length) = repetitions(self.rest)?;
+        let (text, rest) = self.rest.split_at(length);
+        if text.starts_with('{') {
+            self.fault = self.fault.or_else(|| fault_of(least, most));
+        }
+        self.rest = rest;
+        Some((least, most, text))
+    }
+
+    /// Copies what may follow a quantifier.
+    fn greed(&mut self) {
+        self.skip();
+        if self.is_quoted {
             return;
         }
-        self.groups.push(Group::Other);
-        let is_named = ["?<", "?P<", "?'"].iter().any(|start| self.rest.starts_with(start));
-        self.captures += usize::from(is_named || !self.rest.starts_with(['?', '*']));
-        // The characters that follow are not quantifiers.
-        let plain = self.rest.trim_start_matches(['?', '*', '+']);
-        self.out.push('(');
-        self.out.push_str(&self.rest[..self.rest.len() - plain.len()]);
-        self.rest = plain;
+        if self.reads("+") {
+            self.is_hard = true;
+            self.out.push('+');
+        } else if self.reads("?") {
+            self.out.push('?');
+        }
+    }
+
+    /// Reads the start of a group, whose parenthesis has been read.
+    fn open(&mut self) {
+        const STARTS: &[(&str, &str, Kind)] = &[
+            ("?:", "(?:", Kind::Plain),
+            ("?>", "(?>", Kind::Plain),
+            ("*atomic:", "(?>", Kind::Plain),
+            ("?=", "(?=", Kind::LookAhead),
+            ("*pla:", "(?=", Kind::LookAhead),
+            ("*positive_lookahead:", "(?=", Kind::LookAhead),
+            ("?!", "(?!", Kind::LookAhead),
+            ("*nla:", "(?!", Kind::LookAhead),
+            ("*negative_lookahead:", "(?!", Kind::LookAhead),
+            ("?<=", "(?:", Kind::LookBehind(false)),
+            ("*plb:", "(?:", Kind::LookBehind(false)),
+            ("*positive_lookbehind:", "(?:", Kind::LookBehind(false)),
+            ("?<!", "(?:", Kind::LookBehind(true)),
+            ("*nlb:", "(?:", Kind::LookBehind(true)),
+            ("*negative_lookbehind:", "(?:", Kind::LookBehind(true)),
+        ];
+        if let Some((start, written, kind)) = STARTS.iter().find(|(start, ..)| self.rest.starts_with(start)) {
+            self.rest = &self.rest[start.len()..];
+            self.is_hard |= *written != "(?:" || *kind != Kind::Plain;
+            self.push_group(*kind, written);
+            if let Kind::LookBehind(negated) = kind {
+                self.look_behind(*negated);
+            }
+        } else if self.reads("*FAIL)") || self.reads("*F)") {
+            self.out.push_str(r"[^\s\S]");
+            self.atom(true);
+        } else if self.rest.starts_with('*') {
+            self.refuse("this verb is not supported");
+        } else if self.reads("?(") {
+            self.condition();
+        } else if self.reads("?P=") {
+            match self.rest.split_once(')') {
+                Some((name, rest)) => {
+                    self.rest = rest;
+                    self.refer(name);
+                }
+                None => self.refuse("missing closing parenthesis"),
+            }
+        } else if let Some(close) = ["?<", "?P<", "?'"].iter().find(|start| self.reads(start)) {
+            self.name(if close.ends_with('<') { '>' } else { '\'' });
+        } else if self.reads("?") {
+            self.flags();
+        } else if self.options.no_capture {
+            self.push_group(Kind::Plain, "(?:");
+        } else {
+            self.push_group(Kind::Capture, "(");
+        }
+    }
+
+    fn push_group(&mut self, kind: Kind, written: &str) {
+        // What follows a place may be empty, but whether it is depends on the text.
+        self.followed(false);
+        if self.groups.len() > MAX_DEPTH {
+            self.refuse("parentheses are too deeply nested");
+        }
+        let start = self.place(Insertion::Text(""));
+        self.groups.push(Group { captures: self.captures, ..Group::new(kind, self.options, start) });
+        self.captures += usize::from(kind == Kind::Capture);
+        self.out.push_str(written);
+    }
+
+    /// Reads a group's name and its end.
+    fn name(&mut self, close: char) {
+        let Some((name, rest)) = self.rest.split_once(close) else {
+            return self.refuse("syntax error in subpattern name (missing terminator?)");
+        };
+        self.rest = rest;
+        if !is_name(name) {
+            return self
+                .refuse("subpattern name must be of up to 32 letters, digits and _, and not start with a digit");
+        }
+        if !self.names.insert(name) {
+            return self.refuse("two named subpatterns have the same name");
+        }
+        self.push_group(Kind::Capture, "(?<");
+        self.out.push_str(name);
+        self.out.push('>');
+    }
+
+    /// Reads options up to `)`, or up to `:` with a group.
+    fn flags(&mut self) {
+        let mut options = self.options;
+        let mut value = true;
+        let is_reset = self.reads("^");
+        if is_reset {
+            options = Options { swaps_greed: options.swaps_greed, ..Options::default() };
+        }
+        loop {
+            match self.next() {
+                Some('i') => options.case_insensitive = value,
+                Some('m') => options.multi_line = value,
+                Some('s') => options.dot_matches_new_line = value,
+                Some('x') => {
+                    options.extended = value;
+                    options.extended_more = self.reads("x") && value;
+                }
+                Some('n') => options.no_capture = value,
+                Some('U') => options.swaps_greed = value,
+                Some('-') if value && !is_reset && !self.rest.starts_with(|next: char| next.is_ascii_digit()) => {
+                    value = false;
+                }
+                Some(')') => return self.set_options(options),
+                Some(':') => {
+                    self.push_group(Kind::Plain, "(?:");
+                    return self.set_options(options);
+                }
+                Some('R' | '&' | 'P' | '0'..='9' | '+' | '-') => return self.refuse_call(),
+                Some('|' | 'J' | 'C' | '*' | '<') => return self.refuse("this kind of group is not supported"),
+                _ => return self.refuse("unrecognized character after (? or (?-"),
+            }
+        }
+    }
+
+    /// Sets the options; those that the engine knows are written.
+    fn set_options(&mut self, options: Options) {
+        let before = std::mem::replace(&mut self.options, options);
+        for (was, is, letter) in
+            [(before.case_insensitive, options.case_insensitive, 'i'), (before.swaps_greed, options.swaps_greed, 'U')]
+        {
+            if was != is {
+                self.out.push_str(if is { "(?" } else { "(?-" });
+                self.out.push(letter);
+                self.out.push(')');
+            }
+        }
+    }
+
+    /// Reads a condition, whose second parenthesis has been read: an assertion, a group's number or its name.
+    fn condition(&mut self) {
+        self.is_hard = true;
+        self.push_group(Kind::Condition, "(?");
+        if ["?=", "?!", "?<=", "?<!"].iter().any(|look| self.rest.starts_with(look)) {
+            return self.open();
+        }
+        let Some((named, rest)) = self.rest.split_once(')') else {
+            return self.refuse("missing closing parenthesis for condition");
+        };
+        self.rest = rest;
+        let stripped = |open, close| named.strip_prefix(open)?.strip_suffix(close);
+        let name = stripped('<', '>').or_else(|| stripped('\'', '\'')).unwrap_or(named);
+        match self.number_of(name) {
+            Some(number) => {
+                if number == 0 || number > MAX_GROUPS {
+                    return self.refuse("reference to non-existent subpattern");
+                }
+                self.out.push_str(&format!("({number})"));
+                self.highest_condition = self.highest_condition.max(number);
+            }
+            None if !is_name(name) || name == "R" || name == "DEFINE" => {
+                self.refuse("this condition is malformed or not supported");
+            }
+            None => {
+                self.conditions.push(name);
+                self.out.push_str(&format!("(<{name}>)"));
+            }
+        }
+    }
+
+    /// A group's number, which may be relative.
+    pub(super) fn number_of(&self, number: &str) -> Option<usize> {
+        let digits = number.trim_start_matches(['+', '-']);
+        if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+            return None;
+        }
+        let value = digits.parse::<u16>().map_or(MAX_GROUPS + 1, usize::from);
+        match &number[..number.len() - digits.len()] {
+            "" => Some(value),
+            "+" if value > 0 => Some(self.captures + value),
+            "-" if value > 0 => Some((self.captures + 1).saturating_sub(value)),
+            _ => None,
+        }
+    }
+
+    /// Ends a group.
+    fn close(&mut self) {
+        if self.groups.len() == 1 {
+            return self.refuse("unmatched closing parenthesis");
+        }
+        let Some(mut group) = self.groups.pop() else { return };
+        self.set_options(group.options);
+        let kind = group.kind;
+        if kind == Kind::Condition && group.bars > 1 {
+            self.refuse("conditional subpattern contains more than two branches");
+        }
+        let is_look = matches!(kind, Kind::LookBehind(_) | Kind::LookAhead);
+        self.skip();
+        let repeated = if self.is_quoted { None } else { repetitions(self.rest) };
+        let is_never = matches!(repeated, Some((_, 0, _))) && self.captures > group.captures;
+        if repeated.is_some() && !group.is_solid && !is_look {
+            self.out.push_str(SEPARATOR);
+        }
+        self.out.push_str(if matches!(kind, Kind::LookBehind(_)) { "))" } else { ")" });
+        if is_look || is_never {
+            if let Some((least, ..)) = self.read_quantifier() {
+                // An assertion that is repeated says the same again. Groups that are repeated no times match nothing.
+                self.places[group.start].what = Insertion::Text(if is_never { r"(?:[^\s\S]" } else { "(?:" });
+                self.out.push_str(SEPARATOR);
+                self.out.push_str(if least > 0 { "){1}" } else { ")?" });
+                self.greed();
+                self.out.push_str(SEPARATOR);
+            }
+        } else {
+            self.quantifier();
+        }
+        let consumes = group.all_consume && group.consumes && !is_look && kind != Kind::Condition;
+        self.followed(consumes && repeated.is_none_or(|(least, ..)| least > 0));
+        self.group().is_solid |= match kind {
+            Kind::Capture | Kind::Condition => true,
+            _ => repeated.is_some() || !is_look && group.is_solid,
+        };
+        group.ended.append(&mut group.pending);
+        for index in group.ended {
+            let is_apart = is_look || repeated.is_some() && matches!(self.places[index].what, Insertion::End);
+            self.wait(index, !is_apart);
+        }
+    }
+
+    /// Lets a place wait for what follows in this alternative. One that cannot wait is taken for one that needs an assertion.
+    fn wait(&mut self, index: usize, can_wait: bool) {
+        let pending = &mut self.group().pending;
+        if can_wait && pending.len() < MAX_PENDING {
+            return pending.push(index);
+        }
+        let place = &mut self.places[index];
+        place.is_followed = matches!(place.what, Insertion::End);
+    }
+
+    fn alternative(&mut self) {
+        let group = self.group();
+        group.bars += 1;
+        group.all_consume &= std::mem::take(&mut group.consumes);
+        let pending = std::mem::take(&mut group.pending);
+        group.ended.extend(pending);
+        match group.kind {
+            // The engine wants one length of a lookbehind, PCRE one of each alternative.
+            Kind::LookBehind(negated) => {
+                self.out.push_str(if negated { ")" } else { ")|" });
+                self.look_behind(negated);
+            }
+            _ => self.out.push('|'),
+        }
     }
 
     /// Starts a lookbehind. With the separator the engine does not look into a group that is the whole of it, for alternatives.
@@ -173,304 +618,66 @@ impl Translation<'_> {
         self.out.push_str(SEPARATOR);
     }
 
-    /// The end of the text, or before a newline at its end. In a lookbehind, whose length counts, the newline is not consumed.
-    fn end_of_text(&mut self) {
-        let is_behind = self.groups.iter().any(|group| *group != Group::Other);
-        self.out.push_str(if is_behind { r"(?=\n?\z)" } else { r"(?:\n?\z)" });
-    }
-
-    /// Copies what may follow a quantifier, `?` or `+`, and adds the separator unless another quantifier follows.
-    fn quantified(&mut self, extended: bool) {
-        if let Some(how) = self.rest.chars().next().filter(|how| ['?', '+'].contains(how)) {
-            self.out.push(how);
-            self.rest = &self.rest[1..];
+    /// The translation, with the places written.
+    fn finished(mut self) -> std::result::Result<Translated, &'static str> {
+        if self.groups.len() > 1 {
+            self.refuse("missing closing parenthesis");
         }
-        let next = if extended { self.rest.trim_start() } else { self.rest };
-        if !next.starts_with(['*', '+', '?']) && !next.strip_prefix('{').is_some_and(is_quantifier) {
-            self.out.push_str(SEPARATOR);
+        if self.highest_condition > self.captures || self.conditions.iter().any(|name| !self.names.contains(name)) {
+            self.refuse("reference to non-existent subpattern");
         }
-    }
-
-    fn escape(&mut self) {
-        match self.next() {
-            None => self.out.push('\\'),
-            Some('Q') => {
-                let end = self.rest.find("\\E").unwrap_or(self.rest.len());
-                for literal in self.rest[..end].chars() {
-                    push_literal(literal, &mut self.out);
+        if let Some(fault) = self.fault {
+            return Err(fault);
+        }
+        let needs_assertion = |place: &Place| match place.what {
+            Insertion::End => place.is_followed,
+            Insertion::LineStart => !place.is_followed,
+            Insertion::Text(_) => false,
+        };
+        let is_hard = self.is_hard || self.places.iter().any(needs_assertion);
+        let (mut pattern, mut written) = (String::with_capacity(self.out.len() + 16), 0);
+        let mut ends = Vec::new();
+        for place in &self.places {
+            pattern.push_str(&self.out[written..place.at]);
+            written = place.at;
+            pattern.push_str(match place.what {
+                Insertion::Text(text) => text,
+                Insertion::LineStart if needs_assertion(place) => r"(?:\A|(?m:^)(?!\z))",
+                Insertion::LineStart => "(?m:^)",
+                Insertion::End if is_hard => r"(?=\n?\z)",
+                Insertion::End => {
+                    ends.push(place.captures + ends.len() + 1);
+                    r"(\n?)\z"
                 }
-                self.rest = self.rest[end..].strip_prefix("\\E").unwrap_or_default();
-            }
-            Some('E') => {}
-            Some('Z') => self.end_of_text(),
-            Some('R') => self.out.push_str(r"(?:\r\n|[\n\x0B\f\r\x{85}\x{2028}\x{2029}])"),
-            Some('N') if !self.rest.starts_with("{U+") => self.out.push_str(r"[^\n]"),
-            Some(letter @ ('b' | 'B')) => self.boundary(letter),
-            Some(letter @ ('g' | 'k')) => self.reference(letter),
-            Some(digit @ '1'..='9') => self.number(digit),
-            Some(letter) => match self.shorthand(letter) {
-                Some((members, negated)) => {
-                    self.out.push_str(if negated { "[^" } else { "[" });
-                    self.out.push_str(members);
-                    self.out.push(']');
-                }
-                None if self.character(letter) => {}
-                None => self.copy_escape(letter),
-            },
+            });
         }
+        pattern.push_str(&self.out[written..]);
+        Ok(Translated { pattern, ends, is_for_ascii: self.is_for_ascii })
     }
 
     /// A word boundary, or with `B` none.
-    fn boundary(&mut self, letter: char) {
-        if self.unicode || !self.dialect.any_text {
+    pub(super) fn boundary(&mut self, letter: char) {
+        if self.unicode || !self.any_text {
             self.is_for_ascii |= !self.unicode;
-            self.out.push('\\');
-            return self.out.push(letter);
+            return self.assertion(if letter == 'b' { r"\b" } else { r"\B" });
         }
-        self.out.push_str(if letter == 'b' {
+        self.hard_assertion(if letter == 'b' {
             r"(?-i:(?<![0-9A-Za-z_])(?=[0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?![0-9A-Za-z_]))"
         } else {
             r"(?-i:(?<![0-9A-Za-z_])(?![0-9A-Za-z_])|(?<=[0-9A-Za-z_])(?=[0-9A-Za-z_]))"
         });
     }
 
-    /// Digits after a backslash: a backreference if it has one digit, begins with 8 or 9, or if there are as many groups before it,
-    /// otherwise up to three octal digits of a character.
-    fn number(&mut self, first: char) {
-        let more = self.rest.bytes().take_while(u8::is_ascii_digit).count();
-        let number = self.rest[..more].bytes().fold(u32::from(first) - u32::from('0'), |number, digit| {
-            number.saturating_mul(10).saturating_add(u32::from(digit - b'0'))
-        });
-        if more == 0 || first >= '8' || number as usize <= self.captures {
-            self.rest = &self.rest[more..];
-            return self.out.push_str(&format!("(?:\\{number})"));
-        }
-        self.octal(first, 2);
-    }
-
-    /// A character by its octal digits: `first`, which has been read, and up to `most` more.
-    fn octal(&mut self, first: char, most: usize) {
-        let digits = self.rest.bytes().take(most).take_while(|digit| (b'0'..=b'7').contains(digit)).count();
-        let number = self.rest[..digits]
-            .bytes()
-            .fold(u32::from(first) - u32::from('0'), |number, digit| number * 8 + u32::from(digit - b'0'));
-        self.rest = &self.rest[digits..];
-        self.push_code(Some(number));
-    }
-
-    /// Translates an escape that is a character by its number: `\0…`, `\o{…}`, `\x…`, `\N{U+…}`, `\c…`. False for any other escape.
-    fn character(&mut self, letter: char) -> bool {
-        match letter {
-            '0' => self.octal('0', 2),
-            'o' => self.braced("{", 8),
-            'x' if self.rest.starts_with('{') => self.braced("{", 16),
-            'N' if self.rest.starts_with("{U+") => self.braced("{U+", 16),
-            'x' => {
-                let digits = self.rest.bytes().take(2).take_while(u8::is_ascii_hexdigit).count();
-                let code = u32::from_str_radix(&self.rest[..digits], 16).unwrap_or(0);
-                self.rest = &self.rest[digits..];
-                self.push_code(Some(code));
-            }
-            'c' => match self.next() {
-                Some(control @ ' '..='~') => self.push_code(Some(u32::from(control.to_ascii_uppercase()) ^ 0x40)),
-                _ => self.refuse(r"\c must be followed by a printable ASCII character"),
-            },
-            _ => return false,
-        }
-        true
-    }
-
-    /// A character's number in braces, behind this start.
-    fn braced(&mut self, start: &str, radix: u32) {
-        let inside = self.rest.strip_prefix(start).and_then(|rest| rest.split_once('}'));
-        let Some((digits, rest)) = inside.filter(|(digits, _)| digits.chars().all(|digit| digit.is_digit(radix)))
-        else {
-            return self.refuse(r"non-octal or non-hexadecimal character in \o{}, \x{} or \N{U+}");
-        };
-        self.rest = rest;
-        self.push_code(u32::from_str_radix(digits, radix).ok());
-    }
-
-    fn push_code(&mut self, code: Option<u32>) {
-        match code.and_then(char::from_u32) {
-            Some(character) => self.out.push_str(&format!(r"\x{{{:X}}}", u32::from(character))),
-            None => self.refuse("character code point value is too large or not allowed"),
-        }
-    }
-
-    /// A backreference: `\\g1`, `\\g{-1}`, `\\k<name>`.
-    fn reference(&mut self, letter: char) {
-        let within = |open, close| self.rest.strip_prefix(open)?.split_once(close);
-        let named =
-            within('{', '}').or_else(|| if letter == 'k' { within('<', '>').or(within('\'', '\'')) } else { None });
-        let digits = self.rest.len() - self.rest.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        match named.or_else(|| (letter == 'g' && digits > 0).then(|| self.rest.split_at(digits))) {
-            Some((number, rest)) if number.parse::<u16>().is_ok() => {
-                self.rest = rest;
-                self.out.push_str(&format!("(?:\\{number})"));
-            }
-            Some((name, rest)) => {
-                self.rest = rest;
-                self.out.push_str(&format!("\\k<{name}>"));
-            }
-            None if letter == 'g' => self.refuse_call(),
-            None => self.copy_escape(letter),
-        }
-    }
-
     /// Refuses a call of a group. The engine copies the group for each call, recursively, so pattern and stack could grow without
     /// bound.
-    fn refuse_call(&mut self) {
-        self.fault = self.fault.or(Some("calls of groups are not supported"));
-    }
-
-    /// Copies an escape with the same meaning in both dialects. In PCRE a letter without a meaning is a literal.
-    fn copy_escape(&mut self, letter: char) {
-        if letter == 'p'
-            && let Some((property, rest)) = self.rest.strip_prefix('{').and_then(|rest| rest.split_once('}'))
-            && let Some((_, members)) = PCRE_PROPERTIES.iter().find(|(name, _)| *name == property)
-        {
-            self.rest = rest;
-            return self.out.push_str(members);
-        }
-        if (letter == 'p' || letter == 'P') && self.rest.starts_with('{') {
-            self.out.push('\\');
-            self.out.push(letter);
-            while let Some(next) = self.next() {
-                self.out.push(next);
-                if next == '}' {
-                    break;
-                }
-            }
-            return;
-        }
-        if letter.is_ascii_punctuation() || letter.is_whitespace() {
-            return push_literal(letter, &mut self.out);
-        }
-        self.out.push('\\');
-        self.out.push(letter);
-    }
-
-    fn shorthand(&self, letter: char) -> Option<(&'static str, bool)> {
-        shorthand(letter, self.unicode)
-    }
-
-    fn class(&mut self) {
-        self.out.push('[');
-        if let Some(rest) = self.rest.strip_prefix('^') {
-            self.rest = rest;
-            self.out.push('^');
-        }
-        let mut first = true;
-        while let Some(next) = self.next() {
-            match next {
-                ']' if !first => {
-                    self.out.push(']');
-                    return;
-                }
-                '[' if self.rest.starts_with(':') && self.rest.contains(":]") => {
-                    let end = self.rest.find(":]").map_or(0, |end| end + 2);
-                    let name = self.rest[..end].trim_matches([':', ']', '^']);
-                    let is_negated = self.rest.starts_with(":^");
-                    match UNICODE_CLASSES.iter().find(|(class, _)| self.unicode && *class == name) {
-                        Some((_, members)) => {
-                            self.out.push_str(if is_negated { "[^" } else { "[" });
-                            self.out.push_str(members);
-                            self.out.push(']');
-                        }
-                        None => {
-                            self.out.push('[');
-                            self.out.push_str(&self.rest[..end]);
-                        }
-                    }
-                    self.rest = &self.rest[end..];
-                }
-                '\\' => match self.next() {
-                    None => self.out.push('\\'),
-                    Some('b') => self.out.push_str(r"\x08"),
-                    Some(digit @ '1'..='7') => self.octal(digit, 2),
-                    Some(digit @ '8'..='9') => self.out.push(digit),
-                    Some(letter) => match self.shorthand(letter) {
-                        Some((members, true)) => {
-                            self.out.push_str("[^");
-                            self.out.push_str(members);
-                            self.out.push(']');
-                        }
-                        Some((members, false)) => self.out.push_str(members),
-                        None if self.character(letter) => {}
-                        None => self.copy_escape(letter),
-                    },
-                },
-                '[' | ']' | '&' | '~' | '#' | ' ' => push_literal(next, &mut self.out),
-                '-' if self.rest.starts_with('-') => push_literal(next, &mut self.out),
-                other => self.out.push(other),
-            }
-            first = false;
-        }
+    pub(super) fn refuse_call(&mut self) {
+        self.refuse("calls of groups are not supported");
     }
 }
 
-/// POSIX's classes in Unicode's properties.
-const UNICODE_CLASSES: &[(&str, &str)] = &[
-    ("alpha", r"\p{L}"),
-    ("lower", r"\p{Ll}"),
-    ("upper", r"\p{Lu}"),
-    ("alnum", r"\p{L}\p{N}"),
-    ("digit", r"\p{Nd}"),
-    ("word", r"\p{L}\p{N}_"),
-    ("space", r"\p{Z}\t\n\x0B\f\r\x{85}"),
-    ("blank", r"\p{Zs}\t"),
-    ("cntrl", r"\p{Cc}"),
-    ("punct", r"\p{P}$+<=>^`|~"),
-];
-
-/// The members of the class of an escaped letter, and true if the class is negated.
-fn shorthand(letter: char, unicode: bool) -> Option<(&'static str, bool)> {
-    let members = match letter.to_ascii_lowercase() {
-        'd' if unicode => r"\p{Nd}",
-        'w' if unicode => r"\p{L}\p{N}_",
-        's' if unicode => r"\p{Z}\t\n\x0B\f\r\x{85}",
-        'd' => "0-9",
-        'w' => "0-9A-Za-z_",
-        's' => r"\t\n\x0B\f\r\x20",
-        'h' => r"\t\x20\x{A0}\x{1680}\x{180E}\x{2000}-\x{200A}\x{202F}\x{205F}\x{3000}",
-        'v' => r"\n\x0B\f\r\x{85}\x{2028}\x{2029}",
-        _ => return None,
-    };
-    Some((members, letter.is_ascii_uppercase()))
-}
-
-/// The error in the bounds of a quantifier at the start of the text.
-fn fault_of(rest: &str) -> Option<&'static str> {
-    let (bounds, _) = rest.split_once('}')?;
-    let number = |digits: &str| digits.parse().unwrap_or(u64::MAX);
-    let (least, most) = match bounds.split_once(',') {
-        None => (number(bounds), number(bounds)),
-        Some((least, "")) => (number(least), MAX_REPETITIONS),
-        Some((least, most)) => (number(least), number(most)),
-    };
-    if least.max(most) > MAX_REPETITIONS {
-        Some("number too big in {} quantifier")
-    } else if least > most {
-        Some("numbers out of order in {} quantifier")
-    } else {
-        None
-    }
-}
-
-/// True if the text after a `{` makes it a quantifier.
-fn is_quantifier(rest: &str) -> bool {
-    let Some((inside, _)) = rest.split_once('}') else { return false };
-    let (least, most) = inside.split_once(',').unwrap_or((inside, ""));
-    !least.is_empty() && [least, most].iter().all(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
-}
-
-fn push_literal(literal: char, out: &mut String) {
-    match literal {
-        c if c.is_ascii_punctuation() && c != '<' && c != '>' => out.extend(['\\', c]),
-        ' ' => out.push_str(r"\x20"),
-        '\t' => out.push_str(r"\t"),
-        '\n' => out.push_str(r"\n"),
-        c => out.push(c),
-    }
+/// True for what PCRE takes as a group's name.
+pub(super) fn is_name(name: &str) -> bool {
+    (1..=MAX_NAME_BYTES).contains(&name.len())
+        && !name.starts_with(char::is_numeric)
+        && name.chars().all(|c| c.is_alphanumeric() || c == '_')
 }

@@ -13,7 +13,8 @@
 //! Every pattern keeps caches of some megabytes for later searches. All patterns together may keep as much as an evaluation may
 //! take.
 
-use super::stepwise::{MAX_COMPILED_BYTES, Options, Stepwise};
+use super::dialect::Translated;
+use super::stepwise::{MAX_COMPILED_BYTES, Stepwise};
 use crate::budget;
 use fancy_regex::{Input, Regex, RegexBuilder, RegexInput};
 use std::sync::OnceLock;
@@ -58,8 +59,9 @@ pub(super) type Group = Option<(usize, usize)>;
 pub(super) struct Engine {
     /// in the engine's dialect
     pattern: String,
-    options: Options,
     regex: Regex,
+    /// the groups that match a final newline
+    ends: Vec<usize>,
     /// without the match itself
     groups: usize,
     /// compiled for the first long text; None for a pattern that only the engine supports
@@ -92,12 +94,8 @@ impl Drop for Keeping<'_> {
     }
 }
 
-fn compiled(pattern: &str, options: Options, part_bytes: usize) -> fancy_regex::Result<Regex> {
+fn compiled(pattern: &str, part_bytes: usize) -> fancy_regex::Result<Regex> {
     RegexBuilder::new(pattern)
-        .case_insensitive(options.case_insensitive)
-        .multi_line(options.multi_line)
-        .dot_matches_new_line(options.dot_matches_new_line)
-        .ignore_whitespace(options.ignore_whitespace)
         .backtrack_limit(BACKTRACK_LIMIT)
         .max_prog_size(MAX_INSTRUCTIONS)
         .delegate_size_limit(part_bytes)
@@ -106,18 +104,19 @@ fn compiled(pattern: &str, options: Options, part_bytes: usize) -> fancy_regex::
 
 impl Engine {
     /// Compiles a pattern in the engine's dialect.
-    pub(super) fn new(pattern: String, options: Options) -> fancy_regex::Result<Engine> {
+    pub(super) fn new(translated: Translated) -> fancy_regex::Result<Engine> {
+        let Translated { pattern, ends, .. } = translated;
         // An upper bound: not every parenthesis opens a group.
         let groups = pattern.matches('(').count();
         let part_bytes = MAX_COMPILED_BYTES.min(MAX_COMPILED_BYTES * MANY_GROUPS / (1 + groups));
-        let regex = compiled(&pattern, options, part_bytes)?;
+        let regex = compiled(&pattern, part_bytes)?;
         // Compiling cannot be interrupted, but takes only milliseconds.
         budget::steps(budget::INTERVAL);
         let groups = regex.captures_len() - 1;
         Ok(Engine {
             pattern,
-            options,
             regex,
+            ends,
             groups,
             stepwise: OnceLock::new(),
             longest: OnceLock::new(),
@@ -125,15 +124,10 @@ impl Engine {
         })
     }
 
-    /// The options of the pattern.
-    pub(super) fn options(&self) -> Options {
-        self.options
-    }
-
-    /// The pattern and its options.
+    /// The pattern, and true if groups of it match a final newline.
     #[cfg(test)]
-    pub(super) fn reading(&self) -> (&str, Options) {
-        (&self.pattern, self.options)
+    pub(super) fn reading(&self) -> (&str, bool) {
+        (&self.pattern, !self.ends.is_empty())
     }
 
     /// True if the pattern is found in the text.
@@ -174,7 +168,22 @@ impl Engine {
     pub(super) fn captures_in(&self, text: &str, from: usize) -> Result<Option<Vec<Group>>, GivenUp> {
         let mut groups = Vec::with_capacity(1 + self.groups);
         let found = self.keeping(|| self.find_groups(text, from, &mut groups))?;
+        if found {
+            self.end_before_newline(&mut groups);
+        }
         Ok(found.then_some(groups))
+    }
+
+    /// Removes the groups that match a final newline, and the newline from all others.
+    fn end_before_newline(&self, groups: &mut Vec<Group>) {
+        let newline = self.ends.iter().filter_map(|end| groups[*end]).find(|(start, end)| start < end);
+        let (mut ends, mut index) = (self.ends.iter().peekable(), 0..);
+        groups.retain(|_| index.next() != ends.peek().map(|end| **end) || ends.next().is_none());
+        if let Some((newline, _)) = newline {
+            for (start, end) in groups.iter_mut().flatten() {
+                (*start, *end) = ((*start).min(newline), (*end).min(newline));
+            }
+        }
     }
 
     /// True if there is a match; its groups are added.
@@ -208,7 +217,7 @@ impl Engine {
     }
 
     fn stepwise(&self) -> Option<&Stepwise> {
-        self.stepwise.get_or_init(|| Stepwise::new(&self.pattern, self.options)).as_ref()
+        self.stepwise.get_or_init(|| Stepwise::new(&self.pattern)).as_ref()
     }
 
     fn permit(&self, work: usize) -> Result<(), GivenUp> {
@@ -219,8 +228,7 @@ impl Engine {
     /// single call, which cannot be interrupted.
     fn permit_length(&self, length: usize) -> Result<(), GivenUp> {
         // A pattern that compiles within this size limit has no part with more states than it allows.
-        let is_small =
-            |length: &usize| compiled(&self.pattern, self.options, MAX_WORK / length * BYTES_A_STATE).is_ok();
+        let is_small = |length: &usize| compiled(&self.pattern, MAX_WORK / length * BYTES_A_STATE).is_ok();
         let longest = self.longest.get_or_init(|| {
             let lengths = std::iter::successors(Some(MAX_BYTES), |length| Some(length / 4));
             lengths.take_while(|length| *length > SHORT_BYTES).find(is_small).unwrap_or(SHORT_BYTES)

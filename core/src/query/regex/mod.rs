@@ -1,6 +1,7 @@
 //! Regular expressions in PCRE's syntax, with searches of bounded time and memory.
 //!
-//! * [`pattern`] is a pattern, and searches with it; [`dialect`] translates it into the engine's dialect.
+//! * [`pattern`] is a pattern, and searches with it; [`dialect`] translates it into the engine's dialect, with [`escapes`] and
+//!   [`characters`].
 //! * [`engine`] bounds a search's time and memory; [`stepwise`] is a search that can be interrupted.
 
 mod stepwise;
@@ -8,6 +9,10 @@ mod stepwise;
 mod engine;
 
 mod dialect;
+
+mod escapes;
+
+mod characters;
 
 mod pattern;
 

@@ -2,9 +2,8 @@
 //!
 //! A pattern is translated into the engine's dialect by `dialect`; `engine` bounds the searches.
 
-use super::dialect::{Dialect, Translated, translated};
+use super::dialect::{Options, translated};
 use super::engine::{Engine, GivenUp};
-use super::stepwise::Options;
 use crate::budget;
 use crate::error::{Error, Kind, Result, bail, error};
 use crate::values::document::element::Element;
@@ -79,15 +78,9 @@ impl Pattern {
         }
         budget::steps(1 + source.len());
         let has = |option: char| options.contains(option);
-        let dialect = Dialect { multi_line: has('m'), extended: has('x'), any_text: false };
-        let Translated { pattern, is_for_ascii } = translated(source, dialect).map_err(invalid)?;
-        let reading = Options {
-            case_insensitive: has('i'),
-            multi_line: has('m'),
-            dot_matches_new_line: has('s'),
-            ignore_whitespace: has('x'),
-        };
-        let engine = Engine::new(pattern, reading).map_err(|error| invalid(&error.to_string()))?;
+        let translated = translated(source, options_of(options), false).map_err(invalid)?;
+        let any_text = translated.is_for_ascii.then(OnceLock::new);
+        let engine = Engine::new(translated).map_err(|error| invalid(&error.to_string()))?;
         let mut sorted: Vec<char> = options.chars().collect();
         sorted.sort_unstable();
         sorted.dedup();
@@ -95,7 +88,7 @@ impl Pattern {
         Ok(Pattern {
             source: source.to_owned(),
             options: sorted.into_iter().collect(),
-            engines: Arc::new(Engines { first: engine, any_text: is_for_ascii.then(OnceLock::new) }),
+            engines: Arc::new(Engines { first: engine, any_text }),
             prefix,
         })
     }
@@ -140,9 +133,9 @@ impl Pattern {
         self.engine(text).and_then(|engine| engine.is_found_in(text)).map_err(|GivenUp| given_up())
     }
 
-    /// The pattern in the engine's dialect, with its options.
+    /// The pattern in the engine's dialect, and true if groups of it match a final newline.
     #[cfg(test)]
-    pub(super) fn reading(&self) -> (&str, Options) {
+    pub(super) fn reading(&self) -> (&str, bool) {
         self.engines.first.reading()
     }
 
@@ -152,15 +145,7 @@ impl Pattern {
             Some(any_text) if !text.is_ascii() => any_text,
             _ => return Ok(&self.engines.first),
         };
-        let compile = || {
-            let dialect = Dialect {
-                multi_line: self.options.contains('m'),
-                extended: self.options.contains('x'),
-                any_text: true,
-            };
-            let translated = translated(&self.source, dialect).ok()?;
-            Engine::new(translated.pattern, self.engines.first.options()).ok()
-        };
+        let compile = || Engine::new(translated(&self.source, options_of(&self.options), true).ok()?).ok();
         any_text.get_or_init(compile).as_ref().ok_or(GivenUp)
     }
 
@@ -181,6 +166,18 @@ impl Pattern {
             next = Some(end + skipped).filter(|position| *position < text.len());
             Some(Ok(groups))
         })
+    }
+}
+
+/// The options of these letters.
+fn options_of(letters: &str) -> Options {
+    let has = |letter: char| letters.contains(letter);
+    Options {
+        case_insensitive: has('i'),
+        multi_line: has('m'),
+        dot_matches_new_line: has('s'),
+        extended: has('x'),
+        ..Options::default()
     }
 }
 
@@ -346,6 +343,112 @@ mod tests {
         assert_eq!(found, [Some((2, 3)), None, Some((0, 2)), Some((2, 3))]);
     }
 
+    /// The match's text and those of its groups.
+    fn found(source: &str, options: &str, text: &str) -> Option<Vec<Option<String>>> {
+        let pattern = Pattern::new(source, options).unwrap_or_else(|error| panic!("{source}: {error}"));
+        let groups = pattern.captures_in(text).next()?.unwrap();
+        Some(groups.into_iter().map(|group| group.map(|(start, end)| text[start..end].to_owned())).collect())
+    }
+
+    #[track_caller]
+    fn check_groups(source: &str, options: &str, text: &str, expected: &[Option<&str>]) {
+        let expected: Vec<_> = expected.iter().map(|group| group.map(str::to_owned)).collect();
+        assert_eq!(found(source, options, text), Some(expected), "/{source}/{options} in {text:?}");
+    }
+
+    /// `$` and `\Z` match before a final newline, which they leave to what follows, and to no group.
+    #[test]
+    fn an_end_consumes_nothing() {
+        check("ab$\n", "", &["ab\n"], &["ab", "ab\n\n"]);
+        check(r"ab\Z\n\z", "m", &["ab\n"], &["ab"]);
+        check("(?:a$|\n)*b", "", &["a\nb", "b"], &[]);
+        check(r"(?:^|x)(a$)?\n", "", &["a\n", "\n"], &["ab\n"]);
+        check_groups("e$", "", "line\n", &[Some("e")]);
+        check_groups(r"=(\w+$)", "", "key=val\n", &[Some("=val"), Some("val")]);
+        check_groups(r"(a$|b\Z)()|(c)", "", "b\n", &[Some("b"), Some("b"), Some(""), None]);
+        check_groups(r"(a|(b)$|c$)", "", "c\n", &[Some("c"), Some("c"), None]);
+        check_groups(r"(\s*$)", "", "a\n", &[Some("\n"), Some("\n")]);
+        check_groups("(a$)?", "", "a\n", &[Some("a"), Some("a")]);
+        check_groups(r"(a)(?=\n)$", "", "a\n", &[Some("a"), Some("a")]);
+        // The engine does not backtrack for it, so that there is no limit.
+        let pattern = Pattern::new(r"(\w+$)", "").unwrap();
+        let text = format!("{}ab\n", ". ".repeat(600_000));
+        let groups = pattern.captures_in(&text).next().unwrap().unwrap();
+        assert_eq!(groups, [Some((1_200_000, 1_200_002)); 2]);
+    }
+
+    /// Options inside a pattern hold up to the end of their group.
+    #[test]
+    fn options_in_patterns() {
+        let (lines, nothing) = (["ab\ncd"], []);
+        check("(?m)ab$", "", &lines, &nothing);
+        check("(?m:ab$)", "", &lines, &nothing);
+        check("(?-m)ab$", "m", &["ab"], &lines);
+        check("(?-m:ab$)", "m", &["ab"], &lines);
+        check("(?im)^CD$", "", &["ab\ncd\nef"], &nothing);
+        check("(?xm)^ b $", "", &["a\nb\nc"], &nothing);
+        check("(a(?m))b$", "", &["ab"], &["ab\nc"]);
+        check("(a(?i)b|c)d", "", &["aBd", "Cd"], &["abD", "Abd"]);
+        check("(?i:a)b", "", &["Ab"], &["aB"]);
+        check("(?^)A", "i", &["A"], &["a"]);
+        check("(?^i)A.", "s", &["ab"], &["a\n"]);
+        check("(?x) a # b\n c (?-x) d", "", &["ac d"], &["acd"]);
+        check("(?xx)[a b]", "", &["b"], &[" "]);
+        check("(?s).(?-s:.)", "", &["\na"], &["\n\n"]);
+        check("a+ +a", "x", &[], &["aaa"]);
+        check_groups("(?U)a+(b?)", "", "aab", &[Some("a"), Some("")]);
+        check_groups("(?n)(a)(?<n>b)", "", "ab", &[Some("ab"), Some("b")]);
+    }
+
+    /// With `m`, `^` does not match at the end of a text, unless that is empty.
+    #[test]
+    fn starts_of_lines() {
+        check("^$", "m", &["", "a\n\nb", "\n"], &["text\n", "text"]);
+        check("\n^", "m", &["a\nb", "\n\n"], &["a\n"]);
+        check("(?:^)*b|\n^", "m", &["b"], &["a\n"]);
+        check("^(?:a|bc)+$", "m", &["\nabc\n"], &["x\n"]);
+        check("(?=b\n^)b", "m", &["b\na"], &["b\n"]);
+        let pattern = Pattern::new("^", "m").unwrap();
+        let found: Vec<_> = pattern.captures_in("a\nb\n").map(|found| found.unwrap()[0]).collect();
+        assert_eq!(found, [Some((0, 0)), Some((2, 2))]);
+    }
+
+    #[test]
+    fn any_newline_is_not_divided() {
+        check(r"\R\R", "", &["\r\n\n", "\n\r"], &["\r\n"]);
+        check(r"\R\n", "", &["\r\n\n"], &["\r\n"]);
+        check(r"^\R{2}$", "", &["\n\n"], &["\r\n"]);
+        check(r"^\R+$", "", &["\r\n", "\r\n\u{2028}"], &["a"]);
+    }
+
+    /// Assertions, options and nothing may be repeated in a group.
+    #[test]
+    fn repetitions_of_nothing() {
+        for source in ["(?=a)*ab", "(?=a){2,3}ab", "(?:(?=a))?ab", "(?:)*ab", "(?:(?i))+ab", "(?:^)*ab", "(?!b){0}ab"] {
+            check(source, "", &["ab"], &["b"]);
+        }
+        check("(?:(?<=a)){1,2}b", "", &["ab"], &["b"]);
+        check("(?<=c|ab)?b", "", &["b"], &["a"]);
+        check("(?: )+ab", "x", &["ab"], &["b"]);
+        check(r"(?:\G)*a", "", &["a"], &["b"]);
+        check_groups("(?=(a))?", "", "a", &[Some(""), Some("a")]);
+        check_groups("(?=(a))??", "", "a", &[Some(""), None]);
+        check_groups("(?=(1){0})", "", "1", &[Some(""), None]);
+        check_groups("a(?#b)+(c){0}", "", "aac", &[Some("aa"), None]);
+    }
+
+    #[test]
+    fn more_of_pcre() {
+        check(r"^\p{L&}[\p{L&}1]\P{L&}$", "", &["aǅ1", "A11"], &["1a1", "aa\u{aa}a"]);
+        check(r"^\p{^Lu}[^\P{Xan}]$", "", &["aa"], &["Aa", "a."]);
+        check("[[:<:]]ab[[:>:]]", "", &["ab", ".ab."], &["abc", "cab"]);
+        check("(*pla:a)(*atomic:a|ab)c", "", &["ac"], &["abc", "bc"]);
+        check("a|(*FAIL)", "", &["a"], &["b"]);
+        check(r"(x)?(?(1)a|b)(?(<n>)c|d)(?<n>e)?$", "", &["xad", "bde"], &["xb", "ac"]);
+        check(r"[\Qa-z\E-]\Q+\E+", "", &["-+", "z++"], &["b+"]);
+        check("[[:a]b:]]", "", &["ab:]]", "[b:]]"], &["b:]]"]);
+    }
+
     #[test]
     fn prefixes() {
         for (source, options, prefix) in [
@@ -407,6 +510,38 @@ mod tests {
             (r"\8", "", 51091),
             (r"(a)\9", "", 51091),
             ("(*UCPX)a", "", 51091),
+            ("[[:foo:]]", "", 51091),
+            ("[[.a.]]", "", 51091),
+            ("[[=a=]]", "", 51091),
+            ("[:alpha:]", "", 51091),
+            ("(?<n>a)(?<n>b)", "", 51091),
+            ("(?<1a>x)", "", 51091),
+            ("(?<a-b>x)", "", 51091),
+            ("(?<abcdefghijabcdefghijabcdefghijabc>x)", "", 51091),
+            ("(?(1)a|b)", "", 51091),
+            ("(?(n)a|b)", "", 51091),
+            ("(?(1)a|b|c)(x)", "", 51091),
+            ("a(?#", "", 51091),
+            (r"\u0061", "", 51091),
+            (r"\y", "", 51091),
+            (r"[\B]", "", 51091),
+            (r"[\w-.]", "", 51091),
+            (r"[a-\d]", "", 51091),
+            ("^*a", "", 51091),
+            ("a**", "", 51091),
+            ("a|*", "", 51091),
+            ("(?i)*a", "", 51091),
+            ("(?|(a)|(b))", "", 51091),
+            ("(?J)a", "", 51091),
+            ("(?C1)a", "", 51091),
+            ("a(*ACCEPT)", "", 51091),
+            ("a(*COMMIT)", "", 51091),
+            (r"\X", "", 51091),
+            (r"\C", "", 51091),
+            ("(?R)", "", 51091),
+            ("(a)(?1)", "", 51091),
+            ("(a)(?-1)", "", 51091),
+            ("a)", "", 51091),
         ] {
             assert_eq!(Pattern::new(source, options).unwrap_err().kind.code(), code, "{source}");
         }

@@ -9,7 +9,6 @@ use crate::budget;
 use regex_automata::hybrid::LazyStateID;
 use regex_automata::hybrid::dfa::{Cache, DFA};
 use regex_automata::nfa::thompson::{NFA, WhichCaptures};
-use regex_automata::util::syntax;
 use regex_automata::{Anchored, Input, MatchKind};
 use std::fmt;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -23,19 +22,9 @@ const STATES_A_STEP: usize = 64;
 /// Size of the cache of an automaton's states, in bytes.
 const CACHE_BYTES: usize = 2 << 20;
 
-/// The options of a pattern.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Options {
-    pub case_insensitive: bool,
-    pub multi_line: bool,
-    pub dot_matches_new_line: bool,
-    pub ignore_whitespace: bool,
-}
-
 /// A pattern as an automaton.
 pub(super) struct Stepwise {
     pattern: String,
-    options: Options,
     forward: Automaton,
     /// the automaton that searches backwards from the end of a match; built when it is first needed
     backward: OnceLock<Option<Automaton>>,
@@ -55,13 +44,13 @@ impl fmt::Debug for Stepwise {
 
 impl Stepwise {
     /// Compiles a pattern in the engine's dialect; None if it needs backtracking.
-    pub(super) fn new(pattern: &str, options: Options) -> Option<Stepwise> {
+    pub(super) fn new(pattern: &str) -> Option<Stepwise> {
         // The library reads the engine's possessive quantifiers as nested repetitions.
         if ["++", "*+", "?+", "}+"].iter().any(|possessive| pattern.contains(possessive)) {
             return None;
         }
-        let forward = Automaton::new(pattern, options, false)?;
-        Some(Stepwise { pattern: pattern.to_owned(), options, forward, backward: OnceLock::new() })
+        let forward = Automaton::new(pattern, false)?;
+        Some(Stepwise { pattern: pattern.to_owned(), forward, backward: OnceLock::new() })
     }
 
     /// Upper bound on the engine's work to search `bytes` bytes: one unit for each byte and state of the pattern.
@@ -77,24 +66,19 @@ impl Stepwise {
     /// The first match from a position on; None if the automaton cannot decide that.
     pub(super) fn span(&self, text: &str, from: usize) -> Option<Option<(usize, usize)>> {
         let Some(end) = self.forward.end(text, from, false)? else { return Some(None) };
-        let backward = self.backward.get_or_init(|| Automaton::new(&self.pattern, self.options, true)).as_ref()?;
+        let backward = self.backward.get_or_init(|| Automaton::new(&self.pattern, true)).as_ref()?;
         let start = backward.start(text, from, end)?;
         (text.is_char_boundary(start) && text.is_char_boundary(end)).then_some(Some((start, end)))
     }
 }
 
 impl Automaton {
-    fn new(pattern: &str, options: Options, backward: bool) -> Option<Automaton> {
-        let syntax = syntax::Config::new()
-            .case_insensitive(options.case_insensitive)
-            .multi_line(options.multi_line)
-            .dot_matches_new_line(options.dot_matches_new_line)
-            .ignore_whitespace(options.ignore_whitespace);
+    fn new(pattern: &str, backward: bool) -> Option<Automaton> {
         let config = NFA::config()
             .reverse(backward)
             .which_captures(WhichCaptures::None)
             .nfa_size_limit(Some(MAX_COMPILED_BYTES));
-        let nfa = NFA::compiler().configure(config).syntax(syntax).build(pattern).ok()?;
+        let nfa = NFA::compiler().configure(config).build(pattern).ok()?;
         let states = nfa.states().len();
         // Backwards from the end of a match, the automaton finds its earliest start.
         let config = DFA::config()
@@ -209,8 +193,8 @@ mod tests {
         let case = (pattern(), "[imsx]{0,2}", "[abż1 \nA]{0,8}");
         let check = |(source, options, text): (String, String, String)| {
             let Ok(pattern) = Pattern::new(&source, &options) else { return Ok(()) };
-            let (reading, options) = pattern.reading();
-            let Some(stepwise) = Stepwise::new(reading, options) else { return Ok(()) };
+            let (reading, has_ends) = pattern.reading();
+            let Some(stepwise) = Stepwise::new(reading) else { return Ok(()) };
             if let Some(found) = stepwise.is_found_in(&text) {
                 prop_assert_eq!(found, pattern.search(&text).unwrap(), "{} as {}", source, reading);
             }
@@ -218,6 +202,11 @@ mod tests {
             for found in pattern.captures_in(&text) {
                 let span = found.unwrap()[0];
                 match stepwise.span(&text, from) {
+                    // A final newline before which `$` matches has been removed from the match.
+                    Some(Some((start, end))) if has_ends && text[start..end].ends_with('\n') => {
+                        let at = (start.min(text.len() - 1), text.len() - 1);
+                        prop_assert!(span == Some((start, end)) || span == Some(at), "{} as {}", source, reading);
+                    }
                     Some(stepped) => prop_assert_eq!(stepped, span, "{} as {} from {}", source, reading, from),
                     None => break,
                 }

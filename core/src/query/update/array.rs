@@ -197,7 +197,8 @@ impl AddToSet {
     pub fn parse(argument: &Json, environment: &Environment) -> Result<AddToSet> {
         let strings = environment.collator().map(|collator| &**collator);
         // A document with `$each` behind another field is an element, whose name cannot be stored.
-        let is_list = argument.as_object().and_then(|argument| argument.keys().next()).is_some_and(|name| name == "$each");
+        let is_list =
+            argument.as_object().and_then(|argument| argument.keys().next()).is_some_and(|name| name == "$each");
         let (mut given, clauses) = match is_list {
             true => elements_of(argument, "$addToSet", Kind::TypeMismatch)?,
             false => (vec![stored(argument)?], None),

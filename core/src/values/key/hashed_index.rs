@@ -4,9 +4,13 @@
 //! The hash is the first half of the MD5 of a seed, the value's class in MongoDB's order of types and the value's bytes in BSON.
 //! Numbers are hashed as 64-bit integers without their fractions, documents and arrays as their values with names.
 
+use crate::budget;
 use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use md5::{Digest, Md5};
+
+/// The number of hashed bytes that count as a step.
+const BYTES_A_STEP: usize = 64;
 
 /// The hash of a value.
 pub fn hash(value: &Value) -> i64 {
@@ -43,6 +47,7 @@ fn class(value: &Value) -> i32 {
 
 /// Adds a value, with its name if it is a field or an element.
 fn add(md5: &mut Md5, value: &Value, name: Option<&str>) {
+    budget::step();
     md5.update(class(value).to_le_bytes());
     if let Some(name) = name {
         add_terminated(md5, name);
@@ -59,7 +64,7 @@ fn add(md5: &mut Md5, value: &Value, name: Option<&str>) {
         Value::Binary(subtype, bytes) => {
             md5.update(length(bytes.len()).to_le_bytes());
             md5.update([*subtype]);
-            md5.update(bytes);
+            add_bytes(md5, bytes);
         }
         Value::ObjectId(id) => md5.update(id),
         Value::Bool(value) => md5.update([u8::from(*value)]),
@@ -96,8 +101,16 @@ fn add_string(md5: &mut Md5, text: &str) {
     add_terminated(md5, text);
 }
 
+/// Adds bytes, which may be many, and checks for interrupts.
+fn add_bytes(md5: &mut Md5, bytes: &[u8]) {
+    for part in bytes.chunks(BYTES_A_STEP * budget::INTERVAL) {
+        budget::steps(1 + part.len() / BYTES_A_STEP);
+        md5.update(part);
+    }
+}
+
 fn add_terminated(md5: &mut Md5, text: &str) {
-    md5.update(text);
+    add_bytes(md5, text.as_bytes());
     md5.update([0]);
 }
 
