@@ -208,6 +208,9 @@ fn split(fields: Vec<(String, Tree)>) -> Vec<Vec<(String, Tree)>> {
 
 /// A filter; what is given twice becomes the branches of an `$and`.
 fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
+    if is_extended(&fields) {
+        return resolve(Tree::Object(fields), Role::Plain);
+    }
     let mut branches = Vec::new();
     for fields in split(fields) {
         let mut branch = Map::new();
@@ -244,8 +247,12 @@ fn filter(fields: Vec<(String, Tree)>) -> Result<Json> {
 
 /// True for the operators of a field; false for a value, such as an extended one or a DBRef.
 fn is_operators(fields: &[(String, Tree)]) -> bool {
-    let is_value = |name: &str| is_reference(name) || ext_json::NAMES.contains(&name);
-    fields.first().is_some_and(|(name, _)| name.starts_with('$') && !is_value(name))
+    fields.first().is_some_and(|(name, _)| name.starts_with('$') && !is_reference(name)) && !is_extended(fields)
+}
+
+/// True for a value of an extended type, such as `{"$numberInt": "1"}`.
+fn is_extended(fields: &[(String, Tree)]) -> bool {
+    fields.first().is_some_and(|(name, _)| ext_json::NAMES.contains(&name.as_str()))
 }
 
 /// The argument of a field's operator.

@@ -8,6 +8,7 @@ use crate::error::{Error, Kind, Result, bail, error};
 use crate::query::operand::Operand;
 use jiff::civil::{Date, DateTime, ISOWeekDate, Time, Weekday};
 use jiff::fmt::strtime::BrokenDownTime;
+use std::borrow::Cow;
 use std::fmt::Write;
 
 pub(super) const OPERATORS: &[Operator] = &[
@@ -149,6 +150,8 @@ const DATES: &[&str] = &[
     "%Y%m%d",
     "%a, %d %b %Y",
     "%A, %d %B %Y",
+    "%a %d %b %Y",
+    "%A %d %B %Y",
     "%d %b %Y",
     "%d %B %Y",
     "%d-%b-%Y",
@@ -159,28 +162,34 @@ const DATES: &[&str] = &[
     "%B %d, %Y",
     "%b %d %Y",
     "%B %d %Y",
+    "%Y-%j",
+    "%G-W%V-%u",
     "%Y-%m",
 ];
 
 /// The forms of a time behind the date. The time zone follows.
 const TIMES: &[&str] =
-    &["%H:%M:%S%.f", "%H:%M.%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%I %p", "%H%M%S", "noon", "midnight"];
+    &["%H:%M:%S%.f", "%H:%M.%S%.f", "%H:%M", "%I:%M:%S %p", "%I:%M %p", "%I %p", "%H%M%S", "%H%M", "noon", "midnight"];
 
 /// Parses a date in one of [`DATES`] with a time in one of [`TIMES`]; `zone` applies if the text names none, which it may do only if
 /// `zone` is UTC.
 pub(super) fn parse_date(text: &str, zone: &Zone) -> Result<i64> {
     let plain = without_ordinals(text.trim());
     let begins_with_year = plain.bytes().take_while(u8::is_ascii_digit).count() >= 4;
-    for form in DATES.iter().filter(|form| begins_with_year || !form.starts_with("%Y")) {
+    for form in DATES.iter().filter(|form| begins_with_year || !form.starts_with("%Y") && !form.starts_with("%G")) {
         let Ok((parsed, used)) = BrokenDownTime::parse_prefix(form, &plain) else { continue };
+        // The day of a year has three digits.
+        if *form == "%Y-%j" && used != "2020-001".len() {
+            continue;
+        }
         let day = match (parsed.year(), parsed.month()) {
             (Some(year), Some(month)) if *form == "%Y-%m" => Date::new(year, month, 1),
             _ => parsed.to_date(),
         };
         let Ok(day) = day else { continue };
         let rest = &plain[used..];
-        let rest = rest.strip_prefix('T').unwrap_or_else(|| rest.trim_start());
-        for (time, rest) in times_before(rest) {
+        let (rest, carried) = carried(rest.strip_prefix('T').unwrap_or_else(|| rest.trim_start()));
+        for (time, rest) in times_before(&rest) {
             let zone = match zone_suffix(rest) {
                 None if rest.is_empty() => zone.clone(),
                 None => continue,
@@ -189,10 +198,26 @@ pub(super) fn parse_date(text: &str, zone: &Zone) -> Result<i64> {
                 }
                 Some(zone) => zone,
             };
-            return zone.millis_at(DateTime::from_parts(day, time));
+            return Ok(zone.millis_at(DateTime::from_parts(day, time))? + carried);
         }
     }
     bail!(Kind::ConversionFailure, "Error parsing date string '{text}'")
+}
+
+/// A time of hour 24, which is of the next day, or of second 60, which is of the next minute, as an earlier time, and the milliseconds
+/// between them; any other text as it is.
+fn carried(text: &str) -> (Cow<'_, str>, i64) {
+    let (mut text, mut carried) = (Cow::Borrowed(text), 0);
+    if text.starts_with("24:") {
+        text.to_mut().replace_range(..2, "00");
+        carried += 86_400_000;
+    }
+    let mark = |at: usize| text.as_bytes().get(at) == Some(&b':');
+    if mark(2) && mark(5) && text.get(6..8) == Some("60") {
+        text.to_mut().replace_range(6..8, "59");
+        carried += 1_000;
+    }
+    (text, carried)
 }
 
 /// The times that a text may begin with, each with what follows it: midnight if it begins with none.
