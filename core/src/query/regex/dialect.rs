@@ -360,7 +360,8 @@ impl<'p> Translation<'p> {
         }
         if self.reads("+") {
             self.is_hard = true;
-            self.out.push('+');
+            // It is greedy, also with `U`.
+            self.out.push_str(if self.options.swaps_greed { "?+" } else { "+" });
         } else if self.reads("?") {
             self.out.push('?');
         }

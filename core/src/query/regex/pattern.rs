@@ -397,6 +397,7 @@ mod tests {
         check("(?s).(?-s:.)", "", &["\na"], &["\n\n"]);
         check("a+ +a", "x", &[], &["aaa"]);
         check_groups("(?U)a+(b?)", "", "aab", &[Some("a"), Some("")]);
+        check_groups("(?U)a*+", "", "aab", &[Some("aa")]);
         check_groups("(?n)(a)(?<n>b)", "", "ab", &[Some("ab"), Some("b")]);
     }
 
