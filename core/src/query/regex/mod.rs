@@ -6,13 +6,13 @@
 
 mod stepwise;
 
-mod engine;
+mod characters;
 
 mod dialect;
 
 mod escapes;
 
-mod characters;
+mod engine;
 
 mod pattern;
 
