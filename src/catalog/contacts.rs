@@ -93,6 +93,17 @@ impl Cluster for Catalog {
         }
         Ok(None)
     }
+
+    fn require_here(&self, identity: &str) -> Result<()> {
+        let cluster = user::as_extension_owner(cluster::coordinator)?.cluster;
+        node::check_donor(identity, &own_identity(cluster).to_string())
+    }
+}
+
+/// The identity of the router's own database: a former router has the same name.
+fn own_identity(cluster: i64) -> Donor {
+    let member = Member { cluster, shard: LOCAL.to_owned() };
+    Donor { member, position: Position::default(), running: Some(node::running()) }
 }
 
 /// Returns the statements that the router must run on a server's shard before any other. A copy of the router runs none.
@@ -106,14 +117,16 @@ fn pending_at(server: Oid) -> Result<Vec<String>> {
     }
 }
 
-/// The identity that a donor must report to a shard that pulls from it. The router's own database reports more than its name, as a
-/// former router has the same one.
+/// The identity that a donor must report to a shard that pulls from it.
 /// Errors: `ShardNotFound`.
 pub fn expected(shard: ShardId) -> Result<Donor> {
     let shard = cache::shard(shard)?;
-    let member = Member { cluster: cluster::coordinator()?.cluster, shard: shard.name.clone() };
-    let running = (shard.place == Place::Local).then(node::running);
-    Ok(Donor { member, position: contacts::position(shard.id)?.unwrap_or_default(), running })
+    let cluster = cluster::coordinator()?.cluster;
+    if shard.place == Place::Local {
+        return Ok(own_identity(cluster));
+    }
+    let member = Member { cluster, shard: shard.name.clone() };
+    Ok(Donor { member, position: contacts::position(shard.id)?.unwrap_or_default(), running: None })
 }
 
 fn refuses_lost_writes() -> bool {

@@ -5,9 +5,10 @@
 //! afterwards, which shards of the old one refuse.
 
 use super::shards::names::{LOCAL, puller_name, server_name};
+use super::shards::servers::readdress_local;
 use super::{cache, change, cluster};
 use crate::catalog::model::{Place, Shard};
-use crate::ownership::{access, dismantle as node};
+use crate::ownership::{access, dismantle as node, node as here};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_literal;
@@ -22,6 +23,7 @@ use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
+use std::iter;
 use std::rc::Rc;
 
 /// Options of `docshard.dismantle`.
@@ -228,6 +230,10 @@ fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
 
 /// Dismantles the router's own database, and makes it a new cluster.
 fn dismantle_here(target: &Target) -> Result<()> {
+    // A database that pg_restore has created has no service role, and nothing prepared.
+    if here::service_role()?.is_some() {
+        readdress_local(iter::empty())?;
+    }
     let local: Option<Oid> = server::foreign_server_oid(&server_name(LOCAL));
     if let Some(local) = local
         && let Ok(mut session) = Session::open(local)

@@ -1,18 +1,16 @@
 //! A move's sessions on shards. All shards are reached over libpq, including the router's own database.
 
 use super::record::Record;
+use crate::catalog::cache;
 use crate::catalog::model::{Place, Shard};
-use crate::catalog::{cache, contacts};
 use crate::ownership::access::ADDRESS;
-use crate::ownership::node;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::spi::record;
 use crate::pg::transaction;
-use crate::protocol::node::Identity;
-use crate::protocol::{Call, Connection};
+use crate::protocol::Connection;
 use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::frontend::Column;
@@ -73,18 +71,7 @@ impl ShardSession {
         let session = Session::open(oid).map_err(|error| name_shard(error, &shard.name))?;
         let mut opened = Self { name: shard.name.clone(), server: server.to_owned(), session };
         opened.execute(&format!("{SETTINGS}; SET application_name = {}", quote_literal(application)))?;
-        if shard.place == Place::Local {
-            opened.check_is_here(shard)?;
-        }
         Ok(opened)
-    }
-
-    /// Checks that the session leads to the database that this process serves. A former router, and a copy of this one, answer the
-    /// handshake as this database does.
-    fn check_is_here(&mut self, local: &Shard) -> Result<()> {
-        let found = Identity {}.call(self)?;
-        node::check_donor(&found, &contacts::expected(local.id)?.to_string())
-            .map_err(|error| name_shard(error, &local.name))
     }
 
     /// Declares that statements here may wait for the other session's shard.

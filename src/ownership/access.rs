@@ -409,6 +409,10 @@ pub fn disconnect_shard(server: &str, puller: &str) -> Result<()> {
     check_prefix(server)?;
     check_prefix(puller)?;
     drop_server(server)?;
+    // A database that pg_restore has created knows no role of its own: those of that name may be another database's.
+    if service_role()?.is_none() {
+        return Ok(());
+    }
     drop_puller(puller)
 }
 

@@ -41,6 +41,9 @@ pub trait Cluster {
 
     /// Another shard whose server has the same address as this one's.
     fn same_address(&self, server: Oid) -> Result<Option<String>>;
+
+    /// Refuses (08004) a database that reports another identity than the router's own database, which this process serves.
+    fn require_here(&self, identity: &str) -> Result<()>;
 }
 
 thread_local! {
@@ -68,6 +71,10 @@ pub(super) fn next_password(server: Oid) -> Result<Option<String>> {
 
 pub(super) fn same_address(server: Oid) -> Result<Option<String>> {
     CLUSTER.get().map_or(Ok(None), |cluster| cluster.same_address(server))
+}
+
+pub(super) fn require_here(identity: &str) -> Result<()> {
+    CLUSTER.get().map_or(Ok(()), |cluster| cluster.require_here(identity))
 }
 
 /// The state of a connection's handshake.

@@ -12,9 +12,10 @@ use crate::pg::error::{Error, Result};
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::transaction;
-use crate::protocol::Connection;
+use crate::protocol::node::Identity;
+use crate::protocol::{Call, Connection};
 use docshard_core::cluster::frontend::{Answer, Column, Columns};
-use docshard_core::cluster::handshake::Hello;
+use docshard_core::cluster::handshake::{Hello, LOCAL};
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{LOCK_NOT_AVAILABLE, READ_ONLY, REFUSED_CONNECTION, UNDEFINED_OBJECT};
 use pgrx::pg_sys::Oid;
@@ -85,7 +86,7 @@ impl Session {
     /// PREPARED, or a text of several statements, cannot share a transaction with it.
     ///
     /// # Errors
-    /// 08004 if the server is not the shard in the catalog.
+    /// 08004 if the server is not the shard in the catalog, or another database than this one instead of this one.
     pub fn open(server: Oid) -> Result<Session> {
         let mut session = Self::greet(server, |hello| hello)?;
         for sql in handshake::pending(server)? {
@@ -105,13 +106,23 @@ impl Session {
             let mut session = Self::connect(server, |route| durable(&route.options))?;
             let host = session.wire.host;
             let Some(hello) = handshake::hello(server)?.map(&saying) else { return Ok(session) };
-            match handshake::greet(&mut session.wire, &hello, true) {
+            let said = handshake::greet(&mut session.wire, &hello, true);
+            match said.and_then(|()| session.require_here(&hello)) {
                 Err(error)
                     if error.sqlstate == REFUSED_CONNECTION && login::pass_over(server, host, &error.message) => {}
                 Err(error) if error.sqlstate == READ_ONLY && refused_ahead < REFUSED_AHEAD => refused_ahead += 1,
                 said => return said.map(|()| session),
             }
         }
+    }
+
+    /// Checks that a session to this database leads here. A former router, and a copy of this one, answer the handshake as this one does.
+    fn require_here(&mut self, hello: &Hello) -> Result<()> {
+        if hello.to.shard != LOCAL {
+            return Ok(());
+        }
+        let found = Identity {}.call(self)?;
+        handshake::require_here(&found)
     }
 
     /// The options of its server with the host that it has reached in the first place; None if the server has only one.

@@ -629,6 +629,35 @@ fn a_table_of_another_collection_is_not_adopted() {
     shard.psql(&format!("SELECT docshard_internal.create_table({id}, {token}, {version}, false)"));
 }
 
+/// A copy that leaves the cluster, as `dismantle` with `shards: false` lets it, reaches the router's database by docshard_local: the
+/// transactions that are prepared there are the router's.
+#[test]
+fn a_copy_that_is_dismantled_leaves_the_router_as_it_is() {
+    let cluster = cluster();
+    restore(&cluster, "restored");
+    let twin = cluster.router.clone_disk();
+    cluster.router.arm("move.decided", Fault::Pause);
+    let mut mover = cluster.router.client();
+    let moving = std::thread::spawn(move || {
+        mover.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'local')")
+    });
+    cluster.router.await_fault("move.decided");
+    assert_eq!(prepared(&cluster.router), 1);
+    let dismantle = "SELECT docshard.dismantle((SELECT docshard.dismantle(NULL, '{\"shards\": false}') ->> 'confirm'), '{\"shards\": false}')";
+    for mut copy in [client(&cluster.router, "restored"), twin.0.client()] {
+        copy.batch_execute(dismantle).expect("it leaves");
+        let known: i64 = copy.query_one("SELECT count(*) FROM docshard.collections", &[]).expect("a count").get(0);
+        assert_eq!((known, prepared(&cluster.router)), (0, 1));
+    }
+    cluster.router.release("move.decided");
+    moving.join().expect("it ends").expect("a move");
+    let mut router = cluster.router.client();
+    assert_eq!((count(&mut router, "{}"), count(&mut router, "{\"k\": {\"$lt\": 200}}")), (30, 20));
+    // The roles of the server are still the router's.
+    router.batch_execute("SELECT docshard.move_chunk('test.things', '{\"k\": 100}', 'shard0')").expect("a move");
+    assert_eq!(count(&mut router, "{}"), 30);
+}
+
 /// A router that considers a move dead removes its capture: later writes are missing in the move.
 #[test]
 fn a_move_without_its_capture_changes_nothing() {
