@@ -317,13 +317,30 @@ fn a_copy_of_the_routers_files_changes_no_metadata_before_it_finds_out() {
 /// A copy that has become the router reads and moves its own documents, while the former router still runs at the old address.
 #[test]
 fn documents_of_a_new_router_are_its_own() {
+    moves_its_own_documents(false);
+}
+
+/// As on another machine, if the stored address is 127.0.0.1: it leads to the copy itself, but from a shard to the former router.
+#[test]
+fn shards_reach_a_new_router_whose_own_address_was_right() {
+    moves_its_own_documents(true);
+}
+
+fn moves_its_own_documents(is_address_right: bool) {
     let cluster = cluster();
     cluster.router.psql("SELECT docshard.stop_balancer()");
     let twin = cluster.router.clone_disk();
     let mut copy = twin.0.client();
+    if is_address_right {
+        twin.0.psql(&format!("ALTER SERVER docshard_local OPTIONS (SET port '{}')", twin.0.port));
+    }
     let address = format!(":{}/", twin.0.port);
     let taken: Value = copy.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0);
-    assert!(taken["localAddress"].as_str().is_some_and(|local| local.contains(&address)), "{taken}");
+    assert_eq!(
+        taken["localAddress"].as_str().is_some_and(|local| local.contains(&address)),
+        !is_address_right,
+        "{taken}"
+    );
     let in_local = "{\"k\": {\"$lt\": 100}}";
     let changed = format!("SELECT docshard.update_many('{NS}', '{in_local}', '{{\"$set\": {{\"n\": 1}}}}')");
     wait_until("the copy holds the locks", PATIENCE, || copy.batch_execute(&changed).is_ok());

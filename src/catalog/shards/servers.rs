@@ -174,25 +174,30 @@ pub(in crate::catalog) fn join_local(id: i32) -> Result<()> {
 }
 
 /// Corrects the foreign server of this database, which has become the router, here and at the given shards: a copy has the address of the
-/// former router's database, which answers as this one does. Returns the new address; None if the server leads here.
+/// former router's database, which answers as this one does. An address such as 127.0.0.1 leads here from here, and elsewhere from a
+/// shard. Returns the new address here; None if the server leads here.
 pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a mut Session>) -> Result<Option<String>> {
     let name = server_name(LOCAL);
     let Some(server) = server::foreign_server_oid(&name) else { return Ok(None) };
     let leads_here = leads_here(server)?;
     join_local(local_id()?)?;
-    if leads_here {
-        return Ok(None);
+    let given = if leads_here { None } else { Some(local_keywords(None)?) };
+    if let Some(given) = &given {
+        access::set_address(&name, given, true)?;
     }
-    let given = local_keywords(None)?;
-    access::set_address(&name, &given, true)?;
     for session in shards {
         let seen = seen_from(session)?;
-        let address = local_keywords(seen.as_deref())?;
+        let mut address = local_address(seen.as_deref())?;
+        address.retain(|(keyword, _)| access::SERVER_OPTIONS.contains(&keyword.as_str()));
         let (names, values): (Vec<&str>, Vec<&str>) =
             address.iter().map(|(name, value)| (name.as_str(), value.as_str())).unzip();
-        SetServerAddress { server: &name, options: &names, settings: &values }.call(session)?;
+        match (SetServerAddress { server: &name, options: &names, settings: &values }).call(session) {
+            // Moves say what is missing there.
+            Err(error) if error.kind == Kind::ShardNotFound => {}
+            done => done?,
+        }
     }
-    Ok(Some(display_host(&given)))
+    Ok(given.as_ref().map(display_host))
 }
 
 /// True if this database's foreign server leads here. If it cannot be reached, port and name decide.
