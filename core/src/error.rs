@@ -458,10 +458,10 @@ mod tests {
     #[test]
     fn long_texts_are_cut_off() {
         let error = Error::new(Kind::BadValue, "é".repeat(5_000_000)).with_hint("a\0".repeat(10_000));
-        assert!(error.message.ends_with("é… (9991808 more bytes)"), "{}", error.message);
-        assert_eq!(error.message.chars().count(), 4096 + "… (9991808 more bytes)".chars().count());
+        let left_out = "… (9998720 more bytes) …";
+        assert_eq!(error.message, format!("{}{left_out}{}", "é".repeat(512), "é".repeat(128)));
         let hint = error.hint.as_deref().expect("a hint");
-        assert!(hint.ends_with("a\\u0000… (11808 more bytes)") && !hint.contains('\0'), "{hint}");
+        assert!(hint.starts_with("a\\u0000a") && hint.contains("… (18720 more bytes) …") && !hint.contains('\0'), "{hint}");
         assert_eq!(Error::new(Kind::BadValue, "short").message, "short");
     }
 }
