@@ -12,12 +12,11 @@ use fallible_iterator::FallibleIterator;
 use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
 use postgres_protocol::message::frontend;
 use postgres_protocol::{IsNull, Oid};
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
-use std::time::Instant;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt, ReadBuf};
 
 const TEXT: Oid = 25;
@@ -29,12 +28,17 @@ const MAX_MESSAGE: i32 = 64 * 1024 * 1024;
 /// Buffers that have grown beyond this are freed after use.
 const KEPT: usize = 256 * 1024;
 
+/// The time for the end of a statement that was cancelled.
+const CANCELLATION: Duration = Duration::from_secs(10);
+
 /// An error of PostgreSQL's.
 #[derive(Clone, Debug, Default)]
 pub struct ServerError {
     pub sqlstate: String,
     pub message: String,
     pub detail: String,
+    /// the session ends with it
+    pub fatal: bool,
 }
 
 impl ServerError {
@@ -47,6 +51,7 @@ impl ServerError {
                 b'C' => error.sqlstate = value(),
                 b'M' => error.message = value(),
                 b'D' => error.detail = value(),
+                b'V' => error.fatal = matches!(field.value_bytes(), b"FATAL" | b"PANIC"),
                 _ => {}
             }
         }
@@ -73,6 +78,29 @@ impl ServerError {
     }
 }
 
+/// How a session ended that the gateway would have kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// the router ended it, perhaps because an administrator did
+    Router,
+    /// a time limit for idle sessions or for transactions
+    Timeout,
+}
+
+impl End {
+    fn of(error: &ServerError) -> Self {
+        match error.sqlstate.as_str() {
+            "57P05" | "25P03" | "25P04" => End::Timeout,
+            _ => End::Router,
+        }
+    }
+
+    /// None if the gateway gives the session up, for what it does not understand.
+    fn of_broken(error: &io::Error) -> Option<Self> {
+        (!matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)).then_some(End::Router)
+    }
+}
+
 /// The bytes between gateway and router.
 pub struct Channel {
     stream: Box<dyn Stream>,
@@ -95,8 +123,8 @@ impl Channel {
         Ok(())
     }
 
-    /// The next message, without those that may come at any time.
-    pub async fn receive(&mut self) -> io::Result<Message> {
+    /// The next message that has been read whole, without those that may come at any time.
+    fn parse(&mut self) -> io::Result<Option<Message>> {
         loop {
             let length = Header::parse(&self.input)?.map_or(0, |header| header.len());
             if length > MAX_MESSAGE {
@@ -104,28 +132,63 @@ impl Channel {
             }
             match Message::parse(&mut self.input)? {
                 Some(Message::NoticeResponse(_) | Message::ParameterStatus(_) | Message::NotificationResponse(_)) => {}
-                Some(message) => return Ok(message),
-                None if self.stream.read_buf(&mut self.input).await? == 0 => {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                None => {}
+                message => return Ok(message),
             }
         }
     }
 
-    /// False if the router has closed the connection, or has sent an error, while nothing was expected.
-    async fn is_alive(&mut self) -> bool {
+    pub async fn receive(&mut self) -> io::Result<Message> {
         loop {
-            let mut bytes = [0; 512];
-            let mut buffer = ReadBuf::new(&mut bytes);
-            let ready =
-                poll_fn(|context| Poll::Ready(Pin::new(&mut self.stream).poll_read(context, &mut buffer))).await;
-            match ready {
-                Poll::Pending => return self.input.first() != Some(&b'E'),
-                Poll::Ready(Ok(())) if !buffer.filled().is_empty() => self.input.extend_from_slice(buffer.filled()),
-                Poll::Ready(_) => return false,
+            if let Some(message) = self.parse()? {
+                return Ok(message);
+            }
+            if self.stream.read_buf(&mut self.input).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+    }
+
+    /// Reads to the end of a statement, or of the session.
+    async fn last(&mut self) -> Option<End> {
+        loop {
+            match self.receive().await {
+                Ok(Message::ReadyForQuery(_)) => return None,
+                Ok(Message::ErrorResponse(body)) => {
+                    let error = ServerError::of(&body).ok()?;
+                    if error.fatal {
+                        return Some(End::of(&error));
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => return End::of_broken(&error),
+            }
+        }
+    }
+
+    /// Whether the router has ended the session while nothing was expected. Does not wait.
+    fn look(&mut self) -> Option<End> {
+        let mut nobody = Context::from_waker(Waker::noop());
+        // More than this was not asked for.
+        for _ in 0..128 {
+            let mut bytes = [0; 512];
+            let mut buffer = ReadBuf::new(&mut bytes);
+            let read = std::future::poll_fn(|context| Pin::new(&mut self.stream).poll_read(context, &mut buffer));
+            // Else a task that has done much already is told that nothing has come.
+            let ready = pin!(tokio::task::unconstrained(read)).poll(&mut nobody);
+            let open = match ready {
+                Poll::Pending => return None,
+                Poll::Ready(result) => result.is_ok() && !buffer.filled().is_empty(),
+            };
+            self.input.extend_from_slice(buffer.filled());
+            match self.parse() {
+                Ok(None) if open => {}
+                Ok(Some(Message::ErrorResponse(body))) => {
+                    return Some(ServerError::of(&body).map_or(End::Router, |error| End::of(&error)));
+                }
+                _ => return Some(End::Router),
+            }
+        }
+        Some(End::Router)
     }
 }
 
@@ -139,6 +202,9 @@ pub struct Session {
     key: (i32, i32),
     /// a statement was sent whose end has not been read
     running: bool,
+    end: Option<End>,
+    /// the role's OID, which no other role of this name has
+    pub role: Oid,
 }
 
 impl std::fmt::Debug for Session {
@@ -149,9 +215,9 @@ impl std::fmt::Debug for Session {
 
 const STATEMENT: &str = "run";
 
-/// The version of the extension.
-const EXTENSION: &str =
-    "SELECT extversion FROM pg_catalog.pg_extension WHERE extname OPERATOR(pg_catalog.=) 'docshard'";
+/// The version of the extension, and the role.
+const FACTS: &str = "SELECT e.extversion, r.oid FROM pg_catalog.pg_extension AS e, pg_catalog.pg_roles AS r \
+    WHERE e.extname OPERATOR(pg_catalog.=) 'docshard' AND r.rolname OPERATOR(pg_catalog.=) SESSION_USER";
 
 /// Tells the operator once that the router's extension has another version.
 fn note_version(version: &str) {
@@ -179,15 +245,19 @@ impl Session {
         let sql = "SELECT docshard.run_command_bson($1, $2)";
         frontend::parse(STATEMENT, sql, [TEXT, BYTEA], &mut channel.output)?;
         frontend::sync(&mut channel.output);
-        frontend::query(EXTENSION, &mut channel.output)?;
+        frontend::query(FACTS, &mut channel.output)?;
         channel.send().await?;
-        let (mut failed, mut ready) = (None, 0);
+        let (mut failed, mut ready, mut role) = (None, 0, 0);
         loop {
             match channel.receive().await? {
                 Message::ParseComplete => {}
                 Message::ErrorResponse(body) => failed = Some(ServerError::of(&body)?),
                 Message::RowDescription(_) | Message::CommandComplete(_) => {}
-                Message::DataRow(row) => note_version(&String::from_utf8_lossy(&only_column(&row)?)),
+                Message::DataRow(row) => {
+                    note_version(&String::from_utf8_lossy(&column(&row, 0)?));
+                    let oid = String::from_utf8(column(&row, 1)?).ok().and_then(|oid| oid.parse().ok());
+                    role = oid.ok_or_else(unexpected)?;
+                }
                 Message::ReadyForQuery(_) if ready == 0 => ready = 1,
                 Message::ReadyForQuery(_) => break,
                 _ => return Err(unexpected()),
@@ -195,7 +265,7 @@ impl Session {
         }
         Ok(match failed {
             Some(error) => Err(error),
-            None => Ok(Self { id, since: Instant::now(), channel, router, key, running: false }),
+            None => Ok(Self { id, since: Instant::now(), channel, router, key, running: false, end: None, role }),
         })
     }
 
@@ -205,7 +275,7 @@ impl Session {
         let (stream, other) = tokio::io::duplex(1024);
         let router = crate::router::Routers::parse(&["postgresql://127.0.0.1:1/x".to_owned()], None).unwrap().first();
         let channel = Channel::new(Box::new(stream));
-        (Self { id, since: Instant::now(), channel, router, key: (0, 0), running: false }, other)
+        (Self { id, since: Instant::now(), channel, router, key: (0, 0), running: false, end: None, role: 10 }, other)
     }
 
     /// As if a statement were running.
@@ -214,17 +284,32 @@ impl Session {
         self.running = true;
     }
 
+    /// False while a statement's end has not been read.
     pub fn is_usable(&self) -> bool {
         !self.running
     }
 
-    pub async fn is_alive(&mut self) -> bool {
-        !self.running && self.channel.is_alive().await
+    /// How it ended, if it did. Does not wait.
+    pub fn end(&mut self) -> Option<End> {
+        if self.end.is_none() && !self.running {
+            self.end = self.channel.look();
+        }
+        self.end
     }
 
     /// Runs a command and returns the reply's BSON.
     pub async fn run(&mut self, database: &str, command: &[u8]) -> io::Result<Result<Vec<u8>, ServerError>> {
         self.running = true;
+        let result = self.exchange(database, command).await;
+        match &result {
+            Ok(Err(error)) if error.fatal => self.end = Some(End::of(error)),
+            Ok(_) => self.running = false,
+            Err(error) => self.end = End::of_broken(error),
+        }
+        result
+    }
+
+    async fn exchange(&mut self, database: &str, command: &[u8]) -> io::Result<Result<Vec<u8>, ServerError>> {
         let output = &mut self.channel.output;
         let value = |value: &[u8], out: &mut BytesMut| {
             out.extend_from_slice(value);
@@ -242,11 +327,10 @@ impl Session {
         loop {
             match self.channel.receive().await? {
                 Message::BindComplete | Message::CommandComplete(_) => {}
-                Message::DataRow(row) => result = Ok(only_column(&row)?),
+                Message::DataRow(row) => result = Ok(column(&row, 0)?),
                 Message::ErrorResponse(body) => {
                     let error = ServerError::of(&body)?;
-                    // After these the router closes the session.
-                    if error.sqlstate.starts_with("57P") {
+                    if error.fatal {
                         return Ok(Err(error));
                     }
                     result = Err(error);
@@ -258,14 +342,14 @@ impl Session {
         if self.channel.input.capacity() > KEPT && self.channel.input.is_empty() {
             self.channel.input = BytesMut::new();
         }
-        self.running = false;
         Ok(result)
     }
 
-    /// Asks the router to cancel a statement that is running, if one is, and closes the session.
-    pub async fn abandon(self) {
+    /// Asks the router to cancel a statement that is running, if one is, and closes the session. Returns how it ended if the
+    /// router ended it before.
+    pub async fn abandon(mut self) -> Option<End> {
         if !self.running {
-            return;
+            return self.end;
         }
         if let Ok(stream) = self.router.connect().await {
             let mut channel = Channel::new(stream);
@@ -274,11 +358,16 @@ impl Session {
             // The router closes the connection when the signal has been sent.
             let _ = channel.stream.read_u8().await;
         }
+        // A statement that was not sent whole does not end.
+        if self.end.is_some() || !self.channel.output.is_empty() {
+            return self.end;
+        }
+        tokio::time::timeout(CANCELLATION, self.channel.last()).await.ok().flatten()
     }
 }
 
-fn only_column(row: &DataRowBody) -> io::Result<Vec<u8>> {
-    let range = row.ranges().next()?.flatten().ok_or_else(unexpected)?;
+fn column(row: &DataRowBody, number: usize) -> io::Result<Vec<u8>> {
+    let range = row.ranges().nth(number)?.flatten().ok_or_else(unexpected)?;
     Ok(row.buffer().get(range).ok_or_else(unexpected)?.chunk().to_vec())
 }
 
@@ -293,7 +382,8 @@ mod tests {
     #[test]
     fn mongodbs_code_is_in_the_detail() {
         let error = |sqlstate: &str, detail: &str| {
-            let error = ServerError { sqlstate: sqlstate.into(), message: "m".into(), detail: detail.into() };
+            let error =
+                ServerError { sqlstate: sqlstate.into(), message: "m".into(), detail: detail.into(), fatal: false };
             let failure = error.failure();
             (failure.code, failure.name)
         };

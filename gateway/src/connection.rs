@@ -152,20 +152,20 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         if let Some(answered) = handshake {
             return Outcome::Reply(answered.unwrap_or_else(|failure| failure.reply()));
         }
-        let role = self.user.as_ref().map(|user| &user.role).or(self.gateway.anonymous.as_ref()).cloned();
-        if role.is_none() && !local::is_public(name) {
+        let who = self.user.as_ref().map(|user| &user.identity).or(self.gateway.anonymous.as_ref()).cloned();
+        if who.is_none() && !local::is_public(name) {
             let failure = Failure::new(UNAUTHORIZED, format!("Command {name} requires authentication"));
             return Outcome::Reply(failure.reply());
         }
         if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref()) {
             return Outcome::Reply(answered.unwrap_or_else(|failure| failure.reply()));
         }
-        let Some(role) = role else {
+        let Some(who) = who else {
             return Outcome::Reply(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'")).reply());
         };
         let (gateway, stream) = (&self.gateway, &mut self.stream);
         tokio::select! {
-            result = gateway.executor.run(&role, command) => match result {
+            result = gateway.executor.run(&who, command) => match result {
                 Ok(reply) => Outcome::Reply(reply),
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
                 Err(Error::LoginNeeded) => Outcome::Close,

@@ -4,7 +4,7 @@ use crate::backend::ServerError;
 use crate::command::Command;
 use crate::cursors::{self, Cursors};
 use crate::login;
-use crate::pool::{Lease, Pools, Unavailable};
+use crate::pool::{Identity, Lease, Pools, Unavailable};
 use crate::reply::{self, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
 use crate::router::Routers;
 use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
@@ -39,14 +39,14 @@ impl Executor {
         Self { routers, pools, cursors: Cursors::default(), anonymous }
     }
 
-    /// Runs a command as a role.
-    pub async fn run(&self, role: &str, command: &Command) -> Result<Reply, Error> {
+    /// Runs a command for a client of a role.
+    pub async fn run(&self, who: &Identity, command: &Command) -> Result<Reply, Error> {
         match command.name.as_str() {
-            "getMore" => self.get_more(role, command).await,
-            "killCursors" => self.kill_cursors(role, command).await,
+            "getMore" => self.get_more(who, command).await,
+            "killCursors" => self.kill_cursors(who, command).await,
             _ => {
-                let mut lease = self.lease(role).await?;
-                self.execute(role, &mut lease, &command.database, &command.bytes).await
+                let mut lease = self.lease(who).await?;
+                self.execute(who, &mut lease, &command.database, &command.bytes).await
             }
         }
     }
@@ -57,10 +57,10 @@ impl Executor {
         self.pools.close_idle(cursors::IDLE);
     }
 
-    async fn lease(&self, role: &str) -> Result<Lease, Error> {
+    async fn lease(&self, who: &Identity) -> Result<Lease, Error> {
         // Only the anonymous role's sessions are opened by the gateway itself.
-        if let Some((anonymous, most)) = &self.anonymous
-            && anonymous == role
+        if let Some((role, most)) = &self.anonymous
+            && who.generation.is_none()
             && self.pools.is_wanting(role, *most)
         {
             let session = login::anonymous(&self.routers, role).await.map_err(|refusal| {
@@ -69,7 +69,7 @@ impl Executor {
             })?;
             self.pools.add(role, session);
         }
-        self.pools.lease(role, None).await.map_err(|unavailable| match unavailable {
+        self.pools.lease(who, None).await.map_err(|unavailable| match unavailable {
             Unavailable::Timeout => {
                 let message = "all connections to the router were in use for too long (--pool-size, --pool-timeout)";
                 Failure::new(POOL_TIMEOUT, message).into()
@@ -78,7 +78,7 @@ impl Executor {
         })
     }
 
-    async fn execute(&self, role: &str, lease: &mut Lease, database: &str, command: &[u8]) -> Result<Reply, Error> {
+    async fn execute(&self, who: &Identity, lease: &mut Lease, database: &str, command: &[u8]) -> Result<Reply, Error> {
         let session = lease.session();
         let reply = match session.run(database, command).await {
             Ok(Ok(reply)) => reply,
@@ -89,21 +89,21 @@ impl Executor {
             }
         };
         if let Some(id) = cursor_of(&reply).filter(|id| *id != 0) {
-            self.cursors.insert(role, id, session.id);
+            self.cursors.insert(&who.role, id, session.id);
         }
         Ok(reply)
     }
 
-    async fn get_more(&self, role: &str, command: &Command) -> Result<Reply, Error> {
+    async fn get_more(&self, who: &Identity, command: &Command) -> Result<Reply, Error> {
         let id = integer(command.document().get("getMore").ok().flatten());
         // What is no id is the router's to complain about.
         let Some(id) = id else {
-            let mut lease = self.lease(role).await?;
-            return self.execute(role, &mut lease, &command.database, &command.bytes).await;
+            let mut lease = self.lease(who).await?;
+            return self.execute(who, &mut lease, &command.database, &command.bytes).await;
         };
         let not_found = || Failure::new(CURSOR_NOT_FOUND, format!("cursor id {id} not found"));
-        let session = self.cursors.find(role, id).ok_or_else(not_found)?;
-        let mut lease = match self.pools.lease(role, Some(session)).await {
+        let session = self.cursors.find(&who.role, id).ok_or_else(not_found)?;
+        let mut lease = match self.pools.lease(who, Some(session)).await {
             Ok(lease) => lease,
             Err(Unavailable::Timeout) => {
                 let message =
@@ -111,32 +111,32 @@ impl Executor {
                 return Err(Failure::new(POOL_TIMEOUT, message).into());
             }
             Err(_) => {
-                self.cursors.remove(role, id);
+                self.cursors.remove(&who.role, id);
                 return Err(not_found().into());
             }
         };
-        let reply = self.execute(role, &mut lease, &command.database, &command.bytes).await?;
+        let reply = self.execute(who, &mut lease, &command.database, &command.bytes).await?;
         if cursor_of(&reply) == Some(0) {
-            self.cursors.remove(role, id);
+            self.cursors.remove(&who.role, id);
         }
         Ok(reply)
     }
 
     /// The cursors may be in several sessions: each gets the command with those that it has.
-    async fn kill_cursors(&self, role: &str, command: &Command) -> Result<Reply, Error> {
+    async fn kill_cursors(&self, who: &Identity, command: &Command) -> Result<Reply, Error> {
         let document = command.document();
         let ids: Option<Vec<i64>> = document
             .get_array("cursors")
             .ok()
             .and_then(|ids| ids.into_iter().map(|id| integer(id.ok())).collect::<Option<Vec<i64>>>());
         let (Some(ids), Ok(collection)) = (ids, document.get_str("killCursors")) else {
-            let mut lease = self.lease(role).await?;
-            return self.execute(role, &mut lease, &command.database, &command.bytes).await;
+            let mut lease = self.lease(who).await?;
+            return self.execute(who, &mut lease, &command.database, &command.bytes).await;
         };
         let (mut killed, mut unknown) = (Vec::new(), Vec::new());
         let mut by_session: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
         for id in ids {
-            match self.cursors.find(role, id) {
+            match self.cursors.find(&who.role, id) {
                 Some(session) => by_session.entry(session).or_default().push(id),
                 None => unknown.push(id),
             }
@@ -144,8 +144,8 @@ impl Executor {
         for (session, ids) in by_session {
             let part = doc! { "killCursors": collection, "cursors": ids.clone() };
             let part = part.to_vec().unwrap_or_default();
-            let reply = match self.pools.lease(role, Some(session)).await {
-                Ok(mut lease) => self.execute(role, &mut lease, &command.database, &part).await?,
+            let reply = match self.pools.lease(who, Some(session)).await {
+                Ok(mut lease) => self.execute(who, &mut lease, &command.database, &part).await?,
                 Err(_) => {
                     unknown.extend(ids);
                     continue;
@@ -154,7 +154,7 @@ impl Executor {
             for id in ids {
                 let was = named(&reply, "cursorsKilled", id);
                 if was {
-                    self.cursors.remove(role, id);
+                    self.cursors.remove(&who.role, id);
                 }
                 if was { &mut killed } else { &mut unknown }.push(id);
             }

@@ -2,7 +2,7 @@
 
 use crate::executor::Executor;
 use crate::options::Options;
-use crate::pool::Pools;
+use crate::pool::{Identity, Pools};
 use crate::router::Routers;
 use crate::sasl::Context;
 use crate::tls;
@@ -13,7 +13,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub struct Gateway {
     pub executor: Executor,
-    pub anonymous: Option<String>,
+    pub anonymous: Option<Identity>,
     pub idle: Duration,
     logins: Arc<Semaphore>,
     pub connections: Arc<Semaphore>,
@@ -35,7 +35,7 @@ impl Gateway {
         let executor = Executor::new(routers, pools, anonymous.clone().map(|role| (role, options.pool_size)));
         Ok(Arc::new(Self {
             executor,
-            anonymous,
+            anonymous: anonymous.map(|role| Identity { role, generation: None }),
             idle: options.idle_timeout,
             logins: Arc::new(Semaphore::new(options.max_logins)),
             connections: Arc::new(Semaphore::new(options.max_connections)),

@@ -22,7 +22,7 @@ pub fn answer(
         "whatsmyuri" => reply::ok(doc! { "you": client.to_string() }),
         "connectionStatus" => {
             let users: Vec<Bson> =
-                user.iter().map(|user| doc! { "user": &user.role, "db": &user.database }.into()).collect();
+                user.iter().map(|user| doc! { "user": &user.identity.role, "db": &user.database }.into()).collect();
             let roles = Vec::<Bson>::new();
             reply::ok(doc! { "authInfo": { "authenticatedUsers": users, "authenticatedUserRoles": roles } })
         }

@@ -6,16 +6,32 @@
 //! A client holds a session only while its statement runs. Whoever finds none free waits, in order, for a bounded time. A
 //! cursor's statements go to the session that has the cursor (`wanted`).
 //!
-//! INVARIANT: the number of sessions is at most the limit. A session is idle, or leased, never both.
+//! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router
+//! has ended one of them: an administrator who withdraws a password ends the sessions that it opened, and a later login must not
+//! give its session to clients that have logged in before. It ends, too, when a session of another role with the same name comes.
+//!
+//! INVARIANT: the number of sessions is at most the limit. A session is idle, or leased, never both. A pool that exists has a session,
+//! and all of them are of one generation and one role.
 
-use crate::backend::Session;
+use crate::backend::{End, Session};
+use postgres_protocol::Oid;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-#[derive(Debug, Default)]
+/// As whom a client uses sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    pub role: String,
+    /// the generation of the client's login; None for clients that need none
+    pub generation: Option<u64>,
+}
+
+#[derive(Debug)]
 struct Role {
+    generation: u64,
+    oid: Oid,
     idle: Vec<Session>,
     leased: HashSet<u64>,
     waiting: VecDeque<Waiter>,
@@ -28,9 +44,18 @@ struct Waiter {
     send: oneshot::Sender<Lease>,
 }
 
+#[derive(Debug, Default)]
+struct State {
+    roles: HashMap<String, Role>,
+    /// the last generation of any role; none is used twice
+    generation: u64,
+    /// the number of sessions that are leased, and whose generation has ended
+    retired: usize,
+}
+
 #[derive(Debug)]
 pub struct Pools {
-    roles: Mutex<HashMap<String, Role>>,
+    state: Mutex<State>,
     limit: usize,
     patience: Duration,
 }
@@ -40,7 +65,7 @@ pub struct Pools {
 pub enum Unavailable {
     /// all were in use for too long
     Timeout,
-    /// the role has no session any more: its clients must log in again
+    /// the role has no session of the client's generation: the client must log in again
     NoSession,
     /// the wanted session is gone
     Gone,
@@ -52,87 +77,120 @@ pub struct Lease {
     session: Option<Session>,
     pools: Arc<Pools>,
     role: String,
+    generation: u64,
+}
+
+impl State {
+    fn count(&self) -> usize {
+        self.retired + self.roles.values().map(|role| role.idle.len() + role.leased.len()).sum::<usize>()
+    }
+
+    /// Ends a role's generation: idle sessions are closed, leased ones when they come back, and nobody waits for them.
+    fn end(&mut self, role: &str) {
+        if let Some(pool) = self.roles.remove(role) {
+            self.retired += pool.leased.len();
+        }
+    }
+
+    /// A session has left a pool. Those who wait for what cannot come learn it from their closed channel.
+    fn forget(&mut self, role: &str, id: u64) {
+        let Some(pool) = self.roles.get_mut(role) else { return };
+        pool.leased.remove(&id);
+        pool.waiting.retain(|waiter| waiter.wanted != Some(id));
+        if pool.leased.is_empty() && pool.idle.is_empty() {
+            self.end(role);
+        }
+    }
 }
 
 impl Pools {
     pub fn new(limit: usize, patience: Duration) -> Arc<Self> {
-        Arc::new(Self { roles: Mutex::default(), limit, patience })
+        Arc::new(Self { state: Mutex::default(), limit, patience })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Role>> {
-        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the session of a login. At the limit, the new session is closed if the role has others, and else takes the place
-    /// of an idle one of another role. False if neither is possible.
-    pub fn add(self: &Arc<Self>, role: &str, session: Session) -> bool {
-        let mut roles = self.lock();
-        let total: usize = roles.values().map(|role| role.idle.len() + role.leased.len()).sum();
-        if total >= self.limit {
-            if roles.get(role).is_some_and(|role| !role.idle.is_empty() || !role.leased.is_empty()) {
-                return true;
+    /// Adds the session of a login, and returns the generation of the role. At the limit, the new session is closed if the role has
+    /// others, and else takes the place of an idle one of another role. None if neither is possible.
+    pub fn add(self: &Arc<Self>, role: &str, mut session: Session) -> Option<u64> {
+        if session.end().is_some() {
+            return None;
+        }
+        let state = &mut *self.lock();
+        if let Some(pool) = state.roles.get_mut(role)
+            && (pool.oid != session.role || pool.idle.iter_mut().any(|idle| idle.end() == Some(End::Router)))
+        {
+            state.end(role);
+        }
+        if state.count() >= self.limit {
+            if let Some(pool) = state.roles.get(role) {
+                return Some(pool.generation);
             }
             // The role with the most idle sessions loses one.
-            let most = roles.values_mut().max_by_key(|role| role.idle.len());
-            let Some(evicted) = most.filter(|role| !role.idle.is_empty()).map(|role| role.idle.remove(0)) else {
-                return false;
-            };
-            drop(evicted);
+            let (name, most) = state.roles.iter_mut().max_by_key(|(_, pool)| pool.idle.len())?;
+            if most.idle.is_empty() {
+                return None;
+            }
+            let (name, evicted) = (name.clone(), most.idle.remove(0));
+            state.forget(&name, evicted.id);
         }
-        self.give(role, roles.entry(role.to_owned()).or_default(), session);
-        true
+        let State { roles, generation, .. } = state;
+        let pool = roles.entry(role.to_owned()).or_insert_with(|| {
+            *generation += 1;
+            let (idle, leased, waiting) = Default::default();
+            Role { generation: *generation, oid: session.role, idle, leased, waiting }
+        });
+        self.give(role, pool, session);
+        Some(pool.generation)
     }
 
     /// Waits for a session of the role: any, or the one with this id.
-    pub async fn lease(self: &Arc<Self>, role: &str, wanted: Option<u64>) -> Result<Lease, Unavailable> {
-        let lease = |session| Lease { session: Some(session), pools: self.clone(), role: role.to_owned() };
-        loop {
-            let waiting = {
-                let mut roles = self.lock();
-                let Some(pool) = roles.get_mut(role) else { return Err(missing(wanted)) };
+    pub async fn lease(self: &Arc<Self>, who: &Identity, wanted: Option<u64>) -> Result<Lease, Unavailable> {
+        let role = who.role.as_str();
+        let receive = {
+            let state = &mut *self.lock();
+            loop {
+                let pool = state.roles.get_mut(role);
+                let Some(pool) = pool.filter(|pool| who.generation.is_none_or(|own| own == pool.generation)) else {
+                    return Err(missing(wanted));
+                };
                 let position = match wanted {
                     None => pool.idle.len().checked_sub(1),
                     Some(id) => pool.idle.iter().position(|session| session.id == id),
                 };
-                match position.map(|position| pool.idle.remove(position)) {
-                    Some(session) => {
-                        pool.leased.insert(session.id);
-                        Ok(session)
+                let Some(mut session) = position.map(|position| pool.idle.remove(position)) else {
+                    let possible = wanted.map_or(!pool.leased.is_empty(), |id| pool.leased.contains(&id));
+                    if !possible {
+                        return Err(missing(wanted));
                     }
+                    let (send, receive) = oneshot::channel();
+                    pool.waiting.push_back(Waiter { wanted, send });
+                    break receive;
+                };
+                // It may have ended while it was idle; then nothing has been sent, and another one may serve.
+                match session.end() {
                     None => {
-                        let possible = wanted.map_or(!pool.leased.is_empty(), |id| pool.leased.contains(&id));
-                        if !possible {
-                            return Err(missing(wanted));
-                        }
-                        let (send, receive) = oneshot::channel();
-                        pool.waiting.push_back(Waiter { wanted, send });
-                        Err(receive)
+                        pool.leased.insert(session.id);
+                        return Ok(self.lent(role, pool.generation, session));
                     }
+                    Some(End::Router) => state.end(role),
+                    Some(End::Timeout) => state.forget(role, session.id),
                 }
-            };
-            let mut lease = match waiting {
-                Ok(session) => lease(session),
-                Err(receive) => match tokio::time::timeout(self.patience, receive).await {
-                    Err(_) => return Err(Unavailable::Timeout),
-                    Ok(Err(_)) => return Err(missing(wanted)),
-                    Ok(Ok(lease)) => lease,
-                },
-            };
-            // The router may have closed it while it was idle; then nothing has been sent, and another one serves.
-            if lease.session().is_alive().await {
-                return Ok(lease);
             }
-            lease.discard();
-            if wanted.is_some() {
-                return Err(Unavailable::Gone);
-            }
+        };
+        match tokio::time::timeout(self.patience, receive).await {
+            Err(_) => Err(Unavailable::Timeout),
+            Ok(Err(_)) => Err(missing(wanted)),
+            Ok(Ok(lease)) => Ok(lease),
         }
     }
 
     /// Closes sessions that have been idle for this long. A role keeps one, so that its clients need not log in again.
     pub fn close_idle(&self, after: Duration) {
         let mut closed = Vec::new();
-        for role in self.lock().values_mut() {
+        for role in self.lock().roles.values_mut() {
             // The one that was used last is taken first, so those in front have been idle for longest.
             let idle = role.idle.iter().take_while(|session| session.since.elapsed() >= after).count();
             let most = (role.idle.len() + role.leased.len()).saturating_sub(1);
@@ -142,14 +200,31 @@ impl Pools {
 
     /// True if a role has no idle session and fewer than this many.
     pub fn is_wanting(&self, role: &str, most: usize) -> bool {
-        self.lock().get(role).is_none_or(|role| role.idle.is_empty() && role.leased.len() < most)
+        self.lock().roles.get(role).is_none_or(|role| role.idle.is_empty() && role.leased.len() < most)
     }
 
-    fn give_back(self: &Arc<Self>, role: &str, session: Session) {
-        if let Some(pool) = self.lock().get_mut(role) {
-            pool.leased.remove(&session.id);
-            self.give(role, pool, session);
+    fn lent(self: &Arc<Self>, role: &str, generation: u64, session: Session) -> Lease {
+        Lease { session: Some(session), pools: self.clone(), role: role.to_owned(), generation }
+    }
+
+    /// Takes a leased session back. Returns one whose statement has not ended.
+    fn take_back(self: &Arc<Self>, role: &str, generation: u64, mut session: Session) -> Option<Session> {
+        let end = session.end();
+        let state = &mut *self.lock();
+        match (state.roles.get_mut(role).filter(|pool| pool.generation == generation), end) {
+            (None, _) => state.retired -= 1,
+            (Some(pool), None) if session.is_usable() => {
+                pool.leased.remove(&session.id);
+                self.give(role, pool, session);
+                return None;
+            }
+            (Some(_), Some(End::Router)) => {
+                state.end(role);
+                state.retired -= 1;
+            }
+            (Some(_), _) => state.forget(role, session.id),
         }
+        (!session.is_usable()).then_some(session)
     }
 
     /// Gives a session to the first one that waits for it, or makes it idle.
@@ -163,7 +238,7 @@ impl Pools {
             let Some(waiter) = pool.waiting.remove(from) else { break };
             let id = session.id;
             pool.leased.insert(id);
-            match waiter.send.send(Lease { session: Some(session), pools: self.clone(), role: role.to_owned() }) {
+            match waiter.send.send(self.lent(role, pool.generation, session)) {
                 Ok(()) => return,
                 // Whoever has given up waiting has closed the channel.
                 Err(mut back) => {
@@ -179,15 +254,11 @@ impl Pools {
         pool.idle.push(session);
     }
 
-    fn forget(&self, role: &str, id: u64) {
-        let mut roles = self.lock();
-        let Some(pool) = roles.get_mut(role) else { return };
-        pool.leased.remove(&id);
-        // Those who wait for what cannot come learn it from their closed channel.
-        let none = pool.leased.is_empty() && pool.idle.is_empty();
-        pool.waiting.retain(|waiter| !none && waiter.wanted != Some(id));
-        if none {
-            roles.remove(role);
+    /// The router has ended a session that is not in the pool any more.
+    fn withdraw(&self, role: &str, generation: u64) {
+        let mut state = self.lock();
+        if state.roles.get(role).is_some_and(|pool| pool.generation == generation) {
+            state.end(role);
         }
     }
 }
@@ -198,28 +269,22 @@ fn missing(wanted: Option<u64>) -> Unavailable {
 
 impl Lease {
     pub fn session(&mut self) -> &mut Session {
-        // Only `drop` and `discard`, which end the lease, take it.
+        // Only `drop`, which ends the lease, takes it.
         self.session.as_mut().unwrap_or_else(|| unreachable!("a lease has a session"))
-    }
-
-    fn discard(mut self) {
-        if let Some(session) = self.session.take() {
-            self.pools.forget(&self.role, session.id);
-        }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        match self.session.take() {
-            Some(session) if session.is_usable() => self.pools.give_back(&self.role, session),
-            Some(session) => {
-                self.pools.forget(&self.role, session.id);
-                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    runtime.spawn(session.abandon());
+        let session = self.session.take();
+        let running = session.and_then(|session| self.pools.take_back(&self.role, self.generation, session));
+        if let (Some(session), Ok(runtime)) = (running, tokio::runtime::Handle::try_current()) {
+            let (pools, role, generation) = (self.pools.clone(), std::mem::take(&mut self.role), self.generation);
+            runtime.spawn(async move {
+                if session.abandon().await == Some(End::Router) {
+                    pools.withdraw(&role, generation);
                 }
-            }
-            None => {}
+            });
         }
     }
 }
@@ -227,17 +292,22 @@ impl Drop for Lease {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::DuplexStream;
+    use tokio::io::{AsyncWriteExt, DuplexStream};
 
     const SOON: Duration = Duration::from_millis(50);
     const LATE: Duration = Duration::from_secs(60);
 
-    /// Pools with these sessions, and the other ends of their connections, which keep them alive.
+    fn who(role: &str, generation: u64) -> Identity {
+        Identity { role: role.to_owned(), generation: Some(generation) }
+    }
+
+    /// Pools with these sessions, and the other ends of their connections, which keep them alive. The first role has generation 1,
+    /// the second one 2.
     fn pools(limit: usize, patience: Duration, sessions: &[(&str, u64)]) -> (Arc<Pools>, Vec<DuplexStream>) {
         let pools = Pools::new(limit, patience);
         let add = |(role, id): &(&str, u64)| {
             let (session, end) = Session::detached(*id);
-            assert!(pools.add(role, session));
+            assert!(pools.add(role, session).is_some());
             end
         };
         let ends = sessions.iter().map(add).collect();
@@ -245,16 +315,35 @@ mod tests {
     }
 
     fn ids(pools: &Pools, role: &str) -> Vec<u64> {
-        pools.lock().get(role).map_or(Vec::new(), |role| role.idle.iter().map(|session| session.id).collect())
+        pools.lock().roles.get(role).map_or(Vec::new(), |role| role.idle.iter().map(|session| session.id).collect())
+    }
+
+    fn count(pools: &Pools) -> usize {
+        pools.lock().count()
+    }
+
+    async fn wait_for_waiters(pools: &Pools, role: &str, count: usize) {
+        while pools.lock().roles[role].waiting.len() < count {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// What PostgreSQL sends when it ends a session.
+    async fn send_fatal(end: &mut DuplexStream, sqlstate: &str) {
+        let fields = format!("SFATAL\0VFATAL\0C{sqlstate}\0Mover\0\0");
+        end.write_u8(b'E').await.unwrap();
+        end.write_u32(4 + fields.len() as u32).await.unwrap();
+        end.write_all(fields.as_bytes()).await.unwrap();
     }
 
     #[tokio::test]
     async fn a_session_is_leased_to_one_at_a_time() {
         let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("bob", 2)]);
-        let lease = pools.lease("ann", None).await.unwrap();
-        assert_eq!(pools.lease("ann", None).await.unwrap_err(), Unavailable::Timeout);
-        assert_eq!(pools.lease("eve", None).await.unwrap_err(), Unavailable::NoSession);
-        assert_eq!(pools.lease("ann", Some(2)).await.unwrap_err(), Unavailable::Gone, "another role's session");
+        let ann = who("ann", 1);
+        let lease = pools.lease(&ann, None).await.unwrap();
+        assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::Timeout);
+        assert_eq!(pools.lease(&who("eve", 1), None).await.unwrap_err(), Unavailable::NoSession);
+        assert_eq!(pools.lease(&ann, Some(2)).await.unwrap_err(), Unavailable::Gone, "another role's session");
         drop(lease);
         // Whoever gave up waiting gets nothing.
         assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![1], vec![2]));
@@ -263,15 +352,14 @@ mod tests {
     #[tokio::test]
     async fn who_waits_is_served_in_order_or_with_the_session_of_the_cursor() {
         let (pools, _ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
-        let (first, second) = (pools.lease("ann", Some(1)).await.unwrap(), pools.lease("ann", Some(2)).await.unwrap());
+        let ann = who("ann", 1);
+        let (first, second) = (pools.lease(&ann, Some(1)).await.unwrap(), pools.lease(&ann, Some(2)).await.unwrap());
         let wait = |wanted: Option<u64>| {
             let pools = pools.clone();
-            async move { pools.lease("ann", wanted).await.unwrap().session().id }
+            async move { pools.lease(&who("ann", 1), wanted).await.unwrap().session().id }
         };
         let (cursor, any) = (tokio::spawn(wait(Some(2))), tokio::spawn(wait(None)));
-        while pools.lock()["ann"].waiting.len() < 2 {
-            tokio::task::yield_now().await;
-        }
+        wait_for_waiters(&pools, "ann", 2).await;
         drop(first);
         assert_eq!(any.await.unwrap(), 1);
         assert!(!cursor.is_finished());
@@ -281,25 +369,137 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_session_that_is_lost_is_replaced_or_missed() {
-        let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
-        // The router closes the connection of the one that would be taken first.
-        ends.pop();
-        assert_eq!(pools.lease("ann", None).await.unwrap().session().id, 1);
-        assert_eq!(pools.lease("ann", Some(2)).await.unwrap_err(), Unavailable::Gone);
-        // One whose statement did not end is closed, and nobody waits for it in vain.
-        let mut lease = pools.lease("ann", None).await.unwrap();
+    async fn a_statement_that_is_given_up_ends_only_its_session() {
+        let (pools, _ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+        let ann = who("ann", 1);
+        let mut lease = pools.lease(&ann, Some(2)).await.unwrap();
+        lease.session().pretend_to_run();
+        drop(lease);
+        assert_eq!(pools.lease(&ann, Some(2)).await.unwrap_err(), Unavailable::Gone);
+        // With the last session nobody waits in vain.
+        let mut lease = pools.lease(&ann, None).await.unwrap();
         lease.session().pretend_to_run();
         let waiting = tokio::spawn({
-            let pools = pools.clone();
-            async move { pools.lease("ann", None).await.map(drop) }
+            let (pools, ann) = (pools.clone(), ann.clone());
+            async move { pools.lease(&ann, None).await.map(drop) }
         });
-        while pools.lock()["ann"].waiting.is_empty() {
-            tokio::task::yield_now().await;
-        }
+        wait_for_waiters(&pools, "ann", 1).await;
         drop(lease);
         assert_eq!(waiting.await.unwrap(), Err(Unavailable::NoSession));
-        assert!(pools.lock().is_empty());
+        assert!(pools.lock().roles.is_empty());
+        // There was nothing that an administrator could have ended.
+        let (session, _end) = Session::detached(3);
+        assert_eq!(pools.add("ann", session), Some(2));
+        assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_the_router_ends_while_idle_ends_the_generation() {
+        for fatal in [true, false] {
+            let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2), ("bob", 3)]);
+            match fatal {
+                true => send_fatal(&mut ends[1], "57P01").await,
+                false => drop(ends.remove(1)),
+            }
+            assert_eq!(pools.lease(&who("ann", 1), None).await.unwrap_err(), Unavailable::NoSession);
+            assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![], vec![3]));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_login_finds_sessions_that_the_router_has_ended() {
+        let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2), ("bob", 3)]);
+        let old = who("ann", 1);
+        let mut lease = pools.lease(&old, Some(2)).await.unwrap();
+        send_fatal(&mut ends[0], "57P01").await;
+        let (session, _end) = Session::detached(4);
+        assert_eq!(pools.add("ann", session), Some(3), "a generation is new to the whole gateway");
+        assert_eq!(pools.lease(&old, None).await.unwrap_err(), Unavailable::NoSession);
+        assert_eq!(pools.lease(&old, Some(4)).await.unwrap_err(), Unavailable::Gone, "a cursor of the new generation");
+        assert_eq!(pools.lease(&who("ann", 3), Some(2)).await.unwrap_err(), Unavailable::Gone, "an old cursor");
+        // One that was leased counts until it comes back, and is closed then.
+        assert_eq!(count(&pools), 3);
+        assert!(lease.session().is_usable());
+        drop(lease);
+        assert_eq!((count(&pools), ids(&pools, "ann")), (2, vec![4]));
+        assert!(pools.lease(&who("bob", 2), None).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn at_the_limit_a_login_finds_them_too() {
+        let (pools, mut ends) = pools(1, LATE, &[("ann", 1)]);
+        send_fatal(&mut ends[0], "57P01").await;
+        let (session, _end) = Session::detached(2);
+        assert_eq!(pools.add("ann", session), Some(2));
+        assert_eq!(ids(&pools, "ann"), [2]);
+        // One that has ended itself is no login.
+        let (session, end) = Session::detached(3);
+        drop(end);
+        assert_eq!(pools.add("ann", session), None);
+    }
+
+    #[tokio::test]
+    async fn a_session_that_the_router_ends_while_leased_ends_the_generation() {
+        for running in [true, false] {
+            let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+            let (ann, mut end) = (who("ann", 1), ends.remove(0));
+            let mut lease = pools.lease(&ann, Some(1)).await.unwrap();
+            // A login between, whose session joins the old generation.
+            let (session, _end) = Session::detached(3);
+            assert_eq!(pools.add("ann", session), Some(1));
+            if running {
+                let (error, ()) = tokio::join!(lease.session().run("test", b""), send_fatal(&mut end, "57P01"));
+                assert_eq!(error.unwrap().unwrap_err().sqlstate, "57P01");
+            } else {
+                drop(end);
+            }
+            drop(lease);
+            assert!(pools.lock().roles.is_empty());
+            assert_eq!(count(&pools), 0);
+            assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_session_that_the_router_ends_after_its_client_has_left_ends_the_generation() {
+        let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+        let mut lease = pools.lease(&who("ann", 1), Some(1)).await.unwrap();
+        lease.session().pretend_to_run();
+        drop(lease);
+        assert_eq!(ids(&pools, "ann"), [2]);
+        send_fatal(&mut ends[0], "57P01").await;
+        while !pools.lock().roles.is_empty() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_time_limit_ends_only_its_session() {
+        let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2), ("ann", 3)]);
+        send_fatal(&mut ends[2], "57P05").await;
+        let mut lease = pools.lease(&who("ann", 1), None).await.unwrap();
+        assert_eq!(lease.session().id, 2);
+        let (error, ()) = tokio::join!(lease.session().run("test", b""), send_fatal(&mut ends[1], "25P04"));
+        assert!(error.unwrap().unwrap_err().fatal);
+        drop(lease);
+        assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![1]));
+    }
+
+    #[tokio::test]
+    async fn another_role_of_the_same_name_is_another_generation() {
+        let (pools, _ends) = pools(9, LATE, &[("ann", 1)]);
+        let (mut session, _end) = Session::detached(2);
+        session.role += 1;
+        assert_eq!(pools.add("ann", session), Some(2));
+        assert_eq!(ids(&pools, "ann"), [2]);
+        assert_eq!(pools.lease(&who("ann", 1), None).await.unwrap_err(), Unavailable::NoSession);
+    }
+
+    #[tokio::test]
+    async fn clients_that_need_no_login_use_any_generation() {
+        let (pools, _ends) = pools(9, LATE, &[("bob", 1), ("ann", 2)]);
+        let nobody = Identity { role: "ann".to_owned(), generation: None };
+        assert_eq!(pools.lease(&nobody, None).await.unwrap().session().id, 2);
     }
 
     #[tokio::test]
@@ -307,12 +507,13 @@ mod tests {
         let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3), ("bob", 4)]);
         pools.close_idle(LATE);
         assert_eq!(ids(&pools, "ann"), [1, 2, 3]);
-        let lease = pools.lease("ann", None).await.unwrap();
+        let lease = pools.lease(&who("ann", 1), None).await.unwrap();
         pools.close_idle(Duration::ZERO);
         assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![], vec![4]));
         drop(lease);
         pools.close_idle(Duration::ZERO);
         assert_eq!(ids(&pools, "ann"), [3]);
+        assert!(pools.lease(&who("ann", 1), None).await.is_ok(), "the generation goes on");
     }
 
     #[tokio::test]
@@ -320,10 +521,16 @@ mod tests {
         let (pools, _ends) = pools(2, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
         assert_eq!(ids(&pools, "ann"), [1, 2], "more of the same role are not kept");
         let (session, _end) = Session::detached(4);
-        assert!(pools.add("bob", session), "it takes an idle one's place");
+        assert_eq!(pools.add("bob", session), Some(2), "it takes an idle one's place");
         assert_eq!((ids(&pools, "ann").len(), ids(&pools, "bob")), (1, vec![4]));
-        let _all = (pools.lease("ann", None).await.unwrap(), pools.lease("bob", None).await.unwrap());
+        let all = (pools.lease(&who("ann", 1), None).await.unwrap(), pools.lease(&who("bob", 2), None).await.unwrap());
         let (session, _end) = Session::detached(5);
-        assert!(!pools.add("eve", session), "nothing is idle");
+        assert_eq!(pools.add("eve", session), None, "nothing is idle");
+        // A role that loses its last session begins anew.
+        drop(all);
+        let (session, _end) = Session::detached(6);
+        assert_eq!(pools.add("eve", session), Some(3));
+        let lost = if ids(&pools, "ann").is_empty() { "ann" } else { "bob" };
+        assert!(!pools.lock().roles.contains_key(lost));
     }
 }

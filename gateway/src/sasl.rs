@@ -2,9 +2,8 @@
 //!
 //! Any database may be named (`authSource`): roles belong to all of them.
 
-use crate::backend::Session;
 use crate::login::{Login, MECHANISM, Refusal};
-use crate::pool::Pools;
+use crate::pool::{Identity, Pools};
 use crate::reply::{AUTHENTICATION_FAILED, BAD_VALUE, Failure, HOST_UNREACHABLE, MECHANISM_UNAVAILABLE};
 use crate::router::Routers;
 use bson::spec::BinarySubtype;
@@ -35,13 +34,13 @@ pub struct Conversation {
 enum Step {
     Challenged(Login),
     /// only an empty message of the client is missing
-    Accepted,
+    Accepted(Identity),
 }
 
 /// A client's user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    pub role: String,
+    pub identity: Identity,
     /// the database that the client named
     pub database: String,
 }
@@ -152,35 +151,32 @@ pub async fn proceed(
     let bytes = payload(document)?;
     let Conversation { user, database, step, skip_empty, until, .. } = conversation;
     let login = match step {
-        Step::Accepted if bytes.is_empty() => {
-            let user = Some(User { role: user, database });
+        Step::Accepted(identity) if bytes.is_empty() => {
+            let user = Some(User { identity, database });
             return Ok(Turn { reply: reply(true, Vec::new()), conversation: None, user });
         }
-        Step::Accepted => return Err(failed()),
+        Step::Accepted(_) => return Err(failed()),
         Step::Challenged(login) => login,
     };
     let (session, signature) = tokio::time::timeout_at(until, login.finish(bytes))
         .await
         .map_err(|_| failed())?
         .map_err(|refusal| refused(&user, &refusal))?;
-    add(context, &user, session)?;
+    let generation = Some(context.pools.add(&user, session).ok_or_else(full)?);
+    let identity = Identity { role: user.clone(), generation };
     if skip_empty {
-        return Ok(Turn {
-            reply: reply(true, signature),
-            conversation: None,
-            user: Some(User { role: user, database }),
-        });
+        let user = Some(User { identity, database });
+        return Ok(Turn { reply: reply(true, signature), conversation: None, user });
     }
-    let conversation = Conversation { user, database, step: Step::Accepted, skip_empty, until, _permit: None };
+    let conversation =
+        Conversation { user, database, step: Step::Accepted(identity), skip_empty, until, _permit: None };
     Ok(Turn { reply: reply(false, signature), conversation: Some(conversation), user: None })
 }
 
 const PROTOCOL: (i32, &str) = crate::reply::PROTOCOL_ERROR;
 
-fn add(context: Context<'_>, role: &str, session: Session) -> Result<(), Failure> {
-    let full =
-        || Failure::new(HOST_UNREACHABLE, "all connections to the router are in use by other roles (--pool-size)");
-    if context.pools.add(role, session) { Ok(()) } else { Err(full()) }
+fn full() -> Failure {
+    Failure::new(HOST_UNREACHABLE, "all connections to the router are in use by other roles (--pool-size)")
 }
 
 #[cfg(test)]

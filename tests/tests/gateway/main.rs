@@ -154,6 +154,38 @@ fn a_client_survives_a_restart_of_the_router() {
 }
 
 #[test]
+fn who_has_logged_in_with_a_withdrawn_password_is_out() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    let run = |sql: &str| cluster.router.unlogged_client().batch_execute(sql).expect("the role is changed");
+    let create = "CREATE ROLE eve LOGIN PASSWORD 'leaked'";
+    let grant = || cluster.router.psql("SELECT docshard.grant_access('eve', '{\"write\": \"test.things\"}')");
+    run(create);
+    grant();
+    let mut program = gateway.start_python("withdrawn.py", &["eve", "leaked", "new"]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut input = program.stdin.take().unwrap();
+    await_line(&mut output, "logged in");
+    run("ALTER ROLE eve PASSWORD 'new'");
+    // As docs/clients.md says.
+    cluster.router.psql(
+        "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+         WHERE usename = 'eve' AND application_name = 'docshard-gateway'",
+    );
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "logged in anew");
+    // PostgreSQL drops a role that has sessions.
+    cluster.router.psql("SELECT docshard.revoke_access('eve', '{\"write\": \"test.things\"}')");
+    run(&format!("DROP ROLE eve; {create}"));
+    grant();
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "done");
+    assert!(program.wait().unwrap().success());
+    let strangers = "SELECT count(*) FROM docshard.find('test.things', '{\"from\": {\"$exists\": true}}')";
+    assert_eq!(cluster.router.value::<i64>(strangers), 0);
+}
+
+#[test]
 fn a_client_that_leaves_ends_its_statement() {
     let cluster = cluster();
     let gateway = Gateway::start(&cluster.router, &[]);
