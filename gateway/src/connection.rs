@@ -274,3 +274,65 @@ async fn left(stream: &mut (impl AsyncBufReadExt + Unpin)) {
         std::future::pending::<()>().await;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Wanted, parse};
+    use crate::wire::compression::Compressor;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::task::JoinHandle;
+
+    /// A client, and when its connection has ended.
+    fn client() -> (DuplexStream, JoinHandle<Duration>) {
+        let Ok(Wanted::Serve(options)) = parse(["--router", "postgresql://127.0.0.1:1/x"].map(Into::into)) else {
+            panic!("the options are wrong");
+        };
+        let (here, there) = tokio::io::duplex(1 << 20);
+        let connection = Connection::new(Gateway::new(&options).unwrap(), there, 1, ([127, 0, 0, 1], 1).into(), None);
+        let began = Instant::now();
+        let served = tokio::spawn(async move {
+            let _ = connection.serve().await;
+            began.elapsed()
+        });
+        (here, served)
+    }
+
+    async fn hello(stream: &mut DuplexStream) {
+        let command = doc! { "hello": 1, "$db": "admin" }.to_vec().unwrap();
+        frame::write(stream, 0, OP_MSG, &[MSG_PREFIX, &command]).await.unwrap();
+        let announced = frame::announced(stream, MAX_MESSAGE).await.unwrap();
+        frame::read(stream, announced).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_disconnected() {
+        let (silent, served) = client();
+        assert_eq!(served.await.unwrap().as_secs(), FIRST.as_secs());
+        drop(silent);
+        // Also within a message.
+        let (mut slow, served) = client();
+        slow.write_u8(100).await.unwrap();
+        assert_eq!(served.await.unwrap().as_secs(), FIRST.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_monitor() {
+        let (mut stream, served) = client();
+        for _ in 0..100 {
+            hello(&mut stream).await;
+            tokio::time::sleep(UNKNOWN_IDLE / 2).await;
+        }
+        assert!(!served.is_finished());
+        assert_eq!(served.await.unwrap(), UNKNOWN_IDLE * 101 / 2);
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_client_cannot_inflate_a_large_message() {
+        let (mut stream, served) = client();
+        let body = compression::close(OP_MSG, &[&[0; 70_000]], Compressor::Zlib).unwrap();
+        frame::write(&mut stream, 0, OP_COMPRESSED, &[&body]).await.unwrap();
+        assert_eq!(served.await.unwrap(), Duration::ZERO);
+    }
+}
