@@ -143,7 +143,7 @@ fn peak_memory(gateway: &Gateway) -> u64 {
     peak.unwrap()
 }
 
-/// Twenty messages of 47 MB of one role would take 2 GB.
+/// Twelve messages of 47 MB of one role would take 1.1 GB.
 #[test]
 fn clients_together_have_limits() {
     let cluster = cluster();
