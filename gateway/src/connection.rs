@@ -6,12 +6,13 @@
 use crate::command::Command;
 use crate::executor::Error;
 use crate::gateway::Gateway;
+use crate::memory::{Budget, Owner};
 use crate::reply::{self, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
 use crate::sasl::{self, Conversation, User};
 use crate::wire::Violation;
 use crate::wire::compression::{self, Compressor};
 use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};
-use crate::wire::message::{MSG_PREFIX, REPLY_PREFIX, Request, read_msg, read_query};
+use crate::wire::message::{MSG_PREFIX, REPLY_PREFIX, read_msg, read_query};
 use crate::{hello, local};
 use bson::doc;
 use std::io;
@@ -25,6 +26,12 @@ use tokio::time::{Instant, timeout, timeout_at};
 /// The time for the rest of a message after its first byte, and for a reply to be taken.
 const TRANSFER: Duration = Duration::from_secs(120);
 
+/// The time for a client's first message, and for the rest of any message until it logs in.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// The time between two messages of a client that has not logged in. Drivers' monitoring connections send one every ten seconds.
+const UNKNOWN_IDLE: Duration = Duration::from_secs(60);
+
 pub struct Connection<S> {
     gateway: Arc<Gateway>,
     stream: BufStream<S>,
@@ -35,6 +42,8 @@ pub struct Connection<S> {
     compressors: Vec<Compressor>,
     /// held until the client logs in
     unknown: Option<OwnedSemaphorePermit>,
+    /// it has sent a message
+    greeted: bool,
 }
 
 /// A request that has been read, and how its reply is sent.
@@ -42,6 +51,7 @@ struct Received {
     frame: Frame,
     compressor: Option<Compressor>,
     compressed: bool,
+    budget: Budget,
 }
 
 /// What follows a request.
@@ -59,12 +69,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         unknown: Option<OwnedSemaphorePermit>,
     ) -> Self {
         let (user, conversation, compressors) = (None, None, Vec::new());
-        Self { gateway, stream: BufStream::new(stream), id, client, user, conversation, compressors, unknown }
+        Self {
+            gateway,
+            stream: BufStream::new(stream),
+            id,
+            client,
+            user,
+            conversation,
+            compressors,
+            unknown,
+            greeted: false,
+        }
     }
 
     /// Serves the client until it leaves, or breaks a rule.
     pub async fn serve(mut self) -> io::Result<()> {
-        while let Some(received) = self.receive().await? {
+        while let Some(mut received) = self.receive().await? {
             let body = &received.frame.body;
             let request = match received.frame.opcode {
                 OP_MSG => read_msg((!received.compressed).then_some(&received.frame.header), body),
@@ -72,12 +92,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 _ => Err(Violation("this operation is not of the protocol any more")),
             };
             let request = request.map_err(|violation| invalid(&violation))?;
-            let (name, outcome) = self.answer(&request).await;
+            let (command, more_to_come) = (Command::of(&request), request.more_to_come);
+            // The command has a copy.
+            received.frame.body = Vec::new();
+            let (name, outcome) = self.answer(command, &mut received.budget).await;
             let reply = match outcome {
                 Outcome::Reply(reply) => reply,
                 Outcome::Close => return Ok(()),
             };
-            if !request.more_to_come {
+            if !more_to_come {
                 let compressor = received.compressor.filter(|_| may_be_compressed(&name));
                 timeout(TRANSFER, self.send(&received.frame, &reply, compressor)).await??;
             }
@@ -85,27 +108,48 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(())
     }
 
-    fn limit(&self) -> usize {
-        if self.user.is_some() || self.gateway.anonymous.is_some() { MAX_MESSAGE } else { MAX_UNKNOWN_MESSAGE }
+    fn is_known(&self) -> bool {
+        self.user.is_some() || self.gateway.anonymous.is_some()
+    }
+
+    fn owner(&self) -> Owner {
+        self.user
+            .as_ref()
+            .map_or_else(|| Owner::Address(self.client.ip()), |user| Owner::Role(user.identity.role.clone()))
+    }
+
+    /// The time until a message's first byte.
+    fn patience(&self) -> Duration {
+        let idle = self.gateway.idle;
+        match (self.greeted, self.is_known()) {
+            (false, _) => idle.min(FIRST),
+            (true, false) => idle.min(UNKNOWN_IDLE),
+            (true, true) => idle,
+        }
     }
 
     /// None if the client has left, or was idle for too long.
     async fn receive(&mut self) -> io::Result<Option<Received>> {
-        let idle = Instant::now() + self.gateway.idle;
-        let until = self.conversation.as_ref().map_or(idle, |conversation| conversation.until);
+        let login = self.conversation.as_ref().map(|conversation| conversation.until);
+        let until = login.unwrap_or_else(|| Instant::now() + self.patience());
         match timeout_at(until, frame::await_message(&mut self.stream)).await {
             Ok(Ok(true)) => {}
             Ok(Ok(false)) | Err(_) => return Ok(None),
             Ok(Err(error)) => return Err(error),
         }
-        let limit = self.limit();
-        let mut frame = timeout(TRANSFER, frame::read(&mut self.stream, limit)).await??;
+        let (limit, transfer) = if self.is_known() { (MAX_MESSAGE, TRANSFER) } else { (MAX_UNKNOWN_MESSAGE, FIRST) };
+        let until = login.unwrap_or_else(|| Instant::now() + transfer);
+        let mut budget = Budget::new(self.gateway.memory.clone(), self.owner());
+        let announced = timeout_at(until, frame::announced(&mut self.stream, limit)).await??;
+        budget.request(announced.length, announced.content, until).await?;
+        let mut frame = timeout_at(until, frame::read(&mut self.stream, announced)).await??;
+        self.greeted = true;
         let (mut compressor, compressed) = (None, frame.opcode == OP_COMPRESSED);
         if compressed {
             let opened = compression::open(&frame.body, &self.compressors, limit);
             (frame.opcode, frame.body, compressor) = opened.map_err(|violation| invalid(&violation))?;
         }
-        Ok(Some(Received { frame, compressor, compressed }))
+        Ok(Some(Received { frame, compressor, compressed, budget }))
     }
 
     async fn send(&mut self, request: &Frame, reply: &[u8], compressor: Option<Compressor>) -> io::Result<()> {
@@ -121,16 +165,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// Returns the command's name, too.
-    async fn answer(&mut self, request: &Request<'_>) -> (String, Outcome) {
-        let command = match Command::of(request) {
+    async fn answer(&mut self, command: Result<Command, Failure>, budget: &mut Budget) -> (String, Outcome) {
+        let command = match command {
             Ok(command) => command,
             Err(failure) => return (String::new(), Outcome::Reply(failure.reply())),
         };
-        let outcome = self.run(&command).await;
+        let outcome = self.run(&command, budget).await;
         (command.name, outcome)
     }
 
-    async fn run(&mut self, command: &Command) -> Outcome {
+    async fn run(&mut self, command: &Command, budget: &mut Budget) -> Outcome {
         let document = command.document();
         let name = command.name.as_str();
         if hello::is_hello(name) {
@@ -165,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         };
         let (gateway, stream) = (&self.gateway, &mut self.stream);
         tokio::select! {
-            result = gateway.executor.run(&who, command) => match result {
+            result = gateway.executor.run(&who, command, budget) => match result {
                 Ok(reply) => Outcome::Reply(reply),
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
                 Err(Error::LoginNeeded) => Outcome::Close,
@@ -185,7 +229,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // A login that fails here is tried again by the driver, in messages of its own.
         if let Ok(first) = document.get_document("speculativeAuthenticate") {
             let database = first.get_str("db").unwrap_or("admin");
-            let context = self.gateway.sasl();
+            let context = self.gateway.sasl(self.client.ip());
             if let Ok(turn) = sasl::start(context, first, database).await {
                 fields.insert("speculativeAuthenticate", turn.reply.clone());
                 self.take(turn);
@@ -196,13 +240,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     async fn start(&mut self, command: &Command) -> Result<Reply, Failure> {
         self.conversation = None;
-        let turn = sasl::start(self.gateway.sasl(), command.document(), &command.database).await?;
+        let turn = sasl::start(self.gateway.sasl(self.client.ip()), command.document(), &command.database).await?;
         Ok(self.take(turn))
     }
 
     async fn proceed(&mut self, command: &Command) -> Result<Reply, Failure> {
         let conversation = self.conversation.take();
-        let turn = sasl::proceed(self.gateway.sasl(), conversation, command.document()).await?;
+        let turn = sasl::proceed(self.gateway.sasl(self.client.ip()), conversation, command.document()).await?;
         Ok(self.take(turn))
     }
 
@@ -230,5 +274,67 @@ async fn left(stream: &mut (impl AsyncBufReadExt + Unpin)) {
     // Bytes are the next request, which waits.
     if matches!(stream.fill_buf().await, Ok(bytes) if !bytes.is_empty()) {
         std::future::pending::<()>().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::{Wanted, parse};
+    use crate::wire::compression::Compressor;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+    use tokio::task::JoinHandle;
+
+    /// A client, and when its connection has ended.
+    fn client() -> (DuplexStream, JoinHandle<Duration>) {
+        let Ok(Wanted::Serve(options)) = parse(["--router", "postgresql://127.0.0.1:1/x"].map(Into::into)) else {
+            panic!("the options are wrong");
+        };
+        let (here, there) = tokio::io::duplex(1 << 20);
+        let connection = Connection::new(Gateway::new(&options).unwrap(), there, 1, ([127, 0, 0, 1], 1).into(), None);
+        let began = Instant::now();
+        let served = tokio::spawn(async move {
+            let _ = connection.serve().await;
+            began.elapsed()
+        });
+        (here, served)
+    }
+
+    async fn hello(stream: &mut DuplexStream) {
+        let command = doc! { "hello": 1, "$db": "admin" }.to_vec().unwrap();
+        frame::write(stream, 0, OP_MSG, &[MSG_PREFIX, &command]).await.unwrap();
+        let announced = frame::announced(stream, MAX_MESSAGE).await.unwrap();
+        frame::read(stream, announced).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_client_is_disconnected() {
+        let (silent, served) = client();
+        assert_eq!(served.await.unwrap().as_secs(), FIRST.as_secs());
+        drop(silent);
+        // Also within a message.
+        let (mut slow, served) = client();
+        slow.write_u8(100).await.unwrap();
+        assert_eq!(served.await.unwrap().as_secs(), FIRST.as_secs());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_may_monitor() {
+        let (mut stream, served) = client();
+        for _ in 0..100 {
+            hello(&mut stream).await;
+            tokio::time::sleep(UNKNOWN_IDLE / 2).await;
+        }
+        assert!(!served.is_finished());
+        assert_eq!(served.await.unwrap(), UNKNOWN_IDLE * 101 / 2);
+        assert_eq!(stream.read(&mut [0]).await.unwrap(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_unknown_client_cannot_inflate_a_large_message() {
+        let (mut stream, served) = client();
+        let body = compression::close(OP_MSG, &[&[0; 70_000]], Compressor::Zlib).unwrap();
+        frame::write(&mut stream, 0, OP_COMPRESSED, &[&body]).await.unwrap();
+        assert_eq!(served.await.unwrap(), Duration::ZERO);
     }
 }

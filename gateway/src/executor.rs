@@ -4,6 +4,7 @@ use crate::backend::ServerError;
 use crate::command::Command;
 use crate::cursors::{self, Cursors};
 use crate::login;
+use crate::memory::Budget;
 use crate::pool::{Identity, Lease, Pools, Unavailable};
 use crate::reply::{self, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
 use crate::router::Routers;
@@ -40,13 +41,13 @@ impl Executor {
     }
 
     /// Runs a command for a client of a role.
-    pub async fn run(&self, who: &Identity, command: &Command) -> Result<Reply, Error> {
+    pub async fn run(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         match command.name.as_str() {
-            "getMore" => self.get_more(who, command).await,
-            "killCursors" => self.kill_cursors(who, command).await,
+            "getMore" => self.get_more(who, command, budget).await,
+            "killCursors" => self.kill_cursors(who, command, budget).await,
             _ => {
                 let mut lease = self.lease(who).await?;
-                self.execute(who, &mut lease, &command.database, &command.bytes).await
+                self.execute(who, &mut lease, &command.database, &command.bytes, budget).await
             }
         }
     }
@@ -78,7 +79,14 @@ impl Executor {
         })
     }
 
-    async fn execute(&self, who: &Identity, lease: &mut Lease, database: &str, command: &[u8]) -> Result<Reply, Error> {
+    async fn execute(
+        &self,
+        who: &Identity,
+        lease: &mut Lease,
+        database: &str,
+        command: &[u8],
+        budget: &mut Budget,
+    ) -> Result<Reply, Error> {
         let session = lease.session();
         let reply = match session.run(database, command).await {
             Ok(Ok(reply)) => reply,
@@ -91,15 +99,17 @@ impl Executor {
         if let Some(id) = cursor_of(&reply).filter(|id| *id != 0) {
             self.cursors.insert(&who.role, id, session.id);
         }
+        // The session waits, too: so there are no more replies without memory than sessions.
+        budget.reply(reply.len()).await?;
         Ok(reply)
     }
 
-    async fn get_more(&self, who: &Identity, command: &Command) -> Result<Reply, Error> {
+    async fn get_more(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let id = integer(command.document().get("getMore").ok().flatten());
         // What is no id is the router's to complain about.
         let Some(id) = id else {
             let mut lease = self.lease(who).await?;
-            return self.execute(who, &mut lease, &command.database, &command.bytes).await;
+            return self.execute(who, &mut lease, &command.database, &command.bytes, budget).await;
         };
         let not_found = || Failure::new(CURSOR_NOT_FOUND, format!("cursor id {id} not found"));
         let session = self.cursors.find(&who.role, id).ok_or_else(not_found)?;
@@ -115,7 +125,7 @@ impl Executor {
                 return Err(not_found().into());
             }
         };
-        let reply = self.execute(who, &mut lease, &command.database, &command.bytes).await?;
+        let reply = self.execute(who, &mut lease, &command.database, &command.bytes, budget).await?;
         if cursor_of(&reply) == Some(0) {
             self.cursors.remove(&who.role, id);
         }
@@ -123,7 +133,7 @@ impl Executor {
     }
 
     /// The cursors may be in several sessions: each gets the command with those that it has.
-    async fn kill_cursors(&self, who: &Identity, command: &Command) -> Result<Reply, Error> {
+    async fn kill_cursors(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let document = command.document();
         let ids: Option<Vec<i64>> = document
             .get_array("cursors")
@@ -131,7 +141,7 @@ impl Executor {
             .and_then(|ids| ids.into_iter().map(|id| integer(id.ok())).collect::<Option<Vec<i64>>>());
         let (Some(ids), Ok(collection)) = (ids, document.get_str("killCursors")) else {
             let mut lease = self.lease(who).await?;
-            return self.execute(who, &mut lease, &command.database, &command.bytes).await;
+            return self.execute(who, &mut lease, &command.database, &command.bytes, budget).await;
         };
         let (mut killed, mut unknown) = (Vec::new(), Vec::new());
         let mut by_session: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
@@ -145,7 +155,7 @@ impl Executor {
             let part = doc! { "killCursors": collection, "cursors": ids.clone() };
             let part = part.to_vec().unwrap_or_default();
             let reply = match self.pools.lease(who, Some(session)).await {
-                Ok(mut lease) => self.execute(who, &mut lease, &command.database, &part).await?,
+                Ok(mut lease) => self.execute(who, &mut lease, &command.database, &part, budget).await?,
                 Err(_) => {
                     unknown.extend(ids);
                     continue;

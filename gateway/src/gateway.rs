@@ -1,11 +1,14 @@
 //! What all connections share.
 
 use crate::executor::Executor;
+use crate::memory::{self, Memory};
 use crate::options::Options;
 use crate::pool::{Identity, Pools};
 use crate::router::Routers;
 use crate::sasl::Context;
+use crate::shares::Shares;
 use crate::tls;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -15,7 +18,9 @@ pub struct Gateway {
     pub executor: Executor,
     pub anonymous: Option<Identity>,
     pub idle: Duration,
-    logins: Arc<Semaphore>,
+    /// by address
+    logins: Shares<IpAddr>,
+    pub memory: Arc<Memory>,
     pub connections: Arc<Semaphore>,
     /// connections without a login: new ones, and those by which drivers monitor
     pub unknown: Arc<Semaphore>,
@@ -37,14 +42,15 @@ impl Gateway {
             executor,
             anonymous: anonymous.map(|role| Identity { role, generation: None }),
             idle: options.idle_timeout,
-            logins: Arc::new(Semaphore::new(options.max_logins)),
+            logins: Shares::new(options.max_logins, options.max_logins.div_ceil(2)),
+            memory: Arc::new(memory::new(options.message_memory)),
             connections: Arc::new(Semaphore::new(options.max_connections)),
             unknown: Arc::new(Semaphore::new(options.max_unauthenticated)),
             tls,
         }))
     }
 
-    pub fn sasl(&self) -> Context<'_> {
-        Context { routers: &self.executor.routers, pools: &self.executor.pools, logins: &self.logins }
+    pub fn sasl(&self, client: IpAddr) -> Context<'_> {
+        Context { client, routers: &self.executor.routers, pools: &self.executor.pools, logins: &self.logins }
     }
 }

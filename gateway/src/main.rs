@@ -7,6 +7,7 @@
 //! * [`wire`], [`connection`], [`command`], [`reply`]: MongoDB's protocol.
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
+//! * [`shares`], [`memory`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 
 mod backend;
@@ -17,13 +18,16 @@ mod executor;
 mod gateway;
 mod hello;
 mod local;
+mod log;
 mod login;
+mod memory;
 mod options;
 mod pool;
 mod reply;
 mod router;
 mod sasl;
 mod server;
+mod shares;
 mod tls;
 mod wire;
 

@@ -1,5 +1,6 @@
 //! The program's arguments.
 
+use crate::memory;
 use lexopt::prelude::*;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
   --pool-timeout SECONDS      how long a command waits for one of them (30)
   --max-connections N         the most clients (10000)
   --max-unauthenticated N     the most clients that have not logged in, monitoring connections included (5000)
-  --max-logins N              the most logins at a time, each of which has a connection to the router (16)
+  --max-logins N              the most logins at a time, each of which has a connection to the router, half of them of one address (16)
+  --message-memory MIB        the most memory of all messages together, of which a role has at most half (512)
   --idle-timeout SECONDS      after this time without a message a client is disconnected (1800)
   --version, --help
 ";
@@ -36,6 +38,8 @@ pub struct Options {
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     pub max_logins: usize,
+    /// in MiB
+    pub message_memory: usize,
     pub idle_timeout: Duration,
 }
 
@@ -62,6 +66,7 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
         max_connections: 10_000,
         max_unauthenticated: 5_000,
         max_logins: 16,
+        message_memory: 512,
         idle_timeout: Duration::from_secs(1800),
     };
     let mut parser = lexopt::Parser::from_args(arguments);
@@ -91,6 +96,12 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
             "max-connections" => options.max_connections = count(&mut parser, &name)?,
             "max-unauthenticated" => options.max_unauthenticated = count(&mut parser, &name)?,
             "max-logins" => options.max_logins = count(&mut parser, &name)?,
+            "message-memory" => {
+                options.message_memory = count(&mut parser, &name)?;
+                if options.message_memory < memory::LEAST {
+                    return Err(format!("--message-memory must be at least {}", memory::LEAST));
+                }
+            }
             "idle-timeout" => options.idle_timeout = seconds(count(&mut parser, &name)?),
             "help" => return Ok(Wanted::Text(HELP.to_owned())),
             "version" => return Ok(Wanted::Text(format!("docshard-gateway {}\n", env!("CARGO_PKG_VERSION")))),
@@ -112,10 +123,17 @@ mod tests {
     fn every_option_of_the_help_is_taken() {
         let names = HELP.lines().filter_map(|line| line.strip_prefix("  --")?.split([' ', ',']).next());
         for name in names.filter(|name| !["version", "help"].contains(name)) {
-            assert!(of(&[&format!("--{name}"), "7"]).is_ok(), "{name}");
+            assert!(of(&[&format!("--{name}"), "700"]).is_ok(), "{name}");
         }
         assert!(matches!(of(&["--help"]), Ok(Wanted::Text(_))));
-        for wrong in [&["--pool-size", "0"][..], &["--pool-size", "many"], &["--other"], &["router"], &["--listen"]] {
+        for wrong in [
+            &["--pool-size", "0"][..],
+            &["--pool-size", "many"],
+            &["--message-memory", "255"],
+            &["--other"],
+            &["router"],
+            &["--listen"],
+        ] {
             assert!(of(wrong).is_err(), "{wrong:?}");
         }
     }

@@ -21,6 +21,7 @@ pub const UNAUTHORIZED: (i32, &str) = (13, "Unauthorized");
 pub const AUTHENTICATION_FAILED: (i32, &str) = (18, "AuthenticationFailed");
 pub const CURSOR_NOT_FOUND: (i32, &str) = (43, "CursorNotFound");
 pub const COMMAND_NOT_FOUND: (i32, &str) = (59, "CommandNotFound");
+pub const MEMORY_LIMIT: (i32, &str) = (146, "ExceededMemoryLimit");
 pub const MECHANISM_UNAVAILABLE: (i32, &str) = (334, "MechanismUnavailable");
 pub const POOL_TIMEOUT: (i32, &str) = (202, "NetworkInterfaceExceededTimeLimit");
 

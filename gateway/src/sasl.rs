@@ -2,18 +2,23 @@
 //!
 //! Any database may be named (`authSource`): roles belong to all of them.
 
+use crate::log;
 use crate::login::{Login, MECHANISM, Refusal};
 use crate::pool::{Identity, Pools};
 use crate::reply::{AUTHENTICATION_FAILED, BAD_VALUE, Failure, HOST_UNREACHABLE, MECHANISM_UNAVAILABLE};
 use crate::router::Routers;
+use crate::shares::{Share, Shares};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Document, RawDocument, doc};
+use std::net::IpAddr;
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time for a whole conversation, in which it holds a connection to the router.
-pub const CONVERSATION: Duration = Duration::from_secs(10);
+const CONVERSATION: Duration = Duration::from_secs(10);
+
+/// The client's time for each message within it.
+const MESSAGE: Duration = Duration::from_secs(2);
 
 const CONVERSATION_ID: i32 = 1;
 
@@ -26,8 +31,10 @@ pub struct Conversation {
     database: String,
     step: Step,
     skip_empty: bool,
+    end: Instant,
+    /// when the client's next message must have come
     pub until: Instant,
-    _permit: Option<OwnedSemaphorePermit>,
+    _share: Option<Share>,
 }
 
 #[derive(Debug)]
@@ -60,7 +67,7 @@ fn failed() -> Failure {
 
 /// A wrong password and an unknown role look the same to the client; the log tells the operator more.
 fn refused(user: &str, refusal: &Refusal) -> Failure {
-    eprintln!("docshard-gateway: login of {user:?}: {refusal}");
+    log::LOGINS.line(format_args!("login of {user:?}: {refusal}"));
     match refusal {
         Refusal::Server(error) if error.sqlstate.starts_with("28") => failed(),
         Refusal::Server(error) if error.sqlstate.starts_with("42") || error.sqlstate == "3F000" => {
@@ -109,12 +116,17 @@ fn reply(done: bool, bytes: Vec<u8>) -> Document {
     doc! { "conversationId": CONVERSATION_ID, "done": done, "payload": payload }
 }
 
-/// The limit of logins at a time, the routers, and the pools that sessions go to.
+/// The client's address, the limit of logins at a time, the routers, and the pools that sessions go to.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
+    pub client: IpAddr,
     pub routers: &'a Routers,
     pub pools: &'a std::sync::Arc<Pools>,
-    pub logins: &'a std::sync::Arc<Semaphore>,
+    pub logins: &'a Shares<IpAddr>,
+}
+
+fn next(end: Instant) -> Instant {
+    end.min(Instant::now() + MESSAGE)
 }
 
 pub async fn start(context: Context<'_>, document: &RawDocument, database: &str) -> Result<Turn, Failure> {
@@ -128,17 +140,16 @@ pub async fn start(context: Context<'_>, document: &RawDocument, database: &str)
     let user = user_of(first).ok_or_else(failed)?;
     let options = document.get_document("options").ok();
     let skip_empty = options.and_then(|options| options.get_bool("skipEmptyExchange").ok()).unwrap_or(false);
-    let until = Instant::now() + CONVERSATION;
-    let busy = || Failure::new(HOST_UNREACHABLE, "too many logins at a time");
-    let permit =
-        timeout(CONVERSATION, context.logins.clone().acquire_owned()).await.map_err(|_| busy())?.map_err(|_| busy())?;
-    let (login, challenge) = tokio::time::timeout_at(until, Login::start(context.routers, &user, first))
+    let busy = |_| Failure::new(HOST_UNREACHABLE, "too many logins at a time (--max-logins)");
+    let share = timeout(CONVERSATION, context.logins.take(&context.client, 1)).await.map_err(busy)?;
+    let end = Instant::now() + CONVERSATION;
+    let (login, challenge) = timeout_at(end, Login::start(context.routers, &user, first))
         .await
         .map_err(|_| failed())?
         .map_err(|refusal| refused(&user, &refusal))?;
     let database = database.to_owned();
-    let conversation =
-        Conversation { user, database, step: Step::Challenged(login), skip_empty, until, _permit: Some(permit) };
+    let (step, until) = (Step::Challenged(login), next(end));
+    let conversation = Conversation { user, database, step, skip_empty, end, until, _share: Some(share) };
     Ok(Turn { reply: reply(false, challenge), conversation: Some(conversation), user: None })
 }
 
@@ -149,7 +160,7 @@ pub async fn proceed(
 ) -> Result<Turn, Failure> {
     let conversation = conversation.ok_or_else(|| Failure::new(PROTOCOL, "No SASL session state found"))?;
     let bytes = payload(document)?;
-    let Conversation { user, database, step, skip_empty, until, .. } = conversation;
+    let Conversation { user, database, step, skip_empty, end, _share, .. } = conversation;
     let login = match step {
         Step::Accepted(identity) if bytes.is_empty() => {
             let user = Some(User { identity, database });
@@ -158,7 +169,7 @@ pub async fn proceed(
         Step::Accepted(_) => return Err(failed()),
         Step::Challenged(login) => login,
     };
-    let (session, signature) = tokio::time::timeout_at(until, login.finish(bytes))
+    let (session, signature) = timeout_at(end, login.finish(bytes))
         .await
         .map_err(|_| failed())?
         .map_err(|refusal| refused(&user, &refusal))?;
@@ -168,8 +179,8 @@ pub async fn proceed(
         let user = Some(User { identity, database });
         return Ok(Turn { reply: reply(true, signature), conversation: None, user });
     }
-    let conversation =
-        Conversation { user, database, step: Step::Accepted(identity), skip_empty, until, _permit: None };
+    let (step, until) = (Step::Accepted(identity), next(end));
+    let conversation = Conversation { user, database, step, skip_empty, end, until, _share: None };
     Ok(Turn { reply: reply(false, signature), conversation: Some(conversation), user: None })
 }
 

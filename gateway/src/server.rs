@@ -2,6 +2,7 @@
 
 use crate::connection::Connection;
 use crate::gateway::Gateway;
+use crate::log;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,8 @@ pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()
         loop {
             tokio::time::sleep(SWEEP).await;
             gateway.executor.sweep();
+            log::CLIENTS.flush();
+            log::LOGINS.flush();
         }
     });
     loop {
@@ -39,7 +42,7 @@ pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()
         let permit = shared.connections.clone().try_acquire_owned();
         let unknown = shared.unknown.clone().try_acquire_owned();
         let (Ok(permit), Ok(unknown)) = (permit, unknown) else {
-            eprintln!("docshard-gateway: refused {client}: too many connections");
+            log::CLIENTS.line(format_args!("refused {client}: too many connections"));
             continue;
         };
         let unknown = if shared.anonymous.is_some() { None } else { Some(unknown) };
@@ -76,6 +79,6 @@ async fn connection(
             io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
         )
     {
-        eprintln!("docshard-gateway: connection {id} of {client} closed: {error}");
+        log::CLIENTS.line(format_args!("connection {id} of {client} closed: {error}"));
     }
 }

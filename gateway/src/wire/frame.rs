@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: a message takes memory only as its bytes arrive, and no more than the limit.
 
+use super::Bytes;
 use std::io;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
@@ -12,6 +13,9 @@ pub const MAX_MESSAGE: usize = 48_000_000;
 pub const MAX_UNKNOWN_MESSAGE: usize = 64 * 1024;
 
 pub const HEADER: usize = 16;
+
+/// What precedes the bytes of a compressed message: the inner opcode, the inflated size, the compressor.
+const COMPRESSED_PREFIX: usize = 9;
 
 pub const OP_REPLY: i32 = 1;
 pub const OP_QUERY: i32 = 2004;
@@ -27,24 +31,53 @@ pub struct Frame {
     pub body: Vec<u8>,
 }
 
+/// A message of which only the beginning was read.
+#[derive(Debug)]
+pub struct Announced {
+    frame: Frame,
+    pub length: usize,
+    /// the size of a compressed message when it is inflated, or the length
+    pub content: usize,
+}
+
 /// Waits until the first byte of a message can be read; false at the end of the connection.
 pub async fn await_message(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<bool> {
     Ok(!reader.fill_buf().await?.is_empty())
 }
 
-pub async fn read(reader: &mut (impl AsyncRead + Unpin), limit: usize) -> io::Result<Frame> {
+/// Reads a message's header, and of a compressed message what precedes the compressed bytes.
+pub async fn announced(reader: &mut (impl AsyncRead + Unpin), limit: usize) -> io::Result<Announced> {
     let mut header = [0; HEADER];
     reader.read_exact(&mut header).await?;
     let [length, request, _, opcode] = numbers(&header);
     let length = usize::try_from(length).ok().filter(|length| (HEADER..=limit).contains(length)).ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, format!("a message of {length} bytes, the limit is {limit}"))
     })?;
-    let mut body = Vec::new();
-    let rest = (length - HEADER) as u64;
-    if reader.take(rest).read_to_end(&mut body).await? as u64 != rest {
+    let mut announced =
+        Announced { frame: Frame { request, opcode, header, body: Vec::new() }, length, content: length };
+    if opcode == OP_COMPRESSED {
+        fill(reader, &mut announced.frame.body, (length - HEADER).min(COMPRESSED_PREFIX)).await?;
+        // A size that is missing, negative or beyond the limit is refused when the message is opened.
+        let size = Bytes(announced.frame.body.get(4..).unwrap_or_default()).length();
+        announced.content = size.unwrap_or_default().min(limit);
+    }
+    Ok(announced)
+}
+
+/// Reads the rest of a message.
+pub async fn read(reader: &mut (impl AsyncRead + Unpin), announced: Announced) -> io::Result<Frame> {
+    let Announced { mut frame, length, .. } = announced;
+    fill(reader, &mut frame.body, length - HEADER).await?;
+    Ok(frame)
+}
+
+/// Reads until there are `length` bytes.
+async fn fill(reader: &mut (impl AsyncRead + Unpin), bytes: &mut Vec<u8>, length: usize) -> io::Result<()> {
+    let rest = length.saturating_sub(bytes.len()) as u64;
+    if reader.take(rest).read_to_end(bytes).await? as u64 != rest {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    Ok(Frame { request, opcode, header, body })
+    Ok(())
 }
 
 pub async fn write(
@@ -73,4 +106,32 @@ fn numbers(header: &[u8; HEADER]) -> [i32; 4] {
         *number = i32::from_le_bytes(*chunk);
     }
     numbers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_message_is_announced_before_it_is_read() {
+        let (mut here, mut there) = tokio::io::duplex(1024);
+        let inner = [&2013u32.to_le_bytes()[..], &70_000u32.to_le_bytes(), &[2], b"compressed"].concat();
+        write(&mut there, 0, OP_COMPRESSED, &[&inner[..9]]).await.unwrap();
+        let mut header = [0; HEADER + 9];
+        here.read_exact(&mut header).await.unwrap();
+        let length = HEADER + inner.len();
+        header[..4].copy_from_slice(&(length as u32).to_le_bytes());
+        there.write_all(&header).await.unwrap();
+        let found = announced(&mut here, 1_000_000).await.unwrap();
+        assert_eq!((found.length, found.content), (length, 70_000));
+        there.write_all(&inner[9..]).await.unwrap();
+        assert_eq!(read(&mut here, found).await.unwrap().body, inner);
+        // Sizes that lie, and a message without one.
+        for (body, content) in [(&[0xFF; 9][..], 0), (&[0x7F; 9], 100), (&[1; 3], 0)] {
+            write(&mut there, 0, OP_COMPRESSED, &[body]).await.unwrap();
+            let found = announced(&mut here, 100).await.unwrap();
+            assert_eq!(found.content, content);
+            assert_eq!(read(&mut here, found).await.unwrap().body, body);
+        }
+    }
 }

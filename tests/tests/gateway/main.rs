@@ -133,10 +133,23 @@ fn no_bytes_stop_it() {
     assert!(gateway.python("hostile.py", &["ann", PASSWORD, &seed]).contains("done"));
     assert!(gateway.is_running());
     assert!(!gateway.log().contains("panicked"), "{}", gateway.log());
+    assert!(peak_memory(&gateway) < 300_000, "its memory was {} kB", peak_memory(&gateway));
+}
+
+/// The most memory that it has had, in kB.
+fn peak_memory(gateway: &Gateway) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.pid())).unwrap();
-    let peak =
-        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next()?.parse::<u64>().ok());
-    assert!(peak.unwrap() < 300_000, "its memory was {peak:?} kB");
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next()?.parse().ok());
+    peak.unwrap()
+}
+
+/// Twelve messages of 47 MB of one role would take 1.1 GB.
+#[test]
+fn clients_together_have_limits() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--message-memory", "256"]);
+    assert!(gateway.python("limits.py", &["ann", PASSWORD, "bob", PASSWORD]).contains("done"));
+    assert!(peak_memory(&gateway) < 600_000, "its memory was {} kB", peak_memory(&gateway));
 }
 
 #[test]

@@ -1,0 +1,87 @@
+//! Lines of the log that clients can cause: of each kind at most ten a second, then their number.
+
+use std::fmt::Display;
+use std::sync::{Mutex, PoisonError};
+use tokio::time::{Duration, Instant};
+
+const MOST: u32 = 10;
+const WINDOW: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct Log {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    since: Option<Instant>,
+    written: u32,
+    left_out: u64,
+}
+
+/// Clients that break a rule.
+pub static CLIENTS: Log = Log::new();
+
+/// Logins that are refused: breaking rules does not hide them.
+pub static LOGINS: Log = Log::new();
+
+/// What a line is preceded by.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    No,
+    Yes { left_out: u64 },
+}
+
+impl Log {
+    const fn new() -> Self {
+        Self { state: Mutex::new(State { since: None, written: 0, left_out: 0 }) }
+    }
+
+    pub fn line(&self, line: impl Display) {
+        if let Line::Yes { left_out } = self.admit(Instant::now()) {
+            told(left_out);
+            eprintln!("docshard-gateway: {line}");
+        }
+    }
+
+    /// Writes how many lines were left out, if no other line has done so.
+    pub fn flush(&self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        told(std::mem::take(&mut state.left_out));
+    }
+
+    fn admit(&self, now: Instant) -> Line {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.since.is_none_or(|since| now.duration_since(since) >= WINDOW) {
+            (state.since, state.written) = (Some(now), 0);
+        }
+        if state.written == MOST {
+            state.left_out += 1;
+            return Line::No;
+        }
+        state.written += 1;
+        Line::Yes { left_out: std::mem::take(&mut state.left_out) }
+    }
+}
+
+fn told(left_out: u64) {
+    if left_out > 0 {
+        eprintln!("docshard-gateway: {left_out} more such lines were left out");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_a_second_are_written() {
+        let (log, began) = (Log::new(), Instant::now());
+        for number in 0..1000u64 {
+            let admitted = log.admit(began + Duration::from_micros(number));
+            assert_eq!(admitted, if number < 10 { Line::Yes { left_out: 0 } } else { Line::No });
+        }
+        assert_eq!(log.admit(began + WINDOW), Line::Yes { left_out: 990 });
+        assert_eq!(log.admit(began + WINDOW), Line::Yes { left_out: 0 });
+    }
+}

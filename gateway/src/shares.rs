@@ -1,0 +1,131 @@
+//! A limit that all clients share, and of which one client, a role or an address, has at most a part.
+//!
+//! INVARIANT: who waits for its own part holds nothing of the whole, so clients that have used theirs up delay no others. Both are
+//! given in the order of waiting. Nobody may wait while holding a share of the same limit.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+#[derive(Debug)]
+pub struct Shares<K> {
+    whole: Arc<Semaphore>,
+    part: usize,
+    parts: Mutex<Parts<K>>,
+}
+
+#[derive(Debug)]
+struct Parts<K> {
+    of: HashMap<K, Weak<Semaphore>>,
+    /// at this length those that nobody uses are removed
+    full: usize,
+}
+
+/// The least number of parts that are looked through.
+const FEW: usize = 64;
+
+/// What was taken, until it is dropped.
+#[derive(Debug)]
+pub struct Share {
+    _part: OwnedSemaphorePermit,
+    _whole: OwnedSemaphorePermit,
+}
+
+impl<K: Hash + Eq + Clone> Shares<K> {
+    pub fn new(whole: usize, part: usize) -> Self {
+        let parts = Mutex::new(Parts { of: HashMap::new(), full: FEW });
+        Self { whole: Arc::new(Semaphore::new(whole)), part: part.clamp(1, whole), parts }
+    }
+
+    /// Waits until `count` are free. More than a client's part counts as all of it.
+    pub async fn take(&self, client: &K, count: usize) -> Share {
+        let count = u32::try_from(count.min(self.part)).unwrap_or(u32::MAX);
+        let part = taken(self.part_of(client), count).await;
+        let whole = taken(self.whole.clone(), count).await;
+        Share { _part: part, _whole: whole }
+    }
+
+    fn part_of(&self, client: &K) -> Arc<Semaphore> {
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(part) = parts.of.get(client).and_then(Weak::upgrade) {
+            return part;
+        }
+        if parts.of.len() >= parts.full {
+            parts.of.retain(|_, part| part.strong_count() > 0);
+            parts.full = FEW.max(2 * parts.of.len());
+        }
+        let part = Arc::new(Semaphore::new(self.part));
+        parts.of.insert(client.clone(), Arc::downgrade(&part));
+        part
+    }
+}
+
+async fn taken(semaphore: Arc<Semaphore>, count: u32) -> OwnedSemaphorePermit {
+    match semaphore.acquire_many_owned(count).await {
+        Ok(permit) => permit,
+        // Only a semaphore that was closed refuses, and none is.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    const SHORT: Duration = Duration::from_secs(1);
+
+    #[tokio::test(start_paused = true)]
+    async fn one_client_cannot_take_the_part_of_another() {
+        let shares = Shares::new(100, 50);
+        let held = shares.take(&"a", 50).await;
+        assert!(timeout(SHORT, shares.take(&"a", 1)).await.is_err());
+        let other = timeout(SHORT, shares.take(&"b", 1000)).await.unwrap();
+        assert!(timeout(SHORT, shares.take(&"c", 1)).await.is_err(), "the whole is taken");
+        drop(held);
+        assert!(timeout(SHORT, shares.take(&"c", 1)).await.is_ok());
+        assert!(timeout(SHORT, shares.take(&"b", 1)).await.is_err());
+        drop(other);
+        assert!(timeout(SHORT, shares.take(&"b", 1)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_waits_longest_is_served_first() {
+        let shares = Arc::new(Shares::new(10, 5));
+        let held = shares.take(&"a", 5).await;
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let waiting: Vec<_> = [5, 1, 5, 1]
+            .into_iter()
+            .enumerate()
+            .map(|(number, count)| {
+                let (shares, order) = (shares.clone(), order.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_millis(number as u64)).await;
+                    let _share = shares.take(&"a", count).await;
+                    order.lock().unwrap().push(number);
+                    tokio::time::sleep(SHORT).await;
+                })
+            })
+            .collect();
+        tokio::time::sleep(SHORT).await;
+        drop(held);
+        for one in waiting {
+            one.await.unwrap();
+        }
+        assert_eq!(*order.lock().unwrap(), [0, 1, 2, 3]);
+    }
+
+    #[tokio::test]
+    async fn clients_that_have_gone_are_forgotten() {
+        let shares = Shares::new(10, 5);
+        let held = shares.take(&0, 1).await;
+        for client in 1..10_000 {
+            shares.take(&client, 1).await;
+        }
+        let parts = shares.parts.lock().unwrap();
+        assert!(parts.of.len() <= FEW && parts.of.contains_key(&0));
+        drop(held);
+    }
+}
