@@ -189,7 +189,7 @@ fn who_has_logged_in_with_a_withdrawn_password_is_out() {
     await_line(&mut output, "logged in anew");
     // PostgreSQL drops a role that has sessions.
     cluster.router.psql("SELECT docshard.revoke_access('eve', '{\"write\": \"test.things\"}')");
-    run(&format!("DROP ROLE eve; {create}"));
+    run(&format!("DROP OWNED BY eve; DROP ROLE eve; {create}"));
     grant();
     input.write_all(b"\n").unwrap();
     await_line(&mut output, "done");
