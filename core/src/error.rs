@@ -461,7 +461,10 @@ mod tests {
         let left_out = "… (9998720 more bytes) …";
         assert_eq!(error.message, format!("{}{left_out}{}", "é".repeat(512), "é".repeat(128)));
         let hint = error.hint.as_deref().expect("a hint");
-        assert!(hint.starts_with("a\\u0000a") && hint.contains("… (18720 more bytes) …") && !hint.contains('\0'), "{hint}");
+        assert!(
+            hint.starts_with("a\\u0000a") && hint.contains("… (18720 more bytes) …") && !hint.contains('\0'),
+            "{hint}"
+        );
         assert_eq!(Error::new(Kind::BadValue, "short").message, "short");
     }
 }
