@@ -2,7 +2,7 @@
 //!
 //! A filter may have as many ranges as its text has room for, so every loop over ranges counts steps.
 
-use super::encode::{decode, prefix_successor};
+use super::encode::{split_first, prefix_successor};
 use crate::budget;
 use std::cmp::Ordering;
 
@@ -59,10 +59,8 @@ impl KeyRange {
 
 /// If the bytes continue a value's encoding, returns the least byte string above all that start with that encoding; else None.
 fn after_value(bytes: &[u8]) -> Option<Vec<u8>> {
-    match decode(bytes) {
-        Ok((_, rest)) if !rest.is_empty() => prefix_successor(&bytes[..bytes.len() - rest.len()]),
-        _ => None,
-    }
+    let (value, rest) = split_first(bytes)?;
+    if rest.is_empty() { None } else { prefix_successor(value) }
 }
 
 /// Compares upper bounds. None, which is unbounded, is the greatest.
