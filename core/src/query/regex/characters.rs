@@ -21,7 +21,7 @@ const UNICODE_CLASSES: &[(&str, &str)] = &[
     ("punct", r"\p{P}$+<=>^`|~"),
 ];
 
-/// POSIX's classes, all of which the engine knows.
+/// The names of POSIX's character classes. The engine has the same ones.
 const POSIX_CLASSES: &[&str] = &[
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper", "word",
     "xdigit",

@@ -166,7 +166,7 @@ pub(super) struct Translation<'p> {
     conditions: Vec<&'p str>,
     /// and the highest number that they name
     highest_condition: usize,
-    /// the engine backtracks, whatever is added to the pattern
+    /// the pattern has something for which the engine must backtrack, so that an assertion for `$` does not make it slower
     pub(super) is_hard: bool,
     is_for_ascii: bool,
     fault: Option<&'static str>,

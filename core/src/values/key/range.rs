@@ -2,7 +2,7 @@
 //!
 //! A filter may have as many ranges as its text has room for, so every loop over ranges counts steps.
 
-use super::encode::{split_first, prefix_successor};
+use super::encode::{prefix_successor, split_first};
 use crate::budget;
 use std::cmp::Ordering;
 
