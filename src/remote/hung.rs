@@ -5,7 +5,8 @@
 //! returned by [`changes`].
 //!
 //! A process may also limit the whole time of each of its statements ([`limit`]), as a shard could answer for ever, or byte by byte. A
-//! shard whose statement takes longer counts as one that does not respond.
+//! worker does: by `docshard.worker_timeout`, as it is when the statement is sent. A shard whose statement takes longer counts as one that
+//! does not respond.
 
 use super::options;
 use crate::pg::error::{Error, Result};
@@ -82,14 +83,15 @@ impl Drop for Limited {
     }
 }
 
-/// Limits the time of each statement that this process sends to a shard from now on.
+/// Limits the time of each statement that this process sends to a shard from now on, also a worker's.
 pub fn limit(time: Duration) -> Limited {
     Limited(LIMIT.replace(Some(time)))
 }
 
 /// When a statement that is sent now must have ended, and the time that it has; None: no limit.
 pub(super) fn due() -> Option<(Instant, Duration)> {
-    LIMIT.get().map(|limit| (Instant::now() + limit, limit))
+    let limit = LIMIT.get().or_else(|| IS_WORKER.get().then(worker_timeout))?;
+    Some((Instant::now() + limit, limit))
 }
 
 /// Shows in the worker's activity that it waits for a shard.

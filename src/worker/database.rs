@@ -96,7 +96,6 @@ fn serve(database: Oid) {
             rest_until(database, Instant::now() + pause, wakes, || {});
             continue;
         }
-        let _limit = hung::limit(hung::worker_timeout());
         activity::show("advancing the counters of shards");
         // First, as it detects that this database is an old copy of the router.
         pulse.beat();
@@ -134,8 +133,6 @@ fn serve(database: Oid) {
         rest_until(database, expiry.due().min(Instant::now() + rest), wakes, || {
             // A copy of the router must not advance the shards' counters.
             if is_free() {
-                // The setting may have changed during the rest.
-                let _limit = hung::limit(hung::worker_timeout());
                 activity::show("advancing the counters of shards");
                 pulse.beat();
                 process::show_activity(None);

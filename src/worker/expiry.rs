@@ -29,8 +29,8 @@ pub(super) struct Expiry {
     has_failed: bool,
 }
 
-/// Deletes the documents that have expired by an index, in parts by age if `in_parts`. Logs an error, and returns false after one that is
-/// new.
+/// Deletes the documents that have expired by an index, in parts by age if `in_parts`. Logs an error. Returns false after an error, unless
+/// it is that of a shard which is known to be silent.
 fn delete(index: &Expiring, patience: i64, in_parts: bool) -> bool {
     let ages = (0..if in_parts { AGES } else { 0 }).rev().map(|power| 1000_i64 << power);
     for age in ages.chain(std::iter::once(0)) {
