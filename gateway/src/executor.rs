@@ -3,6 +3,7 @@
 use crate::backend::ServerError;
 use crate::command::Command;
 use crate::cursors::{self, Cursors};
+use crate::log;
 use crate::login;
 use crate::memory::Budget;
 use crate::pool::{Identity, Lease, Pools, Unavailable};
@@ -65,7 +66,7 @@ impl Executor {
             && self.pools.is_wanting(role, *most)
         {
             let session = login::anonymous(&self.routers, role).await.map_err(|refusal| {
-                eprintln!("docshard-gateway: login of the anonymous role: {refusal}");
+                log::LOGINS.line(format_args!("login of the anonymous role: {refusal}"));
                 Failure::new(HOST_UNREACHABLE, "the gateway's anonymous role cannot log in at a router")
             })?;
             self.pools.add(role, session);

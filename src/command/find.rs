@@ -1,10 +1,10 @@
 //! The commands find, getMore and killCursors.
 
-use super::cursors::{self, FIRST_BATCH, MAX_BATCH_BYTES, Opening};
+use super::cursors::{self, Batch, FIRST_BATCH, MAX_BATCH_BYTES, Opening};
 use super::reply::Reply;
 use super::request::Request;
 use crate::operation::arguments::{Arguments, Fields, Form, Type, may, must, number};
-use crate::operation::reading;
+use crate::operation::reading::{self, Found};
 use crate::operation::request_parts::Specification;
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
@@ -27,26 +27,39 @@ pub fn find(request: &Request<'_>) -> Result<Reply> {
         single_batch: fields.flag("singleBatch"),
         may_expire: !fields.flag("noCursorTimeout"),
     };
-    let mut options = fields.as_options(table::FIND.options);
     // A result that fits into the first batch needs no portal that outlives the transaction. Nor does the only batch; its size limits
     // what the shards read.
-    let fits = limit.is_some_and(|limit| size(Some(limit), 0) <= batch);
-    if batch > 0 && (fits || opening.single_batch) {
-        options["limit"] = limit.unwrap_or(u64::MAX).min(batch as u64).into();
+    let documents = if batch > 0 && limit.is_some_and(|limit| size(Some(limit), 0) <= batch) {
+        Some(reading::find(&namespace, filter, fields)?)
+    } else if batch > 0 && opening.single_batch {
+        let mut options = fields.as_options(table::FIND.options);
+        options["limit"] = batch.into();
         let limited = Arguments::parse(&options, Form::Options(table::FIND.function), table::FIND.options)?;
-        let mut documents = reading::find(&namespace, filter, if fits { fields } else { &limited })?;
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        while let Some(document) = documents.next_document()? {
-            bytes += document.bytes().len();
-            found.push(document.bytes().to_vec());
-            if opening.single_batch && bytes > MAX_BATCH_BYTES {
-                break;
-            }
+        Some(reading::find(&namespace, filter, &limited)?)
+    } else {
+        None
+    };
+    let opened = match documents {
+        Some(documents) => first_batch(&opening, documents)?,
+        None => {
+            let options = fields.as_options(table::FIND.options).to_string();
+            cursors::open(&opening, &table::FIND, &filter.text(), &options)?
         }
-        return Ok(cursors::open_over(&opening, found, documents.is_partial())?.reply("firstBatch", &namespace));
+    };
+    Ok(opened.reply("firstBatch", &namespace))
+}
+
+/// Reads the documents of a first batch, after which nothing is left to read.
+fn first_batch(opening: &Opening<'_>, mut documents: Found) -> Result<Batch> {
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    while let Some(document) = documents.next_document()? {
+        bytes += document.bytes().len();
+        found.push(document.bytes().to_vec());
+        if opening.single_batch && bytes > MAX_BATCH_BYTES {
+            break;
+        }
     }
-    let found = cursors::open(&opening, &table::FIND, &filter.text(), &options.to_string())?;
-    Ok(found.reply("firstBatch", &namespace))
+    cursors::open_over(opening, found, documents.is_partial())
 }
 
 pub fn size(given: Option<u64>, otherwise: usize) -> usize {
