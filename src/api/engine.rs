@@ -4,9 +4,9 @@
 use super::run;
 use crate::pg::datum::json::parse as json;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::{Error, Raise as _};
+use crate::pg::error::Raise as _;
 use crate::pg::memory::call_state::compiled;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
@@ -23,7 +23,7 @@ type Result<T> = crate::pg::error::Result<T>;
 
 /// A jsonb argument as a document.
 pub(super) fn document(doc: &RawJsonb) -> Result<raw::RawObject<'_>> {
-    raw::document(doc.bytes()).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))
+    raw::document(doc.bytes()).ok_or_else(|| error!(Kind::TypeMismatch, "a document must be a JSON object"))
 }
 
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 10, requires = ["schemas"])]

@@ -4,15 +4,15 @@
 
 use super::{given, run, shard_functions};
 use crate::ownership::{access, dismantle};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::protocol::access::SetAccess;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use pgrx::prelude::*;
 
 /// The options of a server and their values.
 fn pairs(options: Vec<String>, values: Vec<String>) -> Result<Vec<(String, String)>> {
     if options.len() != values.len() {
-        return Err(Error::new(Kind::BadValue, "a server's options and values must have the same length"));
+        bail!(Kind::BadValue, "a server's options and values must have the same length");
     }
     Ok(options.into_iter().zip(values).collect())
 }

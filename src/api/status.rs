@@ -10,12 +10,12 @@ use crate::operation::table;
 use crate::ownership::health;
 use crate::pg::datum::json::{self, Json};
 use crate::pg::datum::nulls::NoNulls;
-use crate::pg::error::{Error, Raise as _};
+use crate::pg::error::Raise as _;
 use crate::router::config;
 use crate::router::index_stats::{self, IndexStats};
 use crate::status::{self, health::Health};
 use crate::store;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::key::KeyPattern;
 use pgrx::prelude::*;
 use serde_json::json;
@@ -87,9 +87,10 @@ fn shard_health(
 > {
     let health = run(|| {
         check_router()?;
-        let limit = u64::try_from(timeout_ms).ok().filter(|ms| (1..=60_000).contains(ms)).ok_or_else(|| {
-            Error::new(Kind::BadValue, format!("timeout_ms must be from 1 to 60000, not {timeout_ms}"))
-        })?;
+        let limit = u64::try_from(timeout_ms)
+            .ok()
+            .filter(|ms| (1..=60_000).contains(ms))
+            .ok_or_else(|| error!(Kind::BadValue, "timeout_ms must be from 1 to 60000, not {timeout_ms}"))?;
         status::health::of_shards(Duration::from_millis(limit))
     });
     TableIterator::new(health.into_iter().map(|Health { shard, latency_ms, reachable, node, last_contact, error }| {

@@ -2,8 +2,8 @@
 
 use super::run;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::{Kind, report};
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, bail, error, report};
 use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
@@ -23,7 +23,7 @@ fn document(value: Value) -> Result<RawJsonb> {
 fn millis(at: TimestampWithTimeZone) -> Result<i64> {
     let micros: i64 = at.into();
     if micros == i64::MIN || micros == i64::MAX {
-        return Err(Error::new(Kind::BadValue, "an infinite timestamp is not a date"));
+        bail!(Kind::BadValue, "an infinite timestamp is not a date");
     }
     Ok(micros.div_euclid(1000) + EPOCH_MS)
 }
@@ -42,7 +42,7 @@ fn object_id() -> RawJsonb {
 fn object_id_at(at: TimestampWithTimeZone) -> RawJsonb {
     run(|| {
         let seconds = i32::try_from(millis(at)?.div_euclid(1000))
-            .map_err(|_| Error::new(Kind::BadValue, "an ObjectId's time is from 1901 to 2038"))?;
+            .map_err(|_| error!(Kind::BadValue, "an ObjectId's time is from 1901 to 2038"))?;
         let mut id = [0; 12];
         id[..4].copy_from_slice(&seconds.to_be_bytes());
         document(Value::ObjectId(id))
@@ -62,13 +62,13 @@ fn to_timestamptz(value: RawJsonb) -> Option<TimestampWithTimeZone> {
             Value::Date(millis) => millis,
             Value::ObjectId([a, b, c, d, ..]) => i64::from(i32::from_be_bytes([a, b, c, d])) * 1000,
             other => {
-                let message = format!("a value of type {} has no time", other.type_name());
-                return Err(Error::new(Kind::TypeMismatch, message).with_hint("It must be a date or an ObjectId."));
+                return Err(error!(Kind::TypeMismatch, "a value of type {} has no time", other.type_name())
+                    .with_hint("It must be a date or an ObjectId."));
             }
         };
         let micros = millis.checked_sub(EPOCH_MS).and_then(|millis| millis.checked_mul(1000));
         let at = micros.and_then(|micros| TimestampWithTimeZone::try_from(micros).ok());
-        at.map(Some).ok_or_else(|| Error::new(Kind::BadValue, "the date is outside of PostgreSQL's timestamps"))
+        at.map(Some).ok_or_else(|| error!(Kind::BadValue, "the date is outside of PostgreSQL's timestamps"))
     })
 }
 
@@ -85,12 +85,11 @@ fn to_numeric(value: RawJsonb) -> Option<AnyNumeric> {
             }
             Value::Number(Number::Double(number)) => number.to_string(),
             other => {
-                let message = format!("a value of type {} is no number", other.type_name());
-                return Err(Error::new(Kind::TypeMismatch, message));
+                bail!(Kind::TypeMismatch, "a value of type {} is no number", other.type_name());
             }
         };
         let number = AnyNumeric::from_str(&text);
-        number.map(Some).map_err(|_| Error::new(Kind::BadValue, format!("{text} is outside of PostgreSQL's numeric")))
+        number.map(Some).map_err(|_| error!(Kind::BadValue, "{text} is outside of PostgreSQL's numeric"))
     })
 }
 

@@ -18,7 +18,7 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::router::by_key;
 use crate::router::insert::{self, Storable, WriteError};
 use crate::router::modification::WriteResult;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use docshard_core::query::specification::Role;
 use docshard_core::query::update::Style;
 use docshard_core::values::document::number::Number;
@@ -267,7 +267,7 @@ fn bulk_write(_nulls: Option<NoNulls>, ns: &str, operations: Json, options: defa
         with_options(&options, &table::BULK_WRITE, |options| {
             let json = operations.parse(Role::Request)?;
             let serde_json::Value::Array(operations) = &json else {
-                return Err(Error::new(Kind::TypeMismatch, "operations of bulk_write must be an array"));
+                bail!(Kind::TypeMismatch, "operations of bulk_write must be an array");
             };
             writing::check_size(operations.len())?;
             let parse = |(index, json)| BulkOperation::parse(index, json, options.get("let"));

@@ -3,9 +3,9 @@
 use super::view::{Exceptions, View};
 use crate::catalog::databases;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use docshard_core::cluster::balancer::{self as policy, Compliance};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use std::collections::BTreeSet;
 
 pub struct CollectionStatus {
@@ -23,9 +23,9 @@ pub fn collection_status(ns: &str) -> Result<CollectionStatus> {
     let Some(collection) = view.collections.first_mut() else {
         let database = ns.split_once('.').map_or(ns, |(database, _)| database);
         if databases::primary(database)?.is_none() {
-            return Err(Error::new(Kind::NamespaceNotFound, format!("database {database} not found")));
+            bail!(Kind::NamespaceNotFound, "database {database} not found");
         }
-        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {ns}")));
+        bail!(Kind::NamespaceNotSharded, "ns not sharded: {ns}");
     };
     for shard in &view.shards {
         sizes::measure(shard, collection, COUNTED_OFTEN_MB)?;

@@ -20,7 +20,7 @@ use crate::protocol::{Call, Connection};
 use crate::remote::Session;
 use crate::store;
 use crate::store::collections::Named;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 /// The schemas that an application role uses at the router.
 const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_catalog";
@@ -31,11 +31,11 @@ pub use crate::store::grants::lock_shared;
 fn check_role(role: &str) -> Result<()> {
     let sql = "SELECT FROM pg_catalog.pg_roles WHERE rolname = $1::pg_catalog.name";
     if spi::query(sql, &[Param::Text(role)])?.is_empty() {
-        return Err(Error::new(Kind::UserNotFound, format!("role \"{role}\" does not exist"))
+        return Err(error!(Kind::UserNotFound, "role \"{role}\" does not exist")
             .with_hint("Create it first: CREATE ROLE … LOGIN."));
     }
     if role.starts_with(access::PREFIX) || role.starts_with("pg_") {
-        return Err(Error::new(Kind::BadValue, format!("role \"{role}\" is reserved"))
+        return Err(error!(Kind::BadValue, "role \"{role}\" is reserved")
             .with_hint("Names that begin with docshard_ or pg_ cannot receive grants."));
     }
     Ok(())

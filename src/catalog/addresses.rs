@@ -28,8 +28,8 @@ use crate::protocol::Call;
 use crate::protocol::access::SetServerAddress;
 use crate::remote::{self, Session};
 use crate::store;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, bail, ensure, error};
 use serde_json::json;
 use std::rc::Rc;
 
@@ -53,7 +53,7 @@ pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
     check_may_change()?;
     let shard = cache::shard_named(name)?;
     let Place::Remote(oid) = shard.place else {
-        return Err(Error::new(Kind::IllegalOperation, format!("the shard \"{name}\" is the router's own database"))
+        return Err(error!(Kind::IllegalOperation, "the shard \"{name}\" is the router's own database")
             .with_hint("docshard.set_local_address() tells shards how to reach it."));
     };
     let given = address(conn)?;
@@ -85,7 +85,7 @@ pub fn set_local(conn: &str) -> Result<Changed> {
     let is_joined = server::foreign_server_oid(&server).is_some();
     join_local(local_id()?)?;
     let oid = server::foreign_server_oid(&server)
-        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server does not exist"))?;
+        .ok_or_else(|| error!(Kind::InternalError, "the foreign server does not exist"))?;
     let key =
         lock_visibly(|key| spi::query("SELECT pg_catalog.pg_advisory_xact_lock($1)", &[Param::Int8(key)]).map(drop))?;
     let mut login = merged(remote::server_options(oid)?, &given);
@@ -119,11 +119,11 @@ fn finish(name: &str, given: &Keywords, pending: Pending) -> Result<Changed> {
 fn address(conn: &str) -> Result<Keywords> {
     let (keywords, _) = parse_connection(conn)?;
     if keywords.iter().any(|(keyword, _)| keyword == "user" || keyword == "password") {
-        return Err(Error::new(Kind::BadValue, "an address must not contain a user or password")
+        return Err(error!(Kind::BadValue, "an address must not contain a user or password")
             .with_hint("The login is not changed. docshard.rotate_service_password() changes passwords."));
     }
     if value(&keywords, "host").or_else(|| value(&keywords, "hostaddr")).is_none() {
-        return Err(Error::new(Kind::BadValue, "the address has no host"));
+        bail!(Kind::BadValue, "the address has no host");
     }
     if !server::outer_user_is_superuser() {
         refuse_foreign_options(&keywords)?;
@@ -168,9 +168,11 @@ fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
         session.query("SELECT collection_id, token, version FROM docshard_data.placement", &[])?;
     for placed in &wanted {
         if !found.contains(&(placed.collection, placed.token, placed.version)) {
-            let message =
-                format!("the database at that address has another version of {} than the catalog", placed.namespace);
-            return Err(Error::new(Kind::IllegalOperation, message).with_hint(
+            return Err(error!(
+                Kind::IllegalOperation,
+                "the database at that address has another version of {} than the catalog", placed.namespace
+            )
+            .with_hint(
                 "It is an older copy, or a chunk is being moved. Call docshard.stop_balancer() and try again.",
             ));
         }
@@ -248,9 +250,7 @@ fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
     ))?;
     let seen: Vec<bool> = session.query(&format!("SELECT {}", sees(TABLE, key)), &[])?;
     session.execute(&format!("DROP FOREIGN TABLE {TABLE}"))?;
-    if !seen.contains(&true) {
-        return Err(Error::new(Kind::HostUnreachable, "the address leads to another server from there"));
-    }
+    ensure!(seen.contains(&true), Kind::HostUnreachable, "the address leads to another server from there");
     Ok(())
 }
 

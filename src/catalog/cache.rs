@@ -13,7 +13,7 @@ use crate::pg::{datum::json, object::invalidation};
 use crate::store::indexes::StoredIndex;
 use crate::store::{self, chunks, collections, placements};
 use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::values::collation::Collator;
 use serde_json::Value as Json;
@@ -59,7 +59,7 @@ pub(super) fn generation() -> Result<u64> {
             return Err(missing_grant::no_access());
         }
         let Some(relation) = store::relation(c"collections") else {
-            return Err(Error::new(Kind::InternalError, "docshard's catalog is missing in this database"));
+            bail!(Kind::InternalError, "docshard's catalog is missing in this database");
         };
         invalidation::watch(relation);
         CACHE.with_borrow_mut(|cache| cache.watched_in = generation);
@@ -136,7 +136,7 @@ pub fn view(namespace: &str) -> Result<Option<Rc<View>>> {
 /// Errors: `CommandNotSupportedOnView` for a view, else `NamespaceNotFound`.
 pub fn not_found(namespace: &str) -> Error {
     match view(namespace) {
-        Ok(None) => Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")),
+        Ok(None) => error!(Kind::NamespaceNotFound, "ns not found: {namespace}"),
         Ok(Some(_)) => {
             let message = format!("Namespace {namespace} is a view, not a collection");
             Error::new(Kind::CommandNotSupportedOnView, message)
@@ -177,15 +177,14 @@ pub fn shards() -> Result<Shards> {
 /// One shard.
 /// Errors: `ShardNotFound`.
 pub fn shard(id: ShardId) -> Result<Rc<Shard>> {
-    shards()?.get(&id).cloned().ok_or_else(|| Error::new(Kind::ShardNotFound, format!("there is no shard number {id}")))
+    shards()?.get(&id).cloned().ok_or_else(|| error!(Kind::ShardNotFound, "there is no shard number {id}"))
 }
 
 /// One shard, by its name.
 /// Errors: `ShardNotFound`.
 pub fn shard_named(name: &str) -> Result<Rc<Shard>> {
     shards()?.values().find(|shard| shard.name == name).cloned().ok_or_else(|| {
-        Error::new(Kind::ShardNotFound, format!("Shard {name} does not exist"))
-            .with_hint("docshard.list_shards() names them.")
+        error!(Kind::ShardNotFound, "Shard {name} does not exist").with_hint("docshard.list_shards() names them.")
     })
 }
 

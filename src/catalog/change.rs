@@ -8,12 +8,12 @@
 //! whose keeper does not hold the shards' locks, and which may be a copy.
 
 use super::{cache, cluster};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::storage::lock::{self, Tag};
 use crate::store;
 use crate::store::collections;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
 
 pub use crate::store::collections::{Locked, next_version};
@@ -53,11 +53,10 @@ pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
     let builds = store::index_builds::of_collection(id)?;
     match builds.iter().find(|build| !lock::is_free(Tag::Builder(build.id))) {
         None => Ok(()),
-        Some(build) => Err(Error::new(
-            Kind::ConflictingOperationInProgress,
-            format!("the index {} of {name} is being built", build.name),
-        )
-        .with_hint("Try again when the build has ended; docshard.list_index_builds() shows its progress.")),
+        Some(build) => {
+            Err(error!(Kind::ConflictingOperationInProgress, "the index {} of {name} is being built", build.name)
+                .with_hint("Try again when the build has ended; docshard.list_index_builds() shows its progress."))
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use super::move_exclusion;
 use crate::pg::error::{Error, Result};
 use crate::store::{chunks, collections};
 use docshard_core::cluster::chunk_map::Chunk;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ pub fn lock_now(namespace: &str) -> Result<(Locked, KeyPattern)> {
 
 fn with_pattern(namespace: &str, locked: Locked) -> Result<(Locked, KeyPattern)> {
     if locked.key.is_none() {
-        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {namespace}")));
+        bail!(Kind::NamespaceNotSharded, "ns not sharded: {namespace}");
     }
     let pattern = collections::pattern(locked.key.as_ref())?;
     Ok((locked, pattern))
@@ -32,7 +32,7 @@ fn with_pattern(namespace: &str, locked: Locked) -> Result<(Locked, KeyPattern)>
 /// The chunk that holds a key, of a locked collection.
 /// Errors: `InternalError` if the map has a gap.
 pub fn containing(collection: i32, key: &[u8]) -> Result<Chunk> {
-    chunks::containing(collection, key)?.ok_or_else(|| Error::new(Kind::InternalError, "no chunk holds the key"))
+    chunks::containing(collection, key)?.ok_or_else(|| error!(Kind::InternalError, "no chunk holds the key"))
 }
 
 /// Splits a locked collection's chunks at these keys, in whichever chunk each lies; returns the number of new chunks.
@@ -42,10 +42,11 @@ pub fn split(locked: &Locked, namespace: &str, pattern: &KeyPattern, points: &[V
     for point in points {
         let chunk = containing(locked.id, point)?;
         if *point == chunk.min || *point >= highest {
-            return Err(Error::new(
+            bail!(
                 Kind::BadValue,
-                format!("new split key {} is a boundary key of an existing chunk", pattern.bound_to_json(point)),
-            ));
+                "new split key {} is a boundary key of an existing chunk",
+                pattern.bound_to_json(point)
+            );
         }
         chunks::split(locked.id, &chunk, point)?;
     }
@@ -96,7 +97,7 @@ pub fn merge(locked: &Locked, namespace: &str, pattern: &KeyPattern, min: &[u8],
         ));
     }
     if merged.iter().any(|chunk| chunk.shard != first.shard) {
-        return Err(Error::new(Kind::BadValue, "could not merge chunks: they are not all on the same shard")
+        return Err(error!(Kind::BadValue, "could not merge chunks: they are not all on the same shard")
             .with_hint("docshard.move_chunk brings them together; the view docshard.chunks shows where they are."));
     }
     chunks::merge(locked.id, min, max)?;

@@ -22,7 +22,7 @@ use crate::store::cluster as store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::FIRST_EPOCH;
 use docshard_core::cluster::standing::{Identity, Standing};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -84,9 +84,10 @@ pub fn check_router() -> Result<()> {
     let rows = spi::query("SELECT shard FROM docshard_data.node WHERE cluster_id <> $1", &[own])?;
     match rows.first() {
         None => Ok(()),
-        Some(row) => Err(Error::new(
+        Some(row) => Err(error!(
             Kind::IllegalOperation,
-            format!("this database is the shard \"{}\" of another cluster, not a router", row.text(0)),
+            "this database is the shard \"{}\" of another cluster, not a router",
+            row.text(0)
         )
         .with_hint("Run it on the cluster's router.")),
     }
@@ -171,7 +172,7 @@ fn unlocked(what: &str) -> Error {
         "The background worker that takes the locks does not run; max_worker_processes may be used up. Try again in a few seconds, \
          and see the server's log."
     };
-    Error::new(Kind::NotPrimaryOrSecondary, format!("this router does not hold the lock on {what} yet")).with_hint(hint)
+    error!(Kind::NotPrimaryOrSecondary, "this router does not hold the lock on {what} yet").with_hint(hint)
 }
 
 /// Records that this transaction has added a shard. After a ROLLBACK TO it may count nevertheless.
@@ -209,9 +210,9 @@ pub(super) fn require_router_in(generation: u64) -> Result<()> {
 }
 
 fn refused(reason: &str) -> Error {
-    Error::new(
+    error!(
         Kind::NotWritablePrimary,
-        format!("this database is a copy of the cluster's router and cannot change the cluster: {reason}"),
+        "this database is a copy of the cluster's router and cannot change the cluster: {reason}"
     )
     .with_hint(format!(
         "Connect to the cluster's router{}. If that is lost, an administrator makes this database the router: \

@@ -6,12 +6,12 @@ use super::model::Collection;
 use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
 use super::{cache, change, databases, move_exclusion, namespace, views, zones};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::protocol::table::CreateTable;
 use crate::store::collections::Locked;
 use crate::store::{self, collections, placements};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
@@ -34,7 +34,7 @@ pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
 /// Errors: `Unauthorized`; as [`create`], without `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
     if !collections::may_insert()? {
-        return Err(Error::new(Kind::Unauthorized, format!("not authorized to create the collection {name}"))
+        return Err(error!(Kind::Unauthorized, "not authorized to create the collection {name}")
             .with_hint("An administrator can: docshard.create_collection()."));
     }
     create_unsharded(name, None)?;
@@ -71,7 +71,7 @@ pub(super) fn insert_row(
 
 /// Inserts the chunks of a collection and creates its tables on their shards.
 pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[Chunk]) -> Result<()> {
-    let gone = || Error::new(Kind::NamespaceNotFound, "the collection was dropped");
+    let gone = || error!(Kind::NamespaceNotFound, "the collection was dropped");
     let Locked { token, version, .. } = collections::lock_id(id)?.ok_or_else(gone)?;
     let mut shards: Vec<ShardId> = chunks.iter().map(|chunk| chunk.shard).collect();
     shards.sort_unstable();
@@ -87,7 +87,7 @@ pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[
 fn lock_sharded(name: &str) -> Result<Locked> {
     let locked = change::lock(name)?;
     if locked.key.is_none() {
-        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {name}")));
+        bail!(Kind::NamespaceNotSharded, "ns not sharded: {name}");
     }
     Ok(locked)
 }

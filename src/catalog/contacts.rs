@@ -24,8 +24,8 @@ use docshard_core::cluster::handshake::{
 };
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Standing;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
+use docshard_core::error::{Kind, bail, error};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
@@ -146,10 +146,7 @@ struct Report {
 /// Opens a session on a shard, and returns the shard's report.
 fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session, Report)> {
     let Place::Remote(server) = shard.place else {
-        return Err(Error::new(
-            Kind::IllegalOperation,
-            "the router's own database has no position: it contains the catalog",
-        ));
+        bail!(Kind::IllegalOperation, "the router's own database has no position: it contains the catalog");
     };
     let mut session = open(server)?;
     let sql =
@@ -161,7 +158,7 @@ fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session,
 }
 
 fn no_answer() -> Error {
-    Error::new(Kind::HostUnreachable, "the shard does not report its position")
+    error!(Kind::HostUnreachable, "the shard does not report its position")
 }
 
 /// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is its position before it was asked.
@@ -282,10 +279,7 @@ pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
 pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
     let identities: Vec<String> = decode_all("a statement", rows)?;
     let identity = identities.first().ok_or_else(|| {
-        Error::new(
-            Kind::HostUnreachable,
-            format!("another router has advanced the counter of shard \"{}\"", shard.name),
-        )
+        error!(Kind::HostUnreachable, "another router has advanced the counter of shard \"{}\"", shard.name)
     })?;
     contacts::set_position(shard.id, Position { timeline: identity.parse::<Donor>()?.position.timeline, counter })
 }

@@ -4,7 +4,7 @@ use super::{cache, change, namespace};
 use crate::pg::error::{Error, Result};
 use crate::store::{databases as store, shards};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::json;
 
 pub use crate::store::databases::primary;
@@ -23,8 +23,7 @@ pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
         Some(shard) => {
             let shard = cache::shard_named(shard)?;
             if shard.draining {
-                let message = format!("shard {} is being removed", shard.name);
-                return Err(Error::new(Kind::IllegalOperation, message));
+                bail!(Kind::IllegalOperation, "shard {} is being removed", shard.name);
             }
             Some(shard.id)
         }
@@ -44,15 +43,15 @@ pub fn ensure(name: &str, wanted: Option<&str>) -> Result<ShardId> {
     let shard = match wanted {
         Some(shard) => shard,
         None => shards::emptiest()?.ok_or_else(|| {
-            Error::new(Kind::ShardNotFound, "no shard can take data").with_hint("Add one: docshard.add_shard().")
+            error!(Kind::ShardNotFound, "no shard can take data").with_hint("Add one: docshard.add_shard().")
         })?,
     };
     store::insert(name, shard)?;
-    primary(name)?.ok_or_else(|| Error::new(Kind::InternalError, format!("database {name} could not be created")))
+    primary(name)?.ok_or_else(|| error!(Kind::InternalError, "database {name} could not be created"))
 }
 
 fn reserved(name: &str) -> Error {
-    Error::new(Kind::InvalidOptions, format!("Cannot manually create or shard the '{name}' database"))
+    error!(Kind::InvalidOptions, "Cannot manually create or shard the '{name}' database")
 }
 
 /// Enables sharding of a database: MongoDB's step before `shard_collection`, which does it by itself.

@@ -19,8 +19,8 @@ use crate::remote::Session;
 use crate::storage::lock::{self, Tag};
 use crate::store;
 use docshard_core::cluster::standing::Standing;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::REFUSED_CONNECTION;
+use docshard_core::error::{Kind, bail, error};
 use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
 use std::iter;
@@ -67,7 +67,7 @@ fn look() -> Result<Target> {
 /// `ConflictingOperationInProgress`; `HostUnreachable` and other errors of connections.
 pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     if !server::outer_user_is_superuser() && server::outer_user() != user::extension_owner()? {
-        return Err(Error::new(Kind::Unauthorized, "only a superuser may dismantle a cluster"));
+        bail!(Kind::Unauthorized, "only a superuser may dismantle a cluster");
     }
     let target = look()?;
     let others: Vec<Rc<Shard>> = match (&target.shard, scope.shards) {
@@ -79,9 +79,9 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         _ => Vec::new(),
     };
     if let (false, Standing::Copy(reason)) = (others.is_empty(), cluster::standing()?) {
-        return Err(Error::new(
+        return Err(error!(
             Kind::NotWritablePrimary,
-            format!("this database is a copy of the cluster's router and cannot dismantle shards: {reason}"),
+            "this database is a copy of the cluster's router and cannot dismantle shards: {reason}"
         )
         .with_hint("docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster."));
     }
@@ -95,7 +95,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         }));
     };
     if confirm != target.confirmation() {
-        return Err(Error::new(Kind::BadValue, "the confirmation is not the identity of this cluster")
+        return Err(error!(Kind::BadValue, "the confirmation is not the identity of this cluster")
             .with_hint("docshard.dismantle() without arguments returns what would be lost, and the identity."));
     }
     if server::in_transaction_block() {
@@ -148,9 +148,10 @@ fn refuse_prepared(token: &str, cluster: i64) -> Result<()> {
     )?;
     match rows.first() {
         None => Ok(()),
-        Some(row) => Err(Error::new(
+        Some(row) => Err(error!(
             Kind::ConflictingOperationInProgress,
-            format!("the cluster's prepared transaction \"{}\" is still here", row.text(0)),
+            "the cluster's prepared transaction \"{}\" is still here",
+            row.text(0)
         )
         .with_hint(format!("ROLLBACK PREPARED {}; then run it again.", quote_literal(row.text(0))))),
     }
@@ -171,9 +172,9 @@ fn restore_lock_timeout(value: &str) -> Result<()> {
 fn stop_moves() -> Result<()> {
     store::lock_beginnings()?;
     if let Some(migration) = store::migrations::unfinished()?.iter().find(|m| !lock::is_free(Tag::Coordinator(m.id))) {
-        return Err(Error::new(
+        return Err(error!(
             Kind::ConflictingOperationInProgress,
-            format!("a chunk is being moved (migration {})", migration.id),
+            "a chunk is being moved (migration {})", migration.id
         )
         .with_hint("docshard.stop_balancer() waits until no chunk is being moved."));
     }

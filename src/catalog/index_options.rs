@@ -3,7 +3,7 @@
 use super::cache;
 use super::model::Index;
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::values::collation::Collator;
 use serde_json::{Value as Json, json};
@@ -86,7 +86,7 @@ impl IndexOptions<'_> {
         let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
         let of_id = keys.is_of_id();
         if self.hidden && of_id {
-            return Err(Error::new(Kind::InvalidIndexSpecificationOption, "can't hide _id index"));
+            bail!(Kind::InvalidIndexSpecificationOption, "can't hide _id index");
         }
         let given = [
             ("unique", self.unique),
@@ -95,8 +95,10 @@ impl IndexOptions<'_> {
             ("partialFilterExpression", self.partial.is_some()),
         ];
         if let Some((option, _)) = given.iter().find(|(_, given)| *given && of_id) {
-            let message = format!("The field '{option}' is not valid for an _id index specification");
-            return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
+            bail!(
+                Kind::InvalidIndexSpecificationOption,
+                "The field '{option}' is not valid for an _id index specification"
+            );
         }
         if self.sparse && self.partial.is_some() {
             return refuse("cannot mix \"partialFilterExpression\" and \"sparse\" options".to_owned());

@@ -8,7 +8,7 @@ use super::{cache, change, move_exclusion, namespace};
 use crate::pg::error::{Error, Result};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::IndexKeys;
 use serde_json::{Value as Json, json};
 
@@ -36,7 +36,7 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
         Json::String(name) => names.push(name.clone()),
         Json::Array(list) => {
             for name in list {
-                let wrong = || Error::new(Kind::TypeMismatch, "an array of indexes to drop must contain names");
+                let wrong = || error!(Kind::TypeMismatch, "an array of indexes to drop must contain names");
                 names.push(name.as_str().ok_or_else(wrong)?.to_owned());
             }
         }
@@ -71,7 +71,7 @@ fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
     let same = collection.indexes.iter().filter(|index| index.keys.has_pattern_of(&pattern));
     let found: Vec<String> = own.into_iter().chain(same.map(|index| index.name.clone())).collect();
     match found.as_slice() {
-        [] => Err(Error::new(Kind::IndexNotFound, format!("can't find index with key: {keys}"))),
+        [] => Err(error!(Kind::IndexNotFound, "can't find index with key: {keys}")),
         [name] => Ok(name.clone()),
         several => {
             let message = format!("{} indexes found for key: {keys}", several.len());
@@ -87,9 +87,9 @@ pub fn drop(ns: &str, name: &str) -> Result<()> {
     check_may_change()?;
     namespace::split(ns)?;
     if name == "_id_" {
-        return Err(Error::new(Kind::InvalidOptions, "cannot drop _id index"));
+        bail!(Kind::InvalidOptions, "cannot drop _id index");
     }
-    let not_found = || Error::new(Kind::IndexNotFound, format!("index not found with name [{name}]"));
+    let not_found = || error!(Kind::IndexNotFound, "index not found with name [{name}]");
     let is_own = |collection: &Collection| collection.key_index().is_some_and(|keys| keys.default_name() == name);
     let known = cache::get(ns)?;
     if !is_own(&known) && !known.indexes.iter().any(|index| index.name == name) {

@@ -10,7 +10,7 @@ use crate::protocol::table::CreateIndex;
 use crate::store;
 use crate::store::indexes::StoredIndex;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::json::pairs_as_object;
 use docshard_core::query::index::IndexKeys;
 use docshard_core::values::key::KeyPattern;
@@ -100,11 +100,10 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     options.check(&keys)?;
     let name = options.name.map_or_else(|| keys.default_name(), str::to_owned);
     if name == "*" {
-        return Err(Error::new(Kind::BadValue, "The index name '*' is not valid."));
+        bail!(Kind::BadValue, "The index name '*' is not valid.");
     }
     if name.is_empty() || name.len() > MAX_NAME {
-        let message = format!("an index's name has 1 to {MAX_NAME} bytes: \"{name}\"");
-        return Err(Error::new(Kind::CannotCreateIndex, message));
+        bail!(Kind::CannotCreateIndex, "an index's name has 1 to {MAX_NAME} bytes: \"{name}\"");
     }
     if cache::find(ns)?.is_none() {
         collections::create_implicitly(ns)?;
@@ -117,10 +116,10 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         return Ok(Drafted::Exists("_id_".to_owned()));
     }
     if name == "_id_" {
-        let message = format!(
+        bail!(
+            Kind::BadValue,
             "The index name '_id_' is reserved for the _id index, which has the keys {{\"_id\":1}}, not {keys_json}"
         );
-        return Err(Error::new(Kind::BadValue, message));
     }
     // If the index exists there is no need to wait for moves.
     if let Some(existing) = existing(&*cache::get(ns)?, &name, &keys, options)? {
@@ -136,8 +135,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
         check_unique(&collection.key, &keys, &keys_json)?;
     }
     if collection.indexes.len() + 1 >= MAX_INDEXES {
-        let message = format!("add index fails, too many indexes for {ns}: at most {MAX_INDEXES}");
-        return Err(Error::new(Kind::CannotCreateIndex, message));
+        bail!(Kind::CannotCreateIndex, "add index fails, too many indexes for {ns}: at most {MAX_INDEXES}");
     }
     change::refuse_while_building(locked.id, ns)?;
     let projection = options.wildcard_projection.map(Json::to_string);
@@ -181,7 +179,7 @@ impl Made {
     /// Errors: `IndexAlreadyExists` if the same call has created it.
     pub fn add(&mut self, name: &str) -> Result<()> {
         if self.made.iter().any(|made| made == name) {
-            return Err(Error::new(Kind::IndexAlreadyExists, format!("Identical index already exists: {name}")));
+            bail!(Kind::IndexAlreadyExists, "Identical index already exists: {name}");
         }
         if !self.before.iter().any(|before| before == name) {
             self.made.push(name.to_owned());
@@ -236,15 +234,16 @@ fn existing(
             }
             if same_keys && options.identify(index) {
                 let message = "An equivalent index already exists with the same name but different options: ";
-                return Err(Error::new(Kind::IndexOptionsConflict, format!("{message}{name}")));
+                bail!(Kind::IndexOptionsConflict, "{message}{name}");
             }
-            let message =
-                format!("An existing index has the same name as the requested index: {name}, keys {}", index.keys_json);
-            return Err(Error::new(Kind::IndexKeySpecsConflict, message));
+            bail!(
+                Kind::IndexKeySpecsConflict,
+                "An existing index has the same name as the requested index: {name}, keys {}",
+                index.keys_json
+            );
         }
         if same_keys && options.identify(index) {
-            let message = format!("Index already exists with a different name: {}", index.name);
-            return Err(Error::new(Kind::IndexOptionsConflict, message));
+            bail!(Kind::IndexOptionsConflict, "Index already exists with a different name: {}", index.name);
         }
     }
     shard_key_index(collection, name, keys, options)
@@ -293,6 +292,10 @@ fn check_unique(pattern: &KeyPattern, keys: &IndexKeys, keys_json: &str) -> Resu
     } else {
         "A unique index of a sharded collection starts with the fields of its (not hashed) shard key."
     };
-    let message = format!("cannot create unique index over {keys_json} with shard key pattern {}", pattern.to_json());
-    Err(Error::new(Kind::CannotCreateIndex, message).with_hint(hint))
+    Err(error!(
+        Kind::CannotCreateIndex,
+        "cannot create unique index over {keys_json} with shard key pattern {}",
+        pattern.to_json()
+    )
+    .with_hint(hint))
 }

@@ -8,13 +8,13 @@ use super::change::refuse_while_building;
 use super::model::{Index, Shard};
 use super::nodes::{call_on_all, read_on};
 use super::{access, cache, zones};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::security::credentials;
 use crate::protocol::table::CreateTable;
 use crate::store::{chunks, collections, databases, placements, shards};
 use crate::store::{last_sizes, lost_shards};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
@@ -65,10 +65,9 @@ pub fn check_token(shard: &Shard, token: &str) -> Result<()> {
     if lost_shards::is_token(shard.id, token)? {
         return Ok(());
     }
-    Err(Error::new(Kind::BadValue, format!("invalid token for the removal of the lost shard \"{}\"", shard.name))
-        .with_hint(
-            "A token is valid for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') returns a new one.",
-        ))
+    Err(error!(Kind::BadValue, "invalid token for the removal of the lost shard \"{}\"", shard.name).with_hint(
+        "A token is valid for ten minutes; docshard.remove_shard(name, '{\"lost\": true}') returns a new one.",
+    ))
 }
 
 pub use crate::store::lost_shards::set_removed as note_removed;
@@ -82,12 +81,9 @@ pub fn refuse_returned(node: &str, name: &str, has_documents: bool) -> Result<()
     }
     match lost_shards::find_removed(node, name)? {
         None => Ok(()),
-        Some(lost) => Err(Error::new(
+        Some(lost) => Err(error!(
             Kind::IllegalOperation,
-            format!(
-                "the database is the shard \"{}\", which was removed as lost at {} UTC",
-                lost.name, lost.removed_at
-            ),
+            "the database is the shard \"{}\", which was removed as lost at {} UTC", lost.name, lost.removed_at
         )
         .with_hint(
             "Its documents no longer belong to the cluster. Save those that are of use; then, as a superuser there, \
@@ -107,7 +103,7 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
         .collect();
     heirs.sort_unstable();
     if heirs.is_empty() {
-        return Err(Error::new(Kind::HostUnreachable, "no other shard can be reached to take over the ranges"));
+        bail!(Kind::HostUnreachable, "no other shard can be reached to take over the ranges");
     }
     Ok(heirs)
 }
@@ -116,7 +112,7 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
 pub fn move_databases(lost: ShardId, heirs: &[ShardId]) -> Result<Vec<String>> {
     let moved = databases::lock_of_primary(lost)?;
     for database in &moved {
-        let none = || Error::new(Kind::ShardNotFound, "no shard is left");
+        let none = || error!(Kind::ShardNotFound, "no shard is left");
         databases::set_primary(database, shards::emptiest_of(heirs)?.ok_or_else(none)?)?;
     }
     Ok(moved)
@@ -153,7 +149,7 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
             let target = primary
                 .or_else(|| fewest(&mut heirs.iter().filter(|shard| in_zone(shard))))
                 .or_else(|| fewest(&mut heirs.iter()))
-                .ok_or_else(|| Error::new(Kind::ShardNotFound, "no shard is left"))?;
+                .ok_or_else(|| error!(Kind::ShardNotFound, "no shard is left"))?;
             *targets.entry(target).or_default() += 1;
             chunks::set_owner(locked.id, (min, max), lost, target, version)?;
             chunks::set_jumbo(locked.id, min, false)?;

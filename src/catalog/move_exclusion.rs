@@ -20,7 +20,7 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::collections;
 use crate::store::migrations::{self, Undecided};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::json;
 use std::time::{Duration, Instant};
 
@@ -77,11 +77,8 @@ fn undecided(collection: i32) -> Result<Vec<Undecided>> {
 }
 
 fn conflict(namespace: &str, migration: i64) -> Error {
-    Error::new(
-        Kind::ConflictingOperationInProgress,
-        format!("a chunk of {namespace} is being moved (migration {migration})"),
-    )
-    .with_hint("Wait until the move has ended; the view docshard.migrations shows it.")
+    error!(Kind::ConflictingOperationInProgress, "a chunk of {namespace} is being moved (migration {migration})")
+        .with_hint("Wait until the move has ended; the view docshard.migrations shows it.")
 }
 
 fn await_moves(collection: i32, namespace: &str) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Names of databases and collections.
 
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 /// The longest namespace, in bytes: MongoDB's limit.
 const MAX_NAMESPACE: usize = 255;
@@ -23,7 +23,7 @@ pub fn check_writable(namespace: &str) -> Result<()> {
     if namespace.split_once('.').map_or(namespace, |(database, _)| database) != CONFIG {
         return Ok(());
     }
-    Err(Error::new(Kind::IllegalOperation, format!("{namespace} shows the catalog and cannot be written")).with_hint(
+    Err(error!(Kind::IllegalOperation, "{namespace} shows the catalog and cannot be written").with_hint(
         "Functions change it: docshard.set_setting(), start_balancer(), add_shard(), split_at(), update_zone_key_range() …",
     ))
 }

@@ -1,11 +1,11 @@
 //! The cluster's settings: one table of names, defaults and bounds. The catalog stores only values that differ from the default.
 
 use super::change;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::settings as store;
 use docshard_core::cluster::balancer::{Window, time_of_day};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 
 /// A setting.
 #[derive(Debug)]
@@ -133,7 +133,7 @@ pub fn all() -> Result<Vec<(&'static Setting, String)>> {
 fn setting(name: &str) -> Result<&'static Setting> {
     SETTINGS.iter().find(|setting| setting.name == name).ok_or_else(|| {
         let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
-        Error::new(Kind::InvalidOptions, format!("unknown setting \"{name}\""))
+        error!(Kind::InvalidOptions, "unknown setting \"{name}\"")
             .with_hint(format!("Settings are: {}.", names.join(", ")))
     })
 }
@@ -150,9 +150,7 @@ pub fn get(name: &str) -> Result<String> {
 /// Errors: as [`get`]; `InternalError` if the stored value is not a number.
 pub fn integer(name: &str) -> Result<i64> {
     let value = get(name)?;
-    value
-        .parse()
-        .map_err(|_| Error::new(Kind::InternalError, format!("setting \"{name}\" is not an integer: \"{value}\"")))
+    value.parse().map_err(|_| error!(Kind::InternalError, "setting \"{name}\" is not an integer: \"{value}\""))
 }
 
 /// A boolean setting's value.
@@ -186,7 +184,7 @@ pub fn set(name: &str, value: Option<&str>) -> Result<()> {
             SettingKind::Boolean => "true or false".to_owned(),
             SettingKind::Time => "a time of day as HH:MM".to_owned(),
         };
-        return Err(Error::new(Kind::InvalidOptions, format!("setting \"{name}\" takes {wanted}, not \"{value}\"")));
+        bail!(Kind::InvalidOptions, "setting \"{name}\" takes {wanted}, not \"{value}\"");
     }
     store::set(name, value)?;
     change::announce();

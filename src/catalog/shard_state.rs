@@ -21,7 +21,7 @@ use crate::store::collections::Identified;
 use crate::store::indexes::NumberedIndex;
 use crate::store::pending_drops::DroppedKind;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -198,10 +198,10 @@ pub fn drop_orphan(shard: &str, relation: &str) -> Result<()> {
         return Err(Error::new(Kind::HostUnreachable, error));
     }
     if !orphans.iter().any(|orphan| orphan.shard == shard && orphan.relation == relation) {
-        let message = format!("shard \"{shard}\" has no orphaned relation \"{relation}\"");
-        return Err(Error::new(Kind::NamespaceNotFound, message).with_hint(
-            "docshard.list_orphaned_relations() shows the tables and indexes that the catalog does not know.",
-        ));
+        return Err(error!(Kind::NamespaceNotFound, "shard \"{shard}\" has no orphaned relation \"{relation}\"")
+            .with_hint(
+                "docshard.list_orphaned_relations() shows the tables and indexes that the catalog does not know.",
+            ));
     }
     drop_relation(&place, relation)?;
     change::log("dropOrphan", None, &json!({"shard": shard, "relation": relation}))

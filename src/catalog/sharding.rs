@@ -12,7 +12,7 @@ use crate::protocol::table::ExcludeWriters;
 use crate::store;
 use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::cluster::zone::ZoneMap;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::query::index::IndexKeys;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
@@ -39,15 +39,15 @@ pub struct ShardOptions {
 pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result<()> {
     let (database, _) = namespace::split(name)?;
     if namespace::is_reserved(database) {
-        return Err(Error::new(Kind::IllegalOperation, format!("can't shard a collection of '{database}'")));
+        bail!(Kind::IllegalOperation, "can't shard a collection of '{database}'");
     }
     let hashed = pattern.hashed_field();
     if options.unique && hashed.is_some() {
-        return Err(Error::new(
+        bail!(
             Kind::InvalidOptions,
             "Hashed shard keys cannot be declared unique. It's possible to \
-            ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field.",
-        ));
+            ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field."
+        );
     }
     let shards = usable_shards()?;
     if let Some(wanted) = options.initial_chunks {
@@ -56,11 +56,12 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
             return Err(Error::new(Kind::InvalidOptions, message));
         }
         let most = (MAX_INITIAL_CHUNKS_PER_SHARD * shards.len()) as i64;
-        if !(1..=most).contains(&wanted) {
-            let message =
-                format!("numInitialChunks must be from 1 to {most} with {} shards, not {wanted}", shards.len());
-            return Err(Error::new(Kind::InvalidOptions, message));
-        }
+        ensure!(
+            (1..=most).contains(&wanted),
+            Kind::InvalidOptions,
+            "numInitialChunks must be from 1 to {most} with {} shards, not {wanted}",
+            shards.len()
+        );
     }
     views::refuse(name)?;
     zones::lock()?;
@@ -72,23 +73,21 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
         if collection.key == *pattern && collection.unique == options.unique {
             return Ok(());
         }
-        return Err(Error::new(
+        bail!(
             Kind::AlreadyInitialized,
-            format!(
-                "sharding already enabled for collection {name} with shard key {}{}",
-                collection.key.to_json(),
-                if collection.unique { " (unique)" } else { "" }
-            ),
-        ));
+            "sharding already enabled for collection {name} with shard key {}{}",
+            collection.key.to_json(),
+            if collection.unique { " (unique)" } else { "" }
+        );
     }
     if let Some(collation) = existing.as_ref().and_then(|collection| collection.collation.as_ref())
         && !options.simple_collation
     {
-        let message = format!(
+        bail!(
+            Kind::BadValue,
             "Collection has default collation: {}. Must specify collation {{locale: 'simple'}}",
             collation.definition()
         );
-        return Err(Error::new(Kind::BadValue, message));
     }
     let zones = zones::adopt(name, pattern)?;
     let id = match existing {
@@ -112,7 +111,7 @@ fn usable_shards() -> Result<Vec<Rc<Shard>>> {
     let mut shards: Vec<_> = cache::shards()?.values().filter(|shard| !shard.draining).cloned().collect();
     shards.sort_unstable_by_key(|shard| shard.id);
     if shards.is_empty() {
-        return Err(Error::new(Kind::ShardNotFound, "no shard can take data"));
+        bail!(Kind::ShardNotFound, "no shard can take data");
     }
     Ok(shards)
 }
@@ -131,7 +130,7 @@ fn shard_new(
     let collation = former.and_then(|former| former.collation.as_deref());
     let serves = former.map_or(Ok(false), |former| has_index_or_place(former, pattern, options))?;
     let Some(id) = insert_row(name, database, Some(pattern), collation)? else {
-        return Err(Error::new(Kind::ConflictingOperationInProgress, format!("{name} was created concurrently")));
+        bail!(Kind::ConflictingOperationInProgress, "{name} was created concurrently");
     };
     let mut bounds = Vec::new();
     if pattern.hashed_field() == Some(0) {
@@ -244,8 +243,7 @@ fn has_index(collection: &Collection, pattern: &KeyPattern, options: &ShardOptio
     let found = if options.unique { serving.find(|index| index.is_of_key(pattern)) } else { serving.next() };
     if options.unique && found.is_some_and(|index| !index.unique) {
         let (name, key) = (&collection.namespace, pattern.to_json());
-        let message = format!("can't shard collection '{name}' as unique: its index on {key} is not unique");
-        return Err(Error::new(Kind::InvalidOptions, message));
+        bail!(Kind::InvalidOptions, "can't shard collection '{name}' as unique: its index on {key} is not unique");
     }
     Ok(found.is_some())
 }
@@ -256,10 +254,10 @@ fn has_index_or_place(collection: &Collection, pattern: &KeyPattern, options: &S
     let serves = has_index(collection, pattern, options)?;
     let own = IndexKeys::parse(&pattern.to_json())?.default_name();
     match collection.indexes.iter().find(|index| index.name == own).filter(|_| !serves) {
-        Some(Index { keys_json: keys, .. }) => {
-            let message = format!("The index {own} has the name of the shard key's index, but other keys: {keys}");
-            Err(Error::new(Kind::IndexKeySpecsConflict, message))
-        }
+        Some(Index { keys_json: keys, .. }) => Err(error!(
+            Kind::IndexKeySpecsConflict,
+            "The index {own} has the name of the shard key's index, but other keys: {keys}"
+        )),
         None => Ok(serves),
     }
 }
@@ -273,12 +271,10 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardO
     if has_index(collection, pattern, options)? {
         store::collections::drop_key_index(collection.id)?;
     } else if paths != ["_id"] {
-        return Err(Error::new(
+        return Err(error!(
             Kind::InvalidOptions,
-            format!(
-                "Please create an index that starts with the proposed shard key before sharding the collection: {}",
-                pattern.to_json()
-            ),
+            "Please create an index that starts with the proposed shard key before sharding the collection: {}",
+            pattern.to_json()
         )
         .with_hint(format!(
             "SELECT docshard.create_index('{}', '{}'{});",
@@ -289,16 +285,14 @@ fn check_indexes(collection: &Collection, pattern: &KeyPattern, options: &ShardO
     }
     for index in collection.indexes.iter().filter(|index| index.unique) {
         if pattern.hashed_field().is_some() || !starts(index.fields()) || index.collation().is_some() {
-            return Err(Error::new(
+            bail!(
                 Kind::InvalidOptions,
-                format!(
-                    "can't shard collection '{}' with unique index on {} and proposed shard key {}. Uniqueness can't be \
+                "can't shard collection '{}' with unique index on {} and proposed shard key {}. Uniqueness can't be \
                      maintained unless unique index is prefixed by shard key",
-                    collection.namespace,
-                    index.keys_json,
-                    pattern.to_json()
-                ),
-            ));
+                collection.namespace,
+                index.keys_json,
+                pattern.to_json()
+            );
         }
     }
     Ok(())

@@ -29,8 +29,8 @@ use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
 use docshard_core::cluster::prepared_name::Coordinator;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::class;
+use docshard_core::error::{Kind, bail, error};
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 use std::rc::Rc;
@@ -137,7 +137,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     if reached.is_empty()
         && let Some((_, error)) = unreachable.first()
     {
-        let error = Error::new(Kind::HostUnreachable, format!("no shard can be reached: {error}"));
+        let error = error!(Kind::HostUnreachable, "no shard can be reached: {error}");
         return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
     }
     let newer = newer(&reached, own, options.force)?;
@@ -200,8 +200,12 @@ fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, Stri
     if force || all.is_empty() {
         return Ok(all);
     }
-    let message = format!("another router has changed the cluster since this catalog was copied: {}", shown.join("; "));
-    Err(Error::new(Kind::IllegalOperation, message).with_hint(format!(
+    Err(error!(
+        Kind::IllegalOperation,
+        "another router has changed the cluster since this catalog was copied: {}",
+        shown.join("; ")
+    )
+    .with_hint(format!(
         "Connect to that router{}, or restore a later backup of it. Only if it is lost for ever: \
          docshard.take_over_cluster('{{\"force\": true}}').",
         holder::place(at.unwrap_or_default())
@@ -254,8 +258,7 @@ fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, c
     let numbers = numbers.first().copied().unwrap_or_default().into();
     let numbers: [i64; 2] = numbers;
     if numbers.iter().any(|number| *number >= LAST_NUMBER) {
-        let message = format!("shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
-        return Err(Error::new(Kind::HostUnreachable, message));
+        bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
     }
     Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, counter, numbers, found, holder })
 }
@@ -275,8 +278,8 @@ pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64>
     if epoch < LAST_EPOCH {
         return Ok(epoch);
     }
-    let message = format!("shard \"{shard}\" reports the impossible epoch {epoch} of its router");
-    Err(Error::new(Kind::HostUnreachable, message).with_hint("Its row of docshard_data.node is damaged."))
+    Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
+        .with_hint("Its row of docshard_data.node is damaged."))
 }
 
 /// The position of a shard that this router has taken over.
@@ -308,8 +311,7 @@ fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Resul
     if raised.len() == 1 {
         return Ok(());
     }
-    let message = format!("another database has just taken over shard \"{shard}\"");
-    Err(Error::new(Kind::ConflictingOperationInProgress, message))
+    Err(error!(Kind::ConflictingOperationInProgress, "another database has just taken over shard \"{shard}\""))
 }
 
 /// Terminates the sessions of routers at a shard that began before its epoch was raised.

@@ -15,7 +15,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::views as store;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::Pipeline;
 use docshard_core::values::collation::Collator;
@@ -65,8 +65,10 @@ fn check_bytes(namespace: &str, bytes: usize) -> Result<()> {
     if bytes <= MAX_BYTES {
         return Ok(());
     }
-    let message = format!("the pipeline of the view {namespace} has {bytes} bytes, more than {MAX_BYTES}");
-    Err(Error::new(Kind::ViewPipelineMaxSizeExceeded, message))
+    Err(error!(
+        Kind::ViewPipelineMaxSizeExceeded,
+        "the pipeline of the view {namespace} has {bytes} bytes, more than {MAX_BYTES}"
+    ))
 }
 
 impl Resolved {
@@ -77,8 +79,7 @@ impl Resolved {
         if let Some(given) = given
             && definition(Collator::parse(given)?.as_ref()) != self.collation
         {
-            let message = format!("Cannot override a view's default collation: {}", self.collation);
-            return Err(Error::new(Kind::OptionNotSupportedOnView, message));
+            bail!(Kind::OptionNotSupportedOnView, "Cannot override a view's default collation: {}", self.collation);
         }
         Ok(&self.collation)
     }
@@ -112,7 +113,7 @@ pub fn refuse(namespace: &str) -> Result<()> {
 pub fn refuse_sharded(namespace: &str) -> Result<()> {
     match cache::view(namespace)? {
         None => Ok(()),
-        Some(_) => Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {namespace} is a view"))),
+        Some(_) => Err(error!(Kind::NamespaceNotSharded, "ns not sharded: {namespace} is a view")),
     }
 }
 
@@ -125,10 +126,10 @@ pub(super) fn lock_name(namespace: &str) {
 /// Errors: `NamespaceExists`.
 pub(super) fn check_free(namespace: &str) -> Result<()> {
     if cache::view(namespace)?.is_some() {
-        return Err(Error::new(Kind::NamespaceExists, format!("A view already exists. NS: {namespace}")));
+        bail!(Kind::NamespaceExists, "A view already exists. NS: {namespace}");
     }
     if cache::find(namespace)?.is_some() {
-        return Err(Error::new(Kind::NamespaceExists, format!("Collection {namespace} already exists.")));
+        bail!(Kind::NamespaceExists, "Collection {namespace} already exists.");
     }
     Ok(())
 }
@@ -136,7 +137,7 @@ pub(super) fn check_free(namespace: &str) -> Result<()> {
 /// Checks the value of `viewOn`: the name of a collection or view, without its database.
 fn check_name(database: &str, name: &str) -> Result<()> {
     if name.is_empty() {
-        return Err(Error::new(Kind::BadValue, "'viewOn' cannot be empty"));
+        bail!(Kind::BadValue, "'viewOn' cannot be empty");
     }
     namespace::split(&format!("{database}.{name}")).map(|_| ())
 }
@@ -197,8 +198,7 @@ impl<'v> Graph<'v> {
     fn check(&self, name: &str) -> Result<()> {
         let (below, is_cycle) = depth(name, |name| self.below(name));
         if is_cycle {
-            let message = format!("View cycle detected: {name} would read itself");
-            return Err(Error::new(Kind::GraphContainsCycle, message));
+            bail!(Kind::GraphContainsCycle, "View cycle detected: {name} would read itself");
         }
         let (above, _) = depth(name, |name| self.above(name));
         if below + above + 1 > MAX_DEPTH {
@@ -260,10 +260,7 @@ pub fn modify(name: &str, view_on: Option<&str>, stages: Option<&[Json]>) -> Res
     store::lock()?;
     let Some(view) = cache::view(name)? else {
         cache::get(name)?;
-        return Err(Error::new(
-            Kind::InvalidOptions,
-            format!("{name} is not a view: viewOn and pipeline are for views"),
-        ));
+        bail!(Kind::InvalidOptions, "{name} is not a view: viewOn and pipeline are for views");
     };
     let mut view = (*view).clone();
     if let Some(view_on) = view_on {

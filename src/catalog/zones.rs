@@ -12,7 +12,7 @@ use crate::store::zone_ranges::{self, StoredRange};
 use crate::store::zones::{self, Membership};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::zone::{Home, ZoneMap, ZoneRange};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ pub use crate::store::zone_ranges::lock;
 
 fn check_name(zone: &str) -> Result<()> {
     if zone.is_empty() {
-        return Err(Error::new(Kind::BadValue, "a zone's name must not be empty"));
+        bail!(Kind::BadValue, "a zone's name must not be empty");
     }
     Ok(())
 }
@@ -46,9 +46,9 @@ pub fn remove_shard(shard: &str, zone: &str) -> Result<()> {
     lock()?;
     let shard = cache::shard_named(shard)?;
     if depending_on(shard.id)?.iter().any(|needed| needed == zone) {
-        return Err(Error::new(
+        return Err(error!(
             Kind::ZoneStillInUse,
-            format!("{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name),
+            "{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name
         )
         .with_hint(format!(
             "Add another shard to the zone, or remove its ranges: \
@@ -84,21 +84,19 @@ pub fn update_range(ns: &str, min: &Value, max: &Value, zone: Option<&str>) -> R
     };
     check_name(zone)?;
     if !zones::exists(zone)? {
-        return Err(Error::new(Kind::ZoneNotFound, format!("no shard belongs to the zone '{zone}'"))
+        return Err(error!(Kind::ZoneNotFound, "no shard belongs to the zone '{zone}'")
             .with_hint(format!("docshard.add_shard_to_zone(shard, '{zone}') makes it.")));
     }
     // The same range again only changes its zone.
     if let Some(other) = zone_ranges::overlapping(ns, &min_key, &max_key)? {
-        return Err(Error::new(
+        return Err(error!(
             Kind::RangeOverlapConflict,
-            format!(
-                "the range {} -->> {} overlaps the existing one {} -->> {} of the zone '{}'",
-                pattern.bound_to_json(&min_key),
-                pattern.bound_to_json(&max_key),
-                other.min,
-                other.max,
-                other.zone
-            ),
+            "the range {} -->> {} overlaps the existing one {} -->> {} of the zone '{}'",
+            pattern.bound_to_json(&min_key),
+            pattern.bound_to_json(&max_key),
+            other.min,
+            other.max,
+            other.zone
         )
         .with_hint("Remove that one first: docshard.update_zone_key_range(ns, min, max, NULL)."));
     }
@@ -120,7 +118,7 @@ fn store(ns: &str, pattern: &KeyPattern, min: &[u8], max: &[u8], zone: &str) -> 
 /// A pattern with the fields of a bound.
 fn provisional(bound: &Value) -> Result<KeyPattern> {
     let Value::Object(members) = bound else {
-        return Err(Error::new(Kind::TypeMismatch, format!("A bound must be an object, not {bound}")));
+        bail!(Kind::TypeMismatch, "A bound must be an object, not {bound}");
     };
     let fields = members.keys().map(|name| (name.clone(), Value::from(1))).collect();
     KeyPattern::parse(&Value::Object(fields)).map_err(|error| Error::new(Kind::BadValue, error.into_message()))
@@ -132,7 +130,7 @@ fn bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Ve
     if let (Some(of_min), Some(of_max)) = (fields(min), fields(max))
         && of_min != of_max
     {
-        return Err(Error::new(Kind::BadValue, format!("the bounds {min} and {max} must have the same fields")));
+        bail!(Kind::BadValue, "the bounds {min} and {max} must have the same fields");
     }
     let min_key = pattern.bound_from_json(min)?;
     let max_key = pattern.bound_from_json(max)?;
@@ -140,7 +138,7 @@ fn bounds(pattern: &KeyPattern, min: &Value, max: &Value) -> Result<(Vec<u8>, Ve
     let highest = max.as_object().is_some_and(|members| members.values().all(is_highest));
     let max_key = if highest { pattern.max_bound() } else { max_key };
     if min_key >= max_key {
-        return Err(Error::new(Kind::FailedToParse, format!("the range's min {min} must be below its max {max}")));
+        bail!(Kind::FailedToParse, "the range's min {min} must be below its max {max}");
     }
     Ok((min_key, max_key))
 }
@@ -189,16 +187,14 @@ pub fn adopt(ns: &str, pattern: &KeyPattern) -> Result<ZoneMap> {
         let (min, max) = bounds(pattern, &min, &max).map_err(|error| {
             let hashed =
                 if pattern.hashed_field().is_some() { "; bounds of a hashed field are 64-bit integers" } else { "" };
-            Error::new(
+            error!(
                 Kind::InvalidOptions,
-                format!(
-                    "the shard key {} does not fit the range {} -->> {} of the zone '{}': {}",
-                    pattern.to_json(),
-                    range.min,
-                    range.max,
-                    range.zone,
-                    error.message
-                ),
+                "the shard key {} does not fit the range {} -->> {} of the zone '{}': {}",
+                pattern.to_json(),
+                range.min,
+                range.max,
+                range.zone,
+                error.message
             )
             .with_hint(format!("Remove that range first: docshard.update_zone_key_range(ns, min, max, NULL){hashed}."))
         })?;

@@ -9,7 +9,7 @@ use crate::operation::reading::{self, WITHOUT_COLLECTION};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use crate::router::explain::Verbosity;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::Value as Json;
 
 /// Returns the namespace that the first field names: a collection, or 1 for a pipeline without one.
@@ -23,10 +23,7 @@ pub fn namespace(request: &Request<'_>) -> Result<String> {
             let message = "Invalid command format: the 'aggregate' field must specify a collection name or 1";
             Err(Error::new(Kind::FailedToParse, message))
         }
-        None => {
-            let message = format!("collection name has invalid type: {}", type_name(request.target));
-            Err(Error::new(Kind::TypeMismatch, message))
-        }
+        None => Err(error!(Kind::TypeMismatch, "collection name has invalid type: {}", type_name(request.target))),
     }
 }
 

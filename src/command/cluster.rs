@@ -5,11 +5,11 @@ use super::request::Request;
 use crate::catalog::change;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange, bounds};
 use crate::operation::{balancer, shards, table};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::protocol::sql;
 use crate::store;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use serde_json::{Map, Value as Json, json};
 
 pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
@@ -76,8 +76,7 @@ pub fn update_zone_key_range(request: &Request<'_>) -> Result<Reply> {
         None => None,
         Some(Json::String(zone)) => Some(zone.as_str()),
         Some(other) => {
-            let message = format!("updateZoneKeyRange.zone must be a String or null, not {other}");
-            return Err(Error::new(Kind::TypeMismatch, message));
+            bail!(Kind::TypeMismatch, "updateZoneKeyRange.zone must be a String or null, not {other}");
         }
     };
     request.answer(&table::UPDATE_ZONE_KEY_RANGE, || {

@@ -11,7 +11,7 @@ use crate::pg::error::{Error, Result};
 use crate::router::config;
 use crate::router::measure::{self, Measured};
 use crate::store;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::{ext_json, raw, write};
@@ -32,17 +32,15 @@ fn check_id_index(index: &Json, collation: Option<&Json>) -> Result<()> {
     let key = index.get("key").unwrap_or(&Json::Null);
     let is_ascending = |direction: &Json| number(direction).is_some_and(|number| number.to_f64() == 1.0);
     if key.as_object().is_none_or(|key| key.len() != 1 || !key.get("_id").is_some_and(is_ascending)) {
-        let message = format!("The field 'key' for an _id index must be {{_id: 1}}, but got {key}");
-        return Err(Error::new(Kind::BadValue, message));
+        bail!(Kind::BadValue, "The field 'key' for an _id index must be {{_id: 1}}, but got {key}");
     }
     if index.text("name") == Some("") {
-        return Err(Error::new(Kind::CannotCreateIndex, "The name of an index cannot be empty"));
+        bail!(Kind::CannotCreateIndex, "The name of an index cannot be empty");
     }
     let Some(own) = index.get("collation") else { return Ok(()) };
     let definition = |json: &Json| Ok::<_, Error>(Collator::parse(json)?.map(|parsed| parsed.definition().clone()));
     if definition(own)? != collation.map(definition).transpose()?.flatten() {
-        let message = format!("The _id index must have the collection's collation, but got {own}");
-        return Err(Error::new(Kind::BadValue, message));
+        bail!(Kind::BadValue, "The _id index must have the collection's collation, but got {own}");
     }
     Ok(())
 }
@@ -60,7 +58,7 @@ pub fn drop(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let collection = cache::find(&namespace)?;
     if collection.is_none() && cache::view(&namespace)?.is_none() {
-        return Err(Error::new(Kind::NamespaceNotFound, "ns not found"));
+        bail!(Kind::NamespaceNotFound, "ns not found");
     }
     request.answer(&table::DROP_COLLECTION, || {
         crate::catalog::collections::drop(&namespace)?;
@@ -73,7 +71,7 @@ pub fn drop(request: &Request<'_>) -> Result<Reply> {
 
 pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
     if number(request.target).map(|number| number.to_i64_rounded()) != Some(1) {
-        return Err(Error::new(Kind::Location(5255100), "have to pass 1 as db parameter"));
+        bail!(Kind::Location(5255100), "have to pass 1 as db parameter");
     }
     request.answer(&table::DROP_DATABASE, || shards::drop_database(request.db))
 }
@@ -82,27 +80,24 @@ pub fn drop_database(request: &Request<'_>) -> Result<Reply> {
 fn check_index(fields: &Arguments<'_>) -> Result<()> {
     fields.check_conflicts(table::INDEX_CONFLICTS)?;
     if let Some(given) = fields.raw("expireAfterSeconds").filter(|given| number(given).is_none()) {
-        let message = format!("TTL index 'expireAfterSeconds' option must be numeric, not {given}");
-        return Err(Error::new(Kind::CannotCreateIndex, message));
+        bail!(Kind::CannotCreateIndex, "TTL index 'expireAfterSeconds' option must be numeric, not {given}");
     }
     let Some(version) = fields.get("v").and_then(number) else { return Ok(()) };
     match version.as_i64() {
         Some(2) => Ok(()),
         Some(1) if fields.get("collation").is_none() => Ok(()),
-        Some(1) => Err(Error::new(Kind::CannotCreateIndex, "an index of version 1 has no collation")),
+        Some(1) => Err(error!(Kind::CannotCreateIndex, "an index of version 1 has no collation")),
         Some(n) => {
-            let message = format!("Invalid index specification: cannot create an index with v={n}");
-            Err(Error::new(Kind::CannotCreateIndex, message))
+            Err(error!(Kind::CannotCreateIndex, "Invalid index specification: cannot create an index with v={n}"))
         }
-        None => Err(Error::new(Kind::BadValue, "Index version must be representable as a 32-bit integer")),
+        None => Err(error!(Kind::BadValue, "Index version must be representable as a 32-bit integer")),
     }
 }
 
 fn read_index<'a>(index: &'a Json, path: &'a str, known: Fields) -> Result<Arguments<'a>> {
     let is_known = |name: &str| known.iter().flat_map(|group| group.iter()).any(|field| field.name == name);
     if let Some(name) = index.as_object().and_then(|fields| fields.keys().find(|name| !is_known(name))) {
-        let message = format!("The field '{name}' is not valid for an index specification");
-        return Err(Error::new(Kind::InvalidIndexSpecificationOption, message));
+        bail!(Kind::InvalidIndexSpecificationOption, "The field '{name}' is not valid for an index specification");
     }
     let fields = Arguments::parse(index, Form::Command(path), known)?;
     check_index(&fields)?;
@@ -113,7 +108,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
     let indexes = request.fields.array("indexes");
     if indexes.is_empty() {
-        return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
+        bail!(Kind::BadValue, "Must specify at least one index to create");
     }
     let before = cache::find(&namespace)?;
     let element = |index| read_index(index, "createIndexes.indexes", table::INDEX_ELEMENT);
@@ -185,7 +180,7 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     let collection = cache::find(&namespace)?;
     if collection.is_none() && !config::has(&namespace) {
         views::refuse(&namespace)?;
-        return Err(Error::new(Kind::NamespaceNotFound, format!("ns does not exist: {namespace}")));
+        bail!(Kind::NamespaceNotFound, "ns does not exist: {namespace}");
     }
     let mut indexes = vec![id_index()];
     for collection in collection.iter() {
@@ -298,9 +293,7 @@ fn scale(request: &Request<'_>) -> Result<i64> {
     match request.fields.truncated("scale") {
         None => Ok(1),
         Some(n) if n > 0 => Ok(n),
-        Some(n) => {
-            Err(Error::new(Kind::BadValue, format!("BSON field 'scale' value must be >= 1, actual value '{n}'")))
-        }
+        Some(n) => Err(error!(Kind::BadValue, "BSON field 'scale' value must be >= 1, actual value '{n}'")),
     }
 }
 

@@ -10,8 +10,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::cursor;
 use crate::pg::spi::param::Param;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::value::Value;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -140,7 +140,7 @@ pub fn next(id: i64, namespace: &str, limit: Option<usize>) -> Result<Batch> {
     }
     if cursor.owner != server::current_user().to_u32() {
         put_back(cursor);
-        return Err(Error::new(Kind::Unauthorized, format!("cursor id {id} was not created by the current role")));
+        bail!(Kind::Unauthorized, "cursor id {id} was not created by the current role");
     }
     let documents = cursor.take(limit.unwrap_or(usize::MAX)).map_err(|error| gone(id, error))?;
     let is_last = cursor.is_at_end().map_err(|error| gone(id, error))?;
@@ -168,7 +168,7 @@ pub fn kill(id: i64, namespace: &str) -> Result<bool> {
 }
 
 fn not_found(id: i64) -> Error {
-    Error::new(Kind::CursorNotFound, format!("cursor id {id} not found")).with_hint(
+    error!(Kind::CursorNotFound, "cursor id {id} not found").with_hint(
         "A cursor exists only in the session that opened it, which a connection pooler may change. It is closed when \
          its transaction is rolled back, or when it has not been used for ten minutes.",
     )
@@ -217,7 +217,7 @@ impl Cursor {
             let wanted = (count - self.pending.len()).min(room);
             let Some(rows) = cursor::fetch(portal, wanted)? else {
                 self.portal = None;
-                return Err(Error::new(Kind::CursorNotFound, "the cursor's portal was closed"));
+                bail!(Kind::CursorNotFound, "the cursor's portal was closed");
             };
             let is_last = rows.len() < wanted;
             self.partial |= cursor::is_partial(portal);

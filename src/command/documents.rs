@@ -7,8 +7,8 @@ use crate::operation::find_and_modify::FindAndModify;
 use crate::operation::reading::{self, Count};
 use crate::operation::request_parts::{Shared, Specification};
 use crate::operation::table;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{MAX_DOCUMENT_BYTES, raw};
 use serde_json::Value as Json;
@@ -31,10 +31,10 @@ pub fn counted<'a>(request: &Request<'a>) -> Result<Count<'a>> {
 /// Returns the limit; 0 means no limit, and a negative one its absolute value. Unlike other numbers in commands, it must be an
 /// integer.
 fn count_limit(json: &Json) -> Result<u64> {
-    let number = number(json).ok_or_else(|| Error::new(Kind::BadValue, "limit value is not a valid number"))?;
+    let number = number(json).ok_or_else(|| error!(Kind::BadValue, "limit value is not a valid number"))?;
     match number.as_i64() {
-        None => Err(Error::new(Kind::FailedToParse, format!("Expected an integer, but found: limit: {json}"))),
-        Some(i64::MIN) => Err(Error::new(Kind::BadValue, "the limit of a count cannot be the smallest 64-bit integer")),
+        None => Err(error!(Kind::FailedToParse, "Expected an integer, but found: limit: {json}")),
+        Some(i64::MIN) => Err(error!(Kind::BadValue, "the limit of a count cannot be the smallest 64-bit integer")),
         Some(n) => Ok(n.unsigned_abs()),
     }
 }
@@ -49,8 +49,7 @@ pub fn distinct(request: &Request<'_>) -> Result<Reply> {
         bytes += value.bytes().len();
         // All values are in one answer, which has MongoDB's size limit.
         if bytes > MAX_DOCUMENT_BYTES {
-            let message = format!("distinct too big, {} MB cap", MAX_DOCUMENT_BYTES >> 20);
-            return Err(Error::new(Kind::BSONObjectTooLarge, message));
+            bail!(Kind::BSONObjectTooLarge, "distinct too big, {} MB cap", MAX_DOCUMENT_BYTES >> 20);
         }
         values.push(Value::from_raw(raw::root(value.bytes())));
     }

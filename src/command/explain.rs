@@ -9,7 +9,7 @@ use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use crate::router::explain::{Explained, Verbosity, explain as explained};
 use crate::router::query::Query;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::json;
 
 const EXPLAINED: &[&str] = &["find", "count", "distinct", "aggregate", "update", "delete", "findAndModify"];
@@ -29,7 +29,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let first = |list: &str, path, known| -> Result<_> {
         let operations = inner.fields.array(list);
         if operations.len() != 1 {
-            return Err(Error::new(Kind::InvalidLength, "explained write batches must be of size 1"));
+            bail!(Kind::InvalidLength, "explained write batches must be of size 1");
         }
         let parse = |json| Arguments::parse(json, Form::Command(path), known);
         operations.first().map(parse).transpose()
@@ -39,7 +39,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         "delete" => first("deletes", "delete.deletes", table::DELETE_ELEMENT)?,
         name if EXPLAINED.contains(&name) => None,
         other => {
-            let error = Error::new(Kind::CommandNotFound, format!("Explain failed due to unknown command: {other}"));
+            let error = error!(Kind::CommandNotFound, "Explain failed due to unknown command: {other}");
             return Err(error.with_hint(format!("Commands that can be explained: {}.", EXPLAINED.join(", "))));
         }
     };

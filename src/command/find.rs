@@ -8,7 +8,7 @@ use crate::operation::reading::{self, Found};
 use crate::operation::request_parts::Specification;
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use serde_json::json;
 
 const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
@@ -73,7 +73,7 @@ pub fn get_more(request: &Request<'_>) -> Result<Reply> {
     })?;
     let namespace = format!("{}.{}", request.db, request.fields.text("collection").unwrap_or_default());
     if request.fields.text("collection") == Some("") {
-        return Err(Error::new(Kind::InvalidNamespace, "Collection names cannot be empty"));
+        bail!(Kind::InvalidNamespace, "Collection names cannot be empty");
     }
     let limit = request.fields.count("batchSize")?.filter(|n| *n > 0).map(|n| size(Some(n), 0));
     Ok(cursors::next(id, &namespace, limit)?.reply("nextBatch", &namespace))

@@ -1,7 +1,7 @@
 //! Answers of commands.
 
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::document::bson::write::{Item, Writer};
 use docshard_core::values::document::raw::RawValue;
 use docshard_core::values::document::value::Value;
@@ -40,7 +40,7 @@ impl Node {
     fn part(&self) -> Result<Part<'_>> {
         let stored = |bytes: &'_ [u8]| raw::document(bytes).map(|_| ());
         let document = |bytes| -> Result<Part<'_>> {
-            stored(bytes).ok_or_else(|| Error::new(Kind::InternalError, "the result is not a document"))?;
+            stored(bytes).ok_or_else(|| error!(Kind::InternalError, "the result is not a document"))?;
             Ok(raw::document(bytes).map_or(Part::Owned(Value::Null), Part::Stored))
         };
         Ok(match self {
@@ -60,7 +60,7 @@ impl Node {
     }
 
     fn write(&self, name: &str, writer: &mut Writer) -> Result<()> {
-        let not_a_document = || Error::new(Kind::InternalError, "the result is not a document");
+        let not_a_document = || error!(Kind::InternalError, "the result is not a document");
         let stored = |bytes| raw::document(bytes).map(RawValue::Object).map(Item::Stored).ok_or_else(not_a_document);
         match self {
             Node::Value(value) => writer.field(name, Item::Value(value))?,

@@ -8,7 +8,7 @@ use crate::operation::request_parts::Specification;
 use crate::operation::rights;
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::Value as Json;
 
 pub type Run = fn(&Request<'_>) -> Result<Reply>;
@@ -66,9 +66,12 @@ pub fn name_first(json: Json, commands: &[Command]) -> Result<Json> {
         [] => return Ok(Json::Object(fields)),
         [name] => name,
         several => {
-            let message =
-                format!("this is a command {}: jsonb does not keep the order of fields", several.join(" or "));
-            return Err(Error::new(Kind::FailedToParse, message).with_hint("Pass json instead of jsonb."));
+            return Err(error!(
+                Kind::FailedToParse,
+                "this is a command {}: jsonb does not keep the order of fields",
+                several.join(" or ")
+            )
+            .with_hint("Pass json instead of jsonb."));
         }
     };
     let mut target = fields.shift_remove(name).unwrap_or_default();
@@ -103,10 +106,10 @@ impl<'a> Request<'a> {
     /// Finds the command and checks its fields.
     pub fn parse(db: &'a str, json: &'a Json, commands: &'static [Command]) -> Result<Self> {
         let Json::Object(map) = json else {
-            return Err(Error::new(Kind::TypeMismatch, "a command must be a JSON object"));
+            bail!(Kind::TypeMismatch, "a command must be a JSON object");
         };
         let Some((name, target)) = map.iter().next() else {
-            return Err(Error::new(Kind::CommandNotFound, "no such command: ''")
+            return Err(error!(Kind::CommandNotFound, "no such command: ''")
                 .with_hint("The first field of a command is its name."));
         };
         let is_wanted = |command: &&Command| command.name == name || command.aliases.contains(&name.as_str());
@@ -117,7 +120,7 @@ impl<'a> Request<'a> {
                 }
                 _ => "The first field of a command is its name; {\"listCommands\": 1} lists them.",
             };
-            Error::new(Kind::CommandNotFound, format!("no such command: '{name}'")).with_hint(hint)
+            error!(Kind::CommandNotFound, "no such command: '{name}'").with_hint(hint)
         })?;
         if !spec.target.takes(target) || (target.is_null() && spec.target != Type::Any) {
             return Err(if target.is_null() && !spec.is_of_collection {
@@ -138,11 +141,10 @@ impl<'a> Request<'a> {
         let (fields, generic) = Arguments::of_command(map, name, spec.fields, &[GENERIC])?;
         concerns::check(&generic)?;
         if let Some(other) = generic.text("$db").filter(|other| *other != db) {
-            let message = format!("the command is for the database '{other}' and was run in '{db}'");
-            return Err(Error::new(Kind::InvalidNamespace, message));
+            bail!(Kind::InvalidNamespace, "the command is for the database '{other}' and was run in '{db}'");
         }
         if generic.text("apiVersion").is_some_and(|version| version != "1") {
-            return Err(Error::new(Kind::APIVersionError, "API version must be \"1\""));
+            bail!(Kind::APIVersionError, "API version must be \"1\"");
         }
         Ok(Self { db, name, commands, spec, fields, target, documents: None, generic })
     }
@@ -174,8 +176,7 @@ impl<'a> Request<'a> {
         if self.spec.operations.iter().any(|listed| std::ptr::eq(*listed, operation)) {
             return Ok(());
         }
-        let message = format!("{} is not listed to run {}", self.spec.name, operation.function);
-        Err(Error::new(Kind::InternalError, message))
+        Err(error!(Kind::InternalError, "{} is not listed to run {}", self.spec.name, operation.function))
     }
 
     pub fn target_text(&self) -> &'a str {

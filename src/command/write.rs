@@ -8,9 +8,9 @@ use crate::operation::arguments::{Arguments, Fields, Form, number};
 use crate::operation::request_parts::Specification;
 use crate::operation::table::{self, Operation};
 use crate::operation::writing::{self, DocumentWrite, each};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::router::insert::WriteError;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use docshard_core::query::update::Style;
 use docshard_core::values::document::bson::read as bson;
 use docshard_core::values::document::ext_json;
@@ -59,8 +59,10 @@ pub fn insert(request: &Request<'_>) -> Result<Reply> {
     }
     let documents = documents.iter().enumerate().map(|(index, json)| {
         if ext_json::document(json).is_none() {
-            let message = format!("BSON field 'insert.documents.{index}' is the wrong type, expected type 'object'");
-            return Err(Error::new(Kind::TypeMismatch, message));
+            bail!(
+                Kind::TypeMismatch,
+                "BSON field 'insert.documents.{index}' is the wrong type, expected type 'object'"
+            );
         }
         Ok(writing::storable(json))
     });
@@ -121,8 +123,7 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
             Some(0) => true,
             Some(1) => false,
             _ => {
-                let message = format!("The limit field in delete objects must be 0 or 1. Got {limit}");
-                return Err(Error::new(Kind::FailedToParse, message));
+                bail!(Kind::FailedToParse, "The limit field in delete objects must be 0 or 1. Got {limit}");
             }
         };
         let filter = Specification::of(operation.get("filter"));

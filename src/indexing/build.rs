@@ -8,13 +8,13 @@ use crate::catalog::model::Shard;
 use crate::catalog::{cache, change, cluster};
 use crate::migration::shard::ShardSession;
 use crate::ownership::table;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::spi::param::Param;
 use crate::pg::{process::job, spi, transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, ensure};
 use std::rc::Rc;
 
 /// How long to wait for each shard before the next one is asked whether it has finished, in milliseconds.
@@ -58,9 +58,12 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeou
         spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(&timeout)])?;
         let drafted = indexes::draft(namespace, keys, options)?;
         let Drafted::New(draft) = &drafted else { return Ok(drafted) };
-        if !lock::try_acquire_for_session(Tag::Builder(draft.id), Mode::Exclusive) {
-            return Err(Error::new(Kind::InternalError, format!("index {} has a builder already", draft.id)));
-        }
+        ensure!(
+            lock::try_acquire_for_session(Tag::Builder(draft.id), Mode::Exclusive),
+            Kind::InternalError,
+            "index {} has a builder already",
+            draft.id
+        );
         locked = Some(draft.id);
         let relations = table::relations(draft.id, &draft.keys, draft.unique);
         let relations: Vec<&str> = relations.iter().map(String::as_str).collect();
@@ -112,10 +115,12 @@ fn enter(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
     fault::point("index.built")?;
     transaction::run(|| {
         change::lock(&draft.namespace)?;
-        if !index_builds::delete(draft.id)? {
-            let message = format!("the build of the index {} was removed by another process", draft.name);
-            return Err(Error::new(Kind::Interrupted, message));
-        }
+        ensure!(
+            index_builds::delete(draft.id)?,
+            Kind::Interrupted,
+            "the build of the index {} was removed by another process",
+            draft.name
+        );
         indexes::enter(draft, options)?;
         // If the caller's statement was cancelled, the index must not exist afterwards.
         job::check_wanted()

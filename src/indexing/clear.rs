@@ -4,14 +4,14 @@ use super::sessions::{application, is_alone};
 use crate::catalog::cache;
 use crate::migration::shard::ShardSession;
 use crate::ownership::table;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::object::drop_guard;
 use crate::pg::spi::param::Param;
 use crate::pg::{transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds::{self, Build};
 use crate::store::{indexes, placements};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 
 /// Removes builds whose builder has ended, and invalid indexes that belong to no build. Returns how many shards could not be
 /// checked. Must be called outside any transaction.
@@ -99,8 +99,7 @@ fn end_sessions(shard: &mut ShardSession, id: i32) -> Result<()> {
         )?
         .unwrap_or(0);
     if left > 0 {
-        let message = format!("sessions that build index {id} on shard \"{}\" do not end", shard.name);
-        return Err(Error::new(Kind::OperationFailed, message));
+        bail!(Kind::OperationFailed, "sessions that build index {id} on shard \"{}\" do not end", shard.name);
     }
     Ok(())
 }

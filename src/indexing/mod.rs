@@ -29,12 +29,12 @@ use crate::catalog::indexes::Made;
 use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
 use crate::catalog::{cache, namespace};
-use crate::pg::error::{self, Error, Result};
+use crate::pg::error::{self, Result};
 use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;
 use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
 use crate::pg::{client::sole_call, transaction};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::{Value as Json, json};
 
 pub use clear::sweep;
@@ -69,8 +69,11 @@ pub fn before_blocking_build(namespace: &str, index: &str, concurrently: Option<
     }
     let hint = "Call docshard.create_index(…) as a statement of its own, outside a transaction block and not in a function or DO.";
     if concurrently == Some(true) {
-        let message = format!("the index {index} of {namespace} cannot be built concurrently in this transaction");
-        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message).with_hint(hint));
+        return Err(error!(
+            Kind::OperationNotSupportedInTransaction,
+            "the index {index} of {namespace} cannot be built concurrently in this transaction"
+        )
+        .with_hint(hint));
     }
     let message = format!("building the index {index} blocks all writes to {namespace} until this transaction ends");
     let detail = "An index is built concurrently if the call is the whole transaction. The option \"concurrently\" chooses: true makes \
@@ -107,7 +110,7 @@ pub fn build_and_wait(namespace: &str, wanted: &[(String, IndexOptions<'_>)]) ->
 
 /// Builds the indexes one after the other: PostgreSQL builds only one index of a table at a time.
 fn build_all(request: &Json) -> Result<Vec<String>> {
-    let malformed = || Error::new(Kind::InternalError, "a background worker got a malformed request");
+    let malformed = || error!(Kind::InternalError, "a background worker got a malformed request");
     let namespace = request["namespace"].as_str().ok_or_else(malformed)?;
     clear::sweep_collection(namespace)?;
     let mut made = transaction::run(|| Made::none(namespace))?;

@@ -33,8 +33,8 @@ use crate::store::placements::{self, PlacedCollection};
 use crate::store::{changelog, migrations};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, salvage};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -199,8 +199,11 @@ fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Opt
     if token == collection.token {
         return Ok(Some(version));
     }
-    let message = format!("shard \"{}\" has another collection in the place of {}", session.name, collection.namespace);
-    Err(Error::new(Kind::IllegalOperation, message).with_hint("The router or the shard was restored from a backup."))
+    Err(error!(
+        Kind::IllegalOperation,
+        "shard \"{}\" has another collection in the place of {}", session.name, collection.namespace
+    )
+    .with_hint("The router or the shard was restored from a backup."))
 }
 
 /// The upper bound of a chunk in statements for shards.

@@ -8,14 +8,14 @@ use crate::catalog::cluster::cluster_id;
 use crate::catalog::model::Place;
 use crate::catalog::{cache, cluster};
 use crate::ownership::leftovers;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use crate::pg::{fault, transaction};
 use crate::protocol::Call;
 use crate::protocol::table::DropTable;
 use crate::store::{collections, migrations, placements};
 use docshard_core::cluster::migration::{Outcome, State};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -78,10 +78,7 @@ fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &st
         )?
         .unwrap_or(0);
     if left > 0 {
-        return Err(Error::new(
-            Kind::OperationFailed,
-            format!("sessions of migration {} on shard \"{}\" do not end", record.id, shard.name),
-        ));
+        bail!(Kind::OperationFailed, "sessions of migration {} on shard \"{}\" do not end", record.id, shard.name);
     }
     if record.state == State::Aborted && shard.is_prepared(gid)? {
         shard.rollback_prepared(gid)?;

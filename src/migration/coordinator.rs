@@ -17,7 +17,7 @@ use crate::pg::{process::job, transaction};
 use crate::remote::hung;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::migration::State;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use std::time::{Duration, Instant};
 
 /// The shortest time in which standbys must follow, for a short `docshard.max_write_stall`.
@@ -43,7 +43,7 @@ pub fn run(request: &MoveRequest) -> Result<MoveResult> {
     let parts = pieces::split(request, pieces)?.unwrap_or_else(|| vec![request.clone()]);
     let run = |part: &MoveRequest| match run_once(part, false)? {
         Ended::Decided(result) => Ok(result),
-        Ended::TooLarge { .. } => Err(Error::new(Kind::InternalError, "a chunk should be split but cannot be")),
+        Ended::TooLarge { .. } => Err(error!(Kind::InternalError, "a chunk should be split but cannot be")),
     };
     MoveResult::of_all(&parts, "parts of the chunk", run).map(|(sum, _)| sum)
 }

@@ -18,8 +18,8 @@ use crate::protocol::migration::{
 };
 use crate::storage::lock::{self, Mode, Tag, acquire};
 use crate::storage::rows::capture;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::LOCK_NOT_AVAILABLE;
+use docshard_core::error::{Kind, error};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -78,7 +78,7 @@ impl Attempt {
         let parts = DivideRange::decode(&self.donor.finish()?)?;
         match parts {
             0..=MAX_PARTS => Ok(parts),
-            _ => Err(Error::new(Kind::InternalError, format!("malformed answer to divide_range: {parts} parts"))),
+            _ => Err(error!(Kind::InternalError, "malformed answer to divide_range: {parts} parts")),
         }
     }
 
@@ -123,9 +123,9 @@ impl Attempt {
         };
         let whom = writers.iter().map(describe).collect::<Vec<_>>().join(", ");
         let shard = &self.donor.name;
-        Error::new(
+        error!(
             Kind::LockTimeout,
-            format!("gave up waiting for transactions that write to the collection on shard \"{shard}\": {whom}"),
+            "gave up waiting for transactions that write to the collection on shard \"{shard}\": {whom}"
         )
         .with_hint("Wait until they have ended, or raise the setting move_wait_ms, and move the chunk again.")
     }
@@ -198,10 +198,7 @@ impl Attempt {
     /// considered the move dead.
     pub(super) fn hand_over(&mut self, deleted: i64, arrived: i64) -> Result<()> {
         if deleted != arrived && !fault::is_off("count") {
-            return Err(Error::new(
-                Kind::OperationFailed,
-                format!("{arrived} documents arrived but {deleted} were to leave; nothing was changed"),
-            )
+            return Err(error!(Kind::OperationFailed, "{arrived} documents arrived but {deleted} were to leave; nothing was changed")
             .with_hint(format!(
                 "Does the foreign server {} on the recipient lead to the same database as this router's? In a restored copy of a \
                  cluster it may lead to the original.",
@@ -215,9 +212,9 @@ impl Attempt {
             &[Param::Int4(record.collection), Param::Int8(record.id)],
         )?;
         if captures.len() != 1 {
-            return Err(Error::new(
+            return Err(error!(
                 Kind::OperationFailed,
-                format!("shard \"{}\" does not capture the range any more; nothing was changed", donor.name),
+                "shard \"{}\" does not capture the range any more; nothing was changed", donor.name
             )
             .with_hint("Another router may work on this cluster's shards."));
         }
@@ -258,9 +255,9 @@ pub(super) fn check_version(shard: &mut ShardSession, record: &Record, version: 
 }
 
 fn version_differs(shard: &ShardSession, record: &Record, version: i64) -> Error {
-    Error::new(
+    error!(
         Kind::OperationFailed,
-        format!("shard \"{}\" is not at version {version} of {}, as the catalog says", shard.name, record.namespace),
+        "shard \"{}\" is not at version {version} of {}, as the catalog says", shard.name, record.namespace
     )
     .with_hint("The shard or the router may have been restored from a backup.")
 }

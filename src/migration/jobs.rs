@@ -8,7 +8,7 @@ use crate::catalog::move_exclusion::ABORT;
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::storage::lock::{self, Mode, Tag};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn from_json<'a, T: Deserialize<'a>>(json: &'a Value) -> Result<T> {
 }
 
 fn malformed(error: serde_json::Error) -> Error {
-    Error::new(Kind::InternalError, format!("malformed message between background workers: {error}"))
+    error!(Kind::InternalError, "malformed message between background workers: {error}")
 }
 
 /// Moves a chunk in a background worker and waits for it. A cancel aborts the move.

@@ -21,7 +21,7 @@ use crate::remote::Session;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{collections, databases};
 use docshard_core::cluster::migration::{Part, State};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::{Value as Json, json};
 
 /// Reports the documents and chunks that would be lost with a shard, and a token that confirms the removal.
@@ -75,13 +75,13 @@ pub fn remove(name: &str, token: &str) -> Result<Json> {
 /// Returns an error for a shard that is not lost.
 fn check_lost(shard: &Shard) -> Result<()> {
     let Place::Remote(oid) = shard.place else {
-        return Err(Error::new(Kind::IllegalOperation, "the router's own database is not lost")
+        return Err(error!(Kind::IllegalOperation, "the router's own database is not lost")
             .with_hint("docshard.remove_shard('local') drains it."));
     };
     let sql = "SELECT shard FROM docshard_data.node";
     let answer = Session::open(oid).and_then(|mut session| session.query::<String>(sql, &[]));
     if answer.is_ok_and(|names| names.contains(&shard.name)) {
-        return Err(Error::new(Kind::IllegalOperation, format!("shard \"{}\" is not lost: it answers", shard.name))
+        return Err(error!(Kind::IllegalOperation, "shard \"{}\" is not lost: it answers", shard.name)
             .with_hint("docshard.remove_shard(name) drains it."));
     }
     Ok(())
@@ -94,7 +94,7 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
         match record.state {
             // After this, the coordinator cannot decide the move.
             State::Running => {
-                let why = Error::new(Kind::Interrupted, format!("shard \"{}\" was removed as lost", lost.name));
+                let why = error!(Kind::Interrupted, "shard \"{}\" was removed as lost", lost.name);
                 record::note_error(record.id, &why)?;
                 if !record::advance(record.id, State::Running, State::Aborted)? {
                     return Err(still_moving(&record));
@@ -119,9 +119,9 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
 }
 
 fn still_moving(record: &Record) -> Error {
-    Error::new(
+    error!(
         Kind::ConflictingOperationInProgress,
-        format!("a chunk of {} is being moved (migration {})", record.namespace, record.id),
+        "a chunk of {} is being moved (migration {})", record.namespace, record.id
     )
     .with_hint("Run it again in a moment.")
 }

@@ -2,10 +2,10 @@
 
 use crate::catalog::cache;
 use crate::catalog::sizes::ask_split_points;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::protocol::measure::FindSplitPoints;
 use docshard_core::cluster::chunk_map::Chunk;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::key::KeyPattern;
 
 /// Returns the key that halves a chunk's documents; if that is the smallest key, the next one. `OperationFailed` if the chunk
@@ -15,9 +15,9 @@ pub fn median(collection: i32, pattern: &KeyPattern, chunk: &Chunk) -> Result<Ve
     // With a count of 0 documents, all keys are read.
     let call = FindSplitPoints { collection, lo: &chunk.min, hi, parts: 2, documents: 0 };
     ask_split_points(&*cache::shard(chunk.shard)?, &call)?.into_iter().next().ok_or_else(|| {
-        Error::new(
+        error!(
             Kind::OperationFailed,
-            "Unable to find median in chunk: it holds fewer than two different values of the shard key",
+            "Unable to find median in chunk: it holds fewer than two different values of the shard key"
         )
         .with_hint("This chunk cannot be split; with more different shard keys it could be.")
     })

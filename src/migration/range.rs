@@ -7,9 +7,9 @@ use super::request::{MoveRequest, MoveResult, RangeRequest};
 use super::{pieces, recovery, register};
 use crate::catalog::sizes::{Chunk, Collection};
 use crate::catalog::{chunks, settings};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 /// Moves all parts of a range that are on other shards; returns the sum of the results, and the number of moves. Like [`run`] it
 /// must be called outside any transaction.
@@ -55,20 +55,20 @@ pub fn run_range(request: &RangeRequest) -> Result<(MoveResult, usize)> {
 
 /// Returns the collection with its chunks, and the range's bounds.
 fn bounds(request: &RangeRequest) -> Result<(Collection, Vec<u8>, Vec<u8>)> {
-    let gone = || Error::new(Kind::NamespaceNotFound, format!("ns not found: {}", request.namespace));
+    let gone = || error!(Kind::NamespaceNotFound, "ns not found: {}", request.namespace);
     let collection = pieces::collection(&request.namespace)?.ok_or_else(gone)?;
     let (min, max) = match (&request.min, &request.max) {
         (Some(min), Some(max)) => (min.clone(), max.clone()),
         (Some(min), None) => (min.clone(), end_from(&collection, min)?),
         (None, Some(max)) => (start_below(&collection, max)?, max.clone()),
         (None, None) => {
-            return Err(Error::new(Kind::BadValue, "a range needs min, max, or both")
+            return Err(error!(Kind::BadValue, "a range needs min, max, or both")
                 .with_hint("{\"$minKey\": 1} and {\"$maxKey\": 1} are also allowed as bounds."));
         }
     };
     if min >= max {
         let shown = [&min, &max].map(|bound| collection.key.bound_to_json(bound));
-        return Err(Error::new(Kind::BadValue, format!("the range from {} to {} is empty", shown[0], shown[1]))
+        return Err(error!(Kind::BadValue, "the range from {} to {} is empty", shown[0], shown[1])
             .with_hint("Its min must be less than its max."));
     }
     Ok((collection, min, max))

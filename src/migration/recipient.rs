@@ -9,7 +9,7 @@ use super::shard::{LOCAL_SERVER, repair_hint};
 use crate::catalog::{access, cache, change, contacts};
 use crate::ownership::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::ownership::table;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::quote::{only_owner, quote_ident};
 use crate::pg::spi::record::{Record as _, decode_only};
@@ -19,8 +19,8 @@ use crate::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
 use crate::protocol::table::CreateTable;
 use crate::protocol::{Call, sql};
 use crate::store::placements;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{INSUFFICIENT_PRIVILEGE, REFUSED_CONNECTION};
+use docshard_core::error::{Kind, error};
 
 /// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
 /// processor's caches and to give R work soon; large enough that many rows go to neighbouring places of other indexes.
@@ -159,9 +159,9 @@ impl Attempt {
         if recipient.query::<i32>(&format!("SELECT 1 FROM {target} WHERE {range} LIMIT 1"), &params)?.is_empty() {
             return Ok(());
         }
-        Err(Error::new(
+        Err(error!(
             Kind::OperationFailed,
-            format!("shard \"{}\" already holds documents in a range that it does not own", recipient.name),
+            "shard \"{}\" already holds documents in a range that it does not own", recipient.name
         )
         .with_hint(format!("A client may have written to {target} directly.")))
     }
@@ -176,10 +176,7 @@ impl Attempt {
         if loaded == documents || is_unique && loaded < documents {
             return Ok(loaded);
         }
-        Err(Error::new(
-            Kind::OperationFailed,
-            format!("{documents} documents were pulled but {loaded} loaded; nothing was changed"),
-        ))
+        Err(error!(Kind::OperationFailed, "{documents} documents were pulled but {loaded} loaded; nothing was changed"))
     }
 
     /// S: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch. The answer is one value: the

@@ -9,7 +9,7 @@ pub use crate::store::migrations::{
 };
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::json;
 
 /// The number of hand-overs that are tried before a move is aborted.
@@ -36,7 +36,7 @@ pub fn require(id: i64) -> Result<()> {
     if migrations::exists(id)? {
         return Ok(());
     }
-    Err(Error::new(Kind::NoMatchingDocument, format!("there is no migration {id}"))
+    Err(error!(Kind::NoMatchingDocument, "there is no migration {id}")
         .with_hint("The view docshard.migrations shows them."))
 }
 
@@ -94,7 +94,7 @@ pub fn note_error(id: i64, error: &Error) -> Result<()> {
 
 /// The error of a move that was aborted.
 pub(super) fn interrupted() -> Error {
-    Error::new(Kind::Interrupted, "the move was aborted on request").with_hint(
+    error!(Kind::Interrupted, "the move was aborted on request").with_hint(
         "The request came from docshard.abort_migration(), from docshard.stop_balancer() after its \
              timeout, or from a change of the collection's indexes or chunks that had waited for the balancer for a \
              second.",

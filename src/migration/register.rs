@@ -19,7 +19,7 @@ use crate::store::{chunks, placements, shards};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake;
 use docshard_core::cluster::migration::State;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, ensure, error};
 use std::time::{Duration, Instant};
 
 /// How long a user's move waits for a change of the collection's indexes or chunks.
@@ -188,7 +188,7 @@ fn check_relations(recipient: &mut ShardSession, needed: &[(String, String)], na
         true => (Kind::NamespaceNotFound, format!("the table docshard_data.{relation} of {namespace}")),
         false => (Kind::IndexNotFound, format!("the index {index} of {namespace} (docshard_data.{relation})")),
     };
-    Err(Error::new(kind, format!("shard \"{}\" lacks {what}", recipient.name)).with_hint(
+    Err(error!(kind, "shard \"{}\" lacks {what}", recipient.name).with_hint(
         "It was dropped there, or the shard was restored from an old backup. Drop the index with \
          docshard.drop_index() and create it again.",
     ))
@@ -203,10 +203,8 @@ fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
         &[],
     )?;
     let name = &shard.name;
-    let (version, prepared_transactions, is_standby) = answers
-        .into_iter()
-        .next()
-        .ok_or_else(|| Error::new(Kind::InternalError, "a shard did not report its version"))?;
+    let (version, prepared_transactions, is_standby) =
+        answers.into_iter().next().ok_or_else(|| error!(Kind::InternalError, "a shard did not report its version"))?;
     let version = version.as_deref();
     if !version.is_some_and(handshake::works_with) {
         let (theirs, ours) = (version.map(|version| format!(" {version}")), env!("CARGO_PKG_VERSION"));
@@ -267,10 +265,10 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
     change::refuse_while_building(collection.id, &request.namespace)?;
     let (owner, jumbo) = find_chunk(collection.id, request)?;
     if owner != donor {
-        return Err(Error::new(Kind::ConflictingOperationInProgress, "the chunk was moved meanwhile"));
+        bail!(Kind::ConflictingOperationInProgress, "the chunk was moved meanwhile");
     }
     if jumbo && !request.force_jumbo {
-        return Err(Error::new(Kind::ChunkTooBig, "the chunk is marked jumbo: it is too big and cannot be split")
+        return Err(error!(Kind::ChunkTooBig, "the chunk is marked jumbo: it is too big and cannot be split")
             .with_hint("The option {\"forceJumbo\": true} moves it nevertheless."));
     }
     if shards::lock_draining(request.to)? != Some(false) {
@@ -284,7 +282,7 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
         ));
     }
     let donor_version = placements::version(collection.id, donor)?
-        .ok_or_else(|| Error::new(Kind::InternalError, "the owner of a chunk has no placement"))?;
+        .ok_or_else(|| error!(Kind::InternalError, "the owner of a chunk has no placement"))?;
     // A recipient without the table first gets its own version, and then the next one.
     let recipient_version = match placements::version(collection.id, request.to)? {
         Some(version) => version,
@@ -292,9 +290,11 @@ fn enter(request: &MoveRequest, donor: ShardId, locked: &mut Option<i64>) -> Res
     };
     let version = change::next_version(collection.id)?;
     let id = record::next_id()?;
-    if !lock::try_acquire_for_session(Tag::Coordinator(id), Mode::Exclusive) {
-        return Err(Error::new(Kind::InternalError, format!("migration {id} has a coordinator already")));
-    }
+    ensure!(
+        lock::try_acquire_for_session(Tag::Coordinator(id), Mode::Exclusive),
+        Kind::InternalError,
+        "migration {id} has a coordinator already"
+    );
     *locked = Some(id);
     let record = Record {
         id,

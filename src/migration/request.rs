@@ -70,8 +70,7 @@ pub struct RangeRequest {
 #[pgrx::pg_schema]
 mod tests {
     use super::*;
-    use crate::pg::error::Error;
-    use docshard_core::error::Kind;
+    use docshard_core::error::{Kind, error};
     use pgrx::pg_test;
 
     #[pg_test]
@@ -88,7 +87,7 @@ mod tests {
         // Shard 1 has its part already, shard 9 fails.
         let run = |request: &MoveRequest| match request.to {
             1 => Ok(MoveResult::default()),
-            9 => Err(Error::new(Kind::OperationFailed, "full")),
+            9 => Err(error!(Kind::OperationFailed, "full")),
             to => Ok(MoveResult { moved: true, documents: to.into(), bytes: 10, millis: 1 }),
         };
         let sum = MoveResult { moved: true, documents: 5, bytes: 20, millis: 2 };

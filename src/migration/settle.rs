@@ -17,7 +17,7 @@ use crate::protocol::migration::ReleaseRangeWriters;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, migrations, placements};
 use docshard_core::cluster::migration::{Action, Outcome, Part, State, next_action};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::json;
 
 /// Ends the move in the coordinator's own sessions, which have just prepared both parts.
@@ -71,7 +71,7 @@ fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
         fault::point("recover.step")?;
         match next_action(record.state, parts.0, parts.1) {
             Action::Abort => transaction::run(|| {
-                let vanished = Error::new(Kind::OperationFailed, "the process that moved the chunk ended unexpectedly");
+                let vanished = error!(Kind::OperationFailed, "the process that moved the chunk ended unexpectedly");
                 record::note_error(id, &vanished)?;
                 record::advance(id, State::Running, State::Aborted)
             })
@@ -126,10 +126,11 @@ pub(super) fn flip(record: &Record) -> Result<()> {
     let chunks = chunks::set_owner(collection.id, range, record.donor, record.recipient, record.version)?;
     let placed = placements::set_version(collection.id, &[record.donor, record.recipient], record.version)?;
     if collection.id != record.collection || chunks == 0 || placed != 2 {
-        return Err(Error::new(
+        bail!(
             Kind::InternalError,
-            format!("the catalog changed under migration {}: its chunk or placements are gone", record.id),
-        ));
+            "the catalog changed under migration {}: its chunk or placements are gone",
+            record.id
+        );
     }
     change::touch(collection.id)?;
     let summary = migrations::summary(record.id)?;

@@ -15,7 +15,7 @@ use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::frontend::Column;
 use docshard_core::cluster::migration::Part;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 /// The foreign server through which the router, and other shards, reach the router's own database.
 pub const LOCAL_SERVER: &str = "docshard_local";
@@ -56,12 +56,10 @@ impl ShardSession {
             (Place::Remote(oid), Some(server)) => (server.as_str(), oid),
             _ => {
                 let missing = || {
-                    Error::new(
+                    error!(
                         Kind::OperationFailed,
-                        format!(
-                            "chunks of shard \"{}\" cannot be moved: there is no foreign server \"{LOCAL_SERVER}\"",
-                            shard.name
-                        ),
+                        "chunks of shard \"{}\" cannot be moved: there is no foreign server \"{LOCAL_SERVER}\"",
+                        shard.name
                     )
                     .with_hint("docshard.add_shard() creates it when the first other shard is added.")
                 };
@@ -138,7 +136,7 @@ impl ShardSession {
         if self.is_prepared(gid)? {
             return Ok(());
         }
-        Err(Error::new(Kind::OperationFailed, format!("shard \"{}\" did not prepare its part of the move", self.name)))
+        Err(error!(Kind::OperationFailed, "shard \"{}\" did not prepare its part of the move", self.name))
     }
 
     pub(super) fn is_prepared(&mut self, gid: &str) -> Result<bool> {

@@ -6,7 +6,7 @@
 use super::record::{self, MAX_ATTEMPTS};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::time::Duration;
 
@@ -56,11 +56,9 @@ fn pieces_within(limit: Duration, documents: i64, rate: Option<f64>) -> Option<u
 
 pub fn gave_up() -> Error {
     let limit = MAX_WRITE_STALL.get();
-    Error::new(
+    error!(
         Kind::LockTimeout,
-        format!(
-            "gave up after {MAX_ATTEMPTS} attempts to hand the chunk over within docshard.max_write_stall ({limit} ms)"
-        ),
+        "gave up after {MAX_ATTEMPTS} attempts to hand the chunk over within docshard.max_write_stall ({limit} ms)"
     )
     .with_hint(
         "Raise docshard.max_write_stall, split the chunk, or move it at a time when fewer of its documents change.",
@@ -68,9 +66,9 @@ pub fn gave_up() -> Error {
 }
 
 pub fn is_split_first(documents: i64) -> Error {
-    Error::new(
+    error!(
         Kind::OperationFailed,
-        format!("the chunk has about {documents} documents, too many to be handed over at once, and is split first"),
+        "the chunk has about {documents} documents, too many to be handed over at once, and is split first"
     )
 }
 

@@ -9,7 +9,7 @@
 //! BSON. The parsers of filters, updates, sorts and projections read them directly; the `bson` crate would need a conversion.
 
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
@@ -175,7 +175,7 @@ impl<'a> Arguments<'a> {
             return Err(match form {
                 Form::Command(path) => mismatch(path, json, Type::Object),
                 Form::Options(name) | Form::Operation(_, name) => {
-                    Error::new(Kind::TypeMismatch, format!("options of {name} must be a JSON object"))
+                    error!(Kind::TypeMismatch, "options of {name} must be a JSON object")
                 }
             });
         };
@@ -208,8 +208,7 @@ impl<'a> Arguments<'a> {
             match conflict {
                 Conflict::All(all, kind, message) if all.iter().all(is) => return Err(Error::new(*kind, *message)),
                 Conflict::OneOf(names) if names.iter().filter(|name| self.get(name).is_some()).count() != 1 => {
-                    let message = format!("{}: give exactly one of {}", self.form.name(), names.join(", "));
-                    return Err(Error::new(Kind::InvalidOptions, message));
+                    bail!(Kind::InvalidOptions, "{}: give exactly one of {}", self.form.name(), names.join(", "));
                 }
                 _ => {}
             }
@@ -218,9 +217,7 @@ impl<'a> Arguments<'a> {
             field.is_refused && self.get(field.argument).is_some_and(|json| truth(json) != Some(false))
         };
         match self.known.iter().flat_map(|group| group.iter()).find(asked) {
-            Some(field) => {
-                Err(Error::new(Kind::NotImplemented, format!("the option '{}' is not supported", field.name)))
-            }
+            Some(field) => Err(error!(Kind::NotImplemented, "the option '{}' is not supported", field.name)),
             None => Ok(()),
         }
     }
@@ -288,10 +285,7 @@ impl<'a> Arguments<'a> {
         match self.integer("maxTimeMS")? {
             None | Some(0) => Ok(None),
             Some(n) if (0..=i64::from(i32::MAX)).contains(&n) => Ok(Some(n)),
-            Some(n) => {
-                let message = format!("{n} value for maxTimeMS is out of range [0, {}]", i32::MAX);
-                Err(Error::new(Kind::BadValue, message))
-            }
+            Some(n) => Err(error!(Kind::BadValue, "{n} value for maxTimeMS is out of range [0, {}]", i32::MAX)),
         }
     }
 
@@ -356,7 +350,7 @@ impl Form<'_> {
     fn missing(&self, name: &str) -> Error {
         match self {
             Form::Operation(index, operation) => {
-                Error::new(Kind::FailedToParse, format!("operation {index}: {operation} has no \"{name}\""))
+                error!(Kind::FailedToParse, "operation {index}: {operation} has no \"{name}\"")
             }
             _ => {
                 let message = format!("BSON field '{}.{name}' is missing but a required field", self.name());
@@ -376,7 +370,7 @@ impl Form<'_> {
                 _ if json.is_null() => "given with a value",
                 Type::Any | Type::Object | Type::Order | Type::Array | Type::StringOrObject => return Ok(()),
                 Type::Secret if !json.is_string() => {
-                    return Err(Error::new(Kind::TypeMismatch, format!("option \"{name}\" must be a string")));
+                    bail!(Kind::TypeMismatch, "option \"{name}\" must be a string");
                 }
                 Type::String | Type::Choice(_) if !json.is_string() => "a string",
                 Type::Bool | Type::StrictBool if !json.is_boolean() => "a boolean",
@@ -385,10 +379,7 @@ impl Form<'_> {
                 Type::Count if !matches!(ext_json::from_json(json)?, Value::Number(_)) => "a number",
                 _ => "",
             };
-            if !wanted.is_empty() {
-                let message = format!("option \"{name}\" must be {wanted}, not {json}");
-                return Err(Error::new(Kind::TypeMismatch, message));
-            }
+            ensure!(wanted.is_empty(), Kind::TypeMismatch, "option \"{name}\" must be {wanted}, not {json}");
         }
         match (field.kind, json.as_str()) {
             (Type::Choice(known), Some(given)) if !known.contains(&given) => Err(Error::new(

@@ -4,10 +4,10 @@ use super::arguments::Arguments;
 use crate::balancer::{self, control};
 use crate::catalog::cluster::{check_may_change, check_router};
 use crate::catalog::{collections, namespace, settings, views};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::worker;
 use docshard_core::cluster::balancer::{Compliance, Reason};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use serde_json::{Value as Json, json};
 use std::time::Duration;
 
@@ -105,8 +105,7 @@ pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
             None | Some(0) => None,
             Some(mb @ 1..=1024) => i32::try_from(mb).ok(),
             Some(other) => {
-                let message = format!("chunkSize must be from 1 to 1024 MiB, not {other}");
-                return Err(Error::new(Kind::InvalidOptions, message));
+                bail!(Kind::InvalidOptions, "chunkSize must be from 1 to 1024 MiB, not {other}");
             }
         };
         // A missing option leaves its value unchanged.

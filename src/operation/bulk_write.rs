@@ -6,10 +6,10 @@ use super::errors::is_of_one_operation;
 use super::request_parts::Specification;
 use super::table::BULK_OPERATIONS;
 use super::writing::{DocumentWrite, each, storable};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction::subtransaction::attempt;
 use crate::router::insert::{self, WriteError};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::update::Style;
 use docshard_core::values::document::value::Value;
 use serde_json::Value as Json;
@@ -23,7 +23,7 @@ pub enum BulkOperation<'a> {
 impl<'a> BulkOperation<'a> {
     /// Parses an operation such as `{"insertOne": {"document": …}}`. Filters and updates are parsed when it runs.
     pub fn parse(index: usize, json: &'a Json, variables: Option<&'a Json>) -> Result<Self> {
-        let malformed = |message: String| Error::new(Kind::FailedToParse, format!("operation {index}: {message}"));
+        let malformed = |message: String| error!(Kind::FailedToParse, "operation {index}: {message}");
         let names = || BULK_OPERATIONS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
         let Some((given, arguments)) =
             json.as_object().filter(|fields| fields.len() == 1).and_then(|fields| fields.iter().next())

@@ -9,7 +9,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::worker;
 use docshard_core::cluster::targeting;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, ensure, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::specification::Role;
 use docshard_core::values::key::KeyPattern;
@@ -27,17 +27,15 @@ pub enum ChunkSelector<'a> {
 pub fn bounds(json: &Json) -> Result<(&Json, &Json)> {
     match json.as_array().map(Vec::as_slice) {
         Some([min, max]) => Ok((min, max)),
-        _ => Err(Error::new(Kind::BadValue, "bounds must be two key documents: [min, max]")),
+        _ => Err(error!(Kind::BadValue, "bounds must be two key documents: [min, max]")),
     }
 }
 
 fn key_of(pattern: &KeyPattern, find: Specification<'_>) -> Result<Vec<u8>> {
     let json = find.value(Role::Filter)?;
-    if !json.is_object() {
-        return Err(Error::new(Kind::TypeMismatch, format!("find must be a document, not {}", find.text())));
-    }
+    ensure!(json.is_object(), Kind::TypeMismatch, "find must be a document, not {}", find.text());
     targeting::exact_key(pattern, &Filter::parse(&json)?).ok_or_else(|| {
-        Error::new(Kind::ShardKeyNotFound, format!("no shard key found in chunk query {}", find.text()))
+        error!(Kind::ShardKeyNotFound, "no shard key found in chunk query {}", find.text())
             .with_hint(format!("Give every field of the shard key {}.", pattern.to_json()))
     })
 }
@@ -53,7 +51,7 @@ fn ok() -> Json {
 }
 
 fn no_such_chunk(ns: &str) -> Error {
-    Error::new(Kind::BadValue, format!("{ns} has no chunk with these bounds"))
+    error!(Kind::BadValue, "{ns} has no chunk with these bounds")
         .with_hint("The collection config.chunks shows the bounds.")
 }
 
@@ -100,7 +98,7 @@ pub fn merge(ns: &str, bounds: Specification<'_>) -> Result<Json> {
     let (locked, pattern) = chunks::lock(ns)?;
     let parsed = bounds.value(Role::Plain)?;
     let [min, max] = parsed.as_array().map_or(&[][..], Vec::as_slice) else {
-        return Err(Error::new(Kind::BadValue, format!("bounds must be two key documents, not {}", bounds.text()))
+        return Err(error!(Kind::BadValue, "bounds must be two key documents, not {}", bounds.text())
             .with_hint("For example: [{\"field\": {\"$minKey\": 1}}, {\"field\": 10}]"));
     };
     let (min, max) = (pattern.bound_from_json(min)?, pattern.bound_from_json(max)?);
@@ -180,7 +178,7 @@ type Bound = Option<Vec<u8>>;
 fn sharded(ns: &str) -> Result<Rc<Collection>> {
     let collection = cache::get(ns)?;
     if collection.key.is_unsharded() {
-        return Err(Error::new(Kind::NamespaceNotSharded, format!("ns not sharded: {ns}"))
+        return Err(error!(Kind::NamespaceNotSharded, "ns not sharded: {ns}")
             .with_hint("docshard.shard_collection() shards it; docshard.move_primary() moves unsharded collections."));
     }
     Ok(collection)
@@ -188,9 +186,9 @@ fn sharded(ns: &str) -> Result<Rc<Collection>> {
 
 fn refuse_in_block() -> Result<()> {
     if server::in_transaction_block() {
-        return Err(Error::new(
+        return Err(error!(
             Kind::OperationNotSupportedInTransaction,
-            "a chunk cannot be moved inside a transaction block",
+            "a chunk cannot be moved inside a transaction block"
         )
         .with_hint("Call it outside a transaction block: a move commits transactions of its own."));
     }
@@ -220,7 +218,7 @@ pub fn abort_migration(migration: i64) -> Result<Json> {
 pub fn abort_migrations_of(ns: &str) -> Result<Json> {
     check(ns)?;
     match migration::undecided(cache::get(ns)?.id)?[..] {
-        [] => Err(Error::new(Kind::NoMatchingDocument, format!("no chunk of {ns} is being moved"))
+        [] => Err(error!(Kind::NoMatchingDocument, "no chunk of {ns} is being moved")
             .with_hint("The view docshard.migrations shows the running and the ended moves.")),
         [migration] => end_move(migration),
         ref several => {

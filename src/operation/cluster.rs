@@ -9,11 +9,11 @@ use crate::catalog::shards::Login;
 pub use crate::catalog::takeover::TakeOver;
 use crate::catalog::{access, addresses, contacts, rotation, settings, shard_state, takeover};
 use crate::migration::jobs;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::process;
 use crate::pg::server;
 use crate::worker;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::{Value as Json, json};
 
 fn login(options: &Arguments<'_>) -> Option<Login> {
@@ -27,7 +27,7 @@ pub fn take_over_options(options: &Arguments<'_>) -> Result<TakeOver> {
         None => None,
         Some(Json::Object(of_shards)) => Some(of_shards),
         // The message does not contain the value, as it may be a password.
-        Some(_) => return Err(Error::new(Kind::TypeMismatch, "option \"logins\" must be an object")),
+        Some(_) => bail!(Kind::TypeMismatch, "option \"logins\" must be an object"),
     };
     let logins = of_shards.into_iter().flatten().map(|(shard, given)| {
         let given = Arguments::parse(given, Form::Options("logins"), LOGIN_OPTIONS)?;
@@ -105,7 +105,7 @@ pub fn accept_shard(name: &str, adopt: bool) -> Result<Json> {
 
 /// The databases and collections that an option names: one, or an array.
 fn resources<'a>(options: &Arguments<'a>, name: &str) -> Result<Vec<&'a str>> {
-    let wrong = || Error::new(Kind::TypeMismatch, format!("{name} must be a name, or an array of names"));
+    let wrong = || error!(Kind::TypeMismatch, "{name} must be a name, or an array of names");
     match options.get(name) {
         None => Ok(Vec::new()),
         Some(Json::String(one)) => Ok(vec![one]),
@@ -135,8 +135,7 @@ pub fn revoke_access(role: &str, options: &Arguments<'_>) -> Result<Json> {
 
 fn refuse_in_block(what: &str) -> Result<()> {
     if server::in_transaction_block() {
-        let message = format!("{what} cannot be changed inside a transaction block");
-        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+        bail!(Kind::OperationNotSupportedInTransaction, "{what} cannot be changed inside a transaction block");
     }
     Ok(())
 }

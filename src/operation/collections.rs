@@ -12,7 +12,7 @@ use crate::indexing;
 use crate::pg::error::{Error, Result};
 use crate::router::expiry;
 use crate::store;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::Partial;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
@@ -34,7 +34,7 @@ fn stages<'a>(options: &Arguments<'a>) -> Result<Option<&'a [Json]>> {
     match options.get("pipeline") {
         None => Ok(None),
         Some(Json::Array(stages)) => Ok(Some(stages)),
-        Some(other) => Err(Error::new(Kind::TypeMismatch, format!("the pipeline must be an array, not {other}"))),
+        Some(other) => Err(error!(Kind::TypeMismatch, "the pipeline must be an array, not {other}")),
     }
 }
 
@@ -51,7 +51,7 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
             true => (Kind::InvalidOptions, "on a view"),
             false => (Kind::NotImplemented, "by docshard"),
         };
-        return Err(Error::new(kind, format!("the option '{}' is not supported {of}", field.name)));
+        bail!(kind, "the option '{}' is not supported {of}", field.name);
     }
     let (view_on, stages) = (options.text("viewOn"), stages(options)?);
     if view_on.is_some() || stages.is_some() {
@@ -67,7 +67,7 @@ pub fn shard(ns: &str, key: &Json, options: &Arguments<'_>) -> Result<Json> {
     let collation = options.get("collation");
     if let Some(other) = collation.map(Collator::parse).transpose()?.flatten() {
         let message = "The collation for shardCollection must be {locale: 'simple'}, but found: ";
-        return Err(Error::new(Kind::BadValue, format!("{message}{}", other.definition())));
+        bail!(Kind::BadValue, "{message}{}", other.definition());
     }
     let options = ShardOptions {
         unique: options.flag("unique"),
@@ -121,7 +121,7 @@ pub fn create_indexes_of(ns: &str, indexes: &Json) -> Result<Vec<String>> {
         return Err(Error::new(Kind::TypeMismatch, "indexes must be an array, such as [{\"key\": {\"from\": 1}}]"));
     };
     if indexes.is_empty() {
-        return Err(Error::new(Kind::BadValue, "Must specify at least one index to create"));
+        bail!(Kind::BadValue, "Must specify at least one index to create");
     }
     namespace::split(ns)?;
     let Operation { function, options, conflicts } = &CREATE_INDEXES;

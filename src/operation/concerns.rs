@@ -2,8 +2,8 @@
 //! checked as MongoDB checks them, so that a mistake shows.
 
 use super::arguments::{Arguments, Fields, Form, Type, may, number};
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use serde_json::Value as Json;
@@ -63,7 +63,7 @@ pub fn check(arguments: &Arguments<'_>) -> Result<()> {
 /// Checks `w` and `wtimeout`.
 fn check_acknowledgement(concern: &Json) -> Result<()> {
     let refuse = |kind: Kind, name: &str, value: &Json| {
-        Err(Error::new(kind, format!("writeConcern.{name} cannot be {value}"))
+        Err(error!(kind, "writeConcern.{name} cannot be {value}")
             .with_hint(format!("w is \"majority\" or a number from 0 to {MAX_W}, wtimeout a number of milliseconds.")))
     };
     if let Some(w) = concern.get("w") {

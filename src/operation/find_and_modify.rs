@@ -8,7 +8,7 @@ use crate::pg::error::{Error, Result};
 use crate::router::modification::WriteResult;
 use crate::router::options::parsed_environment;
 use crate::router::query::Query;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::envelope;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::update::Style;
@@ -58,7 +58,7 @@ impl<'a> FindAndModify<'a> {
         let document = match (document, projection) {
             (Some(document), Some(projection)) => {
                 let object = raw::document(&document)
-                    .ok_or_else(|| Error::new(Kind::InternalError, "a shard returned a value that is no document"))?;
+                    .ok_or_else(|| error!(Kind::InternalError, "a shard returned a value that is no document"))?;
                 Some(projection.apply(object)?)
             }
             (document, _) => document,

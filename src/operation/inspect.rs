@@ -3,9 +3,9 @@
 use super::arguments::Arguments;
 use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::router;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::Value as Json;
 
 /// The largest number of problems of each shard that are reported, by default.
@@ -18,6 +18,6 @@ pub fn check_collection(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     let limit = options.integer("limit")?.unwrap_or(LIMIT);
     match usize::try_from(limit) {
         Ok(limit @ 0..=10_000) => router::inspect::collection(ns, limit),
-        _ => Err(Error::new(Kind::BadValue, format!("limit must be from 0 to 10000, not {limit}"))),
+        _ => Err(error!(Kind::BadValue, "limit must be from 0 to 10000, not {limit}")),
     }
 }

@@ -19,7 +19,7 @@ use crate::router::options::{self, CountOptions, FindOptions, parsed_environment
 use crate::router::query::Query;
 use crate::router::read;
 use crate::router::statistics;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
@@ -111,8 +111,7 @@ pub fn find(namespace: &str, filter: Specification<'_>, arguments: &Arguments<'_
 /// Errors: `InvalidPipelineOperator` for options that have no stage.
 pub fn find_stages(filter: Specification<'_>, arguments: &Arguments<'_>) -> Result<Vec<Json>> {
     if let Some(option) = ["min", "max"].into_iter().find(|option| arguments.get(option).is_some()) {
-        let message = format!("the option {option} is not supported on a view");
-        return Err(Error::new(Kind::InvalidPipelineOperator, message));
+        bail!(Kind::InvalidPipelineOperator, "the option {option} is not supported on a view");
     }
     let limit = arguments.truncated("limit").map(i64::unsigned_abs).filter(|limit| *limit > 0);
     let given = |name| arguments.get(name).filter(|json| !is_empty(json)).cloned();
@@ -145,7 +144,7 @@ impl<'a> Count<'a> {
     pub fn of_options(filter: Specification<'a>, options: &Arguments<'a>) -> Result<Self> {
         let limit = options.count("limit")?;
         if limit == Some(0) {
-            return Err(Error::new(Kind::BadValue, "the limit must be positive"));
+            bail!(Kind::BadValue, "the limit must be positive");
         }
         let skip = options.count("skip")?.unwrap_or(0);
         Ok(Self { filter, skip, limit, shared: Shared::of(options, None) })
@@ -180,7 +179,7 @@ impl<'a> Count<'a> {
         let number = raw::document(found.bytes()).and_then(|document| document.get("n")).map(Value::from_raw);
         match number {
             Some(Value::Number(number)) => Ok(number.to_i64_truncated()),
-            _ => Err(Error::new(Kind::InternalError, "a count is not a number")),
+            _ => Err(error!(Kind::InternalError, "a count is not a number")),
         }
     }
 }
@@ -245,7 +244,7 @@ struct SplitPipeline {
 impl<'a> Aggregation<'a> {
     fn of(stages: &'a Json, arguments: &Arguments<'a>) -> Result<Self> {
         let Json::Array(stages) = stages else {
-            return Err(Error::new(Kind::TypeMismatch, "'pipeline' option must be specified as an array"));
+            bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array");
         };
         concerns::check(arguments)?;
         arguments.count("batchSize")?;
@@ -254,8 +253,7 @@ impl<'a> Aggregation<'a> {
         if let Some(stage) = STAGES.iter().find(|stage| stage.writes && Some(stage.name) == last.map(String::as_str))
             && level == Some(&json!("linearizable"))
         {
-            let message = format!("{} cannot be used with a 'linearizable' read concern level", stage.name);
-            return Err(Error::new(Kind::InvalidOptions, message));
+            bail!(Kind::InvalidOptions, "{} cannot be used with a 'linearizable' read concern level", stage.name);
         }
         Ok(Self { stages, shared: Shared::of(arguments, None), on_disk: arguments.flag("allowDiskUse") })
     }
@@ -346,14 +344,14 @@ fn refuse_writes(pipeline: &Pipeline) -> Result<()> {
         Some(Sink::Merge(_)) => ("$merge", 51184),
         Some(Sink::Out(_)) => ("$out", 51029),
     };
-    Err(Error::new(Kind::Location(code), format!("{stage} can only be explained with the verbosity 'queryPlanner'")))
+    Err(error!(Kind::Location(code), "{stage} can only be explained with the verbosity 'queryPlanner'"))
 }
 
 /// The stages of a view, and those of a pipeline over it.
 /// Errors: `CommandNotSupportedOnView` for `$collStats`.
 fn behind(view: &Resolved, stages: &[Json]) -> Result<Vec<Json>> {
     if stages.first().is_some_and(|stage| stage.get("$collStats").is_some()) {
-        return Err(Error::new(Kind::CommandNotSupportedOnView, "$collStats is not supported on a view"));
+        bail!(Kind::CommandNotSupportedOnView, "$collStats is not supported on a view");
     }
     Ok([&view.stages, stages].concat())
 }
@@ -442,8 +440,10 @@ impl Pipelines {
     /// Runs an inner pipeline, over a collection or a view.
     fn run_within(&self, namespace: &str, stages: &[Json], environment: Json) -> Result<Results> {
         if self.depth == MAX_DEPTH {
-            let message = format!("Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}");
-            return Err(Error::new(Kind::MaxSubPipelineDepthExceeded, message));
+            bail!(
+                Kind::MaxSubPipelineDepthExceeded,
+                "Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}"
+            );
         }
         let pipelines = Self { depth: self.depth + 1, ..self.clone() };
         let Some(view) = views::resolve(namespace)? else {

@@ -9,17 +9,19 @@ use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::worker;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::{Value as Json, json};
 
 pub fn add(conn: &str, options: &Arguments<'_>) -> Result<Json> {
-    let max_size_mb =
-        match options.integer("maxSize")? {
-            None | Some(0) => None,
-            Some(n) => Some(i32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
-                Error::new(Kind::BadValue, format!("maxSize must be a positive number of MiB, not {n}"))
-            })?),
-        };
+    let max_size_mb = match options.integer("maxSize")? {
+        None | Some(0) => None,
+        Some(n) => Some(
+            i32::try_from(n)
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| error!(Kind::BadValue, "maxSize must be a positive number of MiB, not {n}"))?,
+        ),
+    };
     let text = |name| options.text(name).map(str::to_owned);
     let options = AddOptions { name: text("name"), max_size_mb, user: text("user"), password: text("password") };
     let Added { name, pending } = add::add(conn, &options)?;
@@ -84,17 +86,17 @@ pub fn move_primary(db: &str, to: &str) -> Result<Json> {
     }
     namespace::check_database(db)?;
     if namespace::is_reserved(db) || db == namespace::CONFIG {
-        return Err(Error::new(Kind::InvalidOptions, format!("Can't move primary for {db} database")));
+        bail!(Kind::InvalidOptions, "Can't move primary for {db} database");
     }
     if to.is_empty() {
-        return Err(Error::new(Kind::InvalidOptions, "you have to specify where you want to move it"));
+        bail!(Kind::InvalidOptions, "you have to specify where you want to move it");
     }
     let target = cache::shard_named(to)?;
     if target.draining {
-        return Err(Error::new(Kind::IllegalOperation, format!("shard {to} is being removed")));
+        bail!(Kind::IllegalOperation, "shard {to} is being removed");
     }
     if databases::primary(db)?.is_none() {
-        return Err(Error::new(Kind::NamespaceNotFound, format!("database {db} not found")));
+        bail!(Kind::NamespaceNotFound, "database {db} not found");
     }
     let mut documents = 0;
     for namespace in databases::unsharded_collections(db)? {

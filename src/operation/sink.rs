@@ -25,7 +25,7 @@ use crate::router::modification::{Modification, Write};
 use crate::router::options::parsed_environment;
 use crate::router::query::Query;
 use crate::router::{clear, write};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter};
 use docshard_core::query::update::Style;
@@ -167,7 +167,7 @@ impl Item {
 }
 
 fn object(bytes: &[u8]) -> Result<RawObject<'_>> {
-    raw::document(bytes).ok_or_else(|| Error::new(Kind::InternalError, "a pipeline made no document"))
+    raw::document(bytes).ok_or_else(|| error!(Kind::InternalError, "a pipeline made no document"))
 }
 
 impl<'p> Merge<'p> {
@@ -362,7 +362,7 @@ fn same(some: &[String], others: &[String]) -> bool {
 /// The error where a key was free, or is taken by a document that the snapshot does not show: another client has inserted it.
 fn conflict(error: Error) -> Error {
     match error.duplicate {
-        Some(_) => Error::new(Kind::WriteConflict, format!("could not serialize access: {}", error.message))
+        Some(_) => error!(Kind::WriteConflict, "could not serialize access: {}", error.message)
             .with_hint("Run the transaction again."),
         None => error,
     }

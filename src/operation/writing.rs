@@ -13,7 +13,7 @@ use crate::router::insert::{self, Storable, WriteError};
 use crate::router::modification::{Modification, Write, WriteResult};
 use crate::router::query::Query;
 use crate::router::write;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::specification::Role;
 use docshard_core::query::update::Style;
 use docshard_core::values::document::ext_json;
@@ -28,8 +28,7 @@ pub fn check_size(count: usize) -> Result<()> {
     if (1..=MAX_BATCH).contains(&count) {
         return Ok(());
     }
-    let message = format!("Write batch sizes must be between 1 and {MAX_BATCH}. Got {count} operations.");
-    Err(Error::new(Kind::InvalidLength, message))
+    Err(error!(Kind::InvalidLength, "Write batch sizes must be between 1 and {MAX_BATCH}. Got {count} operations."))
 }
 
 /// Runs the operations of a batch and returns those that failed. Fails if an error concerns the whole batch.

@@ -24,7 +24,7 @@ use crate::protocol::access::{PULLER_FUNCTIONS, SetAccess};
 use crate::protocol::qualified;
 use crate::storage::rows::capture::captures;
 use crate::store;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, ensure, error};
 
 /// The prefix of the servers and roles that routers create.
 pub const PREFIX: &str = "docshard_";
@@ -113,7 +113,7 @@ fn check_prefix(name: &str) -> Result<()> {
     if name.starts_with(PREFIX) {
         return Ok(());
     }
-    Err(Error::new(Kind::BadValue, format!("\"{name}\" does not begin with {PREFIX}")))
+    Err(error!(Kind::BadValue, "\"{name}\" does not begin with {PREFIX}"))
 }
 
 fn has_role(role: &str) -> Result<bool> {
@@ -142,7 +142,7 @@ fn refuse_powerful(role: &str) -> Result<()> {
 
 fn required_service_role() -> Result<String> {
     service_role()?.ok_or_else(|| {
-        Error::new(Kind::NotYetInitialized, "this database has accepted no router").with_hint(
+        error!(Kind::NotYetInitialized, "this database has accepted no router").with_hint(
             "It may have been restored by pg_restore. On the router, call docshard.add_shard() with this shard's address and name \
              and a superuser's login; or a superuser runs docshard.accept_router(role) here.",
         )
@@ -154,9 +154,7 @@ fn required_service_role() -> Result<String> {
 /// # Errors
 /// `Unauthorized` for a caller that is no superuser; `IllegalOperation` for a role that has too many rights.
 pub fn accept_router(role: &str, verifier: Option<&str>) -> Result<()> {
-    if !server::is_superuser() {
-        return Err(Error::new(Kind::Unauthorized, "only a superuser may allow a router to use this database"));
-    }
+    ensure!(server::is_superuser(), Kind::Unauthorized, "only a superuser may allow a router to use this database");
     let (name, before) = (quote_ident(role), service_role()?);
     if has_role(role)? {
         refuse_powerful(role)?;
@@ -332,7 +330,7 @@ pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Res
         check_options(options)?;
     }
     if server::foreign_server_oid(server).is_none() {
-        return Err(Error::new(Kind::ShardNotFound, format!("foreign server \"{server}\" does not exist")));
+        bail!(Kind::ShardNotFound, "foreign server \"{server}\" does not exist");
     }
     let rows = spi::query(
         "SELECT o.option_name FROM pg_catalog.pg_foreign_server s \
@@ -357,9 +355,7 @@ pub fn set_address(server: &str, options: &[(String, String)], any: bool) -> Res
 fn check_options(options: &[(String, String)]) -> Result<()> {
     match options.iter().find(|(option, _)| !SERVER_OPTIONS.contains(&option.as_str())) {
         None => Ok(()),
-        Some((option, _)) => {
-            Err(Error::new(Kind::BadValue, format!("a shard's server cannot have the option \"{option}\"")))
-        }
+        Some((option, _)) => Err(error!(Kind::BadValue, "a shard's server cannot have the option \"{option}\"")),
     }
 }
 
@@ -401,7 +397,7 @@ pub fn require_captured(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result
     {
         return Ok(());
     }
-    Err(Error::new(Kind::Unauthorized, format!("permission denied for documents of collection {collection}")))
+    Err(error!(Kind::Unauthorized, "permission denied for documents of collection {collection}"))
 }
 
 /// Drops another shard's server here, and the role by which it logged in. Runs as the extension's owner.

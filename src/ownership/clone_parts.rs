@@ -19,7 +19,7 @@ use crate::storage::rows::Row;
 use crate::storage::scan::{self, Bound, Columns};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 /// A part that has grown beyond this size since the range was divided is packed into several values.
 const MAX_BYTES: usize = 8 << 20;
@@ -138,7 +138,7 @@ pub fn decode(text: &str) -> Result<Vec<u8>> {
 }
 
 fn truncated() -> Error {
-    Error::new(Kind::BadValue, "malformed packed documents: truncated")
+    error!(Kind::BadValue, "malformed packed documents: truncated")
 }
 
 pub fn unpack(packed: &[u8]) -> Result<Vec<Row<'_>>> {

@@ -11,7 +11,7 @@ use super::updating::{apply, read_update};
 use super::{table, writing};
 use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -19,7 +19,7 @@ use crate::protocol::documents::{DeleteDocument, FindDocument, InsertDocuments, 
 use crate::protocol::sql;
 use crate::storage::rows::{Change, Conflict, FoundRow, Purpose, Row};
 use crate::storage::scan::{self, Bound};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::{normalise, raw};
@@ -43,7 +43,7 @@ fn unpack(mut bytes: &[u8]) -> Result<Vec<Row<'_>>> {
     let mut rows = Vec::new();
     while !bytes.is_empty() {
         let row = || Some(Row { skey: part(&mut bytes)?, id: part(&mut bytes)?, doc: part(&mut bytes)? });
-        let row = { row }().ok_or_else(|| Error::new(Kind::BadValue, "malformed packed documents: truncated"))?;
+        let row = { row }().ok_or_else(|| error!(Kind::BadValue, "malformed packed documents: truncated"))?;
         raw::validate(row.doc)?;
         normalise::check_stored(row.doc)?;
         rows.push(row);
@@ -139,7 +139,7 @@ pub fn replace(collection: i32, found: &FoundRow, after: &RawJsonb) -> Result<()
     let mut id = Vec::with_capacity(found.id().len());
     encode(&document(after.bytes())?.get("_id").map_or(Element::Null, Element::of), &mut id);
     if id != found.id() {
-        return Err(Error::new(Kind::ImmutableField, "the _id of a document cannot be changed"));
+        bail!(Kind::ImmutableField, "the _id of a document cannot be changed");
     }
     let mut writer = table::writer(collection, Purpose::Update)?;
     // If a trigger of this statement has changed the row already, the trigger's change stays, as in PostgreSQL's own UPDATE.

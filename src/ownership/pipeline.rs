@@ -7,7 +7,7 @@ use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::table::{self, DOC};
 use crate::pg::datum::json;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::security::user;
 use crate::pg::spi::cursor::{Cursor, ExecutedPlan};
@@ -20,7 +20,7 @@ use crate::protocol::pipeline::{
 };
 use crate::protocol::sql;
 use crate::storage::documents::DocumentScan;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::projection::Projection;
@@ -172,9 +172,8 @@ impl Parts {
         }
         self.most = self.most.saturating_mul(4);
         let part = packer.into_bytes();
-        part.map(Some).ok_or_else(|| {
-            Error::new(Kind::ExceededMemoryLimit, "a result of stages at a shard is too large to be sent")
-        })
+        part.map(Some)
+            .ok_or_else(|| error!(Kind::ExceededMemoryLimit, "a result of stages at a shard is too large to be sent"))
     }
 }
 
@@ -242,7 +241,7 @@ fn require_router() -> Result<()> {
                WHERE r.rolname OPERATOR(pg_catalog.=) SESSION_USER";
     // The caller may have no right to read the table.
     if user::as_extension_owner(|| spi::read(sql, &[]))?.is_empty() {
-        return Err(Error::new(Kind::Unauthorized, "run_pipeline: only the router sends a statement")
+        return Err(error!(Kind::Unauthorized, "run_pipeline: only the router sends a statement")
             .with_hint("Call docshard.aggregate at the router."));
     }
     SERVICE.set(user::session_user());
@@ -270,10 +269,7 @@ impl DocumentSource for Selected {
         self.row = self.cursor.next_row()?;
         let is_document = |bytes| raw::document(bytes).is_some() && raw::nests_within(bytes, MAX_RECURSION);
         if self.row.is_some() && !is_document(self.bytes()) {
-            return Err(Error::new(
-                Kind::BadValue,
-                "run_pipeline: the statement returns something else than documents",
-            ));
+            bail!(Kind::BadValue, "run_pipeline: the statement returns something else than documents");
         }
         Ok(self.row.is_some())
     }

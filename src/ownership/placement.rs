@@ -1,13 +1,13 @@
 //! Reads and checks the version of each collection on this shard, without SPI.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::memory::small_cache::SmallCache;
 use crate::remote::serializable::{self, Node};
 use crate::storage::own_table;
 use crate::storage::scan::{Columns, Look, Spot, at_spot, by_int4};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::STALE;
+use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
 
 /// A collection's row in `docshard_data.placement`.
@@ -66,6 +66,9 @@ pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
         return Ok(());
     }
     let here = here.map_or_else(|| "not placed".to_owned(), |p| format!("at version {}", p.version));
-    let message = format!("stale version: collection {collection} is {here} on this shard, not at {}", assumed.version);
-    Err(Error::new(Kind::StaleShardVersion, message).with_sqlstate(STALE))
+    Err(error!(
+        Kind::StaleShardVersion,
+        "stale version: collection {collection} is {here} on this shard, not at {}", assumed.version
+    )
+    .with_sqlstate(STALE))
 }

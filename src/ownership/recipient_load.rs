@@ -15,8 +15,8 @@ use crate::storage::SCHEMA;
 use crate::storage::lock;
 use crate::storage::rows::{Change, Purpose, Row};
 use crate::storage::scan::{Look, by_int4};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::UNIQUE_VIOLATION;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::document::{normalise, raw};
@@ -66,7 +66,7 @@ pub fn read_key(text: &str) -> Result<KeyPattern> {
 
 fn refused(what: &str, id: &[u8]) -> Error {
     let id = decode(id).map_or_else(|_| "?".to_owned(), |(id, _)| to_json(&id).to_string());
-    Error::new(Kind::OperationFailed, format!("the document with _id {id} arrived with {what}; nothing was changed"))
+    error!(Kind::OperationFailed, "the document with _id {id} arrived with {what}; nothing was changed")
         .with_hint("docshard.check_collection(ns) finds all documents that are not stored by their keys.")
 }
 
@@ -83,7 +83,7 @@ fn staging(migration: i64) -> Result<(Oid, Oid)> {
     let relation = |suffix: &str| {
         let name = CString::new(format!("m{migration}_staging{suffix}")).expect("a name without a zero byte");
         relation_oid(SCHEMA, &name)
-            .ok_or_else(|| Error::new(Kind::InternalError, format!("migration {migration} has no staging table here")))
+            .ok_or_else(|| error!(Kind::InternalError, "migration {migration} has no staging table here"))
     };
     let (staging, index) = (relation("")?, relation("_batch_idx")?);
     lock::keep_relation(staging);

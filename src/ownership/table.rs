@@ -16,7 +16,7 @@ use crate::storage::counting;
 use crate::storage::matching;
 use crate::storage::rows::{Owner, Purpose, Writer};
 use crate::storage::scan::document_by_key;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::index::IndexKeys;
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, CString};
@@ -85,9 +85,9 @@ pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     let table = oid(collection)?;
     let key = relation(collection, c"_pkey").map_err(|_| {
         let (table, key) = (name(collection), primary_key_name(collection));
-        Error::new(Kind::OperationFailed, format!("the collection's table {table} has no primary key {key}")).with_hint(
-            format!("On the shard, a superuser can create it: ALTER TABLE {table} ADD CONSTRAINT {key} PRIMARY KEY (skey, id)"),
-        )
+        error!(Kind::OperationFailed, "the collection's table {table} has no primary key {key}").with_hint(format!(
+            "On the shard, a superuser can create it: ALTER TABLE {table} ADD CONSTRAINT {key} PRIMARY KEY (skey, id)"
+        ))
     })?;
     Ok((table, key))
 }
@@ -187,10 +187,7 @@ fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     if rows.first().is_some_and(|row| row.i64(0) == token) {
         return Ok(());
     }
-    Err(Error::new(
-        Kind::NamespaceExists,
-        format!("this shard has a table {} already, of another collection", name(collection)),
-    )
+    Err(error!(Kind::NamespaceExists, "this shard has a table {} already, of another collection", name(collection))
     .with_hint(
         "The router was probably restored from an older backup. Run the statement again: it then uses another number.",
     ))

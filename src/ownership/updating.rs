@@ -6,10 +6,10 @@
 use super::stored::document;
 use super::table;
 use crate::pg::datum::json;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::memory::small_cache::SmallCache;
 use crate::storage::rows::{self, Change, FoundRow, Purpose, Writer};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::update::{self, Update};
 use docshard_core::values::document::raw;
@@ -64,7 +64,7 @@ impl Updating {
     /// Updates a document that the statement has found.
     pub fn update(&mut self, found: &FoundRow) -> Result<()> {
         let Self { writer, filter, update, fixed, done } = self;
-        let writer = writer.as_mut().ok_or_else(|| Error::new(Kind::InternalError, "the update has ended"))?;
+        let writer = writer.as_mut().ok_or_else(|| error!(Kind::InternalError, "the update has ended"))?;
         let mut newer = false;
         let changed = writer.change_found(found, |doc| {
             let document = document(doc)?;

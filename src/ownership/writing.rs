@@ -15,7 +15,7 @@
 
 use super::placement::{Placement, check};
 use super::table;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::security::permission;
 use crate::pg::server::sleep_ms;
@@ -24,7 +24,7 @@ use crate::pg::transaction::snapshot;
 use crate::storage::lock::{Mode, Tag, acquire, is_excluded};
 use crate::storage::rows::capture::{self, Capture, captures};
 use crate::storage::scan::Look;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -86,9 +86,9 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
     fault::point("write.checked")?;
     if !snapshot::per_statement() {
         check(collection, assumed, Look::Active).map_err(|_| {
-            Error::new(
+            error!(
                 Kind::WriteConflict,
-                "could not serialize access: a chunk was moved after this transaction's snapshot was taken",
+                "could not serialize access: a chunk was moved after this transaction's snapshot was taken"
             )
             .with_hint("Run the transaction again.")
         })?;

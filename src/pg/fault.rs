@@ -41,9 +41,9 @@ pub fn init() {
 #[cfg(feature = "fault_points")]
 mod imp {
     use super::FOLDER;
-    use crate::pg::error::{Error, Result};
+    use crate::pg::error::Result;
     use crate::pg::server::sleep_ms;
-    use docshard_core::error::Kind;
+    use docshard_core::error::{Kind, error};
     use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
     use std::fs;
     use std::path::PathBuf;
@@ -79,7 +79,7 @@ mod imp {
         if fs::rename(&armed, &reached).is_err() {
             return Ok(());
         }
-        let failed = |e: std::io::Error| Error::new(Kind::InternalError, format!("fault point {name}: {e}"));
+        let failed = |e: std::io::Error| error!(Kind::InternalError, "fault point {name}: {e}");
         fs::write(&reached, std::process::id().to_string()).map_err(failed)?;
         match order.trim() {
             "pause" => {
@@ -88,13 +88,13 @@ mod imp {
                 }
                 Ok(())
             }
-            "error" => Err(Error::new(Kind::OperationFailed, format!("fault point {name}"))),
+            "error" => Err(error!(Kind::OperationFailed, "fault point {name}")),
             "kill" => {
                 // SAFETY: sends a signal to this very process, which does not survive it.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
                 unreachable!("SIGKILL cannot be caught")
             }
-            other => Err(Error::new(Kind::InternalError, format!("fault point {name}: unknown action {other:?}"))),
+            other => Err(error!(Kind::InternalError, "fault point {name}: unknown action {other:?}")),
         }
     }
 

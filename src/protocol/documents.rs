@@ -1,8 +1,8 @@
 //! Calls that find, insert, update, delete and inspect documents, or lock for that.
 
 use super::checked::CheckedCall;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, error};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -101,7 +101,7 @@ impl IndexRangeSearch {
     /// Reads such a record. A missing, unknown or malformed field is an error: a shard must not ignore what a later router asks for.
     /// Errors: `BadValue`, naming the field.
     pub fn parse(text: &str) -> Result<Self> {
-        serde_json::from_str(text).map_err(|error| Error::new(Kind::BadValue, format!("find_by_index_range: {error}")))
+        serde_json::from_str(text).map_err(|error| error!(Kind::BadValue, "find_by_index_range: {error}"))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use super::checked::Parameter;
 use crate::pg::datum::json;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi::record::{malformed, parse_json};
 use crate::protocol::checked::CheckedCall;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::stage::{Measured, Measurements};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
@@ -129,8 +129,7 @@ impl PipelineRequest {
     /// Reads such a record. A missing, unknown or malformed field is an error: a shard must not ignore what a later router asks for.
     /// Errors: `BadValue`, naming the field.
     pub fn parse(text: &str) -> Result<Self> {
-        serde_json::from_value(json::parse(text)?)
-            .map_err(|error| Error::new(Kind::BadValue, format!("run_pipeline: {error}")))
+        serde_json::from_value(json::parse(text)?).map_err(|error| error!(Kind::BadValue, "run_pipeline: {error}"))
     }
 }
 

@@ -6,9 +6,9 @@
 use super::connection::{Connection, Progress};
 use super::ffi::{self, Invalidated, Local};
 use super::param::{Encoded, Request, RequestScope};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::remote::serializable::{self, Node};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::mem::ManuallyDrop;
@@ -43,7 +43,7 @@ impl Default for Pool {
 pub(super) fn with_pool<T>(f: impl FnOnce(&mut Pool) -> Result<T>) -> Result<T> {
     POOL.with(|pool| match pool.try_borrow_mut() {
         Ok(mut pool) => f(&mut pool),
-        Err(_) => Err(Error::new(Kind::InternalError, "connections to shards are used while they are in use")),
+        Err(_) => Err(error!(Kind::InternalError, "connections to shards are used while they are in use")),
     })
 }
 

@@ -36,8 +36,8 @@ use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::server::current_user;
 use docshard_core::cluster::connection::ConnectionState;
 use docshard_core::cluster::frontend::{Answer, Columns};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{self, READ_ONLY, REFUSED_CONNECTION};
+use docshard_core::error::{Kind, bail};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -364,7 +364,7 @@ impl Connection {
 
     fn ready(&mut self, local: Local) -> Result<()> {
         if self.state.is_feeding() {
-            return Err(Error::new(Kind::InternalError, "a request was sent in the middle of a feed"));
+            bail!(Kind::InternalError, "a request was sent in the middle of a feed");
         }
         self.settle();
         if self.state.is_broken() {

@@ -12,8 +12,8 @@ use super::options;
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
 use docshard_core::cluster::silence::Resting;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, error};
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -176,5 +176,5 @@ pub(super) fn is_timeout(error: &Error) -> bool {
 }
 
 pub(super) fn does_not_answer(shard: &str, why: &str) -> Error {
-    Error::new(Kind::NetworkTimeout, format!("shard \"{shard}\" does not answer: {why}")).at_shard(shard)
+    error!(Kind::NetworkTimeout, "shard \"{shard}\" does not answer: {why}").at_shard(shard)
 }

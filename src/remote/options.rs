@@ -7,8 +7,8 @@ use super::ffi;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
 use crate::pg::server;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::time::Duration;
 
@@ -68,13 +68,12 @@ pub fn mapping_options(server: Oid) -> Result<Vec<(String, String)>> {
 }
 
 fn find(server: Oid) -> Result<ffi::Server> {
-    ffi::server(server)
-        .ok_or_else(|| Error::new(Kind::ShardNotFound, format!("foreign server {} does not exist", server.to_u32())))
+    ffi::server(server).ok_or_else(|| error!(Kind::ShardNotFound, "foreign server {} does not exist", server.to_u32()))
 }
 
 pub fn parse_conninfo(conninfo: &str) -> Result<Vec<(String, String)>> {
     ffi::parse_conninfo(conninfo).ok_or_else(|| {
-        Error::new(Kind::BadValue, "invalid connection string")
+        error!(Kind::BadValue, "invalid connection string")
             .with_hint("Give a libpq connection string, such as \"host=db1 port=5432 dbname=docs\", or a URI.")
     })
 }
@@ -88,9 +87,9 @@ pub(super) fn route(server: Oid) -> Result<Route> {
     let (oid, server) = (server, find(server)?);
     let Some(mapping) = ffi::mapping(oid, owner) else {
         let owner = server::user_name(owner);
-        return Err(Error::new(
+        return Err(error!(
             Kind::UserNotFound,
-            format!("user mapping not found for user \"{owner}\", server \"{}\"", server.name),
+            "user mapping not found for user \"{owner}\", server \"{}\"", server.name
         )
         .with_hint(format!(
             "CREATE USER MAPPING FOR \"{owner}\" SERVER \"{}\" tells how the router logs in there.",

@@ -2,10 +2,10 @@
 //!
 //! They are encoded into a reusable buffer, [`Encoded`].
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 pub use crate::pg::spi::param::Param;
 use docshard_core::cluster::frontend::{Column, Columns};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::CString;
 
@@ -63,7 +63,7 @@ impl RequestScope {
 
 /// A statement's text in a message.
 pub(super) fn c_string(sql: &str) -> Result<CString> {
-    CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "a statement contains NUL"))
+    CString::new(sql).map_err(|_| error!(Kind::BadValue, "a statement contains NUL"))
 }
 
 /// Parameters as a Bind message has them, their types, and the columns of the statement's rows.
@@ -95,7 +95,7 @@ impl Encoded {
     pub(super) fn encode(&mut self, params: &[Param<'_>], columns: Columns) -> Result<()> {
         self.columns = columns;
         let encoded = self.try_encode(params);
-        encoded.ok_or_else(|| Error::new(Kind::BSONObjectTooLarge, "a parameter is too long for a message"))
+        encoded.ok_or_else(|| error!(Kind::BSONObjectTooLarge, "a parameter is too long for a message"))
     }
 
     fn try_encode(&mut self, params: &[Param<'_>]) -> Option<()> {

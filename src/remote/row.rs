@@ -6,8 +6,8 @@
 
 use super::ffi::{self, TempFile};
 use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, bail, error};
 use std::cell::Cell;
 use std::io::{self, BufReader, Read, Write};
 
@@ -74,8 +74,7 @@ impl Rows {
     pub fn add(&mut self, row: Row) -> Result<()> {
         self.bytes += ROW_BYTES + row.0.len();
         if self.bytes > MOST_BYTES {
-            let message = format!("a shard's answer takes more than {} MB of memory", MOST_BYTES >> 20);
-            return Err(Error::new(Kind::ExceededMemoryLimit, message));
+            bail!(Kind::ExceededMemoryLimit, "a shard's answer takes more than {} MB of memory", MOST_BYTES >> 20);
         }
         self.rows.push(row);
         Ok(())
@@ -116,7 +115,7 @@ impl Spool {
     /// Appends a row.
     pub(super) fn push(&mut self, row: &Row) -> Result<()> {
         let length =
-            u32::try_from(row.0.len()).map_err(|_| Error::new(Kind::InternalError, "a row of a shard is too long"))?;
+            u32::try_from(row.0.len()).map_err(|_| error!(Kind::InternalError, "a row of a shard is too long"))?;
         self.memory.extend_from_slice(&length.to_ne_bytes());
         self.memory.extend_from_slice(&row.0);
         self.rows += 1;

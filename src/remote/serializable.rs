@@ -1,9 +1,9 @@
 //! Restricts SERIALIZABLE transactions to the documents of one node, as PostgreSQL detects conflicts only within one server.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction::snapshot;
 use crate::pg::version::local_transaction;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::cell::Cell;
 
@@ -29,9 +29,9 @@ pub fn touch(node: Node) -> Result<()> {
     }
     let transaction = local_transaction();
     match NODE.get().filter(|(of, _)| *of == transaction) {
-        Some((_, before)) if before != node => Err(Error::new(
+        Some((_, before)) if before != node => Err(error!(
             Kind::NotImplemented,
-            "a SERIALIZABLE transaction cannot read or write documents of more than one shard",
+            "a SERIALIZABLE transaction cannot read or write documents of more than one shard"
         )
         .with_hint("Use REPEATABLE READ, or keep the documents of such a transaction on one shard.")),
         Some(_) => Ok(()),

@@ -16,8 +16,8 @@ use crate::protocol::node::Identity;
 use crate::protocol::{Call, Connection};
 use docshard_core::cluster::frontend::{Answer, Column, Columns};
 use docshard_core::cluster::handshake::{Hello, LOCAL};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{LOCK_NOT_AVAILABLE, READ_ONLY, REFUSED_CONNECTION, UNDEFINED_OBJECT};
+use docshard_core::error::{Kind, bail, ensure, error};
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -202,9 +202,9 @@ impl Session {
     /// Like [`Session::query`]; fails with `HostUnreachable` after this time.
     pub fn query_within<T: Record>(&mut self, sql: &str, params: &[Param<'_>], milliseconds: i64) -> Result<Vec<T>> {
         self.start(sql, params, T::WIRE)?;
-        let rows = self.poll_finish(milliseconds)?.ok_or_else(|| {
-            Error::new(Kind::HostUnreachable, format!("shard \"{}\" does not answer", self.wire.shard()))
-        })?;
+        let rows = self
+            .poll_finish(milliseconds)?
+            .ok_or_else(|| error!(Kind::HostUnreachable, "shard \"{}\" does not answer", self.wire.shard()))?;
         self.decoded(&rows)
     }
 
@@ -296,7 +296,7 @@ impl Session {
             return Err(self.wire.broken(&self.wire.pg.message()));
         }
         if self.active {
-            return Err(Error::new(Kind::InternalError, "the session has a statement running"));
+            bail!(Kind::InternalError, "the session has a statement running");
         }
         if !self.leads_to_its_server() {
             return Err(self.broken(&Lost::Broken("the options of its foreign server have changed".to_owned())));
@@ -321,9 +321,7 @@ impl Session {
     }
 
     fn finish(&mut self, limit: Limit) -> Result<Option<Vec<Row>>> {
-        if !self.active {
-            return Err(Error::new(Kind::InternalError, "the session has no statement running"));
-        }
+        ensure!(self.active, Kind::InternalError, "the session has no statement running");
         match self.wire.finish(limit) {
             Err(Lost::Late) => Ok(None),
             Err(lost) => Err(self.broken(&lost)),

@@ -13,7 +13,7 @@ use super::transaction;
 use super::wire::{self, Limit};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Instant;
@@ -175,7 +175,7 @@ impl Feed {
 }
 
 fn closed() -> Error {
-    Error::new(Kind::HostUnreachable, "the connection to the shard was closed")
+    error!(Kind::HostUnreachable, "the connection to the shard was closed")
 }
 
 impl Stream {
@@ -221,13 +221,13 @@ impl Stream {
 
     fn advance(&mut self, pool: &mut Pool) -> Result<Option<Row>> {
         if self.epoch != pool.epoch {
-            return Err(Error::new(Kind::NoSuchTransaction, "the transaction that read from the shard has ended"));
+            bail!(Kind::NoSuchTransaction, "the transaction that read from the shard has ended");
         }
         let mut progress = self.progress.borrow_mut();
         match &mut progress.phase {
             Phase::Done => Ok(None),
             Phase::Failed(error) => Err(error.clone()),
-            Phase::Dropped => Err(Error::new(Kind::InternalError, "a dropped stream is read")),
+            Phase::Dropped => Err(error!(Kind::InternalError, "a dropped stream is read")),
             Phase::Spooled(spool) => {
                 let row = spool.next()?;
                 if row.is_none() {
@@ -257,7 +257,7 @@ impl Stream {
                 progress.phase = Phase::Failed(error.clone());
                 Err(error)
             }
-            Err(Stop::Late) => Err(Error::new(Kind::HostUnreachable, "timeout expired")),
+            Err(Stop::Late) => Err(error!(Kind::HostUnreachable, "timeout expired")),
         }
     }
 }

@@ -11,7 +11,7 @@ use super::row::Row;
 use super::wire::{Finished, Limit, Lost, NO_RESOURCES, Wire, cannot_connect, shard_of};
 use crate::pg::error::{Error, Result};
 use docshard_core::cluster::frontend::{Answer, Column};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, c_int};
 use std::rc::Rc;
@@ -102,7 +102,7 @@ pub fn survey(
         let message = format!("shard \"{shard}\" did not answer within {} ms", limit.as_millis());
         note(&mut outcomes[*server], Error::new(Kind::HostUnreachable, message));
     }
-    let unasked = || Surveyed { rows: Err(Error::new(Kind::InternalError, "a shard was not asked")), latency: None };
+    let unasked = || Surveyed { rows: Err(error!(Kind::InternalError, "a shard was not asked")), latency: None };
     Ok(outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(unasked)).collect())
 }
 

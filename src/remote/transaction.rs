@@ -27,8 +27,8 @@ use crate::pg::events::Event;
 use crate::pg::spi::quote::quote_literal;
 use crate::pg::transaction::snapshot::{self, ActiveSnapshot};
 use docshard_core::cluster::frontend::Column;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::cell::{Cell, RefCell};
 use std::time::{Duration, Instant};
@@ -153,7 +153,7 @@ fn gids(branches: &[Branch]) -> Vec<(Oid, String)> {
 }
 
 fn no_coordinator() -> Error {
-    Error::new(Kind::IllegalOperation, "this process cannot decide a transaction over several shards")
+    error!(Kind::IllegalOperation, "this process cannot decide a transaction over several shards")
 }
 
 impl Pool {

@@ -19,7 +19,7 @@ use docshard_core::cluster::frontend::{Answer, Report};
 use docshard_core::cluster::silence::Silence;
 use docshard_core::error::report::Fields;
 use docshard_core::error::sqlstate::{self, INVALID_PASSWORD};
-use docshard_core::error::{Kind, Parts};
+use docshard_core::error::{Kind, Parts, error};
 use std::time::{Duration, Instant};
 
 /// The reason why libpq could not begin to connect.
@@ -128,7 +128,7 @@ impl Wire {
         if timed_out {
             hung::note_silence(shard_of(name), NO_CONNECTION);
         }
-        Err(failure.unwrap_or_else(|| Error::new(Kind::HostUnreachable, format!("shard \"{name}\" has no host"))))
+        Err(failure.unwrap_or_else(|| error!(Kind::HostUnreachable, "shard \"{name}\" has no host")))
     }
 
     /// Connects to one host. `beginning`: of the message of an error.
@@ -164,7 +164,7 @@ impl Wire {
     /// The error of a connection that could not be made, from libpq's message. See [`cannot_connect`].
     pub(super) fn refused(beginning: &str, message: &str) -> Error {
         let (message, refused) = without_sqlstate(message);
-        let error = Error::new(Kind::HostUnreachable, format!("{beginning}{}", one_line(&message)));
+        let error = error!(Kind::HostUnreachable, "{beginning}{}", one_line(&message));
         if refused { error.with_sqlstate(INVALID_PASSWORD) } else { error }
     }
 

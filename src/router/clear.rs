@@ -10,8 +10,8 @@ use super::fresh_map::with_fresh_map;
 use super::plan::conditions::Conditions;
 use crate::catalog::collections;
 use crate::catalog::model::Collection;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::key::KeyRanges;
 
 /// The lock's number. It is one of the locks by which equal upserts are serialized.
@@ -37,6 +37,6 @@ pub fn check_unsharded(collection: &Collection) -> Result<()> {
     if collection.key.is_unsharded() {
         return Ok(());
     }
-    let message = format!("namespace '{}' is sharded so it can't be used for $out", collection.namespace);
-    Err(Error::new(Kind::Location(28769), message).with_hint("$merge can write to a sharded collection."))
+    Err(error!(Kind::Location(28769), "namespace '{}' is sharded so it can't be used for $out", collection.namespace)
+        .with_hint("$merge can write to a sharded collection."))
 }

@@ -9,11 +9,11 @@ use super::rows::RowStream;
 use super::statement::{DOCUMENT, DOCUMENT_AND_KEY, Parameter, Statement, TWO_NUMBERS, borrowed};
 use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::sql;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use docshard_core::values::document::value::Value;
 
 pub const DATABASE: &str = namespace::CONFIG;
@@ -53,7 +53,7 @@ fn view(name: &str) -> Option<&'static (&'static str, bool)> {
 /// statements, None if the collection does not exist.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Statement>> {
     if query.bounds.is_some() {
-        return Err(Error::new(Kind::NotImplemented, "min and max are not supported in the database config"));
+        bail!(Kind::NotImplemented, "min and max are not supported in the database config");
     }
     let mut params = Vec::new();
     let document = match &options.projection {

@@ -18,13 +18,13 @@ use super::rows::{RowStream, ShardRow};
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
 use crate::ownership::table;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::spi::record::parse_json;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::documents::SHARD_KEY;
 use crate::protocol::pipeline::PipelineMeasurements;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::filter::strings::StringFields;
 use docshard_core::values::document::raw;
 use docshard_core::values::key::KeyRanges;
@@ -46,9 +46,9 @@ impl Verbosity {
         match name {
             "queryPlanner" => Ok(Self::Planned),
             "executionStats" | "allPlansExecution" => Ok(Self::Run),
-            other => Err(Error::new(
+            other => Err(error!(
                 Kind::BadValue,
-                format!("Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."),
+                "Enumeration value '{other}' for field 'explain.verbosity' is not a valid value."
             )
             .with_hint("It is one of queryPlanner, executionStats, allPlansExecution.")),
         }

@@ -17,10 +17,10 @@ use super::plan::search::Search;
 use super::query::Query;
 use super::rows::ShardRow;
 use crate::catalog::model::Collection;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::stages::{DocumentSource, StageResults};
 use crate::protocol::pipeline::{PipelineMeasurements, StageMeasurements, milliseconds};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::stage::{Find, Pipeline};
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
@@ -63,7 +63,7 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
                 return Ok(answer);
             }
         }
-        Err(Error::new(Kind::InternalError, "every plan was declined"))
+        Err(error!(Kind::InternalError, "every plan was declined"))
     })
 }
 

@@ -20,7 +20,7 @@ use crate::pg::version::local_transaction;
 use crate::remote::{self, REFUSED_AHEAD};
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::sqlstate::{self, SqlState};
-use docshard_core::error::{Kind, Retry};
+use docshard_core::error::{Kind, Retry, error};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -181,7 +181,7 @@ fn lasting(namespace: &str, known: Option<&Collection>, conflict: Error) -> Resu
             false
         }
     });
-    let stale = Error::new(Kind::StaleShardVersion, "a shard has another version of the collection than the catalog");
+    let stale = error!(Kind::StaleShardVersion, "a shard has another version of the collection than the catalog");
     Ok(if is_again { disagreement(namespace, &stale, LASTING) } else { conflict })
 }
 

@@ -7,9 +7,9 @@ use super::plan::conditions::Conditions;
 use super::statement::Column;
 use crate::catalog::model::Collection;
 use crate::ownership::table;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi::record::parse_json;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::key::KeyRanges;
 use serde_json::json;
 
@@ -71,7 +71,7 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
         }
         Ok(Some(stats))
     })?;
-    found.ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
+    found.ok_or_else(|| error!(Kind::NamespaceNotFound, "ns not found: {namespace}"))
 }
 
 fn all(collection: &Collection, shard: &str) -> Vec<IndexStats> {

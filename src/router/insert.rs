@@ -19,7 +19,7 @@ use crate::protocol::documents::InsertDocuments;
 use crate::protocol::sql;
 use crate::storage::rows::Row;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{normalise, raw};
@@ -51,11 +51,11 @@ impl Storable {
     /// Normalizes a client's document and gives it an `_id` if it has none.
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let document =
-            raw::document(bytes).ok_or_else(|| Error::new(Kind::TypeMismatch, "a document must be a JSON object"))?;
+            raw::document(bytes).ok_or_else(|| error!(Kind::TypeMismatch, "a document must be a JSON object"))?;
         let stored = normalise::for_insert(document, || bson::oid::ObjectId::new().bytes())?;
         let bytes = stored.bytes.into_owned();
-        let object = raw::document(&bytes).ok_or_else(|| Error::new(Kind::InternalError, "a document was lost"))?;
-        let id = object.get("_id").ok_or_else(|| Error::new(Kind::InvalidIdField, "document must have an _id"))?;
+        let object = raw::document(&bytes).ok_or_else(|| error!(Kind::InternalError, "a document was lost"))?;
+        let id = object.get("_id").ok_or_else(|| error!(Kind::InvalidIdField, "document must have an _id"))?;
         let element = Element::of(id);
         let mut id_key = Vec::with_capacity(16);
         encode(&element, &mut id_key);
@@ -80,8 +80,7 @@ impl Storable {
         };
         if key.len() + self.id_key.len() > MAX_KEY_BYTES {
             let size = key.len() + self.id_key.len();
-            let message = format!("shard key and _id are too long together: {size} bytes, at most {MAX_KEY_BYTES}");
-            return Err(Error::new(Kind::KeyTooLong, message));
+            bail!(Kind::KeyTooLong, "shard key and _id are too long together: {size} bytes, at most {MAX_KEY_BYTES}");
         }
         Ok(key)
     }

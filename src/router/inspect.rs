@@ -12,10 +12,10 @@ use super::plan::conditions::Conditions;
 use super::rows::LARGEST_NUMBER;
 use super::statement::{DOCUMENT_AND_KEY, Parameter, Statement};
 use crate::catalog::model::Collection;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi::record::parse_json;
 use crate::protocol::documents::InspectDocuments;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::key::encode::decode;
 use serde_json::{Map, Value as Json, json};
@@ -33,7 +33,7 @@ pub fn collection(namespace: &str, most: usize) -> Result<Json> {
         let Some(collection) = collection else { return Ok(None) };
         report(&collection, most).map(Some)
     })?;
-    report.ok_or_else(|| Error::new(Kind::NamespaceNotFound, format!("ns not found: {namespace}")))
+    report.ok_or_else(|| error!(Kind::NamespaceNotFound, "ns not found: {namespace}"))
 }
 
 fn report(collection: &Collection, most: usize) -> Result<Json> {
@@ -47,7 +47,7 @@ fn report(collection: &Collection, most: usize) -> Result<Json> {
         let answer = stream.next_row()?;
         let answer = answer.as_ref().map_or(&[][..], |row| row.bytes(0));
         let answer = parse_json("inspect_documents", answer)
-            .map_err(|_| Error::new(Kind::OperationFailed, format!("shard \"{shard}\" returned no report")))?;
+            .map_err(|_| error!(Kind::OperationFailed, "shard \"{shard}\" returned no report"))?;
         while stream.next_row()?.is_some() {}
         let number = |name: &str| answer[name].as_i64().unwrap_or(0).clamp(0, LARGEST_NUMBER);
         documents += number("documents");

@@ -21,7 +21,7 @@ use crate::catalog::duplicate;
 use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::protocol::sql;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 /// Writes the document; the result is empty if there is none.
 pub fn write(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<WriteResult> {
@@ -204,9 +204,6 @@ fn relocate(collection: &Collection, old: &Destination, skey: Vec<u8>, id: Vec<u
     let statement = Statement { sql, params, columns: &[] };
     match writing::write_locked(collection, old, &statement)?.affected {
         1 => Ok(()),
-        n => Err(Error::new(
-            Kind::InternalError,
-            format!("{n} documents were deleted under the old shard key instead of one"),
-        )),
+        n => Err(error!(Kind::InternalError, "{n} documents were deleted under the old shard key instead of one")),
     }
 }

@@ -2,9 +2,9 @@
 
 use super::options;
 use crate::catalog::model::Collection;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use docshard_core::cluster::targeting;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::envelope;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::Bounds;
@@ -61,7 +61,7 @@ impl Query {
             Some(keys) => match ext_json::ordered(keys) {
                 Some(keys) => Some(Json::Object(keys.into_owned())),
                 None => {
-                    let error = Error::new(Kind::FailedToParse, "hint must be a string or an object");
+                    let error = error!(Kind::FailedToParse, "hint must be a string or an object");
                     return Err(error.with_hint(ext_json::ORDER_HINT));
                 }
             },

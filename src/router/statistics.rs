@@ -4,8 +4,8 @@ use super::config;
 use super::index_stats;
 use super::measure::{self, Measured};
 use crate::catalog::cache;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, bail};
 use docshard_core::query::stage::Statistics;
 use docshard_core::values::document::{ext_json, write};
 use serde_json::{Value as Json, json};
@@ -30,7 +30,7 @@ fn of_collection(namespace: &str, count: bool, storage: Option<i64>) -> Result<V
         None => {
             let of_config = measure::of_config(namespace)?;
             if of_config.is_none() && (count || storage.is_some()) {
-                return Err(Error::new(Kind::NamespaceNotFound, format!("Collection [{namespace}] not found.")));
+                bail!(Kind::NamespaceNotFound, "Collection [{namespace}] not found.");
             }
             if of_config.is_none() {
                 return Ok(vec![json!({"ns": namespace, "localTime": local_time()})]);

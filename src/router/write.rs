@@ -17,10 +17,10 @@ use super::write_target::{self, WriteTarget};
 use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::protocol::sql;
 use docshard_core::cluster::targeting;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 /// How often a write searches again if another client has changed its document between search and write. Clients may compete for
 /// the same first document; in each round one of them succeeds.
@@ -47,8 +47,8 @@ pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
             return Ok(result);
         }
     }
-    let message = format!("{namespace}: the document was changed concurrently too often");
-    Err(Error::new(Kind::WriteConflict, message).with_hint("Run the statement again."))
+    Err(error!(Kind::WriteConflict, "{namespace}: the document was changed concurrently too often")
+        .with_hint("Run the statement again."))
 }
 
 /// Makes one attempt. None if another one is needed, because another client has changed the document or inserted one meanwhile.

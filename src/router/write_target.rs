@@ -24,7 +24,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::protocol::sql;
 use docshard_core::cluster::targeting;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
 use serde_json::Value as Json;
@@ -126,13 +126,11 @@ pub fn find<'a>(collection: &'a Collection, write: &Write<'a>, misses: usize) ->
 }
 
 fn untargeted_upsert(collection: &Collection) -> Error {
-    Error::new(
+    error!(
         Kind::ShardKeyNotFound,
-        format!(
-            "An {{upsert: true}} update on the sharded collection {} must target a single shard by the full shard key {}",
-            collection.namespace,
-            collection.key.to_json()
-        ),
+        "An {{upsert: true}} update on the sharded collection {} must target a single shard by the full shard key {}",
+        collection.namespace,
+        collection.key.to_json()
     )
 }
 

@@ -15,12 +15,12 @@ use crate::catalog::model::Shard;
 use crate::catalog::namespace;
 use crate::catalog::shard_state::{self, Orphan};
 use crate::catalog::sizes::{self, Amount, Collection, Estimates};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::store;
 use crate::worker;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::standing::Standing;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
@@ -116,7 +116,7 @@ pub fn distribution(ns: &str, count: bool) -> Result<Vec<Part>> {
     let mut collections = sizes::collections(false)?;
     collections.retain(|collection| collection.namespace == ns);
     if collections.is_empty() {
-        return Err(Error::new(Kind::NamespaceNotFound, format!("ns not found: {ns}")));
+        bail!(Kind::NamespaceNotFound, "ns not found: {ns}");
     }
     let reported = Reported::of(&mut collections, count)?;
     let shards = shards()?;

@@ -13,11 +13,11 @@ pub mod rows;
 pub mod scan;
 mod unique;
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::object::lookup_cache;
 use crate::pg::security::permission;
 use crate::pg::server::relation_oid;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
@@ -28,9 +28,7 @@ pub const SCHEMA: &CStr = c"docshard_data";
 pub fn own_table(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {
     // Collections' numbers begin with 1, so 0 is free for docshard's own tables.
     let oid = |name: &'static CStr| lookup_cache::relation((0, name), || relation_oid(SCHEMA, name));
-    oid(table)
-        .zip(oid(index))
-        .ok_or_else(|| Error::new(Kind::InternalError, "docshard's tables are missing on this node"))
+    oid(table).zip(oid(index)).ok_or_else(|| error!(Kind::InternalError, "docshard's tables are missing on this node"))
 }
 
 /// Returns the number of the collection whose table has this name, without schema.

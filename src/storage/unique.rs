@@ -9,9 +9,9 @@
 //! second waits for the first in the b-tree. The keys of a row are inserted in order, so that rows with common keys do not deadlock.
 
 use crate::pg::datum::jsonb::{detoasted_bytes, new_varlena};
-use crate::pg::error::{Error, Raise as _};
+use crate::pg::error::Raise as _;
 use crate::pg::version;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::query::index::unique::unpack;
 use pgrx::{PgBox, pg_guard, pg_sys};
 use std::ffi::{CStr, c_int, c_void};
@@ -80,7 +80,7 @@ unsafe extern "C-unwind" fn validate(_class: pg_sys::Oid) -> bool {
 pub(super) unsafe fn keys_in<'a>(value: pg_sys::Datum) -> Vec<&'a [u8]> {
     // SAFETY: promised by the caller.
     let packed = unsafe { detoasted_bytes(value) };
-    let malformed = || Error::new(Kind::BadValue, "malformed value of a unique index");
+    let malformed = || error!(Kind::BadValue, "malformed value of a unique index");
     unpack(packed).unwrap_or_else(|| malformed().raise())
 }
 
@@ -200,7 +200,7 @@ unsafe extern "C-unwind" fn build(
     // SAFETY: PostgreSQL calls this with a table and an index of it, which is empty, both open and locked.
     unsafe {
         if pg_sys::RelationGetNumberOfBlocksInFork(index, pg_sys::ForkNumber::MAIN_FORKNUM) != 0 {
-            Error::new(Kind::InternalError, "an index that is to be built has pages already").raise();
+            error!(Kind::InternalError, "an index that is to be built has pages already").raise();
         }
         begin(index);
         let entering = Entering { index, table, info, routine: b_tree().aminsert };

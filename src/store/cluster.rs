@@ -1,9 +1,9 @@
 //! `docshard_catalog.cluster`, one row: the cluster's identity, and which database is its router.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Registration;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 
 stored! { Coordinator from "cluster" { cluster: i64 = "id", epoch: i64 } }
 
@@ -14,7 +14,7 @@ stored! { Registration from "cluster" {
 } }
 
 fn initialized<T>(row: Option<T>) -> Result<T> {
-    row.ok_or_else(|| Error::new(Kind::NotYetInitialized, "this cluster has no identity"))
+    row.ok_or_else(|| error!(Kind::NotYetInitialized, "this cluster has no identity"))
 }
 
 /// The cluster's identity, and the router's epoch.

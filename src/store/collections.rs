@@ -1,9 +1,9 @@
 //! `docshard_catalog.collections`: names, shard keys, versions.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::protocol::sql;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::key::KeyPattern;
 use serde_json::Value as Json;
 
@@ -78,7 +78,7 @@ pub const COUNT: &str = "SELECT pg_catalog.count(*) FROM docshard_catalog.collec
 /// The next version of a collection: never given out before, and never again.
 /// Errors: `NamespaceNotFound`.
 pub fn next_version(id: i32) -> Result<i64> {
-    advance_version(id)?.ok_or_else(|| Error::new(Kind::NamespaceNotFound, "the collection was dropped"))
+    advance_version(id)?.ok_or_else(|| error!(Kind::NamespaceNotFound, "the collection was dropped"))
 }
 
 statements! {

@@ -3,11 +3,11 @@
 //! INVARIANT: [`advance`] is the only function that changes the state; it compares before it sets, and refuses what
 //! `core::cluster::migration` does not allow. The exception is [`give_up`], for what is lost.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fault;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Outcome, State};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use serde_json::Value as Json;
 
 text_columns! { State: "state of a migration", Outcome: "outcome of a migration" }
@@ -109,7 +109,7 @@ fn step_ends() -> String {
 }
 
 fn present<T>(id: i64, row: Option<T>) -> Result<T> {
-    row.ok_or_else(|| Error::new(Kind::InternalError, format!("migration {id} is gone")))
+    row.ok_or_else(|| error!(Kind::InternalError, "migration {id} is gone"))
 }
 
 /// One move.
@@ -141,7 +141,7 @@ pub fn advance(id: i64, from: State, to: State) -> Result<bool> {
     if from.may_become(to) {
         set_state(id, from, to)
     } else {
-        Err(Error::new(Kind::InternalError, format!("a migration cannot go from {from} to {to}")))
+        Err(error!(Kind::InternalError, "a migration cannot go from {from} to {to}"))
     }
 }
 

@@ -18,9 +18,9 @@ mod launcher;
 mod own_process;
 mod pulse;
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::process;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ pub fn require_preloaded() -> Result<()> {
     if is_preloaded() {
         return Ok(());
     }
-    Err(Error::new(Kind::IllegalOperation, "docshard's background worker does not run on this server")
+    Err(error!(Kind::IllegalOperation, "docshard's background worker does not run on this server")
         .with_hint("Add docshard to shared_preload_libraries and restart the server."))
 }
 

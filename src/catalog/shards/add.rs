@@ -21,7 +21,7 @@ use crate::protocol::sql;
 use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::handshake;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::json;
 
 /// Options of [`add`].
@@ -89,9 +89,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     }
     let name = match wanted {
         Some(name) => name,
-        None => {
-            store::shards::free_name()?.ok_or_else(|| Error::new(Kind::OperationFailed, "no free name for a shard"))?
-        }
+        None => store::shards::free_name()?.ok_or_else(|| error!(Kind::OperationFailed, "no free name for a shard"))?,
     };
     check_name(&name)?;
     cluster::register()?;
@@ -135,7 +133,7 @@ fn add_local(options: &AddOptions) -> Result<Added> {
 /// name. Returns an error if another database has the name, or if this database has another name.
 fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
     if probe.identity == cluster::identity() {
-        return Err(Error::new(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
+        return Err(error!(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
             .with_hint("The router's own database is the shard \"local\"."));
     }
     if let Some(name) = mark(session, probe, cluster_id()?)?
@@ -144,14 +142,12 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
         if wanted.is_none_or(|wanted| wanted == name) {
             return Ok(Some(name));
         }
-        let message = format!("the database is already a member of this cluster, as the shard \"{name}\"");
-        return Err(Error::new(Kind::IllegalOperation, message));
+        bail!(Kind::IllegalOperation, "the database is already a member of this cluster, as the shard \"{name}\"");
     }
     match wanted {
-        Some(name) if store::shards::exists(name)? => Err(Error::new(
-            Kind::OperationFailed,
-            format!("a shard named \"{name}\" already exists, with another database"),
-        )),
+        Some(name) if store::shards::exists(name)? => {
+            Err(error!(Kind::OperationFailed, "a shard named \"{name}\" already exists, with another database"))
+        }
         _ => Ok(None),
     }
 }

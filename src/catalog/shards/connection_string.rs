@@ -2,8 +2,8 @@
 
 use crate::pg::error::{Error, Result};
 use crate::remote;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::class;
+use docshard_core::error::{Kind, error};
 
 pub(in crate::catalog) type Keywords = Vec<(String, String)>;
 
@@ -20,7 +20,7 @@ pub(in crate::catalog) fn parse_connection(conn: &str) -> Result<(Keywords, Opti
         let (host, port) = host.rsplit_once(':').unwrap_or((host, "5432"));
         // In MongoDB's other form a login precedes "@". It is refused, as messages show the host.
         if host.is_empty() || host.contains('@') || port.parse::<u16>().is_err() {
-            return Err(Error::new(Kind::FailedToParse, "malformed connection string")
+            return Err(error!(Kind::FailedToParse, "malformed connection string")
                 .with_hint("Use MongoDB's form name/host1:port,host2:port, or one of libpq's forms."));
         }
         names.push(host);
@@ -53,7 +53,7 @@ pub(in crate::catalog) fn display_host(keywords: &Keywords) -> String {
 /// them. Requires a password.
 pub(in crate::catalog) fn refuse_foreign_secrets(keywords: &Keywords, password: Option<&str>) -> Result<()> {
     if password.is_none_or(str::is_empty) {
-        return Err(Error::new(Kind::Unauthorized, "a password is required for a shard")
+        return Err(error!(Kind::Unauthorized, "a password is required for a shard")
             .with_hint("Only a superuser may do without; give \"user\" and \"password\" as options."));
     }
     refuse_foreign_options(keywords)
@@ -65,10 +65,9 @@ pub(in crate::catalog) fn refuse_foreign_options(keywords: &Keywords) -> Result<
         &["host", "hostaddr", "port", "dbname", "sslmode", "connect_timeout", "target_session_attrs"];
     match keywords.iter().find(|(keyword, _)| !ALLOWED.contains(&keyword.as_str())) {
         None => Ok(()),
-        Some((keyword, _)) => Err(Error::new(
-            Kind::Unauthorized,
-            format!("only a superuser may use the connection option \"{keyword}\" for a shard"),
-        )),
+        Some((keyword, _)) => {
+            Err(error!(Kind::Unauthorized, "only a superuser may use the connection option \"{keyword}\" for a shard"))
+        }
     }
 }
 

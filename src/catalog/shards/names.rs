@@ -2,8 +2,8 @@
 
 use crate::catalog::cluster::cluster_id;
 use crate::ownership::access;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, error};
 
 /// The name of the router's own database as a shard.
 pub const LOCAL: &str = "local";
@@ -19,8 +19,7 @@ pub(in crate::catalog) fn check_name(name: &str) -> Result<()> {
     let good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(good) || matches!(name, LOCAL | "config" | "admin")
     {
-        let message = format!("invalid shard name \"{name}\"");
-        return Err(Error::new(Kind::BadValue, message).with_hint(format!(
+        return Err(error!(Kind::BadValue, "invalid shard name \"{name}\"").with_hint(format!(
             "A name has 1 to {MAX_NAME} letters, digits, '_', '-' and '.'; \"local\", \"config\" and \"admin\" are reserved."
         )));
     }

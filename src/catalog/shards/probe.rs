@@ -1,11 +1,11 @@
 //! Queries the properties of a node before it becomes a shard.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::spi::param::Param;
 use crate::pg::spi::record::record;
 use crate::remote::Session;
 use docshard_core::cluster::standing::Identity;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 
 /// The properties of a node.
@@ -48,7 +48,7 @@ pub(super) fn probe(session: &mut Session) -> Result<Probe> {
          FROM pg_catalog.pg_database d WHERE datname = current_database()",
         &[],
     )?;
-    let unknown = || Error::new(Kind::InternalError, "the node does not report its database");
+    let unknown = || error!(Kind::InternalError, "the node does not report its database");
     let Answer { system, database, default_version, version, encoding, prepared_transactions, superuser } =
         answers.into_iter().next().ok_or_else(unknown)?;
     // PostgreSQL shows the unsigned number as a signed one.

@@ -6,13 +6,13 @@ use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::call_on;
 use crate::catalog::{cache, change, zones};
 use crate::ownership::access;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::protocol::Call;
 use crate::protocol::access::{DisconnectShard, LeaveCluster};
 use crate::protocol::table::DropTable;
 use crate::remote::Session;
 use crate::store;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use serde_json::json;
 use std::rc::Rc;
 
@@ -70,12 +70,12 @@ pub fn begin_removal(name: &str) -> Result<Rc<Shard>> {
 /// Refuses the last shard of the cluster, and the last shard of a zone that has ranges.
 fn check_dispensable(shard: &Shard) -> Result<()> {
     if store::shards::count_others(shard.id)? == 0 {
-        return Err(Error::new(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard"));
+        bail!(Kind::IllegalOperation, "Operation not allowed because it would remove the last shard");
     }
     if let Some(zone) = zones::depending_on(shard.id)?.first() {
-        return Err(Error::new(
+        return Err(error!(
             Kind::ZoneStillInUse,
-            format!("{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name),
+            "{} is the last shard of the zone '{zone}', which has ranges of keys", shard.name
         )
         .with_hint("Add another shard to the zone, or remove its ranges: docshard.zone_ranges lists them."));
     }

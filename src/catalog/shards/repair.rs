@@ -17,8 +17,8 @@ use crate::pg::server;
 use crate::pg::spi::param::Param;
 use crate::remote::{self, Session};
 use crate::store;
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION, class};
+use docshard_core::error::{Kind, bail, error};
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 
@@ -75,8 +75,7 @@ pub(in crate::catalog) fn open_as_superuser(shard: &Shard, server: Oid, login: &
         unreachable_shard(error).with_message(message).with_hint(REACH_HINT)
     })?;
     if !probe(&mut session)?.superuser {
-        let message = format!("nothing was changed: the role \"{}\" at {at} is no superuser", login.user);
-        return Err(Error::new(Kind::Unauthorized, message));
+        bail!(Kind::Unauthorized, "nothing was changed: the role \"{}\" at {at} is no superuser", login.user);
     }
     Ok(session)
 }
@@ -116,9 +115,9 @@ fn check_same(shard: &Shard, found: &Probe, session: &mut Session) -> Result<()>
         return Ok(());
     }
     match mark(session, &there, cluster_id()?)? {
-        Some(other) if other == shard.name => Err(Error::new(
+        Some(other) if other == shard.name => Err(error!(
             Kind::OperationFailed,
-            format!("a shard named \"{other}\" already exists, with another database, of which this one is a copy"),
+            "a shard named \"{other}\" already exists, with another database, of which this one is a copy"
         )
         .with_hint("docshard.set_shard_address() makes a shard's server lead to another address.")),
         Some(other) => Err(elsewhere(shard, &format!("it leads to the shard \"{other}\""))),
@@ -128,9 +127,6 @@ fn check_same(shard: &Shard, found: &Probe, session: &mut Session) -> Result<()>
 
 fn elsewhere(shard: &Shard, why: &str) -> Error {
     let server = server_name(&shard.name);
-    Error::new(
-        Kind::OperationFailed,
-        format!("the foreign server {server} leads to another address than the given one: {why}"),
-    )
-    .with_hint(format!("docshard.set_shard_address('{}', …) gives the shard this address.", shard.name))
+    error!(Kind::OperationFailed, "the foreign server {server} leads to another address than the given one: {why}")
+        .with_hint(format!("docshard.set_shard_address('{}', …) gives the shard this address.", shard.name))
 }

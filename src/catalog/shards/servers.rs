@@ -19,7 +19,7 @@ use crate::protocol::node::Identity;
 use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::cluster::handshake::Donor;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 
 /// Seconds that connecting to this database itself may take.
@@ -64,7 +64,7 @@ impl Login {
 pub(in crate::catalog) fn make_server(name: &str, keywords: &Keywords, login: &Login) -> Result<()> {
     let server = server_name(name);
     if server::foreign_server_oid(&server).is_some() {
-        return Err(Error::new(Kind::OperationFailed, format!("foreign server \"{server}\" exists already"))
+        return Err(error!(Kind::OperationFailed, "foreign server \"{server}\" exists already")
             .with_hint("It belongs to no shard of this cluster. Run DROP SERVER, or choose another name."));
     }
     let options: Vec<_> =
@@ -88,7 +88,7 @@ pub(in crate::catalog) struct Introduced<'a> {
 /// Lets the new shard and every other one, this database included, pull from each other.
 pub(in crate::catalog) fn connect_shards(new: &Introduced<'_>) -> Result<()> {
     let oid = server::foreign_server_oid(&server_name(new.name))
-        .ok_or_else(|| Error::new(Kind::InternalError, "the foreign server does not exist"))?;
+        .ok_or_else(|| error!(Kind::InternalError, "the foreign server does not exist"))?;
     let mut session = Session::open(oid).map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
     grants::make_roles(&mut session)?;
     introduce(&mut session, new)?.into_iter().next().map_or(Ok(()), |(_, error)| Err(error))
@@ -147,7 +147,7 @@ pub(super) fn own_login(server: Oid) -> Result<Login> {
     let options = remote::mapping_options(server)?;
     let value = |name: &str| options.iter().find(|(option, _)| option == name).map(|(_, value)| value.clone());
     let user = value("user").ok_or_else(|| {
-        Error::new(Kind::UserNotFound, "the user mapping of the shard's server has no user")
+        error!(Kind::UserNotFound, "the user mapping of the shard's server has no user")
             .with_hint("CREATE USER MAPPING for the extension's owner tells how the router logs in there.")
     })?;
     Ok(Login { user, password: value("password") })
@@ -238,7 +238,7 @@ fn local_keywords(seen: Option<&str>) -> Result<Keywords> {
            pg_catalog.current_database()::pg_catalog.text, pg_catalog.current_setting('listen_addresses')",
         &[],
     )?;
-    let row = rows.first().ok_or_else(|| Error::new(Kind::InternalError, "the server does not report its port"))?;
+    let row = rows.first().ok_or_else(|| error!(Kind::InternalError, "the server does not report its port"))?;
     let socket = row.text(1).trim();
     let listens: Vec<&str> = row.text(3).split(',').map(str::trim).filter(|address| !address.is_empty()).collect();
     let everywhere = |address: &&str| ["*", "0.0.0.0", "localhost", "127.0.0.1"].contains(address);

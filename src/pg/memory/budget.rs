@@ -1,8 +1,8 @@
 //! Connects `docshard_core::budget` to the backend: expressions can be cancelled, and a setting limits their memory.
 
-use crate::pg::error::{Error, Raise as _};
+use crate::pg::error::Raise as _;
 use docshard_core::budget::{self, Hooks};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
 use std::alloc::{GlobalAlloc, Layout, System};
 
@@ -36,7 +36,7 @@ fn limit() -> usize {
 }
 
 fn exceeded(limit: usize) {
-    Error::new(Kind::ExceededMemoryLimit, format!("an expression takes more than {} MB of memory", limit >> 20))
+    error!(Kind::ExceededMemoryLimit, "an expression takes more than {} MB of memory", limit >> 20)
         .with_hint("A superuser can set docshard.max_expression_memory.")
         .raise()
 }

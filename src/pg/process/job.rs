@@ -12,9 +12,9 @@ use crate::pg::process::settings;
 use crate::pg::server::sleep_ms;
 use crate::pg::version::handle_signal;
 use crate::pg::{process, security::user, transaction};
-use docshard_core::error::Kind;
 use docshard_core::error::report::Fields;
 use docshard_core::error::sqlstate::{self, SqlState};
+use docshard_core::error::{Kind, bail, error};
 use pgrx::{pg_guard, pg_sys};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
@@ -66,7 +66,7 @@ impl Segment {
 
     fn create(request: &[u8]) -> Result<Self> {
         let length = u32::try_from(request.len())
-            .map_err(|_| Error::new(Kind::InternalError, "the request to a background worker is too long"))?;
+            .map_err(|_| error!(Kind::InternalError, "the request to a background worker is too long"))?;
         // SAFETY: a new segment of that size belongs to us alone until its handle is given away.
         unsafe {
             let segment = Self(pg_sys::dsm_create(size_of::<Header>() + request.len() + ANSWER_BYTES, 0));
@@ -144,7 +144,7 @@ impl Worker {
         match unsafe { pg_sys::GetBackgroundWorkerPid(self.handle, &mut pid) } {
             pg_sys::BgwHandleStatus::BGWH_STOPPED => self.ended = true,
             pg_sys::BgwHandleStatus::BGWH_POSTMASTER_DIED => {
-                return Err(Error::new(Kind::InternalError, "the server is shutting down"));
+                bail!(Kind::InternalError, "the server is shutting down");
             }
             _ => {}
         }
@@ -190,8 +190,10 @@ fn start(name: &str, title: &str, request: &Value) -> Result<Worker> {
     let builder = process::builder(title, "docshard job").set_function("docshard_job_main");
     match process::start(builder.set_argument(Some(pg_sys::Datum::from(segment_handle)))) {
         Some(handle) => Ok(Worker { handle, segment, ended: false }),
-        None => Err(Error::new(Kind::ExceededMemoryLimit, "no background worker is free")
-            .with_hint("Raise max_worker_processes.")),
+        None => {
+            Err(error!(Kind::ExceededMemoryLimit, "no background worker is free")
+                .with_hint("Raise max_worker_processes."))
+        }
     }
 }
 
@@ -208,11 +210,11 @@ pub fn run(name: &str, title: &str, request: &Value) -> Result<Value> {
 
 fn answer_of(segment: &Segment, title: &str) -> Result<Value> {
     let Some(answer) = segment.answer() else {
-        return Err(Error::new(Kind::OperationFailed, format!("the background worker \"{title}\" ended unexpectedly"))
+        return Err(error!(Kind::OperationFailed, "the background worker \"{title}\" ended unexpectedly")
             .with_hint("The server's log has the reason."));
     };
     let answer: Value = serde_json::from_slice(&answer)
-        .map_err(|e| Error::new(Kind::InternalError, format!("a background worker's answer: {e}")))?;
+        .map_err(|e| error!(Kind::InternalError, "a background worker's answer: {e}"))?;
     match answer.get("error") {
         Some(error) => Err(error_from_json(error)),
         None => Ok(answer.get("answer").cloned().unwrap_or(Value::Null)),
@@ -337,20 +339,20 @@ pub fn check_wanted() -> Result<()> {
     // SAFETY: null, or mapped.
     let abandoned = unsafe { OWN.get().as_ref() }.is_some_and(|own| own.abandoned.load(Ordering::Acquire) == 1);
     if abandoned {
-        return Err(Error::new(Kind::Interrupted, "the statement that waited for this has ended"));
+        bail!(Kind::Interrupted, "the statement that waited for this has ended");
     }
     Ok(())
 }
 
 fn work(segment: &Segment) -> Result<Value> {
     let envelope: Value = serde_json::from_slice(&segment.request())
-        .map_err(|e| Error::new(Kind::InternalError, format!("a background worker's request: {e}")))?;
+        .map_err(|e| error!(Kind::InternalError, "a background worker's request: {e}"))?;
     let name = envelope["job"].as_str().unwrap_or_default();
     let job = {
         let jobs = JOBS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         jobs.iter().find(|(known, _)| *known == name).map(|(_, job)| *job)
     };
-    let job = job.ok_or_else(|| Error::new(Kind::InternalError, format!("there is no job \"{name}\"")))?;
+    let job = job.ok_or_else(|| error!(Kind::InternalError, "there is no job \"{name}\""))?;
     job(&envelope["request"])
 }
 

@@ -1,8 +1,8 @@
 //! A deadline for part of a statement, by PostgreSQL's `statement_timeout` timer.
 
 use crate::pg::error::{Error, Result, catch};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::QUERY_CANCELED;
+use docshard_core::error::{Kind, error};
 use pgrx::{PgSqlErrorCode, pg_sys};
 use std::ffi::c_int;
 use std::time::{Duration, Instant};
@@ -54,7 +54,7 @@ impl Deadline {
     /// The error with which work has ended: `MaxTimeMSExpired` if this deadline cancelled it.
     pub fn explain(&self, error: Error) -> Error {
         if error.sqlstate == QUERY_CANCELED && self.is_over() {
-            return Error::new(Kind::MaxTimeMSExpired, "operation exceeded time limit");
+            return error!(Kind::MaxTimeMSExpired, "operation exceeded time limit");
         }
         error
     }

@@ -2,11 +2,11 @@
 //! extensions store texts. So `CREATE USER MAPPING` and `ALTER ROLE` are executed by calling PostgreSQL's functions, without
 //! parsing.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::object::drop_guard;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use pgrx::pg_sys::ffi::pg_guard_ffi_boundary;
 use pgrx::{PgList, pg_sys};
 use std::ffi::{CStr, CString, c_char};
@@ -19,7 +19,7 @@ unsafe extern "C-unwind" {
 }
 
 fn c_string(text: &str) -> Result<CString> {
-    CString::new(text).map_err(|_| Error::new(Kind::BadValue, "a name or password contains NUL"))
+    CString::new(text).map_err(|_| error!(Kind::BadValue, "a name or password contains NUL"))
 }
 
 /// Returns 192 random bits, as letters, digits, `-` and `_`.
@@ -29,7 +29,7 @@ pub fn random_password() -> Result<String> {
     if unsafe { pg_sys::pg_strong_random(bytes.as_mut_ptr().cast(), BYTES) } {
         Ok(URL_SAFE_NO_PAD.encode(bytes))
     } else {
-        Err(Error::new(Kind::InternalError, "could not generate random numbers"))
+        Err(error!(Kind::InternalError, "could not generate random numbers"))
     }
 }
 
@@ -115,7 +115,7 @@ pub fn set_password(role: &str, verifier: &str) -> Result<()> {
     // PostgreSQL would store any other text as the password itself.
     // SAFETY: reads the text.
     if unsafe { pg_sys::get_password_type(text.as_ptr()) } != pg_sys::PasswordType::PASSWORD_TYPE_SCRAM_SHA_256 {
-        return Err(Error::new(Kind::BadValue, "the value is not a SCRAM-SHA-256 verifier of a password"));
+        bail!(Kind::BadValue, "the value is not a SCRAM-SHA-256 verifier of a password");
     }
     // SAFETY: complete nodes of the kinds that the function takes; inside a transaction.
     unsafe {

@@ -5,10 +5,10 @@
 //! if it is SECURITY DEFINER, with its settings, in a new snapshot.
 
 use super::user::Restore;
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::version;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::ffi::CString;
 
@@ -24,7 +24,7 @@ impl Executable {
     pub fn find(name: &str) -> Result<Self> {
         /// The language C, in every database.
         const C: pg_sys::Oid = pg_sys::Oid::from_u32(13);
-        let lost = || Error::new(Kind::InternalError, format!("there is no function docshard.{name}"));
+        let lost = || error!(Kind::InternalError, "there is no function docshard.{name}");
         let (c_name, path) = (CString::new(name), CString::new(format!("docshard.{name}")));
         let (Ok(c_name), Ok(path)) = (c_name, path) else { return Err(lost()) };
         // SAFETY: the names outlive the look-up, which checks the schema's privileges; rows of the system cache are read before they

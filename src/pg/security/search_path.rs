@@ -4,9 +4,9 @@
 //! functions and operators, which would run with the rights of the statement's user. So all statements of this backend (`spi`),
 //! of workers and jobs, and of sessions at shards are parsed with [`PATH`] (see `pinned`). Relations must be qualified ([`check`]).
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::version::walk_raw_expressions;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::{PgList, pg_guard, pg_sys};
 use std::ffi::{CStr, c_void};
 
@@ -73,9 +73,7 @@ pub fn check(sql: &CStr) -> Result<()> {
     }
     match found.relations.iter().find(|relation| !found.own.contains(relation)) {
         None => Ok(()),
-        Some(relation) => {
-            Err(Error::new(Kind::BadValue, format!("the relation \"{relation}\" is named without its schema"))
-                .with_hint("docshard's statements search no schema but pg_catalog: name it, as in public.things."))
-        }
+        Some(relation) => Err(error!(Kind::BadValue, "the relation \"{relation}\" is named without its schema")
+            .with_hint("docshard's statements search no schema but pg_catalog: name it, as in public.things.")),
     }
 }

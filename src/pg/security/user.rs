@@ -1,15 +1,15 @@
 //! Runs code as the extension's owner.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::object::extension;
 use crate::pg::security::pinned::Pinned;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 
 pub fn extension_owner() -> Result<pg_sys::Oid> {
     extension::find()
         .map(|extension| extension.owner)
-        .ok_or_else(|| Error::new(Kind::InternalError, "the extension docshard is not installed in this database"))
+        .ok_or_else(|| error!(Kind::InternalError, "the extension docshard is not installed in this database"))
 }
 
 /// The user that logged in, or whom a superuser has set instead.

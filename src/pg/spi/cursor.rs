@@ -14,13 +14,13 @@
 //! A client sees all of these portals. It can move them, close them, and open others with their names, whose rows must not be taken for
 //! documents. So a [`Portal`] is known by its address, and PostgreSQL reports its end.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::instrumentation::{executed_plan, instrumented};
 use crate::pg::spi::param::Param;
 use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, bail, error};
 use pgrx::{PgMemoryContexts, pg_sys};
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};
@@ -30,7 +30,7 @@ use std::ptr::{null, null_mut};
 use std::rc::Rc;
 
 fn c_name(name: &str) -> Result<CString> {
-    CString::new(name).map_err(|_| Error::new(Kind::BadValue, "a cursor's name with a zero byte"))
+    CString::new(name).map_err(|_| error!(Kind::BadValue, "a cursor's name with a zero byte"))
 }
 
 /// Opens a portal; PostgreSQL chooses its name if there is none. `read_only`: in the active snapshot.
@@ -99,7 +99,7 @@ impl Drop for EnclosingHold {
 pub fn open(name: &str, sql: &str, params: &[Param<'_>]) -> Result<()> {
     // SAFETY: reads backend-local state.
     if unsafe { pg_sys::InSecurityRestrictedOperation() } {
-        return Err(Error::new(Kind::Unauthorized, "cannot open a cursor within security-restricted operation")
+        return Err(error!(Kind::Unauthorized, "cannot open a cursor within security-restricted operation")
             .with_hint("Use a find whose limit fits into one batch: it needs no cursor."));
     }
     let options = pg_sys::CURSOR_OPT_HOLD | pg_sys::CURSOR_OPT_NO_SCROLL;
@@ -190,8 +190,7 @@ impl Portal {
         // SAFETY: connected; the portal is open, and stays so while it runs.
         unsafe {
             if (*portal).portalPos != self.position.get() {
-                let moved =
-                    Error::new(Kind::QueryPlanKilled, "another statement has moved a portal that docshard reads");
+                let moved = error!(Kind::QueryPlanKilled, "another statement has moved a portal that docshard reads");
                 return Err(moved.with_sqlstate(sqlstate::INVALID_CURSOR_STATE));
             }
             let _pinned = Pinned::of_search();
@@ -330,7 +329,7 @@ impl Cursor {
         let Some(portal) = &self.portal else { return Ok(()) };
         let Some(fetched) = portal.fetch(self.count)? else {
             self.portal = None;
-            return Err(Error::new(Kind::QueryPlanKilled, "the cursor's transaction has ended"));
+            bail!(Kind::QueryPlanKilled, "the cursor's transaction has ended");
         };
         if fetched.len() < self.count
             && let Some(portal) = self.portal.take().and_then(Rc::into_inner)
@@ -382,7 +381,7 @@ mod tests {
     fn a_portal_that_was_rolled_back_is_forgotten() {
         let undone: Result<()> = subtransaction::attempt(|| {
             open("rolled_back", "SELECT 1", &[])?;
-            Err(Error::new(Kind::BadValue, "to roll back"))
+            Err(error!(Kind::BadValue, "to roll back"))
         });
         undone.unwrap_err();
         assert_eq!(fetch("rolled_back", 1).unwrap().map(|rows| rows.len()), None);

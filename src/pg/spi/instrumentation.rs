@@ -2,8 +2,8 @@
 //! the reader. PostgreSQL decides whether to measure when it starts the executor, so this sets a hook there.
 
 use super::Connection;
-use crate::pg::error::{Error, Result};
-use docshard_core::error::Kind;
+use crate::pg::error::Result;
+use docshard_core::error::{Kind, error};
 use pgrx::{pg_guard, pg_sys};
 use serde_json::Value as Json;
 use std::cell::Cell;
@@ -78,7 +78,5 @@ pub(super) fn executed_plan(portal: pg_sys::Portal) -> Result<Option<Json>> {
     // PostgreSQL prints the fields of one statement within the brackets of a list.
     let fields = printed.strip_prefix(b"[").and_then(|rest| rest.strip_suffix(b"]")).unwrap_or_default();
     let object = [b"{", fields, b"}"].concat();
-    serde_json::from_slice(&object)
-        .map(Some)
-        .map_err(|error| Error::new(Kind::InternalError, format!("malformed plan: {error}")))
+    serde_json::from_slice(&object).map(Some).map_err(|error| error!(Kind::InternalError, "malformed plan: {error}"))
 }

@@ -11,7 +11,7 @@ use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::security::pinned::Pinned;
 use crate::pg::security::search_path;
 use crate::pg::spi::param::Param;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use pgrx::{FromDatum, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -40,8 +40,7 @@ impl Row {
         let cell = self.get(column);
         cell.and_then(read).unwrap_or_else(|| {
             let found = cell.map_or_else(|| "null".to_owned(), |bytes| format!("{} bytes", bytes.len()));
-            Error::new(Kind::InternalError, format!("unexpected value in column {column} of an answer: {found}"))
-                .raise()
+            error!(Kind::InternalError, "unexpected value in column {column} of an answer: {found}").raise()
         })
     }
     /// Reads int4, too.
@@ -131,7 +130,7 @@ const MAX_PLANS: usize = 512;
 pub(in crate::pg) fn failed(what: &str, code: i32) -> Error {
     // SAFETY: returns a static C string.
     let name = unsafe { CStr::from_ptr(pg_sys::SPI_result_code_string(code)) };
-    Error::new(Kind::InternalError, format!("{what} answered {}", name.to_string_lossy()))
+    error!(Kind::InternalError, "{what} answered {}", name.to_string_lossy())
 }
 
 /// Evicts the least recently used plan if there is no room for another one.
@@ -167,7 +166,7 @@ pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Resu
         plan.used.set(now);
         return Ok(plan);
     }
-    let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
+    let text = CString::new(sql).map_err(|_| error!(Kind::BadValue, "SQL text with a zero byte"))?;
     search_path::check(&text)?;
     let mut types: Vec<pg_sys::Oid> = types.collect();
     // SAFETY: connected; the plan is kept in memory of its own, and PostgreSQL replans it when objects change.
@@ -257,7 +256,7 @@ pub fn write_in_active_snapshot(sql: &str, params: &[Param<'_>]) -> Result<State
 
 /// Runs DDL.
 pub fn run_script(sql: &str) -> Result<()> {
-    let text = CString::new(sql).map_err(|_| Error::new(Kind::BadValue, "SQL text with a zero byte"))?;
+    let text = CString::new(sql).map_err(|_| error!(Kind::BadValue, "SQL text with a zero byte"))?;
     let _connection = Connection::open();
     let _pinned = Pinned::new();
     search_path::check(&text)?;
@@ -303,7 +302,7 @@ unsafe fn binary(datum: pg_sys::Datum, type_oid: pg_sys::Oid) -> Result<Vec<u8>>
             pg_sys::VOIDOID => Vec::new(),
             pg_sys::BOOLOID => vec![u8::from(bool::from_datum(datum, false).unwrap_or(false))],
             other => {
-                return Err(Error::new(Kind::TypeMismatch, format!("column of unexpected type {}", u32::from(other))));
+                bail!(Kind::TypeMismatch, "column of unexpected type {}", u32::from(other));
             }
         })
     }

@@ -1,16 +1,16 @@
 //! Runs commands that PostgreSQL refuses inside a transaction, such as `CREATE INDEX CONCURRENTLY`.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::memory::context::OwnContext;
 use crate::pg::{transaction, version};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use pgrx::{PgList, pg_sys};
 use std::ffi::CString;
 use std::ptr::null_mut;
 
 /// Runs a command as if a client had sent it. Must be called outside any transaction, in a background worker.
 pub fn run(sql: &str) -> Result<()> {
-    let text = CString::new(sql).map_err(|_| Error::new(Kind::InternalError, "a command with a zero byte"))?;
+    let text = CString::new(sql).map_err(|_| error!(Kind::InternalError, "a command with a zero byte"))?;
     // No transaction's end frees it.
     let memory = OwnContext::of_process(c"docshard command");
     // SAFETY: outside a transaction. The command commits and begins transactions by itself, as it does for a client; its parse
@@ -20,7 +20,7 @@ pub fn run(sql: &str) -> Result<()> {
         pg_sys::StartTransactionCommand();
         pg_sys::MemoryContextSwitchTo(memory.as_ptr());
         let parsed = PgList::<pg_sys::RawStmt>::from_pg(pg_sys::pg_parse_query(text.as_ptr()));
-        let Some(parsed) = parsed.get_ptr(0) else { return Err(Error::new(Kind::InternalError, "an empty command")) };
+        let Some(parsed) = parsed.get_ptr(0) else { bail!(Kind::InternalError, "an empty command") };
         let queries =
             pg_sys::pg_analyze_and_rewrite_fixedparams(parsed, text.as_ptr(), std::ptr::null(), 0, null_mut());
         let planned = pg_sys::pg_plan_queries(queries, text.as_ptr(), 0, null_mut());

@@ -8,8 +8,8 @@ use crate::pg::transaction;
 use crate::remote::coordinator::coordinator;
 use crate::remote::ffi;
 use crate::storage::lock::{self, Mode, Tag};
-use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::error::{Kind, error};
 use std::time::{Duration, Instant};
 
 /// How often a process that has reported a wait checks whether it was chosen.
@@ -63,8 +63,7 @@ impl Watch {
 
 /// The error of a process that was chosen.
 pub(super) fn deadlock() -> Error {
-    let error =
-        Error::new(Kind::WriteConflict, "deadlock detected: transactions wait for each other at several shards");
+    let error = error!(Kind::WriteConflict, "deadlock detected: transactions wait for each other at several shards");
     error
         .with_sqlstate(sqlstate::DEADLOCK_DETECTED)
         .with_hint("Run the transaction again. The router's log shows which transactions waited for each other.")

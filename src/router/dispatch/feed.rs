@@ -3,13 +3,13 @@
 use super::retry::{can_retry, failed};
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::{Collection, Place};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::remote::{self, RequestScope, Role};
 use crate::router::destination::{Destination, destinations};
 use crate::router::statement::Statement;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::key::KeyRanges;
 
 /// Sends checked statements while later ones are still being prepared, so that shards work in the meantime. Any number
@@ -44,9 +44,7 @@ impl<'a> Feed<'a> {
                 Place::Remote(server) => Some((d, server)),
                 Place::Local => None,
             })
-            .ok_or_else(|| {
-                Error::new(Kind::InternalError, format!("{} has no shard {shard}", self.collection.namespace))
-            })?;
+            .ok_or_else(|| error!(Kind::InternalError, "{} has no shard {shard}", self.collection.namespace))?;
         let params = statement.params_at(destination.version);
         let sent = self.feed.send(&remote::Request {
             server,

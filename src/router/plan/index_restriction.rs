@@ -12,7 +12,7 @@ use crate::protocol::sql;
 use crate::router::options::parsed_environment;
 use crate::router::query::Query;
 use crate::storage::{SCHEMA, covering, planning};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{IndexKeys, Span};
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -93,12 +93,12 @@ impl<'a> IndexRestriction<'a> {
         }
         let Some(index) = index else { return Ok(Self::KeyIndexes) };
         if let Some(partial) = lacking(index, &query.filter) {
-            let message = format!(
+            bail!(
+                Kind::NoQueryExecutionPlans,
                 "error processing query: the index {} contains only documents that match {partial}, which the filter \
                  does not require",
                 index.name
             );
-            return Err(Error::new(Kind::NoQueryExecutionPlans, message));
         }
         if !index.keys.has_tree() && index.keys.wanted(&query.filter).is_all() {
             return Err(no_plan(&format!("the wildcard index {} cannot be used for the filter", index.name)));
@@ -151,7 +151,7 @@ fn named<'a>(collection: &'a Collection, hint: &Json) -> Result<Option<&'a Index
         [index] => Ok(Some(index)),
         [one, other, ..] => {
             let message = "Hint matched multiple indexes, must hint by index name. Matched";
-            Err(Error::new(Kind::IndexNotFound, format!("{message}: {} and {}", one.name, other.name)))
+            Err(error!(Kind::IndexNotFound, "{message}: {} and {}", one.name, other.name))
         }
     }
 }
@@ -166,12 +166,12 @@ fn is_natural(hint: &Json) -> Result<bool> {
     let Some(direction) = hint.as_object().and_then(|keys| keys.get("$natural")) else { return Ok(hint == "$natural") };
     match direction.as_f64() {
         Some(1.0 | -1.0) if hint.as_object().is_some_and(|keys| keys.len() == 1) => Ok(true),
-        _ => Err(Error::new(Kind::BadValue, "$natural hint may only accept 1 or -1, and no other field beside it")),
+        _ => Err(error!(Kind::BadValue, "$natural hint may only accept 1 or -1, and no other field beside it")),
     }
 }
 
 fn no_plan(message: &str) -> Error {
-    Error::new(Kind::NoQueryExecutionPlans, format!("error processing query: {message}"))
+    error!(Kind::NoQueryExecutionPlans, "error processing query: {message}")
 }
 
 pub fn refuse_scan(collection: &Collection) -> Error {

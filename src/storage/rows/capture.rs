@@ -9,14 +9,14 @@
 //! Invariant: a change in a captured range and its row of the log are written by the same (sub)transaction, which shares the
 //! move's lock. So a process that holds that lock exclusively sees every change, and its key in the log.
 
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::version::local_transaction;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::storage::own_table;
 use crate::storage::scan::{self, Look, Value, by_int4};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use std::cell::{Cell, RefCell};
 
 /// A range `[min, max)` that is being moved away from this shard.
@@ -158,7 +158,7 @@ fn share(collection: i32, migration: i64) -> Result<()> {
     if captures(collection)?.iter().any(|capture| capture.migration == migration) {
         return Ok(());
     }
-    Err(Error::new(Kind::WriteConflict, "could not serialize access: a chunk was moved while this transaction ran")
+    Err(error!(Kind::WriteConflict, "could not serialize access: a chunk was moved while this transaction ran")
         .with_hint("Run the transaction again."))
 }
 

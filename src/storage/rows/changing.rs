@@ -6,11 +6,11 @@
 use super::row::{DOC, Purpose, fill};
 use super::writer::Writer;
 use crate::pg::datum::jsonb::{RawJsonb, detoasted_bytes, new_varlena};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::Result;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::version;
 use crate::storage::scan::{Bound, has_block, scan_keys};
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::{FromDatum, IntoDatum, pg_sys};
 use std::ffi::c_int;
 use std::ptr::null_mut;
@@ -264,7 +264,7 @@ impl Writer {
                 // Invisible: the caller has named a place where an aborted or a running transaction has inserted a row.
                 R::TM_SelfModified | R::TM_Invisible => Ok(ChangeOutcome::Gone),
                 R::TM_Updated | R::TM_Deleted => Ok(ChangeOutcome::MustLock),
-                _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} to a change of a row"))),
+                _ => Err(error!(Kind::InternalError, "unexpected answer {result} to a change of a row")),
             }
         }
     }
@@ -303,9 +303,9 @@ impl Writer {
                 R::TM_SelfModified | R::TM_Invisible => Ok(Locked::Gone),
                 R::TM_Deleted if !one_snapshot => Ok(Locked::Gone),
                 R::TM_Updated | R::TM_Deleted => {
-                    Err(Error::new(Kind::WriteConflict, "could not serialize access due to concurrent update"))
+                    Err(error!(Kind::WriteConflict, "could not serialize access due to concurrent update"))
                 }
-                _ => Err(Error::new(Kind::InternalError, format!("unexpected answer {result} of table_tuple_lock"))),
+                _ => Err(error!(Kind::InternalError, "unexpected answer {result} of table_tuple_lock")),
             }
         }
     }

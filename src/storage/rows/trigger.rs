@@ -2,11 +2,11 @@
 //! TRUNCATE) refuses that. Both call the same function.
 
 use super::capture;
-use crate::pg::error::{Error, Raise as _, Result};
+use crate::pg::error::{Raise as _, Result};
 use crate::pg::object::drop_guard;
 use crate::storage::collection_of;
 use crate::storage::scan::visit_tuple;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::CStr;
 
@@ -60,7 +60,7 @@ pub extern "C-unwind" fn docshard_row_changed(fcinfo: pg_sys::FunctionCallInfo) 
     let captured = unsafe {
         let context = (*fcinfo).context;
         if context.is_null() || (*context).type_ != pg_sys::NodeTag::T_TriggerData {
-            Error::new(Kind::InternalError, "called outside a trigger").raise();
+            error!(Kind::InternalError, "called outside a trigger").raise();
         }
         let data = &*context.cast::<pg_sys::TriggerData>();
         let (old, new) = match data.tg_event & pg_sys::TRIGGER_EVENT_OPMASK {

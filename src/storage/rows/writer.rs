@@ -11,7 +11,7 @@ use crate::pg::security::permission;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::quote::quote_ident;
 use crate::pg::version;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, bail, error};
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
@@ -332,10 +332,10 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
     unsafe {
         permission::require(rel, purpose.privileges());
         if permission::hides_rows(rel) {
-            return Err(Error::new(
+            bail!(
                 Kind::IllegalOperation,
-                "a collection's table has row-level security, which docshard does not support",
-            ));
+                "a collection's table has row-level security, which docshard does not support"
+            );
         }
         let columns = version::attributes((*rel).rd_att);
         if (*(*rel).rd_rel).relkind as u8 != pg_sys::RELKIND_RELATION || columns.len() <= DOC {
@@ -359,7 +359,7 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
 unsafe fn damaged(rel: pg_sys::Relation, what: &str, extra: String) -> Error {
     // SAFETY: promised by the caller.
     let name = unsafe { CStr::from_ptr((*(*rel).rd_rel).relname.data.as_ptr()) }.to_string_lossy();
-    let error = Error::new(Kind::IllegalOperation, format!("the collection's table docshard_data.{name} {what}"));
+    let error = error!(Kind::IllegalOperation, "the collection's table docshard_data.{name} {what}");
     if extra.is_empty() {
         return error;
     }
