@@ -92,6 +92,9 @@ fn payload(document: &RawDocument) -> Result<&[u8], Failure> {
         .ok_or_else(|| Failure::new(BAD_VALUE, "payload is missing or too long"))
 }
 
+/// PostgreSQL's longest name of a role. It would cut a longer one, and one role would have several names here.
+const MAX_NAME_BYTES: usize = 63;
+
 /// The user of a first message: `n,,n=USER,r=…`, in which `=2C` is a comma and `=3D` an equals sign.
 fn user_of(first: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(first).ok()?;
@@ -108,7 +111,7 @@ fn user_of(first: &[u8]) -> Option<String> {
         user.push(sign);
         user += rest;
     }
-    (!user.is_empty() && !user.contains('\0')).then_some(user)
+    ((1..=MAX_NAME_BYTES).contains(&user.len()) && !user.contains('\0')).then_some(user)
 }
 
 fn reply(done: bool, bytes: Vec<u8>) -> Document {

@@ -3,9 +3,17 @@
 /// PCRE's largest number of repetitions in a quantifier.
 const MAX_REPETITIONS: u64 = 65_535;
 
+/// White space, with `(*UCP)`.
+const UNICODE_SPACE: &str = r"\p{Z}\t\n\x0B\f\r\x{85}\x{180E}";
+
 /// Unicode properties that only PCRE has, as members of a class.
-const PCRE_PROPERTIES: &[(&str, &str)] =
-    &[("Xan", r"\p{L}\p{N}"), ("Xwd", r"\p{L}\p{N}_"), ("Xps", r"\s"), ("Xsp", r"\s"), ("L&", r"\p{Lu}\p{Ll}\p{Lt}")];
+const PCRE_PROPERTIES: &[(&str, &str)] = &[
+    ("Xan", r"\p{L}\p{N}"),
+    ("Xwd", r"\p{L}\p{N}_"),
+    ("Xps", UNICODE_SPACE),
+    ("Xsp", UNICODE_SPACE),
+    ("L&", r"\p{Lu}\p{Ll}\p{Lt}"),
+];
 
 /// POSIX's classes in Unicode's properties.
 const UNICODE_CLASSES: &[(&str, &str)] = &[
@@ -15,8 +23,10 @@ const UNICODE_CLASSES: &[(&str, &str)] = &[
     ("alnum", r"\p{L}\p{N}"),
     ("digit", r"\p{Nd}"),
     ("word", r"\p{L}\p{N}_"),
-    ("space", r"\p{Z}\t\n\x0B\f\r\x{85}"),
-    ("blank", r"\p{Zs}\t"),
+    ("space", UNICODE_SPACE),
+    ("blank", r"\p{Zs}\t\x{180E}"),
+    ("graph", r"[\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}]--[\x{61C}\x{180E}\x{2066}-\x{2069}]"),
+    ("print", r"[\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Zs}]--[\x{61C}\x{180E}\x{2066}-\x{2069}]"),
     ("cntrl", r"\p{Cc}"),
     ("punct", r"\p{P}$+<=>^`|~"),
 ];
@@ -32,7 +42,7 @@ pub(super) fn shorthand(letter: char, unicode: bool) -> Option<(&'static str, bo
     let members = match letter.to_ascii_lowercase() {
         'd' if unicode => r"\p{Nd}",
         'w' if unicode => r"\p{L}\p{N}_",
-        's' if unicode => r"\p{Z}\t\n\x0B\f\r\x{85}",
+        's' if unicode => UNICODE_SPACE,
         'd' => "0-9",
         'w' => "0-9A-Za-z_",
         's' => r"\t\n\x0B\f\r\x20",
@@ -48,8 +58,9 @@ pub(super) fn property(name: &str) -> Option<&'static str> {
     PCRE_PROPERTIES.iter().find(|(property, _)| *property == name).map(|(_, members)| *members)
 }
 
-/// The class of a name of POSIX, with brackets; None for an unknown name.
-pub(super) fn posix_class(name: &str, is_negated: bool, unicode: bool) -> Option<String> {
+/// The class of a name of POSIX, with brackets; None for an unknown name. With `i`, ASCII's letters of one case are letters of both.
+pub(super) fn posix_class(name: &str, is_negated: bool, unicode: bool, case_insensitive: bool) -> Option<String> {
+    let name = if case_insensitive && !unicode && matches!(name, "lower" | "upper") { "alpha" } else { name };
     let caret = if is_negated { "^" } else { "" };
     match UNICODE_CLASSES.iter().find(|(class, _)| unicode && *class == name) {
         Some((_, members)) => Some(format!("[{caret}{members}]")),

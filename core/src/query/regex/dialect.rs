@@ -7,7 +7,7 @@
 //! Where `$` and `^` stand is known only when what follows them has been read. They are [`Place`]s, and written at the end.
 
 use super::characters::{fault_of, is_ignored, push_literal, repetitions};
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 /// Matches the empty string. The engine merges adjacent and nested repetitions, and some of them wrongly: it takes `a+b*a+` for
 /// `a+(b+a+)?`, which matches "a". A separator between them prevents that. And a group that has one may be repeated.
@@ -48,6 +48,8 @@ pub(super) struct Translated {
     /// The capturing groups, in order, that are not the pattern's: each matches the final newline before which a `$` matched, and which
     /// belongs neither to the match nor to a group.
     pub ends: Vec<usize>,
+    /// the engine may have to backtrack
+    pub is_hard: bool,
     /// the pattern has a word boundary of ASCII, and is right for ASCII texts only
     pub is_for_ascii: bool,
 }
@@ -82,7 +84,7 @@ pub(super) fn translated(
         groups: vec![Group::new(Kind::Plain, options, 0)],
         places: Vec::new(),
         captures: 0,
-        names: HashSet::new(),
+        names: HashMap::new(),
         conditions: Vec::new(),
         highest_condition: 0,
         is_hard: false,
@@ -161,7 +163,8 @@ pub(super) struct Translation<'p> {
     places: Vec<Place>,
     /// the capturing groups so far
     pub(super) captures: usize,
-    names: HashSet<&'p str>,
+    /// the groups that have a name, with their numbers
+    names: HashMap<&'p str, usize>,
     /// the groups that conditions name
     conditions: Vec<&'p str>,
     /// and the highest number that they name
@@ -441,7 +444,7 @@ impl<'p> Translation<'p> {
             return self
                 .refuse("subpattern name must be of up to 32 letters, digits and _, and not start with a digit");
         }
-        if !self.names.insert(name) {
+        if self.names.insert(name, self.captures + 1).is_some() {
             return self.refuse("two named subpatterns have the same name");
         }
         self.push_group(Kind::Capture, "(?<");
@@ -515,15 +518,17 @@ impl<'p> Translation<'p> {
                 if number == 0 || number > MAX_GROUPS {
                     return self.refuse("reference to non-existent subpattern");
                 }
-                self.out.push_str(&format!("({number})"));
+                self.refuse_within(Some(number));
+                self.out.push_str(&format!("({number}){SEPARATOR}"));
                 self.highest_condition = self.highest_condition.max(number);
             }
             None if !is_name(name) || name == "R" || name == "DEFINE" => {
                 self.refuse("this condition is malformed or not supported");
             }
             None => {
+                self.refuse_within(self.named(name));
                 self.conditions.push(name);
-                self.out.push_str(&format!("(<{name}>)"));
+                self.out.push_str(&format!("(<{name}>){SEPARATOR}"));
             }
         }
     }
@@ -541,6 +546,23 @@ impl<'p> Translation<'p> {
             "-" if value > 0 => Some((self.captures + 1).saturating_sub(value)),
             _ => None,
         }
+    }
+
+    /// The number of a group that has this name so far.
+    pub(super) fn named(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
+    }
+
+    /// Refuses a reference to a group from within it: PCRE takes what the group matched the time before, the engine does not.
+    pub(super) fn refuse_within(&mut self, number: Option<usize>) {
+        let mut captures = self.groups.iter().filter(|group| group.kind == Kind::Capture);
+        if captures.any(|group| Some(group.captures + 1) == number) {
+            self.refuse("references to a group from within it are not supported");
+        }
+    }
+
+    pub(super) fn is_in_lookaround(&self) -> bool {
+        self.groups.iter().any(|group| matches!(group.kind, Kind::LookBehind(_) | Kind::LookAhead))
     }
 
     /// Ends a group.
@@ -624,7 +646,7 @@ impl<'p> Translation<'p> {
         if self.groups.len() > 1 {
             self.refuse("missing closing parenthesis");
         }
-        if self.highest_condition > self.captures || self.conditions.iter().any(|name| !self.names.contains(name)) {
+        if self.highest_condition > self.captures || self.conditions.iter().any(|name| !self.names.contains_key(name)) {
             self.refuse("reference to non-existent subpattern");
         }
         if let Some(fault) = self.fault {
@@ -653,7 +675,7 @@ impl<'p> Translation<'p> {
             });
         }
         pattern.push_str(&self.out[written..]);
-        Ok(Translated { pattern, ends, is_for_ascii: self.is_for_ascii })
+        Ok(Translated { pattern, ends, is_hard, is_for_ascii: self.is_for_ascii })
     }
 
     /// A word boundary, or with `B` none.

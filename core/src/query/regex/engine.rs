@@ -16,7 +16,7 @@
 use super::dialect::Translated;
 use super::stepwise::{MAX_COMPILED_BYTES, Stepwise};
 use crate::budget;
-use fancy_regex::{Input, Regex, RegexBuilder, RegexInput};
+use fancy_regex::{CompileError, Input, Regex, RegexBuilder, RegexInput};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -25,6 +25,10 @@ const BACKTRACK_LIMIT: usize = 500_000;
 
 /// Largest number of instructions of a pattern, without its parts.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
+
+/// Largest compiled size of a pattern without lookaround, backreferences and possessive quantifiers, in bytes. Above [`MAX_COMPILED_BYTES`] only
+/// [`Stepwise`] searches for it.
+const MAX_LARGE_BYTES: usize = 16 << 20;
 
 /// Number of groups above which a pattern's parts must be smaller: each state stores all groups.
 const MANY_GROUPS: usize = 32;
@@ -68,6 +72,8 @@ pub(super) struct Engine {
     stepwise: OnceLock<Option<Stepwise>>,
     /// the longest text that the engine may search for such a pattern
     longest: OnceLock<usize>,
+    /// so large that the engine may not search a text
+    is_large: bool,
     /// size of the pattern's caches, in bytes
     kept: AtomicUsize,
 }
@@ -102,16 +108,36 @@ fn compiled(pattern: &str, part_bytes: usize) -> fancy_regex::Result<Regex> {
         .build()
 }
 
+fn is_too_large(error: &fancy_regex::Error) -> bool {
+    match error {
+        fancy_regex::Error::CompileError(error) => match &**error {
+            CompileError::InnerError(error) => error.size_limit().is_some(),
+            CompileError::PatternTooComplex => true,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
 impl Engine {
     /// Compiles a pattern in the engine's dialect.
-    pub(super) fn new(translated: Translated) -> fancy_regex::Result<Engine> {
-        let Translated { pattern, ends, .. } = translated;
-        // An upper bound: not every parenthesis opens a group.
-        let groups = pattern.matches('(').count();
-        let part_bytes = MAX_COMPILED_BYTES.min(MAX_COMPILED_BYTES * MANY_GROUPS / (1 + groups));
-        let regex = compiled(&pattern, part_bytes)?;
+    pub(super) fn new(translated: Translated) -> Result<Engine, String> {
+        let Translated { pattern, ends, is_hard, .. } = translated;
+        // An upper bound of the number of groups, and of the parts between which the engine backtracks.
+        let parts = pattern.bytes().filter(|byte| b"(".contains(byte) || is_hard && b"\\+^$".contains(byte)).count();
+        let most = MAX_COMPILED_BYTES * MANY_GROUPS / (1 + parts);
+        let mut limit = most.min(MAX_COMPILED_BYTES);
+        let mut regex = compiled(&pattern, limit);
+        if !is_hard && most > limit && regex.as_ref().is_err_and(is_too_large) {
+            limit = most.min(MAX_LARGE_BYTES);
+            regex = compiled(&pattern, limit);
+        }
         // Compiling cannot be interrupted, but takes only milliseconds.
         budget::steps(budget::INTERVAL);
+        let regex = regex.map_err(|error| match error {
+            error if is_too_large(&error) => "regular expression is too large".to_owned(),
+            error => error.to_string(),
+        })?;
         let groups = regex.captures_len() - 1;
         Ok(Engine {
             pattern,
@@ -120,6 +146,7 @@ impl Engine {
             groups,
             stepwise: OnceLock::new(),
             longest: OnceLock::new(),
+            is_large: limit > MAX_COMPILED_BYTES,
             kept: AtomicUsize::new(0),
         })
     }
@@ -149,15 +176,16 @@ impl Engine {
     }
 
     fn has_match(&self, text: &str) -> Result<bool, GivenUp> {
-        if text.len() > SHORT_BYTES {
+        if text.len() > SHORT_BYTES || self.is_large {
             match self.stepwise() {
-                Some(stepwise) if stepwise.work(text.len()) > PREFERRED_WORK => {
+                Some(stepwise) if self.is_large || stepwise.work(text.len()) > PREFERRED_WORK => {
                     if let Some(found) = stepwise.is_found_in(text) {
                         return Ok(found);
                     }
                     self.permit(stepwise.work(text.len()))?;
                 }
                 Some(_) => {}
+                None if self.is_large => return Err(GivenUp),
                 None => self.permit_length(text.len())?,
             }
         }
@@ -193,21 +221,24 @@ impl Engine {
         // A state is copied together with its groups.
         let weight = 1 + self.groups / 2;
         let length = (text.len() - from).saturating_mul(weight);
-        if length > SHORT_BYTES {
+        if length > SHORT_BYTES || self.is_large {
             match self.stepwise() {
-                Some(stepwise) if stepwise.work(length) > PREFERRED_WORK => match stepwise.span(text, from) {
-                    Some(None) => return Ok(false),
-                    Some(Some(span)) if self.groups == 0 => {
-                        groups.push(Some(span));
-                        return Ok(true);
+                Some(stepwise) if self.is_large || stepwise.work(length) > PREFERRED_WORK => {
+                    match stepwise.span(text, from) {
+                        Some(None) => return Ok(false),
+                        Some(Some(span)) if self.groups == 0 => {
+                            groups.push(Some(span));
+                            return Ok(true);
+                        }
+                        Some(Some((start, end))) => {
+                            self.permit(stepwise.work((end - start).saturating_mul(weight)))?;
+                            input = input.from_pos(start).range(start..end).anchored(true);
+                        }
+                        None => self.permit(stepwise.work(length))?,
                     }
-                    Some(Some((start, end))) => {
-                        self.permit(stepwise.work((end - start).saturating_mul(weight)))?;
-                        input = input.from_pos(start).range(start..end).anchored(true);
-                    }
-                    None => self.permit(stepwise.work(length))?,
-                },
+                }
                 Some(_) => {}
+                None if self.is_large => return Err(GivenUp),
                 None => self.permit_length(text.len().saturating_mul(weight))?,
             }
         }
@@ -216,8 +247,12 @@ impl Engine {
         Ok(captures.is_some())
     }
 
+    fn bytes(&self) -> usize {
+        if self.is_large { MAX_LARGE_BYTES } else { MAX_COMPILED_BYTES }
+    }
+
     fn stepwise(&self) -> Option<&Stepwise> {
-        self.stepwise.get_or_init(|| Stepwise::new(&self.pattern)).as_ref()
+        self.stepwise.get_or_init(|| Stepwise::new(&self.pattern, self.bytes())).as_ref()
     }
 
     fn permit(&self, work: usize) -> Result<(), GivenUp> {

@@ -20,6 +20,7 @@ impl Translation<'_> {
             Some('A') => self.assertion(r"\A"),
             Some('z') => self.assertion(r"\z"),
             Some('G') => self.hard_assertion(r"\G"),
+            Some('K') if self.is_in_lookaround() => self.refuse(r"\K is not allowed in lookarounds"),
             Some('K') => self.hard_assertion(r"\K"),
             Some(letter @ ('b' | 'B')) => self.boundary(letter),
             Some('R') => {
@@ -35,14 +36,27 @@ impl Translation<'_> {
             Some(letter @ ('g' | 'k')) => self.reference(letter),
             Some(digit @ '1'..='9') => self.number(digit),
             Some(letter) => {
-                if let Some((members, negated)) = shorthand(letter, self.unicode) {
-                    self.push_class(members, negated);
+                if matches!(letter, 'p' | 'P') || shorthand(letter, self.unicode).is_some() {
+                    self.exactly(|translation| match shorthand(letter, translation.unicode) {
+                        Some((members, negated)) => translation.push_class(members, negated),
+                        None => translation.property(letter == 'P'),
+                    });
                 } else {
                     self.character_or_property(letter);
                 }
                 self.atom(true);
             }
         }
+    }
+
+    /// Writes what the option `i` does not apply to.
+    fn exactly(&mut self, write: impl FnOnce(&mut Self)) {
+        if !self.options.case_insensitive {
+            return write(self);
+        }
+        self.out.push_str("(?-i:");
+        write(self);
+        self.out.push(')');
     }
 
     fn push_class(&mut self, members: &str, negated: bool) {
@@ -110,13 +124,14 @@ impl Translation<'_> {
         });
         if more == 0 || first >= '8' || number as usize <= self.captures {
             self.rest = &self.rest[more..];
-            return self.push_reference(&format!(r"\{number}"));
+            return self.push_reference(Some(number as usize), &format!(r"\{number}"));
         }
         self.octal(first, 2);
         self.atom(true);
     }
 
-    fn push_reference(&mut self, reference: &str) {
+    fn push_reference(&mut self, number: Option<usize>, reference: &str) {
+        self.refuse_within(number);
         self.is_hard = true;
         self.out.push_str("(?:");
         self.out.push_str(reference);
@@ -174,9 +189,11 @@ impl Translation<'_> {
     /// A backreference to a group's number or name.
     pub(super) fn refer(&mut self, name: &str) {
         match self.number_of(name) {
-            Some(number) if (1..=MAX_GROUPS).contains(&number) => self.push_reference(&format!(r"\{number}")),
+            Some(number) if (1..=MAX_GROUPS).contains(&number) => {
+                self.push_reference(Some(number), &format!(r"\{number}"));
+            }
             Some(_) => self.refuse("reference to non-existent subpattern"),
-            None if is_name(name) => self.push_reference(&format!(r"\k<{name}>")),
+            None if is_name(name) => self.push_reference(self.named(name), &format!(r"\k<{name}>")),
             None => self.refuse("syntax error in subpattern name (missing terminator?)"),
         }
     }
@@ -198,36 +215,56 @@ impl Translation<'_> {
     }
 
     fn class(&mut self) {
-        self.out.push('[');
-        if self.reads("^") {
-            self.out.push('^');
-        }
+        let negated = self.reads("^");
+        let before = self.out.len();
+        // Letters, and what the option `i` does not apply to.
+        let (mut folded, mut exact) = (String::new(), String::new());
         let mut is_first = true;
         while self.skip_in_class() {
             if !is_first && !self.is_quoted && self.reads("]") {
-                return self.out.push(']');
+                return self.write_class(negated, &folded, &exact);
             }
             is_first = false;
             let start = self.member();
+            let mut is_range = false;
             // A hyphen before the end is a member.
-            if self.is_quoted || !self.rest.starts_with('-') || self.rest.starts_with("-]") {
-                continue;
+            if !self.is_quoted && self.rest.starts_with('-') && !self.rest.starts_with("-]") {
+                if start == Member::Several {
+                    return self.refuse("invalid range in character class");
+                }
+                self.reads("-");
+                self.out.push('-');
+                if !self.skip_in_class() {
+                    break;
+                }
+                if !self.is_quoted && self.rest.starts_with(']') {
+                    self.out.insert(self.out.len() - 1, '\\');
+                } else if self.member() == Member::Several {
+                    return self.refuse("invalid range in character class");
+                } else {
+                    is_range = true;
+                }
             }
-            if start == Member::Several {
-                return self.refuse("invalid range in character class");
-            }
-            self.reads("-");
-            self.out.push('-');
-            if !self.skip_in_class() {
-                break;
-            }
-            if !self.is_quoted && self.rest.starts_with(']') {
-                self.out.insert(self.out.len() - 1, '\\');
-            } else if self.member() == Member::Several {
-                return self.refuse("invalid range in character class");
-            }
+            let written = self.out.split_off(before);
+            let has_case = start == Member::Character && (is_range || has_case(&written));
+            if has_case { &mut folded } else { &mut exact }.push_str(&written);
         }
         self.refuse("missing terminating ] for character class");
+    }
+
+    /// Writes a class. The engine folds all members of a class, and PCRE only characters.
+    fn write_class(&mut self, negated: bool, folded: &str, exact: &str) {
+        let caret = if negated { "^" } else { "" };
+        if exact.is_empty() || !self.options.case_insensitive {
+            self.out.push_str(&format!("[{caret}{folded}{exact}]"));
+        } else if folded.is_empty() {
+            self.out.push_str(&format!("(?-i:[{caret}{exact}])"));
+        } else if negated {
+            self.is_hard = true;
+            self.out.push_str(&format!("(?:(?![{folded}])(?-i:[^{exact}]))"));
+        } else {
+            self.out.push_str(&format!("(?:[{folded}]|(?-i:[{exact}]))"));
+        }
     }
 
     /// Reads what stands for nothing in a class; false at the end of the pattern.
@@ -270,7 +307,7 @@ impl Translation<'_> {
             return Member::Several;
         };
         let (name, is_negated) = name.strip_prefix('^').map_or((name, false), |name| (name, true));
-        match posix_class(name, is_negated, self.unicode) {
+        match posix_class(name, is_negated, self.unicode, self.options.case_insensitive) {
             Some(class) => self.out.push_str(&class),
             None => self.refuse("unknown POSIX class name"),
         }
@@ -299,5 +336,13 @@ impl Translation<'_> {
             },
         }
         Member::Character
+    }
+}
+
+/// False for a member of a class that is no letter.
+fn has_case(member: &str) -> bool {
+    match member.strip_prefix('\\') {
+        Some(escape) if escape.starts_with(['a', 'e', 'f', 'n', 'r', 't']) => false,
+        Some(_) | None => member.chars().any(char::is_alphabetic),
     }
 }

@@ -80,7 +80,7 @@ impl Pattern {
         let has = |option: char| options.contains(option);
         let translated = translated(source, options_of(options), false).map_err(invalid)?;
         let any_text = translated.is_for_ascii.then(OnceLock::new);
-        let engine = Engine::new(translated).map_err(|error| invalid(&error.to_string()))?;
+        let engine = Engine::new(translated).map_err(|why| invalid(&why))?;
         let mut sorted: Vec<char> = options.chars().collect();
         sorted.sort_unstable();
         sorted.dedup();
@@ -189,8 +189,9 @@ fn literal_prefix(source: &str) -> String {
     }
     let is_literal = |c: &char| c.is_alphanumeric() || " _-/:@,;=<>!\"'%&~#`".contains(*c);
     let mut prefix: String = rest.chars().take_while(is_literal).collect();
-    // A quantifier applies to the last character, which may be absent in a match.
-    if rest[prefix.len()..].starts_with(['?', '*', '{']) {
+    // A quantifier applies to the last character, which may be absent in a match. Ends of quotations may stand between them.
+    let after = &rest[prefix.len()..];
+    if after.starts_with(['?', '*', '{']) || after.starts_with("\\E") || after.starts_with("\\Q") {
         prefix.pop();
     }
     prefix
@@ -445,9 +446,61 @@ mod tests {
         check("[[:<:]]ab[[:>:]]", "", &["ab", ".ab."], &["abc", "cab"]);
         check("(*pla:a)(*atomic:a|ab)c", "", &["ac"], &["abc", "bc"]);
         check("a|(*FAIL)", "", &["a"], &["b"]);
+        check("^(a)?(?(1)|)$", "", &["", "a"], &["b"]);
         check(r"(x)?(?(1)a|b)(?(<n>)c|d)(?<n>e)?$", "", &["xad", "bde"], &["xb", "ac"]);
         check(r"[\Qa-z\E-]\Q+\E+", "", &["-+", "z++"], &["b+"]);
         check("[[:a]b:]]", "", &["ab:]]", "[b:]]"], &["b:]]"]);
+    }
+
+    /// The option `i` is for characters, not for properties and classes of ASCII.
+    #[test]
+    fn classes_of_both_cases() {
+        check(r"^\p{Lu}$", "i", &["A"], &["a"]);
+        check(r"^\P{Lu}$", "i", &["a"], &["A"]);
+        check(r"^\p{Greek}$", "i", &["α"], &["µ"]);
+        check(r"^\w$", "i", &["a", "K"], &["\u{17F}", "\u{212A}"]);
+        check(r"^\W$", "i", &["\u{17F}", "\u{212A}"], &["a"]);
+        check(r"^[\wé]$", "i", &["a", "É", "é"], &["\u{17F}"]);
+        check(r"^[^\wé]$", "i", &["\u{17F}", "!"], &["a", "É", "é"]);
+        check(r"^[^\w.-]$", "i", &["\u{17F}", "!"], &["a", ".", "-"]);
+        check(r"^[^\Wk]$", "i", &["a"], &["K", "k", "\u{212A}", "."]);
+        check(r"^[\dA-C\x{e9}]$", "i", &["b", "C", "1", "É"], &["d"]);
+        check("^[[:alpha:]]$", "i", &["a"], &["\u{17F}"]);
+        check("^[[:lower:]]$", "i", &["a", "A"], &["\u{17F}", "1"]);
+        check("^[[:^upper:]]$", "i", &["1"], &["a", "A"]);
+        check("(*UCP)^[[:upper:]]$", "i", &["A", "É"], &["a"]);
+        check("(*UCP)^[[:graph:]]$", "", &["é", "!"], &[" ", "\u{a0}", "\u{2066}"]);
+        check("(*UCP)^[[:^print:]]$", "", &["\n"], &["é", " "]);
+        check(r"(*UCP)^\s$", "", &["\u{180E}", "\u{a0}"], &["a"]);
+        check(r"(?<=[\wé])x", "i", &["Éx", "ax"], &["!x"]);
+        check("^[s]$", "i", &["s", "S", "\u{17F}"], &["k"]);
+    }
+
+    /// More than a megabyte when it is compiled.
+    #[test]
+    fn large_patterns() {
+        let long = |text: &str, times: usize| text.repeat(times);
+        for (source, yes, no) in [
+            (r"^.{1,1024}$", long("ä", 1024), long("ä", 1025)),
+            (r"^.{0,4000}$", String::new(), long("a", 4001)),
+            (r"^[^<>]{1,1000}$", long("a", 1000), long("a", 999) + "<"),
+            (r"^[\s\S]{1,2000}$", long("\n", 2000), long("b", 2001)),
+            (r"^[\p{L} ]{1,100}$", long("é ", 50), long("é ", 51)),
+            (r"^\p{L}{1,255}$", long("é", 255), "a1".to_owned()),
+            (r"(*UCP)^\w{1,255}$", long("é", 255), long("é", 256)),
+            (r"^(\p{L}{1,64})@(\p{L}{1,64})$", "é@é".to_owned(), "é@".to_owned()),
+        ] {
+            let pattern = Pattern::new(source, "").unwrap_or_else(|error| panic!("{source}: {error}"));
+            assert!(pattern.search(&yes).unwrap(), "{source}");
+            assert!(!pattern.search(&no).unwrap(), "{source}");
+            let groups = pattern.captures_in(&yes).next().transpose().unwrap();
+            assert_eq!(groups.map(|groups| groups[0]), Some(Some((0, yes.len()))), "{source}");
+        }
+        let error = Pattern::new(".{60000}", "").unwrap_err();
+        assert_eq!(
+            (error.kind.code(), &*error.message),
+            (51091, "Regular expression is invalid: regular expression is too large")
+        );
     }
 
     #[test]
@@ -467,6 +520,14 @@ mod tests {
             ("^abc", "m", ""),
             ("^abc", "s", "abc"),
             (r"^a\.b", "", "a"),
+            (r"^ab\E*$", "", "a"),
+            (r"^ab\Q\E?", "", "a"),
+            (r"^ab\E\Q\E{0,1}", "", "a"),
+            (r"^ab\Qc\E*", "", "a"),
+            (r"^ab\E*$", "", "a"),
+            (r"^ab\Q\E?", "", "a"),
+            (r"^ab\E\Q\E{0,1}", "", "a"),
+            (r"^ab\Qc\E*", "", "a"),
             ("^ä?", "", ""),
             ("^", "", ""),
         ] {
@@ -526,6 +587,10 @@ mod tests {
             (r"\u0061", "", 51091),
             (r"\y", "", 51091),
             (r"[\B]", "", 51091),
+            (r"^(a\1?){3}$", "", 51091),
+            (r"(?:(b|(?<n>\k<n>x|a))){2}", "", 51091),
+            (r"(a(?(1)b|c))+", "", 51091),
+            (r"(?=a\Kb)", "", 51091),
             (r"[\w-.]", "", 51091),
             (r"[a-\d]", "", 51091),
             ("^*a", "", 51091),

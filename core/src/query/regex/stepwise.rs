@@ -25,6 +25,8 @@ const CACHE_BYTES: usize = 2 << 20;
 /// A pattern as an automaton.
 pub(super) struct Stepwise {
     pattern: String,
+    /// the largest size of an automaton
+    bytes: usize,
     forward: Automaton,
     /// the automaton that searches backwards from the end of a match; built when it is first needed
     backward: OnceLock<Option<Automaton>>,
@@ -43,14 +45,14 @@ impl fmt::Debug for Stepwise {
 }
 
 impl Stepwise {
-    /// Compiles a pattern in the engine's dialect; None if it needs backtracking.
-    pub(super) fn new(pattern: &str) -> Option<Stepwise> {
+    /// Compiles a pattern in the engine's dialect to at most `bytes` bytes; None if it needs backtracking.
+    pub(super) fn new(pattern: &str, bytes: usize) -> Option<Stepwise> {
         // The library reads the engine's possessive quantifiers as nested repetitions.
         if ["++", "*+", "?+", "}+"].iter().any(|possessive| pattern.contains(possessive)) {
             return None;
         }
-        let forward = Automaton::new(pattern, false)?;
-        Some(Stepwise { pattern: pattern.to_owned(), forward, backward: OnceLock::new() })
+        let forward = Automaton::new(pattern, false, bytes)?;
+        Some(Stepwise { pattern: pattern.to_owned(), bytes, forward, backward: OnceLock::new() })
     }
 
     /// Upper bound on the engine's work to search `bytes` bytes: one unit for each byte and state of the pattern.
@@ -66,18 +68,15 @@ impl Stepwise {
     /// The first match from a position on; None if the automaton cannot decide that.
     pub(super) fn span(&self, text: &str, from: usize) -> Option<Option<(usize, usize)>> {
         let Some(end) = self.forward.end(text, from, false)? else { return Some(None) };
-        let backward = self.backward.get_or_init(|| Automaton::new(&self.pattern, true)).as_ref()?;
+        let backward = self.backward.get_or_init(|| Automaton::new(&self.pattern, true, self.bytes)).as_ref()?;
         let start = backward.start(text, from, end)?;
         (text.is_char_boundary(start) && text.is_char_boundary(end)).then_some(Some((start, end)))
     }
 }
 
 impl Automaton {
-    fn new(pattern: &str, backward: bool) -> Option<Automaton> {
-        let config = NFA::config()
-            .reverse(backward)
-            .which_captures(WhichCaptures::None)
-            .nfa_size_limit(Some(MAX_COMPILED_BYTES));
+    fn new(pattern: &str, backward: bool, bytes: usize) -> Option<Automaton> {
+        let config = NFA::config().reverse(backward).which_captures(WhichCaptures::None).nfa_size_limit(Some(bytes));
         let nfa = NFA::compiler().configure(config).build(pattern).ok()?;
         let states = nfa.states().len();
         // Backwards from the end of a match, the automaton finds its earliest start.
@@ -145,7 +144,7 @@ impl Automaton {
 #[cfg(test)]
 mod tests {
     use super::super::pattern::Pattern;
-    use super::Stepwise;
+    use super::{MAX_COMPILED_BYTES, Stepwise};
     use proptest::prelude::*;
     use proptest::test_runner::TestRunner;
 
@@ -194,7 +193,7 @@ mod tests {
         let check = |(source, options, text): (String, String, String)| {
             let Ok(pattern) = Pattern::new(&source, &options) else { return Ok(()) };
             let (reading, has_ends) = pattern.reading();
-            let Some(stepwise) = Stepwise::new(reading) else { return Ok(()) };
+            let Some(stepwise) = Stepwise::new(reading, MAX_COMPILED_BYTES) else { return Ok(()) };
             if let Some(found) = stepwise.is_found_in(&text) {
                 prop_assert_eq!(found, pattern.search(&text).unwrap(), "{} as {}", source, reading);
             }
