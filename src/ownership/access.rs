@@ -204,11 +204,56 @@ fn create_commented(role: &str, attributes: &str, comment: &str) -> Result<()> {
     spi::run_script(&format!("CREATE ROLE {name} {attributes}; COMMENT ON ROLE {name} IS {comment}"))
 }
 
-/// Drops a role's objects and rights in this database, and the role itself, unless another database of this server needs it.
+/// Drops a role's objects and rights in this database, and the role itself, unless another database of this server uses it.
 fn drop_with_rights(role: &str) -> Result<()> {
+    if are_used_elsewhere(&[role])? {
+        return drop_rights_here(role);
+    }
     drop_guard::unguarded(|| spi::run_script(&format!("DROP OWNED BY {}", quote_ident(role))))?;
     try_drop_role(role);
     Ok(())
+}
+
+/// True if another database of this server uses these roles: each has objects or rights there. That database may be a shard under the
+/// same roles, or a copy of this one.
+fn are_used_elsewhere(roles: &[&str]) -> Result<bool> {
+    let rows = spi::query(
+        "SELECT FROM pg_catalog.pg_shdepend d JOIN pg_catalog.pg_roles r ON r.oid OPERATOR(pg_catalog.=) d.refobjid \
+         JOIN pg_catalog.pg_database b ON b.oid OPERATOR(pg_catalog.=) d.dbid \
+         WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_authid'::pg_catalog.regclass \
+         AND r.rolname OPERATOR(pg_catalog.=) ANY ($1::pg_catalog.name[]) \
+         AND b.datname OPERATOR(pg_catalog.<>) pg_catalog.current_database() \
+         GROUP BY d.dbid HAVING pg_catalog.count(DISTINCT r.oid) OPERATOR(pg_catalog.=) pg_catalog.cardinality($1) LIMIT 1",
+        &[Param::TextArray(roles)],
+    )?;
+    Ok(!rows.is_empty())
+}
+
+/// Drops the tables of a role and its rights in this database, of the kinds that routers give. DROP OWNED would also revoke its rights
+/// on other databases of the server.
+fn drop_rights_here(role: &str) -> Result<()> {
+    let rows = spi::query(
+        "WITH here AS (SELECT b.oid FROM pg_catalog.pg_database b \
+            WHERE b.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()), \
+         own AS (SELECT r.oid FROM pg_catalog.pg_roles r WHERE r.rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name) \
+         SELECT pg_catalog.format('DROP USER MAPPING FOR %I SERVER %I', $1, m.srvname) \
+           FROM pg_catalog.pg_user_mappings m JOIN own ON m.umuser OPERATOR(pg_catalog.=) own.oid \
+         UNION ALL SELECT CASE d.deptype WHEN 'o' THEN pg_catalog.format('DROP %s %s', i.type, i.identity) \
+           ELSE pg_catalog.format('REVOKE ALL ON %s %s FROM %I CASCADE', k.kind, i.identity, $1) END \
+         FROM pg_catalog.pg_shdepend d JOIN own ON d.refobjid OPERATOR(pg_catalog.=) own.oid CROSS JOIN here \
+         CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, 0) AS i \
+         JOIN (VALUES ('schema', 'SCHEMA'), ('table', 'TABLE'), ('foreign table', 'TABLE'), ('view', 'TABLE'), ('sequence', 'TABLE'), \
+             ('function', 'ROUTINE'), ('procedure', 'ROUTINE'), ('aggregate', 'ROUTINE'), \
+             ('server', 'FOREIGN SERVER'), ('database', 'DATABASE')) AS k (type, kind) \
+           ON k.type OPERATOR(pg_catalog.=) i.type \
+         WHERE d.refclassid OPERATOR(pg_catalog.=) 'pg_catalog.pg_authid'::pg_catalog.regclass \
+         AND (d.dbid OPERATOR(pg_catalog.=) here.oid OR d.dbid OPERATOR(pg_catalog.=) 0 AND d.objid OPERATOR(pg_catalog.=) here.oid \
+           AND d.classid OPERATOR(pg_catalog.=) 'pg_catalog.pg_database'::pg_catalog.regclass) \
+         AND (d.deptype OPERATOR(pg_catalog.=) 'a' \
+           OR d.deptype OPERATOR(pg_catalog.=) 'o' AND k.kind OPERATOR(pg_catalog.=) 'TABLE' AND i.type OPERATOR(pg_catalog.<>) 'view')",
+        &[Param::Text(role)],
+    )?;
+    rows.iter().try_for_each(|row| drop_guard::unguarded(|| spi::run_script(row.text(0))))
 }
 
 fn try_drop_role(role: &str) {
@@ -238,17 +283,19 @@ pub fn create_role(role: &str) -> Result<()> {
     ))
 }
 
-/// Ends the router's membership in an application role, and drops the role if it was created here and nothing depends on it.
-/// Runs as the extension's owner, after the role's rights on tables were revoked.
+/// Takes an application role's rights in this database away. Unless another database of this server uses it with the same service role,
+/// also ends the router's membership in it, and drops the role if it was created here and nothing depends on it. Runs as the extension's
+/// owner, after the role's rights on tables were revoked.
 pub fn drop_role(role: &str) -> Result<()> {
     if !has_role(role)? {
         return Ok(());
     }
     let (name, service) = (quote_ident(role), required_service_role()?);
-    spi::run_script(&format!(
-        "REVOKE USAGE ON SCHEMA docshard, docshard_internal, docshard_data FROM {name}; REVOKE {name} FROM {}",
-        quote_ident(&service)
-    ))?;
+    spi::run_script(&format!("REVOKE USAGE ON SCHEMA docshard, docshard_internal, docshard_data FROM {name}"))?;
+    if are_used_elsewhere(&[role, &service])? {
+        return Ok(());
+    }
+    spi::run_script(&format!("REVOKE {name} FROM {}", quote_ident(&service)))?;
     let created = spi::query(
         "SELECT FROM pg_catalog.pg_roles WHERE rolname OPERATOR(pg_catalog.=) $1::pg_catalog.name AND NOT rolcanlogin \
          AND pg_catalog.shobj_description(oid, 'pg_authid') OPERATOR(pg_catalog.=) $2",

@@ -224,6 +224,94 @@ fn nothing_is_left_of_a_removed_shard() {
     assert_not_logged(&cluster, &all);
 }
 
+/// Two databases of one server are shards under one service role, as `docshard.accept_router` allows. One leaves, then the other.
+#[test]
+fn a_shard_that_leaves_takes_no_rights_of_another_database() {
+    let cluster = Cluster::servers(1);
+    let (router, server) = (&cluster.router, &cluster.shards[0]);
+    let at = |database: &str| server.try_client_as("postgres", database).expect("a session");
+    router.psql("CREATE EXTENSION docshard CASCADE");
+    router.psql("SELECT docshard.stop_balancer()");
+    server.psql("CREATE ROLE svc LOGIN PASSWORD 'its-password'");
+    for name in ["da", "db"] {
+        server.psql(&format!("CREATE DATABASE {name}"));
+        at(name)
+            .batch_execute("CREATE EXTENSION docshard CASCADE; SELECT docshard.accept_router('svc')")
+            .expect("it accepts the router");
+        let options = json!({"name": name, "user": "svc", "password": "its-password"});
+        let conn = format!("host=127.0.0.1 port={} dbname={name}", server.port);
+        router.psql(&format!("SELECT docshard.add_shard('{conn}', '{options}')"));
+    }
+    let app = create_role(&cluster, "app", &json!({"write": "test"}));
+    for sql in [
+        "SELECT docshard.enable_sharding('test', 'local')",
+        "SELECT docshard.shard_collection('test.things', '{\"k\": 1}')",
+        "SELECT docshard.insert_many('test.things', array_agg(jsonb_build_object('k', k))) FROM generate_series(1, 20) AS k",
+        "SELECT docshard.split_at('test.things', '{\"k\": 10}')",
+        "SELECT docshard.move_chunk('test.things', '{\"k\": 1}', 'da')",
+        "SELECT docshard.move_chunk('test.things', '{\"k\": 10}', 'db')",
+        "SELECT docshard.move_chunk('test.things', '{\"k\": 10}', 'da')",
+    ] {
+        router.psql(sql);
+    }
+    let pullers: String =
+        server.value("SELECT string_agg(quote_ident(rolname), ', ') FROM pg_roles WHERE rolname LIKE 'docshard\\_%'");
+    for name in ["da", "db"] {
+        server.psql(&format!(
+            "REVOKE CONNECT ON DATABASE {name} FROM PUBLIC; GRANT CONNECT ON DATABASE {name} TO svc, {pullers}; \
+             GRANT CREATE ON TABLESPACE pg_default TO svc, {pullers}"
+        ));
+    }
+    let rights = |database: &str| -> String {
+        server.value(&format!("SELECT datacl::text FROM pg_database WHERE datname = '{database}'"))
+    };
+    // The router's own database pulls from `da` by this role, which `db` has, too.
+    let puller: String = server.value("SELECT min(rolname) FROM pg_roles WHERE rolname LIKE 'docshard\\_%'");
+    let works = || {
+        for role in ["svc", &puller] {
+            let needed = "SELECT has_database_privilege($1, 'da', 'CONNECT') AND has_tablespace_privilege($1, 'pg_default', 'CREATE')";
+            assert!(server.client().query_one(needed, &[&role]).expect("an answer").get::<_, bool>(0), "{role}");
+        }
+        let mut session = router.try_client_with("app", &app).expect("a session");
+        let count: i64 = session
+            .query_one(&format!("SELECT docshard.count_documents('{NS}', '{{}}')"), &[])
+            .expect("the shard acts for the role")
+            .get(0);
+        assert_eq!(count, 20);
+        for to in ["local", "da"] {
+            router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', '{to}')"));
+        }
+    };
+    let leave = |name: &str| {
+        let remove = || router.value::<String>(&format!("SELECT docshard.remove_shard('{name}') ->> 'state'"));
+        wait_until("it is removed", PATIENCE, || remove() == "completed");
+    };
+    let dismantle = |name: &str| {
+        at(name)
+            .batch_execute("SELECT docshard.dismantle((SELECT docshard.dismantle() ->> 'confirm'))")
+            .expect("it is dismantled");
+        let left = "SELECT string_agg(d.refobjid::regrole || ' ' || pg_describe_object(d.classid, d.objid, 0), '; ') \
+                    FROM pg_shdepend d WHERE d.refclassid = 'pg_authid'::regclass \
+                    AND d.dbid = (SELECT oid FROM pg_database WHERE datname = current_database())";
+        assert_eq!(at(name).query_one(left, &[]).expect("an answer").get::<_, Option<String>>(0), None, "{name}");
+        assert!(!rights(name).contains("docshard_"), "{name}: {}", rights(name));
+    };
+    works();
+    leave("db");
+    works();
+    dismantle("db");
+    works();
+    // The last one takes the roles along.
+    router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 1}}', 'local')"));
+    router.psql(&format!("SELECT docshard.move_chunk('{NS}', '{{\"k\": 10}}', 'local')"));
+    leave("da");
+    dismantle("da");
+    let roles = "SELECT count(*) FROM pg_roles WHERE rolname LIKE 'docshard\\_%' OR rolname = 'app'";
+    assert_eq!(server.value::<i64>(roles), 0);
+    let members = "SELECT count(*) FROM pg_auth_members WHERE member = 'svc'::regrole";
+    assert_eq!(server.value::<i64>(members), 0);
+}
+
 /// Only the creation of the extension on a new shard needs a superuser, and that login is not stored.
 #[test]
 fn no_superuser_is_needed_beyond_creating_the_extension() {

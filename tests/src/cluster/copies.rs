@@ -61,6 +61,21 @@ impl Node {
         DiskClone(node)
     }
 
+    /// Copies its database by CREATE DATABASE … TEMPLATE, as another database of its server.
+    ///
+    /// # Panics
+    /// If other sessions stay for a minute.
+    pub fn copy_database(&self, name: &str) {
+        let mut client = self.try_client_as("postgres", "template1").expect("a session in template1");
+        client.batch_execute("ALTER DATABASE postgres ALLOW_CONNECTIONS false").expect("no new sessions");
+        wait_until("nobody uses the database", PATIENCE, || {
+            let end = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = 'postgres'";
+            client.batch_execute(end).expect("its sessions are ended");
+            client.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE postgres")).is_ok()
+        });
+        client.batch_execute("ALTER DATABASE postgres ALLOW_CONNECTIONS true").expect("sessions again");
+    }
+
     /// A copy of its data directory beside its own.
     fn copy(&self, what: &str, options: &[&str]) -> Self {
         let name = format!("{}-{what}", self.name);
