@@ -210,7 +210,7 @@ fn ended(of_all: bool) -> Result<()> {
         if of_all {
             judge_renamed_servers(&changed)?;
         }
-        judge_change(&changed)
+        judge_change(&changed, of_all)
     })
 }
 
@@ -228,12 +228,12 @@ fn judge_renamed_servers(changed: &Changed) -> Result<()> {
     Ok(())
 }
 
-fn judge_change(changed: &Changed) -> Result<()> {
+fn judge_change(changed: &Changed, of_all: bool) -> Result<()> {
     if !table::has_relation("placement") {
         let message = "cannot rename schema docshard_data because docshard finds its tables by this name".to_owned();
         return Err(refuse(message).with_hint("A schema keeps its name as long as the extension is installed."));
     }
-    for property in table_shape::damage(changed)? {
+    for property in table_shape::damage(changed, of_all)? {
         judge_property(&property)?;
     }
     Ok(())
@@ -244,6 +244,9 @@ fn judge_property(Property { collection, text, extra, table }: &Property) -> Res
     let (change, hint) = match (*extra, text.as_str()) {
         (true, column) if column.starts_with("the column") => {
             ("get", "Store the value in the documents, or in a table of your own.")
+        }
+        (true, member) if member.starts_with("membership") => {
+            ("get", "pg_dump leaves members of extensions out, with their rows.")
         }
         (true, _) => ("get", "docshard reads and writes this table directly; docshard.grant_access() says who may."),
         (false, index) if index.starts_with("the index") => ("lose", INDEX_HINT),

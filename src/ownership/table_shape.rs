@@ -61,7 +61,15 @@ const PROPERTIES: &str = "\
         UNION ALL SELECT 'row-level security', true WHERE k.relrowsecurity OR k.relforcerowsecurity \
         UNION ALL SELECT 'inheritance', true WHERE k.relispartition \
             OR EXISTS (SELECT FROM pg_catalog.pg_inherits h WHERE k.oid IN (h.inhrelid, h.inhparent)) \
-        UNION ALL SELECT 'a type', true WHERE k.reloftype <> 0) f";
+        UNION ALL SELECT 'a type', true WHERE k.reloftype <> 0 \
+        UNION ALL SELECT 'membership in the extension ' || e.extname, true FROM pg_catalog.pg_depend d JOIN pg_catalog.pg_extension e \
+            ON e.oid = d.refobjid AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass \
+            WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass AND d.objid = k.oid AND d.deptype = 'e') f";
+
+/// The members of extensions. PostgreSQL sends no invalidation of a table that becomes one.
+const MEMBERS: &str = "\
+    SELECT d.objid::int8 FROM pg_catalog.pg_depend d WHERE d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass \
+       AND d.refclassid = 'pg_catalog.pg_extension'::pg_catalog.regclass AND d.deptype = 'e'";
 
 /// A property of a collection's table.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,13 +92,18 @@ fn properties(rows: &[Row]) -> BTreeSet<Property> {
 }
 
 /// Returns the properties that a statement has taken from collections' tables, and those that it has added to them though docshard did
-/// not create them.
-pub fn damage(changed: &Changed) -> Result<Vec<Property>> {
-    let relations = changed.relations.as_deref();
-    if relations.is_some_and(<[i64]>::is_empty) {
+/// not create them. `all`: it may have changed extensions.
+pub fn damage(changed: &Changed, all: bool) -> Result<Vec<Property>> {
+    let mut relations = changed.relations.clone();
+    if let (true, Some(relations)) = (all, &mut relations) {
+        let (before, now) = changed.read(MEMBERS, &[])?;
+        let before: BTreeSet<i64> = before.iter().map(|row| row.i64(0)).collect();
+        relations.extend(now.iter().map(|row| row.i64(0)).filter(|member| !before.contains(member)));
+    }
+    if relations.as_ref().is_some_and(Vec::is_empty) {
         return Ok(Vec::new());
     }
-    let params = [Param::Int8Array(relations.unwrap_or_default())];
+    let params = [Param::Int8Array(relations.as_deref().unwrap_or_default())];
     // Most statements change other tables. Planning the whole query takes longer than most of them.
     if relations.is_some() {
         let (before, now) = changed.read(&format!("{} SELECT FROM known LIMIT 1", known(true)), &params)?;

@@ -102,6 +102,9 @@ fn a_refusal_names_the_function_for_what_was_tried() {
             "ALTER EXTENSION docshard UPDATE",
         ),
         (router, "DROP EXTENSION docshard CASCADE".to_owned(), "docshard.dismantle()"),
+        // A dump leaves members of an extension out.
+        (shard, format!("ALTER EXTENSION postgres_fdw ADD TABLE {table}"), "pg_dump"),
+        (router, format!("ALTER EXTENSION postgres_fdw ADD TABLE {table}"), "pg_dump"),
         // A dump's data with --disable-triggers.
         (shard, format!("ALTER TABLE {table} DISABLE TRIGGER ALL"), "--disable-triggers"),
         (shard, "ALTER TABLE docshard_data.node DISABLE TRIGGER ALL".to_owned(), "--disable-triggers"),
@@ -110,6 +113,41 @@ fn a_refusal_names_the_function_for_what_was_tried() {
         let (code, message, hint) = failure(node, &sql);
         assert_eq!(code, "2BP01", "{sql}: {message}");
         assert!(hint.contains(expected), "{sql}: {message}; {hint}");
+    }
+}
+
+/// A table that became a member of another extension while the guard was disabled is reported, and can be taken out.
+#[test]
+fn a_table_in_another_extension_is_reported() {
+    let cluster = Cluster::spread("test.c");
+    let shard = &cluster.shards[0];
+    cluster.router.psql("SELECT docshard.insert_many('test.c', array_agg(jsonb_build_object('_id', n, 'k', n))) FROM generate_series(1, 300) AS n");
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.c'");
+    shard.unguard();
+    shard.psql(&format!("ALTER EXTENSION postgres_fdw ADD TABLE {table}"));
+    shard.psql("ALTER EVENT TRIGGER docshard_check_changes ENABLE ALWAYS");
+    let problems = "SELECT docshard.check_collection('test.c')::text";
+    let found: String = cluster.router.value(problems);
+    assert!(found.contains("damagedTable") && found.contains("postgres_fdw"), "{found}");
+    shard.psql(&format!("ALTER EXTENSION postgres_fdw DROP TABLE {table}"));
+    let found: String = cluster.router.value(problems);
+    assert!(!found.contains("damagedTable"), "{found}");
+    assert_eq!(failure(shard, &format!("ALTER EXTENSION postgres_fdw ADD TABLE {table}")).0, "2BP01");
+}
+
+/// A session in which anybody has called the function by which a router introduces itself is still guarded.
+#[test]
+fn a_session_is_no_routers_because_it_says_hello() {
+    let cluster = Cluster::spread("test.c");
+    let shard = &cluster.shards[0];
+    cluster.router.psql("SELECT docshard.insert_many('test.c', array_agg(jsonb_build_object('_id', n, 'k', n))) FROM generate_series(1, 300) AS n");
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.c'");
+    let hello = "SELECT docshard_internal.hello(cluster_id, shard, 'x', epoch, 1, 0, false, false, 1, 99) FROM docshard_data.node";
+    let mut client = shard.client();
+    client.query(hello, &[]).expect("an answer");
+    for sql in [format!("ALTER TABLE {table} ADD COLUMN a int"), format!("TRUNCATE {table}")] {
+        let error = client.batch_execute(&sql).expect_err(&sql);
+        assert_eq!(error.code().map(postgres::error::SqlState::code), Some("2BP01"), "{sql}: {error:?}");
     }
 }
 
