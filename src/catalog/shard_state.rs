@@ -21,6 +21,7 @@ use crate::store::collections::Identified;
 use crate::store::indexes::NumberedIndex;
 use crate::store::pending_drops::DroppedKind;
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::migration::State;
 use docshard_core::error::{Kind, error};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
@@ -72,6 +73,8 @@ pub struct Known {
     indexes: HashMap<i32, NumberedIndex>,
     /// drops that a shard has missed
     pending: HashSet<(ShardId, Option<i32>, Option<i32>)>,
+    /// the versions that decided moves give a collection at a shard, though the map does not have them yet
+    decided: HashMap<(i32, ShardId), i64>,
     /// the last numbers of a collection and of an index
     last: [i64; 2],
 }
@@ -82,7 +85,13 @@ impl Known {
             DroppedKind::Collection => (drop.shard, Some(drop.number), None),
             DroppedKind::Index => (drop.shard, None, Some(drop.number)),
         };
+        let mut decided = HashMap::new();
+        // A later move has a higher version.
+        for one in store::migrations::unfinished()?.iter().filter(|one| one.state == State::Committed) {
+            decided.extend([one.donor, one.recipient].map(|shard| ((one.collection, shard), one.version)));
+        }
         Ok(Self {
+            decided,
             collections: store::collections::identities()?.into_iter().map(|one| (one.id, one)).collect(),
             indexes: store::indexes::numbered()?.into_iter().map(|one| (one.id, one)).collect(),
             pending: store::pending_drops::all()?.iter().map(of).collect(),
@@ -123,6 +132,7 @@ impl Known {
             };
             match (self.collection(one), placed.get(&one.collection), one.version) {
                 _ if is_unknown => newer.push(format!("docshard_data.{} is not in this catalog", one.relation())),
+                (Some(_), Some(_), Some(version)) if self.decided.get(&(one.collection, shard)) == Some(&version) => {}
                 (Some(known), Some(here), Some(version)) if version > here.version => newer
                     .push(format!("{} is at version {version}, in this catalog at {}", known.namespace, here.version)),
                 (Some(known), None, Some(version)) if is_ahead => {
