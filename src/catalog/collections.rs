@@ -17,7 +17,7 @@ use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 use std::rc::Rc;
 
-fn random_token() -> i64 {
+pub(super) fn random_token() -> i64 {
     i64::from_ne_bytes(bson::oid::ObjectId::new().bytes()[4..12].try_into().expect("8 bytes"))
         ^ i64::from(std::process::id())
 }

@@ -14,6 +14,7 @@
 //! refuse statements on what is newer, until the shard is accepted.
 
 use super::cluster::check_router;
+use super::collections::random_token;
 use super::model::{Place, Shard};
 use super::shard_state::{self, Found, Known};
 use super::shards::Login;
@@ -79,10 +80,22 @@ const ANSWER_MS: i64 = 3_000;
 /// Seconds that connecting to a host may take.
 const CONNECT_S: u32 = 10;
 
-/// The highest plausible epoch and number of a collection or index, as they are assigned one by one. A shard that reports a higher
-/// one is damaged or malicious, so its report is ignored.
+/// The highest epoch that nodes accept.
 const LAST_EPOCH: i64 = 1 << 30;
-const LAST_NUMBER: i64 = 1 << 30;
+
+/// A take-over raises the epoch by a random number up to this one. Two databases that take over while each reaches other shards must not
+/// get the same epoch: a shard would accept both.
+const STEP: i64 = 1 << 16;
+
+/// How far the epoch of a shard may be ahead of this catalog: by 64 take-overs that it does not know, or more. A shard that reports a
+/// higher one is damaged or malicious, so its report is ignored: this router would write it to all shards.
+const MOST_AHEAD: i64 = 64 * STEP;
+
+/// The same for the numbers of collections and indexes, which are assigned one by one.
+const MOST_NUMBERS_AHEAD: i64 = 1_000_000;
+
+/// The highest number of a collection or index: nine digits.
+const LAST_NUMBER: i64 = 999_999_999 - MOST_NUMBERS_AHEAD;
 
 /// A shard that answers.
 struct Reached {
@@ -124,7 +137,9 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     for shard in shards {
         let Place::Remote(server) = shard.place else { continue };
         let opened = open(&shard, server, options.login(&shard.name))?;
-        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, coordinator.cluster)) {
+        match opened
+            .and_then(|(session, refuses)| reach(&shard, session, refuses, Coordinator { epoch: own, ..coordinator }))
+        {
             Ok(found) => reached.push(found),
             // A refused login may be repaired by add_shard, which needs the router.
             Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
@@ -141,7 +156,10 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
     }
     let newer = newer(&reached, own, options.force)?;
-    let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1;
+    let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
+    if epoch >= LAST_EPOCH {
+        bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch would be {epoch}");
+    }
     let (mut left, mut repaired) = (Vec::new(), Vec::new());
     let router = Coordinator { epoch, ..coordinator };
     for one in &mut reached {
@@ -242,9 +260,9 @@ fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Resul
 
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
-fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, cluster: i64) -> Result<Reached> {
+fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
-    let epoch = epoch_at(&mut session, &shard.name, cluster)?;
+    let epoch = epoch_at(&mut session, &shard.name, router)?;
     let counters: Vec<i64> = session.query("SELECT counter FROM docshard_data.node", &[])?;
     let counter = counters.first().copied().unwrap_or(0);
     let found = shard_state::read(&mut session)?;
@@ -257,25 +275,26 @@ fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, c
     )?;
     let numbers = numbers.first().copied().unwrap_or_default().into();
     let numbers: [i64; 2] = numbers;
-    if numbers.iter().any(|number| *number >= LAST_NUMBER) {
+    let known = [store::last_number("collections")?, store::last_number("indexes")?];
+    if numbers.iter().zip(known).any(|(there, known)| *there > LAST_NUMBER.min(known + MOST_NUMBERS_AHEAD)) {
         bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
     }
     Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, counter, numbers, found, holder })
 }
 
-/// The epoch of the router that a shard belongs to.
-/// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
-pub fn epoch_at(session: &mut Session, shard: &str, cluster: i64) -> Result<i64> {
+/// The epoch of the router that a shard belongs to; `router` is this one.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
+pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
     let epochs: Vec<i64> = session.query_within(
         "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
-        &[Param::Int8(cluster), Param::Text(shard)],
+        &[Param::Int8(router.cluster), Param::Text(shard)],
         ANSWER_MS,
     )?;
     let epoch = epochs.first().copied().ok_or_else(|| {
         let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
         Error::new(Kind::HostUnreachable, message)
     })?;
-    if epoch < LAST_EPOCH {
+    if epoch <= router.epoch + MOST_AHEAD && epoch < LAST_EPOCH {
         return Ok(epoch);
     }
     Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")

@@ -64,7 +64,7 @@ fn goes_on(node: &Node, database: &str) {
     let error = client.batch_execute(first).expect_err("a copy of the router");
     assert_eq!(error.code().map(postgres::error::SqlState::code), Some("25006"), "{error}");
     for (sql, expected) in [
-        ("SELECT to_jsonb(docshard.take_over_cluster())->'epoch'", json!(2)),
+        ("SELECT to_jsonb((docshard.take_over_cluster()->>'epoch')::bigint > 1)", json!(true)),
         ("SELECT docshard.insert_one('shop.things', '{\"_id\": \"l\", \"k\": 50}')->'acknowledged'", json!(true)),
         ("SELECT docshard.insert_one('shop.things', '{\"_id\": \"r\", \"k\": 150}')->'acknowledged'", json!(true)),
         (
@@ -324,12 +324,15 @@ fn a_router_whose_dump_is_older_than_a_rotation_takes_over() {
     let mut take =
         |sql: &str| -> Value { copy.query_one(sql, &[&options]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0) };
     let taken = take("SELECT to_jsonb(docshard.take_over_cluster($1))");
-    assert_eq!((&taken["epoch"], &taken["loginsRepaired"]), (&json!(2), &json!(["shard0"])), "{taken}");
+    assert_eq!(taken["loginsRepaired"], json!(["shard0"]), "{taken}");
+    let first = taken["epoch"].as_i64();
+    assert!(first > Some(1), "{taken}");
     assert_eq!(taken["unreachable"].as_array().map(Vec::len), Some(1), "{taken}");
     assert_eq!(taken["unreachable"][0]["shard"], "shard1", "{taken}");
     cluster.shards[1].start();
     let taken = take("SELECT to_jsonb(docshard.take_over_cluster($1))");
-    assert_eq!(taken, json!({"epoch": 3, "loginsRepaired": ["shard1"], "ok": 1}), "port {port}");
+    assert!(taken["epoch"].as_i64() > first, "{taken}");
+    assert_eq!(taken, json!({"epoch": taken["epoch"], "loginsRepaired": ["shard1"], "ok": 1}), "port {port}");
 
     let error = cluster.router.client().batch_execute(&format!("SELECT docshard.insert_one('{NS}', '{{\"k\": 150}}')"));
     assert!(error.is_err(), "the former router is one no more");
