@@ -38,7 +38,9 @@ fn hello(
     };
     let Greeted { timeline, counter, recovery, protocol } =
         node::answer(&said.hello(), writes).unwrap_or_else(|e| e.raise()).into();
-    drop_guard::trust_session();
+    if node::serves_router().unwrap_or_else(|e| e.raise()) {
+        drop_guard::trust_session();
+    }
     TableIterator::once((timeline, counter, recovery, protocol))
 }
 

@@ -21,6 +21,7 @@ use crate::remote::Session;
 use crate::store;
 use crate::store::collections::Named;
 use docshard_core::error::{Kind, error};
+use std::collections::BTreeSet;
 
 /// The schemas that an application role uses at the router.
 const SCHEMAS: &str = "docshard, docshard_internal, docshard_data, docshard_catalog";
@@ -132,6 +133,13 @@ fn apply(role: &str) -> Result<()> {
     Ok(())
 }
 
+/// Takes all grants away at this database alone, whose collections are dropped.
+pub fn revoke_all_here() -> Result<()> {
+    let revoke =
+        |role: &String| spi::run_script(&format!("REVOKE USAGE ON SCHEMA {SCHEMAS} FROM {}", quote_ident(role)));
+    role_names()?.iter().try_for_each(revoke)
+}
+
 /// Puts the role into one of the lists readers, writers and others of a collection.
 fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>; 3] {
     let (readers, writers) = grants::of_collection(granted, namespace);
@@ -149,12 +157,17 @@ fn lists<'r>(granted: &[Grant], namespace: &str, role: &'r str) -> [Vec<&'r str>
 
 /// Creates every application role on a shard, before it gets documents.
 pub fn make_roles(session: &mut impl Connection) -> Result<()> {
-    let mut names: Vec<String> = grants::all()?.into_iter().map(|grant| grant.name).collect();
-    names.dedup();
-    for name in names {
-        CreateRole { role: &name }.call(session)?;
-    }
-    Ok(())
+    role_names()?.iter().try_for_each(|role| CreateRole { role }.call(session))
+}
+
+/// Takes every application role away from a shard that has no documents.
+pub fn drop_roles(session: &mut impl Connection) -> Result<()> {
+    role_names()?.iter().try_for_each(|role| DropRole { role }.call(session))
+}
+
+/// The roles that have grants.
+fn role_names() -> Result<BTreeSet<String>> {
+    Ok(grants::all()?.into_iter().map(|grant| grant.name).collect())
 }
 
 /// Creates every application role on a shard that has documents, with the privileges on its tables.

@@ -6,7 +6,7 @@
 
 use super::shards::names::{LOCAL, puller_name, server_name};
 use super::shards::servers::readdress_local;
-use super::{cache, change, cluster};
+use super::{access as grants, cache, change, cluster};
 use crate::catalog::model::{Place, Shard};
 use crate::ownership::{access, dismantle as node, node as here};
 use crate::pg::error::{Error, Result};
@@ -25,6 +25,9 @@ use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
 use std::iter;
 use std::rc::Rc;
+
+/// Seconds that connecting to a host may take.
+const CONNECT_S: u32 = 10;
 
 /// Options of `docshard.dismantle`.
 #[derive(Clone, Copy, Debug)]
@@ -106,15 +109,20 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         // A copy that does not know yet that it is one must not dismantle the router's shards.
         cluster::require_free()?;
     }
+    let before = with_lock_timeout()?;
+    // Another call may be at work: afterwards this database is of another cluster.
+    cluster::lock_epoch()?;
+    let now = look()?;
+    if (now.cluster, &now.shard) != (target.cluster, &target.shard) {
+        bail!(Kind::ConflictingOperationInProgress, "another session has just dismantled this cluster");
+    }
     if target.shard.is_some() {
         let token = cluster_token(&target);
         refuse_prepared(&token, target.cluster)?;
-        let before = with_lock_timeout()?;
         node::dismantle(true)?;
         restore_lock_timeout(&before)?;
         return Ok(json!({"msg": "this database belongs to no cluster any more", "ok": 1}));
     }
-    let before = with_lock_timeout()?;
     stop_moves()?;
     let unreachable = dismantle_others(&target, &others, scope)?;
     dismantle_here(&target)?;
@@ -195,7 +203,9 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
         let Some(oid) = shard.place.server() else { continue };
         match Session::open(oid) {
             Ok(session) => sessions.push((shard.name.clone(), session)),
-            // The database there belongs to no cluster, as after an interrupted call, or to another cluster.
+            // By an interrupted call.
+            Err(error) if error.sqlstate == REFUSED_CONNECTION && is_dismantled(oid) => {}
+            // The database there belongs to another cluster, or is a copy.
             Err(error) if error.sqlstate == REFUSED_CONNECTION => unreachable.push(shard.name.clone()),
             Err(_) if scope.skip_unreachable => unreachable.push(shard.name.clone()),
             Err(error) => {
@@ -213,6 +223,14 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
         session.execute(&format!("BEGIN; SET LOCAL lock_timeout = '10s'; {dismantle}; COMMIT")).map_err(named)?;
     }
     Ok(unreachable)
+}
+
+/// True if a shard's server leads to a database that has let this router in, and belongs to no cluster any more.
+fn is_dismantled(server: Oid) -> bool {
+    let sql = "SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE') \
+               AND NOT EXISTS (SELECT FROM docshard_data.node) AND NOT EXISTS (SELECT FROM docshard_data.placement)";
+    let found = Session::open_ungreeted(server, CONNECT_S).and_then(|mut session| session.query::<bool>(sql, &[]));
+    matches!(found.as_deref(), Ok([true]))
 }
 
 /// Rolls back the cluster's prepared transactions in a session's database. Their documents are dropped in any case.
@@ -242,6 +260,7 @@ fn dismantle_here(target: &Target) -> Result<()> {
         roll_back_prepared(&mut session, target)?;
     }
     let shards = cache::shards()?;
+    grants::revoke_all_here()?;
     store::clear()?;
     for shard in shards.values() {
         if let Some(server) = &shard.server {

@@ -3,8 +3,10 @@
 //! The router's own database has no row: it is the shard `local` of its own cluster.
 
 use crate::pg::error::{Error, Result};
+use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, security::user, server, server::wal, spi};
+use crate::remote::APPLICATION;
 use crate::store;
 use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Running, Welcome};
 use docshard_core::cluster::standing::Identity;
@@ -39,6 +41,18 @@ pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
     let node = find()?;
     let protocol = node.answer(hello, writes).map_err(refused)?;
     Ok(Welcome { position: node.position, recovery: wal::in_recovery(), protocol })
+}
+
+/// True in a session of a router, which logs in as the service role; or as a superuser, if its user mapping was changed, by a connection
+/// with the name that routers give theirs.
+pub fn serves_router() -> Result<bool> {
+    let user = Param::Int8(u32::from(user::session_user()).into());
+    let sql = "SELECT 1 FROM docshard_data.service s WHERE s.role = $1::pg_catalog.oid \
+               UNION ALL SELECT 1 FROM pg_catalog.pg_roles r WHERE r.oid = $1::pg_catalog.oid AND r.rolsuper \
+               AND pg_catalog.starts_with(pg_catalog.current_setting('application_name'), $2)";
+    let _snapshot = ActiveSnapshot::latest();
+    let name = format!("{APPLICATION} ");
+    Ok(!user::as_extension_owner(|| spi::read(sql, &[user, Param::Text(&name)]))?.is_empty())
 }
 
 /// This database, and the server that runs it.

@@ -131,12 +131,67 @@ fn a_cluster_is_not_dropped_but_dismantled() {
         );
     }
     assert_ne!(router.value::<String>("SELECT docshard.dismantle() ->> 'confirm'"), identity);
+    router.psql("DROP ROLE app");
     // What remains is a new cluster: it can be used, join another cluster, or be dropped.
     router.psql("SELECT docshard.insert_one('test.c', '{\"_id\": 1}')");
     router.psql(&format!("SELECT docshard.add_shard('{}', '{{\"name\": \"shard1\"}}')", cluster.shards[1].url()));
     assert_eq!(refusal(router, "postgres", "DROP EXTENSION docshard CASCADE").0, "2BP01");
     shard.psql("DROP EXTENSION docshard CASCADE");
     assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'docshard_%'"), 0);
+}
+
+/// A call that ended half way is repeated, by two sessions at once. One of them completes it.
+#[test]
+fn a_cluster_is_dismantled_once() {
+    let cluster = Cluster::spread("test.c");
+    let table = fill(&cluster);
+    let router = &cluster.router;
+    let identity: String = router.value("SELECT docshard.dismantle() ->> 'confirm'");
+    let dismantle = format!("SELECT docshard.dismantle('{identity}')::text");
+    let mut reader = cluster.shards[1].client();
+    reader.batch_execute(&format!("BEGIN; LOCK TABLE {table}")).expect("a lock");
+    let mut hasty = router.client();
+    hasty.batch_execute("SET statement_timeout = '3s'").expect("a setting");
+    hasty.batch_execute(&dismantle).expect_err("it waits for the lock");
+    let left = |node: &Node| node.value::<i64>("SELECT count(*) FROM docshard_data.node");
+    assert_eq!((left(&cluster.shards[0]), left(&cluster.shards[1])), (0, 1));
+    let answers = std::thread::scope(|scope| {
+        let calls = [(); 2].map(|()| scope.spawn(|| router.client().query_one(&dismantle, &[])));
+        wait_until("both wait", PATIENCE, || {
+            router.value("SELECT count(*) = 2 FROM pg_stat_activity WHERE query LIKE 'SELECT docshard.dismantle(''%' AND state = 'active'")
+        });
+        reader.batch_execute("ROLLBACK").expect("no lock");
+        calls.map(|call| call.join().expect("it ends"))
+    });
+    let (done, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+    let done: Vec<String> = done.into_iter().flatten().map(|row| row.get(0)).collect();
+    assert!(done.len() == 1 && !done[0].contains("unreachable"), "{done:?}");
+    let refused = refused.into_iter().find_map(Result::err).expect("the other one");
+    assert!(format!("{refused:?}").contains("another session has just dismantled this cluster"), "{refused:?}");
+    assert_eq!((left(&cluster.shards[0]), left(&cluster.shards[1])), (0, 0));
+}
+
+/// A database that could not be added is no shard, and the applications' roles have no rights there.
+#[test]
+fn a_shard_that_cannot_be_added_is_no_shard() {
+    let cluster = Cluster::servers(2);
+    let (router, new) = (&cluster.router, &cluster.shards[1]);
+    router.psql("CREATE EXTENSION docshard CASCADE");
+    router.psql(&format!("SELECT docshard.add_shard('{}', '{{\"name\": \"shard0\"}}')", cluster.shards[0].url()));
+    router.psql("CREATE ROLE app LOGIN; SELECT docshard.grant_access('app', '{\"write\": \"test\"}')");
+    // A role of the name that one of its siblings logs in with.
+    let puller: String = cluster.shards[0]
+        .value("SELECT rolname FROM pg_roles WHERE rolname LIKE 'docshard\\_%' AND rolname !~ '_s[0-9]+$'");
+    new.psql(&format!("CREATE ROLE {puller} LOGIN"));
+    let add = format!("SELECT docshard.add_shard('{}', '{{\"name\": \"shard1\"}}')", new.url());
+    let (_, message) = refusal(router, "postgres", &add);
+    assert!(message.contains("does not belong to this database's router"), "{message}");
+    assert_eq!(new.value::<i64>("SELECT count(*) FROM docshard_data.node"), 0);
+    assert_eq!(new.value::<i64>("SELECT count(*) FROM pg_roles WHERE rolname = 'app'"), 0);
+    new.psql("DROP EXTENSION docshard CASCADE");
+    new.psql(&format!("DROP ROLE {puller}"));
+    router.psql(&add);
+    router.psql("SELECT docshard.enable_sharding('test', 'shard1')");
 }
 
 /// On a server that does not preload docshard, the event trigger loads it in time. A shard whose router is gone can be

@@ -2,7 +2,8 @@
 //!
 //! This creates a postgres_fdw server and a user mapping on the router, the extension on the new shard, and on every shard a server
 //! for every other shard, through which a recipient pulls chunks. Changes of other nodes come first and are idempotent; the catalog's
-//! row comes last, in the caller's transaction. If adding fails half way, nothing refers to the remains, and a second call completes it.
+//! row comes last, in the caller's transaction. If adding fails half way, the new database leaves the cluster again, as far as it can be
+//! reached; nothing refers to the remains, and a second call completes it.
 
 use super::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
@@ -11,13 +12,15 @@ use super::names::{LOCAL, check_name, server_name, service_name};
 use super::probe::{Probe, mark, probe};
 use super::repair::repair;
 use super::servers::{Introduced, Login, connect_shards, make_server};
+use crate::catalog::access as grants;
 use crate::catalog::cluster::{self, check_may_change, cluster_id};
 use crate::catalog::{change, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
 use crate::pg::spi::param::Param;
 use crate::pg::{server, spi};
-use crate::protocol::sql;
+use crate::protocol::access::LeaveCluster;
+use crate::protocol::{Call, sql};
 use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::handshake;
@@ -95,9 +98,14 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     cluster::register()?;
     let id = store::shards::next_id()?;
     let login = prepare_node(&mut session, &probe, &name, id, &given)?;
+    let joined = make_server(&name, &keywords, &login)
+        .and_then(|()| connect_shards(&Introduced { name: &name, id, keywords: &keywords }));
+    if let Err(error) = joined {
+        // The error above is the cause. What stays is removed by the next call, or by dismantle() there.
+        let _ = grants::drop_roles(&mut session).and_then(|()| LeaveCluster {}.call(&mut session));
+        return Err(error);
+    }
     drop(session);
-    make_server(&name, &keywords, &login)?;
-    connect_shards(&Introduced { name: &name, id, keywords: &keywords })?;
 
     store::shards::insert(id, &name, &server_name(&name), &probe.identity.to_string(), options.max_size_mb)?;
     cluster::note_added(id);

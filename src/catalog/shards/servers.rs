@@ -200,7 +200,7 @@ pub(in crate::catalog) fn readdress_local<'a>(shards: impl Iterator<Item = &'a m
     Ok(given.as_ref().map(display_host))
 }
 
-/// True if this database's foreign server leads here. If it cannot be reached, port and name decide.
+/// True if this database's foreign server leads here. If it cannot be reached, its address decides.
 fn leads_here(server: Oid) -> Result<bool> {
     let found = Session::open_ungreeted(server, OWN_CONNECT_S)
         .and_then(|mut session| Identity {}.call(&mut session))
@@ -209,7 +209,7 @@ fn leads_here(server: Oid) -> Result<bool> {
         return Ok(found == Some(node::running()));
     }
     let (present, own) = (remote::server_options(server)?, local_keywords(None)?);
-    Ok(["port", "dbname"].iter().all(|keyword| value(&present, keyword) == value(&own, keyword)))
+    Ok(["host", "hostaddr", "port", "dbname"].iter().all(|keyword| value(&present, keyword) == value(&own, keyword)))
 }
 
 /// The address of this machine that a shard sees; None over a socket.
