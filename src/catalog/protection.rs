@@ -208,25 +208,36 @@ fn ended(of_all: bool) -> Result<()> {
             return Err(refuse(message).with_hint(hint));
         }
         if of_all {
-            judge_renamed_servers(&changed)?;
+            judge_servers(&changed)?;
         }
         judge_change(&changed, of_all)
     })
 }
 
-fn judge_renamed_servers(changed: &Changed) -> Result<()> {
-    let sql = "SELECT oid::int8, srvname::text FROM pg_catalog.pg_foreign_server";
+fn judge_servers(changed: &Changed) -> Result<()> {
+    let sql = "SELECT s.oid::int8, s.srvname::text, EXISTS (SELECT FROM pg_catalog.pg_depend d \
+                 WHERE d.classid = 'pg_catalog.pg_foreign_server'::pg_catalog.regclass AND d.objid = s.oid AND d.deptype = 'e') \
+               FROM pg_catalog.pg_foreign_server s";
     let (before, now) = changed.read(sql, &[])?;
     for row in before {
-        let (oid, before) = (row.i64(0), row.text(1));
-        let is_renamed = now.iter().any(|now| now.i64(0) == oid && now.text(1) != before);
-        if is_renamed && let Some((why, _)) = use_of_server(before)? {
-            return Err(refuse(format!("cannot rename server {before} because {why}"))
-                .with_hint("docshard finds it by its name. docshard.set_shard_address() changes where it leads."));
+        let name = row.text(1);
+        let Some(now) = now.iter().find(|now| now.i64(0) == row.i64(0)) else { continue };
+        let (what, hint) = if now.text(1) != name {
+            ("rename", "docshard finds it by its name. docshard.set_shard_address() changes where it leads.")
+        } else if now.bool(2) && !row.bool(2) {
+            ("add to an extension the", LEFT_OUT)
+        } else {
+            continue;
+        };
+        if let Some((why, _)) = use_of_server(name)? {
+            return Err(refuse(format!("cannot {what} server {name} because {why}")).with_hint(hint));
         }
     }
     Ok(())
 }
+
+/// Why no member of an extension may be what docshard creates.
+const LEFT_OUT: &str = "pg_dump leaves members of extensions out, with their rows.";
 
 fn judge_change(changed: &Changed, of_all: bool) -> Result<()> {
     if !table::has_relation("placement") {
@@ -245,9 +256,7 @@ fn judge_property(Property { collection, text, extra, table }: &Property) -> Res
         (true, column) if column.starts_with("the column") => {
             ("get", "Store the value in the documents, or in a table of your own.")
         }
-        (true, member) if member.starts_with("membership") => {
-            ("get", "pg_dump leaves members of extensions out, with their rows.")
-        }
+        (true, member) if member.starts_with("membership") => ("get", LEFT_OUT),
         (true, _) => ("get", "docshard reads and writes this table directly; docshard.grant_access() says who may."),
         (false, index) if index.starts_with("the index") => ("lose", INDEX_HINT),
         (false, trigger) if trigger.starts_with("the trigger") => ("lose", TRIGGERS_HINT),

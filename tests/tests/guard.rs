@@ -105,6 +105,8 @@ fn a_refusal_names_the_function_for_what_was_tried() {
         // A dump leaves members of an extension out.
         (shard, format!("ALTER EXTENSION postgres_fdw ADD TABLE {table}"), "pg_dump"),
         (router, format!("ALTER EXTENSION postgres_fdw ADD TABLE {table}"), "pg_dump"),
+        (router, "ALTER EXTENSION postgres_fdw ADD SERVER docshard_shard0".to_owned(), "pg_dump"),
+        (shard, "ALTER EXTENSION postgres_fdw ADD SERVER docshard_local".to_owned(), "pg_dump"),
         // A dump's data with --disable-triggers.
         (shard, format!("ALTER TABLE {table} DISABLE TRIGGER ALL"), "--disable-triggers"),
         (shard, "ALTER TABLE docshard_data.node DISABLE TRIGGER ALL".to_owned(), "--disable-triggers"),
