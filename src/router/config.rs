@@ -20,10 +20,12 @@ pub const DATABASE: &str = namespace::CONFIG;
 
 /// The collections, and whether the view has a column `ns` to filter by.
 const COLLECTIONS: &[(&str, bool)] = &[
+    ("actionlog", false),
     ("changelog", true),
     ("chunks", true),
     ("collections", false),
     ("databases", false),
+    ("locks", true),
     ("mongos", false),
     ("settings", false),
     ("shards", false),
