@@ -1,6 +1,7 @@
 //! Administration of the cluster.
 
 use super::collections::filtered;
+use super::config;
 use super::reply::{Document, Node, Reply};
 use super::request::Request;
 use crate::catalog::change;
@@ -9,6 +10,7 @@ use crate::operation::{balancer, shards, table};
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::protocol::sql;
+use crate::router;
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use serde_json::{Map, Value as Json, json};
@@ -17,7 +19,9 @@ pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_SHARDS)?;
     let rows = spi::query(&format!("SELECT doc FROM {} ORDER BY position", sql::config_view("shards")), &[])?;
     let shards = rows.iter().map(|row| Document::Stored(row.bytes(0))).collect();
-    Ok(Reply::ok().with("shards", Node::Documents(filtered(request, shards)?)))
+    let shards = filtered(request, shards)?;
+    let fields = router::config::fields("config.shards").unwrap_or_default();
+    Ok(Reply::ok().with("shards", Node::Documents(config::ordered(shards, fields)?)))
 }
 
 pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {

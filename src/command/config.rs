@@ -1,7 +1,7 @@
-//! Updates of the database `config`, as helpers of MongoDB's shell make them: `sh.disableBalancing()`, or another chunk size. Nothing is
-//! stored there: each field that may be set stands for an operation.
+//! The database `config`: the order of fields in what is read, and updates, as helpers of MongoDB's shell make them:
+//! `sh.disableBalancing()`, or another chunk size. Nothing is stored there: each field that may be set stands for an operation.
 
-use super::reply::{Reply, integer};
+use super::reply::{Document, Reply, integer};
 use super::request::Request;
 use crate::catalog::cache;
 use crate::catalog::namespace::check_writable;
@@ -10,6 +10,9 @@ use crate::operation::table;
 use crate::operation::{balancer, cluster, writing};
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, bail};
+use docshard_core::values::document::raw;
+use docshard_core::values::document::value::Value;
+use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json};
 
 /// Sets a field of the document with this `_id`; None removes the field.
@@ -49,6 +52,46 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
         matched += 1;
     }
     Ok(Reply::ok().with("n", integer(matched)).with("nModified", integer(matched)))
+}
+
+/// Puts the fields of documents of `config` into MongoDB's order, and those of shard keys and bounds into that of the shard key: jsonb keeps
+/// neither. `fields` is [`crate::router::config::fields`].
+pub fn ordered(documents: Vec<Document>, fields: &str) -> Result<Vec<Document>> {
+    documents.into_iter().map(|document| in_order(document, fields)).collect()
+}
+
+fn in_order(document: Document, names: &str) -> Result<Document> {
+    let Document::Stored(bytes) = document else { return Ok(document) };
+    let Some(stored) = raw::document(&bytes) else { return Ok(Document::Stored(bytes)) };
+    let mut fields: Vec<(String, Value)> =
+        stored.iter().map(|(name, value)| (name.to_owned(), Value::from_raw(value))).collect();
+    let position = |wanted: &str| names.split(' ').position(|name| name == wanted).unwrap_or(usize::MAX);
+    fields.sort_by_key(|(name, _)| position(name));
+    let namespace = ["ns", "_id"].into_iter().find_map(|wanted| match fields.iter().find(|(name, _)| name == wanted) {
+        Some((_, Value::String(namespace))) => Some(namespace.clone()),
+        _ => None,
+    });
+    let collection = namespace.map(|namespace| cache::find(&namespace)).transpose()?.flatten();
+    for (name, value) in fields.iter_mut().filter(|(name, _)| ["_id", "key", "min", "max"].contains(&name.as_str())) {
+        if let Some(collection) = &collection {
+            order_key(value, &collection.key, name == "_id");
+        }
+    }
+    Ok(Document::Made(Value::fixed_object(fields), bytes))
+}
+
+/// Orders a shard key or a bound; the `_id` of a tag has one as `min`.
+fn order_key(value: &mut Value, key: &KeyPattern, is_id: bool) {
+    let Value::Object(fields) = value else { return };
+    let mut fields: Vec<(String, Value)> = fields.iter().cloned().collect();
+    if is_id {
+        fields.sort_by_key(|(name, _)| name != "ns");
+        fields.iter_mut().filter(|(name, _)| name == "min").for_each(|(_, min)| order_key(min, key, false));
+    } else {
+        let position = |wanted: &str| key.fields.iter().position(|(path, _)| path == wanted);
+        fields.sort_by_key(|(name, _)| position(name).unwrap_or(usize::MAX));
+    }
+    *value = Value::fixed_object(fields);
 }
 
 fn refused(namespace: &str) -> Result<Reply> {

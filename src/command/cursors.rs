@@ -4,12 +4,14 @@
 //! result. It ends with the session, or if the transaction that opened it is rolled back. A cursor that has not been used for
 //! ten minutes is closed when the session next uses cursors.
 
+use super::config;
 use super::reply::{Document, Node, Reply};
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::cursor;
 use crate::pg::spi::param::Param;
+use crate::router;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::value::Value;
@@ -246,7 +248,10 @@ impl Cursor {
             bytes += next.bytes().len();
             documents.extend(self.pending.pop_front());
         }
-        Ok(documents)
+        match router::config::fields(&self.namespace) {
+            None => Ok(documents),
+            Some(fields) => config::ordered(documents, fields),
+        }
     }
 
     fn is_at_end(&mut self) -> Result<bool> {

@@ -469,11 +469,7 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
         ("admin", "rename_collection", json!({"renameCollection": "test.own", "to": "test.renamed"})),
         ("test", "check_collection", json!({"validate": "own"})),
         ("test", "grant_access", json!({"createUser": "new_user", "pwd": VERIFIER, "roles": read})),
-        (
-            "test",
-            "grant_access",
-            json!({"updateUser": "subject", "roles": ["read", {"role": "read", "db": "other"}]}),
-        ),
+        ("test", "grant_access", json!({"updateUser": "subject", "roles": ["read", {"role": "read", "db": "other"}]})),
         ("test", "revoke_access", json!({"updateUser": "subject", "roles": []})),
         ("test", "revoke_access", json!({"dropUser": "subject"})),
         ("test", "grant_access", json!({"grantRolesToUser": "subject", "roles": read})),

@@ -5,6 +5,7 @@ function check(holds, what) {
 check(sh.enableSharding('shop', 'local').ok === 1, 'enableSharding');
 check(sh.shardCollection('shop.ranged', {k: 1}).ok === 1, 'shardCollection');
 check(sh.shardCollection('shop.hashed', {_id: 'hashed'}).ok === 1, 'shardCollection hashed');
+check(sh.shardCollection('shop.compound', {b: 1, a: 1}).ok === 1, 'shardCollection compound');
 check(sh.stopBalancer().ok === 1 && !sh.getBalancerState(), 'stopBalancer');
 check(sh.splitAt('shop.ranged', {k: 5}).ok === 1, 'splitAt');
 check(sh.addShardToZone('shard0', 'EU').ok === 1, 'addShardToZone');
@@ -25,6 +26,9 @@ check(JSON.stringify(ranged.shardKey) === '{"k":1}' && ranged.balancing && !rang
 check(ranged.chunks.length === 2 && ranged.chunks[0]['on shard'] === 'shard0' && ranged.chunks[1]['on shard'] === 'shard1', 'chunks');
 check(ranged.chunks[0].max.k === 5 && ranged.tags[0].tag === 'EU' && ranged.tags[0].max.k === 5, 'bounds');
 check(shop.collections['shop.hashed'].chunkMetadata.reduce((sum, shard) => sum + shard.nChunks, 0) === 6, 'hashed');
+const compound = shop.collections['shop.compound'];
+check(JSON.stringify(compound.shardKey) === '{"b":1,"a":1}' && Object.keys(compound.chunks[0].min).join() === 'b,a', 'order of a shard key');
+check(Object.keys(status.shards[0]).slice(0, 3).join() === '_id,host,state', 'order of fields');
 const distribution = status.shardedDataDistribution.find(each => each.ns === 'shop.ranged').shards;
 check(distribution.map(each => each.shardName + each.numOwnedDocuments).sort().join() === 'shard01,shard12', 'distribution');
 db.printShardingStatus();
