@@ -26,6 +26,12 @@ SELECT docshard.rename_collection('ren.b', 'ren.c');
 SELECT run('admin', '{"renameCollection": "ren.b", "to": "ren.v"}') ->> 'codeName' AS onto_view, run('admin', '{"renameCollection": "ren.v", "to": "ren.w"}') ->> 'codeName' AS view;
 SELECT docshard.rename_collection('ren.b', 'ren.c', '{"dropTarget": true}');
 SELECT docshard.find('ren.c', '{"k": 9}'), docshard.find('ren.v');
+-- It is a change of the transaction.
+BEGIN;
+SELECT docshard.rename_collection('ren.c', 'ren.d'), docshard.count_documents('ren.d') AS d, docshard.count_documents('ren.c') AS c;
+SELECT docshard.insert_one('ren.d', '{"_id": 3, "k": 3}') -> 'acknowledged' AS inserted;
+ROLLBACK;
+SELECT docshard.count_documents('ren.d') AS d, docshard.count_documents('ren.c') AS c;
 -- The old name is free.
 SELECT docshard.insert_one('ren.a', '{"_id": "new"}') -> 'insertedId' AS id, docshard.count_documents('ren.c');
 

@@ -11,6 +11,7 @@ use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
 use crate::pg::error::Result;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::sql;
 use docshard_core::error::{Kind, bail};
@@ -32,6 +33,8 @@ const COLLECTIONS: &[(&str, bool, &str)] = &[
     ("tags", true, "_id ns min max tag"),
     ("version", false, "_id minCompatibleVersion currentVersion clusterId"),
 ];
+/// Those that a catalog has only after `ALTER EXTENSION docshard UPDATE` to 0.4.0.
+const NEW: &[&str] = &["actionlog", "locks"];
 const LOGGED: &str = "_id server shard clientAddr time what ns details";
 
 pub fn collections() -> impl Iterator<Item = &'static str> {
@@ -118,10 +121,18 @@ fn param(params: &mut Vec<Parameter>, value: Parameter) -> String {
     format!("${}", params.len())
 }
 
+fn exists(name: &str) -> Result<bool> {
+    let sql = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
+    Ok(spi::query(sql, &[Param::Text(&sql::config_view(name))])?.first().is_some_and(|row| row.bool(0)))
+}
+
 fn source(namespace: &str, query: &Query, params: &mut Vec<Parameter>) -> Result<Option<String>> {
     check_router()?;
     let name = namespace.split_once('.').map_or("", |(_, name)| name);
     let Some((name, has_namespace, _)) = view(name) else { return Ok(None) };
+    if NEW.contains(name) && !exists(name)? {
+        return Ok(None);
+    }
     let mut from = format!("FROM {} t WHERE true", sql::config_view(name));
     if *has_namespace && let Some(Value::String(ns)) = query.filter.equality_of("ns") {
         from += &format!(" AND t.ns = {}", param(params, Parameter::Text(ns)));
