@@ -80,18 +80,42 @@ SELECT r.namespace || ' ' || pg_catalog.encode(r.min_key, 'hex') COLLATE "C" AS 
          'ns', r.namespace, 'min', r.min::jsonb, 'max', r.max::jsonb, 'tag', r.zone) AS doc
   FROM docshard_catalog.zone_ranges r;
 
+-- A move that has ended, or was given up, also has the entry moveChunk.from, which MongoDB's clients count.
 CREATE VIEW docshard_internal.config_changelog AS
-SELECT l.id AS position, l.namespace AS ns,
+SELECT l.id * 2 + e.n AS position, l.namespace AS ns,
        pg_catalog.jsonb_build_object(
-         '_id', 'config-' || pg_catalog.to_char(l.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '-' || l.id,
+         '_id', 'config-' || pg_catalog.to_char(l.at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') || '-' || l.id || e.suffix,
          'server', 'config', 'shard', 'config', 'clientAddr', '', 'time', docshard_internal.config_date(l.at),
-         'what', l.what, 'ns', coalesce(l.namespace, ''), 'details', l.details::jsonb) AS doc
-  FROM docshard_catalog.changelog l;
+         'what', coalesce(e.what, l.what), 'ns', coalesce(l.namespace, ''), 'details', l.details::jsonb || e.details) AS doc
+  FROM docshard_catalog.changelog l,
+       LATERAL (SELECT 0, '', NULL::text, '{}'::jsonb
+                UNION ALL SELECT 1, '-from', 'moveChunk.from', '{"note": "success"}' WHERE l.what = 'moveChunk'
+                UNION ALL SELECT 1, '-from', 'moveChunk.from', '{"note": "aborted"}' WHERE l.what = 'moveChunk.error')
+         AS e (n, suffix, what, details);
+
+-- The last round of the balancer.
+CREATE VIEW docshard_internal.config_actionlog AS
+SELECT 1 AS position, NULL::text AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', 'balancer-' || pg_catalog.to_char(b.last_round_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'),
+         'server', 'config', 'shard', 'config', 'clientAddr', '', 'time', docshard_internal.config_date(b.last_round_at),
+         'what', 'balancer.round', 'ns', '',
+         'details', pg_catalog.jsonb_build_object('errorOccured', b.last_error IS NOT NULL)
+           || CASE WHEN b.last_error IS NULL THEN '{}'::jsonb ELSE pg_catalog.jsonb_build_object('errmsg', b.last_error) END) AS doc
+  FROM docshard_catalog.balancer_state b WHERE b.last_round_at IS NOT NULL;
+
+-- Collections with a running move.
+CREATE VIEW docshard_internal.config_locks AS
+SELECT m.namespace COLLATE "C" AS position, m.namespace AS ns,
+       pg_catalog.jsonb_build_object(
+         '_id', m.namespace, 'state', 2, 'process', 'ConfigServer', 'who', 'ConfigServer:balancer',
+         'when', docshard_internal.config_date(pg_catalog.min(m.started_at)), 'why', 'Migrating chunk(s) in collection ' || m.namespace) AS doc
+  FROM docshard_catalog.migrations m WHERE m.state <> 'done' GROUP BY m.namespace;
 
 CREATE VIEW docshard_internal.config_settings AS
 SELECT position, NULL::text AS ns, doc FROM (
-    SELECT 1, pg_catalog.jsonb_build_object('_id', 'autosplit', 'enabled', s.value = 'true')
-      FROM docshard.settings s WHERE s.name = 'balancer_enabled'
+    SELECT e.position, pg_catalog.jsonb_build_object('_id', e.name, 'enabled', s.value = 'true')
+      FROM docshard.settings s, (VALUES (0, 'automerge'), (1, 'autosplit')) AS e (position, name) WHERE s.name = 'balancer_enabled'
     UNION ALL
     SELECT 2, pg_catalog.jsonb_build_object(
              '_id', 'balancer', 'mode', CASE s.value WHEN 'true' THEN 'full' ELSE 'off' END, 'stopped', s.value <> 'true')
@@ -111,7 +135,7 @@ SELECT 1 AS position, NULL::text AS ns,
          '_id', coalesce(pg_catalog.host(pg_catalog.inet_server_addr()), 'localhost') || ':' || pg_catalog.current_setting('port'),
          'ping', docshard_internal.config_date(pg_catalog.clock_timestamp()),
          'up', extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time())::bigint,
-         'waiting', true, 'mongoVersion', '6.0.0',
+         'waiting', true, 'mongoVersion', '8.0.0',
          'docshardVersion', (SELECT e.extversion FROM pg_catalog.pg_extension e WHERE e.extname = 'docshard')) AS doc;
 
 CREATE VIEW docshard_internal.config_version AS
@@ -122,4 +146,5 @@ SELECT 1 AS position, NULL::text AS ns,
 
 GRANT SELECT ON docshard_internal.config_shards, docshard_internal.config_databases, docshard_internal.config_collections,
     docshard_internal.config_chunks, docshard_internal.config_tags, docshard_internal.config_changelog,
+    docshard_internal.config_actionlog, docshard_internal.config_locks,
     docshard_internal.config_settings, docshard_internal.config_mongos, docshard_internal.config_version TO PUBLIC;

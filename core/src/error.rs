@@ -348,6 +348,7 @@ kinds! {
     UnknownError = 8, INTERNAL_ERROR;
     UserNotFound = 11, UNDEFINED_OBJECT;
     Unauthorized = 13, INSUFFICIENT_PRIVILEGE;
+    RoleNotFound = 31, UNDEFINED_OBJECT;
     PrivilegeNotFound = 33, UNDEFINED_OBJECT;
     TypeMismatch = 14, DATATYPE_MISMATCH;
     Overflow = 15, NUMERIC_VALUE_OUT_OF_RANGE;
@@ -371,6 +372,8 @@ kinds! {
     CursorNotFound = 43, INVALID_CURSOR_NAME;
     MaxTimeMSExpired = 50, QUERY_CANCELED;
     APIVersionError = 322, INVALID_PARAMETER_VALUE;
+    APIStrictError = 323, INVALID_PARAMETER_VALUE;
+    CommandFailed = 125, FEATURE_NOT_SUPPORTED;
     NotWritablePrimary = 10107, READ_ONLY;
     NotPrimaryOrSecondary = 13436, CANNOT_CONNECT_NOW;
     NamespaceExists = 48, DUPLICATE_TABLE;

@@ -161,10 +161,28 @@ fn a_pipeline_that_writes_keeps_its_sink_where_documents_come_together() {
 }
 
 #[test]
-fn a_stage_that_describes_the_collection_comes_first() {
-    use docshard_core::query::stage::Statistics::{Collection, Indexes};
+fn a_stage_that_describes_the_collection_or_the_cluster_comes_first() {
+    use docshard_core::query::stage::CatalogParts;
+    use docshard_core::query::stage::Statistics::{Catalog, Collection, Distribution, Indexes, Operations};
     for (stage, expected) in [
         (json!({"$indexStats": {}}), Ok(Indexes)),
+        (json!({"$listClusterCatalog": {}}), Ok(Catalog(CatalogParts::default()))),
+        (
+            json!({"$listClusterCatalog": {"shards": true, "balancingConfiguration": true, "tracked": false}}),
+            Ok(Catalog(CatalogParts { shards: true, balancing: true, tracked: false })),
+        ),
+        (json!({"$listClusterCatalog": {"shards": 1}}), Err(14)),
+        (json!({"$listClusterCatalog": {"other": true}}), Err(40415)),
+        (json!({"$listClusterCatalog": []}), Err(9)),
+        (json!({"$shardedDataDistribution": {}}), Ok(Distribution)),
+        (json!({"$shardedDataDistribution": {"a": 1}}), Err(40415)),
+        (json!({"$currentOp": {"allUsers": true}}), Ok(Operations { idle: false, all_users: true })),
+        (
+            json!({"$currentOp": {"idleConnections": true, "truncateOps": false}}),
+            Ok(Operations { idle: true, all_users: false }),
+        ),
+        (json!({"$currentOp": {"allUsers": "x"}}), Err(14)),
+        (json!({"$currentOp": 1}), Err(9)),
         (json!({"$indexStats": {"a": 1}}), Err(28803)),
         (json!({"$indexStats": 1}), Err(28803)),
         (json!({"$collStats": {}}), Ok(Collection { count: false, storage: None })),
@@ -184,7 +202,7 @@ fn a_stage_that_describes_the_collection_comes_first() {
         let parsed = parse(&json!([stage, {"$match": {"a": 1}}]));
         let found = parsed.map(|pipeline| {
             let pipeline = pipeline.rearranged().unwrap();
-            assert!(!pipeline.makes_documents(), "it has a collection");
+            assert!(!pipeline.makes_documents(), "it reads statistics");
             pipeline.statistics().cloned().unwrap()
         });
         assert_eq!(found, expected, "{stage}");

@@ -4,6 +4,7 @@ use crate::reply::{FAILED_TO_PARSE, Failure};
 use crate::wire::message::Request;
 use bson::RawDocument;
 
+const STRING: u8 = 2;
 const ARRAY: u8 = 4;
 const DOCUMENT: u8 = 3;
 
@@ -93,8 +94,17 @@ fn append_array(out: &mut Vec<u8>, name: &str, documents: &[&[u8]]) {
     end(out, start);
 }
 
+pub fn append_string(out: &mut Vec<u8>, name: &str, text: &str) {
+    out.push(STRING);
+    out.extend(name.as_bytes());
+    out.push(0);
+    out.extend(i32::try_from(text.len() + 1).unwrap_or(i32::MAX).to_le_bytes());
+    out.extend(text.as_bytes());
+    out.push(0);
+}
+
 /// Ends a document and fills in its length, which a message's limit keeps within 32 bits.
-fn end(out: &mut Vec<u8>, start: usize) {
+pub fn end(out: &mut Vec<u8>, start: usize) {
     out.push(0);
     let length = i32::try_from(out.len() - start).unwrap_or(i32::MAX).to_le_bytes();
     if let Some(at) = out.get_mut(start..start + 4) {

@@ -13,7 +13,7 @@ use crate::wire::Violation;
 use crate::wire::compression::{self, Compressor};
 use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};
 use crate::wire::message::{MSG_PREFIX, REPLY_PREFIX, read_msg, read_query};
-use crate::{hello, local};
+use crate::{hello, local, password};
 use bson::doc;
 use std::io;
 use std::net::SocketAddr;
@@ -207,6 +207,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let Some(who) = who else {
             return Outcome::Reply(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'")).reply());
         };
+        let hidden = match password::hide(command) {
+            Ok(hidden) => hidden,
+            Err(failure) => return Outcome::Reply(failure.reply()),
+        };
+        let command = hidden.as_ref().unwrap_or(command);
         let (gateway, stream) = (&self.gateway, &mut self.stream);
         tokio::select! {
             result = gateway.executor.run(&who, command, budget) => match result {

@@ -5,8 +5,8 @@ use crate::wire::compression::{ALL, Compressor};
 use crate::wire::frame::MAX_MESSAGE;
 use bson::{DateTime, Document, RawDocument, doc};
 
-/// The newest version of the wire protocol that is served: MongoDB 7.0's.
-const WIRE_VERSION: i32 = 21;
+/// The newest version of the wire protocol that is served: MongoDB 8.0's.
+const WIRE_VERSION: i32 = 25;
 
 const MAX_DOCUMENT: i32 = 16 * 1024 * 1024;
 const MAX_BATCH: i32 = 100_000;

@@ -22,6 +22,7 @@ mod log;
 mod login;
 mod memory;
 mod options;
+mod password;
 mod pool;
 mod reply;
 mod router;

@@ -44,6 +44,23 @@ RESET ROLE;
 
 SELECT docshard.distinct('config.chunks', 'ns', '{"ns": {"$regex": "^conf"}}');
 
+-- The updates that helpers of MongoDB's shell send are operations.
+CREATE FUNCTION put(name text, id text, change json) RETURNS jsonb LANGUAGE sql AS $$
+  SELECT docshard.run_command('config', json_build_object('update', name, 'updates', json_build_array(json_build_object('q', json_build_object('_id', id), 'u', change, 'upsert', true)))) - 'hint' $$;
+SELECT put('collections', 'conf.c', '{"$set": {"noBalance": true}}'), docshard.find_one('config.collections', '{"_id": "conf.c"}') -> 'noBalance' AS no_balance;
+SELECT put('collections', 'conf.c', '{"$set": {"noBalance": false}}'), docshard.find_one('config.collections', '{"_id": "conf.c"}') -> 'noBalance' AS no_balance;
+SELECT put('collections', 'conf.plain', '{"$set": {"noBalance": true}}'), put('collections', 'conf.none', '{"$set": {"noBalance": true}}');
+SELECT put('settings', 'chunksize', '{"value": 64}'), docshard.find_one('config.settings', '{"_id": "chunksize"}') AS size;
+SELECT put('settings', 'chunksize', '{"$set": {"value": 100000}}') ->> 'codeName' AS large, put('settings', 'chunksize', '{"$set": {"value": "x"}}') ->> 'codeName' AS text;
+SELECT put('settings', 'chunksize', '{"$unset": {"value": 1}}'), docshard.find_one('config.settings', '{"_id": "chunksize"}') AS size;
+SELECT put('settings', 'balancer', '{"$set": {"activeWindow": {"start": "23:00", "stop": "5:00"}}}') ->> 'codeName' AS time, put('settings', 'balancer', '{"$set": {"activeWindow": {"start": "23:00"}}}') ->> 'codeName' AS one;
+SELECT put('settings', 'balancer', '{"$set": {"activeWindow": {"start": "23:00", "stop": "05:00"}}}'), docshard.find_one('config.settings', '{"_id": "balancer"}') -> 'activeWindow' AS window;
+SELECT put('settings', 'balancer', '{"$unset": {"activeWindow": true}}'), docshard.find_one('config.settings', '{"_id": "balancer"}') -> 'activeWindow' AS window;
+SELECT put('settings', 'balancer', '{"$set": {"mode": "some"}}') ->> 'codeName' AS mode, put('settings', 'automerge', '{"$set": {"enabled": false}}') ->> 'codeName' AS merge,
+       put('shards', 'local', '{"$set": {"tags": []}}') ->> 'codeName' AS shards, put('collections', 'conf.c', '{"$inc": {"noBalance": 1}}') ->> 'codeName' AS operator;
+DROP FUNCTION put;
+SELECT docshard.find('config.locks'), docshard.count_documents('config.actionlog') <= 1 AS rounds;
+
 -- It is read-only.
 SELECT docshard.insert_one('config.settings', '{"_id": "chunksize", "value": 1}');
 \echo :LAST_ERROR_SQLSTATE
@@ -53,5 +70,5 @@ SELECT docshard.delete_many('config.chunks', '{}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.create_collection('config.mine');
 \echo :LAST_ERROR_SQLSTATE
-SELECT docshard.run_command('config', '{"update": "settings", "updates": [{"q": {"_id": "chunksize"}, "u": {"$set": {"value": 1}}}]}') - 'hint';
+SELECT docshard.run_command('config', '{"update": "settings", "updates": [{"q": {"_id": "chunksize"}, "u": {"$set": {"other": 1}}}]}') - 'hint';
 SELECT docshard.drop_database('conf');

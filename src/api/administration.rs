@@ -28,6 +28,8 @@ json_functions! {
         with_options(&options, &table::CREATE_COLLECTION, |options| collections::create(ns, options));
     modify_collection(ns: &str, options: Json) =>
         with_options(&options, &table::MODIFY_COLLECTION, |options| collections::modify(ns, options));
+    rename_collection(ns: &str, to: &str, options: default!(Json, "'{}'")) =>
+        with_options(&options, &table::RENAME_COLLECTION, |options| collections::rename(ns, to, options));
     shard_collection(ns: &str, key: Json, options: default!(Json, "'{}'")) =>
         with_options(&options, &table::SHARD_COLLECTION, |options| collections::shard(ns, &key.parse(Role::Order)?, options));
     drop_index(ns: &str, name: &str) => index_removal::drop(ns, name).map(|()| json!({"ok": 1}));

@@ -54,7 +54,7 @@ pub fn drop_some(ns: &str, which: &Json) -> Result<usize> {
 
 /// True if the shard key needs this index. MongoDB's rule: a ranged shard key needs a visible index that begins with it, a hashed
 /// one does not. A unique shard key needs a unique index with exactly its keys.
-fn is_last_of_key(collection: &Collection, name: &str) -> bool {
+pub(super) fn is_last_of_key(collection: &Collection, name: &str) -> bool {
     let key = &collection.key;
     let is_enough = |index: &Index| !collection.unique || (index.unique && index.is_of_key(key));
     let serves = |index: &Index| !index.hidden && index.name != name && index.begins_with_key(key) && is_enough(index);
@@ -62,7 +62,7 @@ fn is_last_of_key(collection: &Collection, name: &str) -> bool {
     key.hashed_field().is_none() && !key.is_in_order_of_id() && !is_own_left && !collection.indexes.iter().any(serves)
 }
 
-fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
+pub(super) fn named_by(collection: &Collection, keys: &Json) -> Result<String> {
     let pattern = IndexKeys::parse(keys)?;
     if pattern.is_of_id() {
         return Ok("_id_".to_owned());

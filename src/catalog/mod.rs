@@ -23,7 +23,7 @@
 //! * [`addresses`]: changes the address of a shard.
 //! * [`shards`]: adding and removing shards, and how they are reached; [`databases`], [`collections`], [`sharding`], [`access`]:
 //!   the other operations of administrators; [`nodes`] runs their statements on shards.
-//! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`].
+//! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`], [`index_changes`]; [`rename`]: renaming collections.
 
 pub mod access;
 pub mod addresses;
@@ -40,6 +40,7 @@ pub mod duplicate;
 pub mod grants;
 pub mod history;
 pub mod holder;
+pub mod index_changes;
 pub mod index_options;
 pub mod index_removal;
 pub mod indexes;
@@ -52,6 +53,7 @@ pub mod namespace;
 pub mod nodes;
 pub mod pending_drops;
 pub mod protection;
+pub mod rename;
 pub mod rotation;
 pub mod settings;
 pub mod shard_state;

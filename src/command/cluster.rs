@@ -1,6 +1,8 @@
 //! Administration of the cluster.
 
-use super::reply::{Node, Reply};
+use super::collections::filtered;
+use super::config;
+use super::reply::{Document, Node, Reply};
 use super::request::Request;
 use crate::catalog::change;
 use crate::operation::chunks::{self, ChunkSelector, MoveRange, bounds};
@@ -8,14 +10,18 @@ use crate::operation::{balancer, shards, table};
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::protocol::sql;
+use crate::router;
 use crate::store;
-use docshard_core::error::{Kind, bail};
+use docshard_core::error::{Kind, bail, error};
 use serde_json::{Map, Value as Json, json};
 
 pub fn list_shards(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::LIST_SHARDS)?;
     let rows = spi::query(&format!("SELECT doc FROM {} ORDER BY position", sql::config_view("shards")), &[])?;
-    Ok(Reply::ok().with("shards", Node::Documents(rows.iter().map(|row| row.bytes(0)).collect())))
+    let shards = rows.iter().map(|row| Document::Stored(row.bytes(0))).collect();
+    let shards = filtered(request, shards)?;
+    let fields = router::config::fields("config.shards").unwrap_or_default();
+    Ok(Reply::ok().with("shards", Node::Documents(config::ordered(shards, fields)?)))
 }
 
 pub fn get_shard_map(request: &Request<'_>) -> Result<Reply> {
@@ -50,6 +56,20 @@ pub fn split(request: &Request<'_>) -> Result<Reply> {
         None => ChunkSelector::Find(request.specification("find")),
     };
     request.answer(&table::SPLIT_FIND, || chunks::split(ns, which))
+}
+
+/// The progress of one shard, or of all.
+pub fn shard_draining_status(request: &Request<'_>) -> Result<Reply> {
+    request.answer(&table::REMOVE_SHARD, || match request.target {
+        Json::String(name) => shards::draining_status(name),
+        _ => shards::all_draining(),
+    })
+}
+
+/// A command of MongoDB's servers that has no meaning here.
+pub fn refused(request: &Request<'_>) -> Result<Reply> {
+    let name = request.spec.name;
+    Err(error!(Kind::CommandNotFound, "no such command: '{name}'").with_hint(request.spec.help))
 }
 
 pub fn move_chunk(request: &Request<'_>) -> Result<Reply> {

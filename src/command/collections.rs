@@ -1,22 +1,24 @@
 //! Commands that create, drop, list and measure databases, collections and indexes.
 
 use super::find::listing;
-use super::reply::{Node, Reply, integer};
+use super::reply::{Document, Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::model::{Collection, Index};
-use crate::catalog::{cache, grants, namespace, views};
+use crate::catalog::{cache, namespace, views};
 use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
+use crate::router::cluster_statistics::readable;
 use crate::router::config;
 use crate::router::measure::{self, Measured};
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::values::collation::Collator;
-use docshard_core::values::document::{ext_json, raw, write};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, raw};
 use serde_json::{Map, Value as Json, json};
-use std::rc::Rc;
+use std::time::Instant;
 
 pub fn create(request: &Request<'_>) -> Result<Reply> {
     if let Some(index) = request.fields.get("idIndex") {
@@ -139,10 +141,6 @@ pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
     request.answer(&table::DROP_INDEXES, || collections::drop_indexes(&namespace, which))
 }
 
-fn document(json: &Json) -> Result<Vec<u8>> {
-    write::value(&ext_json::from_json(json)?)
-}
-
 fn shown_index(index: &Index) -> Result<Json> {
     let key = crate::pg::datum::json::parse(&index.keys_json)?;
     let mut shown = json!({"v": 2, "key": key, "name": index.name});
@@ -193,14 +191,15 @@ pub fn list_indexes(request: &Request<'_>) -> Result<Reply> {
     }
     // No index is being built when the command can see it.
     let is_nested = request.fields.flag("includeIndexBuildInfo");
-    let documents = indexes.into_iter().map(|index| document(&if is_nested { json!({"spec": index}) } else { index }));
+    let documents =
+        indexes.into_iter().map(|index| Document::made(&if is_nested { json!({"spec": index}) } else { index }));
     listing(request, &namespace, documents.collect::<Result<_>>()?)
 }
 
-fn filtered(request: &Request<'_>, documents: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>> {
+pub fn filtered(request: &Request<'_>, documents: Vec<Document>) -> Result<Vec<Document>> {
     let Some(filter) = request.fields.get("filter") else { return Ok(documents) };
     let filter = Filter::parse(filter)?;
-    let matches = |bytes: &Vec<u8>| raw::document(bytes).is_some_and(|document| filter.matches(document));
+    let matches = |it: &Document| raw::document(it.bytes()).is_some_and(|document| filter.matches(document));
     Ok(documents.into_iter().filter(matches).collect())
 }
 
@@ -215,7 +214,7 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
                 shown["info"] = json!({"readOnly": true});
                 shown["idIndex"] = id_index();
             }
-            documents.push(document(&shown)?);
+            documents.push(Document::made(&shown)?);
         }
     }
     for collection in store::collections::listed(request.db)? {
@@ -228,7 +227,7 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
             shown["info"] = json!({"readOnly": false, "uuid": collection.uuid});
             shown["idIndex"] = id_index();
         }
-        documents.push(document(&shown)?);
+        documents.push(Document::made(&shown)?);
     }
     for view in views::of_database(request.db)? {
         let mut shown = json!({"name": view.name(), "type": "view"});
@@ -240,7 +239,7 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
             shown["options"] = options;
             shown["info"] = json!({"readOnly": true});
         }
-        documents.push(document(&shown)?);
+        documents.push(Document::made(&shown)?);
     }
     let documents = filtered(request, documents)?;
     listing(request, &format!("{}.$cmd.listCollections", request.db), documents)
@@ -255,7 +254,7 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
         if !name_only {
             let mut size = 0;
             let mut by_shard: Map<String, Json> = Map::new();
-            for collection in readable_collections(&name)? {
+            for collection in readable(Some(&name))? {
                 for part in measure::collection(&collection)? {
                     size += part.total();
                     let before = by_shard.get(&part.shard).and_then(Json::as_i64).unwrap_or(0);
@@ -267,26 +266,13 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
             shown["empty"] = (size == 0 && name != config::DATABASE).into();
             shown["shards"] = by_shard.into();
         }
-        documents.push(document(&shown)?);
+        documents.push(Document::made(&shown)?);
     }
     let mut reply = Reply::ok().with("databases", Node::Documents(filtered(request, documents)?));
     if !name_only {
         reply = reply.with("totalSize", integer(total)).with("totalSizeMb", integer(total >> 20));
     }
     Ok(reply)
-}
-
-/// The database's collections that the caller may read.
-fn readable_collections(database: &str) -> Result<Vec<Rc<Collection>>> {
-    let mut found = Vec::new();
-    for namespace in store::collections::of_database(database)? {
-        if let Some(collection) = cache::find(&namespace)?
-            && grants::may_read(&collection)?
-        {
-            found.push(collection);
-        }
-    }
-    Ok(found)
 }
 
 fn scale(request: &Request<'_>) -> Result<i64> {
@@ -327,10 +313,39 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     Ok(Reply::of(answer))
 }
 
+/// The size of a collection, from what is measured or counted of its tables.
+pub fn data_size(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.target_text();
+    namespace::split(namespace)?;
+    if let Some(bound) = ["min", "max", "keyPattern"].into_iter().find(|name| request.fields.get(name).is_some()) {
+        bail!(Kind::NotImplemented, "the option '{bound}' is not supported");
+    }
+    views::refuse(namespace)?;
+    let began = Instant::now();
+    let parts = match cache::find(namespace)? {
+        Some(collection) => measure::collection(&collection)?,
+        None => measure::of_config(namespace)?.into_iter().collect(),
+    };
+    let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
+    Ok(Reply::ok()
+        .with("estimate", Value::Bool(request.fields.flag("estimate")))
+        .with("size", integer(sum(|part| part.bytes)))
+        .with("numObjects", integer(sum(|part| part.documents)))
+        .with("millis", integer(i64::try_from(began.elapsed().as_millis()).unwrap_or(i64::MAX))))
+}
+
+pub fn rename(request: &Request<'_>) -> Result<Reply> {
+    let (from, to) = (request.target_text(), request.text("to"));
+    if request.fields.get("dropTarget").is_some_and(|given| !given.is_boolean()) {
+        bail!(Kind::NotImplemented, "dropTarget must be true or false: a UUID is not supported");
+    }
+    request.answer(&table::RENAME_COLLECTION, || collections::rename(from, to, &request.fields))
+}
+
 pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     let scale = scale(request)?;
     namespace::check_database(request.db)?;
-    let collections = readable_collections(request.db)?;
+    let collections = readable(Some(request.db))?;
     let (mut parts, mut indexes) = (Vec::new(), 0);
     for collection in &collections {
         indexes += count_of_indexes(collection);

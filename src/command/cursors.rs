@@ -4,12 +4,14 @@
 //! result. It ends with the session, or if the transaction that opened it is rolled back. A cursor that has not been used for
 //! ten minutes is closed when the session next uses cursors.
 
-use super::reply::{Node, Reply};
+use super::config;
+use super::reply::{Document, Node, Reply};
 use crate::operation::table::Operation;
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
 use crate::pg::spi::cursor;
 use crate::pg::spi::param::Param;
+use crate::router;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::value::Value;
@@ -33,7 +35,7 @@ pub struct Cursor {
     /// None if all rows have been read, or if there never was a portal
     portal: Option<String>,
     /// documents that have been read but not returned
-    pending: VecDeque<Vec<u8>>,
+    pending: VecDeque<Document>,
     owner: u32,
     used: Instant,
     may_expire: bool,
@@ -47,7 +49,7 @@ thread_local! {
 
 #[derive(Debug)]
 pub struct Batch {
-    documents: Vec<Vec<u8>>,
+    documents: Vec<Document>,
     /// 0: this is the last batch
     id: i64,
     partial: bool,
@@ -90,7 +92,7 @@ pub fn open(opening: &Opening<'_>, operation: &Operation, request: &str, options
 }
 
 /// Opens a cursor over documents in memory.
-pub fn open_over(opening: &Opening<'_>, documents: Vec<Vec<u8>>, partial: bool) -> Result<Batch> {
+pub fn open_over(opening: &Opening<'_>, documents: Vec<Document>, partial: bool) -> Result<Batch> {
     close_idle();
     begin(opening, new_id(), None, documents.into(), partial)
 }
@@ -99,7 +101,7 @@ fn begin(
     opening: &Opening<'_>,
     id: i64,
     portal: Option<String>,
-    pending: VecDeque<Vec<u8>>,
+    pending: VecDeque<Document>,
     partial: bool,
 ) -> Result<Batch> {
     let mut cursor = Cursor {
@@ -208,7 +210,7 @@ fn close_idle() {
 impl Cursor {
     /// Reads until `count` documents are pending, or enough bytes for one answer.
     fn fill(&mut self, count: usize) -> Result<()> {
-        let mut bytes: usize = self.pending.iter().map(Vec::len).sum();
+        let mut bytes: usize = self.pending.iter().map(|document| document.bytes().len()).sum();
         let mut largest = 1024;
         while self.pending.len() < count && bytes < MAX_BATCH_BYTES {
             let Some(portal) = &self.portal else { return Ok(()) };
@@ -225,7 +227,7 @@ impl Cursor {
                 let document = row.bytes(0);
                 bytes += document.len();
                 largest = largest.max(document.len());
-                self.pending.push_back(document);
+                self.pending.push_back(Document::Stored(document));
             }
             if is_last {
                 self.close()?;
@@ -235,18 +237,21 @@ impl Cursor {
     }
 
     /// Takes at most `limit` documents that fit into one answer, but at least one if there is one.
-    fn take(&mut self, limit: usize) -> Result<Vec<Vec<u8>>> {
+    fn take(&mut self, limit: usize) -> Result<Vec<Document>> {
         self.fill(limit)?;
         let mut bytes = 0;
         let mut documents = Vec::new();
         while documents.len() < limit
             && let Some(next) = self.pending.front()
-            && (documents.is_empty() || bytes + next.len() <= MAX_BATCH_BYTES)
+            && (documents.is_empty() || bytes + next.bytes().len() <= MAX_BATCH_BYTES)
         {
-            bytes += next.len();
+            bytes += next.bytes().len();
             documents.extend(self.pending.pop_front());
         }
-        Ok(documents)
+        match router::config::fields(&self.namespace) {
+            None => Ok(documents),
+            Some(fields) => config::ordered(documents, fields),
+        }
     }
 
     fn is_at_end(&mut self) -> Result<bool> {

@@ -44,11 +44,14 @@ pub fn shaped(error: &Error) -> Reply {
 }
 
 pub fn write_errors(errors: &[WriteError]) -> Node {
-    let shown = errors.iter().map(|failed| {
-        let mut fields = write_error(failed);
-        fields.push(("codeName".to_owned(), Value::String(failed.error.kind.name().into_owned())));
-        fields.extend(failed.error.hint.clone().map(|hint| ("hint".to_owned(), Value::String(hint))));
-        Value::fixed_object(fields)
-    });
+    let shown = errors.iter().map(|failed| Value::fixed_object(write_error_fields(failed)));
     Node::Value(Value::fixed_array(shown.collect()))
+}
+
+/// The fields of an element of `writeErrors`.
+pub fn write_error_fields(failed: &WriteError) -> Vec<(String, Value)> {
+    let mut fields = write_error(failed);
+    fields.push(("codeName".to_owned(), Value::String(failed.error.kind.name().into_owned())));
+    fields.extend(failed.error.hint.clone().map(|hint| ("hint".to_owned(), Value::String(hint))));
+    fields
 }

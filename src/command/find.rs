@@ -1,7 +1,7 @@
 //! The commands find, getMore and killCursors.
 
 use super::cursors::{self, Batch, FIRST_BATCH, MAX_BATCH_BYTES, Opening};
-use super::reply::Reply;
+use super::reply::{Document, Reply};
 use super::request::Request;
 use crate::operation::arguments::{Arguments, Fields, Form, Type, may, must, number};
 use crate::operation::reading::{self, Found};
@@ -54,7 +54,7 @@ fn first_batch(opening: &Opening<'_>, mut documents: Found) -> Result<Batch> {
     let (mut found, mut bytes) = (Vec::new(), 0);
     while let Some(document) = documents.next_document()? {
         bytes += document.bytes().len();
-        found.push(document.bytes().to_vec());
+        found.push(Document::Stored(document.bytes().to_vec()));
         if opening.single_batch && bytes > MAX_BATCH_BYTES {
             break;
         }
@@ -102,7 +102,7 @@ pub fn batch_size(request: &Request<'_>) -> Result<Option<u64>> {
 }
 
 /// Returns documents in memory as a cursor, which may have several batches.
-pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Vec<u8>>) -> Result<Reply> {
+pub fn listing(request: &Request<'_>, namespace: &str, documents: Vec<Document>) -> Result<Reply> {
     let batch = batch_size(request)?;
     let opening = Opening { namespace, batch: size(batch, usize::MAX), single_batch: false, may_expire: true };
     Ok(cursors::open_over(&opening, documents, false)?.reply("firstBatch", namespace))

@@ -10,8 +10,11 @@ use docshard_core::values::document::{MAX_DEPTH, MAX_DOCUMENT_BYTES};
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
 
-/// The version of MongoDB that commands and answers follow, and its wire protocol version.
-const MONGODB: (&str, [i32; 4], i32) = ("6.0.0", [6, 0, 0, 0], 17);
+/// The version of MongoDB that commands and answers follow.
+pub const VERSION: &str = "8.0.0";
+const VERSION_ARRAY: [i32; 4] = [8, 0, 0, 0];
+/// Its wire protocol version.
+const WIRE_VERSION: i32 = 25;
 
 /// The result of this session's last command, for getLastError.
 #[derive(Debug, Default)]
@@ -115,7 +118,7 @@ pub fn hello(request: &Request<'_>) -> Result<Reply> {
         "localTime": {"$date": now},
         "connectionId": std::process::id(),
         "minWireVersion": 0,
-        "maxWireVersion": MONGODB.2,
+        "maxWireVersion": WIRE_VERSION,
         "readOnly": read_only || standby,
     });
     let name = if request.name == "hello" { "isWritablePrimary" } else { "ismaster" };
@@ -127,8 +130,8 @@ pub fn build_info(_request: &Request<'_>) -> Result<Reply> {
     let rows = spi::query("SELECT pg_catalog.current_setting('server_version')", &[])?;
     let postgresql = rows.first().map_or("", |row| row.text(0));
     Ok(Reply::of(json!({
-        "version": MONGODB.0,
-        "versionArray": MONGODB.1,
+        "version": VERSION,
+        "versionArray": VERSION_ARRAY,
         "docshard": env!("CARGO_PKG_VERSION"),
         "postgresql": postgresql,
         "bits": usize::BITS,
@@ -148,7 +151,7 @@ pub fn server() -> Result<Json> {
         &[],
     )?;
     let (host, port) = rows.first().map_or(("localhost", 0), |row| (row.text(0), row.i32(1)));
-    Ok(json!({"host": host, "port": port, "version": MONGODB.0}))
+    Ok(json!({"host": host, "port": port, "version": VERSION}))
 }
 
 pub fn list_commands(request: &Request<'_>) -> Result<Reply> {

@@ -14,8 +14,10 @@
 //! whole transaction (a cancel, a serialization failure in a transaction block) is raised as PostgreSQL's ERROR.
 
 pub mod aggregate;
+pub mod bulk_write;
 pub mod cluster;
 pub mod collections;
+pub mod config;
 pub mod cursors;
 pub mod documents;
 pub mod explain;
@@ -24,7 +26,9 @@ pub mod find;
 pub mod information;
 pub mod reply;
 pub mod request;
+pub mod server;
 pub mod table;
+pub mod users;
 pub mod write;
 
 use crate::catalog::cluster::check_router;

@@ -10,6 +10,43 @@ use docshard_core::values::document::{ext_json, raw};
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
+/// A document of a list or a cursor.
+#[derive(Debug)]
+pub enum Document {
+    /// a stored one: jsonb's bytes
+    Stored(Vec<u8>),
+    /// one that a command has made, which keeps the order of its fields, and its bytes as jsonb
+    Made(Value, Vec<u8>),
+}
+
+impl Document {
+    /// Makes a document of JSON, with Extended JSON in it.
+    pub fn made(json: &Json) -> Result<Self> {
+        let value = ext_json::from_json(json)?;
+        let bytes = write::value(&value)?;
+        Ok(Self::Made(value, bytes))
+    }
+
+    /// Its bytes as jsonb.
+    pub fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Stored(bytes) | Self::Made(_, bytes) => bytes,
+        }
+    }
+
+    fn item(&self) -> Result<Item<'_>> {
+        match self {
+            Self::Stored(bytes) => stored(bytes),
+            Self::Made(value, _) => Ok(Item::Value(value)),
+        }
+    }
+}
+
+fn stored(bytes: &[u8]) -> Result<Item<'_>> {
+    let not_a_document = || error!(Kind::InternalError, "the result is not a document");
+    raw::document(bytes).map(RawValue::Object).map(Item::Stored).ok_or_else(not_a_document)
+}
+
 #[derive(Debug)]
 pub enum Node {
     Value(Value),
@@ -17,8 +54,7 @@ pub enum Node {
     Long(i64),
     /// a stored document: jsonb's bytes
     Document(Vec<u8>),
-    /// stored documents
-    Documents(Vec<Vec<u8>>),
+    Documents(Vec<Document>),
     /// an object
     Object(Vec<(&'static str, Node)>),
 }
@@ -38,17 +74,16 @@ impl From<Value> for Node {
 
 impl Node {
     fn part(&self) -> Result<Part<'_>> {
-        let stored = |bytes: &'_ [u8]| raw::document(bytes).map(|_| ());
         let document = |bytes| -> Result<Part<'_>> {
-            stored(bytes).ok_or_else(|| error!(Kind::InternalError, "the result is not a document"))?;
-            Ok(raw::document(bytes).map_or(Part::Owned(Value::Null), Part::Stored))
+            let not_a_document = || error!(Kind::InternalError, "the result is not a document");
+            raw::document(bytes).map(Part::Stored).ok_or_else(not_a_document)
         };
         Ok(match self {
             Node::Value(value) => Part::Owned(value.clone()),
             Node::Long(value) => Part::Owned(integer(*value)),
             Node::Document(bytes) => document(bytes)?,
             Node::Documents(documents) => {
-                Part::Array(documents.iter().map(|bytes| document(bytes)).collect::<Result<_>>()?)
+                Part::Array(documents.iter().map(|shown| document(shown.bytes())).collect::<Result<_>>()?)
             }
             Node::Object(fields) => Part::Object(
                 fields
@@ -60,16 +95,14 @@ impl Node {
     }
 
     fn write(&self, name: &str, writer: &mut Writer) -> Result<()> {
-        let not_a_document = || error!(Kind::InternalError, "the result is not a document");
-        let stored = |bytes| raw::document(bytes).map(RawValue::Object).map(Item::Stored).ok_or_else(not_a_document);
         match self {
             Node::Value(value) => writer.field(name, Item::Value(value))?,
             Node::Long(value) => writer.field(name, Item::Long(*value))?,
             Node::Document(bytes) => writer.field(name, stored(bytes)?)?,
             Node::Documents(documents) => {
                 writer.begin_array(name)?;
-                for (position, bytes) in documents.iter().enumerate() {
-                    writer.field(&position.to_string(), stored(bytes)?)?;
+                for (position, document) in documents.iter().enumerate() {
+                    writer.field(&position.to_string(), document.item()?)?;
                 }
                 writer.end()?;
             }

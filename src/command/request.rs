@@ -81,6 +81,56 @@ pub fn name_first(json: Json, commands: &[Command]) -> Result<Json> {
     Ok(Json::Object(std::iter::once((name.clone(), target)).chain(fields).collect()))
 }
 
+/// The commands of MongoDB's stable API, version 1.
+const STABLE: &[&str] = &[
+    "aggregate",
+    "bulkWrite",
+    "collMod",
+    "count",
+    "create",
+    "createIndexes",
+    "delete",
+    "drop",
+    "dropDatabase",
+    "dropIndexes",
+    "explain",
+    "find",
+    "findAndModify",
+    "getMore",
+    "hello",
+    "insert",
+    "killCursors",
+    "listCollections",
+    "listDatabases",
+    "listIndexes",
+    "ping",
+    "update",
+];
+
+/// Checks the version of the API that a client asks for.
+///
+/// # Errors
+/// `APIVersionError` for another version, `Location4886600` for an option without one, `APIStrictError` for a command that is not in it.
+fn check_api(command: &Command, generic: &Arguments<'_>) -> Result<()> {
+    match generic.text("apiVersion") {
+        Some("1") if generic.flag("apiStrict") && !STABLE.contains(&command.name) => {
+            bail!(
+                Kind::APIStrictError,
+                "Provided apiStrict:true, but the command {} is not in API Version 1",
+                command.name
+            )
+        }
+        Some("1") => Ok(()),
+        Some(_) => bail!(Kind::APIVersionError, "API version must be \"1\""),
+        None => {
+            let given = ["apiStrict", "apiDeprecationErrors"].into_iter().find(|name| generic.get(name).is_some());
+            given.map_or(Ok(()), |name| {
+                bail!(Kind::Location(4_886_600), "Provided {name} without apiVersion: an API version is required")
+            })
+        }
+    }
+}
+
 /// The fields of MongoDB's transactions.
 const TRANSACTIONAL: &[&str] = &["txnNumber", "autocommit", "startTransaction", "stmtId", "stmtIds"];
 
@@ -143,9 +193,7 @@ impl<'a> Request<'a> {
         if let Some(other) = generic.text("$db").filter(|other| *other != db) {
             bail!(Kind::InvalidNamespace, "the command is for the database '{other}' and was run in '{db}'");
         }
-        if generic.text("apiVersion").is_some_and(|version| version != "1") {
-            bail!(Kind::APIVersionError, "API version must be \"1\"");
-        }
+        check_api(spec, &generic)?;
         Ok(Self { db, name, commands, spec, fields, target, documents: None, generic })
     }
 

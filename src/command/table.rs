@@ -2,7 +2,7 @@
 
 use super::reply::Reply;
 use super::request::{Command, Run};
-use super::{aggregate, cluster, collections, documents, explain, find, information, write};
+use super::{aggregate, bulk_write, cluster, collections, documents, explain, find, information, server, users, write};
 use crate::operation::arguments::{Conflict, Field, Fields, Type, may, must};
 use crate::operation::table::*;
 use crate::operation::{self, balancer, chunks, shards};
@@ -73,6 +73,52 @@ const ZONE: &[Field] = &[must("zone", Type::String)];
 const ZONE_RANGE: &[Field] = &[must("min", Type::Object), must("max", Type::Object), must("zone", Type::Any)];
 const LAST_ERROR: &[Field] =
     &[may("w", Type::Any), may("j", Type::Bool), may("wtimeout", Type::Integer), may("fsync", Type::Bool)];
+const VALIDATING: &[Field] = &[
+    may("scandata", Type::Bool),
+    may("full", Type::Bool),
+    may("checkBSONConformance", Type::Bool),
+    may("background", Type::Bool),
+    may("metadata", Type::Bool),
+    may("repair", Type::Bool).refused(),
+    may("fixMultikey", Type::Bool).refused(),
+];
+const DATA_SIZE: &[Field] =
+    &[may("keyPattern", Type::Object), may("min", Type::Object), may("max", Type::Object), may("estimate", Type::Bool)];
+const PARAMETERS: &[Field] = &[
+    may("allParameters", Type::Bool),
+    may("showDetails", Type::Bool),
+    may("setAt", Type::String),
+    may("featureCompatibilityVersion", Type::Any),
+    may("authenticationMechanisms", Type::Any),
+];
+/// The sections of `serverStatus` that a client may ask for or leave out. There are few here, and all are shown.
+const SECTIONS: &[Field] = &[
+    may("repl", Type::Any),
+    may("metrics", Type::Any),
+    may("locks", Type::Any),
+    may("asserts", Type::Any),
+    may("sharding", Type::Any),
+    may("tcmalloc", Type::Any),
+    may("wiredTiger", Type::Any),
+];
+const RESTRICTIONS: Field = may("authenticationRestrictions", Type::Array).refused();
+const ROLES: &[Field] = &[must("roles", Type::Array)];
+const USER: Fields = &[&[
+    may("pwd", Type::Secret),
+    may("roles", Type::Array),
+    may("mechanisms", Type::Array),
+    may("digestPassword", Type::Bool),
+    may("passwordDigestor", Type::String),
+    may("customData", Type::Object).refused(),
+    RESTRICTIONS,
+]];
+const USERS_INFO: Fields = &[&[
+    may("showCredentials", Type::Bool).refused(),
+    may("showCustomData", Type::Bool),
+    may("showPrivileges", Type::Bool),
+    may("showAuthenticationRestrictions", Type::Bool),
+    may("filter", Type::Object),
+]];
 const HELLO: &[Field] = &[
     may("helloOk", Type::Bool),
     may("topologyVersion", Type::Object),
@@ -88,9 +134,13 @@ commands! {
     // Documents.
     "insert" writes of_collection(String) INSERT_COMMAND => [INSERT_MANY] write::insert, "insert documents";
     "update" writes of_collection(String) UPDATE_COMMAND
-        => [UPDATE_ONE UPDATE_MANY REPLACE_ONE] write::update, "update documents";
+        => [UPDATE_ONE UPDATE_MANY REPLACE_ONE SET_SETTING START_BALANCER STOP_BALANCER ENABLE_BALANCING DISABLE_BALANCING]
+        write::update, "update documents";
     "delete" writes of_collection(String) DELETE_COMMAND
         => [DELETE_ONE DELETE_MANY] write::delete, "delete documents";
+    "bulkWrite" writes admin(Integer) BULK_WRITE_COMMAND
+        => [INSERT_MANY UPDATE_ONE UPDATE_MANY REPLACE_ONE DELETE_ONE DELETE_MANY] bulk_write::bulk_write,
+        "insert, update and delete documents of several collections";
     "find" reads of_collection(String) FIND_COMMAND => [FIND] find::find, "query for documents";
     "getMore" reads command(Integer) &[&[must("collection", Type::String), may("batchSize", Type::Count)]]
         => [] find::get_more, "retrieve more results from an existing cursor";
@@ -109,7 +159,9 @@ commands! {
     "create" writes of_collection(String) CREATE_COMMAND
         => [CREATE_COLLECTION; CREATE_CONFLICTS] collections::create, "create a collection";
     "collMod" | "collmod" writes of_collection(String) COLL_MOD_COMMAND
-        => [MODIFY_COLLECTION] collections::modify, "change the definition of a view";
+        => [MODIFY_COLLECTION] collections::modify, "change an index, or the definition of a view";
+    "renameCollection" writes admin(String) RENAME_COMMAND => [RENAME_COLLECTION] collections::rename, "rename a collection";
+    "validate" reads of_collection(String) &[VALIDATING] => [CHECK_COLLECTION] server::validate, "check a collection";
     "drop" writes of_collection(String) NONE => [DROP_COLLECTION] collections::drop, "drop a collection";
     "dropDatabase" writes command(Integer) NONE => [DROP_DATABASE] collections::drop_database, "drop a database";
     "createIndexes" writes of_collection(String) CREATE_INDEXES_COMMAND
@@ -125,6 +177,7 @@ commands! {
         => [] collections::coll_stats, "report the size of a collection";
     "dbStats" | "dbstats" reads command(Any) &[&[SCALE, may("freeStorage", Type::Integer)]]
         => [] collections::db_stats, "report the size of a database";
+    "dataSize" | "datasize" reads command(String) &[DATA_SIZE] => [] collections::data_size, "report the size of the documents of a collection";
     // The server.
     "ping" reads command(Any) NONE => [] |_| Ok(Reply::ok()), "do nothing";
     "hello" | "isMaster" | "ismaster" reads command(Any) &[HELLO] => [] information::hello, "describe this server";
@@ -132,13 +185,48 @@ commands! {
     "getLastError" | "getlasterror" reads command(Any) &[LAST_ERROR]
         => [] information::get_last_error, "report the result of this session's last command";
     "listCommands" reads command(Any) NONE => [] information::list_commands, "list the commands";
+    "serverStatus" reads command(Any) &[SECTIONS] => [] server::server_status, "report connections and transactions";
+    "hostInfo" reads command(Any) NONE => [] server::host_info, "describe the machine";
+    "getCmdLineOpts" reads admin(Any) NONE => [] server::get_cmd_line_opts, "report the options of the command line";
+    "getLog" reads admin(String) NONE => [] server::get_log, "report startup warnings";
+    "getParameter" reads admin(Any) &[PARAMETERS] => [] server::get_parameter, "report a parameter";
+    "getDefaultRWConcern" reads admin(Any) &[&[may("inMemory", Type::Bool)]]
+        => [] server::get_default_rw_concern, "report the default read and write concern";
+    "connectionStatus" reads command(Any) &[&[may("showPrivileges", Type::Bool)]]
+        => [] server::connection_status, "report the user of this session";
+    "whatsmyuri" reads command(Any) NONE => [] server::whats_my_uri, "report the address of the client";
+    "currentOp" reads admin(Any) &[&[may("$all", Type::Bool), may("$ownOps", Type::Bool)]]
+        => [] server::current_op, "list the running statements";
+    "killOp" writes admin(Any) &[&[must("op", Type::Any)]] => [] server::kill_op, "cancel a statement";
+    "top" reads admin(Any) NONE => [] cluster::refused, "MongoDB's routers have no command top: docshard.index_usage and pg_stat_statements count accesses";
+    // Users and roles.
+    "createUser" writes command(String) USER => [GRANT_ACCESS] users::create_user, "create a user";
+    "updateUser" writes command(String) USER => [GRANT_ACCESS REVOKE_ACCESS] users::update_user, "change a user's password or roles";
+    "dropUser" writes command(String) NONE => [REVOKE_ACCESS] users::drop, "drop a user";
+    "usersInfo" reads command(Any) USERS_INFO => [] users::users_info, "list users";
+    "grantRolesToUser" writes command(String) &[ROLES] => [GRANT_ACCESS] users::grant_roles, "give roles to a user";
+    "revokeRolesFromUser" writes command(String) &[ROLES] => [REVOKE_ACCESS] users::revoke_roles, "take roles from a user";
+    "createRole" writes command(String) &[ROLES, &[must("privileges", Type::Array), RESTRICTIONS]] => [GRANT_ACCESS] users::create_role, "create a role";
+    "dropRole" writes command(String) NONE => [REVOKE_ACCESS] users::drop, "drop a role";
+    "rolesInfo" reads command(Any) &[&[may("showBuiltinRoles", Type::Bool), may("showPrivileges", Type::Any), may("showAuthenticationRestrictions", Type::Bool)]]
+        => [] users::roles_info, "list roles";
+    "grantRolesToRole" writes command(String) &[ROLES] => [GRANT_ACCESS] users::grant_roles, "give roles to a role";
+    "revokeRolesFromRole" writes command(String) &[ROLES] => [REVOKE_ACCESS] users::revoke_roles, "take roles from a role";
     // Shards.
     "addShard" | "addshard" writes admin(String) ADD_SHARD_OPTIONS
         => [ADD_SHARD] |it| it.answer(&ADD_SHARD, || shards::add(it.target_text(), &it.fields)), "add a shard";
     "removeShard" | "removeshard" writes admin(String) NONE
         => [REMOVE_SHARD] |it| it.answer(&REMOVE_SHARD, || shards::remove(it.target_text(), &it.fields)),
         "drain and remove a shard";
-    "listShards" | "listshards" reads admin(Any) NONE => [LIST_SHARDS] cluster::list_shards, "list the shards";
+    "startShardDraining" writes admin(String) NONE
+        => [REMOVE_SHARD] |it| it.answer(&REMOVE_SHARD, || shards::start_draining(it.target_text())), "begin to drain a shard";
+    "stopShardDraining" writes admin(String) NONE
+        => [REMOVE_SHARD] |it| it.answer(&REMOVE_SHARD, || shards::stop_draining(it.target_text())), "stop draining a shard";
+    "shardDrainingStatus" reads admin(Any) NONE
+        => [REMOVE_SHARD] cluster::shard_draining_status, "report the progress of draining";
+    "commitShardRemoval" writes admin(String) NONE
+        => [REMOVE_SHARD] |it| it.answer(&REMOVE_SHARD, || shards::commit_removal(it.target_text())), "remove a drained shard";
+    "listShards" | "listshards" reads admin(Any) &[&[may("filter", Type::Object)]] => [LIST_SHARDS] cluster::list_shards, "list the shards";
     "getShardMap" reads admin(Any) NONE => [LIST_SHARDS] cluster::get_shard_map, "which shard is where";
     "flushRouterConfig" | "flushrouterconfig" reads admin(Any) NONE
         => [SET_SETTING] cluster::flush_router_config, "read the catalog again";

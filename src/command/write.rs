@@ -9,6 +9,7 @@ use crate::operation::request_parts::Specification;
 use crate::operation::table::{self, Operation};
 use crate::operation::writing::{self, DocumentWrite, each};
 use crate::pg::error::Result;
+use crate::router::config;
 use crate::router::insert::WriteError;
 use docshard_core::error::{Kind, bail};
 use docshard_core::query::update::Style;
@@ -73,18 +74,24 @@ fn inserted((ids, errors): (Vec<Value>, Vec<WriteError>)) -> Result<Reply> {
     Ok(finish(Reply::ok().with("n", integer(ids.len() as i64)), &errors))
 }
 
+/// The operation that an update is.
+pub fn kind_of_update(update: &Arguments<'_>) -> &'static Operation {
+    let is_operators =
+        |fields: &serde_json::Map<String, Json>| fields.keys().next().is_some_and(|name| name.starts_with('$'));
+    match update.get("update") {
+        _ if update.flag("multi") => &table::UPDATE_MANY,
+        Some(Json::Object(fields)) if !is_operators(fields) => &table::REPLACE_ONE,
+        _ => &table::UPDATE_ONE,
+    }
+}
+
 pub fn update(request: &Request<'_>) -> Result<Reply> {
+    if request.db == config::DATABASE {
+        return super::config::update(request);
+    }
     let (namespace, batch) = batch(request, "updates")?;
     let form = ("update.updates", table::UPDATE_ELEMENT);
-    let operations = operations(request, batch, form, |update| {
-        let is_operators =
-            |fields: &serde_json::Map<String, Json>| fields.keys().next().is_some_and(|name| name.starts_with('$'));
-        match update.get("update") {
-            _ if update.flag("multi") => &table::UPDATE_MANY,
-            Some(Json::Object(fields)) if !is_operators(fields) => &table::REPLACE_ONE,
-            _ => &table::UPDATE_ONE,
-        }
-    })?;
+    let operations = operations(request, batch, form, kind_of_update)?;
     let variables = request.fields.get("let");
     let (mut matched, mut modified, mut upserted) = (0, 0, Vec::new());
     let errors =

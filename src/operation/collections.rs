@@ -1,13 +1,14 @@
 //! Administration of collections and their indexes.
 
 use super::arguments::{Arguments, Form};
-use super::table::{CREATE_INDEXES, OF_COLLECTIONS, Operation};
+use super::table::{CREATE_INDEXES, INDEX_CHANGE, INDEX_CHANGE_CONFLICTS, OF_COLLECTIONS, Operation};
 use crate::catalog::cluster::check_may_change;
+use crate::catalog::index_changes::{self, IndexChange, Which};
 use crate::catalog::index_options::{self, IndexOptions};
 use crate::catalog::index_removal;
 use crate::catalog::indexes::{Draft, Made};
 use crate::catalog::sharding::{self, ShardOptions};
-use crate::catalog::{cache, collections, indexes, namespace, views};
+use crate::catalog::{cache, collections, indexes, namespace, rename, views};
 use crate::indexing;
 use crate::pg::error::{Error, Result};
 use crate::router::expiry;
@@ -38,7 +39,43 @@ fn stages<'a>(options: &Arguments<'a>) -> Result<Option<&'a [Json]>> {
     }
 }
 
-/// Changes a view. Of a collection nothing can be changed.
+/// Renames a collection.
+pub fn rename(from: &str, to: &str, options: &Arguments<'_>) -> Result<Json> {
+    rename::rename(from, to, options.flag("dropTarget"))?;
+    Ok(json!({"ok": 1}))
+}
+
+/// Changes an index: `{name or keyPattern, hidden, expireAfterSeconds}`. Returns the values before and after, as MongoDB does.
+fn modify_index(ns: &str, given: &Json) -> Result<Json> {
+    let given = Arguments::parse(given, Form::Command("collMod.index"), INDEX_CHANGE)?;
+    given.check_conflicts(INDEX_CHANGE_CONFLICTS)?;
+    let which = match (given.text("name"), given.get("keyPattern")) {
+        (Some(name), _) => Which::Name(name),
+        (None, keys) => Which::Keys(keys.unwrap_or(&Json::Null)),
+    };
+    let hidden = given.get("hidden").map(|_| given.flag("hidden"));
+    let wanted = IndexChange { hidden, expire_after_s: given.truncated("expireAfterSeconds") };
+    if wanted.hidden.is_none() && wanted.expire_after_s.is_none() {
+        bail!(Kind::InvalidOptions, "no expireAfterSeconds, hidden, unique, or prepareUnique field");
+    }
+    let changed = index_changes::change(ns, which, wanted)?;
+    let mut answer = json!({});
+    let mut show = |name: &str, before: Json, after: Json| {
+        if before != after {
+            answer[format!("{name}_old")] = before;
+            answer[format!("{name}_new")] = after;
+        }
+    };
+    show("expireAfterSeconds", changed.expire_after_s.0.into(), changed.expire_after_s.1.into());
+    show("hidden", changed.hidden.0.into(), changed.hidden.1.into());
+    if let Json::Object(fields) = &mut answer {
+        fields.retain(|_, value| !value.is_null());
+    }
+    answer["ok"] = 1.into();
+    Ok(answer)
+}
+
+/// Changes a view, or an index of a collection.
 pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -54,6 +91,15 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         bail!(kind, "the option '{}' is not supported {of}", field.name);
     }
     let (view_on, stages) = (options.text("viewOn"), stages(options)?);
+    if let Some(index) = options.get("index") {
+        if is_view {
+            bail!(Kind::InvalidOptions, "the option 'index' is not supported on a view");
+        }
+        if view_on.is_some() || stages.is_some() {
+            bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
+        }
+        return modify_index(ns, index);
+    }
     if view_on.is_some() || stages.is_some() {
         views::modify(ns, view_on, stages)?;
     }

@@ -7,6 +7,7 @@
 //! * [`sink`]: writes what a pipeline makes.
 //! * [`reading`], [`writing`], [`find_and_modify`], [`bulk_write`]: documents.
 //! * [`collections`], [`chunks`], [`shards`], [`balancer`]: administration.
+//! * [`users`]: users and roles, which are PostgreSQL's.
 //! * [`rights`]: checks who may run an operation, if no statement calls its SQL function, so that PostgreSQL does not check it.
 //! * [`errors`]: errors in MongoDB's terms.
 //!
@@ -30,4 +31,5 @@ pub mod rights;
 pub mod shards;
 pub mod sink;
 pub mod table;
+pub mod users;
 pub mod writing;

@@ -25,7 +25,7 @@ use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::specification::Role;
-use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink};
+use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink, Statistics};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Value as Json, json};
@@ -267,11 +267,10 @@ impl<'a> Aggregation<'a> {
             if verbosity == Verbosity::Run {
                 refuse_writes(&pipeline)?;
             }
-            let describes_collection = pipeline.statistics().is_some();
-            if describes_collection {
+            if pipeline.statistics().is_some_and(Statistics::are_of_collection) {
                 read::check(namespace)?;
             }
-            if describes_collection || pipeline.makes_documents() {
+            if pipeline.statistics().is_some() || pipeline.makes_documents() {
                 let stages = pipeline.shown();
                 return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
             }
@@ -361,13 +360,19 @@ fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Resul
     let pipeline = Pipeline::parse(stages, &parsed_environment(environment)?)?.rearranged()?;
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
     let has_collection = collection != WITHOUT_COLLECTION;
-    if pipeline.makes_documents() == has_collection {
-        let message = match has_collection {
-            true => {
-                format!("a pipeline that begins with $documents needs the namespace 'database.{WITHOUT_COLLECTION}'")
+    let of_cluster = pipeline.statistics().filter(|wanted| !wanted.are_of_collection());
+    if (pipeline.makes_documents() || of_cluster.is_some()) == has_collection {
+        let first = stages.first().and_then(Json::as_object).and_then(|stage| stage.keys().next());
+        let message = match (has_collection, first) {
+            (true, Some(first)) => {
+                format!("a pipeline that begins with {first} needs the namespace 'database.{WITHOUT_COLLECTION}'")
             }
-            false => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
+            _ => "{aggregate: 1} is not valid for this pipeline: a collection is required".to_owned(),
         };
+        return Err(Error::new(Kind::InvalidNamespace, message));
+    }
+    if of_cluster.is_some_and(Statistics::are_of_admin) && database != "admin" {
+        let message = "the first stage must be run against the 'admin' database with {aggregate: 1}";
         return Err(Error::new(Kind::InvalidNamespace, message));
     }
     for other in pipeline.collections() {

@@ -1,7 +1,7 @@
 //! Operations on shards, databases and zones.
 
 use super::arguments::Arguments;
-use crate::catalog::cluster::check_may_change;
+use crate::catalog::cluster::{check_may_change, check_router};
 use crate::catalog::shards::add::{self, AddOptions, Added};
 use crate::catalog::shards::remove::{self, Removal};
 use crate::catalog::{cache, change, collections, databases, namespace, zones};
@@ -62,6 +62,64 @@ pub fn remove(name: &str, options: &Arguments<'_>) -> Result<Json> {
             "msg": "removeshard completed successfully", "state": "completed", "shard": name, "ok": 1,
         }),
     })
+}
+
+/// Begins to drain a shard, which stays until [`commit_removal`]; nothing happens if it is being drained.
+pub fn start_draining(name: &str) -> Result<Json> {
+    check_may_change()?;
+    if !cache::shard_named(name)?.draining {
+        remove::remove(name)?;
+        worker::wake_at_commit();
+    }
+    Ok(json!({"ok": 1}))
+}
+
+pub fn stop_draining(name: &str) -> Result<Json> {
+    remove::stop(name)?;
+    worker::wake_at_commit();
+    Ok(json!({"ok": 1}))
+}
+
+/// The progress of draining a shard.
+pub fn draining_status(name: &str) -> Result<Json> {
+    check_router()?;
+    let (chunks, databases) = remove::remaining(name)?;
+    if chunks == 0 && databases.is_empty() {
+        return Ok(json!({"msg": "draining completed", "state": "drainingComplete", "ok": 1}));
+    }
+    Ok(json!({
+        "msg": "draining ongoing", "state": "ongoing",
+        "remaining": {"chunks": chunks, "dbs": databases.len()}, "dbsToMove": databases, "ok": 1,
+    }))
+}
+
+/// The shards that are being drained, each with its progress.
+pub fn all_draining() -> Result<Json> {
+    check_router()?;
+    let mut shards = Vec::new();
+    for shard in cache::shards()?.values().filter(|shard| shard.draining) {
+        let (chunks, databases) = remove::remaining(&shard.name)?;
+        shards.push(json!({
+            "shard": shard.name, "remaining": {"chunks": chunks, "dbs": databases.len()}, "dbsToMove": databases,
+        }));
+    }
+    Ok(json!({"drainingShards": shards, "ok": 1}))
+}
+
+/// Removes a shard that has been drained.
+pub fn commit_removal(name: &str) -> Result<Json> {
+    check_may_change()?;
+    let (chunks, databases) = remove::remaining(name)?;
+    if chunks > 0 || !databases.is_empty() {
+        bail!(
+            Kind::IllegalOperation,
+            "shard {name} is not completely drained: {chunks} chunks and {} databases remain",
+            databases.len()
+        );
+    }
+    remove::remove(name)?;
+    worker::wake_at_commit();
+    Ok(json!({"ok": 1}))
 }
 
 pub fn enable_sharding(db: &str, primary: Option<&str>) -> Result<Json> {

@@ -122,6 +122,27 @@ pub const UPDATE_CONFLICTS: &[Conflict] =
     &[Conflict::All(&[True("multi"), Given("sort")], Kind::FailedToParse, "Cannot specify sort with multi=true")];
 pub const DELETE_ELEMENT: Fields = &[&[must("q", Object).means("filter"), must("limit", Integer)], CHOICE];
 
+/// The fields of `bulkWrite`, of an element of `nsInfo`, and of the three kinds of elements of `ops`.
+pub const BULK_WRITE_COMMAND: Fields =
+    &[&[must("ops", Array), must("nsInfo", Array), may("errorsOnly", StrictBool), may("cursor", Object)], BATCH];
+pub const NAMESPACE_INFO: Fields =
+    &[&[must("ns", String), may("collectionUUID", Any).refused(), may("encryptionInformation", Object).refused()]];
+pub const BULK_INSERT: Fields = &[&[must("insert", Integer).means("namespace"), must("document", Object)]];
+pub const BULK_UPDATE: Fields = &[
+    &[
+        must("update", Integer).means("namespace"),
+        must("filter", Object),
+        must("updateMods", Any).means("update"),
+        may("multi", StrictBool),
+        may("constants", Object).refused(),
+    ],
+    UPDATING,
+    SORT,
+    CHOICE,
+];
+pub const BULK_DELETE: Fields =
+    &[&[must("delete", Integer).means("namespace"), must("filter", Object), may("multi", StrictBool)], CHOICE];
+
 const RETURNED: Type = Choice(&["before", "after"]);
 /// Skips documents that another transaction has locked, instead of waiting for it. MongoDB has no such option.
 const SKIP_LOCKED: Field = may("skipLocked", StrictBool);
@@ -233,7 +254,6 @@ const NOT_CAPPED: &str = "the 'capped' field needs to be true when either the 's
 
 /// What may be changed of a collection in MongoDB, and not here. None of it is of views.
 pub const OF_COLLECTIONS: &[Field] = &[
-    may("index", Object),
     may("expireAfterSeconds", Any),
     may("validator", Object),
     may("validationLevel", Choice(&["off", "strict", "moderate"])),
@@ -245,6 +265,28 @@ pub const OF_COLLECTIONS: &[Field] = &[
     may("prepareUnique", Bool),
 ];
 pub const COLL_MOD_COMMAND: Fields = MODIFY_COLLECTION.options;
+/// The fields of `index`.
+pub const INDEX_CHANGE: Fields = &[&[
+    may("name", String),
+    may("keyPattern", Object),
+    may("hidden", Bool),
+    may("expireAfterSeconds", Integer),
+    may("unique", Bool).refused(),
+    may("prepareUnique", Bool).refused(),
+]];
+pub const INDEX_CHANGE_CONFLICTS: &[Conflict] = &[
+    Conflict::All(
+        &[Given("name"), Given("keyPattern")],
+        Kind::InvalidOptions,
+        "Cannot specify both key pattern and name.",
+    ),
+    Conflict::All(
+        &[Missing("name"), Missing("keyPattern")],
+        Kind::InvalidOptions,
+        "Must specify either index name or key pattern.",
+    ),
+];
+pub const RENAME_COMMAND: Fields = &[&[must("to", String), may("dropTarget", Any), may("stayTemp", Bool)]];
 
 const KEY: &[Field] = &[may("key", Order)];
 const INDEX: &[Field] =
@@ -378,7 +420,8 @@ operations! {
     FIND_AND_MODIFY = "find_and_modify" &[FIND_AND_MODIFY_FIELDS, CHOICE, LET, COMMENT]
         => unless FIND_AND_MODIFY_CONFLICTS;
     CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION, VIEW] => unless &[NO_VIEW];
-    MODIFY_COLLECTION = "modify_collection" &[VIEW, OF_COLLECTIONS];
+    MODIFY_COLLECTION = "modify_collection" &[VIEW, &[may("index", Object)], OF_COLLECTIONS];
+    RENAME_COLLECTION = "rename_collection" &[&[may("dropTarget", Bool)]];
     DROP_COLLECTION = "drop_collection" &[];
     CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED, CONCURRENTLY];
     CREATE_INDEXES = "create_indexes" &[KEY, INDEX, EXPIRY, INDEXED, CONCURRENTLY] => unless &[NO_KEY];
@@ -414,6 +457,8 @@ operations! {
     ADD_SHARD_TO_ZONE = "add_shard_to_zone" &[];
     REMOVE_SHARD_FROM_ZONE = "remove_shard_from_zone" &[];
     UPDATE_ZONE_KEY_RANGE = "update_zone_key_range" &[];
+    ENABLE_BALANCING = "enable_balancing" &[];
+    DISABLE_BALANCING = "disable_balancing" &[];
     START_BALANCER = "start_balancer" &[];
     STOP_BALANCER = "stop_balancer" &[];
     BALANCER_STATUS = "balancer_status" &[];

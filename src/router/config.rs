@@ -11,6 +11,7 @@ use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
 use crate::pg::error::Result;
 use crate::pg::spi;
+use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::protocol::sql;
 use docshard_core::error::{Kind, bail};
@@ -18,21 +19,32 @@ use docshard_core::values::document::value::Value;
 
 pub const DATABASE: &str = namespace::CONFIG;
 
-/// The collections, and whether the view has a column `ns` to filter by.
-const COLLECTIONS: &[(&str, bool)] = &[
-    ("changelog", true),
-    ("chunks", true),
-    ("collections", false),
-    ("databases", false),
-    ("mongos", false),
-    ("settings", false),
-    ("shards", false),
-    ("tags", true),
-    ("version", false),
+/// The collections, whether the view has a column `ns` to filter by, and the fields in MongoDB's order.
+const COLLECTIONS: &[(&str, bool, &str)] = &[
+    ("actionlog", false, LOGGED),
+    ("changelog", true, LOGGED),
+    ("chunks", true, "_id uuid ns min max shard lastmod lastmodEpoch jumbo"),
+    ("collections", false, "_id lastmodEpoch lastmod timestamp uuid key unique noBalance maxChunkSizeBytes dropped"),
+    ("databases", false, "_id primary partitioned"),
+    ("locks", true, "_id state process who when why"),
+    ("mongos", false, "_id mongoVersion docshardVersion ping up waiting"),
+    ("settings", false, "_id value enabled mode stopped activeWindow"),
+    ("shards", false, "_id host state tags draining maxSize addedAt"),
+    ("tags", true, "_id ns min max tag"),
+    ("version", false, "_id minCompatibleVersion currentVersion clusterId"),
 ];
+/// Those that a catalog has only after `ALTER EXTENSION docshard UPDATE` to 0.4.0.
+const NEW: &[&str] = &["actionlog", "locks"];
+const LOGGED: &str = "_id server shard clientAddr time what ns details";
 
 pub fn collections() -> impl Iterator<Item = &'static str> {
-    COLLECTIONS.iter().map(|(name, _)| *name)
+    COLLECTIONS.iter().map(|(name, ..)| *name)
+}
+
+/// The fields of a collection's documents in MongoDB's order, separated by spaces; None for other namespaces.
+pub fn fields(namespace: &str) -> Option<&'static str> {
+    let (database, name) = namespace.split_once('.')?;
+    view(name).filter(|_| database == DATABASE).map(|(_, _, fields)| *fields)
 }
 
 /// Also true for a collection that does not exist.
@@ -45,8 +57,8 @@ pub fn has(namespace: &str) -> bool {
     namespace.split_once('.').is_some_and(|(database, name)| database == DATABASE && view(name).is_some())
 }
 
-fn view(name: &str) -> Option<&'static (&'static str, bool)> {
-    COLLECTIONS.iter().find(|(known, _)| *known == name)
+fn view(name: &str) -> Option<&'static (&'static str, bool, &'static str)> {
+    COLLECTIONS.iter().find(|(known, ..)| *known == name)
 }
 
 /// The statement that returns the matching documents in the order of the view unless a sort is given. As of the other
@@ -109,10 +121,18 @@ fn param(params: &mut Vec<Parameter>, value: Parameter) -> String {
     format!("${}", params.len())
 }
 
+fn exists(name: &str) -> Result<bool> {
+    let sql = "SELECT pg_catalog.to_regclass($1) IS NOT NULL";
+    Ok(spi::query(sql, &[Param::Text(&sql::config_view(name))])?.first().is_some_and(|row| row.bool(0)))
+}
+
 fn source(namespace: &str, query: &Query, params: &mut Vec<Parameter>) -> Result<Option<String>> {
     check_router()?;
     let name = namespace.split_once('.').map_or("", |(_, name)| name);
-    let Some((name, has_namespace)) = view(name) else { return Ok(None) };
+    let Some((name, has_namespace, _)) = view(name) else { return Ok(None) };
+    if NEW.contains(name) && !exists(name)? {
+        return Ok(None);
+    }
     let mut from = format!("FROM {} t WHERE true", sql::config_view(name));
     if *has_namespace && let Some(Value::String(ns)) = query.filter.equality_of("ns") {
         from += &format!(" AND t.ns = {}", param(params, Parameter::Text(ns)));

@@ -20,9 +20,11 @@
 //! the answers of all targets are discarded; no row is returned before every target has confirmed its version; a write locks and
 //! checks first.
 
+pub mod activity;
 pub mod aggregate;
 pub mod by_key;
 pub mod clear;
+pub mod cluster_statistics;
 pub mod config;
 pub mod destination;
 pub mod dispatch;

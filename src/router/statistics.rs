@@ -1,5 +1,8 @@
-//! The documents of `$collStats` and `$indexStats`, which describe a collection and its indexes at each shard.
+//! The documents of `$collStats` and `$indexStats`, which describe a collection and its indexes at each shard, and of the stages that
+//! describe the cluster.
 
+use super::activity;
+use super::cluster_statistics;
 use super::config;
 use super::index_stats;
 use super::measure::{self, Measured};
@@ -19,6 +22,12 @@ pub fn documents(namespace: &str, wanted: &Statistics) -> Result<Vec<Vec<u8>>> {
     let described = match wanted {
         Statistics::Indexes => of_indexes(namespace)?,
         Statistics::Collection { count, storage } => of_collection(namespace, *count, *storage)?,
+        Statistics::Catalog(parts) => {
+            let database = namespace.split_once('.').map_or(namespace, |(database, _)| database);
+            cluster_statistics::catalog(Some(database).filter(|database| *database != "admin"), *parts)?
+        }
+        Statistics::Distribution => cluster_statistics::distribution()?,
+        Statistics::Operations { idle, all_users } => activity::operations(*idle, !all_users)?,
     };
     described.iter().map(|json| write::value(&ext_json::from_json(json)?)).collect()
 }

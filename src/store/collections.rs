@@ -140,6 +140,11 @@ statements! {
                         AND (m.donor = $1 OR m.recipient = $1)) ORDER BY namespace"
     }
 
+    /// Whether the balancer may move the collection's chunks.
+    pub fn balancing(id: i32) -> Option<bool> {
+        run "SELECT balance FROM docshard_catalog.collections WHERE id = $1"
+    }
+
     /// The number of collections.
     pub fn count() -> i64 { run COUNT }
 
@@ -187,6 +192,11 @@ statements! {
     /// Sets the collection's own chunk size, in MiB; None: the cluster's.
     pub fn set_chunk_size(id: i32, mb: Option<i32>) {
         run "UPDATE docshard_catalog.collections SET chunk_size_mb = $2 WHERE id = $1"
+    }
+
+    /// Changes its name, to one in the same database.
+    pub fn rename(id: i32, namespace: &str) {
+        run "UPDATE docshard_catalog.collections SET namespace = $2 WHERE id = $1"
     }
 
     /// Deletes a collection, with its chunks, placements and indexes.

@@ -93,6 +93,11 @@ statements! {
             ]
     }
 
+    /// Sets whether searches use it, and when documents expire.
+    pub fn set_options(id: i32, hidden: bool, expire_after_s: Option<i64>) {
+        run "UPDATE docshard_catalog.indexes SET is_hidden = $2, expire_after_s = $3 WHERE id = $1"
+    }
+
     /// Deletes an index.
     pub fn delete(id: i32) { run "DELETE FROM docshard_catalog.indexes WHERE id = $1" }
 }

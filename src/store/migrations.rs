@@ -223,6 +223,11 @@ statements! {
              WHERE collection_id = $1 AND recipient = $2 AND version = $3 AND outcome = 'committed'"
     }
 
+    /// Sets the name of the collection in its moves that have not ended.
+    pub fn rename_of(collection: i32, namespace: &str) {
+        run "UPDATE docshard_catalog.migrations SET namespace = $2 WHERE collection_id = $1 AND state <> 'done'"
+    }
+
     /// Inserts a move in state *running*.
     pub fn insert(migration: &Migration, reason: &str) {
         run "INSERT INTO docshard_catalog.migrations (id, token, collection_id, namespace, min, max, donor, recipient, \

@@ -77,6 +77,11 @@ statements! {
         run "SELECT name FROM docshard_catalog.shards WHERE server IS NOT NULL ORDER BY id"
     }
 
+    /// The name of a shard on another node whose displayed identity begins so.
+    pub fn with_node(prefix: &str) -> Option<String> {
+        run "SELECT name FROM docshard_catalog.shards WHERE server IS NOT NULL AND pg_catalog.starts_with(node, $1) ORDER BY id LIMIT 1"
+    }
+
     /// The name of the shard that a server leads to.
     pub fn name_of_server(server: &str) -> Option<String> {
         run "SELECT name FROM docshard_catalog.shards WHERE server = $1::pg_catalog.name"

@@ -49,6 +49,11 @@ statements! {
         run "DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1 AND min_key = $2 AND max_key = $3"
     }
 
+    /// Gives a collection's ranges to another name.
+    pub fn rename(from: &str, to: &str) {
+        run "UPDATE docshard_catalog.zone_ranges SET namespace = $2 WHERE namespace = $1"
+    }
+
     /// Deletes a collection's ranges.
     pub fn delete_of_collection(namespace: &str) {
         run "DELETE FROM docshard_catalog.zone_ranges WHERE namespace = $1"

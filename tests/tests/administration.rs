@@ -32,6 +32,41 @@ fn a_shard_on_another_node_is_drained_removed_and_added_again() {
     assert_eq!(count(&cluster), 100);
 }
 
+/// Other sessions have a cached map of the old name, writers write meanwhile, and chunks move under the new name.
+#[test]
+fn a_collection_is_renamed_under_other_sessions() {
+    let cluster = cluster();
+    let router = &cluster.router;
+    router.psql("SELECT docshard.stop_balancer()");
+    let mut other = router.client();
+    let mut count_of = |namespace: &str| -> i64 {
+        other.query_one("SELECT docshard.count_documents($1)", &[&namespace]).unwrap().get(0)
+    };
+    assert_eq!((count_of("a.c"), count_of("a.d")), (100, 0));
+    let url = router.url();
+    let writer = std::thread::spawn(move || {
+        let mut client = postgres::Client::connect(&url, postgres::NoTls).unwrap();
+        let write = "SELECT (docshard.update_one($1, jsonb_build_object('_id', $2::int)::text::json, '{\"$set\": {\"seen\": true}}') ->> 'matchedCount')::int";
+        // Each document is found under one of the names.
+        (1..=100_i32).all(|n| {
+            let mut matched = |namespace: &str| client.query_one(write, &[&namespace, &n]).unwrap().get::<_, i32>(0);
+            matched("a.c") + matched("a.d") >= 1
+        })
+    });
+    router.psql("SELECT docshard.rename_collection('a.c', 'a.d')");
+    assert!(writer.join().unwrap(), "no write is lost");
+    assert_eq!((count_of("a.c"), count_of("a.d")), (0, 100));
+    // A move that begins before the rename ends before it, and later ones have the new name.
+    let (min, shard) = ("{\"_id\": {\"$minKey\": 1}}", "shard1");
+    router.psql(&format!("SELECT docshard.move_range('a.d', '{min}', NULL, '{shard}')"));
+    router.psql("SELECT docshard.rename_collection('a.d', 'a.e')");
+    router.psql("SELECT docshard.recover_moves()");
+    assert_eq!((count_of("a.d"), count_of("a.e")), (0, 100));
+    assert!(router.value::<bool>("SELECT (docshard.check_collection('a.e') ->> 'valid')::bool"));
+    let seen: i64 = router.value("SELECT docshard.count_documents('a.e', '{\"seen\": true}')");
+    assert_eq!(seen, 100);
+}
+
 #[test]
 fn at_a_shard_collections_are_neither_made_nor_dropped() {
     let cluster = cluster();

@@ -421,6 +421,10 @@ fn nobody_reaches_a_shard_by_its_servers() {
 /// All commands, each with the corresponding function: see [`commands_demand_the_right_of_their_function`].
 fn commands() -> Vec<(&'static str, &'static str, Json)> {
     let find = json!({"k": 1});
+    let bulk = |write: Json| json!({"bulkWrite": 1, "ops": [write], "nsInfo": [{"ns": "test.own"}]});
+    let set = |collection: &str, id: &str, fields: Json| json!({"update": collection, "updates": [{"q": {"_id": id}, "u": {"$set": fields}}]});
+    let (read, readers) =
+        (json!(["read"]), json!([{"resource": {"db": "test", "collection": ""}, "actions": ["find"]}]));
     vec![
         ("test", "insert_many", json!({"insert": "own", "documents": [{"k": 1}]})),
         ("test", "update_one", json!({"update": "own", "updates": [{"q": find, "u": {"$set": {"n": 1}}}]})),
@@ -432,6 +436,21 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
         ("test", "replace_one", json!({"update": "own", "updates": [{"q": find, "u": {"k": 1}}]})),
         ("test", "delete_one", json!({"delete": "own", "deletes": [{"q": find, "limit": 1}]})),
         ("test", "delete_many", json!({"delete": "own", "deletes": [{"q": find, "limit": 0}]})),
+        ("admin", "insert_many", bulk(json!({"insert": 0, "document": {"k": 1}}))),
+        ("admin", "update_one", bulk(json!({"update": 0, "filter": find, "updateMods": {"$set": {"n": 1}}}))),
+        (
+            "admin",
+            "update_many",
+            bulk(json!({"update": 0, "filter": find, "updateMods": {"$set": {"n": 1}}, "multi": true})),
+        ),
+        ("admin", "replace_one", bulk(json!({"update": 0, "filter": find, "updateMods": {"k": 1}}))),
+        ("admin", "delete_one", bulk(json!({"delete": 0, "filter": find}))),
+        ("admin", "delete_many", bulk(json!({"delete": 0, "filter": find, "multi": true}))),
+        ("config", "set_setting", set("settings", "chunksize", json!({"value": 1}))),
+        ("config", "stop_balancer", set("settings", "balancer", json!({"stopped": true}))),
+        ("config", "start_balancer", set("settings", "balancer", json!({"stopped": false}))),
+        ("config", "disable_balancing", set("collections", "test.own", json!({"noBalance": true}))),
+        ("config", "enable_balancing", set("collections", "test.own", json!({"noBalance": false}))),
         ("test", "find", json!({"find": "own"})),
         ("test", "find", json!({"find": "own", "limit": 1})),
         ("test", "aggregate", json!({"aggregate": "own", "pipeline": [{"$count": "n"}], "cursor": {}})),
@@ -447,7 +466,23 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
         ("test", "drop_indexes", json!({"dropIndexes": "own", "index": "*"})),
         ("test", "list_indexes", json!({"listIndexes": "own"})),
         ("admin", "add_shard", json!({"addShard": "host=127.0.0.1 port=1 dbname=none", "name": "new"})),
+        ("admin", "rename_collection", json!({"renameCollection": "test.own", "to": "test.renamed"})),
+        ("test", "check_collection", json!({"validate": "own"})),
+        ("test", "grant_access", json!({"createUser": "new_user", "pwd": VERIFIER, "roles": read})),
+        ("test", "grant_access", json!({"updateUser": "subject", "roles": ["read", {"role": "read", "db": "other"}]})),
+        ("test", "revoke_access", json!({"updateUser": "subject", "roles": []})),
+        ("test", "revoke_access", json!({"dropUser": "subject"})),
+        ("test", "grant_access", json!({"grantRolesToUser": "subject", "roles": read})),
+        ("test", "revoke_access", json!({"revokeRolesFromUser": "subject", "roles": read})),
+        ("test", "grant_access", json!({"createRole": "new_role", "roles": [], "privileges": readers})),
+        ("test", "revoke_access", json!({"dropRole": "subject_role"})),
+        ("test", "grant_access", json!({"grantRolesToRole": "subject_role", "roles": read})),
+        ("test", "revoke_access", json!({"revokeRolesFromRole": "subject_role", "roles": read})),
         ("admin", "remove_shard", json!({"removeShard": "none"})),
+        ("admin", "remove_shard", json!({"startShardDraining": "none"})),
+        ("admin", "remove_shard", json!({"stopShardDraining": "none"})),
+        ("admin", "remove_shard", json!({"shardDrainingStatus": "none"})),
+        ("admin", "remove_shard", json!({"commitShardRemoval": "none"})),
         ("admin", "list_shards", json!({"listShards": 1})),
         ("admin", "list_shards", json!({"getShardMap": 1})),
         ("admin", "set_setting", json!({"flushRouterConfig": 1})),
@@ -497,16 +532,33 @@ fn commands() -> Vec<(&'static str, &'static str, Json)> {
 const OF_NO_FUNCTION: &[&str] = &[
     "buildInfo",
     "collStats",
+    "connectionStatus",
+    "currentOp",
+    "dataSize",
     "dbStats",
+    "getCmdLineOpts",
+    "getDefaultRWConcern",
     "getLastError",
+    "getLog",
     "getMore",
+    "getParameter",
     "hello",
+    "hostInfo",
     "killCursors",
+    "killOp",
     "listCollections",
     "listCommands",
     "listDatabases",
     "ping",
+    "rolesInfo",
+    "serverStatus",
+    "top",
+    "usersInfo",
+    "whatsmyuri",
 ];
+
+/// The verifier of a password.
+const VERIFIER: &str = "SCRAM-SHA-256$15000:YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXphYg==$MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=:MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
 
 /// Runs a command, rolls it back, and returns its answer.
 fn run_command(client: &mut Client, db: &str, command: &Json) -> Json {
@@ -541,6 +593,11 @@ fn commands_demand_the_right_of_their_function() {
         commands().iter().map(|(_, function, json)| (name(json), (*function).to_owned())).collect();
     assert_eq!(tried, listed, "this test has each command with each of its functions");
 
+    // Users and roles need PostgreSQL's own right to create them, too.
+    router.psql("ALTER ROLE application CREATEROLE; CREATE ROLE subject LOGIN; CREATE ROLE subject_role");
+    for subject in ["subject", "subject_role"] {
+        router.psql(&format!("SELECT docshard.grant_access('{subject}', '{{\"read\": \"test\"}}')"));
+    }
     router.psql("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA docshard FROM PUBLIC; GRANT EXECUTE ON FUNCTION docshard.run_command(text, json) TO PUBLIC");
     let mut client = session(router, "application", "");
     for (db, function, command) in commands() {

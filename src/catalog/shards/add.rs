@@ -121,7 +121,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
 }
 
 /// Ends draining: a shard that is being removed and is added again stays.
-fn stop_draining(name: &str) -> Result<()> {
+pub(super) fn stop_draining(name: &str) -> Result<()> {
     if store::shards::set_draining(name, false)? {
         change::log("removeShard.cancel", None, &json!({"shard": name}))?;
         change::announce();

@@ -1,5 +1,6 @@
 //! Removes a shard: drained first, or lost for good.
 
+use super::add::stop_draining;
 use super::names::puller_name;
 use crate::catalog::cluster::check_may_change;
 use crate::catalog::model::{Place, Shard};
@@ -54,6 +55,25 @@ pub fn remove(name: &str) -> Result<(Removal, Vec<String>)> {
     change::log("removeShard", None, &json!({"shard": name}))?;
     change::announce();
     Ok((Removal::Completed, databases))
+}
+
+/// What remains on a shard that is being drained: the number of chunks, and the databases whose primary shard it is.
+/// Errors: `ShardNotFound`; `IllegalOperation` for a shard that is not being drained.
+pub fn remaining(name: &str) -> Result<(i64, Vec<String>)> {
+    let shard = cache::shard_named(name)?;
+    if !shard.draining {
+        bail!(Kind::IllegalOperation, "shard {name} is not currently draining");
+    }
+    let chunks = store::chunks::count_of_shard(shard.id)? + store::migrations::count_unfinished_at(shard.id)?;
+    Ok((chunks, store::databases::of_primary(shard.id)?))
+}
+
+/// Lets a shard that is being drained stay.
+/// Errors: `ShardNotFound`.
+pub fn stop(name: &str) -> Result<()> {
+    check_may_change()?;
+    cache::shard_named(name)?;
+    stop_draining(name)
 }
 
 /// Checks that a shard may be removed, and locks the zones and all shards.

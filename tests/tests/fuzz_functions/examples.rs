@@ -88,6 +88,15 @@ pub fn examples(purpose: &str) -> Vec<Value> {
             json!({"count": "s", "query": {"b": "text 1"}}),
             json!({"explain": {"find": "s"}, "verbosity": "executionStats"}),
             json!({"collStats": "c"}),
+            json!({"bulkWrite": 1, "nsInfo": [{"ns": "fuzz.c"}, {"ns": "fuzz.s"}], "ops": [
+                {"insert": 0, "document": {"a": 8}}, {"update": 1, "filter": {"a": 1}, "updateMods": {"$set": {"b": 1}}},
+                {"delete": 0, "filter": {"a": 8}, "multi": true}
+            ]}),
+            json!({"usersInfo": {"user": "fuzz_app", "db": "fuzz"}}),
+            json!({"rolesInfo": ["read", {"role": "x", "db": "fuzz"}], "showBuiltinRoles": true}),
+            json!({"currentOp": 1, "$ownOps": true}),
+            json!({"aggregate": 1, "pipeline": [{"$listClusterCatalog": {"shards": true}}], "cursor": {}}),
+            json!({"update": "settings", "updates": [{"q": {"_id": "chunksize"}, "u": {"$set": {"value": 64}}}]}),
             json!({"getMore": 1, "collection": "c"}),
             json!({"listIndexes": "c"}),
             json!({"ping": 1}),

@@ -56,6 +56,27 @@ fn mongosh_uses_a_cluster() {
 }
 
 #[test]
+fn mongosh_administers_a_cluster() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    assert!(gateway.mongosh("sharding.js", &gateway.uri("boss", PASSWORD)).contains("done"));
+}
+
+/// No password reaches the router, not even where it logs every statement with its parameters.
+#[test]
+fn pymongo_sends_other_commands() {
+    let cluster = cluster();
+    cluster.router.psql("ALTER SYSTEM SET log_statement = 'all'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    let gateway = Gateway::start(&cluster.router, &[]);
+    assert!(gateway.python("commands.py", &[&gateway.uri("boss", PASSWORD)]).contains("done"));
+    let log = cluster.router.log();
+    let hex: String = "another password".bytes().map(|byte| format!("{byte:02x}")).collect();
+    assert!(log.contains("run_command_bson"), "statements are logged");
+    assert!(!log.contains("another password") && !log.contains(&hex) && !log.contains("15000:"));
+}
+
+#[test]
 fn postgresql_checks_logins() {
     let cluster = cluster();
     let gateway = Gateway::start(&cluster.router, &[]);

@@ -1,12 +1,12 @@
-//! `$collStats` and `$indexStats`: the first stage of a pipeline. Its documents describe the collection, or
-//! its indexes, at each shard.
+//! `$collStats`, `$indexStats`, `$listClusterCatalog`, `$shardedDataDistribution` and `$currentOp`: the first stage of a pipeline. Its
+//! documents describe the collection or its indexes at each shard, or the cluster.
 //!
 //! The stage itself returns its input unchanged. The caller that runs the pipeline asks the stage which documents are wanted, and
 //! supplies these documents as the input.
 
 use super::fields::Fields;
 use super::operation::{Context, Operation, Parsed, Parser, Shape, given};
-use super::statistics::Statistics;
+use super::statistics::{CatalogParts, Statistics};
 use super::stream::Input;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::values::document::ext_json;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value as Json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// `$collStats` or `$indexStats`
+/// Any of them.
 #[derive(Debug)]
 struct CollectionStatistics(Statistics);
 
@@ -37,6 +37,48 @@ pub(super) fn index_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     let is_empty = json.as_object().is_some_and(Map::is_empty);
     ensure!(is_empty, 28803, "The {} stage specification must be an empty object", parser.name);
     Parser::one(CollectionStatistics(Statistics::Indexes))
+}
+
+/// The stage's options, which are flags.
+fn flags<const N: usize>(parser: &Parser<'_>, json: &Json, known: [&str; N]) -> Result<[bool; N]> {
+    let fields = parser.named(json, &known, [Kind::FailedToParse, Kind::UnknownOption])?;
+    let mut flags = [false; N];
+    for (flag, name) in flags.iter_mut().zip(known) {
+        *flag = match given(fields, name) {
+            None => false,
+            Some(Json::Bool(given)) => *given,
+            Some(other) => {
+                bail!(Kind::TypeMismatch, "BSON field '{}.{name}' must be a bool, but found: {other}", parser.name)
+            }
+        };
+    }
+    Ok(flags)
+}
+
+pub(super) fn list_cluster_catalog(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let [shards, tracked, balancing] = flags(parser, json, ["shards", "tracked", "balancingConfiguration"])?;
+    Parser::one(CollectionStatistics(Statistics::Catalog(CatalogParts { shards, tracked, balancing })))
+}
+
+pub(super) fn sharded_data_distribution(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let [] = flags(parser, json, [])?;
+    Parser::one(CollectionStatistics(Statistics::Distribution))
+}
+
+/// There are no idle sessions or cursors of MongoDB's, and a router has its own operations only.
+pub(super) fn current_op(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
+    let known = [
+        "allUsers",
+        "idleConnections",
+        "idleCursors",
+        "idleSessions",
+        "localOps",
+        "truncateOps",
+        "backtrace",
+        "targetAllNodes",
+    ];
+    let [all_users, idle, ..] = flags(parser, json, known)?;
+    Parser::one(CollectionStatistics(Statistics::Operations { idle, all_users }))
 }
 
 pub(super) fn coll_stats(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {

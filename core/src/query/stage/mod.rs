@@ -80,7 +80,7 @@ pub use resources::{Collections, NoCollections, Resources};
 pub use rows::Rows;
 pub use sink::{Merging, Sink, TargetCollection, WhenMatched, WhenNotMatched, target_filter};
 pub use sorter::{MemorySorter, Sorter};
-pub use statistics::Statistics;
+pub use statistics::{CatalogParts, Statistics};
 pub use stream::{InMemory, Input, IterStream, Memory, Stream};
 pub use table::STAGES;
 pub use window::{WINDOW_FUNCTIONS, WindowOperator};

@@ -1,4 +1,4 @@
-//! The statistics that `$collStats` and `$indexStats` return instead of a collection's documents.
+//! The statistics that a pipeline's first stage returns instead of a collection's documents.
 
 /// The requested statistics of a collection.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,4 +12,38 @@ pub enum Statistics {
     },
     /// `$indexStats`: a document for each index at each shard
     Indexes,
+    /// `$listClusterCatalog`: a document for each collection and view
+    Catalog(CatalogParts),
+    /// `$shardedDataDistribution`: a document for each sharded collection
+    Distribution,
+    /// `$currentOp`: a document for each running statement
+    Operations {
+        /// also of sessions without a statement
+        idle: bool,
+        /// also of other users
+        all_users: bool,
+    },
+}
+
+/// What `$listClusterCatalog` shows besides names and options.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CatalogParts {
+    /// the shards of each collection
+    pub shards: bool,
+    /// whether it is in the catalog of sharded collections
+    pub tracked: bool,
+    /// whether the balancer may move it
+    pub balancing: bool,
+}
+
+impl Statistics {
+    /// True if they are of the pipeline's collection, false if of the cluster.
+    pub fn are_of_collection(&self) -> bool {
+        matches!(self, Self::Collection { .. } | Self::Indexes)
+    }
+
+    /// True if the pipeline must run in the database `admin`.
+    pub fn are_of_admin(&self) -> bool {
+        matches!(self, Self::Distribution | Self::Operations { .. })
+    }
 }

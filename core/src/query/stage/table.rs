@@ -50,7 +50,7 @@ impl StageOperator {
         Self { keeps_order: true, ..self }
     }
 
-    /// A first stage that returns statistics of the collection.
+    /// A first stage that returns statistics of the collection or the cluster.
     const fn reading_statistics(self) -> Self {
         Self { comes_first: true, reads_statistics: true, ..self }.not_in_facets()
     }
@@ -105,6 +105,15 @@ pub const STAGES: &[StageOperator] = &[
     StageOperator::stateful("$unionWith", Merge::Undivided, union_with::union_with),
     StageOperator::stateful("$collStats", Merge::Undivided, collection_statistics::coll_stats).reading_statistics(),
     StageOperator::stateful("$indexStats", Merge::Undivided, collection_statistics::index_stats).reading_statistics(),
+    StageOperator::stateful("$listClusterCatalog", Merge::Undivided, collection_statistics::list_cluster_catalog)
+        .reading_statistics(),
+    StageOperator::stateful(
+        "$shardedDataDistribution",
+        Merge::Undivided,
+        collection_statistics::sharded_data_distribution,
+    )
+    .reading_statistics(),
+    StageOperator::stateful("$currentOp", Merge::Undivided, collection_statistics::current_op).reading_statistics(),
     StageOperator::stateful("$merge", Merge::Undivided, merge::merge).writing(),
     StageOperator::stateful("$out", Merge::Undivided, merge::out).writing(),
     StageOperator::stateful(PARTIAL_GROUP, Merge::Undivided, group::partial).internal(),
@@ -135,14 +144,12 @@ pub(super) fn shown(operator: &StageOperator, argument: &Json) -> Json {
 const NOT_SUPPORTED: &[&str] = &[
     "$geoNear",
     "$planCacheStats",
-    "$currentOp",
     "$changeStream",
     "$changeStreamSplitLargeEvent",
     "$listSessions",
     "$listLocalSessions",
     "$listSampledQueries",
     "$listSearchIndexes",
-    "$listClusterCatalog",
     "$querySettings",
     "$queryStats",
     "$search",
@@ -151,7 +158,6 @@ const NOT_SUPPORTED: &[&str] = &[
     "$rankFusion",
     "$scoreFusion",
     "$score",
-    "$shardedDataDistribution",
 ];
 
 /// The kind of pipeline that the stages belong to.

@@ -1,0 +1,119 @@
+//! Passwords in `createUser` and `updateUser`: the router gets a verifier of SCRAM-SHA-256 in place of each, so that no statement, log or
+//! view of PostgreSQL can show one.
+//!
+//! The verifier is as MongoDB's servers make it, with a salt of 28 bytes and 15,000 iterations: libmongoc refuses PostgreSQL's shorter salts.
+
+use crate::command::{Command, append_string, end};
+use crate::reply::{BAD_VALUE, Failure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use bson::{RawBsonRef, RawDocument};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::{digest, hmac, pbkdf2};
+use std::num::NonZeroU32;
+
+const COMMANDS: &[&str] = &["createUser", "updateUser"];
+const FIELD: &str = "pwd";
+const ITERATIONS: NonZeroU32 = const { NonZeroU32::new(15_000).unwrap() };
+const SALT: usize = 28;
+/// PostgreSQL's own limit is 1024 bytes of a client's message.
+const MAX_PASSWORD: usize = 1024;
+
+/// The command with a verifier in place of its password; None if it has none.
+pub fn hide(command: &Command) -> Result<Option<Command>, Failure> {
+    let Some(password) = COMMANDS.contains(&command.name.as_str()).then(|| password_of(command.document())).flatten()
+    else {
+        return Ok(None);
+    };
+    let verifier = verifier(&password)?;
+    let mut bytes = vec![0; 4];
+    let mut at = 4;
+    for element in command.document().iter_elements() {
+        let element = element.map_err(|_| refused("the command is no BSON document"))?;
+        let (from, key) = (at, element.key().as_str());
+        at += 1 + key.len() + 1 + element.size();
+        match key == FIELD {
+            true => append_string(&mut bytes, FIELD, &verifier),
+            false => bytes.extend(command.bytes.get(from..at).unwrap_or_default()),
+        }
+    }
+    end(&mut bytes, 0);
+    Ok(Some(Command { name: command.name.clone(), database: command.database.clone(), bytes }))
+}
+
+/// What is no string is for the router to refuse.
+fn password_of(document: &RawDocument) -> Option<String> {
+    match document.get(FIELD) {
+        Ok(Some(RawBsonRef::String(password))) => Some(password.to_owned()),
+        _ => None,
+    }
+}
+
+fn refused(message: &str) -> Failure {
+    Failure::new(BAD_VALUE, message)
+}
+
+fn verifier(password: &str) -> Result<String, Failure> {
+    if password.is_empty() || password.len() > MAX_PASSWORD {
+        return Err(refused("a password has 1 to 1024 bytes"));
+    }
+    let mut salt = [0; SALT];
+    SystemRandom::new().fill(&mut salt).map_err(|_| refused("there are no random numbers"))?;
+    Ok(verifier_with(password, &salt))
+}
+
+/// The verifier in PostgreSQL's form. As PostgreSQL and drivers do, a password that cannot be normalized is taken as it is.
+fn verifier_with(password: &str, salt: &[u8]) -> String {
+    let normal = stringprep::saslprep(password).unwrap_or(password.into());
+    let mut salted = [0; digest::SHA256_OUTPUT_LEN];
+    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, ITERATIONS, salt, normal.as_bytes(), &mut salted);
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &salted);
+    let stored = digest::digest(&digest::SHA256, hmac::sign(&key, b"Client Key").as_ref());
+    let server = hmac::sign(&key, b"Server Key");
+    let [salt, stored, server] = [salt, stored.as_ref(), server.as_ref()].map(|bytes| STANDARD.encode(bytes));
+    format!("SCRAM-SHA-256${ITERATIONS}:{salt}${stored}:{server}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::{Document, doc};
+
+    fn hidden(document: &Document) -> Result<Document, Failure> {
+        let command = Command {
+            name: document.keys().next().unwrap().clone(),
+            database: "admin".into(),
+            bytes: document.to_vec().unwrap(),
+        };
+        let hidden = hide(&command)?.unwrap_or(command);
+        Ok(Document::from_reader(hidden.bytes.as_slice()).unwrap())
+    }
+
+    /// The example of RFC 7677, whose iterations are others: the parts are as long, and the same password gives the same verifier.
+    #[test]
+    fn a_verifier_has_mongodbs_salt_and_iterations() {
+        let found = hidden(&doc! { "createUser": "ann", "pwd": "pencil", "roles": ["read"] }).unwrap();
+        let verifier = found.get_str("pwd").unwrap();
+        let (scheme, rest) = verifier.split_once('$').unwrap();
+        let (iterations, rest) = rest.split_once(':').unwrap();
+        let (salt, keys) = rest.split_once('$').unwrap();
+        assert_eq!((scheme, iterations), ("SCRAM-SHA-256", "15000"));
+        let salt = STANDARD.decode(salt).unwrap();
+        assert_eq!(salt.len(), 28);
+        assert!(keys.split(':').all(|key| STANDARD.decode(key).unwrap().len() == 32));
+        assert_eq!(verifier, verifier_with("pencil", &salt));
+        assert_ne!(verifier, verifier_with("Pencil", &salt));
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["createUser", "pwd", "roles"]);
+        assert_eq!(found.get_array("roles").unwrap().len(), 1);
+    }
+
+    #[test]
+    fn other_commands_and_values_stay() {
+        for document in
+            [doc! { "find": "c", "pwd": "x" }, doc! { "createUser": "ann" }, doc! { "updateUser": "ann", "pwd": 1 }]
+        {
+            assert_eq!(hidden(&document).unwrap(), document);
+        }
+        assert_eq!(hidden(&doc! { "updateUser": "ann", "pwd": "" }).unwrap_err().code, 2);
+    }
+}

@@ -1,0 +1,177 @@
+//! Commands about the server and its sessions: their values are PostgreSQL's.
+
+use super::information::{VERSION, server};
+use super::reply::{Node, Reply};
+use super::request::Request;
+use super::users;
+use crate::operation::arguments::number;
+use crate::operation::arguments::{Arguments, Form};
+use crate::operation::{inspect, table};
+use crate::pg::error::{Error, Result};
+use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use crate::router::activity;
+use docshard_core::error::{Kind, bail, error};
+use serde_json::{Value as Json, json};
+
+/// A row of one statement.
+fn row(sql: &str) -> Result<spi::Row> {
+    spi::query(sql, &[])?.into_iter().next().ok_or_else(|| error!(Kind::InternalError, "no row"))
+}
+
+fn name() -> Result<String> {
+    let server = server()?;
+    Ok(format!("{}:{}", server["host"].as_str().unwrap_or_default(), server["port"]))
+}
+
+fn now() -> Json {
+    json!({"$date": {"$numberLong": crate::router::options::now().to_string()}})
+}
+
+/// What is counted here: connections and transactions of this database, and the time since PostgreSQL's start.
+pub fn server_status(_request: &Request<'_>) -> Result<Reply> {
+    let row = row(
+        "SELECT (extract(epoch FROM pg_catalog.clock_timestamp() - pg_catalog.pg_postmaster_start_time()) * 1000)::pg_catalog.int8, \
+                pg_catalog.current_setting('max_connections')::pg_catalog.int8, \
+                (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend'), \
+                (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_activity WHERE backend_type = 'client backend' AND state = 'active'), \
+                coalesce(d.xact_commit, 0), coalesce(d.xact_rollback, 0), coalesce(d.deadlocks, 0) \
+           FROM pg_catalog.pg_stat_database d WHERE d.datname = pg_catalog.current_database()",
+    )?;
+    let (millis, most, current) = (row.i64(0), row.i64(1), row.i64(2));
+    let status = json!({
+        "host": name()?,
+        "version": VERSION,
+        "process": "mongos",
+        "pid": {"$numberLong": std::process::id().to_string()},
+        "uptime": millis as f64 / 1000.0,
+        "uptimeMillis": {"$numberLong": millis.to_string()},
+        "uptimeEstimate": {"$numberLong": (millis / 1000).to_string()},
+        "localTime": now(),
+        "connections": {"current": current, "available": (most - current).max(0), "active": row.i64(3)},
+        "transactions": {
+            "totalCommitted": {"$numberLong": row.i64(4).to_string()},
+            "totalAborted": {"$numberLong": row.i64(5).to_string()},
+        },
+        "deadlocks": row.i64(6),
+    });
+    Ok(Reply::of(status))
+}
+
+pub fn host_info(_request: &Request<'_>) -> Result<Reply> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(Reply::of(json!({
+        "system": {
+            "currentTime": now(),
+            "hostname": name()?,
+            "cpuAddrSize": usize::BITS,
+            "numCores": cores,
+            "cpuArch": std::env::consts::ARCH,
+        },
+        "os": {"type": std::env::consts::OS},
+        "extra": {},
+    })))
+}
+
+/// A router has no options of a command line: its settings are PostgreSQL's.
+pub fn get_cmd_line_opts(_request: &Request<'_>) -> Result<Reply> {
+    Ok(Reply::of(json!({"argv": ["postgres"], "parsed": {"net": {"port": server()?["port"]}}})))
+}
+
+/// The log is PostgreSQL's, which only its operator reads. There are no startup warnings.
+pub fn get_log(request: &Request<'_>) -> Result<Reply> {
+    match request.target_text() {
+        "*" => Ok(Reply::of(json!({"names": ["startupWarnings"]}))),
+        "startupWarnings" => Ok(Reply::of(json!({"totalLinesWritten": 0, "log": []}))),
+        other => Err(error!(Kind::OperationFailed, "no log named: {other}")),
+    }
+}
+
+/// Parameters that have a true answer.
+pub fn get_parameter(request: &Request<'_>) -> Result<Reply> {
+    let known = [
+        ("authenticationMechanisms", json!(["SCRAM-SHA-256"])),
+        (
+            "featureCompatibilityVersion",
+            json!({"version": VERSION.rsplit_once('.').map_or(VERSION, |(version, _)| version)}),
+        ),
+    ];
+    let asks_for_all = request.target == "*" || request.target.get("allParameters").is_some();
+    let shown = known.into_iter().filter(|(name, _)| asks_for_all || request.fields.get(name).is_some());
+    let shown: serde_json::Map<String, Json> = shown.map(|(name, value)| (name.to_owned(), value)).collect();
+    if shown.is_empty() {
+        return Err(Error::new(Kind::InvalidOptions, "no option found to get"));
+    }
+    Ok(Reply::of(shown.into()))
+}
+
+/// MongoDB's defaults. A commit is durable at the shards before it is acknowledged.
+pub fn get_default_rw_concern(_request: &Request<'_>) -> Result<Reply> {
+    Ok(Reply::of(json!({
+        "defaultReadConcern": {"level": "local"},
+        "defaultWriteConcern": {"w": "majority", "wtimeout": 0},
+        "defaultReadConcernSource": "implicit",
+        "defaultWriteConcernSource": "implicit",
+        "localUpdateWallClockTime": now(),
+    })))
+}
+
+pub fn whats_my_uri(_request: &Request<'_>) -> Result<Reply> {
+    let row = row(
+        "SELECT coalesce(pg_catalog.host(pg_catalog.inet_client_addr()) || ':' || pg_catalog.inet_client_port(), 'local')",
+    )?;
+    Ok(Reply::of(json!({"you": row.text(0)})))
+}
+
+pub fn connection_status(request: &Request<'_>) -> Result<Reply> {
+    let (name, roles) = users::current()?;
+    let user = json!({"user": name, "db": "admin"});
+    let mut info = json!({"authenticatedUsers": [user], "authenticatedUserRoles": roles});
+    if request.fields.flag("showPrivileges") {
+        info["authenticatedUserPrivileges"] = json!([]);
+    }
+    Ok(Reply::of(json!({"authInfo": info})))
+}
+
+pub fn current_op(request: &Request<'_>) -> Result<Reply> {
+    let own_only = request.fields.flag("$ownOps");
+    let operations = activity::operations(request.fields.flag("$all"), own_only)?;
+    Ok(Reply::ok().with("inprog", Node::from(Json::from(operations))))
+}
+
+/// Cancels the statement of a session, as far as PostgreSQL allows the caller to.
+pub fn kill_op(request: &Request<'_>) -> Result<Reply> {
+    let given = request.fields.get("op").unwrap_or(&Json::Null);
+    let pid = number(given).and_then(|pid| pid.as_i64()).or_else(|| given.as_str().and_then(|text| text.parse().ok()));
+    let Some(pid) = pid.and_then(|pid| i32::try_from(pid).ok()) else {
+        bail!(Kind::TypeMismatch, "killOp.op must be the opid of an operation, not {given}");
+    };
+    spi::query(
+        "SELECT pg_catalog.pg_cancel_backend(pid) FROM pg_catalog.pg_stat_activity \
+          WHERE pid = $1 AND datname = pg_catalog.current_database() AND backend_type = 'client backend'",
+        &[Param::Int4(pid)],
+    )?;
+    Ok(Reply::of(json!({"info": "attempting to kill op"})))
+}
+
+/// Checks a collection as `check_collection` does.
+pub fn validate(request: &Request<'_>) -> Result<Reply> {
+    let namespace = request.namespace()?;
+    crate::catalog::views::refuse(&namespace)?;
+    let report = request.administer(&table::CHECK_COLLECTION, || {
+        let options = json!({});
+        let known = table::CHECK_COLLECTION.options;
+        inspect::check_collection(&namespace, &Arguments::parse(&options, Form::Options("check_collection"), known)?)
+    })?;
+    let indexes = crate::catalog::cache::get(&namespace)?.count_of_indexes();
+    Ok(Reply::of(json!({
+        "ns": namespace,
+        "nInvalidDocuments": report["problems"],
+        "nrecords": report["documents"],
+        "nIndexes": indexes,
+        "valid": report["valid"],
+        "warnings": [],
+        "errors": report["found"],
+        "shards": report["shards"],
+    })))
+}

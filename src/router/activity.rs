@@ -1,0 +1,31 @@
+//! The statements of the sessions of this database, as MongoDB's `$currentOp` shows operations. Of other roles PostgreSQL shows what it
+//! lets the caller see.
+
+use crate::pg::error::Result;
+use crate::pg::spi;
+use crate::pg::spi::param::Param;
+use serde_json::Value as Json;
+
+/// The operations. `idle`: also of sessions without a statement; `own_only`: only the caller's.
+pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
+    let rows = spi::query(
+        "SELECT pg_catalog.json_strip_nulls(pg_catalog.json_build_object( \
+                  'type', 'op', 'desc', a.backend_type, 'connectionId', a.pid, \
+                  'client', pg_catalog.host(a.client_addr) || ':' || a.client_port, \
+                  'appName', nullif(a.application_name, ''), \
+                  'effectiveUsers', pg_catalog.json_build_array(pg_catalog.json_build_object('user', a.usename, 'db', 'admin')), \
+                  'active', coalesce(a.state = 'active', false), \
+                  'currentOpTime', pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.MS\"+00:00\"'), \
+                  'opid', a.pid, \
+                  'secs_running', CASE a.state WHEN 'active' THEN extract(epoch FROM pg_catalog.clock_timestamp() - a.query_start)::pg_catalog.int8 END, \
+                  'microsecs_running', CASE a.state WHEN 'active' THEN (extract(epoch FROM pg_catalog.clock_timestamp() - a.query_start) * 1000000)::pg_catalog.int8 END, \
+                  'op', CASE a.state WHEN 'active' THEN 'command' ELSE 'none' END, 'ns', '', \
+                  'command', pg_catalog.json_build_object('$truncated', coalesce(a.query, '')), \
+                  'waitingForLock', a.wait_event_type IS NOT DISTINCT FROM 'Lock'))::pg_catalog.text \
+           FROM pg_catalog.pg_stat_activity a \
+          WHERE a.datname = pg_catalog.current_database() AND a.backend_type = 'client backend' \
+            AND ($1 OR a.state IS NULL OR a.state NOT IN ('idle', 'disabled')) AND (NOT $2 OR a.usename = current_user) ORDER BY a.pid",
+        &[Param::Bool(idle), Param::Bool(own_only)],
+    )?;
+    rows.iter().map(|row| crate::pg::datum::json::parse(row.text(0))).collect()
+}
