@@ -201,15 +201,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let failure = Failure::new(UNAUTHORIZED, format!("Command {name} requires authentication"));
             return Outcome::Reply(failure.reply());
         }
-        if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref()) {
+        if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref(), who.is_none()) {
             return Outcome::Reply(answered.unwrap_or_else(|failure| failure.reply()));
         }
         let Some(who) = who else {
             return Outcome::Reply(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'")).reply());
         };
-        let (gateway, stream) = (&self.gateway, &mut self.stream);
+        let (gateway, stream, id) = (&self.gateway, &mut self.stream, self.id);
         tokio::select! {
-            result = gateway.executor.run(&who, command, budget) => match result {
+            result = gateway.executor.run(&who, id, command, budget) => match result {
                 Ok(reply) => Outcome::Reply(reply),
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
                 Err(Error::LoginNeeded) => Outcome::Close,

@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 pub struct Gateway {
-    pub executor: Executor,
+    pub executor: Arc<Executor>,
     pub anonymous: Option<Identity>,
     pub idle: Duration,
     /// by address
@@ -37,9 +37,10 @@ impl Gateway {
             _ => return Err("--certificate and --key belong together".to_owned()),
         };
         let anonymous = options.anonymous_role.clone();
-        let executor = Executor::new(routers, pools, anonymous.clone().map(|role| (role, options.pool_size)));
+        let most = anonymous.clone().map(|role| (role, options.pool_size));
+        let executor = Executor::new(routers, pools, options.transaction_lifetime, most);
         Ok(Arc::new(Self {
-            executor,
+            executor: Arc::new(executor),
             anonymous: anonymous.map(|role| Identity { role, generation: None }),
             idle: options.idle_timeout,
             logins: Shares::new(options.max_logins, options.max_logins.div_ceil(2)),

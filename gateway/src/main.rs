@@ -27,8 +27,11 @@ mod reply;
 mod router;
 mod sasl;
 mod server;
+mod session;
+mod sessions;
 mod shares;
 mod tls;
+mod transactions;
 mod wire;
 
 use gateway::Gateway;

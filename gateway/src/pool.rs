@@ -3,15 +3,15 @@
 //! A session comes from a login that PostgreSQL has checked, and goes to the pool of that role: so a statement of a client runs in a
 //! session of exactly the role as which the client has logged in, and the gateway can open no session by itself.
 //!
-//! A client holds a session only while its statement runs. Whoever finds none free waits, in order, for a bounded time. A
-//! cursor's statements go to the session that has the cursor (`wanted`).
+//! A client holds a session only while its statement runs, or its transaction (`Lease::pin`). Whoever finds none free waits, in order, for
+//! a bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
 //!
 //! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router
 //! has ended one of them: an administrator who withdraws a password ends the sessions that it opened, and a later login must not
 //! give its session to clients that have logged in before. It ends, too, when a session of another role with the same name comes.
 //!
 //! INVARIANT: the number of sessions is at most the limit. A session is idle, or leased, never both. A pool that exists has a session,
-//! and all of them are of one generation and one role.
+//! and all of them are of one generation and one role. An idle session is in no transaction.
 
 use crate::backend::{End, Session};
 use postgres_protocol::Oid;
@@ -34,6 +34,8 @@ struct Role {
     oid: Oid,
     idle: Vec<Session>,
     leased: HashSet<u64>,
+    /// those leased sessions that have transactions
+    pinned: HashSet<u64>,
     waiting: VecDeque<Waiter>,
 }
 
@@ -69,6 +71,19 @@ pub enum Unavailable {
     NoSession,
     /// the wanted session is gone
     Gone,
+    /// all of the role's sessions have transactions, and there is room for another one, which a login brings
+    Pinned,
+}
+
+/// Which session is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// this one only
+    pub id: Option<u64>,
+    /// not one of these, if there are others
+    pub avoid: Option<&'a HashSet<u64>>,
+    /// the client can log in again, which is better than to wait for the end of a transaction
+    pub can_log_in: bool,
 }
 
 /// A session in use; it goes back to its pool when dropped, or is closed if its statement has not ended.
@@ -96,6 +111,7 @@ impl State {
     fn forget(&mut self, role: &str, id: u64) {
         let Some(pool) = self.roles.get_mut(role) else { return };
         pool.leased.remove(&id);
+        pool.pinned.remove(&id);
         pool.waiting.retain(|waiter| waiter.wanted != Some(id));
         if pool.leased.is_empty() && pool.idle.is_empty() {
             self.end(role);
@@ -106,6 +122,16 @@ impl State {
 impl Pools {
     pub fn new(limit: usize, patience: Duration) -> Arc<Self> {
         Arc::new(Self { state: Mutex::default(), limit, patience })
+    }
+
+    /// The most sessions.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How long a command waits for one.
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -139,31 +165,43 @@ impl Pools {
         let State { roles, generation, .. } = state;
         let pool = roles.entry(role.to_owned()).or_insert_with(|| {
             *generation += 1;
-            let (idle, leased, waiting) = Default::default();
-            Role { generation: *generation, oid: session.role, idle, leased, waiting }
+            let (idle, leased, pinned, waiting) = Default::default();
+            Role { generation: *generation, oid: session.role, idle, leased, pinned, waiting }
         });
         self.give(role, pool, session);
         Some(pool.generation)
     }
 
     /// Waits for a session of the role: any, or the one with this id.
-    pub async fn lease(self: &Arc<Self>, who: &Identity, wanted: Option<u64>) -> Result<Lease, Unavailable> {
-        let role = who.role.as_str();
+    pub async fn lease(self: &Arc<Self>, who: &Identity, id: Option<u64>) -> Result<Lease, Unavailable> {
+        self.lease_such(who, Wanted { id, ..Wanted::default() }).await
+    }
+
+    pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
+        let (role, wanted) = (who.role.as_str(), such.id);
         let receive = {
             let state = &mut *self.lock();
             loop {
+                let is_full = state.count() >= self.limit;
                 let pool = state.roles.get_mut(role);
                 let Some(pool) = pool.filter(|pool| who.generation.is_none_or(|own| own == pool.generation)) else {
                     return Err(missing(wanted));
                 };
                 let position = match wanted {
-                    None => pool.idle.len().checked_sub(1),
+                    None => {
+                        let is_avoided = |session: &Session| such.avoid.is_some_and(|avoid| avoid.contains(&session.id));
+                        let better = pool.idle.iter().rposition(|session| !is_avoided(session));
+                        better.or_else(|| pool.idle.len().checked_sub(1))
+                    }
                     Some(id) => pool.idle.iter().position(|session| session.id == id),
                 };
                 let Some(mut session) = position.map(|position| pool.idle.remove(position)) else {
                     let possible = wanted.map_or(!pool.leased.is_empty(), |id| pool.leased.contains(&id));
                     if !possible {
                         return Err(missing(wanted));
+                    }
+                    if wanted.is_none() && such.can_log_in && !is_full && pool.pinned.len() == pool.leased.len() {
+                        return Err(Unavailable::Pinned);
                     }
                     let (send, receive) = oneshot::channel();
                     pool.waiting.push_back(Waiter { wanted, send });
@@ -198,6 +236,13 @@ impl Pools {
         }
     }
 
+    /// True if the sessions of the client's login are still used.
+    pub fn is_current(&self, who: &Identity) -> bool {
+        let state = self.lock();
+        let pool = state.roles.get(&who.role);
+        pool.is_some_and(|pool| who.generation.is_none_or(|own| own == pool.generation))
+    }
+
     /// True if a role has no idle session and fewer than this many.
     pub fn is_wanting(&self, role: &str, most: usize) -> bool {
         self.lock().roles.get(role).is_none_or(|role| role.idle.is_empty() && role.leased.len() < most)
@@ -215,6 +260,7 @@ impl Pools {
             (None, _) => state.retired -= 1,
             (Some(pool), None) if session.is_usable() => {
                 pool.leased.remove(&session.id);
+                pool.pinned.remove(&session.id);
                 self.give(role, pool, session);
                 return None;
             }
@@ -268,6 +314,19 @@ fn missing(wanted: Option<u64>) -> Unavailable {
 }
 
 impl Lease {
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The session is for a transaction: others should not wait for it.
+    pub fn pin(&mut self) {
+        let id = self.session().id;
+        let mut state = self.pools.lock();
+        if let Some(pool) = state.roles.get_mut(&self.role).filter(|pool| pool.generation == self.generation) {
+            pool.pinned.insert(id);
+        }
+    }
+
     pub fn session(&mut self) -> &mut Session {
         // Only `drop`, which ends the lease, takes it.
         self.session.as_mut().unwrap_or_else(|| unreachable!("a lease has a session"))
@@ -448,7 +507,7 @@ mod tests {
             let (session, _end) = Session::detached(3);
             assert_eq!(pools.add("ann", session), Some(1));
             if running {
-                let (error, ()) = tokio::join!(lease.session().run("test", b""), send_fatal(&mut end, "57P01"));
+                let (error, ()) = tokio::join!(lease.session().run(None, "test", b""), send_fatal(&mut end, "57P01"));
                 assert_eq!(error.unwrap().unwrap_err().sqlstate, "57P01");
             } else {
                 drop(end);
@@ -479,7 +538,7 @@ mod tests {
         send_fatal(&mut ends[2], "57P05").await;
         let mut lease = pools.lease(&who("ann", 1), None).await.unwrap();
         assert_eq!(lease.session().id, 2);
-        let (error, ()) = tokio::join!(lease.session().run("test", b""), send_fatal(&mut ends[1], "25P04"));
+        let (error, ()) = tokio::join!(lease.session().run(None, "test", b""), send_fatal(&mut ends[1], "25P04"));
         assert!(error.unwrap().unwrap_err().fatal);
         drop(lease);
         assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![1]));
@@ -493,6 +552,45 @@ mod tests {
         assert_eq!(pools.add("ann", session), Some(2));
         assert_eq!(ids(&pools, "ann"), [2]);
         assert_eq!(pools.lease(&who("ann", 1), None).await.unwrap_err(), Unavailable::NoSession);
+    }
+
+    #[tokio::test]
+    async fn a_login_is_asked_for_if_all_sessions_have_transactions() {
+        let (pools, _ends) = pools(3, SOON, &[("ann", 1), ("ann", 2)]);
+        let ann = who("ann", 1);
+        let such = Wanted { can_log_in: true, ..Wanted::default() };
+        let (mut first, mut second) = (pools.lease(&ann, None).await.unwrap(), pools.lease(&ann, None).await.unwrap());
+        first.pin();
+        assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "the other one will be free");
+        second.pin();
+        assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Pinned);
+        assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::Timeout);
+        let (session, _end) = Session::detached(3);
+        assert_eq!(pools.add("ann", session), Some(1));
+        let _third = pools.lease_such(&ann, such).await.unwrap();
+        assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "there is no room");
+        drop(first);
+        assert!(pools.lease_such(&ann, such).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_session_in_a_transaction_does_not_come_back() {
+        let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2)]);
+        let mut lease = pools.lease(&who("ann", 1), Some(1)).await.unwrap();
+        lease.pin();
+        lease.session().pretend_to_be_in_a_transaction();
+        drop(lease);
+        assert_eq!((ids(&pools, "ann"), count(&pools)), (vec![2], 1));
+    }
+
+    #[tokio::test]
+    async fn a_session_with_cursors_can_be_avoided() {
+        let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
+        let avoid = HashSet::from([2, 3]);
+        let such = Wanted { avoid: Some(&avoid), ..Wanted::default() };
+        let mut first = pools.lease_such(&who("ann", 1), such).await.unwrap();
+        assert_eq!(first.session().id, 1);
+        assert!(pools.lease_such(&who("ann", 1), such).await.is_ok());
     }
 
     #[tokio::test]

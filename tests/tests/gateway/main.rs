@@ -205,3 +205,35 @@ fn a_client_that_leaves_ends_its_statement() {
     assert!(gateway.python("leaving.py", &["boss", PASSWORD]).contains("done"));
     wait_until("its statement ends", PATIENCE, || sessions(&cluster, "state = 'active'") == 0);
 }
+
+/// Sessions of the gateway that are not as they were before: in a transaction, or with locks, or settings of their own.
+fn unclean(cluster: &Cluster) -> String {
+    cluster.router.value(
+        "SELECT coalesce(string_agg(concat_ws(' ', pid, state, backend_xmin, locktype, mode), ','), '')
+         FROM pg_stat_activity LEFT JOIN pg_locks USING (pid)
+         WHERE application_name = 'docshard-gateway' AND (state <> 'idle' OR locktype IS NOT NULL)",
+    )
+}
+
+#[test]
+fn transactions_of_drivers() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    assert!(gateway.python("transactions.py", &["ann", PASSWORD, "bob", PASSWORD]).contains("done"));
+    wait_until("sessions come back", PATIENCE, || unclean(&cluster).is_empty());
+    assert!(sessions(&cluster, "true") > 0);
+    for shard in &cluster.shards {
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'";
+        wait_until("shards' transactions end", PATIENCE, || shard.value::<i64>(open) == 0);
+        assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 0);
+    }
+}
+
+#[test]
+fn transactions_that_nobody_ends_are_aborted() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--transaction-lifetime", "2"]);
+    assert!(gateway.python("abandoned.py", &["ann", PASSWORD]).contains("done"));
+    wait_until("they are aborted", PATIENCE, || unclean(&cluster).is_empty());
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.find('test.things')"), 1);
+}
