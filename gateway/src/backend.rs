@@ -358,7 +358,11 @@ impl Session {
 
     /// Runs statements without parameters, each by itself, and returns the last one's tag. Rows are kept as they come, also
     /// if the session ends after them. All are sent at once: so the last one should be the only one with an effect.
-    pub async fn query(&mut self, statements: &[&str], rows: &mut Vec<Vec<u8>>) -> io::Result<Result<String, ServerError>> {
+    pub async fn query(
+        &mut self,
+        statements: &[&str],
+        rows: &mut Vec<Vec<u8>>,
+    ) -> io::Result<Result<String, ServerError>> {
         self.running = true;
         let result = self.exchange_queries(statements, rows).await;
         self.ran(&result);

@@ -79,7 +79,10 @@ mod tests {
     fn a_cursor_belongs_to_a_role() {
         let cursors = Cursors::default();
         cursors.insert("ann", 7, 1, None);
-        assert_eq!((cursors.find("ann", 7), cursors.find("bob", 7), cursors.find("ann", 8)), (Some((1, None)), None, None));
+        assert_eq!(
+            (cursors.find("ann", 7), cursors.find("bob", 7), cursors.find("ann", 8)),
+            (Some((1, None)), None, None)
+        );
         cursors.remove("bob", 7);
         assert_eq!(cursors.find("ann", 7), Some((1, None)));
         cursors.remove("ann", 7);

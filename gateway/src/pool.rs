@@ -189,7 +189,8 @@ impl Pools {
                 };
                 let position = match wanted {
                     None => {
-                        let is_avoided = |session: &Session| such.avoid.is_some_and(|avoid| avoid.contains(&session.id));
+                        let is_avoided =
+                            |session: &Session| such.avoid.is_some_and(|avoid| avoid.contains(&session.id));
                         let better = pool.idle.iter().rposition(|session| !is_avoided(session));
                         better.or_else(|| pool.idle.len().checked_sub(1))
                     }

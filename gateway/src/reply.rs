@@ -30,8 +30,6 @@ pub const CURSOR_NOT_FOUND: (i32, &str) = (43, "CursorNotFound");
 pub const EXCEEDED_TIME: (i32, &str) = (50, "MaxTimeMSExpired");
 pub const COMMAND_NOT_FOUND: (i32, &str) = (59, "CommandNotFound");
 pub const INVALID_OPTIONS: (i32, &str) = (72, "InvalidOptions");
-pub const SHUTDOWN: (i32, &str) = (91, "ShutdownInProgress");
-pub const WRITE_CONFLICT: (i32, &str) = (112, "WriteConflict");
 pub const ALREADY_STARTED: (i32, &str) = (117, "ConflictingOperationInProgress");
 pub const COMMAND_FAILED: (i32, &str) = (125, "CommandFailed");
 pub const MEMORY_LIMIT: (i32, &str) = (146, "ExceededMemoryLimit");
@@ -39,7 +37,6 @@ pub const TRANSACTION_TOO_OLD: (i32, &str) = (225, "TransactionTooOld");
 pub const NO_SUCH_TRANSACTION: (i32, &str) = (251, "NoSuchTransaction");
 pub const TRANSACTION_COMMITTED: (i32, &str) = (256, "TransactionCommitted");
 pub const NOT_IN_TRANSACTION: (i32, &str) = (263, "OperationNotSupportedInTransaction");
-pub const INTERRUPTED: (i32, &str) = (11601, "Interrupted");
 pub const MECHANISM_UNAVAILABLE: (i32, &str) = (334, "MechanismUnavailable");
 pub const POOL_TIMEOUT: (i32, &str) = (202, "NetworkInterfaceExceededTimeLimit");
 

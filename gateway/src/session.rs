@@ -81,8 +81,15 @@ pub fn part(name: &str, command: &RawDocument) -> Result<Part, Failure> {
     let session = session.ok_or_else(|| invalid("Transaction number requires a session ID to also be specified"))?;
     let place = Place { session, number };
     match (autocommit, start) {
-        (None, None) => return Ok(Part::Retryable(place)),
-        (None, Some(_)) => return Err(invalid("'startTransaction' field requires 'autocommit' field to also be specified")),
+        (None, None) if is_retryable(name) => return Ok(Part::Retryable(place)),
+        (None, None) => {
+            let message =
+                format!("txnNumber needs autocommit: false, or a write that can be sent again, which {name} is not");
+            return Err(Failure::new((50768, "NotARetryableWriteCommand"), message));
+        }
+        (None, Some(_)) => {
+            return Err(invalid("'startTransaction' field requires 'autocommit' field to also be specified"));
+        }
         (Some(true), _) => return Err(invalid("Specifying autocommit=true is not allowed.")),
         (_, Some(false)) => return Err(invalid("Specifying startTransaction=false is not allowed.")),
         _ => {}
@@ -104,6 +111,11 @@ pub fn part(name: &str, command: &RawDocument) -> Result<Part, Failure> {
         }
     }
     Ok(Part::Transaction { place, start })
+}
+
+/// True for commands that drivers send again with the same number.
+fn is_retryable(name: &str) -> bool {
+    matches!(name, "insert" | "update" | "delete" | "findAndModify" | "findandmodify" | "bulkWrite") || is_end(name)
 }
 
 /// True for the commands that end a transaction.
@@ -129,18 +141,31 @@ pub fn is_allowed(name: &str, database: &str, command: &RawDocument) -> bool {
             | "killCursors"
             | "update"
     );
-    let is_own = matches!(database, "admin" | "config" | "local") && !matches!(name, "bulkWrite" | "getMore" | "killCursors");
+    let is_own =
+        matches!(database, "admin" | "config" | "local") && !matches!(name, "bulkWrite" | "getMore" | "killCursors");
     is_listed && !is_own && !(name == "aggregate" && is_outside(command))
 }
 
 /// True for a pipeline with a stage that no transaction may contain.
 fn is_outside(command: &RawDocument) -> bool {
     const STAGES: &[&str] = &[
-        "$changeStream", "$collStats", "$currentOp", "$indexStats", "$listClusterCatalog", "$listLocalSessions", "$listSessions", "$merge",
-        "$out", "$planCacheStats", "$shardedDataDistribution",
+        "$changeStream",
+        "$collStats",
+        "$currentOp",
+        "$indexStats",
+        "$listClusterCatalog",
+        "$listLocalSessions",
+        "$listSessions",
+        "$merge",
+        "$out",
+        "$planCacheStats",
+        "$shardedDataDistribution",
     ];
     let Ok(stages) = command.get_array("pipeline") else { return false };
-    stages.into_iter().filter_map(|stage| stage.ok()?.as_document()?.iter().next()?.ok()).any(|(name, _)| STAGES.contains(&name.as_str()))
+    stages
+        .into_iter()
+        .filter_map(|stage| stage.ok()?.as_document()?.iter().next()?.ok())
+        .any(|(name, _)| STAGES.contains(&name.as_str()))
 }
 
 #[cfg(test)]
@@ -149,10 +174,14 @@ mod tests {
     use bson::{Document, Uuid, doc};
 
     fn of(fields: Document) -> Result<Part, i32> {
-        let mut document = doc! { "find": "c" };
+        named("insert", fields)
+    }
+
+    fn named(name: &str, fields: Document) -> Result<Part, i32> {
+        let mut document = doc! { name: "c" };
         document.extend(fields);
         let bytes = document.to_vec().unwrap();
-        part("find", RawDocument::from_bytes(&bytes).unwrap()).map_err(|failure| failure.code)
+        part(name, RawDocument::from_bytes(&bytes).unwrap()).map_err(|failure| failure.code)
     }
 
     #[test]
@@ -161,7 +190,9 @@ mod tests {
         let place = Place { session: [7; 16], number: 3 };
         assert_eq!(of(doc! {}), Ok(Part::Nothing));
         assert_eq!(of(doc! { "lsid": &lsid }), Ok(Part::Nothing));
-        assert_eq!(of(doc! { "lsid": &lsid, "txnNumber": 3i64 }), Ok(Part::Retryable(place)));
+        let numbered = doc! { "lsid": &lsid, "txnNumber": 3i64 };
+        assert_eq!(of(numbered.clone()), Ok(Part::Retryable(place)));
+        assert_eq!(named("find", numbered), Err(50768));
         let within = doc! { "lsid": &lsid, "txnNumber": 3i64, "autocommit": false };
         assert_eq!(of(within.clone()), Ok(Part::Transaction { place, start: false }));
         let with = |more: Document| {
@@ -170,7 +201,10 @@ mod tests {
             of(all)
         };
         assert_eq!(with(doc! { "startTransaction": true }), Ok(Part::Transaction { place, start: true }));
-        assert_eq!(with(doc! { "startTransaction": true, "readConcern": { "level": "snapshot" } }), Ok(Part::Transaction { place, start: true }));
+        assert_eq!(
+            with(doc! { "startTransaction": true, "readConcern": { "level": "snapshot" } }),
+            Ok(Part::Transaction { place, start: true })
+        );
         for wrong in [
             doc! { "startTransaction": false },
             doc! { "autocommit": true },

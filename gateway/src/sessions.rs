@@ -48,7 +48,8 @@ pub struct Active {
     pub lease: Lease,
     /// open cursors: id, database and collection
     pub cursors: Vec<(i64, String, String)>,
-    pub share: Share,
+    /// of the sessions that transactions may have
+    pub _share: Share,
 }
 
 #[derive(Debug)]
@@ -144,7 +145,8 @@ impl Sessions {
     ) -> Result<(Arc<Transaction>, OwnedMutexGuard<Phase>, Option<Arc<Transaction>>), Failure> {
         let now = Instant::now();
         let state = &mut *self.lock();
-        let last = state.roles.get(role).and_then(|sessions| sessions.get(&place.session)).map(|entry| entry.last.clone());
+        let last =
+            state.roles.get(role).and_then(|sessions| sessions.get(&place.session)).map(|entry| entry.last.clone());
         if let Some(last) = &last {
             check_age(last, place)?;
             if last.place.number == place.number {
@@ -186,7 +188,9 @@ impl Sessions {
     /// A write with a number, but without a transaction, ends an older transaction of its session; returns that.
     pub fn note_write(&self, role: &str, place: Place) -> Result<Option<Arc<Transaction>>, Failure> {
         let state = self.lock();
-        let Some(entry) = state.roles.get(role).and_then(|sessions| sessions.get(&place.session)) else { return Ok(None) };
+        let Some(entry) = state.roles.get(role).and_then(|sessions| sessions.get(&place.session)) else {
+            return Ok(None);
+        };
         check_age(&entry.last, place)?;
         Ok((entry.last.place.number < place.number).then(|| entry.last.clone()))
     }

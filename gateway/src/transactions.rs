@@ -23,7 +23,7 @@ use crate::reply::{
 use crate::session::{self, Id, Place};
 use crate::sessions::{Active, Phase, Sessions, Transaction, Xid};
 use bson::spec::BinarySubtype;
-use bson::{Binary, Bson, RawDocument, doc};
+use bson::{Binary, RawDocument, doc};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
@@ -116,7 +116,9 @@ fn committed(number: i64) -> Failure {
 }
 
 fn unknowable(number: i64) -> Failure {
-    let message = format!("the connection to the router broke while it committed transaction {number}; whether it did is not known");
+    let message = format!(
+        "the connection to the router broke while it committed transaction {number}; whether it did is not known"
+    );
     Failure::new(NO_SUCH_TRANSACTION, message)
 }
 
@@ -149,7 +151,8 @@ impl Executor {
             };
         }
         if !session::is_allowed(&command.name, &command.database, command.document()) {
-            let message = format!("Cannot run '{}' in a multi-document transaction, or with these arguments.", command.name);
+            let message =
+                format!("Cannot run '{}' in a multi-document transaction, or with these arguments.", command.name);
             return Err(Failure::new(NOT_IN_TRANSACTION, message).into());
         }
         let mut locked = match start {
@@ -208,7 +211,7 @@ impl Executor {
             other => other,
         })?;
         lease.pin();
-        *locked.phase = Phase::Active(Box::new(Active { lease, cursors: Vec::new(), share }));
+        *locked.phase = Phase::Active(Box::new(Active { lease, cursors: Vec::new(), _share: share }));
         Ok(locked)
     }
 
@@ -225,8 +228,7 @@ impl Executor {
             Failure::new(EXCEEDED_TIME, message).labelled(UNKNOWN_RESULT)
         };
         let phase = timeout(self.pools.patience(), transaction.phase.clone().lock_owned()).await.map_err(busy)?;
-        let is_others =
-            matches!(&*phase, Phase::Active(active) if who.generation.is_some_and(|own| own != active.lease.generation()));
+        let is_others = matches!(&*phase, Phase::Active(active) if who.generation.is_some_and(|own| own != active.lease.generation()));
         let mut locked = self.locked(transaction, phase);
         // The router has ended the sessions of the login that began it. Dropped, it is aborted.
         if is_others || locked.transaction.is_killed() && matches!(*locked.phase, Phase::Active(_)) {
@@ -248,7 +250,8 @@ impl Executor {
         if active.cursors.len() >= MAX_CURSORS && !matches!(command.name.as_str(), "getMore" | "killCursors") {
             return Err(Failure::new(BAD_VALUE, "the transaction has too many open cursors").into());
         }
-        let asked = if command.name == "getMore" { integer(command.document().get("getMore").ok().flatten()) } else { None };
+        let asked =
+            if command.name == "getMore" { integer(command.document().get("getMore").ok().flatten()) } else { None };
         if let Some(id) = asked {
             let failure = match self.cursors.find(&who.role, id) {
                 Some((_, Some(owner))) if owner == place => None,
@@ -427,9 +430,10 @@ async fn commit(mut locked: Locked) -> Result<Reply, Failure> {
         Ok(Err(error)) if error.fatal && rows.is_empty() => (Phase::Aborted, Err(aborted(number))),
         Ok(Err(error)) if error.is_outcome_unknown() => lost(error.failure()),
         Ok(Err(error)) => (Phase::Aborted, Err(rolled_back(&error))),
-        Err(error) => {
-            lost(Failure::new(HOST_UNREACHABLE, format!("the connection to the router broke during the commit: {error}")))
-        }
+        Err(error) => lost(Failure::new(
+            HOST_UNREACHABLE,
+            format!("the connection to the router broke during the commit: {error}"),
+        )),
     };
     // The session goes back, or is closed.
     drop(locked.end(phase));
@@ -480,7 +484,8 @@ fn only_own(command: &RawDocument, role: &str) -> Result<(), Failure> {
     let list = command.get_array("killAllSessions");
     let list = list.map_err(|_| Failure::new(BAD_VALUE, "killAllSessions: an array of users is expected"))?;
     for user in list {
-        let is_own = user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
+        let is_own =
+            user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
         if !is_own {
             return Err(Failure::new(UNAUTHORIZED, "killAllSessions: a user can only kill sessions of its own"));
         }

@@ -237,3 +237,29 @@ fn transactions_that_nobody_ends_are_aborted() {
     wait_until("they are aborted", PATIENCE, || unclean(&cluster).is_empty());
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.find('test.things')"), 1);
 }
+
+/// The router's session ends while it commits: the transaction's id tells the result, if it has one.
+#[test]
+fn a_lost_commit_is_asked_for() {
+    let cluster = cluster();
+    let router = &cluster.router;
+    let gateway = Gateway::start(router, &[]);
+    for (database, shard, expected) in [("here", "local", "committed 1 1"), ("there", "shard0", "failed 1 251 None")] {
+        router.psql(&format!("SELECT docshard.enable_sharding('{database}', '{shard}')"));
+        router.psql(&format!("SELECT docshard.create_collection('{database}.things')"));
+        let node = if shard == "local" { router } else { &cluster.shards[0] };
+        node.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+        node.psql("SELECT pg_reload_conf()");
+        let mut program = gateway.start_python("lost_commit.py", &["boss", PASSWORD, database]);
+        let mut output = BufReader::new(program.stdout.take().unwrap());
+        await_line(&mut output, "writes");
+        let waits =
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query !~ 'pg_stat_activity'";
+        wait_until("the commit waits", PATIENCE, || node.value::<i64>(waits) > 0);
+        router.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard-gateway' AND state <> 'idle'");
+        node.psql("ALTER SYSTEM RESET synchronous_standby_names");
+        node.psql("SELECT pg_reload_conf()");
+        await_line(&mut output, expected);
+        assert!(program.wait().unwrap().success());
+    }
+}
