@@ -64,6 +64,11 @@ impl ServerError {
         matches!(self.sqlstate.as_str(), "08007" | "40003") || self.fatal
     }
 
+    /// True if the server is starting, or ends: another attempt may find it ready.
+    pub fn is_of_restart(&self) -> bool {
+        matches!(self.sqlstate.as_str(), "57P01" | "57P02" | "57P03")
+    }
+
     /// True if only its transaction has failed, which may be run again.
     pub fn is_transient(&self) -> bool {
         matches!(self.sqlstate.get(..2), Some("08" | "40")) || self.sqlstate.starts_with("57P0")
@@ -117,11 +122,13 @@ pub struct Channel {
     stream: Box<dyn Stream>,
     input: BytesMut,
     pub output: BytesMut,
+    /// the router has said that it is a standby
+    is_standby: bool,
 }
 
 impl Channel {
     pub fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, input: BytesMut::new(), output: BytesMut::new() }
+        Self { stream, input: BytesMut::new(), output: BytesMut::new(), is_standby: false }
     }
 
     pub async fn send(&mut self) -> io::Result<()> {
@@ -142,7 +149,12 @@ impl Channel {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of the router is too long"));
             }
             match Message::parse(&mut self.input)? {
-                Some(Message::NoticeResponse(_) | Message::ParameterStatus(_) | Message::NotificationResponse(_)) => {}
+                Some(Message::ParameterStatus(body)) => {
+                    if body.name()? == "in_hot_standby" {
+                        self.is_standby = body.value()? == "on";
+                    }
+                }
+                Some(Message::NoticeResponse(_) | Message::NotificationResponse(_)) => {}
                 message => return Ok(message),
             }
         }
@@ -218,6 +230,8 @@ pub struct Session {
     end: Option<End>,
     /// the role's OID, which no other role of this name has
     pub role: Oid,
+    /// salt and iterations of the password that the login has proved; empty if there was none
+    pub salt: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -243,6 +257,9 @@ impl std::fmt::Debug for Session {
         f.debug_struct("Session").field("id", &self.id).field("running", &self.running).finish_non_exhaustive()
     }
 }
+
+/// The time between two questions to a router that is not ready.
+pub const POLL: Duration = Duration::from_millis(100);
 
 const STATEMENT: &str = "run";
 
@@ -298,7 +315,8 @@ impl Session {
             Some(error) => Err(error),
             None => {
                 let (running, transaction, end) = (false, Transaction::No, None);
-                Ok(Self { id, since: Instant::now(), channel, router, key, running, transaction, end, role })
+                let (since, salt) = (Instant::now(), Vec::new());
+                Ok(Self { id, since, channel, router, key, running, transaction, end, role, salt })
             }
         })
     }
@@ -310,7 +328,8 @@ impl Session {
         let router = crate::router::Routers::parse(&["postgresql://127.0.0.1:1/x".to_owned()], None).unwrap().first();
         let channel = Channel::new(Box::new(stream));
         let (running, transaction, end) = (false, Transaction::No, None);
-        (Self { id, since: Instant::now(), channel, router, key: (0, 0), running, transaction, end, role: 10 }, other)
+        let (since, key, salt) = (Instant::now(), (0, 0), Vec::new());
+        (Self { id, since, channel, router, key, running, transaction, end, role: 10, salt }, other)
     }
 
     /// As if a statement were running.
@@ -328,6 +347,16 @@ impl Session {
     /// False while a statement's end has not been read, and in a transaction.
     pub fn is_usable(&self) -> bool {
         !self.running && self.transaction == Transaction::No
+    }
+
+    /// True if the router is a standby. Once it was one, it is asked again.
+    pub async fn is_standby(&mut self) -> io::Result<bool> {
+        if self.channel.is_standby {
+            let mut row = Vec::new();
+            let _ = self.query(&["SELECT pg_catalog.pg_is_in_recovery()"], &mut row).await?;
+            self.channel.is_standby = row.first().is_none_or(|value| value != b"f");
+        }
+        Ok(self.channel.is_standby)
     }
 
     /// True while a statement's end has not been read.

@@ -103,7 +103,7 @@ impl Executor {
             && who.generation.is_none()
             && self.pools.is_wanting(role, *most)
         {
-            let session = login::anonymous(&self.routers, role).await.map_err(|refusal| {
+            let session = login::anonymous(&self.routers, self.pools.hold(), role).await.map_err(|refusal| {
                 log::LOGINS.line(format_args!("login of the anonymous role: {refusal}"));
                 Failure::new(HOST_UNREACHABLE, "the gateway's anonymous role cannot log in at a router")
             })?;
@@ -129,8 +129,12 @@ impl Executor {
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
         let session = lease.session();
+        let is_safe = transaction.is_none() && command.part == Part::Nothing && is_repeated(command);
         let reply = match session.run(begin, &command.database, &command.bytes).await {
             Ok(Ok(reply)) => reply,
+            // The router restarts, or an administrator has ended the session. Drivers send a read again, and log in.
+            Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
+            Err(_) if is_safe => return Err(Error::LoginNeeded),
             Ok(Err(error)) => return Err(failure(&error).into()),
             Err(error) => {
                 let message = format!("the connection to the router broke: {error}");
@@ -232,11 +236,19 @@ fn failure(error: &ServerError) -> Failure {
     }
 }
 
+/// True for a pipeline that writes.
+fn is_writing(command: &RawDocument) -> bool {
+    let Ok(stages) = command.get_array("pipeline") else { return false };
+    let last = stages.into_iter().last().and_then(|stage| stage.ok()?.as_document()?.iter().next()?.ok());
+    last.is_some_and(|(name, _)| matches!(name.as_str(), "$out" | "$merge"))
+}
+
 /// True for a command that drivers send again if its connection is closed.
 fn is_repeated(command: &Command) -> bool {
     const READS: &[&str] =
         &["find", "aggregate", "distinct", "count", "listCollections", "listDatabases", "listIndexes"];
-    matches!(command.part, Part::Retryable(_)) || READS.contains(&command.name.as_str())
+    let is_read = READS.contains(&command.name.as_str()) && !is_writing(command.document());
+    matches!(command.part, Part::Retryable(_)) || is_read
 }
 
 pub fn integer(value: Option<RawBsonRef<'_>>) -> Option<i64> {

@@ -19,6 +19,7 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
   --pool-timeout SECONDS      how long a command waits for one of them (30)
   --transaction-lifetime SECONDS
                               after this time a transaction is aborted (60)
+  --hold-timeout SECONDS      how long logins and commands wait for a router that restarts or fails over (10)
   --max-connections N         the most clients (10000)
   --max-unauthenticated N     the most clients that have not logged in, monitoring connections included (5000)
   --max-logins N              the most logins at a time, each of which has a connection to the router, half of them of one address (16)
@@ -38,6 +39,7 @@ pub struct Options {
     pub pool_size: usize,
     pub pool_timeout: Duration,
     pub transaction_lifetime: Duration,
+    pub hold_timeout: Duration,
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     pub max_logins: usize,
@@ -67,6 +69,7 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
         pool_size: 40,
         pool_timeout: Duration::from_secs(30),
         transaction_lifetime: Duration::from_secs(60),
+        hold_timeout: Duration::from_secs(10),
         max_connections: 10_000,
         max_unauthenticated: 5_000,
         max_logins: 16,
@@ -98,6 +101,7 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
             "pool-size" => options.pool_size = count(&mut parser, &name)?,
             "pool-timeout" => options.pool_timeout = seconds(count(&mut parser, &name)?),
             "transaction-lifetime" => options.transaction_lifetime = seconds(count(&mut parser, &name)?),
+            "hold-timeout" => options.hold_timeout = seconds(count(&mut parser, &name)?),
             "max-connections" => options.max_connections = count(&mut parser, &name)?,
             "max-unauthenticated" => options.max_unauthenticated = count(&mut parser, &name)?,
             "max-logins" => options.max_logins = count(&mut parser, &name)?,

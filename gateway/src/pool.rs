@@ -9,6 +9,8 @@
 //! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router
 //! has ended one of them: an administrator who withdraws a password ends the sessions that it opened, and a later login must not
 //! give its session to clients that have logged in before. It ends, too, when a session of another role with the same name comes.
+//! A generation comes back if the next login proves the same password of the same role (`Session::salt`, which each change of a password
+//! changes): so after a restart of the router one client's login serves all that had logged in before.
 //!
 //! INVARIANT: the number of sessions is at most the limit. A session is idle, or leased, never both. A pool that exists has a session,
 //! and all of them are of one generation and one role. An idle session is in no transaction.
@@ -18,7 +20,7 @@ use postgres_protocol::Oid;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// As whom a client uses sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct Identity {
 
 #[derive(Debug)]
 struct Role {
+    /// what leases belong to
+    number: u64,
     generation: u64,
     oid: Oid,
     idle: Vec<Session>,
@@ -46,11 +50,25 @@ struct Waiter {
     send: oneshot::Sender<Lease>,
 }
 
+/// What the last generation of a role began with.
+#[derive(Debug)]
+struct Proof {
+    oid: Oid,
+    salt: Vec<u8>,
+    generation: u64,
+}
+
+/// The most roles whose last generation can come back.
+const MAX_PROOFS: usize = 10_000;
+
 #[derive(Debug, Default)]
 struct State {
     roles: HashMap<String, Role>,
-    /// the last generation of any role; none is used twice
+    proofs: HashMap<String, Proof>,
+    /// the last generation of any role; none is another role's or password's
     generation: u64,
+    /// the last number of any pool
+    number: u64,
     /// the number of sessions that are leased, and whose generation has ended
     retired: usize,
 }
@@ -60,6 +78,10 @@ pub struct Pools {
     state: Mutex<State>,
     limit: usize,
     patience: Duration,
+    /// how long a command waits for a login after its role's sessions have ended
+    hold: Duration,
+    /// a session was added
+    added: Notify,
 }
 
 /// Why there is no session.
@@ -92,10 +114,36 @@ pub struct Lease {
     session: Option<Session>,
     pools: Arc<Pools>,
     role: String,
+    number: u64,
     generation: u64,
 }
 
 impl State {
+    /// The generation of a role whose first session this is.
+    fn generation_of(&mut self, role: &str, session: &Session) -> u64 {
+        if let Some(proof) = self.proofs.get(role)
+            && proof.oid == session.role
+            && proof.salt == session.salt
+            && !session.salt.is_empty()
+        {
+            return proof.generation;
+        }
+        if self.proofs.len() >= MAX_PROOFS && !self.proofs.contains_key(role) {
+            self.proofs.retain(|role, _| self.roles.contains_key(role));
+        }
+        self.generation += 1;
+        let proof = Proof { oid: session.role, salt: session.salt.clone(), generation: self.generation };
+        self.proofs.insert(role.to_owned(), proof);
+        self.generation
+    }
+
+    /// True if the client's generation has ended, and may come back.
+    fn may_come_back(&self, who: &Identity) -> bool {
+        !self.roles.contains_key(&who.role)
+            && who.generation.is_some()
+            && self.proofs.get(&who.role).is_some_and(|proof| Some(proof.generation) == who.generation)
+    }
+
     fn count(&self) -> usize {
         self.retired + self.roles.values().map(|role| role.idle.len() + role.leased.len()).sum::<usize>()
     }
@@ -120,13 +168,18 @@ impl State {
 }
 
 impl Pools {
-    pub fn new(limit: usize, patience: Duration) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), limit, patience })
+    pub fn new(limit: usize, patience: Duration, hold: Duration) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), limit, patience, hold, added: Notify::new() })
     }
 
     /// The most sessions.
     pub fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// How long a login waits for a router that restarts.
+    pub fn hold(&self) -> Duration {
+        self.hold
     }
 
     /// How long a command waits for one.
@@ -162,13 +215,16 @@ impl Pools {
             let (name, evicted) = (name.clone(), most.idle.remove(0));
             state.forget(&name, evicted.id);
         }
-        let State { roles, generation, .. } = state;
-        let pool = roles.entry(role.to_owned()).or_insert_with(|| {
-            *generation += 1;
+        if !state.roles.contains_key(role) {
+            let generation = state.generation_of(role, &session);
+            state.number += 1;
             let (idle, leased, pinned, waiting) = Default::default();
-            Role { generation: *generation, oid: session.role, idle, leased, pinned, waiting }
-        });
+            let (number, oid) = (state.number, session.role);
+            state.roles.insert(role.to_owned(), Role { number, generation, oid, idle, leased, pinned, waiting });
+        }
+        let pool = state.roles.get_mut(role)?;
         self.give(role, pool, session);
+        self.added.notify_waiters();
         Some(pool.generation)
     }
 
@@ -177,7 +233,25 @@ impl Pools {
         self.lease_such(who, Wanted { id, ..Wanted::default() }).await
     }
 
+    /// As [`Pools::lease`]. A client that cannot log in without an error waits for another one's login after a restart of the router.
     pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
+        let until = tokio::time::Instant::now() + self.hold;
+        loop {
+            let mut added = std::pin::pin!(self.added.notified());
+            // From here on it misses none.
+            added.as_mut().enable();
+            match self.lease_now(who, such).await {
+                Err(Unavailable::NoSession) if !such.can_log_in && self.lock().may_come_back(who) => {
+                    if tokio::time::timeout_at(until, added).await.is_err() {
+                        return Err(Unavailable::NoSession);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn lease_now(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
         let (role, wanted) = (who.role.as_str(), such.id);
         let receive = {
             let state = &mut *self.lock();
@@ -212,7 +286,7 @@ impl Pools {
                 match session.end() {
                     None => {
                         pool.leased.insert(session.id);
-                        return Ok(self.lent(role, pool.generation, session));
+                        return Ok(self.lent(role, pool, session));
                     }
                     Some(End::Router) => state.end(role),
                     Some(End::Timeout) => state.forget(role, session.id),
@@ -249,15 +323,16 @@ impl Pools {
         self.lock().roles.get(role).is_none_or(|role| role.idle.is_empty() && role.leased.len() < most)
     }
 
-    fn lent(self: &Arc<Self>, role: &str, generation: u64, session: Session) -> Lease {
-        Lease { session: Some(session), pools: self.clone(), role: role.to_owned(), generation }
+    fn lent(self: &Arc<Self>, role: &str, pool: &Role, session: Session) -> Lease {
+        let (number, generation) = (pool.number, pool.generation);
+        Lease { session: Some(session), pools: self.clone(), role: role.to_owned(), number, generation }
     }
 
     /// Takes a leased session back. Returns one whose statement has not ended.
-    fn take_back(self: &Arc<Self>, role: &str, generation: u64, mut session: Session) -> Option<Session> {
+    fn take_back(self: &Arc<Self>, role: &str, number: u64, mut session: Session) -> Option<Session> {
         let end = session.end();
         let state = &mut *self.lock();
-        match (state.roles.get_mut(role).filter(|pool| pool.generation == generation), end) {
+        match (state.roles.get_mut(role).filter(|pool| pool.number == number), end) {
             (None, _) => state.retired -= 1,
             (Some(pool), None) if session.is_usable() => {
                 pool.leased.remove(&session.id);
@@ -285,7 +360,7 @@ impl Pools {
             let Some(waiter) = pool.waiting.remove(from) else { break };
             let id = session.id;
             pool.leased.insert(id);
-            match waiter.send.send(self.lent(role, pool.generation, session)) {
+            match waiter.send.send(self.lent(role, pool, session)) {
                 Ok(()) => return,
                 // Whoever has given up waiting has closed the channel.
                 Err(mut back) => {
@@ -302,9 +377,9 @@ impl Pools {
     }
 
     /// The router has ended a session that is not in the pool any more.
-    fn withdraw(&self, role: &str, generation: u64) {
+    fn withdraw(&self, role: &str, number: u64) {
         let mut state = self.lock();
-        if state.roles.get(role).is_some_and(|pool| pool.generation == generation) {
+        if state.roles.get(role).is_some_and(|pool| pool.number == number) {
             state.end(role);
         }
     }
@@ -323,7 +398,7 @@ impl Lease {
     pub fn pin(&mut self) {
         let id = self.session().id;
         let mut state = self.pools.lock();
-        if let Some(pool) = state.roles.get_mut(&self.role).filter(|pool| pool.generation == self.generation) {
+        if let Some(pool) = state.roles.get_mut(&self.role).filter(|pool| pool.number == self.number) {
             pool.pinned.insert(id);
         }
     }
@@ -337,12 +412,12 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let session = self.session.take();
-        let running = session.and_then(|session| self.pools.take_back(&self.role, self.generation, session));
+        let running = session.and_then(|session| self.pools.take_back(&self.role, self.number, session));
         if let (Some(session), Ok(runtime)) = (running, tokio::runtime::Handle::try_current()) {
-            let (pools, role, generation) = (self.pools.clone(), std::mem::take(&mut self.role), self.generation);
+            let (pools, role, number) = (self.pools.clone(), std::mem::take(&mut self.role), self.number);
             runtime.spawn(async move {
                 if session.abandon().await == Some(End::Router) {
-                    pools.withdraw(&role, generation);
+                    pools.withdraw(&role, number);
                 }
             });
         }
@@ -364,7 +439,7 @@ mod tests {
     /// Pools with these sessions, and the other ends of their connections, which keep them alive. The first role has generation 1,
     /// the second one 2.
     fn pools(limit: usize, patience: Duration, sessions: &[(&str, u64)]) -> (Arc<Pools>, Vec<DuplexStream>) {
-        let pools = Pools::new(limit, patience);
+        let pools = Pools::new(limit, patience, SOON);
         let add = |(role, id): &(&str, u64)| {
             let (session, end) = Session::detached(*id);
             assert!(pools.add(role, session).is_some());
@@ -592,6 +667,43 @@ mod tests {
         let mut first = pools.lease_such(&who("ann", 1), such).await.unwrap();
         assert_eq!(first.session().id, 1);
         assert!(pools.lease_such(&who("ann", 1), such).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
+        let session = |id: u64, salt: &[u8], role: Oid| {
+            let (mut session, end) = Session::detached(id);
+            (session.salt, session.role) = (salt.to_vec(), role);
+            (session, end)
+        };
+        for (salt, role, comes_back) in
+            [(b"s=a".as_slice(), 10, true), (b"s=b", 10, false), (b"s=a", 11, false), (b"", 10, false)]
+        {
+            let pools = Pools::new(9, LATE, SOON);
+            let (first, end) = session(1, b"s=a", 10);
+            assert_eq!(pools.add("ann", first), Some(1));
+            let ann = who("ann", 1);
+            let old = pools.lease(&ann, None).await.unwrap();
+            let (idle, idle_end) = session(2, b"s=a", 10);
+            assert_eq!(pools.add("ann", idle), Some(1));
+            drop((end, idle_end));
+            // Those that can log in do not wait, and the others not for ever.
+            let can = Wanted { can_log_in: true, ..Wanted::default() };
+            assert_eq!(pools.lease_such(&ann, can).await.unwrap_err(), Unavailable::NoSession);
+            assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
+            let waiting = tokio::spawn({
+                let (pools, ann) = (pools.clone(), ann.clone());
+                async move { pools.lease(&ann, None).await.map(|mut lease| lease.session().id) }
+            });
+            tokio::task::yield_now().await;
+            let (next, _end) = session(3, salt, role);
+            assert_eq!(pools.add("ann", next), Some(if comes_back { 1 } else { 2 }));
+            assert_eq!(waiting.await.unwrap(), if comes_back { Ok(3) } else { Err(Unavailable::NoSession) });
+            // What was leased before is not of the new pool.
+            assert_eq!(count(&pools), 2);
+            drop(old);
+            assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![3]));
+        }
     }
 
     #[tokio::test]

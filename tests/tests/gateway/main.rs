@@ -263,3 +263,41 @@ fn a_lost_commit_is_asked_for() {
         assert!(program.wait().unwrap().success());
     }
 }
+
+/// No read fails, and at most one write of each client, which was in flight.
+#[test]
+fn fifty_clients_survive_a_restart_of_the_router() {
+    let mut cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--hold-timeout", "60"]);
+    let mut program = gateway.start_python("restarts.py", &["ann", PASSWORD, "50"]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut input = program.stdin.take().unwrap();
+    await_line(&mut output, "ready");
+    cluster.router.stop();
+    cluster.router.start();
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "goes on");
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "done");
+    assert!(program.wait().unwrap().success());
+}
+
+/// The gateway finds the primary among its routers, and waits for its promotion.
+#[test]
+fn clients_survive_a_failover_of_the_router() {
+    let mut cluster = cluster();
+    let standby = cluster.router.standby();
+    let address = format!("postgresql://127.0.0.1:{},127.0.0.1:{}/postgres", cluster.router.port, standby.port());
+    let gateway = Gateway::start_for(&cluster.router, &address, &["--hold-timeout", "60"]);
+    let mut program = gateway.start_python("restarts.py", &["ann", PASSWORD, "5"]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut input = program.stdin.take().unwrap();
+    await_line(&mut output, "ready");
+    cluster.router.stop();
+    standby.promote();
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "goes on");
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "done");
+    assert!(program.wait().unwrap().success());
+}
