@@ -25,6 +25,8 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
   --max-logins N              the most logins at a time, each of which has a connection to the router, half of them of one address (16)
   --message-memory MIB        the most memory of all messages together, of which a role has at most half (512)
   --idle-timeout SECONDS      after this time without a message a client is disconnected (1800)
+  --extension-version VERSION the version of the server's extension: another one than the gateway's is refused
+  --until-eof                 ends when its standard input does
   --version, --help
 ";
 
@@ -46,6 +48,8 @@ pub struct Options {
     /// in MiB
     pub message_memory: usize,
     pub idle_timeout: Duration,
+    pub extension_version: Option<String>,
+    pub until_eof: bool,
 }
 
 /// What the arguments ask for.
@@ -75,6 +79,8 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
         max_logins: 16,
         message_memory: 512,
         idle_timeout: Duration::from_secs(1800),
+        extension_version: None,
+        until_eof: false,
     };
     let mut parser = lexopt::Parser::from_args(arguments);
     let text =
@@ -112,6 +118,8 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
                 }
             }
             "idle-timeout" => options.idle_timeout = seconds(count(&mut parser, &name)?),
+            "extension-version" => options.extension_version = Some(text(&mut parser)?),
+            "until-eof" => options.until_eof = true,
             "help" => return Ok(Wanted::Text(HELP.to_owned())),
             "version" => return Ok(Wanted::Text(format!("docshard-gateway {}\n", env!("CARGO_PKG_VERSION")))),
             _ => return Err(format!("unknown option --{name}")),
@@ -131,7 +139,7 @@ mod tests {
     #[test]
     fn every_option_of_the_help_is_taken() {
         let names = HELP.lines().filter_map(|line| line.strip_prefix("  --")?.split([' ', ',']).next());
-        for name in names.filter(|name| !["version", "help"].contains(name)) {
+        for name in names.filter(|name| !["version", "help", "until-eof"].contains(name)) {
             assert!(of(&[&format!("--{name}"), "700"]).is_ok(), "{name}");
         }
         assert!(matches!(of(&["--help"]), Ok(Wanted::Text(_))));

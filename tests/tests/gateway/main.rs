@@ -1,6 +1,6 @@
 //! MongoDB's own clients over the gateway. Each test runs a program of this folder with pymongo or mongosh, which check the answers.
 
-use docshard_tests::{Cluster, Gateway, wait_until};
+use docshard_tests::{Cluster, Gateway, Node, wait_until};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -300,4 +300,80 @@ fn clients_survive_a_failover_of_the_router() {
     input.write_all(b"\n").unwrap();
     await_line(&mut output, "done");
     assert!(program.wait().unwrap().success());
+}
+
+/// The server's own gateway: it is started, watched, restarted and ended with the server.
+#[test]
+fn a_server_runs_a_gateway() {
+    let mut cluster = cluster();
+    let router = &mut cluster.router;
+    let program = copied_program(router);
+    router.configure(&format!("docshard.gateway_binary = '{program}'"));
+    router.configure("docshard.gateway_listen = '127.0.0.1:0'");
+    router.configure("docshard.gateway_arguments = '--pool-size 7'");
+    router.psql("SELECT pg_reload_conf()");
+    let found = |gateway: &Gateway| gateway.python("refused.py", &["ann", PASSWORD]);
+    assert!(found(&Gateway::of_server(router, 1)).contains("found None"));
+    let [first] = running(&program)[..] else { panic!("there is one gateway") };
+    // None of the server's files, nor of its environment.
+    let files: Vec<String> = std::fs::read_dir(format!("/proc/{first}/fd"))
+        .unwrap()
+        .map(|file| {
+            std::fs::read_link(file.unwrap().path()).map_or_else(|_| String::new(), |path| path.display().to_string())
+        })
+        .collect();
+    assert!(!files.iter().any(|file| file.contains("/data/") || file.contains("PostgreSQL.")), "{files:?}");
+    assert_eq!(std::fs::read(format!("/proc/{first}/environ")).unwrap().len(), 0);
+    // Only the operator sees and sets it.
+    let refused = |role: &str, sql: &str| {
+        let mut client = router.client();
+        client.batch_execute(&format!("SET ROLE {role}")).unwrap();
+        let error = client.batch_execute(sql).expect_err(sql);
+        error.code().expect("an error of the server").code().to_owned()
+    };
+    assert_eq!(refused("none", "SET docshard.gateway_binary = '/bin/sh'"), "55P02");
+    assert_eq!(refused("ann", "SHOW docshard.gateway_arguments"), "42501");
+    assert_eq!(refused("ann", "ALTER SYSTEM SET docshard.gateway_binary = '/bin/sh'"), "42501");
+    // It is started again after a crash.
+    signal(first, "KILL");
+    assert!(found(&Gateway::of_server(router, 2)).contains("found None"));
+    // And with its worker.
+    let worker = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'docshard gateway'";
+    assert!(router.value::<bool>(worker));
+    assert!(found(&Gateway::of_server(router, 3)).contains("found None"));
+    wait_until("the old one ends", PATIENCE, || running(&program).len() == 1);
+    router.configure("docshard.gateway_listen = ''");
+    router.psql("SELECT pg_reload_conf()");
+    wait_until("it ends", PATIENCE, || running(&program).is_empty());
+    router.configure("docshard.gateway_listen = '127.0.0.1:0'");
+    router.psql("SELECT pg_reload_conf()");
+    assert!(found(&Gateway::of_server(router, 4)).contains("found None"));
+    // It does not outlive the postmaster.
+    router.kill9();
+    wait_until("it ends with the server", PATIENCE, || running(&program).is_empty());
+    router.start();
+    assert!(found(&Gateway::of_server(router, 5)).contains("found None"));
+}
+
+/// A copy of the program that the server's user can execute, by a name of its own.
+fn copied_program(router: &Node) -> String {
+    let path = router.scratch_file("gateway-of-server");
+    std::fs::copy(Gateway::path(), &path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The processes that run a program.
+fn running(program: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let runs = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(program.as_bytes())
+    };
+    all.filter(runs).collect()
+}
+
+fn signal(pid: u32, name: &str) {
+    assert!(
+        std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success()
+    );
 }
