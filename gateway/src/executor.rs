@@ -9,10 +9,9 @@ use crate::memory::Budget;
 use crate::pool::{Identity, Lease, Pools, Unavailable, Wanted};
 use crate::reply::{self, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
 use crate::router::Routers;
-use crate::session::{Part, Place, is_end};
+use crate::session::{Part, Place};
 use crate::sessions::Sessions;
 use crate::shares::Shares;
-use crate::transactions::outside;
 use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,25 +56,8 @@ impl Executor {
         Self { routers, pools, cursors: Arc::default(), sessions, shares, anonymous }
     }
 
-    /// Runs a command for a client of a role.
-    pub async fn run(
-        &self,
-        who: &Identity,
-        connection: i32,
-        command: &Command,
-        budget: &mut Budget,
-    ) -> Result<Reply, Error> {
-        if let Some(answered) = self.of_sessions(who, command).await {
-            return Ok(answered?);
-        }
-        match command.part {
-            Part::Transaction { place, start } => {
-                return self.run_within(who, connection, command, (place, start), budget).await;
-            }
-            _ if is_end(&command.name) => return Err(outside(&command.name).into()),
-            Part::Retryable(place) => self.note_write(who, place).await?,
-            Part::Nothing => {}
-        }
+    /// Runs a command outside transactions, for a client of a role.
+    pub async fn run_alone(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         match command.name.as_str() {
             "getMore" => self.get_more(who, command, budget).await,
             "killCursors" => self.kill_cursors(who, command, budget).await,

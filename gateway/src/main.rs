@@ -7,6 +7,7 @@
 //! * [`wire`], [`connection`], [`command`], [`reply`]: MongoDB's protocol.
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
+//! * [`session`], [`sessions`], [`transactions`]: clients' sessions, and transactions over several commands.
 //! * [`shares`], [`memory`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 

@@ -20,7 +20,7 @@ use crate::reply::{
     self, BAD_VALUE, COMMAND_FAILED, CURSOR_NOT_FOUND, EXCEEDED_TIME, Failure, HOST_UNREACHABLE, NO_SUCH_TRANSACTION,
     NOT_IN_TRANSACTION, POOL_TIMEOUT, Reply, TRANSACTION_COMMITTED, TRANSIENT, UNAUTHORIZED, UNKNOWN_RESULT,
 };
-use crate::session::{self, Id, Place};
+use crate::session::{self, Id, Part, Place};
 use crate::sessions::{Active, Phase, Sessions, Transaction, Xid};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, doc};
@@ -131,8 +131,33 @@ fn transient(mut failure: Failure) -> Failure {
 }
 
 impl Executor {
+    /// Runs a command for a client of a role, within a transaction or not.
+    pub async fn run(
+        &self,
+        who: &Identity,
+        connection: i32,
+        command: &Command,
+        budget: &mut Budget,
+    ) -> Result<Reply, Error> {
+        if let Some(answered) = self.of_sessions(who, command).await {
+            return Ok(answered?);
+        }
+        match command.part {
+            Part::Transaction { place, start } => {
+                return self.run_within(who, connection, command, (place, start), budget).await;
+            }
+            _ if session::is_end(&command.name) => {
+                let message = format!("{} must be run within a transaction", command.name);
+                return Err(Failure::new(COMMAND_FAILED, message).into());
+            }
+            Part::Retryable(place) => self.note_write(who, place).await?,
+            Part::Nothing => {}
+        }
+        self.run_alone(who, command, budget).await
+    }
+
     /// Runs a statement of a transaction, its commit or its abort.
-    pub async fn run_within(
+    async fn run_within(
         &self,
         who: &Identity,
         connection: i32,
@@ -373,7 +398,7 @@ impl Executor {
     }
 
     /// A write with a transaction's number, but outside, ends an older transaction of its session.
-    pub async fn note_write(&self, who: &Identity, place: Place) -> Result<(), Failure> {
+    async fn note_write(&self, who: &Identity, place: Place) -> Result<(), Failure> {
         if let Some(before) = self.sessions.note_write(&who.role, place)? {
             self.kill(before).await;
         }
@@ -381,7 +406,7 @@ impl Executor {
     }
 
     /// Commands about sessions; None if it is another one.
-    pub async fn of_sessions(&self, who: &Identity, command: &Command) -> Option<Result<Reply, Failure>> {
+    async fn of_sessions(&self, who: &Identity, command: &Command) -> Option<Result<Reply, Failure>> {
         let (name, document) = (command.name.as_str(), command.document());
         let ids = match name {
             "startSession" => return Some(Ok(new_session())),
@@ -491,9 +516,4 @@ fn only_own(command: &RawDocument, role: &str) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// An error for commands that belong into a transaction.
-pub fn outside(name: &str) -> Failure {
-    Failure::new(COMMAND_FAILED, format!("{name} must be run within a transaction"))
 }

@@ -33,7 +33,8 @@ pub(super) fn run() {
     let mut gateway_due = Instant::now();
     loop {
         let now = Instant::now();
-        if gateway::is_wanted() && now >= gateway_due && gateway.as_ref().is_none_or(|worker| !worker.is_alive()) {
+        let is_missing = gateway::is_wanted() && gateway.as_ref().is_none_or(|worker| !worker.is_alive());
+        if is_missing && now >= gateway_due {
             gateway_due = now + FIRST_REST;
             gateway = Started::new(gateway::KIND, gateway::KIND, Oid::INVALID);
             if gateway.is_none() {
@@ -54,7 +55,9 @@ pub(super) fn run() {
         if !is_deciding {
             start_next(&mut known, &list, now);
         }
-        process::sleep(rest(&known, &list, now));
+        let rest = rest(&known, &list, now);
+        let is_due = is_missing && gateway_due > now;
+        process::sleep(if is_due { rest.min(gateway_due - now) } else { rest });
     }
 }
 
