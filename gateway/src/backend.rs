@@ -82,6 +82,7 @@ impl ServerError {
         };
         let of_class = || match self.sqlstate.get(..2) {
             Some("08") => (6, "HostUnreachable"),
+            Some("25") if self.fatal => (290, "TransactionExceededLifetimeLimitSeconds"),
             Some("28") => (18, "AuthenticationFailed"),
             Some("40") if self.sqlstate != "40003" => (112, "WriteConflict"),
             Some("53") => (146, "ExceededMemoryLimit"),

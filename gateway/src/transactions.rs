@@ -48,7 +48,8 @@ const MAX_CURSORS: usize = 1_000;
 const MAX_NAMED: usize = 10_000;
 
 /// Codes after which MongoDB tells drivers to run the transaction again.
-const TRANSIENT_CODES: &[i32] = &[6, 7, 24, 89, 91, 112, 189, 202, 246, 251, 9001, 10107, 11600, 11602, 13435, 13436];
+const TRANSIENT_CODES: &[i32] =
+    &[6, 7, 24, 89, 91, 112, 189, 202, 246, 251, 290, 9001, 10107, 11600, 11602, 13435, 13436];
 
 /// A transaction whose phase is locked. It is aborted when this is dropped, unless a statement has succeeded, or it has ended.
 struct Locked {
@@ -272,6 +273,10 @@ impl Executor {
         place: Place,
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
+        // Such as by the role's idle_in_transaction_session_timeout. Nothing was sent.
+        if active.lease.session().end().is_some() {
+            return Err(aborted(place.number).into());
+        }
         if active.cursors.len() >= MAX_CURSORS && !matches!(command.name.as_str(), "getMore" | "killCursors") {
             return Err(Failure::new(BAD_VALUE, "the transaction has too many open cursors").into());
         }

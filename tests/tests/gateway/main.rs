@@ -238,6 +238,28 @@ fn transactions_that_nobody_ends_are_aborted() {
     assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.find('test.things')"), 1);
 }
 
+/// The router ends the session of a transaction that waits for its client.
+#[test]
+fn a_transaction_whose_session_ends_is_run_again() {
+    let cluster = cluster();
+    cluster.router.psql("ALTER ROLE boss SET idle_in_transaction_session_timeout = '1s'");
+    let gateway = Gateway::start(&cluster.router, &[]);
+    for (ends_by, seconds) in [("the role's limit", "3"), ("an administrator", "0")] {
+        let mut program = gateway.start_python("run_again.py", &["boss", PASSWORD, seconds]);
+        let mut output = BufReader::new(program.stdout.take().unwrap());
+        await_line(&mut output, "in a transaction");
+        if seconds == "0" {
+            cluster.router.psql("ALTER ROLE boss RESET idle_in_transaction_session_timeout");
+            let end =
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE state = 'idle in transaction'";
+            assert!(cluster.router.value::<bool>(end), "{ends_by}");
+        }
+        program.stdin.take().unwrap().write_all(b"\n").unwrap();
+        await_line(&mut output, "done");
+        assert!(program.wait().unwrap().success());
+    }
+}
+
 /// The router's session ends while it commits: the transaction's id tells the result, if it has one.
 #[test]
 fn a_lost_commit_is_asked_for() {
