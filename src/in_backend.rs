@@ -3,8 +3,8 @@
 #[pgrx::pg_schema]
 mod tests {
     use crate::pg::spi;
-    use crate::pg::spi::param::Param;
-    use crate::protocol::Shape;
+    use docshard_core::routing::protocol::Shape;
+    use docshard_core::sql::param::Param;
     use docshard_core::values::document::value::Value;
     use docshard_core::values::document::{ext_json, print, raw, write};
     use docshard_core::values::order;
@@ -65,7 +65,7 @@ mod tests {
 
     /// SQL that turns a jsonb's bytes into text.
     fn unpacked() -> String {
-        format!("SELECT {}::text", crate::protocol::sql::unpack("$1"))
+        format!("SELECT {}::text", docshard_core::routing::protocol::sql::unpack("$1"))
     }
 
     #[pg_test]
@@ -124,7 +124,7 @@ mod tests {
     /// The signature that callers of each function use is the signature that the extension declares.
     #[pg_test]
     fn the_protocol_has_the_extensions_functions() {
-        let signatures = crate::protocol::signatures();
+        let signatures = docshard_core::routing::protocol::signatures();
         let mut differences = Vec::new();
         for signature in &signatures {
             let rows = spi::query(
@@ -134,7 +134,7 @@ mod tests {
                 &[Param::Text(signature.function)],
             )
             .unwrap();
-            let list = |columns: &[crate::protocol::Column]| {
+            let list = |columns: &[docshard_core::sql::record::Column]| {
                 columns.iter().map(|(name, kind)| format!("{name} {kind}")).collect::<Vec<_>>().join(", ")
             };
             let returned = match signature.returns {
@@ -159,8 +159,8 @@ mod tests {
     /// A malformed answer raises an error that names the call.
     #[pg_test]
     fn malformed_answers_are_refused() {
-        use crate::protocol::measure::{EstimateSizes, MeasureRange};
-        use crate::protocol::{Call, node::Identity};
+        use docshard_core::routing::protocol::measure::{EstimateSizes, MeasureRange};
+        use docshard_core::routing::protocol::{Call, node::Identity};
         let row = |cells: &[Option<&[u8]>]| spi::Row::new(cells.iter().map(|cell| cell.map(<[u8]>::to_vec)).collect());
         let number = Some(&[0, 0, 0, 0, 0, 0, 0, 9][..]);
         assert_eq!(MeasureRange::decode(&[row(&[number, number])]).unwrap().bytes, 9);

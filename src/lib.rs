@@ -1,7 +1,7 @@
 //! docshard: shards collections of jsonb documents over PostgreSQL nodes.
 //!
-//! Layers, from the lowest to the highest; each uses only the ones before it: `docshard_core` (pure logic) · [`pg`],
-//! [`protocol`], [`storage`], [`remote`] (interfaces to PostgreSQL and libpq, with all `unsafe` code) · [`store`],
+//! Layers, from the lowest to the highest; each uses only the ones before it: `docshard_core` (pure logic, and what a router decides) · [`pg`],
+//! [`storage`], [`remote`] (interfaces to PostgreSQL and libpq, with all `unsafe` code) · [`store`],
 //! [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`], [`api`] (the interfaces for users).
 
 mod api;
@@ -13,15 +13,6 @@ mod migration;
 mod operation;
 mod ownership;
 mod pg;
-#[cfg_attr(
-    not(any(test, feature = "pg_test")),
-    allow(
-        dead_code,
-        unused_imports,
-        reason = "a test compares the signatures of calls with the extension's functions"
-    )
-)]
-mod protocol;
 mod remote;
 mod router;
 mod status;
@@ -43,7 +34,9 @@ pub extern "C-unwind" fn _PG_init() {
     // A shard raises this error whenever a router's chunk map is stale, and the router repeats the statement.
     pg::error::server_log::hide(docshard_core::error::sqlstate::STALE);
     remote::init_gucs();
-    router::plan::index_restriction::init();
+    storage::planning::init();
+    storage::covering::init();
+    router::session::init();
     migration::init();
     indexing::init();
     catalog::contacts::init();

@@ -12,4 +12,8 @@ pub mod values;
 
 pub mod query;
 
+pub mod sql;
+
 pub mod cluster;
+
+pub mod routing;

@@ -1,6 +1,7 @@
 //! The router's side of PostgreSQL's protocol, against servers that keep to it and servers that do not.
 
-use docshard_core::cluster::frontend::{Answer, Column, Frontend, MAX_ROW, MAX_TEXT, Transaction};
+use docshard_core::cluster::frontend::{Answer, Frontend, MAX_ROW, MAX_TEXT, Transaction};
+use docshard_core::sql::column::Column;
 use proptest::prelude::*;
 
 fn message(kind: u8, body: &[u8]) -> Vec<u8> {

@@ -2,7 +2,6 @@
 //! and describes them.
 
 use super::run;
-use crate::pg::datum::json::parse as json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Raise as _;
 use crate::pg::memory::call_state::compiled;
@@ -12,6 +11,7 @@ use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
+use docshard_core::query::specification::parse as json;
 use docshard_core::query::update::{self, Update};
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::KeyPattern;

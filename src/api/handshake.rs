@@ -4,7 +4,7 @@ use super::{given, run};
 use crate::ownership::node;
 use crate::pg::error::Raise as _;
 use crate::pg::object::drop_guard;
-use crate::protocol::node::{Greeted, SayHello};
+use docshard_core::routing::protocol::node::{Greeted, SayHello};
 use pgrx::prelude::*;
 
 /// The first statement of every connection of a router, pipelined with the next one. See

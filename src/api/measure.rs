@@ -3,7 +3,7 @@
 use super::given;
 use crate::ownership::measure;
 use crate::pg::error::Raise as _;
-use crate::protocol::measure::FindSplitPoints;
+use docshard_core::routing::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;
 
 #[pg_extern(schema = "docshard_internal", stable, parallel_unsafe, strict, requires = ["catalog"])]

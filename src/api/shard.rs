@@ -9,19 +9,21 @@ use crate::ownership::{
     access, clone_parts, documents, donor_delete, index_range, inspect, pipeline, recipient_load, router_lock, table,
     writing,
 };
-use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::memory::aggregate_state;
-use crate::protocol::documents::{
-    DeleteDocument, FindByIndexRange, FindDocument, InsertDocuments, InspectDocuments, UpdateDocument,
-};
-use crate::protocol::migration::{ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange};
-use crate::protocol::pipeline::RunPipeline;
-use crate::protocol::table::{CreateIndex, CreateTable};
 use crate::storage::lock::{self, Tag};
 use crate::storage::rows::{FoundRow, Row, capture};
 use docshard_core::query::filter::Filter;
+use docshard_core::query::specification;
+use docshard_core::routing::protocol::documents::{
+    DeleteDocument, FindByIndexRange, FindDocument, InsertDocuments, InspectDocuments, UpdateDocument,
+};
+use docshard_core::routing::protocol::migration::{
+    ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange,
+};
+use docshard_core::routing::protocol::pipeline::RunPipeline;
+use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -127,7 +129,7 @@ shard_functions! {
     ) -> Internal => {
         given!(collection, place, skey, id, doc, filter, update, fixed);
         let (updating, state) = aggregate_state::state(fcinfo, state, || -> Result<Updating> {
-            let filter = Filter::read(&json::parse(filter)?)?;
+            let filter = Filter::read(&specification::parse(filter)?)?;
             Updating::begin(collection, filter, updating::read_update(update)?, texts(&fixed))
         })?;
         updating.update(&FoundRow::new(place, skey, id, &doc))?;

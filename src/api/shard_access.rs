@@ -5,8 +5,8 @@
 use super::{given, run, shard_functions};
 use crate::ownership::{access, dismantle};
 use crate::pg::error::Result;
-use crate::protocol::access::SetAccess;
 use docshard_core::error::{Kind, bail};
+use docshard_core::routing::protocol::access::SetAccess;
 use pgrx::prelude::*;
 
 /// The options of a server and their values.

@@ -8,7 +8,7 @@ use crate::catalog::{cache, namespace, settings};
 use crate::indexing::progress::{self, Progress};
 use crate::operation::table;
 use crate::ownership::health;
-use crate::pg::datum::json::{self, Json};
+use crate::pg::datum::json::Json;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Raise as _;
 use crate::router::config;
@@ -16,6 +16,7 @@ use crate::router::index_stats::{self, IndexStats};
 use crate::status::{self, health::Health};
 use crate::store;
 use docshard_core::error::{Kind, error};
+use docshard_core::query::specification;
 use docshard_core::values::key::KeyPattern;
 use pgrx::prelude::*;
 use serde_json::json;
@@ -144,7 +145,7 @@ fn bound_json(pattern: Option<&str>, bound: Option<&[u8]>) -> Json {
     given!(bound);
     run(|| {
         let pattern = match pattern {
-            Some(text) => KeyPattern::parse(&json::parse(text)?)?,
+            Some(text) => KeyPattern::parse(&specification::parse(text)?)?,
             None => KeyPattern::unsharded(),
         };
         Ok(Json::new(pattern.bound_to_json(bound).to_string()))

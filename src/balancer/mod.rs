@@ -26,8 +26,8 @@ mod moving;
 mod steps;
 mod view;
 
-use crate::catalog::model::Place;
 use crate::catalog::settings;
+use crate::catalog::shard::Place;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB, Collection};
 use crate::migration;
 use crate::pg::error::{Error, Result};

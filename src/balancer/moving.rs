@@ -270,7 +270,7 @@ impl Balancer {
     /// Makes the unreachable shard rest, or else the collection between these two shards. If moves between many pairs of shards fail, the
     /// collection rests.
     fn move_failed(&mut self, view: &mut View, running_move: &RunningMove, error: &Error) {
-        let names = |shard: &&std::rc::Rc<crate::catalog::model::Shard>| {
+        let names = |shard: &&std::rc::Rc<crate::catalog::shard::Shard>| {
             [running_move.from, running_move.to].contains(&shard.id) && error.is_of_shard(&shard.name)
         };
         let what = format!("moving a chunk of {}: ", running_move.namespace);

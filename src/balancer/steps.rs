@@ -3,7 +3,7 @@
 use super::control;
 use super::view::View;
 use crate::catalog::change::{self, Locked};
-use crate::catalog::model::Shard;
+use crate::catalog::shard::Shard;
 use crate::catalog::sizes::{self, Chunk, Collection};
 use crate::catalog::{chunks, zones};
 use crate::migration::MoveRequest;

@@ -1,6 +1,6 @@
 //! The balancer's view of the cluster in one round: shards, collections and zones from the catalog, with measured sizes.
 
-use crate::catalog::model::Shard;
+use crate::catalog::shard::Shard;
 use crate::catalog::sizes::{self, Collection};
 use crate::catalog::{cache, settings, zones};
 use crate::migration;

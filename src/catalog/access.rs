@@ -8,19 +8,19 @@
 use super::cache;
 use super::change;
 use super::grants::{self, EVERYTHING, Grant, Level};
-use super::model::Place;
 use super::namespace;
+use crate::catalog::shard::Place;
 use crate::ownership::access;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::quote_ident;
-use crate::protocol::access::{CreateRole, DropRole, SetAccess};
-use crate::protocol::{Call, Connection};
 use crate::remote::Session;
 use crate::store;
 use crate::store::collections::Named;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::access::{CreateRole, DropRole, SetAccess};
+use docshard_core::routing::protocol::{Call, Connection};
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::quote_ident;
 use std::collections::BTreeSet;
 
 /// The schemas that an application role uses at the router.

@@ -13,23 +13,23 @@
 use super::cache;
 use super::change;
 use super::cluster::{check_may_change, cluster_id};
-use super::model::{Place, Shard};
 use super::shards::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_options, unreachable_shard, value,
 };
 use super::shards::names::{LOCAL, server_name};
 use super::shards::servers::{join_local, local_id};
+use crate::catalog::shard::{Place, Shard};
 use crate::ownership::access;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::quote_ident;
 use crate::pg::{server, spi};
-use crate::protocol::Call;
-use crate::protocol::access::SetServerAddress;
 use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, ensure, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::access::SetServerAddress;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::quote_ident;
 use serde_json::json;
 use std::rc::Rc;
 

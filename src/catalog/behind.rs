@@ -6,18 +6,19 @@
 //! which the worker ends. So a shard is known to be behind only when all that were prepared there at an earlier look have ended, or
 //! when there were none.
 
-use super::model::{Collection, Place, Shard};
 use super::nodes::read_on;
 use super::{cache, cluster};
+use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::record::{malformed, parse_json};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::{placements, transactions};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::routing::model::Collection;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::{malformed, parse_json};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;

@@ -5,16 +5,19 @@
 //! under REPEATABLE READ: if the map is newer than the transaction's snapshot, the shard refuses the statement.
 
 use super::missing_grant;
-use super::model::{Collection, Index, Place, Shard, View};
+use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::{Error, Result};
+use crate::pg::object::invalidation;
 use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::pg::{datum::json, object::invalidation};
 use crate::store::indexes::StoredIndex;
+use crate::store::views::StoredView;
 use crate::store::{self, chunks, collections, placements};
 use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::{IndexKeys, Partial};
+use docshard_core::query::specification;
+use docshard_core::routing::model::{Collection, Index, View};
 use docshard_core::values::collation::Collator;
 use serde_json::Value as Json;
 use std::cell::RefCell;
@@ -124,7 +127,7 @@ pub fn view(namespace: &str) -> Result<Option<Rc<View>>> {
         let _snapshot = ActiveSnapshot::latest();
         store::views::read(namespace)?
     };
-    let view = stored.map(View::of).transpose()?.map(Rc::new);
+    let view = stored.map(StoredView::into_view).transpose()?.map(Rc::new);
     CACHE.with_borrow_mut(|cache| {
         cache.views.remove(namespace);
         cache.views.extend(view.iter().map(|view| (namespace.to_owned(), (generation, Rc::clone(view)))));
@@ -221,10 +224,10 @@ fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Col
 
 fn index(stored: StoredIndex) -> Result<Index> {
     let collation = collator(stored.collation.as_ref())?;
-    let projection = stored.wildcard_projection.as_deref().map(json::parse).transpose()?;
-    let keys = IndexKeys::parse(&json::parse(&stored.keys)?)?.projected(projection.as_ref())?;
+    let projection = stored.wildcard_projection.as_deref().map(specification::parse).transpose()?;
+    let keys = IndexKeys::parse(&specification::parse(&stored.keys)?)?.projected(projection.as_ref())?;
     let partial = match &stored.partial_filter {
-        Some(filter) => Some(Partial::parse(&json::parse(filter)?, collation.as_deref())?),
+        Some(filter) => Some(Partial::parse(&specification::parse(filter)?, collation.as_deref())?),
         None => stored.sparse.then(|| Partial::sparse(&keys)),
     };
     Ok(Index {

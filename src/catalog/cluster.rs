@@ -8,12 +8,11 @@
 //! A copy of the server's files does not know yet that it is one. So metadata is changed only while the keeper holds the locks:
 //! [`FREE`] for the cluster, and [`Tag::Kept`] for each shard that takes part ([`require_kept`]).
 
-use super::model::{Place, Shard};
 use super::{cache, holder};
+use crate::catalog::shard::{Place, Shard};
 use crate::ownership::node;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, server};
@@ -23,6 +22,7 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::FIRST_EPOCH;
 use docshard_core::cluster::standing::{Identity, Standing};
 use docshard_core::error::{Kind, error};
+use docshard_core::sql::param::Param;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 

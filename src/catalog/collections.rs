@@ -2,16 +2,16 @@
 
 use super::access;
 use super::cluster::check_may_change;
-use super::model::Collection;
 use super::nodes::call_on_all;
 use super::pending_drops::{self, Dropped};
 use super::{cache, change, databases, move_exclusion, namespace, views, zones};
 use crate::pg::error::Result;
-use crate::protocol::table::CreateTable;
 use crate::store::collections::Locked;
 use crate::store::{self, collections, placements};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::protocol::table::CreateTable;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;

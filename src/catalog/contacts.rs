@@ -3,18 +3,14 @@
 //!
 //! INVARIANT: a counter is committed on the shard, and on its synchronous standbys, before the catalog has it.
 
-use super::model::{Place, Shard};
 use super::pending_drops;
 use super::shards::names::LOCAL;
 use super::{cache, change, cluster, holder};
+use crate::catalog::shard::{Place, Shard};
 use crate::ownership::node;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
-use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi, transaction};
-use crate::protocol::Call;
-use crate::protocol::node::Identity;
 use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, Row, Session};
 use crate::store;
 use crate::store::contacts::{self, Trouble};
@@ -26,6 +22,10 @@ use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::Identity;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::{Record, decode_all};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};

@@ -1,11 +1,11 @@
 //! Errors for duplicate keys in MongoDB's words: which index, which keys.
 
-use super::model::{Collection, Index};
-use crate::ownership::table;
 use crate::pg::error::{DuplicateKey, Error};
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::UNIQUE_VIOLATION;
 use docshard_core::query::index::IndexKeys;
+use docshard_core::routing::model::{Collection, Index};
+use docshard_core::routing::names;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
@@ -104,7 +104,7 @@ pub fn translate_build(namespace: &str, index: &str, keys: &IndexKeys, error: Er
 /// True if the violated index is the primary key of the collection's table, on shard key and `_id`.
 pub fn is_of_primary_key(collection: &Collection, error: &Error) -> bool {
     error.sqlstate == UNIQUE_VIOLATION
-        && violated_relation(collection.id, &error.message) == table::primary_key_name(collection.id)
+        && violated_relation(collection.id, &error.message) == names::primary_key(collection.id)
 }
 
 /// Returns the relation of the collection that a message of PostgreSQL names. The language of messages, and so the words and quotes
@@ -112,7 +112,7 @@ pub fn is_of_primary_key(collection: &Collection, error: &Error) -> bool {
 fn violated_relation(collection: i32, message: &str) -> &str {
     let own = format!("c{collection}_");
     let words = message.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    let known = words.into_iter().find(|word| word.starts_with(&own) || table::index_of(word).is_some());
+    let known = words.into_iter().find(|word| word.starts_with(&own) || names::index_of(word).is_some());
     known.or_else(|| message.split('"').nth(1)).unwrap_or_default()
 }
 

@@ -6,13 +6,13 @@
 use super::cache;
 use super::cluster;
 use super::missing_grant;
-use super::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server};
 use crate::remote::Role;
 use crate::store::grants as store;
 use docshard_core::error::Kind;
+use docshard_core::routing::model::Collection;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -107,7 +107,9 @@ fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
         return Ok(Some(Role::Service));
     }
     let mut usable = grants.iter().filter(|grant| {
-        grant.level >= level && grant.covers(&collection.namespace) && server::has_privileges_of(user, grant.role)
+        grant.level >= level
+            && grant.covers(&collection.namespace)
+            && server::has_privileges_of(user, grant.role.into())
     });
-    Ok(usable.next().map(|grant| Role::Application(grant.role)))
+    Ok(usable.next().map(|grant| Role::Application(grant.role.into())))
 }

@@ -1,10 +1,10 @@
 //! The options of a secondary index, and which of them exclude one another.
 
 use super::cache;
-use super::model::Index;
 use crate::pg::error::{Error, Result};
 use docshard_core::error::{Kind, bail};
 use docshard_core::query::index::{IndexKeys, Partial};
+use docshard_core::routing::model::Index;
 use docshard_core::values::collation::Collator;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
@@ -65,7 +65,9 @@ impl<'a> IndexOptions<'a> {
         let flag = |name: &str| given(name).and_then(Json::as_bool).unwrap_or(false);
         let collation = given("collation").map(Collator::parse).transpose()?.flatten().map(Arc::new);
         let partial = match given("partialFilterExpression").and_then(Json::as_str) {
-            Some(text) => Some(Rc::new(Partial::parse(&crate::pg::datum::json::parse(text)?, collation.as_deref())?)),
+            Some(text) => {
+                Some(Rc::new(Partial::parse(&docshard_core::query::specification::parse(text)?, collation.as_deref())?))
+            }
             None => None,
         };
         Ok(Self {

@@ -2,7 +2,6 @@
 
 use super::change::refuse_while_building;
 use super::cluster::check_may_change;
-use super::model::{Collection, Index};
 use super::pending_drops::{self, Dropped};
 use super::{cache, change, move_exclusion, namespace};
 use crate::pg::error::{Error, Result};
@@ -10,6 +9,7 @@ use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::IndexKeys;
+use docshard_core::routing::model::{Collection, Index};
 use serde_json::{Value as Json, json};
 
 /// Drops indexes everywhere, chosen by an array of names, by one name, by keys (an object), or all of them (`"*"`) except those on

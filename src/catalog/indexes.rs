@@ -1,18 +1,18 @@
 //! Creates secondary indexes. Every shard that has the collection's table has the same ones, also a shard that gets the table later.
 
 use super::index_options::IndexOptions;
-use super::model::Collection;
 use super::nodes::call_on_all;
 use super::{cache, change, collections, duplicate, move_exclusion, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::process;
-use crate::protocol::table::CreateIndex;
 use crate::store;
 use crate::store::indexes::StoredIndex;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::json::pairs_as_object;
 use docshard_core::query::index::IndexKeys;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::protocol::table::CreateIndex;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 
@@ -94,7 +94,7 @@ impl Draft {
 /// metadata are locked until the transaction ends.
 pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Drafted> {
     namespace::split(ns)?;
-    let parsed = crate::pg::datum::json::parse(keys_json)?;
+    let parsed = docshard_core::query::specification::parse(keys_json)?;
     let keys = IndexKeys::parse(&parsed)?.projected(options.wildcard_projection)?.under(options.collation.clone());
     let keys_json = pairs_as_object(&parsed).to_string();
     options.check(&keys)?;

@@ -2,8 +2,8 @@
 //! reported when a shard is removed as lost.
 
 use super::cache;
-use super::model::{Place, Shard};
 use super::nodes::read_on;
+use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::store::last_sizes as store;

@@ -5,16 +5,17 @@
 
 use super::change;
 use super::change::refuse_while_building;
-use super::model::{Index, Shard};
 use super::nodes::{call_on_all, read_on};
 use super::{access, cache, zones};
+use crate::catalog::shard::Shard;
 use crate::pg::error::Result;
 use crate::pg::security::credentials;
-use crate::protocol::table::CreateTable;
 use crate::store::{chunks, collections, databases, placements, shards};
 use crate::store::{last_sizes, lost_shards};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::model::Index;
+use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
@@ -175,5 +176,5 @@ fn place(
     let id_index = !key.is_in_order_of_id();
     call_on_all(targets, &CreateTable { collection: locked.id, token: locked.token, version, id_index })?;
     access::for_new_table(namespace, locked.id, |access| call_on_all(targets, access))?;
-    indexes.iter().try_for_each(|index| call_on_all(targets, &index.creation(locked.id)))
+    indexes.iter().try_for_each(|index| call_on_all(targets, &CreateIndex::of(locked.id, index)))
 }

@@ -2,8 +2,8 @@
 
 use crate::pg::error::Error;
 use crate::pg::server;
-use crate::pg::spi::quote::quote_literal;
 use docshard_core::error::Kind;
+use docshard_core::sql::quote::quote_literal;
 use serde_json::json;
 
 /// How an administrator grants the current user a level on a resource.

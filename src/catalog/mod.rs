@@ -1,7 +1,7 @@
 //! The cluster's metadata: read into immutable snapshots, changed under one lock a collection.
 //!
 //! * [`namespace`]: names of databases and collections, checked.
-//! * [`model`]: a collection's metadata as a router reads them; [`cache`] keeps them until they change.
+//! * [`cache`]: collections and shards as a router reads them, until they change; [`shard`].
 //! * [`change`]: how metadata is changed: lock the collection's row, write, advance its revision, announce.
 //! * [`contacts`]: the positions of shards, for handshakes; [`behind`]: shards that have lost changes which the catalog has.
 //! * [`move_exclusion`]: locks for changes that wait until no chunk moves.
@@ -47,7 +47,6 @@ pub mod indexes;
 pub mod last_sizes;
 pub mod lost;
 mod missing_grant;
-pub mod model;
 pub mod move_exclusion;
 pub mod namespace;
 pub mod nodes;
@@ -56,6 +55,7 @@ pub mod protection;
 pub mod rename;
 pub mod rotation;
 pub mod settings;
+pub mod shard;
 pub mod shard_state;
 pub mod sharding;
 pub mod shards;

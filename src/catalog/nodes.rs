@@ -1,16 +1,16 @@
 //! Runs statements and calls on shards as the service role, in the caller's transaction. Those that write change metadata, and need
 //! the shards' locks: see [`cluster`].
 
-use super::model::{Place, Shard};
 use super::{cache, cluster};
+use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::{Result, catch_unique_violation};
-use crate::pg::spi::param::Param;
-use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::spi::{self, Row};
-use crate::protocol::{Answer, Call};
 use crate::remote::{self, RequestScope, Role};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::frontend::Column;
+use docshard_core::routing::protocol::{Answer, Call};
+use docshard_core::sql::column::Column;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::{Record, decode_all};
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
 pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {

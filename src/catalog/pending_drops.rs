@@ -9,10 +9,10 @@ use super::nodes::{call_on_all, read_on};
 use crate::pg::error::Result;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, transaction};
-use crate::protocol::table::{DropIndex, DropTable, ExcludeWriters};
 use crate::remote::Session;
 use crate::store::pending_drops::{self as store, DroppedKind, PendingDrop};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::routing::protocol::table::{DropIndex, DropTable, ExcludeWriters};
 
 /// What is dropped at shards, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,11 +17,12 @@ use crate::ownership::{access, member_shape, table, table_witness};
 use crate::pg::error::{Error, Result};
 use crate::pg::object::change_watch::{self, Changed};
 use crate::pg::object::drop_guard::{self, Dropped, Relation};
-use crate::pg::spi::param::Param;
 use crate::pg::{security::user, server, spi};
 use crate::store;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::routing::names;
+use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
@@ -95,7 +96,7 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
             })
         }
         Dropped::Index { table: relation, name: index } => {
-            if table::index_of(index).is_none() && !index.starts_with(&format!("{}_", relation.name)) {
+            if names::index_of(index).is_none() && !index.starts_with(&format!("{}_", relation.name)) {
                 return Ok(());
             }
             judge_table(relation, || format!("cannot drop {name}"), INDEX_HINT)
@@ -266,7 +267,7 @@ fn judge_property(Property { collection, text, extra, table }: &Property) -> Res
     };
     let name = match collection {
         0 => "of a collection".to_owned(),
-        collection => table::name(*collection),
+        collection => names::table(*collection),
     };
     Err(refuse(format!("cannot change table {name} because {reason}: it would {change} {text}")).with_hint(hint))
 }
@@ -333,6 +334,6 @@ fn judge_database(database: Oid, name: &str) -> Result<()> {
     let Some(row) = rows.first() else { return Ok(()) };
     Err(needed(name, &format!("it is a {} of a docshard cluster", row.text(0))).with_hint(format!(
         "Run docshard.dismantle() there. If it is only a copy of a node: ALTER DATABASE {} RESET docshard.part_of_cluster.",
-        crate::pg::spi::quote::quote_ident(row.text(1))
+        docshard_core::sql::quote::quote_ident(row.text(1))
     )))
 }

@@ -8,9 +8,9 @@ use super::collections::drop_but_zones;
 use super::nodes::call_on_all;
 use super::{cache, change, grants, move_exclusion, namespace, views, zones};
 use crate::pg::error::{Error, Result};
-use crate::protocol::access::SetAccess;
 use crate::store::{self, collections, placements};
 use docshard_core::error::{Kind, bail};
+use docshard_core::routing::protocol::access::SetAccess;
 use serde_json::json;
 
 /// Renames a collection. `drop_target`: a collection of the new name is dropped.

@@ -10,16 +10,16 @@
 //! PostgreSQL server that have accepted the router under one role; these shards share a password.
 
 use super::cache;
-use super::model::Place;
 use super::shards::names::{LOCAL, server_name};
+use crate::catalog::shard::Place;
 use crate::pg::error::Result;
 use crate::pg::security::credentials;
 use crate::pg::{process::job, security::user, server, transaction};
-use crate::protocol::Call;
-use crate::protocol::access::SetServicePassword;
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::rotation::{self as store, Rotation};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::access::SetServicePassword;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
 use std::collections::HashMap;

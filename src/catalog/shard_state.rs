@@ -8,13 +8,10 @@
 //! shard that the catalog read later does not have is unknown, or is just being dropped.
 
 use super::cluster::check_may_change;
-use super::model::Shard;
 use super::nodes::call_on;
 use super::{cache, change, survey};
-use crate::ownership::table;
+use crate::catalog::shard::Shard;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::record::{Record, record};
-use crate::protocol::table::{DropIndex, DropTable};
 use crate::remote::Session;
 use crate::store;
 use crate::store::collections::Identified;
@@ -23,6 +20,9 @@ use crate::store::pending_drops::DroppedKind;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::table::{DropIndex, DropTable};
+use docshard_core::sql::record::{Record, record};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -57,7 +57,7 @@ record! { Found { collection: i32, index: Option<i32>, present: bool, token: Opt
 impl Found {
     /// The relation, in the schema `docshard_data`.
     fn relation(&self) -> String {
-        self.index.map_or_else(|| format!("c{}", self.collection), table::index_name)
+        self.index.map_or_else(|| format!("c{}", self.collection), names::index)
     }
 }
 
@@ -218,7 +218,7 @@ pub fn drop_orphan(shard: &str, relation: &str) -> Result<()> {
 }
 
 fn drop_relation(shard: &Shard, relation: &str) -> Result<()> {
-    match (relation.strip_prefix('c').and_then(|number| number.parse().ok()), table::index_of(relation)) {
+    match (relation.strip_prefix('c').and_then(|number| number.parse().ok()), names::index_of(relation)) {
         (Some(collection), _) => call_on(shard, &DropTable { collection }),
         (None, Some(index)) => call_on(shard, &DropIndex { index }),
         (None, None) => Ok(()),

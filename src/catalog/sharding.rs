@@ -2,18 +2,19 @@
 
 use super::change::refuse_while_building;
 use super::collections::{drop_but_zones, insert_row, lay_out};
-use super::model::{Collection, Index, Shard};
 use super::nodes::{call_on, query_on, run_on};
 use super::{cache, change, databases, indexes, move_exclusion, namespace, settings, views, zones};
+use crate::catalog::shard::Shard;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
-use crate::protocol::sql;
-use crate::protocol::table::ExcludeWriters;
 use crate::store;
 use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::cluster::zone::ZoneMap;
 use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::query::index::IndexKeys;
+use docshard_core::routing::model::{Collection, Index};
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::protocol::table::ExcludeWriters;
+use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
 use serde_json::json;
 use std::rc::Rc;

@@ -1,16 +1,18 @@
 //! The sizes of collections on each shard, as the shards measure them.
 
-use super::model::Shard;
 use super::nodes::{read_at_once, read_call_on, read_calls_at_once};
 use super::survey;
+use crate::catalog::shard::Shard;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::protocol::measure::{ChunkSize, Estimate, EstimateSizes, FindSplitPoints, MeasureChunks, MeasureRange};
 use crate::store;
 use crate::store::chunks::StoredChunk;
 use crate::store::collections::Balanced;
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::routing::protocol::measure::{
+    ChunkSize, Estimate, EstimateSizes, FindSplitPoints, MeasureChunks, MeasureRange,
+};
+use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
 use std::collections::HashMap;
 use std::rc::Rc;

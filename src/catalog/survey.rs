@@ -4,20 +4,20 @@
 //! counts as an error.
 
 use super::cluster::cluster_id;
-use super::model::Shard;
 use super::{cache, contacts};
+use crate::catalog::shard::Shard;
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
-use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::spi::{self, Row};
-use crate::protocol::node::Identity;
-use crate::protocol::{Answer, Call};
 use crate::remote;
 use crate::store;
 use crate::store::contacts::Contact;
-use docshard_core::cluster::frontend::Column;
 use docshard_core::cluster::handshake::{Member, Position};
 use docshard_core::error::Kind;
+use docshard_core::routing::protocol::node::Identity;
+use docshard_core::routing::protocol::{Answer, Call};
+use docshard_core::sql::column::Column;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::{Record, decode_all};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::{Duration, Instant};

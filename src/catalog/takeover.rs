@@ -15,23 +15,23 @@
 
 use super::cluster::check_router;
 use super::collections::random_token;
-use super::model::{Place, Shard};
 use super::shard_state::{self, Found, Known};
 use super::shards::Login;
 use super::shards::repair::{let_router_in, open_as_superuser};
 use super::shards::servers::readdress_local;
 use super::{cache, change, cluster, holder};
+use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use crate::pg::{fault, server};
-use crate::protocol::Call;
-use crate::protocol::node::SayHello;
 use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::SayHello;
+use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 use std::rc::Rc;

@@ -9,7 +9,6 @@
 //! created under [`lock_name`].
 
 use super::cluster::check_may_change;
-use super::model::View;
 use super::{cache, change, databases, namespace};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -18,6 +17,7 @@ use crate::store::views as store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::Pipeline;
+use docshard_core::routing::model::View;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::encode::hash_encoded;
 use serde_json::{Value as Json, json};
@@ -304,7 +304,7 @@ pub(super) fn drop(name: &str) -> Result<bool> {
 /// The views of a database, by name.
 pub fn of_database(database: &str) -> Result<Vec<View>> {
     let _snapshot = ActiveSnapshot::latest();
-    store::read_of_database(database)?.into_iter().map(View::of).collect()
+    store::read_of_database(database)?.into_iter().map(store::StoredView::into_view).collect()
 }
 
 /// Drops the views of a database.

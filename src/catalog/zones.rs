@@ -5,7 +5,6 @@
 
 use super::change;
 use super::{cache, namespace};
-use crate::pg::datum::json::parse;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::store::zone_ranges::{self, StoredRange};
@@ -13,6 +12,7 @@ use crate::store::zones::{self, Membership};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::zone::{Home, ZoneMap, ZoneRange};
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::query::specification::parse;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value, json};
 use std::collections::HashMap;

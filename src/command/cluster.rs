@@ -9,10 +9,10 @@ use crate::operation::chunks::{self, ChunkSelector, MoveRange, bounds};
 use crate::operation::{balancer, shards, table};
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::protocol::sql;
 use crate::router;
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::sql;
 use serde_json::{Map, Value as Json, json};
 
 pub fn list_shards(request: &Request<'_>) -> Result<Reply> {

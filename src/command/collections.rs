@@ -3,7 +3,6 @@
 use super::find::listing;
 use super::reply::{Document, Node, Reply, integer};
 use super::request::Request;
-use crate::catalog::model::{Collection, Index};
 use crate::catalog::{cache, namespace, views};
 use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
@@ -14,6 +13,7 @@ use crate::router::measure::{self, Measured};
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
+use docshard_core::routing::model::{Collection, Index};
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw};
@@ -142,7 +142,7 @@ pub fn drop_indexes(request: &Request<'_>) -> Result<Reply> {
 }
 
 fn shown_index(index: &Index) -> Result<Json> {
-    let key = crate::pg::datum::json::parse(&index.keys_json)?;
+    let key = docshard_core::query::specification::parse(&index.keys_json)?;
     let mut shown = json!({"v": 2, "key": key, "name": index.name});
     if index.unique {
         shown["unique"] = true.into();
@@ -154,7 +154,7 @@ fn shown_index(index: &Index) -> Result<Json> {
         shown["sparse"] = true.into();
     }
     if let Some(filter) = index.partial_filter() {
-        shown["partialFilterExpression"] = crate::pg::datum::json::parse(filter)?;
+        shown["partialFilterExpression"] = docshard_core::query::specification::parse(filter)?;
     }
     if let Some(projection) = &index.wildcard_projection {
         shown["wildcardProjection"] = projection.clone();

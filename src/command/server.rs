@@ -9,9 +9,9 @@ use crate::operation::arguments::{Arguments, Form};
 use crate::operation::{inspect, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::router::activity;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::sql::param::Param;
 use serde_json::{Value as Json, json};
 
 /// A row of one statement.
@@ -25,7 +25,7 @@ fn name() -> Result<String> {
 }
 
 fn now() -> Json {
-    json!({"$date": {"$numberLong": crate::router::options::now().to_string()}})
+    json!({"$date": {"$numberLong": crate::router::session::now().to_string()}})
 }
 
 /// What is counted here: connections and transactions of this database, and the time since PostgreSQL's start.

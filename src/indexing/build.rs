@@ -4,17 +4,18 @@ use super::clear;
 use super::sessions::{application, is_alone};
 use crate::catalog::index_options::IndexOptions;
 use crate::catalog::indexes::{self, Draft, Drafted};
-use crate::catalog::model::Shard;
+use crate::catalog::shard::Shard;
 use crate::catalog::{cache, change, cluster};
 use crate::migration::shard::ShardSession;
 use crate::ownership::table;
 use crate::pg::error::Result;
 use crate::pg::fault;
-use crate::pg::spi::param::Param;
 use crate::pg::{process::job, spi, transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds;
 use docshard_core::error::{Kind, ensure};
+use docshard_core::routing::names;
+use docshard_core::sql::param::Param;
 use std::rc::Rc;
 
 /// How long to wait for each shard before the next one is asked whether it has finished, in milliseconds.
@@ -65,7 +66,7 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeou
             draft.id
         );
         locked = Some(draft.id);
-        let relations = table::relations(draft.id, &draft.keys, draft.unique);
+        let relations = names::relations(draft.id, &draft.keys, draft.unique);
         let relations: Vec<&str> = relations.iter().map(String::as_str).collect();
         index_builds::insert(draft.id, draft.collection, &draft.name, &draft.keys_json, &relations)?;
         Ok(drafted)
@@ -80,7 +81,7 @@ fn register(namespace: &str, keys: &str, options: &IndexOptions<'_>, lock_timeou
 /// autovacuum collects them only when documents have changed.
 fn statements(draft: &Draft) -> Result<Vec<String>> {
     let mut statements = table::index_statements(&draft.creation(), "CONCURRENTLY")?;
-    statements.push(format!("ANALYZE {}", table::name(draft.collection)));
+    statements.push(format!("ANALYZE {}", names::table(draft.collection)));
     Ok(statements)
 }
 

@@ -6,12 +6,13 @@ use crate::migration::shard::ShardSession;
 use crate::ownership::table;
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard;
-use crate::pg::spi::param::Param;
 use crate::pg::{transaction, transaction::top_level};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds::{self, Build};
 use crate::store::{indexes, placements};
 use docshard_core::error::{Kind, bail};
+use docshard_core::routing::names;
+use docshard_core::sql::param::Param;
 
 /// Removes builds whose builder has ended, and invalid indexes that belong to no build. Returns how many shards could not be
 /// checked. Must be called outside any transaction.
@@ -58,7 +59,7 @@ fn clear_dead(builds: &[Build]) {
 /// A shard's error; then the row stays, and a later call tries again.
 pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     if transaction::run(is_alone)? {
-        for relation in table::possible_relations(id) {
+        for relation in names::possible_relations(id) {
             if transaction::run(|| Ok(table::has_relation(&relation)))? {
                 let sql = format!("DROP INDEX CONCURRENTLY docshard_data.{relation}");
                 drop_guard::unguarded(|| top_level::run(&sql))?;
@@ -72,7 +73,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
         let cleared = transaction::guarded(|| {
             let mut session = transaction::run(|| ShardSession::open(&*cache::shard(shard)?, "docshard recovery"))?;
             end_sessions(&mut session, id)?;
-            for relation in table::possible_relations(id) {
+            for relation in names::possible_relations(id) {
                 drop_index(&mut session, &relation)?;
             }
             Ok(())
@@ -127,7 +128,7 @@ fn drop_strays(shard: &mut ShardSession) -> Result<()> {
         &[],
     )?;
     for relation in &relations {
-        let Some(id) = table::index_of(relation) else { continue };
+        let Some(id) = names::index_of(relation) else { continue };
         if !transaction::run(|| Ok(index_builds::exists(id)? || indexes::exists(id)?))? {
             drop_index(shard, relation)?;
         }

@@ -26,7 +26,6 @@ mod sessions;
 use crate::catalog::index_options::IndexOptions;
 use crate::catalog::index_removal;
 use crate::catalog::indexes::Made;
-use crate::catalog::model::Collection;
 use crate::catalog::nodes::read_at_once;
 use crate::catalog::{cache, namespace};
 use crate::pg::error::{self, Result};
@@ -35,6 +34,7 @@ use crate::pg::server::lock_timeout_ms;
 use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
 use crate::pg::{client::sole_call, transaction};
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
 use serde_json::{Value as Json, json};
 
 pub use clear::sweep;

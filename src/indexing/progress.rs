@@ -2,11 +2,11 @@
 
 use crate::catalog::cache;
 use crate::catalog::nodes::read_at_once;
-use crate::ownership::table;
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::record::record;
 use crate::store::{index_builds, placements};
+use docshard_core::routing::names;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::record;
 
 /// A build on a shard.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub fn of_all() -> Result<Vec<Progress>> {
     let mut all = Vec::new();
     for build in &index_builds::all()? {
         let shards = placements::shards(build.collection)?.into_iter().map(cache::shard).collect::<Result<Vec<_>>>()?;
-        let (table, relations) = (table::name(build.collection), &build.relations);
+        let (table, relations) = (names::table(build.collection), &build.relations);
         let params = [Param::Text(&table), Param::Text(relations)];
         let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
         let answers = read_at_once::<OnShard>(&asked, ON_SHARD)?;

@@ -17,16 +17,12 @@ use super::settle::{flip, settle};
 use super::shard::{RECOVERY, ShardSession, Sides, connect};
 use super::{cleanup, names, recovery};
 use crate::catalog::cluster::{cluster_id, require_router};
-use crate::catalog::model::{Collection, Place, Shard};
+use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{access, cache, change, contacts, move_exclusion};
 use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::param::Param;
 use crate::pg::{fault, transaction};
-use crate::protocol::Call;
-use crate::protocol::migration::BypassCapture;
-use crate::protocol::table::{CreateTable, DropIndex, ExcludeWriters};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::chunks::{self, VersionedChunk};
 use crate::store::placements::{self, PlacedCollection};
@@ -35,6 +31,12 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::{Action, Part, State, salvage};
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::names as relations;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::migration::BypassCapture;
+use docshard_core::routing::protocol::table::{CreateIndex, CreateTable, DropIndex, ExcludeWriters};
+use docshard_core::sql::param::Param;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
@@ -333,13 +335,14 @@ fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: 
     let present: Vec<String> = session.query(sql, &[Param::Text(&collection.table())])?;
     let (mut created, mut dropped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for index in &collection.indexes {
-        let mut needed = table::relations(index.id, &index.keys, index.unique).into_iter();
+        let mut needed = relations::relations(index.id, &index.keys, index.unique).into_iter();
         if needed.all(|relation| present.contains(&relation)) {
             continue;
         }
         session.execute("SAVEPOINT before_index")?;
-        let creation =
-            DropIndex { index: index.id }.call(session).and_then(|()| index.creation(collection.id).call(session));
+        let creation = DropIndex { index: index.id }
+            .call(session)
+            .and_then(|()| CreateIndex::of(collection.id, index).call(session));
         match creation {
             Ok(()) => created.push(index.name.clone()),
             Err(error) => {
@@ -348,13 +351,13 @@ fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: 
             }
         }
     }
-    let mut strays: Vec<i32> = present.iter().filter_map(|relation| table::index_of(relation)).collect();
+    let mut strays: Vec<i32> = present.iter().filter_map(|relation| relations::index_of(relation)).collect();
     strays.retain(|id| collection.indexes.iter().all(|index| index.id != *id));
     strays.sort_unstable();
     strays.dedup();
     for index in strays {
         DropIndex { index }.call(session)?;
-        dropped.push(table::index_name(index));
+        dropped.push(relations::index(index));
     }
     let is_repaired = !(created.is_empty() && dropped.is_empty() && failed.is_empty());
     for (field, values) in

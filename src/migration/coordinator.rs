@@ -12,12 +12,12 @@ use crate::catalog::settings;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::quote::quote_literal;
 use crate::pg::{process::job, transaction};
 use crate::remote::hung;
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::migration::State;
 use docshard_core::error::{Kind, error};
+use docshard_core::sql::quote::quote_literal;
 use std::time::{Duration, Instant};
 
 /// The shortest time in which standbys must follow, for a short `docshard.max_write_stall`.

@@ -18,12 +18,12 @@ use crate::catalog::cache;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::record::decode_only;
 use crate::pg::transaction;
-use crate::protocol::Call;
-use crate::protocol::migration::ApplyChanges;
 use crate::remote::Row;
 use crate::store::indexes;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::migration::ApplyChanges;
+use docshard_core::sql::record::decode_only;
 use std::time::{Duration, Instant};
 
 /// A round of fewer keys may be run with writers excluded, if the last one was fast enough.

@@ -10,16 +10,17 @@ use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::param::Param;
-use crate::protocol::Call;
-use crate::protocol::migration::{
-    CollectionWriters, DeleteCopiedChanges, DeleteRange, Deleted, DivideRange, ExcludeRangeWriters, LocateRange,
-    LockHolder, RangeWriters, ReleaseRangeWriters,
-};
 use crate::storage::lock::{self, Mode, Tag, acquire};
 use crate::storage::rows::capture;
 use docshard_core::error::sqlstate::LOCK_NOT_AVAILABLE;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::migration::{
+    CollectionWriters, DeleteCopiedChanges, DeleteRange, Deleted, DivideRange, ExcludeRangeWriters, LocateRange,
+    LockHolder, RangeWriters, ReleaseRangeWriters,
+};
+use docshard_core::sql::param::Param;
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -52,7 +53,7 @@ impl Attempt {
     /// Returns the length of the longest of a hundred documents of the range, in bytes of text.
     pub(super) fn sample_document_size(&mut self) -> Result<i64> {
         let (range, params) = table::range(&self.record.min, self.end.as_deref());
-        let table = table::name(self.record.collection);
+        let table = names::table(self.record.collection);
         let sql = format!(
             "SELECT max(octet_length(doc::text))::int8 FROM (SELECT doc FROM {table} WHERE {range} LIMIT 100) AS sample"
         );
@@ -62,7 +63,7 @@ impl Attempt {
     /// Returns the donor planner's estimate of the number of documents in the range.
     pub(super) fn estimate_documents(&mut self) -> Result<i64> {
         let (range, params) = table::range(&self.record.min, self.end.as_deref());
-        let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {range}", table::name(self.record.collection));
+        let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {range}", names::table(self.record.collection));
         let plans: Vec<Json> = self.donor.query(&sql, &params)?;
         Ok(plans.first().and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
     }

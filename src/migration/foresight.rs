@@ -5,12 +5,12 @@
 //! any map; and the recipient has a move's version only when both parts of the move are committed.
 
 use super::record;
-use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
 use crate::storage::lock::{self, Tag};
 use crate::store::migrations::Decided;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
+use docshard_core::routing::model::Collection;
 use std::rc::Rc;
 
 /// A chunk map that the catalog does not have yet.

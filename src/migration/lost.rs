@@ -12,7 +12,7 @@ use super::settle::flip;
 use super::shard::{RECOVERY, ShardSession};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::lost;
-use crate::catalog::model::{Place, Shard};
+use crate::catalog::shard::{Place, Shard};
 use crate::catalog::shards::remove::{begin_removal, forget_lost};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};

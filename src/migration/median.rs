@@ -3,9 +3,9 @@
 use crate::catalog::cache;
 use crate::catalog::sizes::ask_split_points;
 use crate::pg::error::Result;
-use crate::protocol::measure::FindSplitPoints;
 use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::measure::FindSplitPoints;
 use docshard_core::values::key::KeyPattern;
 
 /// Returns the key that halves a chunk's documents; if that is the smallest key, the next one. `OperationFailed` if the chunk

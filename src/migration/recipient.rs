@@ -10,17 +10,18 @@ use crate::catalog::{access, cache, change, contacts};
 use crate::ownership::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::ownership::table;
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::{only_owner, quote_ident};
-use crate::pg::spi::record::{Record as _, decode_only};
 use crate::pg::transaction;
-use crate::protocol::access::SetServerAddress;
-use crate::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
-use crate::protocol::table::CreateTable;
-use crate::protocol::{Call, sql};
 use crate::store::placements;
 use docshard_core::error::sqlstate::{INSUFFICIENT_PRIVILEGE, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::access::SetServerAddress;
+use docshard_core::routing::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
+use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
+use docshard_core::routing::protocol::{Call, sql};
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::{only_owner, quote_ident};
+use docshard_core::sql::record::{Record as _, decode_only};
 
 /// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
 /// processor's caches and to give R work soon; large enough that many rows go to neighbouring places of other indexes.
@@ -57,7 +58,7 @@ impl Attempt {
             })
         })?;
         for index in &collection.indexes {
-            index.creation(record.collection).call(recipient)?;
+            CreateIndex::of(record.collection, index).call(recipient)?;
         }
         transaction::run(|| {
             let locked = change::lock(&record.namespace)?;
@@ -148,7 +149,7 @@ impl Attempt {
     /// R: begins its transaction, and checks that the table has no document of the range.
     pub(super) fn begin_load(&mut self) -> Result<()> {
         let Self { record, end, recipient, .. } = self;
-        let target = table::name(record.collection);
+        let target = names::table(record.collection);
         // The planner has no statistics of tables that are being filled; an index scan is always a good plan.
         recipient.execute(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \

@@ -6,13 +6,11 @@ use super::request::MoveRequest;
 use super::shard::{ShardSession, repair_hint};
 use crate::catalog::change::{self, Locked};
 use crate::catalog::cluster::{self, cluster_id};
-use crate::catalog::model::{Collection, Shard};
+use crate::catalog::shard::Shard;
 use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
 use crate::catalog::{cache, move_exclusion};
-use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, placements, shards};
@@ -20,6 +18,9 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake;
 use docshard_core::cluster::migration::State;
 use docshard_core::error::{Kind, bail, ensure, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::names;
+use docshard_core::sql::param::Param;
 use std::time::{Duration, Instant};
 
 /// How long a user's move waits for a change of the collection's indexes or chunks.
@@ -170,7 +171,7 @@ fn needed_relations(collection: &Collection, recipient: ShardId) -> Result<Vec<(
     }
     let mut needed = vec![(format!("c{}", collection.id), String::new())];
     for index in &collection.indexes {
-        let relations = table::relations(index.id, &index.keys, index.unique);
+        let relations = names::relations(index.id, &index.keys, index.unique);
         needed.extend(relations.into_iter().map(|relation| (relation, index.name.clone())));
     }
     Ok(needed)

@@ -12,12 +12,12 @@ use crate::catalog::{behind, cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction;
-use crate::protocol::Call;
-use crate::protocol::migration::ReleaseRangeWriters;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, migrations, placements};
 use docshard_core::cluster::migration::{Action, Outcome, Part, State, next_action};
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::migration::ReleaseRangeWriters;
 use serde_json::json;
 
 /// Ends the move in the coordinator's own sessions, which have just prepared both parts.

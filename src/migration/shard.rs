@@ -2,20 +2,20 @@
 
 use super::record::Record;
 use crate::catalog::cache;
-use crate::catalog::model::{Place, Shard};
+use crate::catalog::shard::{Place, Shard};
 use crate::ownership::access::ADDRESS;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::quote_literal;
-use crate::pg::spi::record;
 use crate::pg::transaction;
-use crate::protocol::Connection;
 use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::frontend::Column;
 use docshard_core::cluster::migration::Part;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Connection;
+use docshard_core::sql::column::Column;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::quote_literal;
+use docshard_core::sql::record;
 
 /// The foreign server through which the router, and other shards, reach the router's own database.
 pub const LOCAL_SERVER: &str = "docshard_local";

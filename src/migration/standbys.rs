@@ -14,11 +14,11 @@ use super::shard::ShardSession;
 use crate::catalog::settings;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::record::{malformed, parse_json};
 use crate::pg::transaction;
-use crate::protocol::Call;
-use crate::protocol::node::NodeHealth;
 use docshard_core::error::Kind;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::NodeHealth;
+use docshard_core::sql::record::{malformed, parse_json};
 use std::time::{Duration, Instant};
 
 /// The setting that switches the wait off.

@@ -2,7 +2,6 @@
 
 use super::request_parts::Specification;
 use crate::catalog::cluster::check_may_change;
-use crate::catalog::model::Collection;
 use crate::catalog::{cache, chunks, namespace, views};
 use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
@@ -12,6 +11,7 @@ use docshard_core::cluster::targeting;
 use docshard_core::error::{Kind, ensure, error};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::specification::Role;
+use docshard_core::routing::model::Collection;
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;

@@ -3,15 +3,15 @@
 use super::arguments::Arguments;
 use super::request_parts::Specification;
 use super::writing::DocumentWrite;
-use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
-use crate::router::modification::WriteResult;
-use crate::router::options::parsed_environment;
-use crate::router::query::Query;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::envelope;
 use docshard_core::query::projection::Projection;
+use docshard_core::query::specification;
 use docshard_core::query::update::Style;
+use docshard_core::routing::request::modification::WriteResult;
+use docshard_core::routing::request::options::parsed_environment;
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::raw;
 use serde_json::Value as Json;
 
@@ -78,5 +78,5 @@ fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> 
         return Ok(Some(parsed));
     }
     let text = envelope::wrap(&json.to_string(), query.environment.as_ref(), Some(&query.text));
-    Ok(Some(Projection::read(&json::parse(&text)?)?))
+    Ok(Some(Projection::read(&specification::parse(&text)?)?))
 }

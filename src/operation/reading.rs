@@ -6,7 +6,6 @@ use super::request_parts::{self, Shared, Specification};
 use super::sink;
 use super::table::Operation;
 use crate::catalog::views::{self, Resolved};
-use crate::pg::datum::json::parse_as;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
@@ -15,17 +14,19 @@ use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
 use crate::router::explain::Verbosity;
 use crate::router::explain_pipeline::{self, ExplainedPipeline};
-use crate::router::options::{self, CountOptions, FindOptions, parsed_environment};
-use crate::router::query::Query;
 use crate::router::read;
+use crate::router::session;
 use crate::router::statistics;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
 use docshard_core::query::index::Bounds;
 use docshard_core::query::projection::Projection;
+use docshard_core::query::specification;
 use docshard_core::query::specification::Role;
 use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink, Statistics};
+use docshard_core::routing::request::options::{CountOptions, FindOptions, Session, parsed_environment};
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Value as Json, json};
@@ -36,7 +37,7 @@ pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
 
 /// Parses the options of `explain`.
 pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Operation) -> Result<FindOptions> {
-    let json = parse_as(text, Role::Request)?.0;
+    let json = specification::read(text, Role::Request)?.0;
     find_options(namespace, &Arguments::parse(&json, Form::Options(operation.function), operation.options)?)
 }
 
@@ -91,7 +92,7 @@ impl Found {
 
 /// Parses the options of `find` or `find_one` and finds the documents.
 pub fn find_of_call(namespace: &str, filter: &str, options: &str, operation: &'static Operation) -> Result<Found> {
-    let json = parse_as(options, Role::Request)?.0;
+    let json = specification::read(options, Role::Request)?.0;
     let arguments = Arguments::parse(&json, Form::Options(operation.function), operation.options)?;
     find(namespace, Specification::Text(filter), &arguments)
 }
@@ -313,12 +314,12 @@ impl<'a> Aggregation<'a> {
 
     fn environment(&self, namespace: &str) -> Result<Option<Json>> {
         let stages = serde_json::to_string(self.stages).unwrap_or_default();
-        options::environment(namespace, self.shared.collation, self.shared.variables, &[&stages])
+        session::environment(namespace, self.shared.collation, self.shared.variables, &[&stages])
     }
 
     fn pipelines(&self, environment: Option<&Json>) -> Pipelines {
         let now = environment.and_then(|environment| environment.get("now")).and_then(Json::as_i64);
-        let now = now.unwrap_or_else(options::now);
+        let now = now.unwrap_or_else(session::now);
         Pipelines { on_disk: self.on_disk, depth: 0, now }
     }
 
@@ -458,7 +459,8 @@ impl Pipelines {
         view.collation_for(Some(environment.get("collation").unwrap_or(&json!({"locale": "simple"}))))?;
         let mut environment = Some(environment);
         let text = Json::from(view.stages.clone()).to_string();
-        options::complete_at(self.now, &mut environment, std::iter::once(text.as_str()))?;
+        let session = Session { now: self.now, ..session::session() };
+        session.complete(&mut environment, std::iter::once(text.as_str()))?;
         let pipeline = parsed(&view.namespace, &behind(&view, stages)?, environment.as_ref())?;
         pipelines.run(&view.namespace, &pipeline, environment, None)
     }

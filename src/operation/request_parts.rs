@@ -2,11 +2,12 @@
 
 use super::arguments::Arguments;
 use crate::pg::error::Result;
-use crate::router::options::{self, parsed_environment};
-use crate::router::query::Query;
+use crate::router::session;
 use docshard_core::query::envelope;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::specification::Role;
+use docshard_core::routing::request::options::parsed_environment;
+use docshard_core::routing::request::query::Query;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
@@ -43,7 +44,7 @@ impl<'a> Specification<'a> {
     pub fn parse(&self, role: Role) -> Result<(Cow<'a, Json>, Option<String>)> {
         Ok(match self {
             Specification::Text(text) => {
-                let (value, text) = crate::pg::datum::json::parse_as(text, role)?;
+                let (value, text) = docshard_core::query::specification::read(text, role)?;
                 (Cow::Owned(value), text)
             }
             Specification::Value(json) => (Cow::Borrowed(json), None),
@@ -72,7 +73,7 @@ impl<'a> Shared<'a> {
     /// Returns the environment of the statement; `projection` may use `$$NOW`.
     pub fn environment(&self, namespace: &str, projection: Option<&Json>) -> Result<Option<Json>> {
         let text = projection.map(Json::to_string).unwrap_or_default();
-        options::environment(namespace, self.collation, self.variables, &[&text])
+        session::environment(namespace, self.collation, self.variables, &[&text])
     }
 
     pub fn query(&self, namespace: &str, filter: Specification<'_>, projection: Option<&Json>) -> Result<Query> {
@@ -82,7 +83,7 @@ impl<'a> Shared<'a> {
 
 pub fn query(filter: Specification<'_>, environment: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
     let (json, text) = filter.parse(Role::Filter)?;
-    Query::of(&json, &text.map_or_else(|| filter.text(), Cow::Owned), environment)?.hinted(hint)
+    Query::of(&json, &text.map_or_else(|| filter.text(), Cow::Owned), environment, &session::session())?.hinted(hint)
 }
 
 /// Parses a sort and returns it with the text that is sent to shards; None if it is empty.

@@ -11,7 +11,6 @@
 
 use crate::catalog::cache;
 use crate::catalog::grants::{self, Level};
-use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::views;
 use crate::pg::error::{DuplicateKey, Error, Result};
@@ -21,14 +20,16 @@ use crate::pg::transaction;
 use crate::router::aggregate::Results;
 use crate::router::insert::{self, Storable};
 use crate::router::keyed_updates::{self, KeyedUpdate, Outcome};
-use crate::router::modification::{Modification, Write};
-use crate::router::options::parsed_environment;
-use crate::router::query::Query;
+use crate::router::session;
 use crate::router::{clear, write};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter};
 use docshard_core::query::update::Style;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::request::modification::{Modification, Write};
+use docshard_core::routing::request::options::parsed_environment;
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::raw::{self, RawObject, RawValue};
@@ -314,21 +315,23 @@ impl<'p> Merge<'p> {
 
     /// How the document that one matches changes.
     fn update(&self, item: &Item) -> Result<KeyedUpdate> {
-        let query = Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.as_ref())?;
+        let now = session::now();
+        let query =
+            Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.as_ref(), &session::session())?;
         let modification = match &self.stages {
             // Whether it exists is all there is to know.
             _ if self.merging.matched == WhenMatched::KeepExisting => {
-                Modification::keeping_key(r#"{"$set":{}}"#, &json!({"$set": {}}), Style::Operators, None)
+                Modification::keeping_key(r#"{"$set":{}}"#, &json!({"$set": {}}), Style::Operators, None, now)
             }
             Some((stages, text)) => {
                 let variables = self.merging.variables(item.object()?, &self.parsed)?;
                 let environment = with_variables(self.environment, variables);
-                Modification::keeping_key(text, stages, Style::Operators, Some(&environment))
+                Modification::keeping_key(text, stages, Style::Operators, Some(&environment), now)
             }
             None => {
                 let document = ext_json::to_json(&Value::from_raw(RawValue::Object(item.object()?)));
                 let style = if self.merging.matched == WhenMatched::Merge { Style::Merge } else { Style::Replacement };
-                Modification::keeping_key(&document.to_string(), &document, style, None)
+                Modification::keeping_key(&document.to_string(), &document, style, None, now)
             }
         }?;
         Ok(KeyedUpdate { query, modification })

@@ -11,10 +11,10 @@ use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
 use crate::pg::server;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::quote_ident;
 use crate::store;
 use docshard_core::error::{Kind, bail, ensure, error};
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::quote_ident;
 use docshard_core::values::document::ext_json;
 use serde_json::{Value as Json, json};
 

@@ -10,12 +10,13 @@ use super::request_parts::{self, Shared, Specification};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
 use crate::router::insert::{self, Storable, WriteError};
-use crate::router::modification::{Modification, Write, WriteResult};
-use crate::router::query::Query;
+use crate::router::modification;
 use crate::router::write;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::specification::Role;
 use docshard_core::query::update::Style;
+use docshard_core::routing::request::modification::{Write, WriteResult};
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::write as jsonb;
@@ -192,7 +193,7 @@ impl<'a> DocumentWrite<'a> {
     /// one document.
     pub fn run_on(&self, namespace: &str, query: &Query, images: bool) -> Result<WriteResult> {
         let parse = |(update, style): (Specification<'_>, Style)| {
-            Modification::parse(&update.text(), || update.parse(Role::Update), style, self.array_filters, query)
+            modification::parse(&update.text(), || update.parse(Role::Update), style, self.array_filters, query)
         };
         let modification = self.update.map(parse).transpose()?;
         let modification = modification.as_deref();

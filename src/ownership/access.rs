@@ -16,15 +16,16 @@ use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
 use crate::pg::security::credentials;
 use crate::pg::security::permission;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::pg::transaction::subtransaction;
 use crate::pg::{server, spi};
-use crate::protocol::access::{PULLER_FUNCTIONS, SetAccess};
-use crate::protocol::qualified;
 use crate::storage::rows::capture::captures;
 use crate::store;
 use docshard_core::error::{Kind, bail, ensure, error};
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::access::{PULLER_FUNCTIONS, SetAccess};
+use docshard_core::routing::protocol::qualified;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::{quote_ident, quote_literal};
 
 /// The prefix of the servers and roles that routers create.
 pub const PREFIX: &str = "docshard_";
@@ -314,7 +315,7 @@ pub fn set_access(access: &SetAccess<'_>) -> Result<()> {
     if !table::has_relation(&format!("c{collection}")) {
         return Ok(());
     }
-    let table = table::name(collection);
+    let table = names::table(collection);
     for role in writers {
         spi::run_script(&format!("GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO {}", quote_ident(role)))?;
     }

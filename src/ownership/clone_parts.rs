@@ -13,13 +13,13 @@ use super::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
-use crate::protocol::migration::DivideRange;
 use crate::storage::rows::Row;
 use crate::storage::scan::{self, Bound, Columns};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::migration::DivideRange;
+use docshard_core::sql::param::Param;
 
 /// A part that has grown beyond this size since the range was divided is packed into several values.
 const MAX_BYTES: usize = 8 << 20;

@@ -6,9 +6,9 @@ use super::{access, leftovers, node, table};
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard::unguarded;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::quote_ident;
 use crate::storage::SCHEMA;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::quote_ident;
 
 /// Runs as the extension's owner. `service`: the router's service role is dropped, too, which the router itself cannot request.
 pub fn dismantle(service: bool) -> Result<()> {

@@ -9,55 +9,32 @@ use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::updating::{apply, read_update};
 use super::{table, writing};
-use crate::pg::datum::json;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::protocol::documents::{DeleteDocument, FindDocument, InsertDocuments, UpdateDocument};
-use crate::protocol::sql;
 use crate::storage::rows::{Change, Conflict, FoundRow, Purpose, Row};
 use crate::storage::scan::{self, Bound};
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::error::{Kind, bail};
 use docshard_core::query::filter::Filter;
+use docshard_core::query::specification;
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::documents::{
+    DeleteDocument, FindDocument, InsertDocuments, UpdateDocument, unpack,
+};
+use docshard_core::routing::protocol::sql;
+use docshard_core::sql::param::Param;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::encode;
 
-/// Appends a document to the argument of [`insert`]: skey, id and jsonb's bytes, each preceded by its length.
-pub fn pack(into: &mut Vec<u8>, row: &Row<'_>) {
-    for part in [row.skey, row.id, row.doc] {
-        into.extend_from_slice(&u32::try_from(part.len()).expect("shorter than a document may be").to_be_bytes());
-        into.extend_from_slice(part);
-    }
-}
-
-fn unpack(mut bytes: &[u8]) -> Result<Vec<Row<'_>>> {
-    fn part<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
-        let (length, rest) = bytes.split_first_chunk()?;
-        let (part, rest) = rest.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
-        *bytes = rest;
-        Some(part)
-    }
-    let mut rows = Vec::new();
-    while !bytes.is_empty() {
-        let row = || Some(Row { skey: part(&mut bytes)?, id: part(&mut bytes)?, doc: part(&mut bytes)? });
-        let row = { row }().ok_or_else(|| error!(Kind::BadValue, "malformed packed documents: truncated"))?;
-        raw::validate(row.doc)?;
-        normalise::check_stored(row.doc)?;
-        rows.push(row);
-    }
-    Ok(rows)
-}
-
-/// Inserts documents that were [packed](pack); returns their number.
+/// Inserts documents that were packed; returns their number.
 ///
 /// # Errors
 /// Those of `lock_and_check`; `BadValue` for malformed bytes; 23505 for a key that exists.
 pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     let &InsertDocuments { collection, token, version, ref documents } = call;
-    let rows = unpack(documents)?;
+    let rows: Vec<Row<'_>> = unpack(documents)?.into_iter().map(|[skey, id, doc]| Row { skey, id, doc }).collect();
     let Some(lo) = rows.iter().map(|row| row.skey).min() else { return Ok(0) };
     let hi = rows.iter().map(|row| row.skey).max().map(above);
     writing::lock_and_check(collection, Placement { token, version }, Some(lo), hi.as_deref())?;
@@ -102,7 +79,7 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
         "SELECT {} FROM {} t WHERE t.skey = $1 AND ($2::bytea IS NULL OR t.id = $2) \
          AND ($3::text IS NULL OR {}) LIMIT 1",
         sql::pack("t.doc"),
-        table::name(collection),
+        names::table(collection),
         sql::matches("t.doc", "$3")
     );
     let rows = spi::read(&sql, &[Param::Bytea(skey), Param::OptBytea(id), Param::OptText(filter)])?;
@@ -110,7 +87,7 @@ pub fn find_one(call: &FindDocument<'_>) -> Result<Option<Vec<u8>>> {
 }
 
 fn read_filter(text: Option<&str>) -> Result<Option<Filter>> {
-    text.map(|text| Filter::read(&json::parse(text)?)).transpose()
+    text.map(|text| Filter::read(&specification::parse(text)?)).transpose()
 }
 
 fn matches(filter: Option<&Filter>, doc: &[u8]) -> Result<bool> {

@@ -11,11 +11,12 @@
 
 use super::{clone_parts, table};
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use crate::pg::{spi, transaction::snapshot::ActiveSnapshot};
-use crate::protocol::migration::{DeleteRange, Deleted, LocateRange};
 use crate::storage::rows::bulk::{self, PLACE_BYTES, Places};
 use crate::storage::rows::{Change, Purpose};
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::migration::{DeleteRange, Deleted, LocateRange};
+use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -101,7 +102,7 @@ fn delete_all(range: &DeleteRange<'_>) -> Result<u64> {
             return delete_unlocated(oid, collection, lo, hi);
         }
         let (range, params) = table::range(lo, hi);
-        let sql = format!("DELETE FROM {} WHERE {range}", table::name(collection));
+        let sql = format!("DELETE FROM {} WHERE {range}", names::table(collection));
         return Ok(spi::execute(&sql, &params)?.processed as u64);
     };
     let mut deleted = {

@@ -2,7 +2,7 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
+use docshard_core::sql::param::Param;
 
 /// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
 ///

@@ -1,12 +1,12 @@
 //! Computes the SQL functions in index expressions (`api::index`) for writers of rows, without a call through SQL.
 
 use super::stored::document;
-use crate::pg::datum::json;
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::memory::small_cache::SmallCache;
 use crate::storage::rows::{DirectFunction, FunctionResult};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::index::{IndexKeys, unique};
+use docshard_core::query::specification;
 use docshard_core::values::document::raw;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ pub fn parsed(keys: &str) -> Result<Rc<IndexKeys>> {
     if let Some(index) = CACHE.with_borrow(|cache| cache.find(|text| text == keys)) {
         return Ok(index);
     }
-    let index = Rc::new(IndexKeys::read(&json::parse(keys)?)?);
+    let index = Rc::new(IndexKeys::read(&specification::parse(keys)?)?);
     CACHE.with_borrow_mut(|cache| cache.insert(keys.to_owned(), Rc::clone(&index)));
     Ok(index)
 }
@@ -48,7 +48,7 @@ enum Output {
 /// invalid.
 pub(super) fn function(name: &str, text: &str, number: Option<i32>) -> Option<Box<dyn DirectFunction>> {
     let output = match (name, number) {
-        ("matches", None) => return Some(Box::new(Filter::read(&json::parse(text).ok()?).ok()?)),
+        ("matches", None) => return Some(Box::new(Filter::read(&specification::parse(text).ok()?).ok()?)),
         ("index_key", Some(column)) => Output::Key(usize::try_from(column).ok()?),
         ("check_index_key", None) => Output::Check,
         ("index_types", None) => Output::Types,
@@ -109,9 +109,9 @@ mod tests {
     use super::*;
     use crate::ownership::table::index_statements;
     use crate::pg::spi;
-    use crate::pg::spi::param::Param;
-    use crate::protocol::qualified;
-    use crate::protocol::table::CreateIndex;
+    use docshard_core::routing::protocol::qualified;
+    use docshard_core::routing::protocol::table::CreateIndex;
+    use docshard_core::sql::param::Param;
     use docshard_core::values::collation::Collator;
     use pgrx::pg_test;
 

@@ -9,12 +9,13 @@ use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::table;
 use crate::pg::error::Result;
-use crate::pg::{datum::json, transaction::snapshot};
-use crate::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
+use crate::pg::transaction::snapshot;
 use crate::storage::scan::{self, Bound, Columns, Direction};
 use crate::storage::{gin, lock};
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
+use docshard_core::query::specification;
+use docshard_core::routing::protocol::documents::{FindByIndexRange, IndexRangeSearch, SHARD_KEY};
 use docshard_core::values::document::packed::Packer;
 use std::borrow::Cow;
 use std::cell::Cell;
@@ -47,11 +48,12 @@ pub fn find(call: &FindByIndexRange<'_>) -> Result<Option<Vec<u8>>> {
         index => table::index_oids(index).filter(|(_, entries)| gin::is_empty(*entries)).map(|(btree, _)| btree),
     };
     let Some(index) = index else { return Ok(None) };
-    let sort = search.sort.as_deref().map(|text| -> Result<Sort> { Sort::read(&json::parse(text)?) }).transpose()?;
+    let sort =
+        search.sort.as_deref().map(|text| -> Result<Sort> { Sort::read(&specification::parse(text)?) }).transpose()?;
     let projection = search
         .projection
         .as_deref()
-        .map(|text| -> Result<Projection> { Projection::read(&json::parse(text)?) })
+        .map(|text| -> Result<Projection> { Projection::read(&specification::parse(text)?) })
         .transpose()?;
     let (most_seen, most) = match search.all {
         true => (search.most, usize::MAX),

@@ -5,10 +5,11 @@
 
 use super::placement::{Placement, check_read};
 use super::recipient_load::read_key;
-use super::{table, table_shape};
+use super::table_shape;
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::protocol::documents::InspectDocuments;
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::documents::InspectDocuments;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::document::value::Value;
@@ -31,7 +32,7 @@ pub fn inspect(call: &InspectDocuments<'_>) -> Result<Json> {
     let (key, owned, most) = (&read_key(key)?, &ranges(owned), usize::try_from(most).unwrap_or(0));
     check_read(collection, Placement { token, version })?;
     let damages = table_shape::check(collection)?;
-    let sql = format!("SELECT t.skey, t.id, t.doc::pg_catalog.jsonb FROM {} t", table::name(collection));
+    let sql = format!("SELECT t.skey, t.id, t.doc::pg_catalog.jsonb FROM {} t", names::table(collection));
     let mut rows = spi::cursor::Cursor::open(&sql, &[])?;
     let (mut documents, mut problems, mut found) = (0_i64, 0_i64, Vec::new());
     for (problem, details) in damages {

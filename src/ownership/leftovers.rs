@@ -44,7 +44,7 @@ pub fn drop_tables(migration: i64) -> String {
 mod tests {
     use super::*;
     use crate::pg::spi;
-    use crate::pg::spi::param::Param;
+    use docshard_core::sql::param::Param;
     use pgrx::pg_test;
 
     #[pg_test]

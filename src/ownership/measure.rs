@@ -5,9 +5,10 @@
 
 use super::table;
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
-use crate::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
+use docshard_core::sql::param::Param;
 
 /// The number of pages in a sample: about 30,000 rows of 500 bytes.
 const SAMPLED_PAGES: i64 = 2048;
@@ -25,7 +26,7 @@ const HEADER: i64 = 28;
 /// Returns the size of each chunk that has documents, with its position in `bounds`, which are ascending. The documents are
 /// counted in a table of at most `counted_mb` MiB, otherwise estimated from a sample.
 pub fn chunks(collection: i32, bounds: &[&[u8]], counted_mb: i32) -> Result<Vec<ChunkSize>> {
-    let table = table::name(collection);
+    let table = names::table(collection);
     let Some(table_bytes) = table_bytes(&table)? else { return Ok(Vec::new()) };
     let (sample, share) = if table_bytes >> 20 < i64::from(counted_mb) {
         (String::new(), 1.0)
@@ -104,7 +105,7 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
             }
             _ if pages <= COUNTED_PAGES.0.min(budget) => {
                 budget -= pages;
-                let table = table::name(collection);
+                let table = names::table(collection);
                 let sql =
                     format!("SELECT pg_catalog.count(*), coalesce(pg_catalog.sum({BYTES}), 0)::int8 FROM {table}");
                 let counted = spi::read(&sql, &[])?;
@@ -119,7 +120,7 @@ pub fn estimates(collections: &[i32]) -> Result<Vec<Estimate>> {
 
 /// Returns the exact size of `[lo, hi)`; None means no upper end. Reads every row of the range.
 pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<RangeSize> {
-    let table = table::name(collection);
+    let table = names::table(collection);
     if table_bytes(&table)?.is_none() {
         return Ok(RangeSize { documents: 0, bytes: 0 });
     }
@@ -135,7 +136,7 @@ pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<RangeSize>
 /// least key; none if there are not two different keys. Uses a sample if there are more than [`SORTED_DOCUMENTS`] documents.
 pub fn split_points(call: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     let &FindSplitPoints { collection, lo, hi, parts, documents } = call;
-    let table = table::name(collection);
+    let table = names::table(collection);
     if table_bytes(&table)?.is_none() {
         return Ok(Vec::new());
     }

@@ -6,7 +6,8 @@
 
 use crate::pg::error::Result;
 use crate::pg::object::change_watch::Changed;
-use crate::pg::spi::{Row, param::Param};
+use crate::pg::spi::Row;
+use docshard_core::sql::param::Param;
 use std::collections::BTreeSet;
 
 /// The extension's own row in [`MEMBERS`], with its version.

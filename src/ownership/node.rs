@@ -3,7 +3,6 @@
 //! The router's own database has no row: it is the shard `local` of its own cluster.
 
 use crate::pg::error::{Error, Result};
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, security::user, server, server::wal, spi};
 use crate::remote::APPLICATION;
@@ -12,6 +11,7 @@ use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Posit
 use docshard_core::cluster::standing::Identity;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::REFUSED_CONNECTION;
+use docshard_core::sql::param::Param;
 
 /// Reads the stored identity, by the newest snapshot, with this server's timeline.
 pub fn find() -> Result<Node> {

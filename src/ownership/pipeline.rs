@@ -6,25 +6,26 @@
 use super::placement::{Placement, check_read};
 use super::stored::document;
 use super::table::{self, DOC};
-use crate::pg::datum::json;
 use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::security::user;
 use crate::pg::spi::cursor::{Cursor, ExecutedPlan};
-use crate::pg::spi::param::Param;
 use crate::pg::spi::{self};
 use crate::pg::stages::{DocumentSource, StageResults};
-use crate::protocol::checked::Parameter;
-use crate::protocol::pipeline::{
-    PipelineMeasurements, PipelineRequest, PipelineSource, RunPipeline, StageMeasurements, milliseconds,
-};
-use crate::protocol::sql;
 use crate::storage::documents::DocumentScan;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::projection::Projection;
+use docshard_core::query::specification;
 use docshard_core::query::stage::{Measurements, Memory, Pipeline, Resources};
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::pipeline::{
+    PipelineMeasurements, PipelineRequest, PipelineSource, RunPipeline, StageMeasurements, milliseconds,
+};
+use docshard_core::routing::protocol::sql;
+use docshard_core::sql::param::Param;
 use docshard_core::values::document::packed::Packer;
 use docshard_core::values::document::{MAX_RECURSION, raw};
 use pgrx::pg_sys;
@@ -61,7 +62,7 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let is_observed = work.explained || work.measured;
     let Found { documents, examined, plan } = find(call, &work.source, work.explained)?;
     let projection = match &work.projection {
-        Some(projection) => Some(Projection::read(&json::parse(projection)?)?),
+        Some(projection) => Some(Projection::read(&specification::parse(projection)?)?),
         None => None,
     };
     let parts = |results| Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false });
@@ -190,12 +191,12 @@ fn find(call: &RunPipeline<'_>, source: &PipelineSource, explained: bool) -> Res
     let collection = call.collection;
     match source {
         PipelineSource::Scan { filter } => {
-            let parsed = filter.as_deref().map(|text| -> Result<Filter> { Filter::read(&json::parse(text)?) });
+            let parsed = filter.as_deref().map(|text| -> Result<Filter> { Filter::read(&specification::parse(text)?) });
             if let Some(scan) = DocumentScan::open(table::oid(collection)?, DOC, parsed.transpose()?) {
                 let examined = explained.then(|| scan.examined());
                 return Ok(Found { documents: Box::new(scan), examined, plan: None });
             }
-            let mut statement = format!("SELECT {} FROM {} t", sql::pack("t.doc"), table::name(collection));
+            let mut statement = format!("SELECT {} FROM {} t", sql::pack("t.doc"), names::table(collection));
             if filter.is_some() {
                 statement += &format!(" WHERE {}", sql::matches("t.doc", "$1"));
             }

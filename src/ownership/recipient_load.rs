@@ -5,18 +5,18 @@
 
 use super::stored::document;
 use super::{clone_parts, table};
-use crate::pg::datum::json;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::allocator;
 use crate::pg::server::relation_oid;
 use crate::pg::transaction::subtransaction::attempt;
-use crate::protocol::migration::{ApplyChanges, LoadBatch};
 use crate::storage::SCHEMA;
 use crate::storage::lock;
 use crate::storage::rows::{Change, Purpose, Row};
 use crate::storage::scan::{Look, by_int4};
 use docshard_core::error::sqlstate::UNIQUE_VIOLATION;
 use docshard_core::error::{Kind, error};
+use docshard_core::query::specification;
+use docshard_core::routing::protocol::migration::{ApplyChanges, LoadBatch};
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::document::{normalise, raw};
@@ -57,7 +57,7 @@ impl Expected<'_> {
 
 /// Parses a shard key; `{}` is the key of an unsharded collection.
 pub fn read_key(text: &str) -> Result<KeyPattern> {
-    let json = json::parse(text)?;
+    let json = specification::parse(text)?;
     if json.as_object().is_some_and(serde_json::Map::is_empty) {
         return Ok(KeyPattern::unsharded());
     }

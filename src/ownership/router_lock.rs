@@ -2,8 +2,8 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::storage::lock::{self, Mode, Tag};
+use docshard_core::sql::param::Param;
 
 /// In SQL, describes the session of a row of `pg_stat_activity` that holds the lock. `docshard_core::cluster::standing::host_of`
 /// reads the address.

@@ -7,10 +7,6 @@ use crate::pg::object::drop_guard;
 use crate::pg::object::lookup_cache;
 use crate::pg::server::{self, relation_oid};
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::{quote_ident, quote_literal};
-use crate::protocol::table::{CreateIndex, CreateTable};
-use crate::protocol::{qualified, sql};
 use crate::storage::SCHEMA;
 use crate::storage::counting;
 use crate::storage::matching;
@@ -18,6 +14,11 @@ use crate::storage::rows::{Owner, Purpose, Writer};
 use crate::storage::scan::document_by_key;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::index::IndexKeys;
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
+use docshard_core::routing::protocol::{qualified, sql};
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::{quote_ident, quote_literal};
 use pgrx::pg_sys::Oid;
 use std::ffi::{CStr, CString};
 
@@ -42,7 +43,7 @@ pub fn count(collection: i32) -> Result<u64> {
     if let Some(count) = counting::rows(table, relation(collection, c"_id").unwrap_or(primary)) {
         return Ok(count);
     }
-    let rows = spi::read(&format!("SELECT pg_catalog.count(*) FROM {}", name(collection)), &[])?;
+    let rows = spi::read(&format!("SELECT pg_catalog.count(*) FROM {}", names::table(collection)), &[])?;
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
 }
 
@@ -55,7 +56,7 @@ pub fn count_matching(collection: i32, filter: &str) -> Result<u64> {
     if let Some(count) = matching::rows(oid(collection)?, DOC as i32 + 1, filter)? {
         return Ok(count);
     }
-    let table = name(collection);
+    let table = names::table(collection);
     let sql = format!("SELECT pg_catalog.count(*) FROM {table} WHERE {}", sql::matches("doc", "$1"));
     let rows = spi::read(&sql, &[Param::Text(filter)])?;
     Ok(rows.first().map_or(0, |row| row.i64(0).unsigned_abs()))
@@ -84,7 +85,7 @@ pub fn oid(collection: i32) -> Result<Oid> {
 pub fn oids(collection: i32) -> Result<(Oid, Oid)> {
     let table = oid(collection)?;
     let key = relation(collection, c"_pkey").map_err(|_| {
-        let (table, key) = (name(collection), primary_key_name(collection));
+        let (table, key) = (names::table(collection), names::primary_key(collection));
         error!(Kind::OperationFailed, "the collection's table {table} has no primary key {key}").with_hint(format!(
             "On the shard, a superuser can create it: ALTER TABLE {table} ADD CONSTRAINT {key} PRIMARY KEY (skey, id)"
         ))
@@ -99,22 +100,7 @@ pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
             relation_oid(SCHEMA, &CString::new(name(index)).expect("a name without a zero byte"))
         })
     };
-    Some((relation(c"index", index_name)?, relation(c"entries", entries_name)?))
-}
-
-/// Returns the name of a secondary index's b-tree on every shard, in the schema `docshard_data`.
-pub fn index_name(index: i32) -> String {
-    format!("i{index}")
-}
-
-/// Returns the name of the relation of the primary key.
-pub fn primary_key_name(collection: i32) -> String {
-    format!("c{collection}_pkey")
-}
-
-/// Returns the table's qualified name.
-pub fn name(collection: i32) -> String {
-    format!("docshard_data.c{collection}")
+    Some((relation(c"index", names::index)?, relation(c"entries", names::entries)?))
 }
 
 /// Returns the condition that a key of a collection's table is in `[lo, hi)`, and its parameters `$1`, `$2`; None means no upper
@@ -131,7 +117,7 @@ pub fn range<'a>(lo: &'a [u8], hi: Option<&'a [u8]>) -> (&'static str, Vec<Param
 /// `NamespaceExists` if the table belongs to another collection, which its token shows; those of DDL.
 pub fn create(table: &CreateTable) -> Result<()> {
     let &CreateTable { collection, token, version, id_index } = table;
-    let table = name(collection);
+    let table = names::table(collection);
     drop_leftovers()?;
     if has_relation(&format!("c{collection}")) {
         refuse_foreign(collection, token)?;
@@ -187,7 +173,11 @@ fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
     if rows.first().is_some_and(|row| row.i64(0) == token) {
         return Ok(());
     }
-    Err(error!(Kind::NamespaceExists, "this shard has a table {} already, of another collection", name(collection))
+    Err(error!(
+        Kind::NamespaceExists,
+        "this shard has a table {} already, of another collection",
+        names::table(collection)
+    )
     .with_hint(
         "The router was probably restored from an older backup. Run the statement again: it then uses another number.",
     ))
@@ -201,7 +191,7 @@ fn run_own(sql: &str) -> Result<()> {
 /// Creates or drops the index on `id`.
 pub fn set_id_index(collection: i32, wanted: bool) -> Result<()> {
     match (has_relation(&format!("c{collection}_id")), wanted) {
-        (false, true) => run_own(&format!("CREATE INDEX c{collection}_id ON {} (id)", name(collection))),
+        (false, true) => run_own(&format!("CREATE INDEX c{collection}_id ON {} (id)", names::table(collection))),
         (true, false) => run_own(&format!("DROP INDEX docshard_data.c{collection}_id")),
         _ => Ok(()),
     }
@@ -213,34 +203,12 @@ pub fn has_relation(relation: &str) -> bool {
     relation_oid(SCHEMA, &relation).is_some()
 }
 
-/// Returns the name of the index of a secondary index's entries: see `docshard_core::query::index`.
-pub fn entries_name(index: i32) -> String {
-    format!("i{index}_entries")
-}
-
-/// Returns the name of the relation that makes a secondary index unique: see `docshard_core::query::index::unique`.
-pub fn unique_name(index: i32) -> String {
-    format!("i{index}_unique")
-}
-
-/// Returns the names of all relations that a secondary index may have.
-pub fn possible_relations(index: i32) -> [String; 3] {
-    [index_name(index), entries_name(index), unique_name(index)]
-}
-
-/// Returns the names of the relations of an index with these keys.
-pub fn relations(index: i32, keys: &IndexKeys, unique: bool) -> Vec<String> {
-    let entries = (keys.has_tree() && keys.has_entries()).then(|| entries_name(index));
-    let unique = unique.then(|| unique_name(index));
-    std::iter::once(index_name(index)).chain(entries).chain(unique).collect()
-}
-
 /// Creates a secondary index, unless it exists: over the documents that match the filter `partial`, or over all.
 ///
 /// # Errors
 /// 23505 for a unique index over equal keys; `CannotIndexParallelArrays`; those of DDL.
 pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
-    if has_relation(&index_name(index.index)) {
+    if has_relation(&names::index(index.index)) {
         return Ok(());
     }
     let statements = index_statements(index, "")?;
@@ -250,7 +218,7 @@ pub fn create_index(index: &CreateIndex<'_>) -> Result<()> {
 /// Returns the statements that create a secondary index; `how` is `CONCURRENTLY` or nothing.
 pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<String>> {
     let &CreateIndex { collection, index, keys: definition, is_unique, partial } = create;
-    let keys = IndexKeys::read(&crate::pg::datum::json::parse(definition)?)?;
+    let keys = IndexKeys::read(&docshard_core::query::specification::parse(definition)?)?;
     let definition = format!("{}::text", quote_literal(definition));
     let column = |(column, (_, descending)): (usize, &(String, bool))| {
         let direction = if *descending { " DESC" } else { "" };
@@ -265,7 +233,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
     }
     // The same text as in `router::plan::conditions`, so that the planner can match a query with the index's predicate.
     let predicate = partial.map(|filter| sql::matches("doc", format_args!("{}::text", quote_literal(filter))));
-    let table = name(collection);
+    let table = names::table(collection);
     let where_clause = |conditions: &[String]| match conditions {
         [] => String::new(),
         conditions => format!(" WHERE {}", conditions.join(" AND ")),
@@ -276,21 +244,21 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
         // First, as the documents may make it fail.
         script.push(format!(
             "CREATE INDEX {how} {} ON {table} USING docshard_unique ({} {}){}",
-            unique_name(index),
+            names::unique(index),
             sql::unique_keys("doc", &definition),
             qualified("unique_ops"),
             where_clause(&predicate)
         ));
     }
     if keys.has_tree() {
-        let (name, columns) = (index_name(index), columns.join(", "));
+        let (name, columns) = (names::index(index), columns.join(", "));
         script.push(format!("CREATE INDEX {how} {name} ON {table} ({columns}){}", where_clause(&predicate)));
     }
     let apart = sql::has_index_entries("doc", &definition);
     if keys.has_entries() {
         let (name, predicate) = match keys.has_tree() {
-            true => (entries_name(index), [vec![apart], predicate].concat()),
-            false => (index_name(index), predicate),
+            true => (names::entries(index), [vec![apart], predicate].concat()),
+            false => (names::index(index), predicate),
         };
         // Without `fastupdate`, as every search would read the pending list.
         script.push(format!(
@@ -304,7 +272,7 @@ pub fn index_statements(create: &CreateIndex<'_>, how: &str) -> Result<Vec<Strin
 }
 
 pub fn drop_index(index: i32) -> Result<()> {
-    for relation in possible_relations(index) {
+    for relation in names::possible_relations(index) {
         if has_relation(&relation) {
             run_own(&format!("DROP INDEX docshard_data.{relation}"))?;
         }
@@ -312,16 +280,10 @@ pub fn drop_index(index: i32) -> Result<()> {
     Ok(())
 }
 
-/// Returns the number of the secondary index that a relation of this name belongs to: see [`possible_relations`].
-pub fn index_of(relation: &str) -> Option<i32> {
-    let index = relation.strip_prefix('i')?;
-    index.split_once('_').map_or(index, |(index, _)| index).parse().ok()
-}
-
 /// Drops the table and its placement, if they exist.
 pub fn drop(collection: i32) -> Result<()> {
     if has_relation(&format!("c{collection}")) {
-        run_own(&format!("DROP TABLE {}", name(collection)))?;
+        run_own(&format!("DROP TABLE {}", names::table(collection)))?;
     }
     table_witness::forget(collection)?;
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;

@@ -9,8 +9,10 @@
 use super::{table, table_witness};
 use crate::pg::error::Result;
 use crate::pg::object::change_watch::Changed;
-use crate::pg::spi::{self, Row, param::Param};
+use crate::pg::spi::{self, Row};
 use crate::pg::{security::user, server};
+use docshard_core::routing::names;
+use docshard_core::sql::param::Param;
 use std::collections::BTreeSet;
 
 /// Defines `known`: the collections' tables; if `touched`, only those of the relations `$1`, or whose indexes are among them.
@@ -130,7 +132,7 @@ pub fn check(collection: i32) -> Result<Vec<(&'static str, String)>> {
             "the column skey",
             "the column id",
             "the column doc",
-            &format!("the index {}", table::primary_key_name(collection)),
+            &format!("the index {}", names::primary_key(collection)),
             "the trigger capture",
             "the trigger refuse_truncate",
         ];
@@ -160,7 +162,7 @@ fn compare(collection: i32, table: i64) -> Result<Option<(&'static str, String)>
         if row.bool(1) {
             return Ok(None);
         }
-        let old = format!("SELECT FROM {} t WHERE pg_catalog.age(t.xmin) > $1 LIMIT 1", table::name(collection));
+        let old = format!("SELECT FROM {} t WHERE pg_catalog.age(t.xmin) > $1 LIMIT 1", names::table(collection));
         if spi::read(&old, &[Param::Int4(row.i32(2))])?.is_empty() {
             let details = "this table was truncated or rewritten: it has a new file, and no row is older than that";
             return Ok(Some(("truncatedTable", details.to_owned())));

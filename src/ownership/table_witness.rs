@@ -3,8 +3,9 @@
 
 use crate::pg::error::Result;
 use crate::pg::server::{self, relation_oid};
-use crate::pg::spi::{self, param::Param};
+use crate::pg::spi;
 use crate::storage::SCHEMA;
+use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 
 /// False until the extension is updated from a version that had no witnesses.

@@ -5,12 +5,12 @@
 
 use super::stored::document;
 use super::table;
-use crate::pg::datum::json;
 use crate::pg::error::Result;
 use crate::pg::memory::small_cache::SmallCache;
 use crate::storage::rows::{self, Change, FoundRow, Purpose, Writer};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::filter::Filter;
+use docshard_core::query::specification;
 use docshard_core::query::update::{self, Update};
 use docshard_core::values::document::raw;
 use std::cell::RefCell;
@@ -30,7 +30,7 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
     if let Some(update) = CACHE.with_borrow(|cache| cache.find(|cached| cached == text)) {
         return Ok(update);
     }
-    let json = json::parse(text)?;
+    let json = specification::parse(text)?;
     let read = Rc::new(update::read(&json)?);
     // Other fields differ between calls: a filter, the time, a replacement.
     let is_repeated = json.as_object().is_some_and(|fields| fields.len() == 1);

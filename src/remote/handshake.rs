@@ -6,21 +6,18 @@ use super::row::Row;
 use super::wire::{Finished, Limit, Wire};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::protocol::node::SayHello;
-use crate::protocol::{Answer as _, Call};
-use docshard_core::cluster::frontend::{Answer, Columns};
+use docshard_core::cluster::frontend::Answer;
 use docshard_core::cluster::handshake::{Hello, Welcome};
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::REFUSED_CONNECTION;
+use docshard_core::routing::protocol::node::SayHello;
+use docshard_core::routing::protocol::{Answer as _, Call};
+use docshard_core::sql::column::Columns;
 use pgrx::pg_sys::Oid;
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::ffi::CString;
 use std::sync::LazyLock;
-
-/// How many handshakes may be refused as the shard is ahead, before that is reported: the worker advances a counter at most once a
-/// second.
-pub const REFUSED_AHEAD: u32 = 3;
 
 pub(super) static STATEMENT: LazyLock<CString> =
     LazyLock::new(|| CString::new(SayHello::statement()).expect("a statement without a zero byte"));

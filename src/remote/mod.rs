@@ -34,7 +34,7 @@ mod transaction;
 mod wire;
 
 pub use coordinator::{Coordinator, set_coordinator};
-pub use handshake::{Cluster, REFUSED_AHEAD, set_cluster};
+pub use handshake::{Cluster, set_cluster};
 pub use login::{RefusedHost, refused_hosts};
 pub use options::{APPLICATION, mapping_options, parse_conninfo, server_options};
 pub use param::{Request, RequestScope, Role, Sql};

@@ -3,9 +3,10 @@
 //! They are encoded into a reusable buffer, [`Encoded`].
 
 use crate::pg::error::Result;
-pub use crate::pg::spi::param::Param;
-use docshard_core::cluster::frontend::{Column, Columns};
+use crate::pg::spi::param::type_oid;
 use docshard_core::error::{Kind, error};
+use docshard_core::sql::column::{Column, Columns};
+pub use docshard_core::sql::param::Param;
 use pgrx::pg_sys::{self, Oid};
 use std::ffi::CString;
 
@@ -105,7 +106,7 @@ impl Encoded {
         self.bytes.extend_from_slice(&BINARY);
         self.bytes.extend_from_slice(&u16::try_from(params.len()).ok()?.to_be_bytes());
         for param in params {
-            self.types.push(param.type_oid().to_u32());
+            self.types.push(type_oid(param).to_u32());
             let start = self.bytes.len();
             self.bytes.extend_from_slice(&[0xff; 4]);
             match param {

@@ -46,7 +46,7 @@ impl Row {
     }
 }
 
-impl crate::protocol::Row for Row {
+impl docshard_core::sql::record::Row for Row {
     fn column(&self, column: usize) -> Option<&[u8]> {
         self.get(column)
     }

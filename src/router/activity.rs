@@ -3,7 +3,7 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
+use docshard_core::sql::param::Param;
 use serde_json::Value as Json;
 
 /// The operations. `idle`: also of sessions without a statement; `own_only`: only the caller's.
@@ -27,5 +27,5 @@ pub fn operations(idle: bool, own_only: bool) -> Result<Vec<Json>> {
             AND ($1 OR a.state IS NULL OR a.state NOT IN ('idle', 'disabled')) AND (NOT $2 OR a.usename = current_user) ORDER BY a.pid",
         &[Param::Bool(idle), Param::Bool(own_only)],
     )?;
-    rows.iter().map(|row| crate::pg::datum::json::parse(row.text(0))).collect()
+    rows.iter().map(|row| docshard_core::query::specification::parse(row.text(0))).collect()
 }

@@ -4,19 +4,19 @@
 use super::config;
 use super::execute::{self, Documents};
 use super::fresh_map::read_with_fresh_map;
-use super::options::{CountOptions, FindOptions};
-use super::plan::Allowed;
-use super::plan::pipeline::{self, PlannedPipeline};
-use super::plan::search::Search;
-use super::query::Query;
 use super::read;
 use super::rows::ShardRow;
-use crate::catalog::model::Collection;
+use super::session;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::stages;
 use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::Allowed;
+use docshard_core::routing::plan::pipeline::{self, PlannedPipeline};
+use docshard_core::routing::request::options::{CountOptions, FindOptions};
+use docshard_core::routing::request::query::Query;
 use std::rc::Rc;
 
 /// What the pipelines of a statement share: memory, and other collections.
@@ -90,8 +90,8 @@ pub fn aggregate(
         let Some(collection) = collection else {
             return Results::over(Documents::of_streams(Vec::new(), 0), pipeline, execution);
         };
-        let search = Search::new(&collection, query)?;
-        for allowed in [Allowed::All, Allowed::Planned] {
+        let search = session::search(&collection, query)?;
+        for allowed in [Allowed::All(&session::declined()), Allowed::Planned] {
             let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
             if let Some(documents) = documents(&collection, &planned)? {
                 return Results::over(documents, &planned.division.merging, execution);

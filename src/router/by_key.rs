@@ -4,20 +4,21 @@
 //! Every function returns None if the filter is more than a key, or if the statement needs something that this path does not
 //! offer.
 
-use super::destination::{self, Destination};
 use super::execute;
 use super::fresh_map::with_fresh_map;
-use super::modification::{Modification, WriteResult};
-use super::plan::document_key::DocumentKey;
-use super::plan::select;
+use super::modification;
 use super::write;
-use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{cache, duplicate};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use docshard_core::cluster::targeting::point;
 use docshard_core::query::update::Style;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::destination::{self, Destination};
+use docshard_core::routing::plan::document_key::DocumentKey;
+use docshard_core::routing::plan::select;
+use docshard_core::routing::request::modification::WriteResult;
 
 /// Returns the outer None if this path does not apply, and the inner None if there is no such document.
 pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>>> {
@@ -28,7 +29,7 @@ pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>
 
 /// Applies an update by operators that does not touch the shard key and whose parsed form the session has cached.
 pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<WriteResult>> {
-    let Some(modification) = Modification::kept(update, Style::Operators) else { return Ok(None) };
+    let Some(modification) = modification::kept(update, Style::Operators) else { return Ok(None) };
     with_key(namespace, filter, |collection, destination, key| {
         if write::touches_key(collection, &modification) {
             return Ok(None);

@@ -4,14 +4,14 @@
 //! and options and indexes stay. Concurrent replacements of a collection are serialized by a lock at the shard, which is taken
 //! before documents are searched.
 
-use super::destination;
 use super::dispatch::writing::{self, LockRange};
 use super::fresh_map::with_fresh_map;
-use super::plan::conditions::Conditions;
 use crate::catalog::collections;
-use crate::catalog::model::Collection;
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination;
 use docshard_core::values::key::KeyRanges;
 
 /// The lock's number. It is one of the locks by which equal upserts are serialized.

@@ -1,11 +1,11 @@
 //! The documents of `$listClusterCatalog` and `$shardedDataDistribution`, which describe the cluster's collections.
 
 use super::measure;
-use crate::catalog::model::Collection;
 use crate::catalog::{cache, grants, views};
 use crate::pg::error::Result;
 use crate::store;
 use docshard_core::query::stage::CatalogParts;
+use docshard_core::routing::model::Collection;
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
 

@@ -3,18 +3,19 @@
 //! Its collections are views over the catalog (`sql/config.sql`), and a find is a SELECT with the same functions that
 //! shards run for documents, so filters, projections and sorts mean the same, and PostgreSQL sorts and streams.
 
-use super::options::FindOptions;
-use super::query::Query;
 use super::rows::RowStream;
-use super::statement::{DOCUMENT, DOCUMENT_AND_KEY, Parameter, Statement, TWO_NUMBERS, borrowed};
 use crate::catalog::cluster::check_router;
 use crate::catalog::namespace;
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::protocol::sql;
 use docshard_core::error::{Kind, bail};
+use docshard_core::routing::plan::statement::{DOCUMENT, DOCUMENT_AND_KEY, Statement, TWO_NUMBERS, borrowed};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::options::FindOptions;
+use docshard_core::routing::request::query::Query;
+use docshard_core::sql::param::Param;
 use docshard_core::values::document::value::Value;
 
 pub const DATABASE: &str = namespace::CONFIG;

@@ -6,15 +6,15 @@ use super::config;
 use super::execute;
 use super::fresh_map::read_with_fresh_map;
 use super::merged_rows::MergedRows;
-use super::options::parsed_environment;
-use super::order::Order;
-use super::plan;
-use super::plan::search::Search;
-use super::query::Query;
+use super::session;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::stage::{Memory, Sorter};
+use docshard_core::routing::plan;
+use docshard_core::routing::plan::order::Order;
+use docshard_core::routing::request::options::parsed_environment;
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::raw;
 
 pub struct Values {
@@ -86,7 +86,7 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
                 MergedRows::new(streams, Order::Ascending)
             }
             Some(collection) => {
-                execute::merged(&collection, &plan::distinct(&Search::new(&collection, query)?, field)?)?
+                execute::merged(&collection, &plan::distinct(&session::search(&collection, query)?, field)?)?
             }
         };
         Ok(Values { rows: Rows::OfShards(rows), last: None })

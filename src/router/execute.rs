@@ -1,16 +1,17 @@
 //! Runs plans of reads.
 
-use super::destination::Destination;
 use super::dispatch::reading;
 use super::lost_shards::LostShards;
 use super::merged_rows::MergedRows;
-use super::order::Order;
-use super::plan::{AccessPath, Plan, pipeline};
 use super::rows::{Observed, RowStream, ShardRow};
-use super::statement::Statement;
-use crate::catalog::model::Collection;
+use super::session;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::order::Order;
+use docshard_core::routing::plan::statement::Statement;
+use docshard_core::routing::plan::{AccessPath, Plan, pipeline};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -31,7 +32,7 @@ impl Documents {
     /// Returns the rows of a plan's streams, in its order and within its limits.
     pub fn of_plan(streams: Vec<RowStream>, plan: &Plan) -> Self {
         let rows = MergedRows::new(streams, plan.order);
-        Self { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: plan.lost.clone() }
+        Self { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: None }
     }
 
     /// Reads the shards' rows to the end, and discards them.
@@ -69,14 +70,22 @@ impl Documents {
 
 /// Returns one stream for each destination, or None if a shard declined, which only [`AccessPath::IndexRange`] allows.
 pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream>>> {
-    let Plan { destinations, path, statement, lost, .. } = plan;
+    rows_unless_lost(collection, plan, None)
+}
+
+fn rows_unless_lost(
+    collection: &Collection,
+    plan: &Plan,
+    lost: Option<&Rc<LostShards>>,
+) -> Result<Option<Vec<RowStream>>> {
+    let Plan { destinations, path, statement, .. } = plan;
     let streams = match path {
         AccessPath::Nothing => Vec::new(),
         AccessPath::BoundedSort { .. } => {
-            let streams = reading::read_ahead(collection, destinations, statement, lost.as_ref())?;
+            let streams = reading::read_ahead(collection, destinations, statement, lost)?;
             streams.into_iter().map(RowStream::in_parts).collect()
         }
-        _ => reading::read_unless_lost(collection, destinations, statement, lost.as_ref())?,
+        _ => reading::read_unless_lost(collection, destinations, statement, lost)?,
     };
     let AccessPath::IndexRange { finds, .. } = path else { return Ok(Some(streams)) };
     let mut answers = Vec::with_capacity(streams.len());
@@ -87,15 +96,21 @@ pub fn rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<RowStream
     }
     let answers: Option<Vec<ShardRow>> = answers.into_iter().collect();
     if answers.is_none() {
-        finds.note_declined();
+        session::declined().note(*finds);
     }
     answers.map(|answers| answers.iter().map(RowStream::packed).collect()).transpose()
 }
 
+/// Where lost shards are noted; None: all must be there.
+fn lost(plan: &Plan) -> Option<Rc<LostShards>> {
+    plan.allow_partial.then(Rc::default)
+}
+
 /// As [`rows`], with what each destination has measured. Its measurements are complete when its stream has been read to the end.
 pub fn observed_rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<(RowStream, Observed)>>> {
+    let lost = lost(plan);
     if let Some(statement) = pipeline::explained(collection, plan)? {
-        let streams = reading::read_ahead(collection, &plan.destinations, &statement, plan.lost.as_ref())?;
+        let streams = reading::read_ahead(collection, &plan.destinations, &statement, lost.as_ref())?;
         let observe = |rows| {
             let observed = Observed::default();
             (RowStream::observed(rows, Rc::clone(&observed)), observed)
@@ -107,7 +122,8 @@ pub fn observed_rows(collection: &Collection, plan: &Plan) -> Result<Option<Vec<
         let observed = Observed::default();
         (RowStream::Counted(Box::new(rows), began, Rc::clone(&observed)), observed)
     };
-    Ok(rows(collection, plan)?.map(|streams| streams.into_iter().map(count).collect()))
+    let streams = rows_unless_lost(collection, plan, lost.as_ref())?;
+    Ok(streams.map(|streams| streams.into_iter().map(count).collect()))
 }
 
 /// Returns the rows of all destinations, merged in the plan's order.
@@ -117,11 +133,12 @@ pub fn merged(collection: &Collection, plan: &Plan) -> Result<MergedRows> {
 
 /// Returns the result of a find; None as for [`rows`].
 pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Documents>> {
-    let Some(streams) = rows(collection, plan)? else { return Ok(None) };
-    if let Some(lost) = &plan.lost {
+    let lost = lost(plan);
+    let Some(streams) = rows_unless_lost(collection, plan, lost.as_ref())? else { return Ok(None) };
+    if let Some(lost) = &lost {
         lost.report();
     }
-    Ok(Some(Documents::of_plan(streams, plan)))
+    Ok(Some(Documents { lost, ..Documents::of_plan(streams, plan) }))
 }
 
 /// Returns what stages at the shards return, in parts that are packed.

@@ -2,13 +2,13 @@
 //! old. The delete is routed like a user's `delete_many`. As in MongoDB, the earliest date in an array counts, and documents without a
 //! date never expire.
 
-use super::modification::Write;
-use super::query::Query;
-use super::{options, write};
+use super::{session, write};
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::store::indexes::Expiring;
+use docshard_core::routing::request::modification::Write;
+use docshard_core::routing::request::query::Query;
+use docshard_core::sql::param::Param;
 use serde_json::json;
 
 /// Deletes the documents whose date in the field of an index is not after `until`, in milliseconds; returns how many.
@@ -22,8 +22,8 @@ pub fn delete(index: &Expiring, until: i64) -> Result<i64> {
     let may_not_scan = may_scan("off")?;
     let simple = json!({"locale": "simple"});
     let collation = index.collation.as_ref().unwrap_or(&simple);
-    let environment = options::environment(&index.namespace, Some(collation), None, &[])?;
-    let query = &Query::of(&filter, &filter.to_string(), environment.as_ref())?;
+    let environment = session::environment(&index.namespace, Some(collation), None, &[])?;
+    let query = &Query::of(&filter, &filter.to_string(), environment.as_ref(), &session::session())?;
     let write = Write { many: true, ..Write::of_one(query, None) };
     let deleted = write::write(&index.namespace, &write)?.matched;
     may_scan(&may_not_scan)?;

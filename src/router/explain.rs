@@ -7,25 +7,28 @@ use super::execute;
 use super::explain_bounds::bounds;
 use super::explain_stages::{self, Examined};
 use super::fresh_map::with_fresh_map;
-use super::options::{CountOptions, FindOptions};
-use super::order::Order;
-use super::plan::search::Search;
-use super::plan::select;
-use super::plan::{self, AccessPath, Allowed, Plan};
-use super::query::Query;
 use super::read;
 use super::rows::{RowStream, ShardRow};
+use super::session;
+use crate::catalog::cache;
 use crate::catalog::grants::{self, Level};
-use crate::catalog::model::Collection;
-use crate::ownership::table;
 use crate::pg::error::Result;
 use crate::pg::spi;
-use crate::pg::spi::record::parse_json;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::protocol::documents::SHARD_KEY;
-use crate::protocol::pipeline::PipelineMeasurements;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::filter::strings::StringFields;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::names;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::order::Order;
+use docshard_core::routing::plan::search::Search;
+use docshard_core::routing::plan::select;
+use docshard_core::routing::plan::{self, AccessPath, Allowed, Plan};
+use docshard_core::routing::protocol::documents::SHARD_KEY;
+use docshard_core::routing::protocol::pipeline::PipelineMeasurements;
+use docshard_core::routing::request::options::{CountOptions, FindOptions};
+use docshard_core::routing::request::query::Query;
+use docshard_core::sql::record::parse_json;
 use docshard_core::values::document::raw;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
@@ -95,7 +98,7 @@ impl Explained<'_> {
         }
     }
 
-    fn plan(self, search: &Search<'_>, allowed: Allowed) -> Result<Plan> {
+    fn plan(self, search: &Search<'_>, allowed: Allowed<'_>) -> Result<Plan> {
         match self {
             Self::Find(options) => plan::find(search, options, allowed),
             Self::Count(options) => plan::count(search, options),
@@ -118,8 +121,8 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
         };
-        let search = Search::new(&collection, query)?;
-        let plan = explained.plan(&search, Allowed::AllToExplain)?;
+        let search = session::search(&collection, query)?;
+        let plan = explained.plan(&search, Allowed::AllToExplain(&session::declined()))?;
         let may_decline = matches!(plan.path, AccessPath::IndexRange { .. });
         let otherwise = may_decline.then(|| explained.plan(&search, Allowed::Planned)).transpose()?;
         let (plan, shown, otherwise) = match (shards(&collection, &plan, explained, verbosity)?, otherwise) {
@@ -158,7 +161,7 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
 /// Warns of fields that the filter compares with strings, if a sample of the documents has only dates there.
 fn warnings(namespace: &str, query: &Query) -> Result<Vec<String>> {
     let Some(mut fields) = StringFields::of(&query.filter) else { return Ok(Vec::new()) };
-    let any = Query::of(&json!({}), "{}", None)?;
+    let any = Query::all()?;
     let mut sample = read::find(namespace, &any, &FindOptions { limit: Some(SAMPLE), ..FindOptions::default() })?;
     while let Some(document) = sample.next_document()? {
         if let Some(document) = raw::document(document.bytes()) {
@@ -252,7 +255,7 @@ pub(super) fn shards(
         let plans = |form: &str| postgresql_plans(collection, plan, form);
         Some(planned_steps(plans, &|index| described(collection, index), verbosity)?)
     };
-    Ok(steps.map(|steps| Shown::of_plan(began, steps, plan, explained)))
+    steps.map(|steps| Shown::of_plan(began, steps, plan, explained)).transpose()
 }
 
 /// Explains the find of a pipeline by what the shards have measured while they executed it.
@@ -270,17 +273,19 @@ pub(super) fn executed(collection: &Collection, find: &Plan, runs: &[PipelineMea
         };
         texts.into_iter().zip(runs).map(step).collect()
     };
-    Ok(Shown::of_plan(began, steps, find, Explained::Find(&FindOptions::default())))
+    Shown::of_plan(began, steps, find, Explained::Find(&FindOptions::default()))
 }
 
 impl Shown {
-    fn of_plan(began: Instant, mut steps: Vec<Step>, plan: &Plan, explained: Explained<'_>) -> Self {
+    fn of_plan(began: Instant, mut steps: Vec<Step>, plan: &Plan, explained: Explained<'_>) -> Result<Self> {
         for step in &mut steps {
             step.stages = explained.shard_stages(step.stages.take());
         }
-        let destinations =
-            plan.destinations.iter().map(|d| json!({"shard": d.shard.name, "chunks": d.chunks, "version": d.version}));
-        Shown::new(began, steps, destinations)
+        let shown = |to: &Destination| {
+            Ok(json!({"shard": cache::shard(to.shard)?.name, "chunks": to.chunks, "version": to.version}))
+        };
+        let destinations: Vec<Json> = plan.destinations.iter().map(shown).collect::<Result<_>>()?;
+        Ok(Shown::new(began, steps, destinations.into_iter()))
     }
 
     /// The plans of shards, each of which is given as what its entry begins with.
@@ -420,11 +425,11 @@ fn direct_stages(collection: &Collection, plan: &Plan) -> Json {
         json!({"stage": "FETCH", "inputStage": scan})
     };
     match plan.path {
-        AccessPath::Key => fetch(&table::primary_key_name(collection.id), false),
+        AccessPath::Key => fetch(&names::primary_key(collection.id), false),
         AccessPath::IndexRange { finds, backward, sorted } => {
             let index = match finds.index {
-                SHARD_KEY => table::primary_key_name(collection.id),
-                index => table::index_name(index),
+                SHARD_KEY => names::primary_key(collection.id),
+                index => names::index(index),
             };
             let fetch = fetch(&index, backward);
             let found = if sorted { json!({"stage": "SORT", "inputStage": fetch}) } else { fetch };
@@ -455,7 +460,7 @@ fn lines(stream: &mut RowStream) -> Result<Vec<String>> {
 fn described(collection: &Collection, index: &str) -> Map<String, Json> {
     let (name, keys) = collection.described(index).unwrap_or_default();
     let mut described = Map::from_iter([("indexName".to_owned(), name.into()), ("keyPattern".to_owned(), keys)]);
-    if collection.index_of(index).is_some_and(|one| table::entries_name(one.id) == index) {
+    if collection.index_of(index).is_some_and(|one| names::entries(one.id) == index) {
         described.insert("isMultiKey".to_owned(), true.into());
     }
     described

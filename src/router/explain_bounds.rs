@@ -1,6 +1,6 @@
 //! Ranges of encoded shard keys as `explain` shows them.
 
-use crate::catalog::model::Collection;
+use docshard_core::routing::model::Collection;
 use docshard_core::values::key::encode::{decode, prefix_successor};
 use docshard_core::values::key::{KeyRange, KeyRanges};
 use serde_json::{Value as Json, json};

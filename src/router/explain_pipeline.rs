@@ -10,18 +10,19 @@ use super::config;
 use super::execute::{self, Documents};
 use super::explain::{self, Explained, Verbosity};
 use super::fresh_map::read_with_fresh_map;
-use super::options::{CountOptions, FindOptions};
-use super::plan::Allowed;
-use super::plan::pipeline::{self, PlannedPipeline};
-use super::plan::search::Search;
-use super::query::Query;
 use super::rows::ShardRow;
-use crate::catalog::model::Collection;
+use super::session;
 use crate::pg::error::Result;
 use crate::pg::stages::{DocumentSource, StageResults};
-use crate::protocol::pipeline::{PipelineMeasurements, StageMeasurements, milliseconds};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::stage::{Find, Pipeline};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::Allowed;
+use docshard_core::routing::plan::pipeline::{self, PlannedPipeline};
+use docshard_core::routing::plan::search::Search;
+use docshard_core::routing::protocol::pipeline::{PipelineMeasurements, StageMeasurements, milliseconds};
+use docshard_core::routing::request::options::{CountOptions, FindOptions};
+use docshard_core::routing::request::query::Query;
 use serde_json::{Map, Value as Json, json};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -56,8 +57,8 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
         let Some(collection) = collection else {
             return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
         };
-        let search = Search::new(&collection, query)?;
-        for allowed in [Allowed::AllToExplain, Allowed::Planned] {
+        let search = session::search(&collection, query)?;
+        for allowed in [Allowed::AllToExplain(&session::declined()), Allowed::Planned] {
             let planned = pipeline::plan(&search, options, (rest, explained.execution.on_disk), allowed)?;
             if let Some(answer) = explained.by_plan(&search, &planned, verbosity)? {
                 return Ok(answer);

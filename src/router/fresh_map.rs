@@ -4,11 +4,11 @@
 //! the catalog. Until then it uses the *foreseen* map, the one that the decided move will make; shards accept that one as soon
 //! as the recipient's part is committed, too.
 //!
-//! A shard that is behind the catalog, as after a failover that has lost commits, stays so: the statement fails at once.
+//! A shard that is behind the catalog, as after a failover that has lost commits, stays so: the statement fails at once. What follows an
+//! attempt is decided in core, by [`Attempts`].
 
 use crate::catalog::behind::Suspicion;
 use crate::catalog::cluster::{self, check_router};
-use crate::catalog::model::Collection;
 use crate::catalog::{cache, holder, views};
 use crate::migration::foresight::Foreseen;
 use crate::migration::{jobs, recovery};
@@ -17,24 +17,15 @@ use crate::pg::security::user::as_extension_owner;
 use crate::pg::server::{is_superuser, sleep_ms};
 use crate::pg::transaction::snapshot;
 use crate::pg::version::local_transaction;
-use crate::remote::{self, REFUSED_AHEAD};
+use crate::remote;
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::sqlstate::{self, SqlState};
 use docshard_core::error::{Kind, Retry, error};
+use docshard_core::routing::attempts::{self, Attempts, LASTING, MISMATCH_PATIENCE, Surroundings};
+use docshard_core::routing::model::Collection;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// How long a statement waits for a move that is being decided.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// A statement that waits for a decided move tries to complete it this often.
-const COMPLETION_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a statement waits if the catalog knows of no move that could explain the disagreement.
-const MISMATCH_PATIENCE: Duration = Duration::from_secs(2);
-/// The first wait for a newer map, or for shards to accept the foreseen one. A short pause keeps the statements that a move has
-/// blocked from taking the processors which the end of the move needs.
-const FIRST_PAUSE_MS: u64 = 8;
-const LAST_PAUSE_MS: u64 = 50;
 
 /// Runs `attempt` with the newest chunk map, and again while a shard answers that the map is stale.
 ///
@@ -58,12 +49,8 @@ fn run<T>(
     missing: impl Fn() -> Result<()>,
     mut attempt: impl FnMut(Option<Rc<Collection>>) -> Result<T>,
 ) -> Result<T> {
-    let started = Instant::now();
-    let mut pause = FIRST_PAUSE_MS;
-    let mut helped: Option<Instant> = None;
-    let mut foreseen: Option<Foreseen> = None;
-    let mut refused_ahead = 0;
-    let mut suspicion = Suspicion::default();
+    let mut attempts = Attempts::default();
+    let mut refused = Refused::new(namespace);
     loop {
         let known = cache::find(namespace)?;
         if known.is_none() {
@@ -71,74 +58,100 @@ fn run<T>(
             check_router()?;
             missing()?;
         }
-        let assumed = known.as_ref().map(|c| c.revision);
-        // The foreseen map counts only until the catalog's map changes.
-        let ahead = foreseen.take().filter(|ahead| assumed == Some(ahead.collection.revision));
-        let went_ahead = ahead.is_some();
-        let collection = ahead.map(|ahead| ahead.collection).or_else(|| known.clone());
+        let goes_ahead = attempts.begin(known.as_ref().map(|c| c.revision));
+        let foreseen = refused.foreseen.take().filter(|_| goes_ahead);
+        let collection = foreseen.map(|foreseen| foreseen.collection).or_else(|| known.clone());
+        refused.known = known;
         let error = match attempt(collection) {
             Err(error) if is_stale(&error) => error,
             Err(error) if error.retry == Retry::Transaction => {
-                return Err(lasting(namespace, known.as_deref(), error)?);
+                return Err(lasting(namespace, refused.known.as_deref(), error)?);
             }
             other => return other,
         };
         if !snapshot::per_statement() || remote::has_failed() {
-            return Err(lasting(namespace, known.as_deref(), conflict(&error))?);
+            return Err(lasting(namespace, refused.known.as_deref(), conflict(&error))?);
         }
-        match error.retry {
-            Retry::OtherHost => continue,
-            Retry::NewHandshake if refused_ahead == REFUSED_AHEAD => return Err(error),
-            Retry::NewHandshake => {
-                refused_ahead += 1;
-                continue;
-            }
-            Retry::NewMap | Retry::None | Retry::Transaction => {}
+        attempts.wait(error, &mut refused)?;
+    }
+}
+
+/// A statement that a shard has refused.
+struct Refused<'a> {
+    namespace: &'a str,
+    started: Instant,
+    /// the collection as the catalog had it when the attempt began
+    known: Option<Rc<Collection>>,
+    foreseen: Option<Foreseen>,
+    suspicion: Suspicion,
+}
+
+impl<'a> Refused<'a> {
+    fn new(namespace: &'a str) -> Self {
+        Self { namespace, started: Instant::now(), known: None, foreseen: None, suspicion: Suspicion::default() }
+    }
+
+    /// What the catalog says of the collection; `otherwise` if there is none.
+    fn of_known<T>(&self, otherwise: T, ask: impl FnOnce(&Collection) -> Result<T>) -> Result<T> {
+        self.known.as_deref().map_or(Ok(otherwise), ask)
+    }
+}
+
+impl Surroundings for Refused<'_> {
+    fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    fn sleep(&mut self, ms: u64) {
+        sleep_ms(ms.cast_signed());
+    }
+
+    fn is_known(&self) -> bool {
+        self.known.is_some()
+    }
+
+    fn is_assumed(&self) -> Result<bool> {
+        let assumed = self.known.as_ref().map(|c| c.revision);
+        Ok(cache::find(self.namespace)?.map(|c| c.revision) == assumed)
+    }
+
+    fn is_decided(&self) -> Result<bool> {
+        self.of_known(false, |known| recovery::is_decided(known.id))
+    }
+
+    fn may_change(&self) -> Result<bool> {
+        self.of_known(false, may_change)
+    }
+
+    fn confirm_loss(&mut self, refusal: &Error) -> Result<()> {
+        let Some(known) = self.known.as_deref() else { return Ok(()) };
+        self.suspicion.confirm(known, refusal)?.map_or(Ok(()), Err)
+    }
+
+    fn foresee(&mut self) -> Result<Option<attempts::Foreseen>> {
+        let Some(known) = self.known.as_deref() else { return Ok(None) };
+        self.foreseen = Foreseen::of(known)?;
+        let Some(ahead) = &self.foreseen else { return Ok(None) };
+        match ahead.lost_part() {
+            Some(lost) => Err(lost),
+            None => Ok(Some(attempts::Foreseen { revision: known.revision, is_late: ahead.is_late })),
         }
-        let is_assumed = || -> Result<bool> { Ok(cache::find(namespace)?.map(|c| c.revision) == assumed) };
-        let is_lost = |collection: &Collection| -> Result<bool> {
-            Ok(started.elapsed() > MISMATCH_PATIENCE && !may_change(collection)? && is_assumed()?)
-        };
-        // Repeating does not help if a shard has lost what the catalog has.
-        if let Some(known) = known.as_deref().filter(|_| !went_ahead)
-            && is_assumed()?
-            && !recovery::is_decided(known.id)?
-            && let Some(behind) = suspicion.confirm(known, &error)?
-        {
-            return Err(behind);
+    }
+
+    fn is_being_settled(&self) -> bool {
+        self.foreseen.as_ref().is_some_and(Foreseen::is_being_settled)
+    }
+
+    fn complete_moves(&mut self) -> Result<()> {
+        match complete_decided_moves(self.namespace) {
+            // No background worker is free. Another process or the next attempt may complete the move.
+            Err(error) if error.sqlstate == sqlstate::OUT_OF_MEMORY => Ok(()),
+            completed => completed,
         }
-        if known.as_deref().map_or(Ok(false), is_lost)? {
-            return Err(disagreement(namespace, &error, LASTING));
-        }
-        if started.elapsed() > PATIENCE {
-            return Err(disagreement(namespace, &error, sqlstate::SERIALIZATION_FAILURE));
-        }
-        if !is_assumed()? {
-            continue;
-        }
-        if let Some(known) = &known {
-            foreseen = Foreseen::of(known)?;
-            if let Some(lost) = foreseen.as_ref().and_then(Foreseen::lost_part) {
-                return Err(lost);
-            }
-        }
-        // Reading the catalog is cheap, another request to the shards is not.
-        let (asleep, wait) = (Instant::now(), Duration::from_millis(pause));
-        let is_worth_asking = || !went_ahead && foreseen.as_ref().is_some_and(|ahead| !ahead.is_being_settled());
-        while asleep.elapsed() < wait && !is_worth_asking() && is_assumed()? {
-            sleep_ms((pause / 8).clamp(1, 5).cast_signed());
-        }
-        pause = (pause * 2).min(LAST_PAUSE_MS);
-        // Try again later: the process that completes the move may die, too.
-        let is_late = pause == LAST_PAUSE_MS || foreseen.as_ref().is_some_and(|ahead| ahead.is_late);
-        if is_late && helped.is_none_or(|at| at.elapsed() >= COMPLETION_INTERVAL) {
-            helped = Some(Instant::now());
-            match complete_decided_moves(namespace) {
-                // No background worker is free. Another process or the next attempt may complete the move.
-                Err(error) if error.sqlstate == sqlstate::OUT_OF_MEMORY => {}
-                completed => completed?,
-            }
-        }
+    }
+
+    fn disagreement(&self, refusal: &Error, sqlstate: SqlState) -> Error {
+        disagreement(self.namespace, refusal, sqlstate)
     }
 }
 
@@ -147,9 +160,6 @@ fn may_change(collection: &Collection) -> Result<bool> {
     let is_copy = matches!(as_extension_owner(cluster::standing)?, Standing::Copy(_));
     Ok(!is_copy && recovery::may_change_placement(collection.id)?)
 }
-
-/// SQLSTATE of a disagreement that no move explains. Clients run statements again that fail with 40001, and would do so for ever.
-const LASTING: SqlState = sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE;
 
 /// The first transaction of this session that a shard refused as its map was stale, though no move explains that.
 struct Unexplained {

@@ -1,15 +1,16 @@
 //! Reports for each shard how often the indexes of a collection were used, since when, and how large they are.
 
-use super::destination;
 use super::dispatch::reading;
 use super::fresh_map::with_fresh_map;
-use super::plan::conditions::Conditions;
-use super::statement::Column;
-use crate::catalog::model::Collection;
-use crate::ownership::table;
+use crate::catalog::cache;
 use crate::pg::error::Result;
-use crate::pg::spi::record::parse_json;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::names;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination;
+use docshard_core::sql::column::Column;
+use docshard_core::sql::record::parse_json;
 use docshard_core::values::key::KeyRanges;
 use serde_json::json;
 
@@ -53,7 +54,7 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
         let streams = reading::read(&collection, &destinations, &statement)?;
         let mut stats = Vec::new();
         for (destination, mut stream) in destinations.iter().zip(streams) {
-            let mut indexes = all(&collection, &destination.shard.name);
+            let mut indexes = all(&collection, &cache::shard(destination.shard)?.name);
             for row in stream.rows()? {
                 let found = parse_json("index_stats", row.bytes(0)).unwrap_or_default();
                 let relation = found[0].as_str().unwrap_or_default();
@@ -61,7 +62,7 @@ pub fn of(namespace: &str) -> Result<Vec<IndexStats>> {
                 let Some((name, _)) = collection.described(relation) else { continue };
                 let Some(index) = indexes.iter_mut().find(|index| index.name == name) else { continue };
                 // Only writers read the index that enforces uniqueness.
-                if collection.index_of(relation).is_none_or(|index| table::unique_name(index.id) != relation) {
+                if collection.index_of(relation).is_none_or(|index| names::unique(index.id) != relation) {
                     index.accesses = index.accesses.saturating_add(found[1].as_i64().unwrap_or(0));
                 }
                 index.bytes = index.bytes.saturating_add(found[2].as_i64().unwrap_or(0));

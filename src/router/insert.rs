@@ -2,24 +2,24 @@
 //! ones while it prepares the next. An unordered insert must know for each document whether its key is a duplicate, so it sends
 //! one batch to each shard.
 
-use super::destination::{self, Destination};
 use super::dispatch::feed::Feed;
 use super::dispatch::reading;
 use super::dispatch::writing::{self, LockRange, Written};
 use super::fresh_map::with_fresh_map;
-use super::plan::conditions::Conditions;
-use super::statement::{Column, Parameter, Statement, first_params};
-use crate::catalog::model::Collection;
 use crate::catalog::namespace;
 use crate::catalog::{collections, duplicate};
-use crate::ownership::documents;
 use crate::pg::client::sole_call;
 use crate::pg::error::{Error, Result};
-use crate::protocol::documents::InsertDocuments;
-use crate::protocol::sql;
-use crate::storage::rows::Row;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination::{self, Destination};
+use docshard_core::routing::plan::statement::{Statement, first_params};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::documents::{InsertDocuments, pack};
+use docshard_core::routing::protocol::sql;
+use docshard_core::sql::column::Column;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{normalise, raw};
@@ -63,8 +63,8 @@ impl Storable {
         Ok(Self { bytes, id, id_key })
     }
 
-    fn row<'a>(&'a self, skey: &'a [u8]) -> Row<'a> {
-        Row { skey, id: &self.id_key, doc: &self.bytes }
+    fn parts<'a>(&'a self, skey: &'a [u8]) -> [&'a [u8]; 3] {
+        [skey, &self.id_key, &self.bytes]
     }
 
     pub fn id_key(&self) -> &[u8] {
@@ -168,7 +168,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
         let key = document.shard_key(collection)?;
         let shard = collection.map.owner(&key);
         let (piece, enough) = pieces.entry(shard).or_insert((Vec::new(), FIRST_PIECE_BYTES));
-        documents::pack(piece, &document.row(&key));
+        pack(piece, document.parts(&key));
         if piece.len() >= *enough {
             sent = feed.send(shard, insertion(collection, std::mem::take(piece)));
             *enough = PIECE_BYTES.min(*enough * 2);
@@ -298,7 +298,7 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
     let mut keys = Vec::with_capacity(batch.len());
     for document in batch {
         let key = document.shard_key(collection)?;
-        documents::pack(by_shard.entry(collection.map.owner(&key)).or_default(), &document.row(&key));
+        pack(by_shard.entry(collection.map.owner(&key)).or_default(), document.parts(&key));
         keys.push(KeyRange::point(&key));
     }
     let destinations = place(collection, &by_shard)?;
@@ -313,7 +313,7 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     let key = document.shard_key(collection)?;
     let destination = destination::destination_of(collection, &key)?;
     let mut packed = Vec::new();
-    documents::pack(&mut packed, &document.row(&key));
+    pack(&mut packed, document.parts(&key));
     let statement = insertion(collection, packed);
     // The function's result contains the `_id`, and the transaction cannot commit early with a result that is too large.
     let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
@@ -359,7 +359,7 @@ fn insert_where_free(collection: &Collection, batch: &[impl Borrow<Storable>]) -
 
 fn place<T>(collection: &Collection, by_shard: &BTreeMap<ShardId, T>) -> Result<Vec<Destination>> {
     let all = destination::destinations(collection, &KeyRanges::all())?;
-    Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard.id)).collect())
+    Ok(all.into_iter().filter(|destination| by_shard.contains_key(&destination.shard)).collect())
 }
 
 /// `$1` and `$2` are the token and the version. For several documents the result is the number of inserted ones and,

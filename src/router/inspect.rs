@@ -3,19 +3,21 @@
 //! Each shard inspects its own documents (`ownership::inspect`). Then all shards return their `_id`s in order, to find an `_id`
 //! that several documents have. Only the shard key can tell such documents apart.
 
-use super::destination::{self, Destination};
 use super::dispatch::reading;
 use super::fresh_map::with_fresh_map;
 use super::merged_rows::MergedRows;
-use super::order::Order;
-use super::plan::conditions::Conditions;
 use super::rows::LARGEST_NUMBER;
-use super::statement::{DOCUMENT_AND_KEY, Parameter, Statement};
-use crate::catalog::model::Collection;
+use crate::catalog::cache;
 use crate::pg::error::Result;
-use crate::pg::spi::record::parse_json;
-use crate::protocol::documents::InspectDocuments;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination::{self, Destination};
+use docshard_core::routing::plan::order::Order;
+use docshard_core::routing::plan::statement::{DOCUMENT_AND_KEY, Statement};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::documents::InspectDocuments;
+use docshard_core::sql::record::parse_json;
 use docshard_core::values::document::ext_json::to_json;
 use docshard_core::values::key::encode::decode;
 use serde_json::{Map, Value as Json, json};
@@ -43,7 +45,7 @@ fn report(collection: &Collection, most: usize) -> Result<Json> {
     let (mut documents, mut problems) = (0, 0);
     let (mut shards, mut found) = (Vec::new(), Vec::new());
     for (destination, mut stream) in destinations.iter().zip(streams) {
-        let shard = &destination.shard.name;
+        let shard = &cache::shard(destination.shard)?.name;
         let answer = stream.next_row()?;
         let answer = answer.as_ref().map_or(&[][..], |row| row.bytes(0));
         let answer = parse_json("inspect_documents", answer)
@@ -75,7 +77,7 @@ fn report(collection: &Collection, most: usize) -> Result<Json> {
 
 fn statement(collection: &Collection, destination: &Destination, most: usize) -> Statement {
     let mut owned: Vec<Vec<u8>> = Vec::new();
-    for chunk in collection.map.chunks().filter(|chunk| chunk.shard == destination.shard.id) {
+    for chunk in collection.map.chunks().filter(|chunk| chunk.shard == destination.shard) {
         if owned.last() == Some(&chunk.min) {
             owned.pop();
             owned.push(chunk.max);

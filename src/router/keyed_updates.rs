@@ -5,23 +5,25 @@
 //! At most one document has the key. By an index, the statement first finds the document, in its own snapshot, and then updates it by shard
 //! key and `_id`, if its newest version still matches the query.
 
-use super::destination::{self, Destination};
 use super::dispatch::writing::{self, LockRange};
 use super::fresh_map::with_fresh_map;
-use super::modification::Modification;
-use super::plan::conditions::Conditions;
-use super::plan::document_key::DocumentKey;
-use super::plan::index_choice::unique_index_for;
-use super::plan::search::Search;
-use super::query::Query;
-use super::statement::{NUMBER, Parameter, Statement, first_params};
+use super::session;
 use crate::catalog::duplicate;
-use crate::catalog::model::Collection;
-use crate::catalog::model::Index;
 use crate::catalog::namespace::check_writable;
 use crate::pg::error::{Error, Result};
-use crate::protocol::documents::UpdateDocument;
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::model::Index;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination::{self, Destination};
+use docshard_core::routing::plan::document_key::DocumentKey;
+use docshard_core::routing::plan::index_choice::unique_index_for;
+use docshard_core::routing::plan::search::Search;
+use docshard_core::routing::plan::statement::{NUMBER, Statement, first_params};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::documents::UpdateDocument;
+use docshard_core::routing::request::modification::Modification;
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::key::{KeyRange, KeyRanges};
 use std::collections::BTreeMap;
 
@@ -123,7 +125,8 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Out
     // The queries of a batch differ in their values only, so nearly all have the access of the first one.
     let mut chosen: Option<(Access<'_>, usize)> = None;
     for (position, update) in updates.iter().enumerate() {
-        let Some((access, Key { skey, filter, values })) = Access::of_search(&Search::new(collection, &update.query)?)
+        let Some((access, Key { skey, filter, values })) =
+            Access::of_search(&session::search(collection, &update.query)?)
         else {
             continue;
         };
@@ -142,7 +145,7 @@ fn update_in(collection: &Collection, updates: &[KeyedUpdate]) -> Result<Vec<Out
     }
     let Some((access, _)) = chosen else { return Ok(outcomes) };
     let all = destination::destinations(collection, &KeyRanges::all())?;
-    let destinations: Vec<Destination> = all.into_iter().filter(|d| groups.contains_key(&d.shard.id)).collect();
+    let destinations: Vec<Destination> = all.into_iter().filter(|d| groups.contains_key(&d.shard)).collect();
     let range = LockRange::of(&KeyRanges::new(keys));
     let (positions, statements): (Vec<_>, Vec<_>) =
         groups.into_values().map(|group| group.into_statement(collection, access)).unzip();

@@ -6,22 +6,24 @@
 //! first statement and on the new key from the insert, so neither range can be handed over meanwhile. The insert comes first: it
 //! notices a stale map before anything has been written, so that the whole write can run again.
 
-use super::destination::Destination;
 use super::dispatch::writing;
 use super::insert::{self, Storable};
-use super::modification::{Modification, Write, WriteResult};
-use super::order::column_order;
-use super::plan::conditions::Conditions;
-use super::plan::divided_scan;
-use super::plan::select::order_by;
 use super::rows::ShardRow;
-use super::statement::{Column, Parameter, Statement, first_params};
 use super::write_target::WriteTarget;
 use crate::catalog::duplicate;
-use crate::catalog::model::Collection;
 use crate::pg::error::{Error, Result};
-use crate::protocol::sql;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::divided_scan;
+use docshard_core::routing::plan::order::column_order;
+use docshard_core::routing::plan::select::order_by;
+use docshard_core::routing::plan::statement::{Statement, first_params};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::modification::{Modification, Write, WriteResult};
+use docshard_core::sql::column::Column;
 
 /// Writes the document; the result is empty if there is none.
 pub fn write(write: &Write<'_>, target: &WriteTarget<'_>) -> Result<WriteResult> {

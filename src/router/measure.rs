@@ -4,17 +4,18 @@
 //! date.
 
 use super::config;
-use super::destination;
 use super::dispatch::reading;
 use super::fresh_map::with_fresh_map;
-use super::plan::conditions::Conditions;
-use super::query::Query;
 use super::rows::LARGEST_NUMBER;
-use super::statement::Column;
-use crate::catalog::model::Collection;
+use crate::catalog::cache;
 use crate::pg::error::Result;
-use crate::pg::spi::record::parse_json;
-use crate::protocol::sql;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination;
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::query::Query;
+use docshard_core::sql::column::Column;
+use docshard_core::sql::record::parse_json;
 use docshard_core::values::key::KeyRanges;
 use serde_json::{Map, Value as Json, json};
 
@@ -73,7 +74,7 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
         for (destination, mut stream) in destinations.iter().zip(streams) {
             if let Some(row) = stream.rows()?.first() {
                 parts.push(Measured {
-                    shard: destination.shard.name.clone(),
+                    shard: cache::shard(destination.shard)?.name.clone(),
                     documents: row.i64(0),
                     bytes: row.i64(1),
                     storage: row.i64(2),
@@ -91,7 +92,7 @@ pub fn of_config(namespace: &str) -> Result<Option<Measured>> {
         return Ok(None);
     }
     let mut measured = None;
-    for mut stream in config::rows(config::count(namespace, &Query::parse("{}")?)?)? {
+    for mut stream in config::rows(config::count(namespace, &Query::all()?)?)? {
         measured = stream.next_row()?.map(|row| Measured {
             shard: config::DATABASE.to_owned(),
             documents: row.i64(0),

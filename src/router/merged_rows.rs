@@ -1,9 +1,9 @@
 //! Merges the ordered rows of several shards into one stream. Memory holds one row of each shard.
 
-use super::order::Order;
 use super::rows::{RowStream, ShardRow};
 use crate::pg::error::Result;
 use docshard_core::cluster::merge::Heads;
+use docshard_core::routing::plan::order::Order;
 
 pub struct MergedRows {
     streams: Vec<RowStream>,

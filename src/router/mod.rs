@@ -1,14 +1,12 @@
 //! The router: translates a document operation into statements for the shards that it concerns, and their rows into its result.
 //!
-//! Parse, plan, execute: a read becomes a [`query::Query`] with [`options`], then a [`plan::Plan`], which [`execute`] runs and
+//! Parse, plan, execute: a read becomes a query with options, then a plan, both in core's `routing`, which [`execute`] runs and
 //! [`explain`] shows. Each module imports only modules that come before it in this list:
 //!
-//! * [`options`], [`query`], [`modification`]: the parsed form of an operation.
-//! * [`lost_shards`], [`order`], [`rows`], [`statement`], [`destination`]: the parts of plans and results. [`merged_rows`]: the rows of
-//!   several shards as one ordered stream.
+//! * [`session`]: what requests and plans take from the session; [`modification`]: the parsed updates that it keeps.
+//! * [`lost_shards`], [`rows`]: results. [`merged_rows`]: the rows of several shards as one ordered stream.
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
-//! * [`dispatch`]: sends statements, takes locks, checks versions.
-//! * [`plan`]: targets, access path and SQL of a read. [`execute`]: runs it.
+//! * [`dispatch`]: sends statements, takes locks, checks versions. [`execute`]: runs a plan.
 //! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`keyed_updates`], [`clear`], [`expiry`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
 //! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`], [`statistics`]: reads. [`by_key`]: the fast path for one document whose
@@ -26,7 +24,6 @@ pub mod by_key;
 pub mod clear;
 pub mod cluster_statistics;
 pub mod config;
-pub mod destination;
 pub mod dispatch;
 pub mod distinct;
 pub mod execute;
@@ -45,14 +42,10 @@ pub mod lost_shards;
 pub mod measure;
 pub mod merged_rows;
 pub mod modification;
-pub mod options;
-pub mod order;
-pub mod plan;
-pub mod query;
 pub mod read;
 pub mod rows;
+pub mod session;
 mod skip_locked;
-pub mod statement;
 pub mod statistics;
 pub mod upsert;
 pub mod write;

@@ -1,19 +1,19 @@
 //! Reads documents: find and count.
 
 use super::config;
-use super::destination;
 use super::dispatch::reading;
 use super::execute::{self, Documents};
 use super::fresh_map::read_with_fresh_map;
-use super::options::{CountOptions, FindOptions};
-use super::plan::conditions::Conditions;
-use super::plan::search::Search;
-use super::plan::{self, Allowed};
-use super::query::Query;
-use super::statement::NUMBER;
+use super::session;
 use crate::catalog::grants::{self, Level};
 use crate::catalog::{cache, namespace};
 use crate::pg::error::Result;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination;
+use docshard_core::routing::plan::statement::NUMBER;
+use docshard_core::routing::plan::{self, Allowed};
+use docshard_core::routing::request::options::{CountOptions, FindOptions};
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::key::KeyRanges;
 
 /// Checks that the caller may read a collection, if it exists.
@@ -33,8 +33,8 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Doc
     }
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(Documents::of_streams(Vec::new(), 0)) };
-        let search = Search::new(&collection, query)?;
-        let plan = plan::find(&search, options, Allowed::All)?;
+        let search = session::search(&collection, query)?;
+        let plan = plan::find(&search, options, Allowed::All(&session::declined()))?;
         if let Some(documents) = execute::documents(&collection, &plan)? {
             return Ok(documents);
         }
@@ -49,7 +49,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
             return execute::sum(config::rows(config::count(namespace, query)?)?);
         }
         let Some(collection) = collection else { return Ok(0) };
-        let plan = plan::count(&Search::new(&collection, query)?, options)?;
+        let plan = plan::count(&session::search(&collection, query)?, options)?;
         execute::sum(execute::rows(&collection, &plan)?.unwrap_or_default())
     })?;
     let after_skip = counted.saturating_sub(i64::try_from(options.skip).unwrap_or(i64::MAX)).max(0);
@@ -59,7 +59,7 @@ pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i
 /// Returns the number of documents according to PostgreSQL's statistics; they are counted if there are none yet.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
     if config::is_of(namespace) {
-        return count(namespace, &Query::parse("{}")?, &CountOptions::default());
+        return count(namespace, &Query::all()?, &CountOptions::default());
     }
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else { return Ok(0) };

@@ -11,23 +11,27 @@
 //!
 //! A shard that had no document to lock is left as if it had not been asked, so that it takes no part in the commit.
 
-use super::destination::Destination;
 use super::dispatch::reading;
 use super::dispatch::writing::{self, LockRange};
 use super::locked_write::{self, BEYOND};
-use super::modification::{Write, WriteResult};
-use super::order::column_order;
-use super::plan::conditions::Conditions;
-use super::plan::divided_scan;
-use super::plan::document_key::DocumentKey;
-use super::plan::search::Search;
-use super::plan::select::{self, UNKNOWN_LIMIT};
-use super::statement::{Column, Parameter, Statement};
-use crate::catalog::model::Collection;
+use super::session;
+use crate::catalog::cache;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot;
-use crate::protocol::sql;
 use crate::remote;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::divided_scan;
+use docshard_core::routing::plan::document_key::DocumentKey;
+use docshard_core::routing::plan::order::column_order;
+use docshard_core::routing::plan::search::Search;
+use docshard_core::routing::plan::select::{self, UNKNOWN_LIMIT};
+use docshard_core::routing::plan::statement::Statement;
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::modification::{Write, WriteResult};
+use docshard_core::sql::column::Column;
 
 /// After this many attempts the bound between shards is dropped: a transaction may have locked thousands of documents, and each
 /// attempt is a round trip.
@@ -52,7 +56,7 @@ enum Answer {
 
 /// Writes a document that no other transaction has locked; the result is empty if there is none.
 pub fn write(collection: &Collection, write: &Write<'_>) -> Result<WriteResult> {
-    let search = Search::new(collection, write.query)?;
+    let search = session::search(collection, write.query)?;
     let mut destinations = search.destinations()?;
     if destinations.len() < 2 {
         let Some(only) = destinations.pop() else { return Ok(WriteResult::default()) };
@@ -111,7 +115,7 @@ fn take(search: &Search<'_>, write: &Write<'_>, destination: &Destination, bound
             }
         }
     }
-    if let Some(server) = destination.shard.place.server()
+    if let Some(server) = cache::shard(destination.shard)?.place.server()
         && snapshot::per_statement()
     {
         remote::undo(server);

@@ -67,7 +67,7 @@ fn of_collection(namespace: &str, count: bool, storage: Option<i64>) -> Result<V
 }
 
 fn local_time() -> Json {
-    json!({"$date": {"$numberLong": super::options::now().to_string()}})
+    json!({"$date": {"$numberLong": super::session::now().to_string()}})
 }
 
 fn of_indexes(namespace: &str) -> Result<Vec<Json>> {

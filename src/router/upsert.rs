@@ -7,19 +7,20 @@
 //! If the filter does not give the shard key, matching documents and the new one may belong to different shards. Then the router
 //! holds the lock, and searches all shards once more.
 
-use super::destination;
 use super::dispatch::writing::{self, LockRange};
 use super::insert::{self, Storable};
-use super::plan::conditions::Conditions;
-use super::plan::search::Search;
-use super::query::Query;
-use super::statement::{Parameter, Statement, TWO_NUMBERS};
+use super::session;
 use super::write_target;
 use crate::catalog::duplicate;
-use crate::catalog::model::Collection;
 use crate::pg::error::Result;
-use crate::protocol::sql;
 use docshard_core::query::update::Update;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination;
+use docshard_core::routing::plan::statement::{Statement, TWO_NUMBERS};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::{normalise, raw};
 use docshard_core::values::key::encode::{encode_value, hash_encoded};
 
@@ -42,7 +43,7 @@ pub fn insert(
         let by_id = query.filter.equality_of("_id").is_some();
         range.serializing_lock = (!by_id).then(|| lock_number(collection, query)).transpose()?;
         // If the update changes the shard key, the new document may belong to a shard that the search does not target.
-        Search::new(collection, query)?.destinations()?.iter().all(|d| d.shard.id == destination.shard.id)
+        session::search(collection, query)?.destinations()?.iter().all(|d| d.shard == destination.shard)
     } else {
         writing::lock_upsert_here(collection, lock_number(collection, query)?)?;
         if write_target::matches_anywhere(collection, query)? {
@@ -76,7 +77,7 @@ fn statement(
 ) -> Result<Statement> {
     let table = collection.table();
     let mut conditions =
-        if looks { Conditions::of_search(&Search::new(collection, query)?)? } else { Conditions::new(collection) };
+        if looks { Conditions::of_search(&session::search(collection, query)?)? } else { Conditions::new(collection) };
     let found = if looks {
         format!("SELECT count(*) AS n FROM (SELECT FROM {table} t WHERE {} LIMIT 1) AS one", conditions.sql())
     } else {

@@ -4,23 +4,24 @@
 //! document that the statement returns, or whose shard key may change; [`super::skip_locked`] finds one that is not locked. For other writes the shard gets either the key of the
 //! document, which it then writes without PostgreSQL's planner, or a statement that finds and writes the documents.
 
-use super::destination::Destination;
 use super::dispatch::writing::{self, LockRange};
 use super::fresh_map::with_fresh_map;
 use super::locked_write;
-use super::modification::{Modification, Write, WriteResult};
-use super::plan::document_key::DocumentKey;
 use super::skip_locked;
-use super::statement::{Parameter, Statement, TWO_NUMBERS};
 use super::upsert;
 use super::write_target::{self, WriteTarget};
-use crate::catalog::model::Collection;
 use crate::catalog::namespace::check_writable;
 use crate::catalog::{collections, duplicate};
 use crate::pg::error::Result;
-use crate::protocol::sql;
 use docshard_core::cluster::targeting;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::document_key::DocumentKey;
+use docshard_core::routing::plan::statement::{Statement, TWO_NUMBERS};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::modification::{Modification, Write, WriteResult};
 
 /// How often a write searches again if another client has changed its document between search and write. Clients may compete for
 /// the same first document; in each round one of them succeeds.

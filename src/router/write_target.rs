@@ -6,27 +6,28 @@
 //! filter, and the candidate's place in the order, once more. If the candidate has changed meanwhile, nothing is written, and
 //! the caller searches again.
 
-use super::destination::{self, Destination};
 use super::dispatch::writing::LockRange;
 use super::execute;
 use super::insert::Storable;
-use super::modification::Write;
-use super::options::FindOptions;
-use super::order::column_order;
-use super::plan::conditions::Conditions;
-use super::plan::document_key::DocumentKey;
-use super::plan::search::Search;
-use super::plan::{self, Allowed};
-use super::query::Query;
-use super::statement::Parameter;
-use crate::catalog::model::Collection;
+use super::session;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
-use crate::protocol::sql;
 use docshard_core::cluster::targeting;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::conditions::Conditions;
+use docshard_core::routing::plan::destination::{self, Destination};
+use docshard_core::routing::plan::document_key::DocumentKey;
+use docshard_core::routing::plan::order::column_order;
+use docshard_core::routing::plan::search::Search;
+use docshard_core::routing::plan::{self, Allowed};
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::modification::Write;
+use docshard_core::routing::request::options::FindOptions;
+use docshard_core::routing::request::query::Query;
 use serde_json::Value as Json;
 
 #[derive(Debug)]
@@ -102,7 +103,7 @@ impl<'a> WriteTarget<'a> {
 /// Finds the target of a write; None if no document can match. `misses`: how many candidates changed before they could be
 /// written.
 pub fn find<'a>(collection: &'a Collection, write: &Write<'a>, misses: usize) -> Result<Option<WriteTarget<'a>>> {
-    let search = Search::new(collection, write.query)?;
+    let search = session::search(collection, write.query)?;
     if write.upsert && !collection.key.is_unsharded() {
         let is_replacement = write.modification.is_some_and(|modification| modification.update.is_replacement());
         let by_regex = !is_replacement && targeting::has_regex(&collection.key, &write.query.filter);
@@ -135,7 +136,7 @@ fn untargeted_upsert(collection: &Collection) -> Error {
 }
 
 pub fn matches_anywhere(collection: &Collection, query: &Query) -> Result<bool> {
-    any_candidate(Search::new(collection, query)?).map(|found| found.is_some())
+    any_candidate(session::search(collection, query)?).map(|found| found.is_some())
 }
 
 /// Looks for a matching document on all shards.

@@ -13,17 +13,16 @@ use std::ffi::{CStr, c_int, c_void};
 use std::sync::OnceLock;
 
 struct Hook {
-    schema: &'static CStr,
     next: pg_sys::get_relation_info_hook_type,
 }
 
 static HOOK: OnceLock<Hook> = OnceLock::new();
 
-/// Called from `_PG_init`, with the schema of the tables.
-pub fn init(schema: &'static CStr) {
+/// Called from `_PG_init`.
+pub fn init() {
     // SAFETY: a backend has one thread; the hook that was there before is called by ours.
     unsafe {
-        if HOOK.set(Hook { schema, next: pg_sys::get_relation_info_hook }).is_ok() {
+        if HOOK.set(Hook { next: pg_sys::get_relation_info_hook }).is_ok() {
             pg_sys::get_relation_info_hook = Some(cover);
         }
     }
@@ -42,7 +41,7 @@ unsafe extern "C-unwind" fn cover(
         if let Some(next) = hook.next {
             next(root, table, inherited, rel);
         }
-        if inherited || (*rel).indexlist.is_null() || !is_simple(root, rel) || !is_in(table, hook.schema) {
+        if inherited || (*rel).indexlist.is_null() || !is_simple(root, rel) || !is_in(table, super::SCHEMA) {
             return;
         }
         for index in PgList::<pg_sys::IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {

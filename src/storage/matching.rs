@@ -3,11 +3,11 @@
 //! counting.
 
 use super::counting::heap_getnextslot;
-use crate::pg::datum::json;
 use crate::pg::datum::jsonb::{is_plain, plain_bytes};
 use crate::pg::error::{Error, Raise as _, Result};
 use crate::storage::open_readable;
 use docshard_core::query::filter::Filter;
+use docshard_core::query::specification;
 use docshard_core::values::document::raw;
 use pgrx::{pg_guard, pg_sys};
 use std::any::Any;
@@ -58,7 +58,7 @@ pub fn rows(table: pg_sys::Oid, column: c_int, text: &str) -> Result<Option<u64>
 }
 
 fn read(text: &str) -> Result<Filter> {
-    Filter::read(&json::parse(text)?)
+    Filter::read(&specification::parse(text)?)
 }
 
 /// Returns the number of workers that PostgreSQL's planner would use.

@@ -6,26 +6,12 @@
 //!
 //! A statement also calls `docshard_internal.load_library()`, a constant. Its evaluation during planning loads this library with its hooks.
 
-use crate::protocol::sql;
+use docshard_core::routing::names::{ANY_INDEX, is_marked};
 use pgrx::{FromDatum, PgList, pg_guard, pg_sys};
 use std::ffi::CStr;
 use std::sync::OnceLock;
 
-/// The hint for any index, but no path without one.
-pub const ANY: &str = "*";
-/// The hint for no index.
-pub const NONE: &str = "";
-
-/// Decides whether a hint stands for the index with this name.
-pub type Choice = fn(mark: &str, index: &str) -> bool;
-
-/// Returns a condition that is always true and loads this library.
-pub fn loads() -> String {
-    sql::load_library()
-}
-
 struct Hooks {
-    choice: Choice,
     relation_info: pg_sys::get_relation_info_hook_type,
     pathlist: pg_sys::set_rel_pathlist_hook_type,
 }
@@ -33,11 +19,10 @@ struct Hooks {
 static HOOKS: OnceLock<Hooks> = OnceLock::new();
 
 /// Called from `_PG_init`.
-pub fn init(choice: Choice) {
+pub fn init() {
     // SAFETY: a backend has one thread; the hooks that were there before are called by ours.
     unsafe {
-        let hooks =
-            Hooks { choice, relation_info: pg_sys::get_relation_info_hook, pathlist: pg_sys::set_rel_pathlist_hook };
+        let hooks = Hooks { relation_info: pg_sys::get_relation_info_hook, pathlist: pg_sys::set_rel_pathlist_hook };
         if HOOKS.set(hooks).is_ok() {
             pg_sys::get_relation_info_hook = Some(choose_indexes);
             pg_sys::set_rel_pathlist_hook = Some(choose_paths);
@@ -63,11 +48,11 @@ unsafe extern "C-unwind" fn choose_indexes(
         if (*rel).indexlist.is_null() {
             return;
         }
-        let Some(mark) = mark(root).filter(|mark| mark != ANY) else { return };
+        let Some(mark) = mark(root).filter(|mark| mark != ANY_INDEX) else { return };
         let mut wanted = PgList::<pg_sys::IndexOptInfo>::new();
         for index in PgList::<pg_sys::IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
             let name = pg_sys::get_rel_name((*index).indexoid);
-            if !name.is_null() && CStr::from_ptr(name).to_str().is_ok_and(|name| (hooks.choice)(&mark, name)) {
+            if !name.is_null() && CStr::from_ptr(name).to_str().is_ok_and(|name| is_marked(&mark, name)) {
                 wanted.push(index);
             }
         }
@@ -97,7 +82,7 @@ unsafe extern "C-unwind" fn choose_paths(
         (*rel).pathlist = std::ptr::null_mut();
         (*rel).partial_pathlist = std::ptr::null_mut();
         pg_sys::create_index_paths(root, rel);
-        if (*rel).pathlist.is_null() && mark != ANY {
+        if (*rel).pathlist.is_null() && mark != ANY_INDEX {
             for index in PgList::<pg_sys::IndexOptInfo>::from_pg((*rel).indexlist).iter_ptr() {
                 if ((*index).indpred.is_null() || (*index).predOK) && (*index).amoptionalkey && (*index).amhasgettuple {
                     pg_sys::add_path(rel, whole(root, index).cast());

@@ -6,10 +6,10 @@
 
 use super::declare::stream;
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
+use docshard_core::sql::param::Param;
 
-stored! { Chunk from "chunks" { min: Vec<u8>, max: Vec<u8>, shard: ShardId = "shard_id" } }
+stored! { Chunk from "chunks" { min, max, shard = "shard_id" } }
 
 rows! {
     /// A chunk with its properties.

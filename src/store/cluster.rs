@@ -5,12 +5,12 @@ use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Registration;
 use docshard_core::error::{Kind, error};
 
-stored! { Coordinator from "cluster" { cluster: i64 = "id", epoch: i64 } }
+stored! { Coordinator from "cluster" { cluster = "id", epoch } }
 
 stored! { Registration from "cluster" {
-    router: Option<String>,
-    copy: Option<String>,
-    has_shards: bool = "EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL)"
+    router,
+    copy,
+    has_shards = "EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL)"
 } }
 
 fn initialized<T>(row: Option<T>) -> Result<T> {

@@ -1,9 +1,9 @@
 //! `docshard_catalog.collections`: names, shard keys, versions.
 
 use crate::pg::error::Result;
-use crate::protocol::sql;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::sql;
 use docshard_core::values::key::KeyPattern;
 use serde_json::Value as Json;
 

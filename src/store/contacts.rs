@@ -4,7 +4,7 @@ use super::declare::Stored;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::Position;
 
-stored! { Position from "contacts" { timeline: i64, counter: i64 } }
+stored! { Position from "contacts" { timeline, counter } }
 
 rows! {
     /// A shard's position.

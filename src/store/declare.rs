@@ -28,9 +28,9 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi::cursor::Cursor;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::record::{Record, decode, decode_all, decode_only};
 use crate::pg::spi::{self, StatementResult};
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::{Record, decode, decode_all, decode_only};
 
 /// A row of a table, or of some of its columns.
 pub trait Stored: Record {
@@ -88,15 +88,15 @@ macro_rules! rows {
             $($(#[$about])* pub $field: $type),*
         }
 
-        stored! { $name from $table { $($field: $type $(= $column)?),* } }
+        docshard_core::sql::record::record! { $name { $($field: $type),* } }
+
+        stored! { $name from $table { $($field $(= $column)?),* } }
     )*};
 }
 
-/// Makes a struct that is declared elsewhere a row of a table, as `rows!` does.
+/// Makes a record a row of a table, as `rows!` does.
 macro_rules! stored {
-    ($name:ident from $table:literal { $($field:ident: $type:ty $(= $column:expr)?),* }) => {
-        $crate::pg::spi::record::record! { $name { $($field: $type),* } }
-
+    ($name:ident from $table:literal { $($field:ident $(= $column:expr)?),* }) => {
         impl $crate::store::declare::Stored for $name {
             const TABLE: &'static str = $table;
             fn columns() -> String {
@@ -113,19 +113,6 @@ macro_rules! column {
     ($field:ident $column:expr) => {
         $column
     };
-}
-
-/// Makes an enum with a function `parse` the type of text columns; the literal describes it in errors.
-macro_rules! text_columns {
-    ($($type:ty: $about:literal),*) => {$(
-        impl $crate::pg::spi::record::Value for $type {
-            const COLUMN: docshard_core::cluster::frontend::Column = docshard_core::cluster::frontend::Column::BYTES;
-            const TYPE: &'static str = $about;
-            fn decode(bytes: &[u8]) -> Option<Self> {
-                Self::parse(std::str::from_utf8(bytes).ok()?)
-            }
-        }
-    )*};
 }
 
 /// Declares functions that run one statement each: see the [module](self).
@@ -157,8 +144,8 @@ macro_rules! answer {
 }
 
 macro_rules! params {
-    ([$($argument:ident),*]) => { &[$($crate::pg::spi::record::Argument::param(&$argument)),*] };
-    ([$($argument:ident),*] $($param:expr),+) => { &[$($crate::pg::spi::record::Argument::param(&$param)),+] };
+    ([$($argument:ident),*]) => { &[$(docshard_core::sql::record::Argument::param(&$argument)),*] };
+    ([$($argument:ident),*] $($param:expr),+) => { &[$(docshard_core::sql::record::Argument::param(&$param)),+] };
 }
 
 /// Runs a statement in a new snapshot.

@@ -2,7 +2,6 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
-use pgrx::pg_sys::Oid;
 
 /// What a role may do with documents. The higher one includes the lower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -27,12 +26,12 @@ impl Level {
     }
 }
 
-text_columns! { Level: "level of access" }
+docshard_core::sql::record::text_columns! { Level: "level of access" }
 
 rows! {
     /// The rights of one role to one resource.
     Grant from "grants g JOIN pg_catalog.pg_roles r ON r.oid = g.role" {
-        role: Oid = "r.oid",
+        role: u32 = "r.oid",
         /// the role's name
         name: String = "r.rolname",
         /// a collection, a database, or `*` for all

@@ -10,8 +10,6 @@ use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::{Kind, error};
 use serde_json::Value as Json;
 
-text_columns! { State: "state of a migration", Outcome: "outcome of a migration" }
-
 rows! {
     /// A move.
     Migration from "migrations" {

@@ -36,7 +36,8 @@ use crate::pg::error::Result;
 use crate::pg::security::permission;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
-use crate::pg::spi::record::Value;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::Value;
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 
@@ -44,7 +45,7 @@ use std::ffi::CStr;
 fn next_id<N: Value + declare::FromStatement>(table: &str) -> Result<N> {
     let sequence = "pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')";
     let sql = format!("SELECT pg_catalog.nextval({sequence})::{}", N::TYPE);
-    declare::run("store::next_id", &sql, &[spi::param::Param::Text(table)])
+    declare::run("store::next_id", &sql, &[Param::Text(table)])
 }
 
 /// The relation of a table; None in a database without the extension.

@@ -25,7 +25,7 @@ impl DroppedKind {
     }
 }
 
-text_columns! { DroppedKind: "kind of a pending drop" }
+docshard_core::sql::record::text_columns! { DroppedKind: "kind of a pending drop" }
 
 rows! {
     /// A drop of the object with that number at a shard.

@@ -2,6 +2,7 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
+use docshard_core::routing::model::View;
 use serde_json::Value as Json;
 
 rows! {
@@ -14,6 +15,16 @@ rows! {
         pipeline: Json,
         /// how its statements compare strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
+    }
+}
+
+impl StoredView {
+    /// The view.
+    ///
+    /// # Errors
+    /// Those of [`View::new`].
+    pub fn into_view(self) -> Result<View> {
+        View::new(self.namespace, self.view_on, self.pipeline, self.collation.as_ref())
     }
 }
 

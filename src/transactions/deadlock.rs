@@ -14,15 +14,15 @@
 //! The job has the rights of the extension's owner, and skips shards that do not answer. No process waits for the job.
 
 use crate::catalog::cache;
-use crate::catalog::model::Shard;
+use crate::catalog::shard::Shard;
 use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;
-use crate::pg::spi::record::{Record, decode_all};
 use crate::pg::{process::job, spi, transaction};
 use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::deadlock::{self, Process, Wait};
+use docshard_core::sql::record::{Record, decode_all};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -6,15 +6,15 @@
 use super::decision::decisions;
 use crate::catalog::cache;
 use crate::catalog::cluster;
-use crate::catalog::model::{Place, Shard};
+use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::{Raise as _, Result};
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::prepared::{self, Ended, Watch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, spi, transaction::durability, transaction::subtransaction};
 use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::prepared_name::PREFIX;
+use docshard_core::sql::param::Param;
 
 /// Called from `_PG_init`.
 pub(super) fn init() {

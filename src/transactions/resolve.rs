@@ -1,17 +1,17 @@
 //! Ends prepared transactions whose originator has ended.
 
 use super::decision::decisions;
-use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::read_on;
+use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{cache, cluster};
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction;
 use crate::remote::Session;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Origin;
+use docshard_core::sql::param::Param;
 use std::cell::RefCell;
 use std::collections::HashSet;
 

@@ -4,8 +4,8 @@ use crate::pg::error::Result;
 use crate::pg::process::{self, AT};
 use crate::pg::security::user;
 use crate::pg::spi;
-use crate::pg::spi::record::decode_all;
 use crate::remote::hung::worker_timeout;
+use docshard_core::sql::record::decode_all;
 use std::time::Duration;
 
 /// How the texts begin.

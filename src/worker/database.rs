@@ -4,7 +4,7 @@ use super::activity;
 use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
-use crate::catalog::model::Place;
+use crate::catalog::shard::Place;
 use crate::catalog::{cache, cluster, contacts, history, last_sizes, pending_drops, rotation, settings};
 use crate::pg::error::Result;
 use crate::pg::process::settings::limit_lock_waits;

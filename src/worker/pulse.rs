@@ -8,8 +8,8 @@
 
 use crate::catalog::cache;
 use crate::catalog::contacts::{self, Visit};
-use crate::catalog::model::{Place, Shard};
 use crate::catalog::settings;
+use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::remote::{Session, hung};

@@ -11,13 +11,12 @@
 //! - In a pipeline a statement's answer ends with its last message, and after an error all answers up to the synchronisation point are
 //!   [`Answer::Skipped`]. Outside of one, each statement has a synchronisation point of its own, which ends its answer.
 
+use crate::sql::column::{self, Columns};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-mod columns;
 mod report;
 
-pub use self::columns::{Column, Columns};
 use self::report::ReportReader;
 pub use self::report::{MAX_TEXT, Report};
 
@@ -520,7 +519,7 @@ impl Frontend {
     fn row(&mut self, body: Range<usize>) -> Result<Vec<u8>, String> {
         let (count, columns) = self.input[body.clone()].split_first_chunk::<2>().ok_or("malformed row")?;
         let declared = self.expected.front().and_then(|front| front.columns.as_deref());
-        columns::check(columns, u16::from_be_bytes(*count), declared)?;
+        column::check(columns, u16::from_be_bytes(*count), declared)?;
         let columns = body.start + 2..body.end;
         if columns.len() <= READ.1 {
             self.start = body.end;

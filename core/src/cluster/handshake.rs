@@ -29,6 +29,10 @@ pub fn works_with(version: &str) -> bool {
     numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= OLDEST_RELEASE[..])
 }
 
+/// How many handshakes may be refused as the shard is ahead, before that is reported: the worker advances a counter at most once a
+/// second.
+pub const REFUSED_AHEAD: u32 = 3;
+
 /// A shard of a cluster. The router's own database is the shard [`LOCAL`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {

@@ -17,3 +17,5 @@ pub mod migration;
 pub mod prepared_name;
 pub mod router_lock;
 pub mod silence;
+
+mod rows;

@@ -74,6 +74,14 @@ const MAX_NEGATIONS: usize = 50;
 /// Operators of filters that stand where a field can stand.
 const LOGICAL: &[&str] = &["$and", "$or", "$nor"];
 
+/// Parses the text of a plain value: see [`read`].
+///
+/// # Errors
+/// As [`read`].
+pub fn parse(text: &str) -> Result<Json> {
+    read(text, Role::Plain).map(|(value, _)| value)
+}
+
 /// Reads a text. The second part is the equal text that names each field once, if the given one does not.
 ///
 /// # Errors

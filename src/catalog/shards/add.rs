@@ -17,14 +17,14 @@ use crate::catalog::cluster::{self, check_may_change, cluster_id};
 use crate::catalog::{change, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
-use crate::pg::spi::param::Param;
 use crate::pg::{server, spi};
-use crate::protocol::access::LeaveCluster;
-use crate::protocol::{Call, sql};
 use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::handshake;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::access::LeaveCluster;
+use docshard_core::routing::protocol::{Call, sql};
+use docshard_core::sql::param::Param;
 use serde_json::json;
 
 /// Options of [`add`].

@@ -1,12 +1,11 @@
 //! Queries the properties of a node before it becomes a shard.
 
 use crate::pg::error::Result;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::record::record;
 use crate::remote::Session;
 use docshard_core::cluster::standing::Identity;
 use docshard_core::error::{Kind, error};
-use pgrx::pg_sys::Oid;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record::record;
 
 /// The properties of a node.
 pub(super) struct Probe {
@@ -23,7 +22,7 @@ pub(super) struct Probe {
 
 struct Answer {
     system: i64,
-    database: Oid,
+    database: u32,
     default_version: Option<String>,
     version: Option<String>,
     encoding: String,
@@ -33,7 +32,7 @@ struct Answer {
 
 record! {
     Answer {
-        system: i64, database: Oid, default_version: Option<String>, version: Option<String>, encoding: String,
+        system: i64, database: u32, default_version: Option<String>, version: Option<String>, encoding: String,
         prepared_transactions: bool, superuser: bool
     }
 }
@@ -52,7 +51,7 @@ pub(super) fn probe(session: &mut Session) -> Result<Probe> {
     let Answer { system, database, default_version, version, encoding, prepared_transactions, superuser } =
         answers.into_iter().next().ok_or_else(unknown)?;
     // PostgreSQL shows the unsigned number as a signed one.
-    let identity = Identity { system: system.cast_unsigned(), database: database.to_u32() };
+    let identity = Identity { system: system.cast_unsigned(), database };
     Ok(Probe { identity, default_version, version, encoding, prepared_transactions, superuser })
 }
 

@@ -3,17 +3,17 @@
 use super::add::stop_draining;
 use super::names::puller_name;
 use crate::catalog::cluster::check_may_change;
-use crate::catalog::model::{Place, Shard};
 use crate::catalog::nodes::call_on;
+use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{cache, change, zones};
 use crate::ownership::access;
 use crate::pg::error::Result;
-use crate::protocol::Call;
-use crate::protocol::access::{DisconnectShard, LeaveCluster};
-use crate::protocol::table::DropTable;
 use crate::remote::Session;
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::access::{DisconnectShard, LeaveCluster};
+use docshard_core::routing::protocol::table::DropTable;
 use serde_json::json;
 use std::rc::Rc;
 

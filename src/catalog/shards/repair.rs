@@ -10,15 +10,15 @@ use super::probe::{Probe, mark, probe};
 use super::servers::{Introduced, Login, introduce, own_login};
 use crate::catalog::access as grants;
 use crate::catalog::cluster::{cluster_id, coordinator};
-use crate::catalog::model::{Place, Shard};
+use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
-use crate::pg::spi::param::Param;
 use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION, class};
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 

@@ -6,20 +6,20 @@ use super::connection_string::{
 use super::names::{LOCAL, puller_name, server_name, service_name};
 use crate::catalog::access as grants;
 use crate::catalog::cache;
-use crate::catalog::model::Place;
+use crate::catalog::shard::Place;
 use crate::ownership::{access, node};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
-use crate::pg::spi::param::Param;
-use crate::pg::spi::quote::{quote_ident, quote_literal};
 use crate::pg::{security::user, server, spi};
-use crate::protocol::Call;
-use crate::protocol::access::{AcceptPuller, ConnectShard, PullerVerifier, SetServerAddress};
-use crate::protocol::node::Identity;
 use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::cluster::handshake::Donor;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::access::{AcceptPuller, ConnectShard, PullerVerifier, SetServerAddress};
+use docshard_core::routing::protocol::node::Identity;
+use docshard_core::sql::param::Param;
+use docshard_core::sql::quote::{quote_ident, quote_literal};
 use pgrx::pg_sys::Oid;
 
 /// Seconds that connecting to this database itself may take.

@@ -39,7 +39,7 @@ impl Json {
     /// # Errors
     /// `FailedToParse` if it is nested too deeply; `BadValue` for an order of several fields that comes from jsonb.
     pub fn parse(&self, role: Role) -> Fallible<serde_json::Value> {
-        let value = parse_as(&self.text, role)?.0;
+        let value = specification::read(&self.text, role)?.0;
         if self.unordered {
             specification::check_unordered(&value, role)?;
         }
@@ -71,17 +71,6 @@ impl Json {
     pub fn is_unordered(&self) -> bool {
         self.unordered
     }
-}
-
-/// Parses the text of a plain value: see [`parse_as`].
-pub fn parse(text: &str) -> Fallible<serde_json::Value> {
-    parse_as(text, Role::Plain).map(|(value, _)| value)
-}
-
-/// Parses a text and keeps the order of keys. Raises an ERROR if the value takes too much memory, as expressions do. If fields are
-/// given twice, their meaning depends on the role, and the second part is the equal text without them: see [`specification`].
-pub fn parse_as(text: &str, role: Role) -> Fallible<(serde_json::Value, Option<String>)> {
-    specification::read(text, role)
 }
 
 impl FromDatum for Json {

@@ -11,9 +11,9 @@ use super::own_statement::is_own_statement;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::security::pinned::Pinned;
-use crate::pg::spi::param::Param;
 use crate::pg::spi::{self, Row};
 use crate::pg::version::local_transaction;
+use docshard_core::sql::param::Param;
 use pgrx::pg_sys;
 use std::cell::RefCell;
 

@@ -17,10 +17,10 @@
 use crate::pg::error::Result;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::spi::instrumentation::{executed_plan, instrumented};
-use crate::pg::spi::param::Param;
 use crate::pg::spi::{Connection, Row, bind, failed, plan, rows};
 use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::sql::param::Param;
 use pgrx::{PgMemoryContexts, pg_sys};
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};

@@ -3,15 +3,14 @@
 pub mod cursor;
 pub mod instrumentation;
 pub mod param;
-pub mod quote;
-pub mod record;
 
 use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Raise as _, Result};
 use crate::pg::security::pinned::Pinned;
 use crate::pg::security::search_path;
-use crate::pg::spi::param::Param;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::sql::param::Param;
+use docshard_core::sql::record;
 use pgrx::{FromDatum, pg_sys};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -21,6 +20,12 @@ use std::rc::Rc;
 /// A row in binary format.
 #[derive(Debug, Clone, Default)]
 pub struct Row(Vec<Option<Vec<u8>>>);
+
+impl record::Row for Row {
+    fn column(&self, column: usize) -> Option<&[u8]> {
+        self.get(column)
+    }
+}
 
 impl Row {
     pub fn new(cells: Vec<Option<Vec<u8>>>) -> Self {
@@ -160,7 +165,7 @@ pub(in crate::pg) fn plan(sql: &str, params: &[Param<'_>], options: i32) -> Resu
     };
     let now = CLOCK.get() + 1;
     CLOCK.set(now);
-    let types = params.iter().map(Param::type_oid);
+    let types = params.iter().map(param::type_oid);
     let cached = PLANS.with_borrow(|plans| plans.get(sql).cloned());
     if let Some(plan) = cached.filter(|plan| types.clone().eq(plan.types.iter().copied())) {
         plan.used.set(now);
@@ -193,7 +198,7 @@ pub(in crate::pg) struct Bound {
 
 pub(in crate::pg) fn bind(params: &[Param<'_>]) -> Bound {
     let null = |datum: Option<_>| if datum.is_some() { b' ' } else { b'n' } as std::ffi::c_char;
-    let (values, nulls) = params.iter().map(Param::datum).map(|d| (d.unwrap_or(0.into()), null(d))).unzip();
+    let (values, nulls) = params.iter().map(param::datum).map(|d| (d.unwrap_or(0.into()), null(d))).unzip();
     Bound { values, nulls }
 }
 

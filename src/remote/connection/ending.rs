@@ -5,7 +5,7 @@ use super::super::param::Encoded;
 use super::super::wire::{Limit, Lost};
 use super::{CLEANUP, Connection, Open, PROMPT, ROLL_BACK, Step};
 use crate::pg::error::Result;
-use crate::pg::spi::quote::quote_literal;
+use docshard_core::sql::quote::quote_literal;
 use std::ffi::CStr;
 use std::time::Instant;
 

@@ -9,7 +9,7 @@
 
 use super::super::param::Role;
 use crate::pg::server;
-use crate::pg::spi::quote::quote_ident;
+use docshard_core::sql::quote::quote_ident;
 use std::ffi::CString;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,22 +1,24 @@
 //! Sends statements to shards while later ones are still being prepared, so that the shards work in the meantime.
 
+use super::request::{Located, locate, sql};
 use super::retry::{can_retry, failed};
 use crate::catalog::grants::{self, Level};
-use crate::catalog::model::{Collection, Place};
+use crate::catalog::shard::Place;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::remote::{self, RequestScope, Role};
-use crate::router::destination::{Destination, destinations};
-use crate::router::statement::Statement;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::destination::destinations;
+use docshard_core::routing::plan::statement::Statement;
 use docshard_core::values::key::KeyRanges;
 
 /// Sends checked statements while later ones are still being prepared, so that shards work in the meantime. Any number
 /// may go to each shard; see [`write_checked`](super::writing::write_checked).
 pub struct Feed<'a> {
     collection: &'a Collection,
-    destinations: Vec<Destination>,
+    destinations: Vec<Located>,
     retryable: bool,
     role: Role,
     feed: remote::Feed,
@@ -25,7 +27,7 @@ pub struct Feed<'a> {
 impl<'a> Feed<'a> {
     /// Returns None if this database is one of the shards: it cannot work in the meantime.
     pub fn open(collection: &'a Collection) -> Result<Option<Self>> {
-        let destinations = destinations(collection, &KeyRanges::all())?;
+        let destinations = locate(&destinations(collection, &KeyRanges::all())?)?;
         if destinations.iter().any(|d| d.shard.place == Place::Local) {
             return Ok(None);
         }
@@ -50,7 +52,7 @@ impl<'a> Feed<'a> {
             server,
             role: self.role,
             preamble: None,
-            statement: statement.with(&params),
+            statement: sql(&statement, &params),
             write: true,
             scope: if self.destinations.len() == 1 { RequestScope::WholeStatement } else { RequestScope::OneOfSeveral },
         });

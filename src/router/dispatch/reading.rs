@@ -1,22 +1,23 @@
 //! Sends reading statements. Requests to all remote targets are sent before the local one runs, and no answer is used before all
 //! have confirmed their version, or, for a read that allows partial results, could not be reached.
 
-use super::request::{assumed, start};
+use super::request::{assumed, locate, sql, start};
 use crate::catalog::grants::{self, Level};
-use crate::catalog::model::{Collection, Place};
+use crate::catalog::shard::Place;
 use crate::ownership::pipeline::as_router;
 use crate::ownership::placement;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::spi;
-use crate::pg::spi::param::Param;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::remote::{self, RequestScope};
-use crate::router::destination::Destination;
 use crate::router::lost_shards::LostShards;
 use crate::router::rows::RowStream;
-use crate::router::statement::Statement;
 use crate::storage::scan::Look;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::statement::Statement;
+use docshard_core::sql::param::Param;
 use std::rc::Rc;
 
 /// Sends a statement to all destinations and returns when each has confirmed its version.
@@ -77,6 +78,7 @@ fn read_with<'s>(
     lost: Option<&Rc<LostShards>>,
     open_local: impl Fn(&str, &[Param<'_>]) -> Result<RowStream>,
 ) -> Result<Vec<RowStream>> {
+    let destinations = &locate(destinations)?;
     let role = grants::require(collection, Level::Read)?;
     let remote: Vec<_> = destinations
         .iter()
@@ -89,7 +91,7 @@ fn read_with<'s>(
             server: *server,
             role,
             preamble: None,
-            statement: statement.with(params),
+            statement: sql(statement, params),
             write: false,
             scope: RequestScope::OneOfSeveral,
         })

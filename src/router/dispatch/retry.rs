@@ -1,18 +1,18 @@
 //! Decides whether a write that a shard refused because of a stale map may run again: only if it has left no trace on any shard.
 
-use crate::catalog::model::Place;
+use super::request::Located;
+use crate::catalog::shard::Place;
 use crate::pg::error::Error;
 use crate::remote;
-use crate::router::destination::Destination;
 use crate::router::fresh_map::{conflict, is_stale};
 
-pub(super) fn failed(destinations: &[Destination], retryable: bool, error: Error) -> Error {
+pub(super) fn failed(destinations: &[Located], retryable: bool, error: Error) -> Error {
     if retryable { undone(destinations, error) } else { never_again(error) }
 }
 
 /// If the error says that a map was stale, rolls the statement back on all shards so that it can run again. Returns the
 /// error to report.
-pub(super) fn undone(destinations: &[Destination], error: Error) -> Error {
+pub(super) fn undone(destinations: &[Located], error: Error) -> Error {
     if !is_stale(&error) {
         return error;
     }
@@ -25,7 +25,7 @@ pub(super) fn undone(destinations: &[Destination], error: Error) -> Error {
 }
 
 /// True if the statement can run again without losing earlier writes of this transaction.
-pub(super) fn can_retry(destinations: &[Destination]) -> bool {
+pub(super) fn can_retry(destinations: &[Located]) -> bool {
     destinations.iter().all(|d| match d.shard.place {
         Place::Local => true,
         Place::Remote(server) => remote::can_retry(server),

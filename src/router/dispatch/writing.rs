@@ -1,23 +1,26 @@
 //! Sends writing statements: every shard takes locks and checks its version before it writes.
 
-use super::request::{assumed, start};
+use super::request::{Located, assumed, locate, sql as sent, start};
 use super::retry::{can_retry, failed, never_again, undone};
 use crate::catalog::grants::{self, Level};
-use crate::catalog::model::{Collection, Place};
+use crate::catalog::shard::Place;
 use crate::ownership::{placement, writing};
 use crate::pg::client::sole_call;
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::fault;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::protocol::documents::LockAndCheck;
-use crate::protocol::sql;
 use crate::remote::{self, RequestScope, Role};
-use crate::router::destination::Destination;
 use crate::router::fresh_map::is_stale;
 use crate::router::rows::ShardRow;
-use crate::router::statement::{Column, Parameter, Statement};
 use crate::storage::scan::Look;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::statement::Statement;
+use docshard_core::routing::protocol::checked::Parameter;
+use docshard_core::routing::protocol::documents::LockAndCheck;
+use docshard_core::routing::protocol::sql;
+use docshard_core::sql::column::Column;
 use docshard_core::values::key::{KeyRange, KeyRanges};
 
 /// The shard keys that a write may touch; None means no bound.
@@ -84,6 +87,7 @@ pub fn write<'s>(
     range: &LockRange,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
+    let destinations = &locate(destinations)?[..];
     let role = grants::require(collection, Level::Write)?;
     let single = destinations.len() == 1;
     let lock = range.statement(collection);
@@ -144,6 +148,7 @@ pub fn write_checked<'s>(
     is_last: bool,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
+    let destinations = &locate(destinations)?[..];
     let role = grants::require(collection, Level::Write)?;
     let retryable = can_retry(destinations);
     lock_local(collection, destinations, range)?;
@@ -163,11 +168,7 @@ pub fn write_checked<'s>(
     run().map_err(|error| failed(destinations, retryable, error))
 }
 
-fn collect(
-    destinations: &[Destination],
-    streams: Vec<remote::Stream>,
-    mut local: Option<Written>,
-) -> Result<Vec<Written>> {
+fn collect(destinations: &[Located], streams: Vec<remote::Stream>, mut local: Option<Written>) -> Result<Vec<Written>> {
     let mut streams = streams.into_iter();
     destinations
         .iter()
@@ -184,7 +185,7 @@ fn collect(
 
 fn write_local<'s>(
     collection: &Collection,
-    destinations: &[Destination],
+    destinations: &[Located],
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Option<Written>> {
     let Some(at) = destinations.iter().position(|d| d.shard.place == Place::Local) else { return Ok(None) };
@@ -198,7 +199,7 @@ fn drain(streams: &mut [remote::Stream]) -> Result<()> {
     Ok(())
 }
 
-fn lock_local(collection: &Collection, destinations: &[Destination], range: &LockRange) -> Result<()> {
+fn lock_local(collection: &Collection, destinations: &[Located], range: &LockRange) -> Result<()> {
     match destinations.iter().find(|d| d.shard.place == Place::Local) {
         Some(d) => {
             writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())?;
@@ -209,7 +210,7 @@ fn lock_local(collection: &Collection, destinations: &[Destination], range: &Loc
 }
 
 /// Writes in this database, with a snapshot whose version has been checked.
-fn write_here(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
+fn write_here(collection: &Collection, destination: &Located, statement: &Statement) -> Result<Written> {
     let _snapshot = ActiveSnapshot::of_statement();
     placement::check(collection.id, assumed(collection, destination), Look::Active)?;
     fault::point("dispatch.writing")?;
@@ -220,11 +221,11 @@ fn write_here(collection: &Collection, destination: &Destination, statement: &St
 /// Runs a statement on rows that this operation has locked on the shard. The version needs no check, because locked rows cannot
 /// be moved.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
+    let destinations = &locate(std::slice::from_ref(destination))?[..];
     let role = grants::require(collection, Level::Write)?;
-    let destinations = std::slice::from_ref(destination);
     let mut streams = send(destinations, role, WRITE, None, |_| statement)?;
     remote::await_all(&mut streams)?;
-    let local = match destination.shard.place {
+    let local = match destinations[0].shard.place {
         Place::Local => Some(spi::execute(&statement.sql, &statement.params_at(destination.version))?.into()),
         Place::Remote(_) => None,
     };
@@ -236,7 +237,7 @@ const WRITE: RequestScope = RequestScope::WholeStatement;
 
 /// Sends each remote destination its statement, after `preamble` in the same round trip.
 fn send<'s>(
-    destinations: &[Destination],
+    destinations: &[Located],
     role: Role,
     scope: RequestScope,
     preamble: Option<&Statement>,
@@ -256,8 +257,8 @@ fn send<'s>(
         .map(|(server, before, statement, params)| remote::Request {
             server: *server,
             role,
-            preamble: preamble.zip(before.as_deref()).map(|(preamble, params)| preamble.with(params)),
-            statement: statement.with(params),
+            preamble: preamble.zip(before.as_deref()).map(|(preamble, params)| sent(preamble, params)),
+            statement: sent(statement, params),
             write: true,
             scope: if remote.len() == 1 { scope } else { RequestScope::OneOfSeveral },
         })

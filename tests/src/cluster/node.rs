@@ -214,7 +214,7 @@ impl Node {
         &self.data
     }
 
-    pub(crate) fn log_path(&self) -> PathBuf {
+    fn log_path(&self) -> PathBuf {
         self.data.with_file_name("log")
     }
 }

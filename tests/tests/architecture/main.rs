@@ -26,7 +26,6 @@ use std::fs;
 /// don't use it in turn, directly or by way of others.
 const LAYERS: &[&[&str]] = &[
     &["pg"],
-    &["protocol"],
     &["storage"],
     &["remote"],
     &["store"],

@@ -93,14 +93,18 @@ fn calls_are_told_from_messages_and_settings() {
     assert!(calls_up("router", "SELECT set_config('docshard.notablescan', 'off', true)").is_empty());
 }
 
-/// Everything else writes these functions' names through `protocol`, so that one place says what nodes ask of each other.
+/// Everything else writes these functions' names through core's `routing::protocol`, so that one place says what nodes ask of each other.
 #[test]
 fn the_shard_protocol_is_spelled_in_one_module() {
     let mut violations = Violations::default();
     for source in Source::read_without_tests("src") {
-        let may = ["protocol", "in_backend"].contains(&source.module().as_str());
+        let may = ["in_backend"].contains(&source.module().as_str());
         for literal in source.strings.iter().filter(|literal| !may && literal.text.contains("docshard_internal.")) {
-            violations.add(&source, literal.line, "names a function of docshard_internal: see src/protocol");
+            violations.add(
+                &source,
+                literal.line,
+                "names a function of docshard_internal: see core/src/routing/protocol",
+            );
         }
     }
     violations.check();

@@ -1,0 +1,84 @@
+//! Calls about the node itself: the handshake, its identity and health, the router's lock.
+
+use crate::cluster::handshake::{Hello, Member, Position, Welcome};
+
+rows! {
+    /// The answer to [`SayHello`].
+    Greeted { timeline: i64, counter: i64, recovery: bool, protocol: i32 }
+}
+
+calls! {
+    /// The handshake, in front of a connection's first statement. INVARIANT: neither signature nor answer ever changes, as nodes of
+    /// all versions begin with it; `oldest` and `newest` are the versions of the protocol that the router speaks.
+    hello => SayHello<'a> {
+        cluster: i64,
+        shard: &'a str,
+        router: &'a str,
+        epoch: i64,
+        /// negative: not compared
+        known_timeline: i64,
+        known_counter: i64,
+        writes: bool,
+        refuse_lost_writes: bool,
+        oldest: i32,
+        newest: i32,
+    } -> Greeted;
+
+    /// The shard's identity and position: the text of a `crate::cluster::handshake::Donor`.
+    identity => Identity {} -> String;
+
+    /// Takes the router's lock for the session; returns None if it has the lock, or else the holder.
+    hold_router_lock => HoldRouterLock {
+        /// a holder that has been silent for this time is terminated
+        silence_ms: i64,
+    } -> Option<String>;
+
+    /// The node's report of its health, as JSON.
+    node_health => NodeHealth {} -> String;
+}
+
+impl<'a> SayHello<'a> {
+    /// The handshake before statements that write, or only read.
+    pub fn of(hello: &'a Hello, writes: bool) -> Self {
+        let known = hello.known.unwrap_or(Position { timeline: -1, counter: -1 });
+        Self {
+            cluster: hello.to.cluster,
+            shard: &hello.to.shard,
+            router: &hello.router,
+            epoch: hello.epoch,
+            known_timeline: known.timeline,
+            known_counter: known.counter,
+            writes,
+            refuse_lost_writes: hello.refuse_lost_writes,
+            oldest: hello.oldest,
+            newest: hello.newest,
+        }
+    }
+
+    /// The handshake as the shard receives it.
+    pub fn hello(&self) -> Hello {
+        let known = Position { timeline: self.known_timeline, counter: self.known_counter };
+        Hello {
+            to: Member { cluster: self.cluster, shard: self.shard.to_owned() },
+            router: self.router.to_owned(),
+            epoch: self.epoch,
+            known: (known.timeline >= 0).then_some(known),
+            refuse_lost_writes: self.refuse_lost_writes,
+            oldest: self.oldest,
+            newest: self.newest,
+        }
+    }
+}
+
+impl From<Greeted> for Welcome {
+    fn from(answer: Greeted) -> Self {
+        let Greeted { timeline, counter, recovery, protocol } = answer;
+        Self { position: Position { timeline, counter }, recovery, protocol }
+    }
+}
+
+impl From<Welcome> for Greeted {
+    fn from(Welcome { position, recovery, protocol }: Welcome) -> Self {
+        Self { timeline: position.timeline, counter: position.counter, recovery, protocol }
+    }
+}

@@ -1,0 +1,87 @@
+//! Parsed updates, and the description of a write.
+
+use super::options::Session;
+use super::query::Query;
+use crate::error::Result;
+use crate::query::sort::Sort;
+use crate::query::update::{Compiled, Instruction, Style, Update};
+use crate::values::document::value::Value;
+use serde_json::Value as Json;
+
+/// A parsed update, with the text that is sent to shards.
+#[derive(Debug)]
+pub struct Modification {
+    pub update: Update,
+    /// the input of `update::read`
+    pub text: String,
+}
+
+impl Modification {
+    /// Parses an update of the documents that `query` finds. The present time, which `$currentDate` uses, is the same on all shards and
+    /// in all attempts. The second part says whether it means the same at any other time.
+    pub fn parse(
+        text: &str,
+        update: &Json,
+        style: Style,
+        array_filters: Option<&Json>,
+        query: &Query,
+        session: &Session,
+    ) -> Result<(Self, bool)> {
+        let mut environment = query.environment.clone();
+        if update.is_array() {
+            session.complete(&mut environment, std::iter::once(text))?;
+        }
+        let environment = environment.as_ref();
+        let (filter, now) = (query.text.as_str(), session.now);
+        let instruction =
+            Instruction { update, text, style, array_filters, filter, now, keeps_key: false, environment };
+        let Compiled { update, text, is_lasting } = instruction.compile()?;
+        Ok((Self { update, text }, is_lasting))
+    }
+
+    /// Parses an update of one document whose shard key must not change, in an environment of its own.
+    pub fn keeping_key(text: &str, update: &Json, style: Style, environment: Option<&Json>, now: i64) -> Result<Self> {
+        let instruction =
+            Instruction { update, text, style, array_filters: None, filter: "{}", now, keeps_key: true, environment };
+        let Compiled { update, text, .. } = instruction.compile()?;
+        Ok(Self { update, text })
+    }
+}
+
+/// A write to the documents that a query finds.
+#[derive(Debug)]
+pub struct Write<'a> {
+    pub query: &'a Query,
+    /// None: documents are deleted
+    pub modification: Option<&'a Modification>,
+    /// true: write all matching documents; false: write one
+    pub many: bool,
+    /// insert a document if none matches
+    pub upsert: bool,
+    /// for a write of one document: write the first one in this order; the second field is the sort's text
+    pub sort: Option<(Sort, String)>,
+    /// for a write of one document: return its old and new form
+    pub images: bool,
+    /// for a write of one document without `upsert`: skip documents that other transactions have locked
+    pub skip_locked: bool,
+}
+
+impl<'a> Write<'a> {
+    /// A write of the first document that matches, with nothing else.
+    pub fn of_one(query: &'a Query, modification: Option<&'a Modification>) -> Self {
+        Self { query, modification, many: false, upsert: false, sort: None, images: false, skip_locked: false }
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct WriteResult {
+    /// the number of documents that matched; for a deletion, of those deleted
+    pub matched: i64,
+    pub modified: i64,
+    /// jsonb of the old document, if [`Write::images`]
+    pub before: Option<Vec<u8>>,
+    /// jsonb of the new document, if [`Write::images`] or if it was inserted
+    pub after: Option<Vec<u8>>,
+    /// the `_id` of the inserted document
+    pub upserted: Option<Value>,
+}

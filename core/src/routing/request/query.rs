@@ -1,0 +1,77 @@
+//! A parsed filter with its environment and hint.
+
+use super::options::{Session, parsed_environment};
+use crate::cluster::targeting;
+use crate::error::Result;
+use crate::error::{Kind, error};
+use crate::query::envelope;
+use crate::query::filter::Filter;
+use crate::query::index::Bounds;
+use crate::routing::model::Collection;
+use crate::values::document::ext_json;
+use crate::values::key::KeyRanges;
+use serde_json::{Map, Value as Json};
+
+/// A parsed filter with everything that its evaluation needs.
+#[derive(Debug)]
+pub struct Query {
+    pub filter: Filter,
+    /// the filter's text with the environment, as it is sent to shards
+    pub text: String,
+    /// collation, variables and time, as `Environment::to_json` writes them
+    pub environment: Option<Json>,
+    /// an index's name or keys, or `{"$natural": 1}`
+    pub hint: Option<Json>,
+    /// `min` and `max` of the hinted index
+    pub bounds: Option<Bounds>,
+}
+
+impl Query {
+    /// The query of all documents.
+    pub fn all() -> Result<Self> {
+        Self::complete(&Json::Object(Map::new()), "{}", None)
+    }
+
+    /// Parses a filter in an environment, to which the session adds what the filter uses; `text` is its text.
+    pub fn of(json: &Json, text: &str, environment: Option<&Json>, session: &Session) -> Result<Self> {
+        let mut environment = environment.cloned();
+        session.complete(&mut environment, std::iter::once(text))?;
+        Self::complete(json, text, environment)
+    }
+
+    fn complete(json: &Json, text: &str, environment: Option<Json>) -> Result<Self> {
+        let filter = Filter::parse_in(json, &parsed_environment(environment.as_ref())?)?;
+        Ok(Self {
+            filter,
+            text: envelope::wrap(text, environment.as_ref(), None),
+            environment,
+            hint: None,
+            bounds: None,
+        })
+    }
+
+    /// Sets the hint; an empty object is ignored.
+    pub fn hinted(self, hint: Option<&Json>) -> Result<Self> {
+        let hint = match hint {
+            None | Some(Json::Null) => None,
+            Some(Json::Object(keys)) if keys.is_empty() => None,
+            Some(hint @ Json::String(_)) => Some(hint.clone()),
+            Some(keys) => match ext_json::ordered(keys) {
+                Some(keys) => Some(Json::Object(keys.into_owned())),
+                None => {
+                    let error = error!(Kind::FailedToParse, "hint must be a string or an object");
+                    return Err(error.with_hint(ext_json::ORDER_HINT));
+                }
+            },
+        };
+        Ok(Self { hint, ..self })
+    }
+
+    /// The shard keys that matching documents can have.
+    pub fn keys(&self, collection: &Collection) -> KeyRanges {
+        if collection.key.is_unsharded() {
+            return KeyRanges::all();
+        }
+        targeting::key_ranges(&collection.key, &self.filter)
+    }
+}
