@@ -15,6 +15,7 @@ use super::plan::{self, AccessPath, Allowed, Plan};
 use super::query::Query;
 use super::read;
 use super::rows::{RowStream, ShardRow};
+use crate::catalog::cache;
 use crate::catalog::grants::{self, Level};
 use crate::catalog::model::Collection;
 use crate::ownership::table;
@@ -153,6 +154,14 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
         }
         Ok(answer)
     })
+}
+
+/// Returns which shards a find would go to, and why, without asking any; None if the collection does not exist.
+pub fn targets_of_find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Json>> {
+    let Some(collection) = cache::find(namespace)? else { return Ok(None) };
+    let search = Search::new(&collection, query)?;
+    let plan = plan::find(&search, options, Allowed::AllToExplain)?;
+    Ok(Some(targets(&search, Explained::Find(options).stage(&plan), &plan)))
 }
 
 /// Warns of fields that the filter compares with strings, if a sample of the documents has only dates there.
