@@ -80,3 +80,16 @@ BEGIN
     EXECUTE pg_catalog.format('ALTER VIEW docshard_internal.config_actionlog OWNER TO %I', owner);
     EXECUTE pg_catalog.format('ALTER VIEW docshard_internal.config_locks OWNER TO %I', owner);
 END $$;
+
+-- Foreign tables: see sql/tables.sql.
+CREATE FUNCTION docshard_internal.fdw_handler() RETURNS fdw_handler STRICT LANGUAGE c AS 'MODULE_PATHNAME', 'fdw_handler_wrapper';
+REVOKE ALL ON FUNCTION docshard_internal.fdw_handler() FROM PUBLIC;
+CREATE FUNCTION docshard_internal.fdw_validator(options text[], catalog oid) RETURNS void
+STRICT LANGUAGE c AS 'MODULE_PATHNAME', 'fdw_validator_wrapper';
+REVOKE ALL ON FUNCTION docshard_internal.fdw_validator(text[], oid) FROM PUBLIC;
+CREATE FUNCTION docshard.import_database(db text, schema text) RETURNS void
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'import_database_wrapper';
+CREATE FOREIGN DATA WRAPPER docshard HANDLER docshard_internal.fdw_handler VALIDATOR docshard_internal.fdw_validator;
+CREATE SERVER docshard FOREIGN DATA WRAPPER docshard;
+COMMENT ON FOREIGN DATA WRAPPER docshard IS 'docshard: collections as tables';
+COMMENT ON SERVER docshard IS 'docshard: the collections of this cluster';

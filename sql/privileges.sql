@@ -38,7 +38,7 @@ DECLARE
         'explain', 'run_command', 'run_command_bson', 'update_one', 'update_many', 'replace_one', 'delete_one', 'delete_many',
         'bulk_write', 'find_one_and_update', 'find_one_and_replace', 'find_one_and_delete', 'find_and_modify',
         'list_shards', 'list_indexes', 'list_index_builds', 'index_stats', 'list_settings', 'balancer_status',
-        'date', 'object_id', 'decimal', 'to_timestamptz', 'to_numeric', 'error_code'];
+        'date', 'object_id', 'decimal', 'to_timestamptz', 'to_numeric', 'error_code', 'import_database'];
     -- Functions that statements of such a caller use at a shard.
     for_all_at_shards CONSTANT name[] := ARRAY[
         'hello', 'at_version', 'by_index', 'load_library', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'run_pipeline', 'lock_and_check', 'insert_documents', 'find_conflict', 'update_document', 'update_found', 'replace_document', 'may_update', 'delete_document', 'matches', 'project',

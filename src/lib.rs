@@ -2,7 +2,7 @@
 //!
 //! Layers, from the lowest to the highest; each uses only the ones before it: `docshard_core` (pure logic, and what a router decides) · [`pg`],
 //! [`storage`], [`remote`] (interfaces to PostgreSQL and libpq, with all `unsafe` code) · [`store`],
-//! [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`], [`api`] (the interfaces for users).
+//! [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`], [`api`], [`table`] (the interfaces for users).
 
 mod api;
 mod balancer;
@@ -18,6 +18,7 @@ mod router;
 mod status;
 mod storage;
 mod store;
+mod table;
 mod transactions;
 mod worker;
 

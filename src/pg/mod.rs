@@ -7,6 +7,7 @@ pub mod datum;
 pub mod error;
 pub mod events;
 pub mod fault;
+pub mod fdw;
 pub mod memory;
 pub mod object;
 pub mod process;

@@ -378,3 +378,139 @@ pub unsafe fn portal_run(portal: pg_sys::Portal, receiver: *mut pg_sys::DestRece
         pg_sys::PortalRun(portal, all, true, true, receiver, receiver, std::ptr::null_mut());
     }
 }
+
+/// A path of a foreign scan, with its cost before the first row and of all rows.
+///
+/// # Safety
+/// As PostgreSQL's function of this name; a path of a table alone.
+#[allow(clippy::too_many_arguments, reason = "PostgreSQL's own signature")]
+pub unsafe fn foreign_scan_path(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    target: *mut pg_sys::PathTarget,
+    rows: f64,
+    cost: (f64, f64),
+    keys: *mut pg_sys::List,
+    outer: pg_sys::Relids,
+    private: *mut pg_sys::List,
+) -> *mut pg_sys::ForeignPath {
+    let (none, (startup, total)) = (null_mut(), cost);
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::create_foreignscan_path(root, rel, target, rows, startup, total, keys, outer, none, private),
+            feature = "pg17" => pg_sys::create_foreignscan_path(
+                root, rel, target, rows, startup, total, keys, outer, none, null_mut(), private,
+            ),
+            _ => pg_sys::create_foreignscan_path(
+                root, rel, target, rows, 0, startup, total, keys, outer, none, null_mut(), private,
+            ),
+        }
+    }
+}
+
+/// The members of an equivalence class, without those of child relations.
+///
+/// # Safety
+/// A class of the planner.
+pub unsafe fn class_members(class: *mut pg_sys::EquivalenceClass) -> Vec<*mut pg_sys::EquivalenceMember> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let members = pgrx::PgList::<pg_sys::EquivalenceMember>::from_pg((*class).ec_members);
+        members.iter_ptr().filter(|member| !(**member).em_is_child).collect()
+    }
+}
+
+/// Whether a key of an order is descending, and whether NULL comes first.
+///
+/// # Safety
+/// A path key of the planner.
+pub unsafe fn direction(key: *mut pg_sys::PathKey) -> (bool, bool) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let descending = cfg_select! {
+            feature = "pg18" => (*key).pk_cmptype == pg_sys::CompareType::COMPARE_GT,
+            _ => (*key).pk_strategy == pg_sys::BTGreaterStrategyNumber as c_int,
+        };
+        (descending, (*key).pk_nulls_first)
+    }
+}
+
+/// The user whose privileges count for a foreign scan; InvalidOid for the current one.
+///
+/// # Safety
+/// A plan of this executor, for a table.
+pub unsafe fn user_of_scan(scan: &pg_sys::ForeignScan, estate: *mut pg_sys::EState) -> pg_sys::Oid {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => (*pg_sys::rt_fetch(scan.scan.scanrelid, (*estate).es_range_table)).checkAsUser,
+            _ => {
+                let _ = estate;
+                scan.checkAsUser
+            }
+        }
+    }
+}
+
+/// The user whose privileges count for a target of a write; InvalidOid for the current one.
+///
+/// # Safety
+/// A target of this executor.
+pub unsafe fn user_of_target(target: *mut pg_sys::ResultRelInfo, estate: *mut pg_sys::EState) -> pg_sys::Oid {
+    // SAFETY: promised by the caller. A partition has the entry of its root.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => {
+                let root = (*target).ri_RootResultRelInfo;
+                let target = if (*target).ri_RangeTableIndex == 0 && !root.is_null() { root } else { target };
+                let number = (*target).ri_RangeTableIndex;
+                if number == 0 {
+                    return pg_sys::InvalidOid;
+                }
+                (*pg_sys::rt_fetch(number, (*estate).es_range_table)).checkAsUser
+            }
+            _ => pg_sys::ExecGetResultRelCheckAsUser(target, estate),
+        }
+    }
+}
+
+/// The columns that an UPDATE sets, offset as `pull_varattnos` does; a whole row for a partition.
+///
+/// # Safety
+/// A target of the planner's statement.
+pub unsafe fn updated_columns(root: *mut pg_sys::PlannerInfo, number: pg_sys::Index) -> *mut pg_sys::Bitmapset {
+    // SAFETY: promised by the caller.
+    unsafe {
+        if (*(*root).parse).resultRelation as i64 != i64::from(number) {
+            return pg_sys::bms_make_singleton(-pg_sys::FirstLowInvalidHeapAttributeNumber);
+        }
+        let entry = pg_sys::planner_rt_fetch(number, root);
+        cfg_select! {
+            feature = "pg15" => (*entry).updatedCols,
+            _ => (*pg_sys::getRTEPermissionInfo((*(*root).parse).rteperminfos, entry)).updatedCols,
+        }
+    }
+}
+
+/// The user whose privileges count for a relation of a statement that is being planned; InvalidOid for the current one.
+///
+/// # Safety
+/// An entry of the planner's statement.
+pub unsafe fn user_of_entry(root: *mut pg_sys::PlannerInfo, entry: *mut pg_sys::RangeTblEntry) -> pg_sys::Oid {
+    // SAFETY: promised by the caller. Partitions have no entry of permissions, and are read as the current user.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => {
+                let _ = root;
+                (*entry).checkAsUser
+            }
+            _ => {
+                if (*entry).perminfoindex == 0 {
+                    return pg_sys::InvalidOid;
+                }
+                (*pg_sys::getRTEPermissionInfo((*(*root).parse).rteperminfos, entry)).checkAsUser
+            }
+        }
+    }
+}

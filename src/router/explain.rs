@@ -158,6 +158,14 @@ pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosi
     })
 }
 
+/// Returns which shards a find would go to, and why, without asking any; None if the collection does not exist.
+pub fn targets_of_find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Json>> {
+    let Some(collection) = cache::find(namespace)? else { return Ok(None) };
+    let search = session::search(&collection, query)?;
+    let plan = plan::find(&search, options, Allowed::AllToExplain(&session::declined()))?;
+    Ok(Some(targets(&search, Explained::Find(options).stage(&plan), &plan)))
+}
+
 /// Warns of fields that the filter compares with strings, if a sample of the documents has only dates there.
 fn warnings(namespace: &str, query: &Query) -> Result<Vec<String>> {
     let Some(mut fields) = StringFields::of(&query.filter) else { return Ok(Vec::new()) };

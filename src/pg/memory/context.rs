@@ -137,6 +137,15 @@ impl OwnContext {
     }
 }
 
+/// A context for what one execution of a plan allocates, which its owner resets; it is deleted with the query's.
+///
+/// # Safety
+/// The query's context.
+pub(in crate::pg) unsafe fn of_execution(query: pg_sys::MemoryContext, name: &'static CStr) -> pg_sys::MemoryContext {
+    // SAFETY: promised by the caller.
+    unsafe { create(query, name) }
+}
+
 /// # Safety
 /// The parent exists.
 unsafe fn create(parent: pg_sys::MemoryContext, name: &'static CStr) -> pg_sys::MemoryContext {

@@ -54,3 +54,11 @@ pub fn as_extension_owner<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let _pinned = Pinned::new();
     work()
 }
+
+/// Runs `work` as the user whose privileges PostgreSQL has checked for a relation: for a view, its owner.
+pub(in crate::pg) fn as_checked_user<T>(user: pg_sys::Oid, work: impl FnOnce() -> T) -> T {
+    // SAFETY: reads a variable of this process.
+    let is_current = user == pg_sys::InvalidOid || unsafe { pg_sys::GetUserId() } == user;
+    let _user = (!is_current).then(|| Restore::after_becoming(user));
+    work()
+}

@@ -36,7 +36,7 @@ const LAYERS: &[&[&str]] = &[
     &["worker"],
     &["status", "operation"],
     &["command"],
-    &["api"],
+    &["api", "table"],
 ];
 
 /// What a module must not use though the layers would allow it: the balancer works on the catalog, not through the

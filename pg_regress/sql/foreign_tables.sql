@@ -1,0 +1,144 @@
+-- Collections as tables: definitions, values, conditions that go down, orders, limits, and what is refused.
+SET client_min_messages = warning;
+\set VERBOSITY terse
+SELECT docshard.shard_collection('ft.inbox', '{"recipient": 1, "sent": 1}');
+SELECT docshard.create_index('ft.inbox', '{"likes": 1}');
+SELECT docshard.insert_many('ft.inbox', array_agg(jsonb_build_object(
+         '_id', n, 'recipient', 'r' || n % 5, 'sent', docshard.date('2026-01-01 00:00:00+00'::timestamptz + n * interval '1 hour'),
+         'likes', n % 7, 'tags', jsonb_build_array('a', 'b' || n % 3), 'meta', jsonb_build_object('x', n)))) -> 'insertedCount' AS inserted
+  FROM generate_series(1, 100) n;
+CREATE SCHEMA ft;
+CREATE FOREIGN TABLE ft.inbox (_id int NOT NULL, recipient text NOT NULL, sent timestamptz NOT NULL, likes int, tags text[],
+                               x int OPTIONS (path 'meta.x'), doc jsonb OPTIONS (path ''))
+  SERVER docshard OPTIONS (namespace 'ft.inbox');
+\d ft.inbox
+SELECT * FROM ft.inbox WHERE _id <= 2 ORDER BY _id;
+SELECT count(*), sum(likes), min(sent AT TIME ZONE 'UTC') FROM ft.inbox;
+SELECT tableoid::regclass, * FROM ft.inbox WHERE _id = 7;
+
+-- What goes to the shards.
+CREATE FUNCTION ft.plan(statement text) RETURNS SETOF text LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN QUERY EXECUTE 'EXPLAIN (COSTS OFF) ' || statement;
+END $$;
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE recipient = ''r1'' ORDER BY sent DESC LIMIT 3');
+SELECT _id FROM ft.inbox WHERE recipient = 'r1' ORDER BY sent DESC LIMIT 3;
+SELECT _id FROM ft.inbox WHERE recipient = 'r1' ORDER BY sent DESC LIMIT 3 OFFSET 2;
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE recipient IN (''r1'', ''r2'') AND sent >= ''2026-01-02 00:00:00.0005+00''');
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE likes BETWEEN 2 AND 4 AND NOT (x = 5 OR x IS NULL)');
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE recipient LIKE ''r%1'' AND x <> 5 AND x NOT IN (6, 7)');
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE doc @> ''{"tags": ["b1"], "meta": {"x": 4}}'' AND doc ->> ''recipient'' = ''r4'' AND (doc #>> ''{meta,x}'')::int < 9 AND doc ? ''likes''');
+SELECT _id FROM ft.inbox WHERE doc @> '{"tags": ["b1"], "meta": {"x": 4}}' AND doc ->> 'recipient' = 'r4' AND (doc #>> '{meta,x}')::int < 9 AND doc ? 'likes';
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE likes = 1 AND likes = 2');
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE likes = NULL::int');
+-- These stay here: a function, an order that MongoDB does not have, a limit above a condition that is evaluated here.
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE length(recipient) = 2 LIMIT 3');
+SELECT ft.plan('SELECT _id FROM ft.inbox ORDER BY likes LIMIT 3');
+SELECT ft.plan('SELECT _id FROM ft.inbox ORDER BY likes NULLS FIRST LIMIT 3');
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE likes > 3 ORDER BY likes LIMIT 3');
+SELECT ft.plan('SELECT likes, count(*) FROM ft.inbox GROUP BY likes LIMIT 3');
+SELECT likes, count(*) FROM ft.inbox GROUP BY likes ORDER BY likes LIMIT 3;
+-- Parameters.
+PREPARE newest(text, int) AS SELECT _id FROM ft.inbox WHERE recipient = $1 ORDER BY sent DESC LIMIT $2;
+SET plan_cache_mode = force_generic_plan;
+EXECUTE newest('r1', 2);
+EXECUTE newest('r2', 0);
+EXECUTE newest('r2', NULL) \g (format=unaligned tuples_only)
+EXECUTE newest('r2', -1);
+EXECUTE newest(NULL, 2);
+EXPLAIN (COSTS OFF) EXECUTE newest('r3', 2);
+RESET plan_cache_mode;
+-- The values of an outer table reach the shards one by one, of an array all at once.
+CREATE TABLE ft.people (name text PRIMARY KEY);
+INSERT INTO ft.people VALUES ('r1'), ('r3'), ('r9');
+ANALYZE ft.people;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SELECT ft.plan('SELECT name, x.n FROM ft.people, LATERAL (SELECT count(*) AS n FROM ft.inbox WHERE recipient = name) x');
+SELECT name, x.n FROM ft.people, LATERAL (SELECT count(*) AS n FROM ft.inbox WHERE recipient = name) x ORDER BY name;
+RESET enable_hashjoin;
+RESET enable_mergejoin;
+SELECT ft.plan('SELECT count(*) FROM ft.inbox WHERE recipient = ANY (ARRAY(SELECT name FROM ft.people))');
+SELECT count(*) FROM ft.inbox WHERE recipient = ANY (ARRAY(SELECT name FROM ft.people));
+
+-- Types, and values that do not fit.
+SELECT docshard.insert_many('ft.types', ARRAY[
+  '{"_id": 1, "i": 5.0, "f": 0.5, "n": {"$numberDecimal": "1.50"}, "s": "a", "d": {"$date": "2026-02-03T00:00:00Z"}, "t": {"$date": "2026-02-03T04:05:06.789Z"}, "u": {"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}, "y": {"$binary": {"base64": "AQI=", "subType": "00"}}, "o": {"$oid": "0123456789abcdef01234567"}, "p": {"$oid": "0123456789abcdef01234567"}, "a": [1, null, 3], "j": {"x": [1]}, "b": true}',
+  '{"_id": 2}',
+  '{"_id": 3, "i": null, "j": null, "a": [], "s": ""}',
+  '{"_id": 4, "i": "five", "f": "x", "n": [], "s": 5, "d": {"$date": "2026-02-03T04:05:06Z"}, "t": "2026-02-03", "u": "00112233-4455-6677-8899-aabbccddeeff", "y": "x", "o": "0123456789abcdef01234567", "p": 5, "a": "1", "j": 5, "b": 1}']::jsonb[]) -> 'insertedCount' AS inserted;
+CREATE FOREIGN TABLE ft.types (_id int, i int, f real, n numeric, s text, d date, t timestamp, u uuid, y bytea, o text OPTIONS (type 'objectId'),
+                               p bytea OPTIONS (type 'objectId'), a int[], j jsonb, j2 json OPTIONS (path 'j'), b boolean)
+  SERVER docshard OPTIONS (namespace 'ft.types');
+\x on
+SELECT * FROM ft.types WHERE _id < 4 ORDER BY _id;
+\x off
+SELECT i FROM ft.types WHERE _id = 4;
+SELECT j FROM ft.types WHERE _id = 4;
+SELECT count(*) FROM ft.types WHERE i IS NOT NULL;
+SELECT count(*) FROM ft.types WHERE i = 5;
+ALTER FOREIGN TABLE ft.types OPTIONS (ADD on_mismatch 'null');
+SELECT _id, i, f, n, s, d, t, u, y, o, p, a, j, b FROM ft.types WHERE _id = 4;
+SELECT _id FROM ft.types WHERE i IS NULL ORDER BY _id;
+SELECT _id FROM ft.types WHERE o = '0123456789abcdef01234567' AND p = '\x0123456789abcdef01234567' AND u = '00112233-4455-6677-8899-AABBCCDDEEFF' AND t > '-infinity' AND d < 'infinity';
+SELECT ft.plan('SELECT _id FROM ft.types WHERE o = ''0123456789abcdef01234567'' AND t <= ''2026-02-03 04:05:06.7894''');
+SELECT ft.plan('SELECT _id FROM ft.types WHERE o = ''x''');
+-- An array on the way to a column.
+SELECT docshard.insert_one('ft.nested', '{"_id": 1, "a": [{"b": 1}]}') IS NOT NULL AS inserted;
+CREATE FOREIGN TABLE ft.nested (b int OPTIONS (path 'a.b')) SERVER docshard OPTIONS (namespace 'ft.nested');
+SELECT * FROM ft.nested;
+-- A collection with a collation of its own, a view, and one that does not exist.
+SELECT docshard.create_collection('ft.collated', '{"collation": {"locale": "en", "strength": 2}}');
+SELECT docshard.insert_many('ft.collated', ARRAY['{"_id": 1, "s": "a"}', '{"_id": 2, "s": "A"}']::jsonb[]) -> 'insertedCount' AS inserted;
+CREATE FOREIGN TABLE ft.collated (_id int, s text) SERVER docshard OPTIONS (namespace 'ft.collated');
+SELECT _id FROM ft.collated WHERE s = 'a';
+SELECT docshard.create_collection('ft.liked', '{"viewOn": "inbox", "pipeline": [{"$match": {"likes": {"$gt": 5}}}]}');
+CREATE FOREIGN TABLE ft.liked (_id int, likes int, recipient text) SERVER docshard OPTIONS (namespace 'ft.liked');
+SELECT recipient, count(*) FROM ft.liked WHERE _id < 50 GROUP BY 1 ORDER BY 1;
+CREATE FOREIGN TABLE ft.missing (_id int) SERVER docshard OPTIONS (namespace 'ft.missing');
+SELECT * FROM ft.missing;
+
+-- What is refused.
+\set VERBOSITY default
+CREATE FOREIGN TABLE ft.bad (_id int) SERVER docshard;
+CREATE FOREIGN TABLE ft.bad (_id int) SERVER docshard OPTIONS (namespace 'nodot');
+CREATE FOREIGN TABLE ft.bad (_id int) SERVER docshard OPTIONS (namespace 'a.b', colour 'red');
+CREATE FOREIGN TABLE ft.bad (_id int) SERVER docshard OPTIONS (namespace 'a.b', on_mismatch 'ignore');
+CREATE FOREIGN TABLE ft.bad (_id int) SERVER docshard OPTIONS (namespace 'a.b', null_as '0');
+CREATE FOREIGN TABLE ft.bad (_id int OPTIONS (path 'a..b')) SERVER docshard OPTIONS (namespace 'a.b');
+CREATE FOREIGN TABLE ft.bad (_id int OPTIONS (path '$a')) SERVER docshard OPTIONS (namespace 'a.b');
+CREATE FOREIGN TABLE ft.bad (_id int OPTIONS (type 'string')) SERVER docshard OPTIONS (namespace 'a.b');
+CREATE SERVER another FOREIGN DATA WRAPPER docshard OPTIONS (host 'localhost');
+CREATE USER MAPPING FOR CURRENT_USER SERVER docshard OPTIONS (user 'x');
+CREATE FOREIGN TABLE ft.bad (a inet, b int) SERVER docshard OPTIONS (namespace 'ft.types');
+SELECT b FROM ft.bad WHERE false;
+SELECT a FROM ft.bad;
+DROP FOREIGN TABLE ft.bad;
+CREATE FOREIGN TABLE ft.bad (a text OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'ft.types');
+SELECT a FROM ft.bad;
+SELECT * FROM ft.inbox WHERE _id = 1 FOR UPDATE;
+INSERT INTO ft.liked VALUES (1);
+TRUNCATE ft.inbox;
+
+-- Foreign tables for all collections of a database.
+\set VERBOSITY terse
+SET client_min_messages = notice;
+SELECT docshard.insert_many('ft.a_collection_with_a_name_that_is_longer_than_postgresql_allows_for_tables', ARRAY['{"_id": 1, "a": 1, "doc": 2, "x.y": 3}', '{"_id": 2, "a": 2.5, "o": {"$oid": "0123456789abcdef01234567"}}', '{"_id": 3, "a": "x", "t": ["x"]}']::jsonb[]) -> 'insertedCount' AS inserted;
+CREATE SCHEMA imported;
+IMPORT FOREIGN SCHEMA ft EXCEPT (types, nested, liked) FROM SERVER docshard INTO imported OPTIONS (on_mismatch 'null');
+\d imported.*
+SELECT a, o, t, doc_2 ->> '_id' AS id FROM imported.a_collection_with_a_name_that_is_longer_than_postgresql_allows_ ORDER BY doc_2 ->> '_id';
+IMPORT FOREIGN SCHEMA ft LIMIT TO (types) FROM SERVER docshard INTO imported;
+SELECT count(*) FROM imported.types WHERE _id < 4;
+IMPORT FOREIGN SCHEMA nowhere FROM SERVER docshard INTO imported;
+IMPORT FOREIGN SCHEMA ft FROM SERVER docshard INTO imported OPTIONS (colour 'red');
+DROP SCHEMA imported CASCADE;
+CREATE SCHEMA imported;
+SELECT docshard.import_database('ft', 'imported');
+SELECT count(*) FROM imported.inbox WHERE recipient = 'r1';
+SELECT docshard.import_database('ft', 'nowhere');
+SELECT docshard.import_database('ft', '');
+
+SET client_min_messages = warning;
+DROP SCHEMA imported, ft CASCADE;
+SELECT docshard.drop_database('ft');

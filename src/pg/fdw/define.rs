@@ -1,0 +1,42 @@
+//! Reads the definition of a foreign table from PostgreSQL's catalog.
+
+use super::clause::text;
+use super::interface::{ColumnDefinition, Definition, Setting};
+use super::value::Kind;
+use crate::pg::version;
+use pgrx::{PgList, pg_sys};
+
+/// # Safety
+/// In a transaction.
+pub(super) unsafe fn settings(options: *mut pg_sys::List) -> Vec<Setting> {
+    // SAFETY: a list of options, whose values are strings.
+    unsafe {
+        let options = PgList::<pg_sys::DefElem>::from_pg(options);
+        options.iter_ptr().map(|option| (text((*option).defname), text(pg_sys::defGetString(option)))).collect()
+    }
+}
+
+/// The definition of a table that the statement has locked.
+///
+/// # Safety
+/// In a transaction.
+pub(super) unsafe fn definition(table: pg_sys::Oid) -> Definition {
+    // SAFETY: promised by the caller; the relation is closed again, and its lock is the statement's.
+    unsafe {
+        let relation = pg_sys::table_open(table, pg_sys::NoLock as i32);
+        let mut columns = Vec::new();
+        for attribute in version::attributes((*relation).rd_att).iter().filter(|attribute| !attribute.attisdropped) {
+            columns.push(ColumnDefinition {
+                number: attribute.attnum,
+                name: text(attribute.attname.data.as_ptr()),
+                kind: Kind::of(attribute.atttypid, attribute.atttypmod),
+                type_name: text(pg_sys::format_type_be(attribute.atttypid)),
+                not_null: attribute.attnotnull,
+                options: settings(pg_sys::GetForeignColumnOptions(table, attribute.attnum)),
+            });
+        }
+        let name = text((*(*relation).rd_rel).relname.data.as_ptr());
+        pg_sys::table_close(relation, pg_sys::NoLock as i32);
+        Definition { name, options: settings((*pg_sys::GetForeignTable(table)).options), columns }
+    }
+}

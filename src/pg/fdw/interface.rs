@@ -1,0 +1,170 @@
+//! What a wrapper's callbacks and the layer above share: the definition of a table, and the traits that the layer above implements.
+
+use super::clause::{self, Clause};
+use super::value::{Kind, SqlValue};
+use crate::pg::error::{Error, Raise as _, Result};
+use serde_json::Value as Json;
+use std::sync::OnceLock;
+
+/// A name with its text, as `OPTIONS (name 'text')`.
+pub type Setting = (String, String);
+
+/// What options belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    Wrapper,
+    Server,
+    UserMapping,
+    Table,
+    Column,
+}
+
+/// A foreign table as the catalog has it.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// the table's name, for messages
+    pub name: String,
+    pub options: Vec<Setting>,
+    pub columns: Vec<ColumnDefinition>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ColumnDefinition {
+    /// from 1
+    pub number: i16,
+    pub name: String,
+    /// None: a type that no column can have
+    pub kind: Option<Kind>,
+    /// the type's name, for messages
+    pub type_name: String,
+    pub not_null: bool,
+    pub options: Vec<Setting>,
+}
+
+/// What `IMPORT FOREIGN SCHEMA` asks for.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// the server's name
+    pub server: String,
+    pub remote_schema: String,
+    /// the tables of LIMIT TO or EXCEPT
+    pub tables: Vec<String>,
+    pub limit_to: bool,
+    pub except: bool,
+    pub options: Vec<Setting>,
+}
+
+/// A condition that a table evaluates.
+#[derive(Clone, Debug)]
+pub struct Translation {
+    /// the condition, for [`Table::scan`]; its operands are numbered as those of the clause
+    pub condition: Json,
+    /// it is true for the same rows; otherwise it may be true for more, and is evaluated again here
+    pub is_exact: bool,
+    /// columns that cannot be NULL in the rows for which it is true
+    pub not_null: Vec<i16>,
+}
+
+/// A key of an order.
+#[derive(Clone, Copy, Debug)]
+pub struct SortKey {
+    pub column: i16,
+    pub descending: bool,
+    pub nulls_first: bool,
+    /// the conditions exclude NULL
+    pub is_not_null: bool,
+    /// how strings are ordered
+    pub collation: clause::Collation,
+}
+
+pub trait Wrapper: Sync {
+    /// Checks options.
+    fn validate(&self, owner: Owner, options: &[Setting]) -> Result<()>;
+    fn open(&self, definition: Definition) -> Result<Box<dyn Table>>;
+    /// The statements that create the foreign tables of a schema.
+    fn import(&self, import: &Import) -> Result<Vec<String>>;
+}
+
+/// A foreign table, while a statement is planned or started.
+pub trait Table {
+    /// The estimated number of rows without conditions.
+    fn rows(&self) -> Result<f64>;
+    /// Returns what the table can evaluate of a condition; None: nothing.
+    fn translate(&self, clause: &Clause) -> Option<Translation>;
+    /// Returns the order in the table's own terms, if it can return rows in exactly this one.
+    fn order(&self, keys: &[SortKey]) -> Option<Json>;
+    /// True if the conditions find rows by a key or an index.
+    fn narrows(&self, conditions: &[Json]) -> bool;
+    fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>>;
+    /// The columns by which an UPDATE or DELETE finds a row again.
+    fn identity(&self) -> Result<Vec<i16>>;
+    fn modify(self: Box<Self>) -> Result<Box<dyn Modify>>;
+}
+
+/// Columns with their values; None is NULL.
+pub type RowValues = Vec<(i16, Option<SqlValue>)>;
+
+/// A statement that writes.
+pub trait Modify {
+    /// Inserts rows, and returns for each what is stored if `is_read`, or nothing of it; None if it was skipped because of a conflict.
+    fn insert(&mut self, rows: Vec<RowValues>, skips_conflicts: bool, is_read: bool) -> Result<Vec<Option<RowValues>>>;
+    /// Takes a row that is inserted by the time of [`finish`](Self::finish).
+    fn collect(&mut self, row: RowValues) -> Result<()>;
+    fn finish(&mut self) -> Result<()>;
+    /// Changes columns of the row that had these values; None if there is none any more. Otherwise as [`insert`](Self::insert).
+    fn update(&mut self, old: RowValues, new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
+    /// Deletes the row that had these values, and returns what it was; None if there is none any more.
+    fn delete(&mut self, old: RowValues, is_read: bool) -> Result<Option<RowValues>>;
+}
+
+/// What a scan does.
+#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+pub struct ScanPlan {
+    /// of [`Table::translate`], with the number of the first operand of each
+    pub conditions: Vec<(Json, usize)>,
+    /// of [`Table::order`]
+    pub order: Option<Json>,
+    /// the columns that are read, in order
+    pub columns: Vec<i16>,
+    /// the operands that are the statement's LIMIT and OFFSET
+    pub limit: Option<usize>,
+    pub offset: Option<usize>,
+    /// rows belong to another user than the one who sees errors
+    #[serde(skip)]
+    pub is_of_other_user: bool,
+}
+
+/// A scan of a foreign table. It can be started several times.
+pub trait Scan {
+    /// Starts from the beginning. NULL operands are None.
+    fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()>;
+    /// Reads the next row, and puts its values that are not NULL; false after the last one.
+    fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool>;
+    /// Takes the error of the last row, which has NULL for a value that does not fit. It is raised if the row passes the conditions that are
+    /// evaluated here.
+    fn take_misfit(&mut self) -> Option<Error>;
+    /// Drops what a started scan holds.
+    fn stop(&mut self);
+    /// Returns what EXPLAIN shows: labels and texts.
+    fn explain(
+        &self,
+        operands: Vec<Option<SqlValue>>,
+        limit: Option<u64>,
+        verbose: bool,
+    ) -> Result<Vec<(String, String)>>;
+}
+
+static WRAPPER: OnceLock<&'static dyn Wrapper> = OnceLock::new();
+
+/// Sets the wrapper that callbacks use.
+pub(super) fn set_wrapper(wrapper: &'static dyn Wrapper) {
+    let _ = WRAPPER.set(wrapper);
+}
+
+pub(super) fn wrapper() -> &'static dyn Wrapper {
+    WRAPPER.get().copied().unwrap_or_else(|| unreachable!("callbacks are known after the handler was called"))
+}
+
+pub(super) fn raise<T>(result: Result<T>) -> T {
+    result.unwrap_or_else(|error| error.raise())
+}

@@ -1,0 +1,75 @@
+//! A foreign-data wrapper of PostgreSQL, for code without `unsafe`.
+//!
+//! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
+//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`] has the planner's callbacks, [`scan`] the executor's, [`modify`]
+//! those of writes.
+//!
+//! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
+//! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
+//! whose privileges PostgreSQL checks for the relation. What a scan holds is dropped with the executor's memory, also after an ERROR.
+
+pub mod clause;
+mod define;
+mod import;
+mod interface;
+mod modify;
+mod plan;
+mod scan;
+pub mod value;
+
+pub use interface::*;
+
+use crate::pg::error::Result;
+use pgrx::pg_sys;
+
+/// Returns the callbacks of the wrapper, in the current memory context, as a datum.
+pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
+    interface::set_wrapper(wrapper);
+    let routine = pg_sys::FdwRoutine {
+        type_: pg_sys::NodeTag::T_FdwRoutine,
+        GetForeignRelSize: Some(plan::size),
+        GetForeignPaths: Some(plan::paths),
+        GetForeignPlan: Some(plan::plan),
+        GetForeignUpperPaths: Some(plan::upper_paths),
+        BeginForeignScan: Some(scan::begin),
+        IterateForeignScan: Some(scan::iterate),
+        ReScanForeignScan: Some(scan::rescan),
+        EndForeignScan: Some(scan::end),
+        ExplainForeignScan: Some(scan::explain),
+        ImportForeignSchema: Some(import::import),
+        AddForeignUpdateTargets: Some(modify::add_targets),
+        PlanForeignModify: Some(modify::plan),
+        BeginForeignModify: Some(modify::begin),
+        ExecForeignInsert: Some(modify::insert),
+        ExecForeignBatchInsert: Some(modify::insert_batch),
+        GetForeignModifyBatchSize: Some(modify::batch_size),
+        ExecForeignUpdate: Some(modify::update),
+        ExecForeignDelete: Some(modify::delete),
+        EndForeignModify: Some(modify::end),
+        BeginForeignInsert: Some(modify::begin_insert),
+        EndForeignInsert: Some(modify::end),
+        ..pg_sys::FdwRoutine::default()
+    };
+    // SAFETY: a copy in the current memory context, as handlers return.
+    unsafe {
+        let copy: *mut pg_sys::FdwRoutine = pg_sys::palloc(size_of::<pg_sys::FdwRoutine>()).cast();
+        copy.write(routine);
+        copy.into()
+    }
+}
+
+/// Checks options, as PostgreSQL calls a validator: an array of `name=value`, and the catalog that they are for.
+pub fn validate(wrapper: &'static dyn Wrapper, options: &[Option<String>], catalog: pg_sys::Oid) -> Result<()> {
+    let owner = match catalog {
+        pg_sys::ForeignDataWrapperRelationId => Owner::Wrapper,
+        pg_sys::ForeignServerRelationId => Owner::Server,
+        pg_sys::UserMappingRelationId => Owner::UserMapping,
+        pg_sys::ForeignTableRelationId => Owner::Table,
+        _ => Owner::Column,
+    };
+    let pair = |option: &Option<String>| {
+        let (name, value) = option.as_deref()?.split_once('=')?;
+        Some((name.to_owned(), value.to_owned()))
+    };
+    wrapper.validate(owner, &options.iter().filter_map(pair).collect::<Vec<_>>())
+}

@@ -1,0 +1,510 @@
+//! The planner's callbacks: the size of a table, its paths, and the plan of a scan.
+//!
+//! A table has these paths: all rows that its conditions select; the same in the order of the statement, if the table can return it; each
+//! with conditions on columns of other tables, whose values a nested loop gives; and, for a statement over this table alone whose
+//! conditions and order all go down, one that also ends after LIMIT and OFFSET. PostgreSQL's own Limit node stays above it.
+
+use super::clause::{Reader, collation_of, is_family, text};
+use super::define::definition;
+use super::interface::{ScanPlan, SortKey, Table, Translation, raise, wrapper};
+use super::value;
+use crate::pg::error::Error;
+use crate::pg::security::user;
+use crate::pg::version;
+use docshard_core::error::Kind as ErrorKind;
+use pgrx::{PgList, pg_guard, pg_sys};
+use serde_json::{Value as Json, json};
+use std::ffi::{CString, c_void};
+use std::ptr::null_mut;
+
+/// The cost of a round trip to the shards, in the planner's units.
+const ROUND_TRIP: f64 = 25.0;
+/// The cost of a row that is sent to the router.
+const ROW_SENT: f64 = 0.02;
+/// The cost of a row that a shard looks at.
+const ROW_SEEN: f64 = 0.01;
+
+/// The user whose privileges count for a relation.
+///
+/// # Safety
+/// A base relation.
+unsafe fn user_of(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Oid {
+    // SAFETY: promised by the caller.
+    unsafe { (*rel).userid }
+}
+
+unsafe fn open(table: pg_sys::Oid) -> Box<dyn Table> {
+    // SAFETY: the planner has locked the table.
+    raise(wrapper().open(unsafe { definition(table) }))
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn size(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    table: pg_sys::Oid,
+) {
+    // SAFETY: PostgreSQL's planner calls this for a base relation.
+    unsafe {
+        if (*rel).tuples <= 0.0 {
+            let opened = open(table);
+            (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
+        }
+        pg_sys::set_baserel_size_estimates(root, rel);
+    }
+}
+
+/// Conditions of a relation, divided into those that the table evaluates and those that are evaluated here.
+struct Divided {
+    plan: ScanPlan,
+    operands: Vec<*mut pg_sys::Node>,
+    /// evaluated here
+    local: PgList<pg_sys::Expr>,
+    /// evaluated by the table alone
+    remote: PgList<pg_sys::Expr>,
+    not_null: Vec<i16>,
+    /// their columns
+    columns: *mut pg_sys::Bitmapset,
+}
+
+/// # Safety
+/// Conditions on a base relation, as restrictions or expressions.
+unsafe fn divide(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    table: &dyn Table,
+    clauses: *mut pg_sys::List,
+) -> Divided {
+    let mut divided = Divided {
+        plan: ScanPlan::default(),
+        operands: Vec::new(),
+        local: PgList::new(),
+        remote: PgList::new(),
+        not_null: Vec::new(),
+        columns: null_mut(),
+    };
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut read = Vec::new();
+        // The least level of a condition that is evaluated here.
+        let mut here = pg_sys::Index::MAX;
+        for clause in PgList::<pg_sys::Node>::from_pg(clauses).iter_ptr() {
+            let (mut expression, mut level) = (clause, 0);
+            if (*clause).type_ == pg_sys::NodeTag::T_RestrictInfo {
+                let restriction = &*clause.cast::<pg_sys::RestrictInfo>();
+                // Such a condition is evaluated once, by a Result node above the scan.
+                if restriction.pseudoconstant {
+                    continue;
+                }
+                (expression, level) = (restriction.clause.cast(), restriction.security_level);
+            }
+            let mut reader = Reader::new(root, (*rel).relid);
+            let translation = table.translate(&reader.clause(expression));
+            if !translation.as_ref().is_some_and(|translation| translation.is_exact) {
+                here = here.min(level);
+            }
+            read.push((expression, level, translation, reader.operands));
+        }
+        for (expression, level, translation, mut operands) in read {
+            pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut divided.columns);
+            // If a condition of a security barrier is evaluated here, a later one must not choose among the rows that it hides, not even by the error of a value
+            // that does not fit.
+            match translation.filter(|_| level <= here) {
+                Some(Translation { condition, is_exact, not_null }) => {
+                    divided.plan.conditions.push((condition, divided.operands.len()));
+                    divided.operands.append(&mut operands);
+                    divided.not_null.extend(not_null);
+                    if is_exact {
+                        divided.remote.push(expression.cast())
+                    } else {
+                        divided.local.push(expression.cast())
+                    }
+                }
+                None => divided.local.push(expression.cast()),
+            }
+        }
+    }
+    divided
+}
+
+/// Returns the table's order for pathkeys; None if it has no such order.
+///
+/// # Safety
+/// Pathkeys of the planner's query.
+unsafe fn order(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    table: &dyn Table,
+    pathkeys: *mut pg_sys::List,
+    not_null: &[i16],
+) -> Option<Json> {
+    if pathkeys.is_null() {
+        return None;
+    }
+    // SAFETY: promised by the caller.
+    unsafe {
+        let reader = Reader::new(root, (*rel).relid);
+        let mut keys = Vec::new();
+        for key in PgList::<pg_sys::PathKey>::from_pg(pathkeys).iter_ptr() {
+            let class = &*(*key).pk_eclass;
+            if class.ec_has_volatile || !is_family((*key).pk_opfamily) {
+                return None;
+            }
+            let members = version::class_members((*key).pk_eclass);
+            let column = members.into_iter().find_map(|member| reader.column((*member).em_expr.cast()))?;
+            let (descending, nulls_first) = version::direction(key);
+            let is_not_null = not_null.contains(&column);
+            keys.push(SortKey {
+                column,
+                descending,
+                nulls_first,
+                is_not_null,
+                collation: collation_of(class.ec_collation),
+            });
+        }
+        table.order(&keys)
+    }
+}
+
+/// The rows that leave the shards, and the cost of a scan: before its first row, and of all.
+///
+/// # Safety
+/// A base relation whose size was estimated.
+unsafe fn costs(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    divided: &Divided,
+    table: &dyn Table,
+    is_sorted: bool,
+) -> (f64, f64) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let conditions: Vec<Json> = divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect();
+        let mut evaluated = pg_sys::QualCost::default();
+        pg_sys::cost_qual_eval(&raw mut evaluated, divided.local.as_ptr(), root);
+        let rows = (*rel).rows.max(1.0);
+        let narrows = user::as_checked_user(user_of(rel), || table.narrows(&conditions));
+        let seen = if narrows { rows } else { (*rel).tuples.max(rows) };
+        let sorted = if is_sorted && !narrows { rows * 0.01 } else { 0.0 };
+        let startup = ROUND_TRIP + evaluated.startup + sorted;
+        (startup, startup + seen * ROW_SEEN + rows * (ROW_SENT + evaluated.per_tuple))
+    }
+}
+
+/// What a path remembers.
+unsafe fn private(order: Option<&Json>, limited: bool) -> *mut pg_sys::List {
+    let text = json!({"order": order, "limited": limited}).to_string();
+    // SAFETY: in the planner's memory context.
+    unsafe { string_list(&text) }
+}
+
+/// # Safety
+/// In a memory context that keeps it.
+pub(super) unsafe fn string_list(text: &str) -> *mut pg_sys::List {
+    let text = CString::new(text).unwrap_or_default();
+    // SAFETY: copied into the current memory context.
+    unsafe { pg_sys::lappend(null_mut(), pg_sys::makeString(pg_sys::pstrdup(text.as_ptr())).cast()) }
+}
+
+/// # Safety
+/// A list that [`string_list`] has made.
+pub(super) unsafe fn string_of(list: *mut pg_sys::List) -> String {
+    // SAFETY: promised by the caller.
+    unsafe {
+        PgList::<pg_sys::String>::from_pg(list).get_ptr(0).map_or_else(String::new, |string| text((*string).sval))
+    }
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn paths(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    table: pg_sys::Oid,
+) {
+    // SAFETY: PostgreSQL's planner calls this for a base relation after [`size`].
+    unsafe {
+        let opened = open(table);
+        let divided = divide(root, rel, &*opened, (*rel).baserestrictinfo);
+        let lateral = (*rel).lateral_relids;
+        let (startup, total) = costs(root, rel, &divided, &*opened, false);
+        let rows = (*rel).rows;
+        let new = |target, rows, startup, total, keys, outer, private| {
+            version::foreign_scan_path(root, rel, target, rows, (startup, total), keys, outer, private)
+        };
+        pg_sys::add_path(rel, new(null_mut(), rows, startup, total, null_mut(), lateral, private(None, false)).cast());
+        let keys = (*root).query_pathkeys;
+        if let Some(order) = order(root, rel, &*opened, keys, &divided.not_null) {
+            let (startup, total) = costs(root, rel, &divided, &*opened, true);
+            let private = private(Some(&order), false);
+            pg_sys::add_path(rel, new(null_mut(), rows, startup, total, keys, lateral, private).cast());
+        }
+        for outer in outer_relations(root, rel, &*opened) {
+            let info = pg_sys::get_baserel_parampathinfo(root, rel, outer);
+            if info.is_null() {
+                continue;
+            }
+            let all = pg_sys::list_concat_copy((*rel).baserestrictinfo, (*info).ppi_clauses);
+            let divided = divide(root, rel, &*opened, all);
+            let rows = (*info).ppi_rows;
+            let conditions: Vec<Json> =
+                divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect();
+            let narrows = user::as_checked_user(user_of(rel), || opened.narrows(&conditions));
+            let seen = if narrows { rows } else { (*rel).tuples };
+            let total = ROUND_TRIP + seen * ROW_SEEN + rows * ROW_SENT;
+            pg_sys::add_path(
+                rel,
+                new(null_mut(), rows, ROUND_TRIP, total, null_mut(), outer, private(None, false)).cast(),
+            );
+        }
+    }
+}
+
+/// The sets of other relations whose columns conditions compare with this table's.
+///
+/// # Safety
+/// A base relation.
+unsafe fn outer_relations(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    table: &dyn Table,
+) -> Vec<pg_sys::Relids> {
+    let mut found: Vec<pg_sys::Relids> = Vec::new();
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut consider = |restriction: *mut pg_sys::RestrictInfo| {
+            if !pg_sys::join_clause_is_movable_to(restriction, rel) {
+                return;
+            }
+            let mut reader = Reader::new(root, (*rel).relid);
+            let clause = reader.clause((*restriction).clause.cast());
+            if table.translate(&clause).is_none() {
+                return;
+            }
+            let mut outer = pg_sys::bms_union((*restriction).clause_relids, (*rel).lateral_relids);
+            outer = pg_sys::bms_del_member(outer, (*rel).relid as i32);
+            if !outer.is_null() && !found.iter().any(|known| pg_sys::bms_equal(*known, outer)) {
+                found.push(outer);
+            }
+        };
+        for restriction in PgList::<pg_sys::RestrictInfo>::from_pg((*rel).joininfo).iter_ptr() {
+            consider(restriction);
+        }
+        if (*rel).has_eclass_joins {
+            for number in (*rel).min_attr.max(1)..=(*rel).max_attr {
+                let mut number = number;
+                let derived = pg_sys::generate_implied_equalities_for_column(
+                    root,
+                    rel,
+                    Some(is_column),
+                    (&raw mut number).cast(),
+                    (*rel).lateral_referencers,
+                );
+                for restriction in PgList::<pg_sys::RestrictInfo>::from_pg(derived).iter_ptr() {
+                    consider(restriction);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// True for a member of an equivalence class that is the column of this number.
+unsafe extern "C-unwind" fn is_column(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    _class: *mut pg_sys::EquivalenceClass,
+    member: *mut pg_sys::EquivalenceMember,
+    number: *mut c_void,
+) -> bool {
+    // SAFETY: the planner passes on what `outer_relations` gave it.
+    unsafe {
+        let reader = Reader::new(root, (*rel).relid);
+        reader.column((*member).em_expr.cast()) == Some(*number.cast::<i16>())
+    }
+}
+
+/// Adds a path that ends after LIMIT, below PostgreSQL's Limit node.
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn upper_paths(
+    root: *mut pg_sys::PlannerInfo,
+    stage: pg_sys::UpperRelationKind::Type,
+    _input: *mut pg_sys::RelOptInfo,
+    output: *mut pg_sys::RelOptInfo,
+    extra: *mut c_void,
+) {
+    // SAFETY: PostgreSQL's planner calls this when all paths of the stage below are known.
+    unsafe {
+        let parse = &*(*root).parse;
+        let is_plain = stage == pg_sys::UpperRelationKind::UPPERREL_FINAL
+            && parse.commandType == pg_sys::CmdType::CMD_SELECT
+            && !parse.limitCount.is_null()
+            && parse.limitOption == pg_sys::LimitOption::LIMIT_OPTION_COUNT
+            && parse.rowMarks.is_null()
+            && !parse.hasAggs
+            && !parse.hasWindowFuncs
+            && !parse.hasTargetSRFs
+            && parse.groupClause.is_null()
+            && parse.groupingSets.is_null()
+            && parse.distinctClause.is_null()
+            && parse.setOperations.is_null()
+            && parse.havingQual.is_null();
+        let mut number = 0;
+        if !is_plain || !pg_sys::bms_get_singleton_member((*root).all_baserels, &raw mut number) {
+            return;
+        }
+        let rel = pg_sys::find_base_rel(root, number);
+        let entry = pg_sys::planner_rt_fetch((*rel).relid, root);
+        let is_ours = (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL
+            && (*rel).rtekind == pg_sys::RTEKind::RTE_RELATION
+            && (*entry).relkind as u8 == pg_sys::RELKIND_FOREIGN_TABLE
+            && !(*entry).inh
+            && (*rel).lateral_relids.is_null();
+        let plain = [parse.limitCount, parse.limitOffset]
+            .into_iter()
+            .all(|node| node.is_null() || !pg_sys::contain_volatile_functions(node) && !pg_sys::contain_subplans(node));
+        // A condition without columns is evaluated above the scan, so LIMIT cannot be applied below it.
+        let pseudo = PgList::<pg_sys::RestrictInfo>::from_pg((*rel).baserestrictinfo);
+        if !is_ours || !plain || pseudo.iter_ptr().any(|restriction| (*restriction).pseudoconstant) {
+            return;
+        }
+        let opened = open((*entry).relid);
+        let divided = divide(root, rel, &*opened, (*rel).baserestrictinfo);
+        if !divided.local.is_empty() {
+            return;
+        }
+        let keys = (*root).sort_pathkeys;
+        let order = order(root, rel, &*opened, keys, &divided.not_null);
+        if !keys.is_null() && order.is_none() {
+            return;
+        }
+        let target = (*root).upper_targets[pg_sys::UpperRelationKind::UPPERREL_FINAL as usize];
+        let final_extra = &*extra.cast::<pg_sys::FinalPathExtraData>();
+        let rows = if final_extra.limit_tuples > 0.0 { final_extra.limit_tuples.min((*rel).rows) } else { (*rel).rows };
+        let conditions: Vec<Json> = divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect();
+        let narrows = user::as_checked_user(user_of(rel), || opened.narrows(&conditions));
+        let seen = if narrows || keys.is_null() { rows } else { (*rel).tuples };
+        let total = ROUND_TRIP + seen * ROW_SEEN + rows * ROW_SENT;
+        let cost = (ROUND_TRIP * 0.9, total * 0.9);
+        let private = private(order.as_ref(), true);
+        let path = version::foreign_scan_path(root, rel, target, rows, cost, keys, null_mut(), private);
+        let limit = pg_sys::create_limit_path(
+            root,
+            output,
+            path.cast(),
+            parse.limitOffset,
+            parse.limitCount,
+            parse.limitOption,
+            final_extra.offset_est,
+            final_extra.count_est,
+        );
+        pg_sys::add_path(output, limit.cast());
+    }
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn plan(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    table: pg_sys::Oid,
+    path: *mut pg_sys::ForeignPath,
+    targets: *mut pg_sys::List,
+    clauses: *mut pg_sys::List,
+    outer: *mut pg_sys::Plan,
+) -> *mut pg_sys::ForeignScan {
+    // SAFETY: PostgreSQL's planner calls this with a path that this module has made.
+    unsafe {
+        refuse_locks(root, rel);
+        let opened = open(table);
+        let mut divided = divide(root, rel, &*opened, clauses);
+        let remembered: Json = serde_json::from_str(&string_of((*path).fdw_private)).unwrap_or_default();
+        let mut scan = std::mem::take(&mut divided.plan);
+        scan.order = remembered.get("order").filter(|order| !order.is_null()).cloned();
+        if remembered.get("limited") == Some(&Json::Bool(true)) {
+            for (node, number) in
+                [((*(*root).parse).limitCount, &mut scan.limit), ((*(*root).parse).limitOffset, &mut scan.offset)]
+            {
+                if !node.is_null() {
+                    *number = Some(divided.operands.len());
+                    divided.operands.push(node);
+                }
+            }
+        }
+        // Columns that the statement reads: those that are needed above the scan, and those of all its conditions. A value that does
+        // not fit its column is an error also if only a shard has compared it.
+        let mut needed = divided.columns;
+        pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
+        scan.columns = numbers(needed, (*rel).max_attr);
+        let mut expressions = PgList::<pg_sys::Node>::new();
+        for operand in divided.operands {
+            expressions.push(pg_sys::copyObjectImpl(operand.cast()).cast());
+        }
+        let text = serde_json::to_string(&scan).unwrap_or_default();
+        pg_sys::make_foreignscan(
+            targets,
+            divided.local.into_pg(),
+            (*rel).relid,
+            expressions.into_pg(),
+            string_list(&text),
+            null_mut(),
+            divided.remote.into_pg(),
+            outer,
+        )
+    }
+}
+
+/// Refuses `FOR UPDATE` and the like, which would lock nothing.
+///
+/// # Safety
+/// A base relation.
+unsafe fn refuse_locks(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) {
+    // SAFETY: promised by the caller.
+    unsafe {
+        for mark in PgList::<pg_sys::PlanRowMark>::from_pg((*root).rowMarks).iter_ptr() {
+            if (*mark).rti == (*rel).relid && (*mark).strength != pg_sys::LockClauseStrength::LCS_NONE {
+                let error =
+                    Error::new(ErrorKind::NotImplemented, "a table of docshard cannot lock the rows that it reads");
+                raise(Err(error
+                    .with_hint("Use find_one_and_update, or an update whose filter names the state that was read.")))
+            }
+        }
+    }
+}
+
+/// The columns of a set that `pull_varattnos` has made. A whole row has all.
+///
+/// # Safety
+/// Such a set.
+pub(super) unsafe fn numbers(set: *mut pg_sys::Bitmapset, greatest: i16) -> Vec<i16> {
+    let mut found = Vec::new();
+    let mut member = -1;
+    loop {
+        // SAFETY: promised by the caller.
+        member = unsafe { pg_sys::bms_next_member(set, member) };
+        if member < 0 {
+            return found;
+        }
+        let number = member + pg_sys::FirstLowInvalidHeapAttributeNumber;
+        if number == 0 {
+            return (1..=greatest).collect();
+        }
+        found.extend(i16::try_from(number).ok().filter(|number| *number > 0));
+    }
+}
+
+/// The value of an operand that is a constant; the outer None for another expression.
+///
+/// # Safety
+/// An expression.
+pub(super) unsafe fn constant(node: *mut pg_sys::Node) -> Option<Option<value::SqlValue>> {
+    // SAFETY: promised by the caller; a node's tag says what it is.
+    unsafe {
+        if node.is_null() || (*node).type_ != pg_sys::NodeTag::T_Const {
+            return None;
+        }
+        let constant = &*node.cast::<pg_sys::Const>();
+        if constant.constisnull {
+            return Some(None);
+        }
+        Some(value::of_datum(constant.constvalue, constant.consttype))
+    }
+}

@@ -1,0 +1,229 @@
+//! The executor's callbacks: a scan of a foreign table.
+//!
+//! Operands are evaluated when the first row is asked for, as parameters of a nested loop and of sub-queries have values only then. What a scan
+//! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
+
+use super::define::definition;
+use super::interface::{Scan, ScanPlan, raise, wrapper};
+use super::plan::{constant, string_of};
+use super::value::{self, Kind, SqlValue};
+use crate::pg::error::{Error, Result};
+use crate::pg::memory::context;
+use crate::pg::security::user;
+use crate::pg::{server, version};
+use docshard_core::error::Kind as ErrorKind;
+use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
+use std::ffi::{CString, c_int};
+
+/// The state of a scan, which lives in the executor's memory.
+struct State {
+    scan: Box<dyn Scan>,
+    /// `ExprState`s, or none if the statement is only explained
+    operands: Vec<*mut pg_sys::ExprState>,
+    types: Vec<pg_sys::Oid>,
+    limit: Option<usize>,
+    offset: Option<usize>,
+    /// for each column its type and modifier; None if it is not read
+    columns: Vec<Option<(Kind, i32)>>,
+    /// whose privileges count
+    user: pg_sys::Oid,
+    memory: pg_sys::MemoryContext,
+    is_started: bool,
+}
+
+/// # Safety
+/// A scan that [`begin`] has started.
+unsafe fn state<'a>(node: *mut pg_sys::ForeignScanState) -> Option<&'a mut State> {
+    // SAFETY: promised by the caller; null before and after.
+    unsafe { (*node).fdw_state.cast::<Option<State>>().as_mut()?.as_mut() }
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState, flags: c_int) {
+    // SAFETY: PostgreSQL's executor calls this with a plan that `plan` has made.
+    unsafe {
+        let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        let estate = (*node).ss.ps.state;
+        let relation = (*node).ss.ss_currentRelation;
+        let user = version::user_of_scan(foreign, estate);
+        let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
+        let mut plan: ScanPlan = raise(
+            serde_json::from_str(&string_of(foreign.fdw_private))
+                .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan")),
+        );
+        plan.is_of_other_user = user != server::current_user();
+        let table = raise(wrapper().open(definition((*relation).rd_id)));
+        let attributes = version::attributes((*relation).rd_att);
+        let mut columns = vec![None; attributes.len()];
+        for number in &plan.columns {
+            if let Some(attribute) = attributes.get(*number as usize - 1).filter(|attribute| !attribute.attisdropped)
+                && let Some(kind) = Kind::of(attribute.atttypid, attribute.atttypmod)
+            {
+                columns[*number as usize - 1] = Some((kind, attribute.atttypmod));
+            }
+        }
+        let expressions = PgList::<pg_sys::Node>::from_pg(foreign.fdw_exprs);
+        let types = expressions.iter_ptr().map(|node| pg_sys::exprType(node)).collect();
+        let explain_only = flags & pg_sys::EXEC_FLAG_EXPLAIN_ONLY as c_int != 0;
+        let operands = if explain_only {
+            Vec::new()
+        } else {
+            let states = pg_sys::ExecInitExprList(foreign.fdw_exprs, node.cast());
+            PgList::<pg_sys::ExprState>::from_pg(states).iter_ptr().collect()
+        };
+        let (limit, offset) = (plan.limit, plan.offset);
+        let scan = raise(user::as_checked_user(user, || table.scan(plan)));
+        let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign scan");
+        let state = State { scan, operands, types, limit, offset, columns, user, memory, is_started: false };
+        let kept = PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(Some(state));
+        (*node).fdw_state = kept.cast();
+    }
+}
+
+impl State {
+    /// Evaluates the operands.
+    ///
+    /// # Safety
+    /// While the scan's node is executed.
+    unsafe fn values(&self, node: *mut pg_sys::ForeignScanState) -> Result<Vec<Option<SqlValue>>> {
+        let evaluate = |(operand, oid): (&*mut pg_sys::ExprState, &pg_sys::Oid)| {
+            // SAFETY: promised by the caller.
+            unsafe {
+                let mut is_null = false;
+                let datum = pg_sys::ExecEvalExprSwitchContext(*operand, (*node).ss.ps.ps_ExprContext, &raw mut is_null);
+                if is_null {
+                    return Ok(None);
+                }
+                let value = value::of_datum(datum, *oid);
+                let unknown =
+                    || Error::new(ErrorKind::InternalError, "an operand of a foreign scan has an unknown type");
+                value.map(Some).ok_or_else(unknown)
+            }
+        };
+        self.operands.iter().zip(&self.types).map(evaluate).collect()
+    }
+
+    /// The most rows that LIMIT and OFFSET let through. PostgreSQL's own node reports wrong ones.
+    fn most(&self, values: &[Option<SqlValue>]) -> Option<u64> {
+        let value = |number: Option<usize>| number.and_then(|number| values.get(number)).and_then(Option::as_ref);
+        let limit = match value(self.limit)? {
+            SqlValue::Int(limit) => u64::try_from(*limit).ok()?,
+            _ => return None,
+        };
+        match value(self.offset) {
+            None => Some(limit),
+            Some(SqlValue::Int(offset)) => Some(limit.saturating_add(u64::try_from(*offset).unwrap_or(0))),
+            Some(_) => None,
+        }
+    }
+
+    /// # Safety
+    /// While the scan's node is executed.
+    unsafe fn start(&mut self, node: *mut pg_sys::ForeignScanState) -> Result<()> {
+        // SAFETY: promised by the caller; nothing is left of the last start in this memory.
+        unsafe {
+            self.scan.stop();
+            pg_sys::MemoryContextReset(self.memory);
+            let values = self.values(node)?;
+            let most = self.most(&values);
+            let before = pg_sys::MemoryContextSwitchTo(self.memory);
+            let (scan, user) = (&mut self.scan, self.user);
+            user::as_checked_user(user, || scan.start(values, most))?;
+            pg_sys::MemoryContextSwitchTo(before);
+        }
+        self.is_started = true;
+        Ok(())
+    }
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanState) -> *mut pg_sys::TupleTableSlot {
+    // SAFETY: PostgreSQL's executor calls this between begin and end, in the memory context of a row.
+    unsafe {
+        let slot = (*node).ss.ss_ScanTupleSlot;
+        pg_sys::ExecClearTuple(slot);
+        let Some(state) = state(node) else { return slot };
+        if !state.is_started {
+            raise(state.start(node));
+        }
+        let columns = state.columns.len();
+        let values = std::slice::from_raw_parts_mut((*slot).tts_values, columns);
+        let nulls = std::slice::from_raw_parts_mut((*slot).tts_isnull, columns);
+        nulls.fill(true);
+        let (scan, kinds) = (&mut state.scan, &state.columns);
+        let mut put = |number: i16, value: SqlValue| {
+            let at = number as usize - 1;
+            if let Some(Some((kind, modifier))) = kinds.get(at) {
+                values[at] = value::to_datum(&value, *kind, *modifier)?;
+                nulls[at] = false;
+            }
+            Ok(())
+        };
+        if raise(user::as_checked_user(state.user, || scan.next_row(&mut put))) {
+            pg_sys::ExecStoreVirtualTuple(slot);
+            if let Some(misfit) = scan.take_misfit()
+                && passes(node, slot)
+            {
+                raise::<()>(Err(misfit));
+            }
+        }
+        slot
+    }
+}
+
+/// True if a row passes the conditions that are evaluated here.
+///
+/// # Safety
+/// While the scan's node is executed, in the memory of a row.
+unsafe fn passes(node: *mut pg_sys::ForeignScanState, slot: *mut pg_sys::TupleTableSlot) -> bool {
+    // SAFETY: promised by the caller. The executor sets the row again.
+    unsafe {
+        let context = (*node).ss.ps.ps_ExprContext;
+        (*context).ecxt_scantuple = slot;
+        pg_sys::ExecQual((*node).ss.ps.qual, context)
+    }
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn rescan(node: *mut pg_sys::ForeignScanState) {
+    // SAFETY: PostgreSQL's executor calls this between begin and end.
+    if let Some(state) = unsafe { state(node) } {
+        state.scan.stop();
+        state.is_started = false;
+    }
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn end(node: *mut pg_sys::ForeignScanState) {
+    // SAFETY: PostgreSQL's executor calls this after begin.
+    unsafe {
+        if let Some(state) = (*node).fdw_state.cast::<Option<State>>().as_mut() {
+            *state = None;
+        }
+    }
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn explain(
+    node: *mut pg_sys::ForeignScanState,
+    explained: *mut pg_sys::ExplainState,
+) {
+    // SAFETY: PostgreSQL's executor calls this between begin and end.
+    unsafe {
+        let Some(state) = state(node) else { return };
+        let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
+        let expressions = PgList::<pg_sys::Node>::from_pg(foreign.fdw_exprs);
+        let values: Vec<_> = expressions
+            .iter_ptr()
+            .enumerate()
+            .map(|(number, node)| constant(node).unwrap_or(Some(SqlValue::Unknown(number + 1))))
+            .collect();
+        let most = state.most(&values);
+        let verbose = (*explained).verbose;
+        let (scan, user) = (&state.scan, state.user);
+        for (label, text) in raise(user::as_checked_user(user, || scan.explain(values, most, verbose))) {
+            let (label, text) = (CString::new(label).unwrap_or_default(), CString::new(text).unwrap_or_default());
+            pg_sys::ExplainPropertyText(label.as_ptr(), text.as_ptr(), explained);
+        }
+    }
+}

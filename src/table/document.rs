@@ -1,0 +1,123 @@
+//! Values of columns as values of documents, and rows as documents.
+
+use super::column::{Column, DAY_MS, EPOCH_MS};
+use crate::pg::error::Result;
+use crate::pg::fdw::value::{Scalar, SqlValue};
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::query::specification::{self, Role};
+use docshard_core::values::document::number::{Decimal, Number};
+use docshard_core::values::document::value::Value;
+use docshard_core::values::document::{ext_json, raw};
+use serde_json::{Map, Value as Json};
+
+/// The value that a document has for a column's. Dates have milliseconds.
+pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
+    Ok(match value {
+        SqlValue::Bool(value) => (*value).into(),
+        SqlValue::Int(value) => (*value).into(),
+        SqlValue::Float(value) => ext_json::to_json(&Value::Number(Number::Double(*value))),
+        SqlValue::Numeric(text) => match text.parse::<i64>() {
+            Ok(integer) => integer.into(),
+            Err(_) => ext_json::to_json(&Value::Number(Number::Decimal(Decimal::parse(text)?))),
+        },
+        SqlValue::Text(text) if column.is_object_id => {
+            let is_hex = text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+            if !is_hex {
+                bail!(
+                    Kind::BadValue,
+                    "the column \"{}\" holds ObjectIds: 24 hexadecimal digits, not \"{text}\"",
+                    column.name
+                );
+            }
+            serde_json::json!({"$oid": text.to_ascii_lowercase()})
+        }
+        SqlValue::Text(text) => text.clone().into(),
+        SqlValue::Date(i32::MIN | i32::MAX) | SqlValue::Timestamp(i64::MIN | i64::MAX) => {
+            bail!(Kind::BadValue, "the column \"{}\" has an infinite date, which a document cannot have", column.name);
+        }
+        SqlValue::Date(days) => ext_json::to_json(&Value::Date(i64::from(*days) * DAY_MS + EPOCH_MS)),
+        SqlValue::Timestamp(micros) => ext_json::to_json(&Value::Date(micros.div_euclid(1000) + EPOCH_MS)),
+        SqlValue::Uuid(bytes) => ext_json::to_json(&Value::Binary(4, bytes.to_vec())),
+        SqlValue::Bytes(bytes) if column.is_object_id => {
+            let id: [u8; 12] = bytes.as_slice().try_into().map_err(|_| {
+                error!(Kind::BadValue, "the column \"{}\" holds ObjectIds: 12 bytes, not {}", column.name, bytes.len())
+            })?;
+            ext_json::to_json(&Value::ObjectId(id))
+        }
+        SqlValue::Bytes(bytes) => ext_json::to_json(&Value::Binary(0, bytes.clone())),
+        SqlValue::Jsonb(bytes) => ext_json::to_json(&Value::from_raw(raw::root(bytes))),
+        SqlValue::Json(text) => specification::read(text, Role::Plain)?.0,
+        SqlValue::Array(items) => {
+            let one = |item: &Option<SqlValue>| item.as_ref().map_or(Ok(Json::Null), |item| json(column, item));
+            Json::Array(items.iter().map(one).collect::<Result<_>>()?)
+        }
+        SqlValue::Unknown(_) => bail!(Kind::InternalError, "a value is not known"),
+    })
+}
+
+/// True if a value of a document is the same after it was read into the column and written again.
+pub fn is_lossless(column: &Column) -> bool {
+    let by_type = match column.kind.scalar {
+        Scalar::Bool | Scalar::Int2 | Scalar::Int4 | Scalar::Int8 | Scalar::Uuid | Scalar::Text => true,
+        Scalar::Date | Scalar::Timestamp | Scalar::TimestampTz | Scalar::Jsonb => true,
+        Scalar::Bytea => column.is_object_id,
+        Scalar::Float4 | Scalar::Float8 | Scalar::Numeric | Scalar::Json => false,
+    };
+    by_type && !column.kind.is_array
+}
+
+/// The document of a row: that of the column that is the whole one, if there is one, with the values of the other columns. NULL changes
+/// nothing, unless it is stored as null.
+pub fn of_row<'c>(
+    columns: impl Iterator<Item = (&'c Column, &'c Option<SqlValue>)> + Clone,
+    null_as_null: bool,
+) -> Result<Map<String, Json>> {
+    let mut document = Map::new();
+    for (column, value) in columns.clone().filter(|(column, _)| column.path.is_empty()) {
+        if let Some(value) = value {
+            match json(column, value)? {
+                Json::Object(fields) if ext_json::is_document(&fields) => document = fields,
+                _ => bail!(Kind::TypeMismatch, "the column \"{}\" must be an object", column.name),
+            }
+        }
+    }
+    for (column, value) in columns.filter(|(column, _)| !column.path.is_empty()) {
+        match value {
+            Some(value) => set(&mut document, column, json(column, value)?)?,
+            None if null_as_null && !has(&document, &column.path) => set(&mut document, column, Json::Null)?,
+            None => {}
+        }
+    }
+    Ok(document)
+}
+
+fn has(document: &Map<String, Json>, path: &str) -> bool {
+    let mut fields = document;
+    let mut steps = path.split('.').peekable();
+    while let Some(step) = steps.next() {
+        match (fields.get(step), steps.peek()) {
+            (None, _) => return false,
+            (Some(Json::Object(inner)), Some(_)) => fields = inner,
+            (Some(_), _) => return true,
+        }
+    }
+    true
+}
+
+/// Sets the value at a column's path, with objects on the way.
+pub fn set(document: &mut Map<String, Json>, column: &Column, value: Json) -> Result<()> {
+    let mut fields = document;
+    let mut steps = column.path.split('.').peekable();
+    while let Some(step) = steps.next() {
+        if steps.peek().is_none() {
+            fields.insert(step.to_owned(), value);
+            return Ok(());
+        }
+        let inner = fields.entry(step.to_owned()).or_insert_with(|| Json::Object(Map::new()));
+        match inner {
+            Json::Object(inner) if ext_json::is_document(inner) => fields = inner,
+            _ => bail!(Kind::PathNotViable, "cannot set {} in a document in which {step} is no object", column.path),
+        }
+    }
+    Ok(())
+}

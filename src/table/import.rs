@@ -1,0 +1,308 @@
+//! `IMPORT FOREIGN SCHEMA`: a foreign table for each collection of a database.
+//!
+//! Columns are `_id`, the fields of the shard key and of indexes, and the fields of a sample of documents, each with the type that most of its values have, and the whole document as
+//! the last column. Only collections that the caller may read are imported.
+
+use super::options;
+use crate::catalog::{cache, grants, views};
+use crate::operation::arguments::{Arguments, Form};
+use crate::operation::reading;
+use crate::operation::request_parts::Specification;
+use crate::operation::table::FIND;
+use crate::pg::error::Result;
+use crate::pg::fdw::{Import, Owner, Setting};
+use crate::pg::security::user::as_extension_owner;
+use crate::pg::spi;
+use crate::store::collections;
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::sql::quote::{quote_ident, quote_literal};
+use docshard_core::values::document::element::Element;
+use docshard_core::values::document::number::Number;
+use docshard_core::values::document::raw::{self, RawObject, RawValue};
+use serde_json::json;
+use std::collections::HashSet;
+use std::fmt::Write;
+
+/// Documents that are looked at.
+const SAMPLE: i64 = 1000;
+/// The most columns of a table, beside the whole document.
+const MAX_COLUMNS: usize = 400;
+/// The most bytes of a name.
+const MAX_NAME: usize = 63;
+
+/// What values of a path are, in a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Type {
+    Bool,
+    Int,
+    Double,
+    Decimal,
+    Text,
+    Date,
+    Uuid,
+    Binary,
+    ObjectId,
+    Json,
+}
+
+impl Type {
+    const ALL: [Self; 10] = [
+        Self::Bool,
+        Self::Int,
+        Self::Double,
+        Self::Decimal,
+        Self::Text,
+        Self::Date,
+        Self::Uuid,
+        Self::Binary,
+        Self::ObjectId,
+        Self::Json,
+    ];
+
+    fn of(value: RawValue<'_>) -> Option<Self> {
+        Some(match Element::of(value) {
+            Element::Null => return None,
+            Element::Bool(_) => Self::Bool,
+            Element::Number(Number::Int(_)) => Self::Int,
+            Element::Number(Number::Double(_)) => Self::Double,
+            Element::Number(Number::Decimal(_)) => Self::Decimal,
+            Element::String(_) => Self::Text,
+            Element::Date(_) => Self::Date,
+            Element::Binary(4, bytes) if bytes.len() == 16 => Self::Uuid,
+            Element::Binary(..) => Self::Binary,
+            Element::ObjectId(_) => Self::ObjectId,
+            _ => Self::Json,
+        })
+    }
+
+    fn sql(self) -> &'static str {
+        match self {
+            Self::Bool => "boolean",
+            Self::Int => "bigint",
+            Self::Double => "double precision",
+            Self::Decimal => "numeric",
+            Self::Text | Self::ObjectId => "text",
+            Self::Date => "timestamptz",
+            Self::Uuid => "uuid",
+            Self::Binary => "bytea",
+            Self::Json => "jsonb",
+        }
+    }
+}
+
+/// How often each type occurs.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    scalars: [usize; 10],
+    elements: [usize; 10],
+    arrays: usize,
+    nulls: usize,
+    seen: usize,
+}
+
+impl Counts {
+    fn add(&mut self, value: RawValue<'_>) {
+        self.seen += 1;
+        if let RawValue::Array(items) = value {
+            self.arrays += 1;
+            for item in items.iter().take(100) {
+                if let Some(kind) = Type::of(item) {
+                    self.elements[kind as usize] += 1;
+                }
+            }
+            return;
+        }
+        match Type::of(value) {
+            Some(kind) => self.scalars[kind as usize] += 1,
+            None => self.nulls += 1,
+        }
+    }
+
+    /// The column's type, and whether it holds ObjectIds.
+    fn sql(&self) -> (String, bool) {
+        let scalars: usize = self.scalars.iter().sum();
+        let is_array = self.arrays > scalars;
+        match most_common(if is_array { &self.elements } else { &self.scalars }) {
+            Some(Type::Json) | None => ("jsonb".to_owned(), false),
+            Some(kind) => (format!("{}{}", kind.sql(), if is_array { "[]" } else { "" }), kind == Type::ObjectId),
+        }
+    }
+}
+
+/// The most common type. Numbers of different types are one: the widest.
+fn most_common(counts: &[usize; 10]) -> Option<Type> {
+    let mut counts = *counts;
+    let numbers = [Type::Int, Type::Double, Type::Decimal];
+    if let Some(widest) = numbers.into_iter().rev().find(|kind| counts[*kind as usize] > 0) {
+        let sum = numbers.iter().map(|kind| std::mem::take(&mut counts[*kind as usize])).sum();
+        counts[widest as usize] = sum;
+    }
+    let best = Type::ALL.into_iter().max_by_key(|kind| counts[*kind as usize])?;
+    (counts[best as usize] > 0).then_some(best)
+}
+
+/// Names that are used, of columns or of tables.
+#[derive(Default)]
+struct Names(HashSet<String>);
+
+impl Names {
+    /// Returns a free name of at most 63 bytes, and whether it was changed for that.
+    fn take(&mut self, wanted: &str) -> (String, bool) {
+        let cut = |most: usize| {
+            let mut end = wanted.len().min(most);
+            while !wanted.is_char_boundary(end) {
+                end -= 1;
+            }
+            wanted[..end].to_owned()
+        };
+        let mut name = cut(MAX_NAME);
+        let mut number = 1;
+        while !self.0.insert(name.clone()) {
+            number += 1;
+            let suffix = format!("_{number}");
+            name = cut(MAX_NAME - suffix.len()) + &suffix;
+        }
+        let is_changed = name != wanted;
+        (name, is_changed)
+    }
+}
+
+/// The statements of an import.
+pub fn statements(import: &Import) -> Result<Vec<String>> {
+    options::validate(Owner::Table, &[&[("namespace".to_owned(), "a.b".to_owned())][..], &import.options].concat())?;
+    let database = &import.remote_schema;
+    let (found, views) =
+        as_extension_owner(|| Ok((collections::of_database(database)?, views::of_database(database)?)))?;
+    if found.is_empty() && views.is_empty() {
+        bail!(Kind::NamespaceNotFound, "there is no database \"{database}\"");
+    }
+    let mut names = Names::default();
+    let mut made = Vec::new();
+    for namespace in found {
+        let Some(collection) = cache::find(&namespace)? else { continue };
+        let readable = grants::may_read(&collection)?;
+        let (table, is_changed) = names.take(namespace.split_once('.').map_or("", |(_, name)| name));
+        let is_listed = import.tables.contains(&table);
+        if import.limit_to && !is_listed || import.except && is_listed {
+            continue;
+        }
+        if !readable {
+            if import.limit_to {
+                grants::require(&collection, grants::Level::Read)?;
+            }
+            continue;
+        }
+        if is_changed {
+            pgrx::notice!("the collection {namespace} is imported as the table \"{table}\"");
+        }
+        let mut paths = vec!["_id".to_owned()];
+        paths.extend(collection.key.fields.iter().map(|(path, _)| path.clone()));
+        paths.extend(collection.indexes.iter().flat_map(|index| index.fields()).map(|(path, _)| path.clone()));
+        let required = 1 + collection.key.fields.len();
+        made.push(statement(import, &namespace, &table, paths, required)?);
+    }
+    for view in views {
+        let (table, _) = names.take(view.name());
+        let is_listed = import.tables.contains(&table);
+        if import.limit_to && !is_listed || import.except && is_listed {
+            continue;
+        }
+        made.push(statement(import, &view.namespace, &table, vec!["_id".to_owned()], 0)?);
+    }
+    Ok(made)
+}
+
+/// The statement that creates a table. The first `required` paths are NOT NULL if every document of the sample has them.
+fn statement(import: &Import, namespace: &str, table: &str, paths: Vec<String>, required: usize) -> Result<String> {
+    let mut columns: Vec<(String, Counts)> = Vec::new();
+    let mut seen = HashSet::new();
+    for path in paths {
+        if options::check_path(&path).is_ok() && !path.contains("$**") && seen.insert(path.clone()) {
+            columns.push((path, Counts::default()));
+        }
+    }
+    let required = required.min(columns.len());
+    let json = json!({"limit": SAMPLE});
+    let arguments = Arguments::parse(&json, Form::Options(FIND.function), FIND.options)?;
+    let mut sample = reading::find(namespace, Specification::EMPTY, &arguments)?;
+    let mut documents = 0;
+    while let Some(document) = sample.next_document()? {
+        let Some(object) = raw::document(document.bytes()) else { continue };
+        documents += 1;
+        for (name, _) in object.iter() {
+            let is_field = !name.contains('.') && options::check_path(name).is_ok();
+            if is_field && columns.len() < MAX_COLUMNS && seen.insert(name.to_owned()) {
+                columns.push((name.to_owned(), Counts::default()));
+            }
+        }
+        for (path, counts) in &mut columns {
+            if let Some(value) = at(object, path) {
+                counts.add(value);
+            }
+        }
+    }
+    let mut names = Names::default();
+    let mut sql = format!("CREATE FOREIGN TABLE {} (", quote_ident(table));
+    for (number, (path, counts)) in columns.iter().enumerate() {
+        let (name, is_changed) = names.take(&path.replace('.', "_"));
+        if is_changed {
+            pgrx::notice!("the field {path} of {namespace} is the column \"{name}\"");
+        }
+        let (kind, is_object_id) = counts.sql();
+        let _ = write!(sql, "{} {kind}", quote_ident(&name));
+        let mut given: Vec<Setting> = Vec::new();
+        if name != *path {
+            given.push(("path".to_owned(), path.clone()));
+        }
+        if is_object_id {
+            given.push(("type".to_owned(), "objectId".to_owned()));
+        }
+        if !given.is_empty() {
+            let _ = write!(sql, " OPTIONS ({})", settings(&given));
+        }
+        let is_always_there = documents > 0 && counts.seen == documents && counts.nulls == 0;
+        sql.push_str(if number < required && is_always_there { " NOT NULL, " } else { ", " });
+    }
+    let (name, is_changed) = names.take("doc");
+    if is_changed {
+        pgrx::notice!("the document of {namespace} is the column \"{name}\"");
+    }
+    let mut given = vec![("namespace".to_owned(), namespace.to_owned())];
+    given.extend(import.options.iter().cloned());
+    let _ = write!(
+        sql,
+        "{} jsonb OPTIONS (path '') NOT NULL) SERVER {} OPTIONS ({})",
+        quote_ident(&name),
+        quote_ident(&import.server),
+        settings(&given)
+    );
+    Ok(sql)
+}
+
+fn settings(settings: &[Setting]) -> String {
+    let one = |(name, value): &Setting| format!("{} {}", quote_ident(name), quote_literal(value));
+    settings.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// The value at a dotted path, through objects only.
+fn at<'a>(object: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
+    let mut steps = path.split('.');
+    let mut value = object.get(steps.next()?)?;
+    for step in steps {
+        let RawValue::Object(inner) = value else { return None };
+        value = inner.get(step)?;
+    }
+    Some(value)
+}
+
+/// Imports a database into a schema, with the rights of the caller.
+pub fn database(database: &str, schema: &str) -> Result<()> {
+    if database.is_empty() || schema.is_empty() {
+        return Err(error!(Kind::BadValue, "the names of a database and of a schema must not be empty"));
+    }
+    spi::run_script(&format!(
+        "IMPORT FOREIGN SCHEMA {} FROM SERVER docshard INTO {}",
+        quote_ident(database),
+        quote_ident(schema)
+    ))
+}

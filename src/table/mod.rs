@@ -1,0 +1,158 @@
+//! Foreign tables: a collection as a table of PostgreSQL.
+//!
+//! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
+//! * [`condition`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
+//! * [`scan`]: reading. [`document`], [`modify`]: writing.
+//! * [`import`]: foreign tables for the collections of a database.
+//!
+//! What PostgreSQL's planner and executor call is in `pg::fdw`.
+
+mod column;
+mod condition;
+mod document;
+mod import;
+mod modify;
+mod options;
+mod scan;
+mod sorting;
+
+use crate::catalog::cache;
+use crate::pg::datum::nulls::NoNulls;
+use crate::pg::error::{Raise as _, Result};
+use crate::pg::fdw::clause::Clause;
+use crate::pg::fdw::{
+    self, Definition, Import, Modify, Owner, Scan, ScanPlan, Setting, SortKey, Table, Translation, Wrapper,
+};
+use crate::pg::spi;
+use crate::router::read;
+use column::Layout;
+use condition::{Condition, Translator};
+use pgrx::datum::Internal;
+use pgrx::prelude::*;
+use serde_json::Value as Json;
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How long an estimated number of rows is used.
+const ESTIMATE_AGE: Duration = Duration::from_secs(60);
+/// The most namespaces whose estimates are kept.
+const MAX_ESTIMATES: usize = 1000;
+/// The estimate for a view, and for a collection without documents.
+const DEFAULT_ROWS: f64 = 1000.0;
+
+thread_local! {
+    static ESTIMATES: RefCell<HashMap<String, (Instant, f64)>> = RefCell::default();
+    /// whether the database's own collation orders strings by their bytes
+    static BYTES_BY_DEFAULT: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+struct Docshard;
+
+static DOCSHARD: Docshard = Docshard;
+
+/// A foreign table over a collection or a view.
+struct CollectionTable {
+    layout: Layout,
+}
+
+impl Wrapper for Docshard {
+    fn validate(&self, owner: Owner, options: &[Setting]) -> Result<()> {
+        options::validate(owner, options)
+    }
+
+    fn open(&self, definition: Definition) -> Result<Box<dyn Table>> {
+        Ok(Box::new(CollectionTable { layout: Layout::of(definition)? }))
+    }
+
+    fn import(&self, import: &Import) -> Result<Vec<String>> {
+        import::statements(import)
+    }
+}
+
+fn bytes_by_default() -> bool {
+    BYTES_BY_DEFAULT.get().unwrap_or_else(|| {
+        let sql = "SELECT datlocprovider = 'c' AND datcollate IN ('C', 'POSIX') FROM pg_catalog.pg_database \
+                   WHERE datname = pg_catalog.current_database()";
+        let is = spi::read(sql, &[]).is_ok_and(|rows| rows.first().is_some_and(|row| row.bool(0)));
+        BYTES_BY_DEFAULT.set(Some(is));
+        is
+    })
+}
+
+impl Table for CollectionTable {
+    fn rows(&self) -> Result<f64> {
+        let namespace = &self.layout.options.namespace;
+        read::check(namespace)?;
+        if cache::find(namespace)?.is_none() {
+            return Ok(DEFAULT_ROWS);
+        }
+        let now = Instant::now();
+        let known = ESTIMATES.with_borrow(|known| known.get(namespace).copied());
+        if let Some((_, rows)) = known.filter(|(at, _)| now.duration_since(*at) < ESTIMATE_AGE) {
+            return Ok(rows);
+        }
+        let rows = read::estimated_count(namespace)? as f64;
+        ESTIMATES.with_borrow_mut(|known| {
+            if known.len() >= MAX_ESTIMATES {
+                known.clear();
+            }
+            known.insert(namespace.clone(), (now, rows));
+        });
+        Ok(rows)
+    }
+
+    fn translate(&self, clause: &Clause) -> Option<Translation> {
+        Translator { layout: &self.layout, bytes_by_default: &bytes_by_default }.translate(clause)
+    }
+
+    fn order(&self, keys: &[SortKey]) -> Option<Json> {
+        sorting::specification(&self.layout, keys, &bytes_by_default)
+    }
+
+    fn narrows(&self, conditions: &[Json]) -> bool {
+        let Ok(Some(collection)) = cache::find(&self.layout.options.namespace) else { return false };
+        let conditions: Vec<Condition> =
+            conditions.iter().filter_map(|condition| serde_json::from_value(condition.clone()).ok()).collect();
+        let mut paths = Vec::new();
+        conditions.iter().for_each(|condition| condition.narrowing_paths(&mut paths));
+        let key = collection.key.fields.first().map(|(field, _)| field.as_str());
+        let indexed = collection.indexes.iter().filter(|index| !index.hidden);
+        let mut first: Vec<&str> = indexed.filter_map(|index| Some(index.fields().first()?.0.as_str())).collect();
+        first.extend(key);
+        first.push("_id");
+        paths.iter().any(|path| first.contains(path))
+    }
+
+    fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>> {
+        Ok(Box::new(scan::CollectionScan::new(self.layout, plan)?))
+    }
+
+    fn identity(&self) -> Result<Vec<i16>> {
+        modify::identity(&self.layout)
+    }
+
+    fn modify(self: Box<Self>) -> Result<Box<dyn Modify>> {
+        Ok(Box::new(modify::CollectionModify::new(self.layout)?))
+    }
+}
+
+/// The handler of the foreign-data wrapper; sql/tables.sql declares it, with a type that has no equivalent here.
+#[pg_extern(sql = false)]
+fn fdw_handler() -> Internal {
+    Internal::from(Some(fdw::handler(&DOCSHARD)))
+}
+
+/// The validator of the foreign-data wrapper.
+#[pg_extern(schema = "docshard_internal", strict, requires = ["catalog"])]
+fn fdw_validator(options: Vec<Option<String>>, catalog: pg_sys::Oid) {
+    fdw::validate(&DOCSHARD, &options, catalog).unwrap_or_else(|error| error.raise());
+}
+
+extension_sql_file!("../../sql/tables.sql", name = "tables", requires = [fdw_validator]);
+
+/// Creates foreign tables for the collections of a database.
+#[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
+fn import_database(_nulls: Option<NoNulls>, db: &str, schema: &str) {
+    import::database(db, schema).unwrap_or_else(|error| error.raise());
+}

@@ -1,0 +1,199 @@
+//! A scan of a foreign table: a find, whose documents become rows.
+
+use super::column::{Column, Layout, Read, id_text};
+use super::condition::{Bound, Condition, all};
+use super::sorting;
+use crate::catalog::cache;
+use crate::operation::arguments::{Arguments, Form};
+use crate::operation::reading::{self, Found};
+use crate::operation::request_parts::Specification;
+use crate::operation::table::FIND;
+use crate::pg::error::{Error, Result};
+use crate::pg::fdw::value::SqlValue;
+use crate::pg::fdw::{Scan, ScanPlan};
+use crate::router::explain;
+use crate::router::read;
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::values::document::raw;
+use serde_json::{Map, Value as Json, json};
+
+pub struct CollectionScan {
+    layout: Layout,
+    columns: Vec<Column>,
+    conditions: Vec<(Condition, usize)>,
+    order: Option<Json>,
+    /// the fields that are read; None: whole documents
+    fields: Option<Vec<String>>,
+    is_of_other_user: bool,
+    misfit: Option<Error>,
+    found: Option<Found>,
+}
+
+/// What a scan asks for.
+struct Request {
+    filter: Json,
+    options: Json,
+}
+
+impl CollectionScan {
+    pub fn new(layout: Layout, plan: ScanPlan) -> Result<Self> {
+        let columns = layout.chosen(&plan.columns)?;
+        let parse = |(condition, first): (Json, usize)| match serde_json::from_value(condition) {
+            Ok(condition) => Ok((condition, first)),
+            Err(_) => Err(error!(Kind::InternalError, "malformed condition of a foreign scan")),
+        };
+        let conditions = plan.conditions.into_iter().map(parse).collect::<Result<_>>()?;
+        let fields = fields(&columns);
+        let (order, is_of_other_user) = (plan.order, plan.is_of_other_user);
+        Ok(Self { layout, columns, conditions, order, fields, is_of_other_user, misfit: None, found: None })
+    }
+
+    /// Returns what to ask for; None: there are no rows.
+    fn request(&self, operands: &[Option<SqlValue>], limit: Option<u64>) -> Result<Option<Request>> {
+        let bind = |(condition, first): &(Condition, usize)| condition.bind(operands.get(*first..).unwrap_or_default());
+        let filter = match all(self.conditions.iter().map(bind)) {
+            Bound::Never => return Ok(None),
+            Bound::Always => json!({}),
+            Bound::Filter(filter) => filter,
+        };
+        if limit == Some(0) {
+            return Ok(None);
+        }
+        let mut options = Map::new();
+        if let Some(order) = &self.order {
+            options.insert("sort".to_owned(), order.clone());
+        }
+        if let Some(limit) = limit.and_then(|limit| i64::try_from(limit).ok()) {
+            options.insert("limit".to_owned(), limit.into());
+        }
+        if let Some(fields) = &self.fields {
+            let mut projection: Map<String, Json> = fields.iter().map(|field| (field.clone(), 1.into())).collect();
+            if !projection.contains_key("_id") {
+                projection.insert("_id".to_owned(), 1.into());
+            }
+            options.insert("projection".to_owned(), Json::Object(projection));
+        }
+        // SQL compares strings by their bytes, whatever the collection's default is.
+        if cache::find(&self.layout.options.namespace)?.is_some_and(|collection| collection.collation.is_some()) {
+            options.insert("collation".to_owned(), json!({"locale": "simple"}));
+        }
+        Ok(Some(Request { filter, options: Json::Object(options) }))
+    }
+
+    /// A row has a value of this type in a column that cannot have it.
+    fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
+        let (table, column) = (&self.layout.name, &column.name);
+        // The reader of a view may not be allowed to know which rows it leaves out.
+        let which = if self.is_of_other_user { String::new() } else { format!(" of the document with the _id {id}") };
+        let error = error!(
+            Kind::TypeMismatch,
+            "a value of type {type_name}{which} does not fit the column \"{column}\" of the foreign table \"{table}\""
+        );
+        error.with_hint("Use a column of type jsonb, or the option on_mismatch 'null' of the table.")
+    }
+}
+
+/// The first fields of the columns' paths; None if a column is the whole document.
+fn fields(columns: &[Column]) -> Option<Vec<String>> {
+    let mut fields: Vec<String> = Vec::new();
+    for column in columns {
+        if column.path.is_empty() {
+            return None;
+        }
+        if !fields.iter().any(|known| known == column.field()) {
+            fields.push(column.field().to_owned());
+        }
+    }
+    Some(fields)
+}
+
+impl Scan for CollectionScan {
+    fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()> {
+        let namespace = &self.layout.options.namespace;
+        let Some(Request { filter, options }) = self.request(&operands, limit)? else {
+            // Without rights there is an error, whatever is asked for.
+            return read::check(namespace);
+        };
+        let arguments = Arguments::parse(&options, Form::Options(FIND.function), FIND.options)?;
+        self.found = Some(reading::find(namespace, Specification::Value(&filter), &arguments)?);
+        Ok(())
+    }
+
+    fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
+        let Some(found) = &mut self.found else { return Ok(false) };
+        let Some(document) = found.next_document()? else {
+            self.found = None;
+            return Ok(false);
+        };
+        let Some(object) = raw::document(document.bytes()) else {
+            bail!(Kind::InternalError, "a document is not an object");
+        };
+        let layout = &self.layout;
+        let mut misfit = None;
+        for column in &self.columns {
+            match column.read(object) {
+                Read::Value(value) => put(column.number, value)?,
+                Read::Null if column.not_null && layout.is_strict() => misfit = Some((column, "null")),
+                Read::Misfit(type_name) if layout.is_strict() => misfit = Some((column, type_name)),
+                Read::Null | Read::Misfit(_) => {}
+            }
+        }
+        if let Some((column, type_name)) = misfit {
+            let error = self.misfit(column, type_name, &id_text(object));
+            // The reader of a view may not learn anything of rows that it leaves out.
+            if !self.is_of_other_user {
+                return Err(error);
+            }
+            self.misfit = Some(error);
+        }
+        Ok(true)
+    }
+
+    fn take_misfit(&mut self) -> Option<Error> {
+        self.misfit.take()
+    }
+
+    fn stop(&mut self) {
+        self.found = None;
+    }
+
+    fn explain(
+        &self,
+        operands: Vec<Option<SqlValue>>,
+        limit: Option<u64>,
+        verbose: bool,
+    ) -> Result<Vec<(String, String)>> {
+        let namespace = &self.layout.options.namespace;
+        read::check(namespace)?;
+        let mut shown = vec![("Collection".to_owned(), namespace.clone())];
+        let Some(Request { filter, options }) = self.request(&operands, limit)? else {
+            shown.push(("Shards".to_owned(), "none, as no row can match".to_owned()));
+            return Ok(shown);
+        };
+        let is_known = !operands.iter().any(|operand| matches!(operand, Some(SqlValue::Unknown(_))));
+        if is_known {
+            let arguments = Arguments::parse(&options, Form::Options(FIND.function), FIND.options)?;
+            let find = reading::find_options(namespace, &arguments)?;
+            let query = reading::find_query(Specification::Value(&filter), &find)?;
+            if let Some(targets) = explain::targets_of_find(namespace, &query, &find)? {
+                let number = |name: &str| targets.get(name).and_then(Json::as_u64).unwrap_or(0);
+                let part = |one: &str, all: &str| format!("{} of {}", number(one), number(all));
+                shown.push(("Shards".to_owned(), part("targetedShards", "totalShards")));
+                shown.push(("Chunks".to_owned(), part("targetedChunks", "totalChunks")));
+                let text = |name: &str| targets.get(name).and_then(Json::as_str).unwrap_or_default().to_owned();
+                if verbose {
+                    shown.push(("Access Path".to_owned(), text("accessPath")));
+                    shown.push(("Reason".to_owned(), text("reason")));
+                }
+            }
+        }
+        let is_empty = filter.as_object().is_some_and(Map::is_empty);
+        shown.extend((!is_empty).then(|| ("Filter at Shards".to_owned(), sorting::readable(&filter))));
+        shown.extend(self.order.as_ref().map(|order| ("Sort at Shards".to_owned(), sorting::readable(order))));
+        shown.extend(limit.map(|limit| ("Limit at Shards".to_owned(), limit.to_string())));
+        if verbose && let Some(fields) = &self.fields {
+            shown.push(("Fields".to_owned(), fields.join(", ")));
+        }
+        Ok(shown)
+    }
+}

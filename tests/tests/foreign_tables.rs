@@ -1,0 +1,759 @@
+//! Foreign tables over collections on several shards: a statement over one returns the same as over a plain table with the same rows,
+//! whatever its conditions are and while chunks move; and nobody reads through one what it may not read.
+
+use docshard_tests::logins::sqlstate_of;
+use docshard_tests::{Cluster, is_thorough};
+use fastrand::Rng;
+use postgres::Client;
+use serde_json::{Value, json};
+use std::fmt::Write;
+
+/// Sharded by ranges of `k`, as [`Cluster::spread`] does.
+const NS: &str = "test.rows";
+
+/// A value of a document with the SQL literal that its column has; None: the field is missing.
+type Cell = (Option<Value>, String);
+
+const NULL: &str = "NULL";
+
+/// Strings whose orders by bytes and by a language differ, with characters that patterns and JSON escape.
+const STRINGS: &[&str] = &[
+    "",
+    "a",
+    "A",
+    "b",
+    "ab",
+    "aB",
+    "a%b",
+    "a_b",
+    "a\\b",
+    "é",
+    "z",
+    "Z",
+    "10",
+    "5",
+    "true",
+    "{\"x\": 1}",
+    "5.50",
+    "\u{1F600}",
+    "a\u{E000}",
+];
+const UUIDS: &[&str] = &[
+    "00000000-0000-0000-0000-000000000001",
+    "7f000000-0000-4000-8000-000000000000",
+    "ffffffff-ffff-4fff-bfff-ffffffffffff",
+];
+const DATES: &[(&str, &str)] = &[
+    ("1969-12-31T23:59:59.999Z", "1969-12-31 23:59:59.999+00"),
+    ("2024-02-29T00:00:00Z", "2024-02-29 00:00:00+00"),
+    ("2026-01-01T12:34:56.789Z", "2026-01-01 12:34:56.789+00"),
+];
+const COLUMNS: &str =
+    "id int, k int, a int, l bigint, s text, f float8, n numeric, t timestamptz, b boolean, u uuid, o text, g text[]";
+
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+fn pick<'a, T>(random: &mut Rng, from: &'a [T]) -> &'a T {
+    &from[random.usize(..from.len())]
+}
+
+/// A value for each column after `id` and `k`, most of them not NULL.
+fn cells(random: &mut Rng) -> Vec<(&'static str, Cell)> {
+    let mut cells = Vec::new();
+    for column in ["a", "l", "s", "f", "n", "t", "b", "u", "o", "g"] {
+        let cell = match random.u8(..10) {
+            0 => (None, NULL.to_owned()),
+            1 => (Some(Value::Null), NULL.to_owned()),
+            _ => value(random, column),
+        };
+        cells.push((column, cell));
+    }
+    cells
+}
+
+fn value(random: &mut Rng, column: &str) -> Cell {
+    match column {
+        "a" => {
+            let n = random.i32(-3..8);
+            (Some(if random.bool() { json!(n) } else { json!({"$numberDecimal": n.to_string()}) }), n.to_string())
+        }
+        "l" => {
+            let n = *pick(random, &[0, 1, -1, i64::MAX, i64::MIN, 1 << 53, (1 << 53) + 1]);
+            (Some(json!(n)), n.to_string())
+        }
+        "s" => {
+            let s = pick(random, STRINGS);
+            (Some(json!(s)), quoted(s))
+        }
+        "f" => {
+            let (json, sql) = pick(
+                random,
+                &[
+                    (json!(0.1), "0.1"),
+                    (json!({"$numberDecimal": "0.1"}), "0.1"),
+                    (json!(0.30000000000000004), "0.30000000000000004"),
+                    (json!(5), "5"),
+                    (json!({"$numberDouble": "NaN"}), "'NaN'"),
+                    (json!({"$numberDouble": "Infinity"}), "'Infinity'"),
+                    (json!({"$numberDouble": "-Infinity"}), "'-Infinity'"),
+                    (json!({"$numberDouble": "-0.0"}), "'-0'"),
+                    (json!(-2.5), "-2.5"),
+                ],
+            )
+            .clone();
+            (Some(json), sql.to_owned())
+        }
+        "n" => {
+            let (json, sql) = pick(
+                random,
+                &[
+                    (json!(0.1), "0.1"),
+                    (json!({"$numberDecimal": "0.1"}), "0.1"),
+                    (json!({"$numberDecimal": "12345678901234567890.123"}), "12345678901234567890.123"),
+                    (json!(5), "5"),
+                    (json!({"$numberDecimal": "5.00"}), "5.00"),
+                    (json!({"$numberDecimal": "NaN"}), "'NaN'"),
+                    (json!({"$numberDecimal": "-Infinity"}), "'-Infinity'"),
+                    (json!(-7), "-7"),
+                ],
+            )
+            .clone();
+            (Some(json), sql.to_owned())
+        }
+        "t" => {
+            let (json, sql) = pick(random, DATES);
+            (Some(json!({"$date": json})), quoted(sql))
+        }
+        "b" => {
+            let b = random.bool();
+            (Some(json!(b)), b.to_string())
+        }
+        "u" => {
+            let text = *pick(random, UUIDS);
+            (Some(json!({"$uuid": text})), quoted(text))
+        }
+        "o" => {
+            let text = format!("{:024x}", random.u8(..4));
+            (Some(json!({"$oid": text})), quoted(&text))
+        }
+        _ => {
+            let items: Vec<&str> = (0..random.usize(..3)).map(|_| *pick(random, &["a", "b", "x y"])).collect();
+            let literals: Vec<String> = items.iter().map(|item| quoted(item)).collect();
+            (Some(json!(items)), format!("ARRAY[{}]::text[]", literals.join(", ")))
+        }
+    }
+}
+
+/// A value that no column but `doc` can have.
+fn misfit(random: &mut Rng, column: &str) -> Value {
+    let all = [
+        json!([1, "a"]),
+        json!({"x": 5}),
+        json!({"$timestamp": {"t": 1, "i": 1}}),
+        json!("text"),
+        json!(true),
+        json!(4.5),
+        json!([[5]]),
+    ];
+    loop {
+        let value = pick(random, &all).clone();
+        let fits = match (&value, column) {
+            (Value::String(_), "s") | (Value::Bool(_), "b") => true,
+            (Value::Number(_), column) => matches!(column, "f" | "n"),
+            _ => false,
+        };
+        if !fits {
+            return value;
+        }
+    }
+}
+
+struct Tables {
+    cluster: Cluster,
+}
+
+/// Foreign tables `strict` and `lenient`, and plain tables `strict_rows` and `lenient_rows` with what they should have.
+fn tables(random: &mut Rng) -> Tables {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.create_index('test.rows', '{\"a\": 1}')").unwrap();
+    client.batch_execute("SELECT docshard.create_index('test.rows', '{\"s\": 1, \"t\": -1}')").unwrap();
+    client.batch_execute("SELECT docshard.shard_collection('test.mixed', '{\"_id\": \"hashed\"}')").unwrap();
+    client.batch_execute("SELECT docshard.create_index('test.mixed', '{\"a\": 1}')").unwrap();
+    for (namespace, name, options, misfits) in
+        [(NS, "strict", "", 0), ("test.mixed", "lenient", ", on_mismatch 'null'", 3)]
+    {
+        let columns = COLUMNS
+            .replace("id int", "id int OPTIONS (path '_id')")
+            .replace("o text", "o text OPTIONS (type 'objectId')");
+        let mut sql = format!(
+            "CREATE FOREIGN TABLE {name} ({columns}, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace '{namespace}'{options}); \
+             CREATE TABLE {name}_rows ({COLUMNS}, doc jsonb);"
+        );
+        let mut documents = Vec::new();
+        for id in 0..400 {
+            let k = random.i32(0..300);
+            let mut document = json!({"_id": id, "k": k});
+            let mut literals = vec![id.to_string(), k.to_string()];
+            for (column, (json, literal)) in cells(random) {
+                let is_misfit = misfits > 0 && random.usize(..misfits) == 0;
+                let json = if is_misfit { Some(misfit(random, column)) } else { json };
+                literals.push(if is_misfit { NULL.to_owned() } else { literal });
+                if let Some(json) = json {
+                    document[column] = json;
+                }
+            }
+            write!(sql, "INSERT INTO {name}_rows VALUES ({});", literals.join(", ")).unwrap();
+            documents.push(document.to_string());
+        }
+        client.batch_execute(&sql).unwrap();
+        client
+            .execute("SELECT docshard.insert_many($1::text, $2::text[]::jsonb[])", &[&namespace, &documents])
+            .unwrap();
+        let fill =
+            format!("UPDATE {name}_rows SET doc = d FROM docshard.find('{namespace}') d WHERE (d ->> '_id')::int = id");
+        client.batch_execute(&fill).unwrap();
+    }
+    Tables { cluster }
+}
+
+/// A random literal for comparisons with a column, not always one that occurs.
+fn literal(random: &mut Rng, column: &str) -> String {
+    if random.u8(..12) == 0 {
+        return "NULL".to_owned();
+    }
+    match column {
+        "id" | "k" => random.i32(-1..400).to_string(),
+        "t" if random.bool() => {
+            let more = ["'infinity'", "'-infinity'", "'2024-02-29 00:00:00.0005+00'", "'1969-12-31 23:59:59.9985+00'"];
+            format!("{}::timestamptz", pick(random, &more))
+        }
+        "a" if random.bool() => pick(random, &["2147483648", "-3000000000", "5::int2", "5::int8"]).to_string(),
+        "s" if random.bool() => pick(random, &["'aa'", "'a\u{7F}'", "'Ab'", "'zz'"]).to_string(),
+        "o" if random.bool() => {
+            pick(random, &["'00000000000000000000000A'", "'x'", "'000000000000000000000001 '"]).to_string()
+        }
+        _ => {
+            let text = value(random, column).1;
+            let kind = match column {
+                "f" => "::float8",
+                "n" => "::numeric",
+                "t" => "::timestamptz",
+                "u" => "::uuid",
+                _ => "",
+            };
+            format!("{text}{kind}")
+        }
+    }
+}
+
+const KEYS: &[&str] = &["a", "g", "x", "a.x", "$a", ""];
+const SCALARS: &[&str] = &["id", "k", "a", "l", "s", "f", "n", "t", "b", "u", "o"];
+
+/// A random condition.
+fn condition(random: &mut Rng, depth: usize) -> String {
+    if depth > 0 && random.bool() {
+        let (one, two) = (condition(random, depth - 1), condition(random, depth - 1));
+        return match random.u8(..3) {
+            0 => format!("({one} AND {two})"),
+            1 => format!("({one} OR {two})"),
+            _ => format!("(NOT ({one}))"),
+        };
+    }
+    let column = *pick(random, SCALARS);
+    match random.u8(..16) {
+        0..=5 => {
+            let operator = pick(random, &["=", "=", "<>", "<", "<=", ">", ">="]);
+            let collate = if column == "s" && random.bool() { " COLLATE \"C\"" } else { "" };
+            let literal = literal(random, column);
+            if random.bool() {
+                format!("{column} {operator} {literal}{collate}")
+            } else {
+                format!("{literal} {operator} {column}{collate}")
+            }
+        }
+        6 => format!("{column} IS NULL"),
+        7 => format!("{column} IS NOT NULL"),
+        8 => {
+            let list: Vec<String> = (0..random.usize(1..4)).map(|_| literal(random, column)).collect();
+            format!("{column} {} ({})", pick(random, &["IN", "NOT IN"]), list.join(", "))
+        }
+        9 => format!("{column} BETWEEN {} AND {}", literal(random, column), literal(random, column)),
+        10 => {
+            let pattern = pick(random, &["a%", "a\\%%", "a\\_b", "%b", "_", "a_b", "", "\u{1F600}%", "é%"]);
+            format!("s {} {}", pick(random, &["LIKE", "NOT LIKE", "ILIKE"]), quoted(pattern))
+        }
+        11 => pick(
+            random,
+            &[
+                "b",
+                "NOT b",
+                "b IS TRUE",
+                "b IS NOT TRUE",
+                "b IS FALSE",
+                "b IS UNKNOWN",
+                "g = ARRAY['a']",
+                "'a' = ANY (g)",
+                "g @> ARRAY['b']",
+            ],
+        )
+        .to_string(),
+        12 => {
+            let contained = [
+                json!({"a": 5}),
+                json!({"s": "a"}),
+                json!({"g": ["a"]}),
+                json!({"f": 0.1}),
+                json!({"a": null}),
+                json!({"x": {}}),
+                json!({"a": {"x": 5}}),
+                json!({"g": []}),
+                json!({"n": 5, "b": true}),
+                json!({}),
+                json!([]),
+                json!("a"),
+                json!({"o": {"$oid": "000000000000000000000001"}}),
+                json!({"a": [[5]]}),
+                json!({"a": [1, "a"]}),
+            ];
+            format!("doc @> {}", quoted(&pick(random, &contained).to_string()))
+        }
+        13 => format!("doc ? {}", quoted(pick::<&str>(random, KEYS))),
+        14 => {
+            let field = pick(
+                random,
+                &[
+                    "doc ->> 'a'",
+                    "doc ->> 's'",
+                    "doc ->> 'f'",
+                    "doc #>> '{g,0}'",
+                    "doc #>> '{g,-1}'",
+                    "doc -> 'a' ->> 'x'",
+                    "doc ->> 'b'",
+                    "doc #>> '{a,x}'",
+                ],
+            );
+            let texts = ["'5'", "'a'", "'true'", "'0.1'", "'10'", "'5.50'", "'{\"x\": 1}'", "'[1, \"a\"]'", "NULL"];
+            let text = pick(random, &texts);
+            match random.u8(..3) {
+                0 => format!("{field} = {text}"),
+                1 => format!("{field} <> {text}"),
+                _ => format!("{field} IN ({text}, {})", pick(random, &texts)),
+            }
+        }
+        _ => format!("(doc ->> '_id')::int {} {}", pick(random, &["=", "<", ">="]), random.i32(0..400)),
+    }
+}
+
+/// A random order, with or without a limit; it ends with the id, so that there is only one.
+fn order(random: &mut Rng) -> String {
+    let mut keys = Vec::new();
+    for _ in 0..random.usize(..3) {
+        let column = pick(random, SCALARS);
+        let direction = pick(random, &["", " DESC", " NULLS FIRST", " DESC NULLS LAST"]);
+        let collate = if *column == "s" && random.bool() { " COLLATE \"C\"" } else { "" };
+        keys.push(format!("{column}{collate}{direction}"));
+    }
+    keys.push("id".to_owned());
+    let mut order = format!("ORDER BY {}", keys.join(", "));
+    if random.bool() {
+        write!(order, " LIMIT {}", random.usize(..30)).unwrap();
+        if random.bool() {
+            write!(order, " OFFSET {}", random.usize(..20)).unwrap();
+        }
+    }
+    order
+}
+
+fn ids(client: &mut Client, sql: &str) -> Result<Vec<i32>, postgres::Error> {
+    Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
+}
+
+#[test]
+fn random_conditions_and_orders_select_what_they_select_from_a_plain_table() {
+    let seed = fastrand::u64(..);
+    let mut random = Rng::with_seed(seed);
+    let tables = tables(&mut random);
+    let mut client = tables.cluster.router.client();
+    for name in ["strict", "lenient"] {
+        // Every value of every column is what it should be.
+        let different = format!(
+            "SELECT count(*) FROM (TABLE {name} EXCEPT ALL TABLE {name}_rows UNION ALL (TABLE {name}_rows EXCEPT ALL TABLE {name})) d"
+        );
+        assert_eq!(client.query_one(&different, &[]).unwrap().get::<_, i64>(0), 0, "{name}, seed {seed}");
+    }
+    let compare = |random: &mut Rng, client: &mut Client| {
+        let name = *pick(random, &["strict", "strict", "lenient"]);
+        let (condition, order) = (condition(random, 2), order(random));
+        let sql = |table: &str| format!("SELECT id FROM {table} WHERE {condition} {order}");
+        let wanted = ids(client, &sql(&format!("{name}_rows")));
+        let found = ids(client, &sql(name));
+        match (wanted, found) {
+            (Ok(wanted), Ok(found)) => assert_eq!(found, wanted, "{}, seed {seed}", sql(name)),
+            // A cast of a text that is no number.
+            (Err(wanted), Err(found)) => assert_eq!(found.code(), wanted.code(), "{}, seed {seed}", sql(name)),
+            // A shard may have left out the row that cannot be cast.
+            (Err(wanted), Ok(_)) => {
+                assert_eq!(wanted.code().map(|code| code.code()), Some("22P02"), "{}, seed {seed}", sql(name))
+            }
+            (Ok(_), Err(found)) => panic!("{}, seed {seed}: {found:?}", sql(name)),
+        }
+    };
+    let rounds = if is_thorough() { 20_000 } else { 1000 };
+    for _ in 0..rounds {
+        compare(&mut random, &mut client);
+    }
+    // So does a nested loop that gives the scan one value at a time.
+    client.batch_execute("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off").unwrap();
+    for column in SCALARS {
+        let joined = |table: &str| {
+            format!(
+                "SELECT x.id FROM strict_rows r JOIN {table} x ON x.{column} = r.{column} AND x.k > r.k WHERE r.id < 20 ORDER BY x.id, r.id"
+            )
+        };
+        assert_eq!(
+            ids(&mut client, &joined("strict")).unwrap(),
+            ids(&mut client, &joined("strict_rows")).unwrap(),
+            "{column}, seed {seed}"
+        );
+    }
+    client.batch_execute("RESET ALL; SET plan_cache_mode = force_generic_plan").unwrap();
+    for sql in ["a = $1 AND k < $2 ORDER BY id", "k = $1 OR a > $2 ORDER BY id", "k > $1 ORDER BY k DESC, id LIMIT $2"]
+    {
+        let [of_table, of_rows] = ["strict", "strict_rows"].map(|table| {
+            let kinds = [postgres::types::Type::INT4, postgres::types::Type::INT8];
+            let sql = format!("SELECT id FROM {table} WHERE {}", sql.replace("< $2", "< $2::int8"));
+            client.prepare_typed(&sql, &kinds).unwrap()
+        });
+        for _ in 0..20 {
+            let (one, two) = (random.i32(0..10), random.i64(1..300));
+            let read = |client: &mut Client, statement| -> Vec<i32> {
+                client.query(statement, &[&one, &two]).unwrap().iter().map(|row| row.get(0)).collect()
+            };
+            assert_eq!(
+                read(&mut client, &of_table),
+                read(&mut client, &of_rows),
+                "{sql} with {one}, {two}, seed {seed}"
+            );
+        }
+    }
+    client.batch_execute("RESET ALL").unwrap();
+    let moves = [
+        (NS, json!({"k": 150}), "shard1"),
+        (NS, json!({"k": 50}), "shard0"),
+        (NS, json!({"k": 250}), "local"),
+        (NS, json!({"k": 150}), "local"),
+    ];
+    tables.cluster.while_chunks_move(&moves, || compare(&mut random, &mut client));
+}
+
+/// The rights of a scan are those of the user whose rights PostgreSQL checks for the table.
+#[test]
+fn a_foreign_table_gives_no_right_to_its_collection() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql(
+        "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', n, 'secret', 'secret' || n))) FROM generate_series(0, 299) n",
+    );
+    for role in ["reader", "maker", "other"] {
+        router.psql(&format!("CREATE ROLE {role} LOGIN"));
+        router.psql(&format!("CREATE SCHEMA {role} AUTHORIZATION {role}"));
+        router.psql(&format!("GRANT USAGE ON SCHEMA {role} TO PUBLIC"));
+    }
+    router.psql("SELECT docshard.grant_access('reader', '{\"read\": \"test.rows\"}')");
+    router.psql("SELECT docshard.grant_access('maker', '{\"write\": \"test.own\"}')");
+    router.psql("SELECT docshard.insert_one('test.own', '{\"_id\": 1, \"k\": 1}')");
+    let session = |role: &str| router.try_client_as(role, "postgres").unwrap();
+    let (mut reader, mut maker, mut other) = (session("reader"), session("maker"), session("other"));
+    let count = |client: &mut Client, table: &str| {
+        client.query_one(&format!("SELECT count(*) FROM {table}"), &[]).unwrap().get::<_, i64>(0)
+    };
+
+    // Only a role with USAGE on the server makes foreign tables.
+    let table = "CREATE FOREIGN TABLE maker.rows (_id int, k int, secret text, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'test.rows')";
+    assert_eq!(sqlstate_of(&mut maker, table), "42501");
+    router.psql("GRANT USAGE ON FOREIGN SERVER docshard TO maker");
+    maker.batch_execute(table).unwrap();
+    // Its owner may not read the collection, nor learn anything by plans.
+    for sql in [
+        "SELECT * FROM maker.rows",
+        "SELECT count(*) FROM maker.rows",
+        "SELECT 1 FROM maker.rows WHERE k = 5",
+        "SELECT 1 FROM maker.rows WHERE k = 1 LIMIT 0",
+        "EXPLAIN SELECT * FROM maker.rows WHERE k = 5",
+        "EXPLAIN VERBOSE SELECT * FROM maker.rows",
+        "CREATE TABLE maker.copy AS SELECT * FROM maker.rows",
+        "IMPORT FOREIGN SCHEMA test LIMIT TO (rows) FROM SERVER docshard INTO maker",
+    ] {
+        assert_eq!(sqlstate_of(&mut maker, sql), "42501", "{sql}");
+    }
+    // A role with rights to the collection has none to the table, until the owner grants them.
+    assert_eq!(sqlstate_of(&mut reader, "SELECT * FROM maker.rows"), "42501");
+    maker.batch_execute("GRANT SELECT ON maker.rows TO reader, other").unwrap();
+    assert_eq!(count(&mut reader, "maker.rows"), 300);
+    assert_eq!(sqlstate_of(&mut other, "SELECT * FROM maker.rows"), "42501");
+
+    // A view reads with the rights of its owner, whoever reads it.
+    reader
+        .batch_execute(
+            "CREATE VIEW reader.low AS SELECT _id, k FROM maker.rows WHERE k < 10; \
+             CREATE VIEW reader.barrier WITH (security_barrier) AS SELECT _id, k, secret FROM maker.rows WHERE k < 10; \
+             GRANT SELECT ON reader.low, reader.barrier TO other, maker",
+        )
+        .unwrap();
+    assert_eq!(count(&mut other, "reader.low"), 10);
+    assert_eq!(count(&mut maker, "reader.low"), 10);
+    maker
+        .batch_execute("CREATE VIEW maker.through AS SELECT * FROM maker.rows; GRANT SELECT ON maker.through TO reader")
+        .unwrap();
+    assert_eq!(sqlstate_of(&mut reader, "SELECT * FROM maker.through"), "42501");
+    // So it does in a cursor, of which rows are fetched later, and from several shards.
+    other
+        .batch_execute(
+            "BEGIN; DECLARE c CURSOR FOR SELECT _id FROM reader.low; FETCH 3 FROM c; FETCH ALL FROM c; COMMIT",
+        )
+        .unwrap();
+    // A function of the reader does not see rows that the view leaves out, and a value that does not fit says nothing about these.
+    other
+        .batch_execute(
+            "CREATE FUNCTION other.leak(text, int) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS \
+             $$BEGIN RAISE EXCEPTION 'seen %', $1 USING ERRCODE = 'P0009'; END$$;\
+             CREATE FUNCTION other.note(int) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS \
+             $$BEGIN IF $1 >= 10 THEN RAISE EXCEPTION 'seen %', $1 USING ERRCODE = 'P0009'; END IF; RETURN true; END$$",
+        )
+        .unwrap();
+    for sql in [
+        "SELECT count(*) FROM reader.barrier WHERE other.note(k)",
+        "SELECT count(*) FROM reader.barrier WHERE other.note(k) AND secret LIKE 'secret%'",
+        "SELECT count(*) FROM reader.barrier WHERE secret = 'secret5' OR other.note(k)",
+        "SELECT count(*) FROM (SELECT * FROM reader.barrier LIMIT 1000) b WHERE other.note(k)",
+    ] {
+        assert_eq!(other.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get::<_, i64>(0), 10, "{sql}");
+    }
+    assert_eq!(count(&mut other, "reader.barrier b JOIN (VALUES (200), (5)) v (x) ON b.k = v.x"), 1);
+    let hidden = "SELECT count(*) FROM reader.barrier WHERE k > 20 AND other.leak(secret, k)";
+    assert_eq!(other.query_one(hidden, &[]).unwrap().get::<_, i64>(0), 0);
+    router.psql("SELECT docshard.update_one('test.rows', '{\"k\": 5}', '{\"$set\": {\"secret\": [\"hidden\"]}}')");
+    let error = other.query("SELECT secret FROM reader.barrier", &[]).expect_err("an array is no text");
+    let message = error.as_db_error().unwrap().message();
+    assert!(
+        message.contains("column \"secret\"") && !message.contains("_id") && !message.contains("hidden"),
+        "{message}"
+    );
+
+    // Such a value says nothing either if it is in a row that the view hides, whatever the reader asks for.
+    let hide = |k: i32, secret: &str| {
+        router.psql(&format!(
+            "SELECT docshard.update_one('test.rows', '{{\"k\": {k}}}', '{{\"$set\": {{\"secret\": {secret}}}}}')"
+        ));
+    };
+    hide(5, "\"secret5\"");
+    hide(150, "[\"guessed\"]");
+    reader
+        .batch_execute(
+            "CREATE VIEW reader.computed WITH (security_barrier) AS SELECT k, secret FROM maker.rows WHERE k % 100 < 10; GRANT SELECT ON reader.computed TO other",
+        )
+        .unwrap();
+    for sql in [
+        "SELECT k FROM reader.computed WHERE secret = 'guessed'",
+        "SELECT k FROM reader.computed WHERE secret = 'guessed' LIMIT 1",
+    ] {
+        assert!(other.query(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).is_empty(), "{sql}");
+    }
+    assert_eq!(other.query("SELECT secret FROM reader.computed", &[]).unwrap().len(), 30);
+    hide(205, "[\"guessed\"]");
+    let error = other.query("SELECT secret FROM reader.computed", &[]).expect_err("an array is no text");
+    assert!(!error.as_db_error().unwrap().message().contains("_id"), "{error:?}");
+
+    // SECURITY DEFINER functions have their owner's rights.
+    reader
+        .batch_execute(
+            "CREATE FUNCTION reader.how_many() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 'SELECT count(*) FROM maker.rows'",
+        )
+        .unwrap();
+    assert_eq!(other.query_one("SELECT reader.how_many()", &[]).unwrap().get::<_, i64>(0), 300);
+    // Rights that are revoked are gone, also for prepared statements.
+    let prepared = reader.prepare("SELECT k FROM maker.rows WHERE k < 5").unwrap();
+    assert_eq!(reader.query(&prepared, &[]).unwrap().len(), 5);
+    router.psql("SELECT docshard.revoke_access('reader', '{\"read\": \"test.rows\"}')");
+    let error = reader.query(&prepared, &[]).expect_err("the right is gone");
+    assert_eq!(error.code().map(|code| code.code()), Some("42501"));
+    assert_eq!(sqlstate_of(&mut other, "SELECT * FROM reader.low"), "42501");
+}
+
+/// A scan that is cancelled, fails or is left early leaves its session usable, and one that reads much needs no more memory for it.
+#[test]
+fn scans_end_early_and_interleave() {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', n % 300, 'a', n % 7, 'x', repeat('x', 300)))) FROM generate_series(0, 8999) n; \
+             CREATE FOREIGN TABLE rows (_id int, k int, a int, x text) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             CREATE FUNCTION inner_count(int) RETURNS bigint LANGUAGE sql AS 'SELECT count(*) FROM rows WHERE k = $1'",
+        )
+        .unwrap();
+    let one = |client: &mut Client, sql: &str| -> i64 {
+        client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0)
+    };
+    // A query within a scan, several scans at the same time, cursors that are left.
+    assert_eq!(one(&mut client, "SELECT sum(inner_count(k))::int8 FROM rows WHERE _id < 20"), 600);
+    assert_eq!(one(&mut client, "SELECT count(*) FROM rows a JOIN rows b ON a._id = b._id"), 9000);
+    client.batch_execute("SET enable_hashjoin = off; SET enable_mergejoin = off").unwrap();
+    assert_eq!(one(&mut client, "SELECT count(*) FROM rows a JOIN rows b ON a._id = b.k WHERE a._id < 5"), 150);
+    client.batch_execute("RESET ALL").unwrap();
+    client.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT * FROM rows; DECLARE d CURSOR FOR SELECT * FROM rows; FETCH 5 FROM c; FETCH 5 FROM d; FETCH 5 FROM c; CLOSE c; FETCH 100 FROM d; COMMIT").unwrap();
+    assert_eq!(client.query("SELECT * FROM (SELECT * FROM rows OFFSET 0) r LIMIT 3", &[]).unwrap().len(), 3);
+    // A table with children has their rows, too.
+    client.batch_execute("CREATE TABLE child () INHERITS (rows); INSERT INTO child VALUES (-1, -1, -1, '')").unwrap();
+    assert_eq!(one(&mut client, "SELECT _id::int8 FROM rows ORDER BY _id LIMIT 1"), -1);
+    assert_eq!(one(&mut client, "SELECT _id::int8 FROM rows WHERE k = -1 LIMIT 1"), -1);
+    client.batch_execute("DROP TABLE child").unwrap();
+    // An error in the middle, also one that is caught.
+    assert_eq!(sqlstate_of(&mut client, "SELECT 1 / (_id - 500) FROM rows"), "22012");
+    client
+        .batch_execute(
+            "DO $$DECLARE n bigint; BEGIN FOR i IN 1..5 LOOP BEGIN PERFORM 1 / (_id - 500) FROM rows; EXCEPTION WHEN division_by_zero THEN \
+             SELECT count(*) INTO n FROM rows WHERE k = i; ASSERT n = 30; END; END LOOP; END$$",
+        )
+        .unwrap();
+    let cancel = client.cancel_token();
+    let cancelling = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        cancel.cancel_query(postgres::NoTls).unwrap();
+    });
+    assert_eq!(sqlstate_of(&mut client, "SELECT count(*) FROM rows a, rows b, rows c"), "57014");
+    cancelling.join().unwrap();
+    assert_eq!(one(&mut client, "SELECT count(*) FROM rows"), 9000);
+    // Memory of the executor does not grow with rows, nor with scans of a nested loop.
+    let used = |client: &mut Client| one(client, "SELECT sum(total_bytes)::int8 FROM pg_backend_memory_contexts");
+    client.batch_execute("SET enable_hashjoin = off; SET enable_mergejoin = off; SET enable_material = off").unwrap();
+    client
+        .batch_execute(
+            "BEGIN; DECLARE c CURSOR FOR SELECT a.x, b.x FROM rows a JOIN rows b ON b._id = a._id; MOVE 200 IN c",
+        )
+        .unwrap();
+    let before = used(&mut client);
+    client.batch_execute("MOVE 4000 IN c").unwrap();
+    let after = used(&mut client);
+    assert!(after < before + (1 << 20), "{before} bytes, then {after}");
+    client.batch_execute("COMMIT").unwrap();
+}
+
+/// An update that another transaction comes between is not lost: it fails, and can be run again.
+#[test]
+fn concurrent_writes_are_not_lost() {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "CREATE FOREIGN TABLE rows (_id int, k int, a int, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             CREATE FOREIGN TABLE keyed (_id int, k int, a int) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             INSERT INTO rows SELECT n, n * 100, 0 FROM generate_series(0, 2) n",
+        )
+        .unwrap();
+    let add = |sql: &'static str, times: i32| {
+        let mut client = cluster.router.client();
+        std::thread::spawn(move || {
+            for _ in 0..times {
+                while let Err(error) = client.batch_execute(sql) {
+                    assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error:?}");
+                }
+            }
+        })
+    };
+    let threads = [
+        add("UPDATE keyed SET a = a + 1 WHERE _id = 1", 40),
+        add("UPDATE keyed SET a = a + 1 WHERE _id = 1", 40),
+        add("UPDATE rows SET doc = jsonb_set(doc, '{a}', to_jsonb((doc ->> 'a')::int + 1)) WHERE _id = 1", 40),
+        add("UPDATE rows SET a = a + 1", 20),
+    ];
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let values: Vec<i32> =
+        client.query("SELECT a FROM rows ORDER BY _id", &[]).unwrap().iter().map(|row| row.get(0)).collect();
+    assert_eq!(values, [20, 140, 20]);
+    // A row that no longer is as the condition has found it is not deleted; one that is gone is nothing to do.
+    let mut other = cluster.router.client();
+    client.batch_execute("BEGIN; UPDATE keyed SET a = -1 WHERE _id = 1").unwrap();
+    let deleting = std::thread::spawn(move || (other.batch_execute("DELETE FROM keyed WHERE a = 140"), other));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    client.batch_execute("COMMIT").unwrap();
+    let (deleted, mut other) = deleting.join().unwrap();
+    assert_eq!(deleted.expect_err("it was changed").code().map(|code| code.code()), Some("40001"));
+    client.batch_execute("BEGIN; DELETE FROM keyed WHERE _id = 1").unwrap();
+    let deleting = std::thread::spawn(move || other.execute("DELETE FROM keyed WHERE a = -1", &[]));
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    client.batch_execute("COMMIT").unwrap();
+    assert_eq!(deleting.join().unwrap().unwrap(), 0);
+}
+
+/// Writes need the right to write the collection, of the user whose rights PostgreSQL checks; they are whole on all shards, or not done.
+#[test]
+fn writes_need_rights_and_are_whole() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    for role in ["reader", "writer", "other"] {
+        router.psql(&format!("CREATE ROLE {role} LOGIN"));
+    }
+    router.psql("SELECT docshard.insert_one('test.rows', '{\"_id\": 1, \"k\": 1}')");
+    router.psql("SELECT docshard.grant_access('reader', '{\"read\": \"test.rows\"}'), docshard.grant_access('writer', '{\"write\": \"test.rows\"}')");
+    router.psql(
+        "CREATE FOREIGN TABLE rows (_id int, k int, a int) SERVER docshard OPTIONS (namespace 'test.rows'); GRANT ALL ON rows TO PUBLIC; \
+         CREATE FOREIGN TABLE fresh (_id int) SERVER docshard OPTIONS (namespace 'test.fresh'); GRANT ALL ON fresh TO PUBLIC; \
+         GRANT CREATE ON SCHEMA public TO writer",
+    );
+    let session = |role: &str| router.try_client_as(role, "postgres").unwrap();
+    let (mut reader, mut writer, mut other) = (session("reader"), session("writer"), session("other"));
+    let writes = [
+        "INSERT INTO rows VALUES (2, 2)",
+        "UPDATE rows SET a = 1",
+        "DELETE FROM rows",
+        "INSERT INTO rows VALUES (2, 2) ON CONFLICT DO NOTHING",
+    ];
+    for sql in writes {
+        assert_eq!(sqlstate_of(&mut reader, sql), "42501", "{sql}");
+        assert_eq!(sqlstate_of(&mut other, sql), "42501", "{sql}");
+    }
+    assert_eq!(sqlstate_of(&mut writer, "INSERT INTO fresh VALUES (1)"), "42501");
+    assert_eq!(writer.execute("INSERT INTO rows VALUES (2, 150), (3, 250)", &[]).unwrap(), 2);
+    assert_eq!(writer.execute("UPDATE rows SET a = _id", &[]).unwrap(), 3);
+    // By a view its owner writes.
+    writer.batch_execute("CREATE VIEW low AS SELECT * FROM rows WHERE k < 200; GRANT ALL ON low TO other").unwrap();
+    assert_eq!(other.execute("UPDATE low SET a = 7", &[]).unwrap(), 2);
+    assert_eq!(other.execute("INSERT INTO low VALUES (9, 9, 9)", &[]).unwrap(), 1);
+    assert_eq!(other.execute("DELETE FROM low WHERE _id = 9", &[]).unwrap(), 1);
+    assert_eq!(sqlstate_of(&mut other, "DELETE FROM rows"), "42501");
+    // An error in the last row of many takes back all, on every shard.
+    let rows = |client: &mut Client| client.query_one("SELECT count(*) FROM rows", &[]).unwrap().get::<_, i64>(0);
+    let many = "INSERT INTO rows SELECT n, n % 300 FROM generate_series(10, 5000) n UNION ALL SELECT 1, 1";
+    assert_eq!(sqlstate_of(&mut writer, many), "23505");
+    assert_eq!(rows(&mut writer), 3);
+    assert_eq!(sqlstate_of(&mut writer, "UPDATE rows SET a = 1 / (_id - 3)"), "22012");
+    assert_eq!(writer.query_one("SELECT sum(a) FROM rows", &[]).unwrap().get::<_, i64>(0), 17);
+    let mut copy = writer.copy_in("COPY rows (_id, k) FROM STDIN").unwrap();
+    for n in 10..9000 {
+        std::io::Write::write_all(&mut copy, format!("{n}\t{}\n", n % 300).as_bytes()).unwrap();
+    }
+    assert_eq!(copy.finish().unwrap(), 8990);
+    assert_eq!(rows(&mut writer), 8993);
+    let mut copy = writer.copy_in("COPY rows (_id, k) FROM STDIN").unwrap();
+    for n in 9000..15000 {
+        std::io::Write::write_all(&mut copy, format!("{n}\t{}\n", n % 300).as_bytes()).unwrap();
+    }
+    std::io::Write::write_all(&mut copy, b"10\t10\n").unwrap();
+    assert_eq!(copy.finish().expect_err("a duplicate").code().map(|code| code.code()), Some("23505"));
+    assert_eq!(rows(&mut writer), 8993);
+    // Memory of the executor does not grow with the rows of an update.
+    let used = "SELECT sum(total_bytes)::int8 FROM pg_backend_memory_contexts WHERE name LIKE 'docshard%' OR name = 'ExecutorState'";
+    router.psql("CREATE TABLE used (n int, bytes int8)");
+    router.psql(&format!(
+        "CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN IF NEW._id IN (100, 8000) THEN INSERT INTO used SELECT NEW._id, ({used}); END IF; RETURN NEW; END$$; \
+         CREATE TRIGGER note BEFORE UPDATE ON rows FOR EACH ROW EXECUTE FUNCTION note(); UPDATE rows SET a = a + 1 WHERE _id < 8500"
+    ));
+    let range: i64 = router.value("SELECT max(bytes) - min(bytes) FROM used");
+    assert!(range < 1 << 20, "{range} bytes more");
+}
