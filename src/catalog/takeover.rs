@@ -91,6 +91,10 @@ const STEP: i64 = 1 << 16;
 /// higher one is damaged or malicious, so its report is ignored: this router would write it to all shards.
 const MOST_AHEAD: i64 = 64 * STEP;
 
+/// The most by which a shard's epoch may exceed that of a router which it tells that it was replaced. A take-over may have written more than it
+/// accepted, and more than one may have taken place since.
+pub const MOST_AHEAD_OF_REPLACED: i64 = 16 * MOST_AHEAD;
+
 /// The same for the numbers of collections and indexes, which are assigned one by one.
 const MOST_NUMBERS_AHEAD: i64 = 1_000_000;
 
@@ -262,7 +266,7 @@ const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
 fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
-    let epoch = epoch_at(&mut session, &shard.name, router)?;
+    let epoch = epoch_at(&mut session, &shard.name, router, MOST_AHEAD)?;
     let counters: Vec<i64> = session.query("SELECT counter FROM docshard_data.node", &[])?;
     let counter = counters.first().copied().unwrap_or(0);
     let found = shard_state::read(&mut session)?;
@@ -283,8 +287,9 @@ fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, r
 }
 
 /// The epoch of the router that a shard belongs to; `router` is this one.
-/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
-pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have, or that is further
+/// ahead; the shard's.
+pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator, most_ahead: i64) -> Result<i64> {
     let epochs: Vec<i64> = session.query_within(
         "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
         &[Param::Int8(router.cluster), Param::Text(shard)],
@@ -294,7 +299,7 @@ pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Resu
         let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
         Error::new(Kind::HostUnreachable, message)
     })?;
-    if epoch <= router.epoch + MOST_AHEAD && epoch < LAST_EPOCH {
+    if epoch <= router.epoch + most_ahead && epoch < LAST_EPOCH {
         return Ok(epoch);
     }
     Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")

@@ -1,6 +1,7 @@
 //! `docshard_catalog.shards`: names, and the postgres_fdw servers that lead there.
 
 use crate::pg::error::Result;
+use crate::pg::spi;
 use docshard_core::cluster::chunk_map::ShardId;
 
 rows! {
@@ -146,4 +147,9 @@ statements! {
 
     /// Deletes a shard.
     pub fn delete(id: ShardId) { run "DELETE FROM docshard_catalog.shards WHERE id = $1" }
+}
+
+/// Until the transaction ends, nobody else adds or removes a shard.
+pub fn lock() -> Result<()> {
+    spi::run_script("LOCK TABLE docshard_catalog.shards IN SHARE ROW EXCLUSIVE MODE")
 }

@@ -1,6 +1,7 @@
 //! Administration: removing shards, confusing a shard with the router, restoring a router, several databases.
 
 use docshard_tests::{Cluster, wait_until};
+use std::thread;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -210,4 +211,46 @@ fn a_router_without_room_for_its_keeper_says_so() {
     cluster.router.stop();
     cluster.router.start();
     assert_eq!(shown(&cluster), (None, false));
+}
+
+/// Two calls at once, as from a client that repeats a call: the second one waits, and repairs the shard. A call that fails does not take a
+/// database out of the cluster that was a shard before.
+#[test]
+fn a_shard_is_added_once_and_stays() {
+    let cluster = Cluster::servers(1);
+    for node in [&cluster.router, &cluster.shards[0]] {
+        node.psql("CREATE EXTENSION docshard CASCADE");
+    }
+    let shard = &cluster.shards[0];
+    let add = format!(
+        "SELECT docshard.add_shard('host=127.0.0.1 port={} dbname=postgres user=postgres', '{{\"name\": \"shard0\"}}')",
+        shard.port
+    );
+    let marked = || shard.value::<i64>("SELECT count(*) FROM docshard_data.node");
+    let mut first = cluster.router.client();
+    first.batch_execute(&format!("BEGIN; {add}; ROLLBACK")).expect("a shard");
+    assert_eq!(marked(), 1);
+    cluster.router.psql("CREATE SERVER docshard_shard0 FOREIGN DATA WRAPPER postgres_fdw");
+    first.batch_execute(&add).expect_err("the server's name is taken");
+    assert_eq!(marked(), 1);
+    cluster.router.psql("DROP SERVER docshard_shard0");
+
+    first.batch_execute(&format!("BEGIN; {add}")).expect("a shard");
+    thread::scope(|scope| {
+        let second = scope.spawn(|| cluster.router.client().batch_execute(&add));
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%add_shard%'";
+        wait_until("the second call waits", PATIENCE, || cluster.router.value::<i64>(waits) == 1);
+        first.batch_execute("COMMIT").expect("a shard");
+        second.join().unwrap().expect("the shard is repaired");
+    });
+    assert_eq!(marked(), 1);
+    for sql in [
+        "SELECT docshard.shard_collection('test.c', '{\"k\": 1}')",
+        "SELECT docshard.insert_one('test.c', '{\"k\": 1}')",
+        "SELECT docshard.move_chunk('test.c', '{\"k\": 1}', 'shard0')",
+        "SELECT docshard.move_chunk('test.c', '{\"k\": 1}', 'local')",
+    ] {
+        cluster.router.psql(sql);
+    }
+    assert_eq!(cluster.router.value::<i64>("SELECT docshard.count_documents('test.c')"), 1);
 }

@@ -852,6 +852,19 @@ fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
     }
 }
 
+/// The highest epoch that a take-over accepts, and what it may add to it, tell the former router that it was replaced.
+#[test]
+fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
+    let cluster = cluster();
+    let epoch: i64 = cluster.router.value("SELECT epoch FROM docshard_catalog.cluster");
+    let liar = &cluster.shards[0];
+    liar.psql(&format!("UPDATE docshard_data.node SET epoch = {}", epoch + 65 * (1 << 16)));
+    liar.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
+    wait_until("the router is a copy", PATIENCE, || {
+        cluster.router.value::<String>("SELECT docshard.status()").contains("a copy of the cluster's router")
+    });
+}
+
 /// A shard reports numbers of collections and indexes that none can have.
 #[test]
 fn a_shard_with_numbers_that_none_can_have_decides_nothing() {

@@ -2,8 +2,9 @@
 //!
 //! This creates a postgres_fdw server and a user mapping on the router, the extension on the new shard, and on every shard a server
 //! for every other shard, through which a recipient pulls chunks. Changes of other nodes come first and are idempotent; the catalog's
-//! row comes last, in the caller's transaction. If adding fails half way, the new database leaves the cluster again, as far as it can be
-//! reached; nothing refers to the remains, and a second call completes it.
+//! row comes last, in the caller's transaction. If adding fails half way, a database that was no shard before leaves the cluster again, as far
+//! as it can be reached, unless the session is cancelled; nothing refers to the remains, and a second call completes it. Shards are added one
+//! after the other: what one call does at another node can be seen before its transaction commits.
 
 use super::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
@@ -53,6 +54,7 @@ pub struct Added {
 /// version, data of another cluster, a name that is taken), `BadValue`.
 pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     check_may_change()?;
+    store::shards::lock()?;
     if conn == LOCAL {
         return add_local(options);
     }
@@ -97,12 +99,16 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     check_name(&name)?;
     cluster::register()?;
     let id = store::shards::next_id()?;
+    // Of a shard that this catalog does not know, as after a restore from a backup.
+    let was_shard = mark(&mut session, &probe, cluster_id()?)?.is_some();
     let login = prepare_node(&mut session, &probe, &name, id, &given)?;
     let joined = make_server(&name, &keywords, &login)
         .and_then(|()| connect_shards(&Introduced { name: &name, id, keywords: &keywords }));
     if let Err(error) = joined {
         // The error above is the cause. What stays is removed by the next call, or by dismantle() there.
-        let _ = grants::drop_roles(&mut session).and_then(|()| LeaveCluster {}.call(&mut session));
+        if !was_shard {
+            let _ = grants::drop_roles(&mut session).and_then(|()| LeaveCluster {}.call(&mut session));
+        }
         return Err(error);
     }
     drop(session);
