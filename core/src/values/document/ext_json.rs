@@ -134,7 +134,8 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
     })
 }
 
-fn sorted(options: &str) -> String {
+/// The options of a regular expression in order.
+pub(crate) fn sorted(options: &str) -> String {
     let mut options: Vec<char> = options.chars().collect();
     options.sort_unstable();
     options.into_iter().collect()

@@ -363,7 +363,7 @@ impl<'a> Reader<'a> {
             NULL => Value::Null,
             REGEX => {
                 let (pattern, options) = (self.cstring()?, self.cstring()?);
-                Value::Regex(pattern.to_owned(), options.to_owned())
+                Value::Regex(pattern.to_owned(), ext_json::sorted(options))
             }
             DB_POINTER => Value::DbPointer(self.string()?.to_owned(), self.array()?),
             CODE => Value::Code(self.string()?.to_owned()),
