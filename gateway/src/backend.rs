@@ -1,9 +1,10 @@
 //! One session at a router: PostgreSQL's protocol, as far as the gateway needs it.
 //!
 //! A session exists only after a login that PostgreSQL itself has checked. It runs one statement,
-//! `docshard.run_command_bson(database, command)`, in the extended protocol, each in a transaction of its own.
+//! `docshard.run_command_bson(database, command)`, in the extended protocol, each in a transaction of its own, or within one that `BEGIN`
+//! has begun.
 //!
-//! INVARIANT: a session whose statement was not read to its end is never used again.
+//! INVARIANT: a session whose statement was not read to its end is never used again. Its pool takes it back only outside a transaction.
 
 use crate::reply::Failure;
 use crate::router::{Router, Stream};
@@ -58,6 +59,21 @@ impl ServerError {
         Ok(error)
     }
 
+    /// True if a statement's or a commit's outcome is unknown.
+    pub fn is_outcome_unknown(&self) -> bool {
+        matches!(self.sqlstate.as_str(), "08007" | "40003") || self.fatal
+    }
+
+    /// True if the server is starting, or ends: another attempt may find it ready.
+    pub fn is_of_restart(&self) -> bool {
+        matches!(self.sqlstate.as_str(), "57P01" | "57P02" | "57P03")
+    }
+
+    /// True if only its transaction has failed, which may be run again.
+    pub fn is_transient(&self) -> bool {
+        matches!(self.sqlstate.get(..2), Some("08" | "40")) || self.sqlstate.starts_with("57P0")
+    }
+
     /// MongoDB's code is in the detail of docshard's errors.
     pub fn failure(&self) -> Failure {
         let named = || {
@@ -66,8 +82,9 @@ impl ServerError {
         };
         let of_class = || match self.sqlstate.get(..2) {
             Some("08") => (6, "HostUnreachable"),
+            Some("25") if self.fatal => (290, "TransactionExceededLifetimeLimitSeconds"),
             Some("28") => (18, "AuthenticationFailed"),
-            Some("40") => (112, "WriteConflict"),
+            Some("40") if self.sqlstate != "40003" => (112, "WriteConflict"),
             Some("53") => (146, "ExceededMemoryLimit"),
             Some("57") if self.sqlstate == "57014" => (11601, "Interrupted"),
             Some("57") => (91, "ShutdownInProgress"),
@@ -106,11 +123,13 @@ pub struct Channel {
     stream: Box<dyn Stream>,
     input: BytesMut,
     pub output: BytesMut,
+    /// the router has said that it is a standby
+    is_standby: bool,
 }
 
 impl Channel {
     pub fn new(stream: Box<dyn Stream>) -> Self {
-        Self { stream, input: BytesMut::new(), output: BytesMut::new() }
+        Self { stream, input: BytesMut::new(), output: BytesMut::new(), is_standby: false }
     }
 
     pub async fn send(&mut self) -> io::Result<()> {
@@ -131,7 +150,12 @@ impl Channel {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of the router is too long"));
             }
             match Message::parse(&mut self.input)? {
-                Some(Message::NoticeResponse(_) | Message::ParameterStatus(_) | Message::NotificationResponse(_)) => {}
+                Some(Message::ParameterStatus(body)) => {
+                    if body.name()? == "in_hot_standby" {
+                        self.is_standby = body.value()? == "on";
+                    }
+                }
+                Some(Message::NoticeResponse(_) | Message::NotificationResponse(_)) => {}
                 message => return Ok(message),
             }
         }
@@ -202,9 +226,31 @@ pub struct Session {
     key: (i32, i32),
     /// a statement was sent whose end has not been read
     running: bool,
+    /// its transaction, which PostgreSQL reports after each statement
+    transaction: Transaction,
     end: Option<End>,
     /// the role's OID, which no other role of this name has
     pub role: Oid,
+    /// salt and iterations of the password that the login has proved; empty if there was none
+    pub salt: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Transaction {
+    No,
+    Open,
+    Failed,
+}
+
+impl Transaction {
+    fn of(status: u8) -> io::Result<Self> {
+        match status {
+            b'I' => Ok(Self::No),
+            b'T' => Ok(Self::Open),
+            b'E' => Ok(Self::Failed),
+            _ => Err(unexpected()),
+        }
+    }
 }
 
 impl std::fmt::Debug for Session {
@@ -212,6 +258,9 @@ impl std::fmt::Debug for Session {
         f.debug_struct("Session").field("id", &self.id).field("running", &self.running).finish_non_exhaustive()
     }
 }
+
+/// The time between two questions to a router that is not ready.
+pub const POLL: Duration = Duration::from_millis(100);
 
 const STATEMENT: &str = "run";
 
@@ -265,7 +314,11 @@ impl Session {
         }
         Ok(match failed {
             Some(error) => Err(error),
-            None => Ok(Self { id, since: Instant::now(), channel, router, key, running: false, end: None, role }),
+            None => {
+                let (running, transaction, end) = (false, Transaction::No, None);
+                let (since, salt) = (Instant::now(), Vec::new());
+                Ok(Self { id, since, channel, router, key, running, transaction, end, role, salt })
+            }
         })
     }
 
@@ -275,7 +328,9 @@ impl Session {
         let (stream, other) = tokio::io::duplex(1024);
         let router = crate::router::Routers::parse(&["postgresql://127.0.0.1:1/x".to_owned()], None).unwrap().first();
         let channel = Channel::new(Box::new(stream));
-        (Self { id, since: Instant::now(), channel, router, key: (0, 0), running: false, end: None, role: 10 }, other)
+        let (running, transaction, end) = (false, Transaction::No, None);
+        let (since, key, salt) = (Instant::now(), (0, 0), Vec::new());
+        (Self { id, since, channel, router, key, running, transaction, end, role: 10, salt }, other)
     }
 
     /// As if a statement were running.
@@ -284,9 +339,30 @@ impl Session {
         self.running = true;
     }
 
-    /// False while a statement's end has not been read.
+    /// As if a transaction were open.
+    #[cfg(test)]
+    pub fn pretend_to_be_in_a_transaction(&mut self) {
+        self.transaction = Transaction::Open;
+    }
+
+    /// False while a statement's end has not been read, and in a transaction.
     pub fn is_usable(&self) -> bool {
-        !self.running
+        !self.running && self.transaction == Transaction::No
+    }
+
+    /// True if the router is a standby. Once it was one, it is asked again.
+    pub async fn is_standby(&mut self) -> io::Result<bool> {
+        if self.channel.is_standby {
+            let mut row = Vec::new();
+            let _ = self.query(&["SELECT pg_catalog.pg_is_in_recovery()"], &mut row).await?;
+            self.channel.is_standby = row.first().is_none_or(|value| value != b"f");
+        }
+        Ok(self.channel.is_standby)
+    }
+
+    /// True while a statement's end has not been read.
+    pub fn is_running(&self) -> bool {
+        self.running
     }
 
     /// How it ended, if it did. Does not wait.
@@ -297,20 +373,92 @@ impl Session {
         self.end
     }
 
-    /// Runs a command and returns the reply's BSON.
-    pub async fn run(&mut self, database: &str, command: &[u8]) -> io::Result<Result<Vec<u8>, ServerError>> {
+    /// Runs a command and returns the reply's BSON. `begin` is executed before it: if that fails, the command is not run.
+    pub async fn run(
+        &mut self,
+        begin: Option<&str>,
+        database: &str,
+        command: &[u8],
+    ) -> io::Result<Result<Vec<u8>, ServerError>> {
         self.running = true;
-        let result = self.exchange(database, command).await;
-        match &result {
+        let result = self.exchange(begin, database, command).await;
+        self.ran(&result);
+        result
+    }
+
+    /// Runs statements without parameters, each by itself, and returns the last one's tag. Rows are kept as they come, also
+    /// if the session ends after them. All are sent at once: so the last one should be the only one with an effect.
+    pub async fn query(
+        &mut self,
+        statements: &[&str],
+        rows: &mut Vec<Vec<u8>>,
+    ) -> io::Result<Result<String, ServerError>> {
+        self.running = true;
+        let result = self.exchange_queries(statements, rows).await;
+        self.ran(&result);
+        result
+    }
+
+    fn ran<T>(&mut self, result: &io::Result<Result<T, ServerError>>) {
+        match result {
             Ok(Err(error)) if error.fatal => self.end = Some(End::of(error)),
             Ok(_) => self.running = false,
             Err(error) => self.end = End::of_broken(error),
         }
-        result
     }
 
-    async fn exchange(&mut self, database: &str, command: &[u8]) -> io::Result<Result<Vec<u8>, ServerError>> {
+    async fn exchange_queries(
+        &mut self,
+        statements: &[&str],
+        rows: &mut Vec<Vec<u8>>,
+    ) -> io::Result<Result<String, ServerError>> {
+        for sql in statements {
+            frontend::query(sql, &mut self.channel.output)?;
+        }
+        self.channel.send().await?;
+        let mut result = Ok(String::new());
+        let mut ready = 0;
+        while ready < statements.len() {
+            match self.channel.receive().await? {
+                Message::RowDescription(_) => {}
+                Message::DataRow(row) => {
+                    for range in row.ranges().collect::<Vec<_>>()? {
+                        rows.push(row.buffer().get(range.unwrap_or(0..0)).ok_or_else(unexpected)?.to_vec());
+                    }
+                }
+                Message::CommandComplete(body) => result = Ok(body.tag()?.to_owned()),
+                Message::ErrorResponse(body) => {
+                    let error = ServerError::of(&body)?;
+                    if error.fatal {
+                        return Ok(Err(error));
+                    }
+                    result = Err(error);
+                }
+                Message::ReadyForQuery(body) => {
+                    self.transaction = Transaction::of(body.status())?;
+                    ready += 1;
+                }
+                _ => return Err(unexpected()),
+            }
+        }
+        Ok(result)
+    }
+
+    async fn exchange(
+        &mut self,
+        begin: Option<&str>,
+        database: &str,
+        command: &[u8],
+    ) -> io::Result<Result<Vec<u8>, ServerError>> {
+        let within = begin.is_some() || self.transaction != Transaction::No;
         let output = &mut self.channel.output;
+        // Without a Sync between: after an error PostgreSQL ignores the rest.
+        if let Some(begin) = begin {
+            frontend::parse("", begin, [], output)?;
+            let nothing = |(): (), _: &mut BytesMut| Ok(IsNull::Yes);
+            frontend::bind("", "", [], [(); 0], nothing, [], output).map_err(|_| unexpected())?;
+            frontend::execute("", 0, output)?;
+        }
         let value = |value: &[u8], out: &mut BytesMut| {
             out.extend_from_slice(value);
             Ok(IsNull::No)
@@ -326,7 +474,7 @@ impl Session {
         let mut result = Ok(Vec::new());
         loop {
             match self.channel.receive().await? {
-                Message::BindComplete | Message::CommandComplete(_) => {}
+                Message::ParseComplete | Message::BindComplete | Message::CommandComplete(_) => {}
                 Message::DataRow(row) => result = Ok(column(&row, 0)?),
                 Message::ErrorResponse(body) => {
                     let error = ServerError::of(&body)?;
@@ -335,9 +483,15 @@ impl Session {
                     }
                     result = Err(error);
                 }
-                Message::ReadyForQuery(body) if body.status() == b'I' => break,
+                Message::ReadyForQuery(body) => {
+                    self.transaction = Transaction::of(body.status())?;
+                    break;
+                }
                 _ => return Err(unexpected()),
             }
+        }
+        if !within && self.transaction != Transaction::No {
+            return Err(unexpected());
         }
         if self.channel.input.capacity() > KEPT && self.channel.input.is_empty() {
             self.channel.input = BytesMut::new();

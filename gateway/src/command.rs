@@ -1,6 +1,7 @@
 //! A command as the router expects it: one document, without the fields that are the gateway's concern.
 
 use crate::reply::{FAILED_TO_PARSE, Failure};
+use crate::session::{self, Part};
 use crate::wire::message::Request;
 use bson::RawDocument;
 
@@ -8,8 +9,20 @@ const STRING: u8 = 2;
 const ARRAY: u8 = 4;
 const DOCUMENT: u8 = 3;
 
-/// Fields that a router needs not know: sessions, and times of a cluster that has none.
-const DROPPED: &[&str] = &["$db", "lsid", "$clusterTime", "$configTime", "$topologyTime"];
+/// Fields that a router needs not know: sessions and transactions, and times of a cluster that has none.
+const DROPPED: &[&str] = &[
+    "$db",
+    "lsid",
+    "txnNumber",
+    "autocommit",
+    "startTransaction",
+    "stmtId",
+    "stmtIds",
+    "recoveryToken",
+    "$clusterTime",
+    "$configTime",
+    "$topologyTime",
+];
 
 /// The longest list of a command's fields. Commands have about twenty.
 const MAX_FIELDS: usize = 1_000;
@@ -21,6 +34,8 @@ pub struct Command {
     pub database: String,
     /// the document, with sequences as arrays
     pub bytes: Vec<u8>,
+    /// the transaction that it belongs to
+    pub part: Part,
 }
 
 impl Command {
@@ -67,7 +82,8 @@ impl Command {
         let name = name.ok_or_else(|| Failure::new(FAILED_TO_PARSE, "the command has no name"))?;
         let database =
             database.ok_or_else(|| Failure::new((40571, "Location40571"), "OP_MSG requests require a $db argument"))?;
-        Ok(Self { name, database, bytes })
+        let part = session::part(&name, document)?;
+        Ok(Self { name, database, bytes, part })
     }
 
     pub fn document(&self) -> &RawDocument {
@@ -129,7 +145,7 @@ mod tests {
 
     #[test]
     fn sequences_become_arrays_and_the_clients_fields_go() {
-        let document = doc! { "insert": "c", "lsid": { "id": 1 }, "ordered": true, "$db": "test", "$clusterTime": {} };
+        let document = doc! { "insert": "c", "lsid": { "id": bson::Uuid::new() }, "ordered": true, "$db": "test", "$clusterTime": {} };
         let many: Vec<Document> = (0..12).map(|n| doc! { "_id": n }).collect();
         let command = parse(&document, &[("documents", many.clone())]).unwrap();
         assert_eq!((command.name.as_str(), command.database.as_str()), ("insert", "test"));

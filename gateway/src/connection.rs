@@ -201,7 +201,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             let failure = Failure::new(UNAUTHORIZED, format!("Command {name} requires authentication"));
             return Outcome::Reply(failure.reply());
         }
-        if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref()) {
+        if let Some(answered) = local::answer(name, document, self.client, self.user.as_ref(), who.is_none()) {
             return Outcome::Reply(answered.unwrap_or_else(|failure| failure.reply()));
         }
         let Some(who) = who else {
@@ -212,9 +212,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             Err(failure) => return Outcome::Reply(failure.reply()),
         };
         let command = hidden.as_ref().unwrap_or(command);
-        let (gateway, stream) = (&self.gateway, &mut self.stream);
+        let (gateway, stream, id) = (&self.gateway, &mut self.stream, self.id);
         tokio::select! {
-            result = gateway.executor.run(&who, command, budget) => match result {
+            result = gateway.executor.run(&who, id, command, budget) => match result {
                 Ok(reply) => Outcome::Reply(reply),
                 Err(Error::Failure(failure)) => Outcome::Reply(failure.reply()),
                 Err(Error::LoginNeeded) => Outcome::Close,

@@ -6,12 +6,16 @@ use crate::cursors::{self, Cursors};
 use crate::log;
 use crate::login;
 use crate::memory::Budget;
-use crate::pool::{Identity, Lease, Pools, Unavailable};
+use crate::pool::{Identity, Lease, Pools, Unavailable, Wanted};
 use crate::reply::{self, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
 use crate::router::Routers;
+use crate::session::{Part, Place};
+use crate::sessions::Sessions;
+use crate::shares::Shares;
 use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 #[derive(Debug)]
 pub enum Error {
@@ -31,66 +35,88 @@ impl From<Failure> for Error {
 pub struct Executor {
     pub routers: Routers,
     pub pools: Arc<Pools>,
-    cursors: Cursors,
+    pub cursors: Arc<Cursors>,
+    pub sessions: Arc<Sessions>,
+    /// of the sessions that transactions may have, by role
+    pub shares: Shares<String>,
     /// the role of clients without a user, and the most sessions that it may have
     anonymous: Option<(String, usize)>,
 }
 
 impl Executor {
-    pub fn new(routers: Routers, pools: Arc<Pools>, anonymous: Option<(String, usize)>) -> Self {
-        Self { routers, pools, cursors: Cursors::default(), anonymous }
+    pub fn new(
+        routers: Routers,
+        pools: Arc<Pools>,
+        transaction_lifetime: Duration,
+        anonymous: Option<(String, usize)>,
+    ) -> Self {
+        let sessions = Arc::new(Sessions::new(transaction_lifetime));
+        // A quarter is left for what is outside transactions.
+        let shares = Shares::new(pools.limit() - pools.limit() / 4, pools.limit().div_ceil(2));
+        Self { routers, pools, cursors: Arc::default(), sessions, shares, anonymous }
     }
 
-    /// Runs a command for a client of a role.
-    pub async fn run(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
+    /// Runs a command outside transactions, for a client of a role.
+    pub async fn run_alone(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         match command.name.as_str() {
             "getMore" => self.get_more(who, command, budget).await,
             "killCursors" => self.kill_cursors(who, command, budget).await,
-            _ => {
-                let mut lease = self.lease(who).await?;
-                self.execute(who, &mut lease, &command.database, &command.bytes, budget).await
-            }
+            _ => self.anywhere(who, command, budget).await,
         }
+    }
+
+    /// In any session of the role.
+    async fn anywhere(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
+        let such = Wanted { can_log_in: is_repeated(command), ..Wanted::default() };
+        let mut lease = self.lease(who, such).await?;
+        self.execute(who, &mut lease, None, command, None, budget).await
     }
 
     /// Forgets and closes what has been idle for too long.
     pub fn sweep(&self) {
         self.cursors.sweep();
+        self.sessions.sweep();
         self.pools.close_idle(cursors::IDLE);
     }
 
-    async fn lease(&self, who: &Identity) -> Result<Lease, Error> {
+    pub async fn lease(&self, who: &Identity, such: Wanted<'_>) -> Result<Lease, Error> {
         // Only the anonymous role's sessions are opened by the gateway itself.
         if let Some((role, most)) = &self.anonymous
             && who.generation.is_none()
             && self.pools.is_wanting(role, *most)
         {
-            let session = login::anonymous(&self.routers, role).await.map_err(|refusal| {
+            let session = login::anonymous(&self.routers, self.pools.hold(), role).await.map_err(|refusal| {
                 log::LOGINS.line(format_args!("login of the anonymous role: {refusal}"));
                 Failure::new(HOST_UNREACHABLE, "the gateway's anonymous role cannot log in at a router")
             })?;
             self.pools.add(role, session);
         }
-        self.pools.lease(who, None).await.map_err(|unavailable| match unavailable {
+        self.pools.lease_such(who, such).await.map_err(|unavailable| match unavailable {
             Unavailable::Timeout => {
                 let message = "all connections to the router were in use for too long (--pool-size, --pool-timeout)";
                 Failure::new(POOL_TIMEOUT, message).into()
             }
-            Unavailable::NoSession | Unavailable::Gone => Error::LoginNeeded,
+            Unavailable::NoSession | Unavailable::Gone | Unavailable::Pinned => Error::LoginNeeded,
         })
     }
 
-    async fn execute(
+    /// Runs a command in a session, after `begin`, as a part of a transaction or not.
+    pub async fn execute(
         &self,
         who: &Identity,
         lease: &mut Lease,
-        database: &str,
-        command: &[u8],
+        begin: Option<&str>,
+        command: &Command,
+        transaction: Option<Place>,
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
         let session = lease.session();
-        let reply = match session.run(database, command).await {
+        let is_safe = transaction.is_none() && command.part == Part::Nothing && is_repeated(command);
+        let reply = match session.run(begin, &command.database, &command.bytes).await {
             Ok(Ok(reply)) => reply,
+            // The router restarts, or an administrator has ended the session. Drivers send a read again, and log in.
+            Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
+            Err(_) if is_safe => return Err(Error::LoginNeeded),
             Ok(Err(error)) => return Err(failure(&error).into()),
             Err(error) => {
                 let message = format!("the connection to the router broke: {error}");
@@ -98,7 +124,7 @@ impl Executor {
             }
         };
         if let Some(id) = cursor_of(&reply).filter(|id| *id != 0) {
-            self.cursors.insert(&who.role, id, session.id);
+            self.cursors.insert(&who.role, id, session.id, transaction);
         }
         // The session waits, too: so there are no more replies without memory than sessions.
         budget.reply(reply.len()).await?;
@@ -108,12 +134,13 @@ impl Executor {
     async fn get_more(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let id = integer(command.document().get("getMore").ok().flatten());
         // What is no id is the router's to complain about.
-        let Some(id) = id else {
-            let mut lease = self.lease(who).await?;
-            return self.execute(who, &mut lease, &command.database, &command.bytes, budget).await;
-        };
+        let Some(id) = id else { return self.anywhere(who, command, budget).await };
         let not_found = || Failure::new(CURSOR_NOT_FOUND, format!("cursor id {id} not found"));
-        let session = self.cursors.find(&who.role, id).ok_or_else(not_found)?;
+        let (session, transaction) = self.cursors.find(&who.role, id).ok_or_else(not_found)?;
+        if transaction.is_some() {
+            let message = format!("cursor id {id} was opened in a transaction, and the command is in none");
+            return Err(Failure::new((50740, "Location50740"), message).into());
+        }
         let mut lease = match self.pools.lease(who, Some(session)).await {
             Ok(lease) => lease,
             Err(Unavailable::Timeout) => {
@@ -126,7 +153,7 @@ impl Executor {
                 return Err(not_found().into());
             }
         };
-        let reply = self.execute(who, &mut lease, &command.database, &command.bytes, budget).await?;
+        let reply = self.execute(who, &mut lease, None, command, None, budget).await?;
         if cursor_of(&reply) == Some(0) {
             self.cursors.remove(&who.role, id);
         }
@@ -141,22 +168,27 @@ impl Executor {
             .ok()
             .and_then(|ids| ids.into_iter().map(|id| integer(id.ok())).collect::<Option<Vec<i64>>>());
         let (Some(ids), Ok(collection)) = (ids, document.get_str("killCursors")) else {
-            let mut lease = self.lease(who).await?;
-            return self.execute(who, &mut lease, &command.database, &command.bytes, budget).await;
+            return self.anywhere(who, command, budget).await;
         };
         let (mut killed, mut unknown) = (Vec::new(), Vec::new());
         let mut by_session: BTreeMap<u64, Vec<i64>> = BTreeMap::new();
         for id in ids {
             match self.cursors.find(&who.role, id) {
-                Some(session) => by_session.entry(session).or_default().push(id),
-                None => unknown.push(id),
+                Some((session, None)) => by_session.entry(session).or_default().push(id),
+                // One of a transaction ends with it.
+                Some((_, Some(_))) | None => unknown.push(id),
             }
         }
         for (session, ids) in by_session {
             let part = doc! { "killCursors": collection, "cursors": ids.clone() };
-            let part = part.to_vec().unwrap_or_default();
+            let part = Command {
+                name: command.name.clone(),
+                database: command.database.clone(),
+                bytes: part.to_vec().unwrap_or_default(),
+                part: Part::Nothing,
+            };
             let reply = match self.pools.lease(who, Some(session)).await {
-                Ok(mut lease) => self.execute(who, &mut lease, &command.database, &part, budget).await?,
+                Ok(mut lease) => self.execute(who, &mut lease, None, &part, None, budget).await?,
                 Err(_) => {
                     unknown.extend(ids);
                     continue;
@@ -186,7 +218,22 @@ fn failure(error: &ServerError) -> Failure {
     }
 }
 
-fn integer(value: Option<RawBsonRef<'_>>) -> Option<i64> {
+/// True for a pipeline that writes.
+fn is_writing(command: &RawDocument) -> bool {
+    let Ok(stages) = command.get_array("pipeline") else { return false };
+    let last = stages.into_iter().last().and_then(|stage| stage.ok()?.as_document()?.iter().next()?.ok());
+    last.is_some_and(|(name, _)| matches!(name.as_str(), "$out" | "$merge"))
+}
+
+/// True for a command that drivers send again if its connection is closed.
+fn is_repeated(command: &Command) -> bool {
+    const READS: &[&str] =
+        &["find", "aggregate", "distinct", "count", "listCollections", "listDatabases", "listIndexes"];
+    let is_read = READS.contains(&command.name.as_str()) && !is_writing(command.document());
+    matches!(command.part, Part::Retryable(_)) || is_read
+}
+
+pub fn integer(value: Option<RawBsonRef<'_>>) -> Option<i64> {
     match value? {
         RawBsonRef::Int32(id) => Some(id.into()),
         RawBsonRef::Int64(id) => Some(id),
@@ -195,7 +242,7 @@ fn integer(value: Option<RawBsonRef<'_>>) -> Option<i64> {
 }
 
 /// The id of the cursor in a reply.
-fn cursor_of(reply: &[u8]) -> Option<i64> {
+pub fn cursor_of(reply: &[u8]) -> Option<i64> {
     let cursor = RawDocument::from_bytes(reply).ok()?.get_document("cursor").ok()?;
     integer(cursor.get("id").ok().flatten())
 }

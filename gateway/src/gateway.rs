@@ -15,9 +15,10 @@ use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 pub struct Gateway {
-    pub executor: Executor,
+    pub executor: Arc<Executor>,
     pub anonymous: Option<Identity>,
     pub idle: Duration,
+    hold: Duration,
     /// by address
     logins: Shares<IpAddr>,
     pub memory: Arc<Memory>,
@@ -30,18 +31,20 @@ pub struct Gateway {
 impl Gateway {
     pub fn new(options: &Options) -> Result<Arc<Self>, String> {
         let routers = Routers::parse(&options.routers, options.router_ca.as_deref())?;
-        let pools = Pools::new(options.pool_size, options.pool_timeout);
+        let pools = Pools::new(options.pool_size, options.pool_timeout, options.hold_timeout);
         let tls = match (&options.certificate, &options.key) {
             (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),
             (None, None) => None,
             _ => return Err("--certificate and --key belong together".to_owned()),
         };
         let anonymous = options.anonymous_role.clone();
-        let executor = Executor::new(routers, pools, anonymous.clone().map(|role| (role, options.pool_size)));
+        let most = anonymous.clone().map(|role| (role, options.pool_size));
+        let executor = Executor::new(routers, pools, options.transaction_lifetime, most);
         Ok(Arc::new(Self {
-            executor,
+            executor: Arc::new(executor),
             anonymous: anonymous.map(|role| Identity { role, generation: None }),
             idle: options.idle_timeout,
+            hold: options.hold_timeout,
             logins: Shares::new(options.max_logins, options.max_logins.div_ceil(2)),
             memory: Arc::new(memory::new(options.message_memory)),
             connections: Arc::new(Semaphore::new(options.max_connections)),
@@ -51,6 +54,12 @@ impl Gateway {
     }
 
     pub fn sasl(&self, client: IpAddr) -> Context<'_> {
-        Context { client, routers: &self.executor.routers, pools: &self.executor.pools, logins: &self.logins }
+        Context {
+            client,
+            routers: &self.executor.routers,
+            pools: &self.executor.pools,
+            logins: &self.logins,
+            hold: self.hold,
+        }
     }
 }

@@ -15,8 +15,10 @@ pub fn is_hello(name: &str) -> bool {
     matches!(name, "hello" | "isMaster" | "ismaster")
 }
 
-/// The reply's fields. `logicalSessionTimeoutMinutes` is not among them: without it drivers use neither sessions nor retryable writes,
-/// which the gateway cannot serve exactly once.
+/// The time for which a session is remembered after its last use.
+pub const SESSION_MINUTES: i32 = 30;
+
+/// The reply's fields.
 pub fn reply(name: &str, command: &RawDocument, connection: i32, compressors: &[Compressor]) -> Document {
     let primary = if name == "hello" { "isWritablePrimary" } else { "ismaster" };
     let mut fields = doc! { "helloOk": true };
@@ -27,6 +29,7 @@ pub fn reply(name: &str, command: &RawDocument, connection: i32, compressors: &[
         "maxMessageSizeBytes": i32::try_from(MAX_MESSAGE).unwrap_or(i32::MAX),
         "maxWriteBatchSize": MAX_BATCH,
         "localTime": DateTime::now(),
+        "logicalSessionTimeoutMinutes": SESSION_MINUTES,
         "connectionId": connection,
         "minWireVersion": 0,
         "maxWireVersion": WIRE_VERSION,

@@ -7,14 +7,16 @@
 //! RULE: a client is a role only if PostgreSQL has checked a password by SCRAM in this login. A router that lets the gateway in
 //! without (`trust`, `peer`, a certificate) has not checked the client, so such a login is refused.
 
-use crate::backend::{Channel, ServerError, Session, unexpected};
-use crate::router::{Router, Routers};
+use crate::backend::{Channel, POLL, ServerError, Session, unexpected};
+use crate::router::{Router, Routers, Stream};
 use fallible_iterator::FallibleIterator;
 use postgres_protocol::authentication::sasl::{ChannelBinding, ScramSha256};
 use postgres_protocol::message::backend::Message;
 use postgres_protocol::message::frontend;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::time::Instant;
 
 pub const MECHANISM: &str = "SCRAM-SHA-256";
 
@@ -27,6 +29,20 @@ pub enum Refusal {
     Io(io::Error),
     /// the router did not ask for a password
     Unchecked,
+    /// the router is a standby
+    Standby,
+}
+
+impl Refusal {
+    /// True if another attempt may succeed soon, as the router restarts, or another one takes its place.
+    fn is_of_restart(&self) -> bool {
+        match self {
+            Refusal::Server(error) => error.is_of_restart(),
+            Refusal::Io(error) => !matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput),
+            Refusal::Standby => true,
+            Refusal::Unchecked => false,
+        }
+    }
 }
 
 impl From<io::Error> for Refusal {
@@ -40,12 +56,16 @@ impl std::fmt::Display for Refusal {
         match self {
             Refusal::Server(error) => write!(f, "{} ({})", error.message, error.sqlstate),
             Refusal::Io(error) => write!(f, "{error}"),
+            Refusal::Standby => f.write_str("the router is a standby"),
             Refusal::Unchecked => {
                 f.write_str("the router does not ask for SCRAM-SHA-256: its pg_hba.conf must demand scram-sha-256 of the gateway's address")
             }
         }
     }
 }
+
+/// The time for the question whether a router is ready.
+const READY: Duration = Duration::from_secs(1);
 
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
@@ -57,6 +77,8 @@ fn next_id() -> u64 {
 pub struct Login {
     channel: Channel,
     router: Router,
+    /// of the password, from the challenge
+    salt: Vec<u8>,
 }
 
 impl std::fmt::Debug for Login {
@@ -68,6 +90,16 @@ impl std::fmt::Debug for Login {
 /// Sends a startup message; returns what the router asks for.
 async fn startup(routers: &Routers, user: &str) -> Result<(Login, Message), Refusal> {
     let (router, stream) = routers.connect().await?;
+    let (mut channel, asked) = greet(&router, stream, user).await.inspect_err(|refusal| {
+        if refusal.is_of_restart() {
+            routers.pass_over(&router);
+        }
+    })?;
+    channel.output.clear();
+    Ok((Login { channel, router, salt: Vec::new() }, asked))
+}
+
+async fn greet(router: &Router, stream: Box<dyn Stream>, user: &str) -> Result<(Channel, Message), Refusal> {
     let mut channel = Channel::new(stream);
     let parameters = [
         ("user", user),
@@ -78,7 +110,7 @@ async fn startup(routers: &Routers, user: &str) -> Result<(Login, Message), Refu
     frontend::startup_message(parameters, &mut channel.output)?;
     channel.send().await?;
     let asked = receive(&mut channel).await?;
-    Ok((Login { channel, router }, asked))
+    Ok((channel, asked))
 }
 
 async fn receive(channel: &mut Channel) -> Result<Message, Refusal> {
@@ -88,9 +120,33 @@ async fn receive(channel: &mut Channel) -> Result<Message, Refusal> {
     }
 }
 
+/// True, after a pause, if an attempt that was refused should be repeated: the routers restart, or one takes another's place.
+async fn again(refusal: &Refusal, until: Instant) -> bool {
+    let again = refusal.is_of_restart() && Instant::now() < until;
+    if again {
+        tokio::time::sleep(POLL).await;
+    }
+    again
+}
+
 impl Login {
-    /// Sends the client's first message, and returns the router's.
-    pub async fn start(routers: &Routers, user: &str, first: &[u8]) -> Result<(Self, Vec<u8>), Refusal> {
+    /// Sends the client's first message, and returns the router's. Waits for a router that restarts.
+    pub async fn start(
+        routers: &Routers,
+        hold: Duration,
+        user: &str,
+        first: &[u8],
+    ) -> Result<(Self, Vec<u8>), Refusal> {
+        let until = Instant::now() + hold;
+        loop {
+            match Self::challenge(routers, user, first).await {
+                Err(refusal) if again(&refusal, until).await => {}
+                result => return result,
+            }
+        }
+    }
+
+    async fn challenge(routers: &Routers, user: &str, first: &[u8]) -> Result<(Self, Vec<u8>), Refusal> {
         let (mut login, asked) = startup(routers, user).await?;
         match asked {
             Message::AuthenticationSasl(body) if body.mechanisms().any(|name| Ok(name == MECHANISM))? => {}
@@ -99,40 +155,91 @@ impl Login {
         frontend::sasl_initial_response(MECHANISM, first, &mut login.channel.output)?;
         login.channel.send().await?;
         match receive(&mut login.channel).await? {
-            Message::AuthenticationSaslContinue(body) => Ok((login, body.data().to_vec())),
+            Message::AuthenticationSaslContinue(body) => {
+                let challenge = body.data().to_vec();
+                // `r=NONCE,s=SALT,i=ITERATIONS`
+                login.salt = challenge.splitn(2, |byte| *byte == b',').nth(1).unwrap_or_default().to_vec();
+                Ok((login, challenge))
+            }
             _ => Err(unexpected().into()),
         }
     }
 
-    /// Sends the client's final message; returns the router's, and the session.
-    pub async fn finish(mut self, last: &[u8]) -> Result<(Session, Vec<u8>), Refusal> {
+    /// Sends the client's final message; returns the router's, and the session. A standby is waited for until it is promoted.
+    pub async fn finish(
+        mut self,
+        routers: &Routers,
+        hold: Duration,
+        last: &[u8],
+    ) -> Result<(Session, Vec<u8>), Refusal> {
         frontend::sasl_response(last, &mut self.channel.output)?;
         self.channel.send().await?;
         let signature = match receive(&mut self.channel).await? {
             Message::AuthenticationSaslFinal(body) => body.data().to_vec(),
             _ => return Err(unexpected().into()),
         };
-        Ok((self.accepted().await?, signature))
+        Ok((self.accepted(routers, hold).await?, signature))
     }
 
-    async fn accepted(mut self) -> Result<Session, Refusal> {
+    async fn accepted(mut self, routers: &Routers, hold: Duration) -> Result<Session, Refusal> {
         match receive(&mut self.channel).await? {
-            Message::AuthenticationOk => self.begin().await,
+            Message::AuthenticationOk => self.begin(routers, hold).await,
             _ => Err(unexpected().into()),
         }
     }
 
-    async fn begin(self) -> Result<Session, Refusal> {
-        Session::begin(next_id(), self.channel, self.router).await?.map_err(Refusal::Server)
+    async fn begin(self, routers: &Routers, hold: Duration) -> Result<Session, Refusal> {
+        let Self { channel, router, salt } = self;
+        let mut session = Session::begin(next_id(), channel, router.clone()).await?.map_err(Refusal::Server)?;
+        let until = Instant::now() + hold;
+        while session.is_standby().await? {
+            if Instant::now() >= until || is_another_ready(routers, &router).await {
+                routers.pass_over(&router);
+                return Err(Refusal::Standby);
+            }
+            tokio::time::sleep(POLL).await;
+        }
+        session.salt = salt;
+        Ok(session)
     }
+}
+
+async fn is_another_ready(routers: &Routers, router: &Router) -> bool {
+    for other in routers.others(router) {
+        if is_ready(other).await {
+            return true;
+        }
+    }
+    false
+}
+
+/// True if a router takes logins, whatever it is.
+async fn is_ready(router: &Router) -> bool {
+    let ask = async {
+        match router.connect().await {
+            Ok(stream) => greet(router, stream, "docshard_gateway").await.is_ok(),
+            Err(_) => false,
+        }
+    };
+    tokio::time::timeout(READY, ask).await.unwrap_or(false)
 }
 
 /// Logs the gateway itself in, as the role for clients without a user: with the password of the connection string if the
 /// router asks for one.
-pub async fn anonymous(routers: &Routers, role: &str) -> Result<Session, Refusal> {
+pub async fn anonymous(routers: &Routers, hold: Duration, role: &str) -> Result<Session, Refusal> {
+    let until = Instant::now() + hold;
+    loop {
+        match enter(routers, role).await {
+            Err(refusal) if again(&refusal, until).await => {}
+            result => return result,
+        }
+    }
+}
+
+async fn enter(routers: &Routers, role: &str) -> Result<Session, Refusal> {
     let (mut login, asked) = startup(routers, role).await?;
     match (asked, &routers.password) {
-        (Message::AuthenticationOk, _) => login.begin().await,
+        (Message::AuthenticationOk, _) => login.begin(routers, Duration::ZERO).await,
         (Message::AuthenticationSasl(_), Some(password)) => {
             let mut scram = ScramSha256::new(password, ChannelBinding::unsupported());
             frontend::sasl_initial_response(MECHANISM, scram.message(), &mut login.channel.output)?;
@@ -147,7 +254,7 @@ pub async fn anonymous(routers: &Routers, role: &str) -> Result<Session, Refusal
                 return Err(unexpected().into());
             };
             scram.finish(body.data())?;
-            login.accepted().await
+            login.accepted(routers, Duration::ZERO).await
         }
         _ => Err(Refusal::Server(ServerError {
             sqlstate: "28000".to_owned(),

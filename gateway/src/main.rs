@@ -7,6 +7,7 @@
 //! * [`wire`], [`connection`], [`command`], [`reply`]: MongoDB's protocol.
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
+//! * [`session`], [`sessions`], [`transactions`]: clients' sessions, and transactions over several commands.
 //! * [`shares`], [`memory`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 
@@ -28,8 +29,11 @@ mod reply;
 mod router;
 mod sasl;
 mod server;
+mod session;
+mod sessions;
 mod shares;
 mod tls;
+mod transactions;
 mod wire;
 
 use gateway::Gateway;
@@ -57,7 +61,32 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Gateway and extension come together, so another version is a mistake of the installation. Their patches may differ.
+fn check_version(extension: &str) -> Result<(), String> {
+    let own = env!("CARGO_PKG_VERSION");
+    let release = |version: &str| version.rsplit_once('.').map(|(release, _)| release.to_owned());
+    if release(extension) != release(own) {
+        return Err(format!(
+            "this is version {own}, and the extension of the server is {extension:?}: install both of one version"
+        ));
+    }
+    Ok(())
+}
+
+/// Returns when the standard input ends.
+async fn end_of_input() {
+    let (send, receive) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _ = send.send(());
+    });
+    let _ = receive.await;
+}
+
 async fn serve(options: &Options) -> Result<(), String> {
+    if let Some(version) = &options.extension_version {
+        check_version(version)?;
+    }
     let gateway = Gateway::new(options)?;
     let listener = TcpListener::bind(&options.listen).await.map_err(|error| format!("{}: {error}", options.listen))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
@@ -67,5 +96,21 @@ async fn serve(options: &Options) -> Result<(), String> {
         served = server::serve(gateway, listener) => served.map_err(|error| error.to_string()),
         _ = terminate.recv() => Ok(()),
         _ = tokio::signal::ctrl_c() => Ok(()),
+        () = end_of_input(), if options.until_eof => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_version;
+
+    #[test]
+    fn another_version_is_refused() {
+        let own = env!("CARGO_PKG_VERSION");
+        assert!(check_version(own).is_ok());
+        assert!(check_version(&format!("{}.99", own.rsplit_once('.').unwrap().0)).is_ok());
+        for other in ["0.1.0", "", "99.0.0", "x"] {
+            assert!(check_version(other).is_err(), "{other}");
+        }
     }
 }

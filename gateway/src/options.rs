@@ -17,11 +17,16 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
   --anonymous-role ROLE       the role of clients that do not log in; without it they are refused
   --pool-size N               the most connections to the router (40)
   --pool-timeout SECONDS      how long a command waits for one of them (30)
+  --transaction-lifetime SECONDS
+                              after this time a transaction is aborted (60)
+  --hold-timeout SECONDS      how long logins and commands wait for a router that restarts or fails over (10)
   --max-connections N         the most clients (10000)
   --max-unauthenticated N     the most clients that have not logged in, monitoring connections included (5000)
   --max-logins N              the most logins at a time, each of which has a connection to the router, half of them of one address (16)
   --message-memory MIB        the most memory of all messages together, of which a role has at most half (512)
   --idle-timeout SECONDS      after this time without a message a client is disconnected (1800)
+  --extension-version VERSION the version of the server's extension: another one than the gateway's is refused
+  --until-eof                 ends when its standard input does
   --version, --help
 ";
 
@@ -35,12 +40,16 @@ pub struct Options {
     pub anonymous_role: Option<String>,
     pub pool_size: usize,
     pub pool_timeout: Duration,
+    pub transaction_lifetime: Duration,
+    pub hold_timeout: Duration,
     pub max_connections: usize,
     pub max_unauthenticated: usize,
     pub max_logins: usize,
     /// in MiB
     pub message_memory: usize,
     pub idle_timeout: Duration,
+    pub extension_version: Option<String>,
+    pub until_eof: bool,
 }
 
 /// What the arguments ask for.
@@ -63,11 +72,15 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
         anonymous_role: None,
         pool_size: 40,
         pool_timeout: Duration::from_secs(30),
+        transaction_lifetime: Duration::from_secs(60),
+        hold_timeout: Duration::from_secs(10),
         max_connections: 10_000,
         max_unauthenticated: 5_000,
         max_logins: 16,
         message_memory: 512,
         idle_timeout: Duration::from_secs(1800),
+        extension_version: None,
+        until_eof: false,
     };
     let mut parser = lexopt::Parser::from_args(arguments);
     let text =
@@ -93,6 +106,8 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
             "anonymous-role" => options.anonymous_role = Some(text(&mut parser)?),
             "pool-size" => options.pool_size = count(&mut parser, &name)?,
             "pool-timeout" => options.pool_timeout = seconds(count(&mut parser, &name)?),
+            "transaction-lifetime" => options.transaction_lifetime = seconds(count(&mut parser, &name)?),
+            "hold-timeout" => options.hold_timeout = seconds(count(&mut parser, &name)?),
             "max-connections" => options.max_connections = count(&mut parser, &name)?,
             "max-unauthenticated" => options.max_unauthenticated = count(&mut parser, &name)?,
             "max-logins" => options.max_logins = count(&mut parser, &name)?,
@@ -103,6 +118,8 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
                 }
             }
             "idle-timeout" => options.idle_timeout = seconds(count(&mut parser, &name)?),
+            "extension-version" => options.extension_version = Some(text(&mut parser)?),
+            "until-eof" => options.until_eof = true,
             "help" => return Ok(Wanted::Text(HELP.to_owned())),
             "version" => return Ok(Wanted::Text(format!("docshard-gateway {}\n", env!("CARGO_PKG_VERSION")))),
             _ => return Err(format!("unknown option --{name}")),
@@ -122,7 +139,7 @@ mod tests {
     #[test]
     fn every_option_of_the_help_is_taken() {
         let names = HELP.lines().filter_map(|line| line.strip_prefix("  --")?.split([' ', ',']).next());
-        for name in names.filter(|name| !["version", "help"].contains(name)) {
+        for name in names.filter(|name| !["version", "help", "until-eof"].contains(name)) {
             assert!(of(&[&format!("--{name}"), "700"]).is_ok(), "{name}");
         }
         assert!(matches!(of(&["--help"]), Ok(Wanted::Text(_))));

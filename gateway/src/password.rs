@@ -38,7 +38,7 @@ pub fn hide(command: &Command) -> Result<Option<Command>, Failure> {
         }
     }
     end(&mut bytes, 0);
-    Ok(Some(Command { name: command.name.clone(), database: command.database.clone(), bytes }))
+    Ok(Some(Command { name: command.name.clone(), database: command.database.clone(), bytes, part: command.part }))
 }
 
 /// What is no string is for the router to refuse.
@@ -84,6 +84,7 @@ mod tests {
             name: document.keys().next().unwrap().clone(),
             database: "admin".into(),
             bytes: document.to_vec().unwrap(),
+            part: crate::session::Part::Nothing,
         };
         let hidden = hide(&command)?.unwrap_or(command);
         Ok(Document::from_reader(hidden.bytes.as_slice()).unwrap())

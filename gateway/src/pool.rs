@@ -3,22 +3,24 @@
 //! A session comes from a login that PostgreSQL has checked, and goes to the pool of that role: so a statement of a client runs in a
 //! session of exactly the role as which the client has logged in, and the gateway can open no session by itself.
 //!
-//! A client holds a session only while its statement runs. Whoever finds none free waits, in order, for a bounded time. A
-//! cursor's statements go to the session that has the cursor (`wanted`).
+//! A client holds a session only while its statement runs, or its transaction (`Lease::pin`). Whoever finds none free waits, in order, for
+//! a bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
 //!
 //! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router
 //! has ended one of them: an administrator who withdraws a password ends the sessions that it opened, and a later login must not
 //! give its session to clients that have logged in before. It ends, too, when a session of another role with the same name comes.
+//! A generation comes back if the next login proves the same password of the same role (`Session::salt`, which each change of a password
+//! changes): so after a restart of the router one client's login serves all that had logged in before.
 //!
 //! INVARIANT: the number of sessions is at most the limit. A session is idle, or leased, never both. A pool that exists has a session,
-//! and all of them are of one generation and one role.
+//! and all of them are of one generation and one role. An idle session is in no transaction.
 
 use crate::backend::{End, Session};
 use postgres_protocol::Oid;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// As whom a client uses sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,10 +32,14 @@ pub struct Identity {
 
 #[derive(Debug)]
 struct Role {
+    /// what leases belong to
+    number: u64,
     generation: u64,
     oid: Oid,
     idle: Vec<Session>,
     leased: HashSet<u64>,
+    /// those leased sessions that have transactions
+    pinned: HashSet<u64>,
     waiting: VecDeque<Waiter>,
 }
 
@@ -44,11 +50,25 @@ struct Waiter {
     send: oneshot::Sender<Lease>,
 }
 
+/// What the last generation of a role began with.
+#[derive(Debug)]
+struct Proof {
+    oid: Oid,
+    salt: Vec<u8>,
+    generation: u64,
+}
+
+/// The most roles whose last generation can come back.
+const MAX_PROOFS: usize = 10_000;
+
 #[derive(Debug, Default)]
 struct State {
     roles: HashMap<String, Role>,
-    /// the last generation of any role; none is used twice
+    proofs: HashMap<String, Proof>,
+    /// the last generation of any role; none is another role's or password's
     generation: u64,
+    /// the last number of any pool
+    number: u64,
     /// the number of sessions that are leased, and whose generation has ended
     retired: usize,
 }
@@ -58,6 +78,10 @@ pub struct Pools {
     state: Mutex<State>,
     limit: usize,
     patience: Duration,
+    /// how long a command waits for a login after its role's sessions have ended
+    hold: Duration,
+    /// a session was added
+    added: Notify,
 }
 
 /// Why there is no session.
@@ -69,6 +93,19 @@ pub enum Unavailable {
     NoSession,
     /// the wanted session is gone
     Gone,
+    /// all of the role's sessions have transactions, and there is room for another one, which a login brings
+    Pinned,
+}
+
+/// Which session is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wanted<'a> {
+    /// this one only
+    pub id: Option<u64>,
+    /// not one of these, if there are others
+    pub avoid: Option<&'a HashSet<u64>>,
+    /// the client can log in again, which is better than to wait for the end of a transaction
+    pub can_log_in: bool,
 }
 
 /// A session in use; it goes back to its pool when dropped, or is closed if its statement has not ended.
@@ -77,10 +114,36 @@ pub struct Lease {
     session: Option<Session>,
     pools: Arc<Pools>,
     role: String,
+    number: u64,
     generation: u64,
 }
 
 impl State {
+    /// The generation of a role whose first session this is.
+    fn generation_of(&mut self, role: &str, session: &Session) -> u64 {
+        if let Some(proof) = self.proofs.get(role)
+            && proof.oid == session.role
+            && proof.salt == session.salt
+            && !session.salt.is_empty()
+        {
+            return proof.generation;
+        }
+        if self.proofs.len() >= MAX_PROOFS && !self.proofs.contains_key(role) {
+            self.proofs.retain(|role, _| self.roles.contains_key(role));
+        }
+        self.generation += 1;
+        let proof = Proof { oid: session.role, salt: session.salt.clone(), generation: self.generation };
+        self.proofs.insert(role.to_owned(), proof);
+        self.generation
+    }
+
+    /// True if the client's generation has ended, and may come back.
+    fn may_come_back(&self, who: &Identity) -> bool {
+        !self.roles.contains_key(&who.role)
+            && who.generation.is_some()
+            && self.proofs.get(&who.role).is_some_and(|proof| Some(proof.generation) == who.generation)
+    }
+
     fn count(&self) -> usize {
         self.retired + self.roles.values().map(|role| role.idle.len() + role.leased.len()).sum::<usize>()
     }
@@ -96,6 +159,7 @@ impl State {
     fn forget(&mut self, role: &str, id: u64) {
         let Some(pool) = self.roles.get_mut(role) else { return };
         pool.leased.remove(&id);
+        pool.pinned.remove(&id);
         pool.waiting.retain(|waiter| waiter.wanted != Some(id));
         if pool.leased.is_empty() && pool.idle.is_empty() {
             self.end(role);
@@ -104,8 +168,23 @@ impl State {
 }
 
 impl Pools {
-    pub fn new(limit: usize, patience: Duration) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), limit, patience })
+    pub fn new(limit: usize, patience: Duration, hold: Duration) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), limit, patience, hold, added: Notify::new() })
+    }
+
+    /// The most sessions.
+    pub fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How long a login waits for a router that restarts.
+    pub fn hold(&self) -> Duration {
+        self.hold
+    }
+
+    /// How long a command waits for one.
+    pub fn patience(&self) -> Duration {
+        self.patience
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -136,34 +215,68 @@ impl Pools {
             let (name, evicted) = (name.clone(), most.idle.remove(0));
             state.forget(&name, evicted.id);
         }
-        let State { roles, generation, .. } = state;
-        let pool = roles.entry(role.to_owned()).or_insert_with(|| {
-            *generation += 1;
-            let (idle, leased, waiting) = Default::default();
-            Role { generation: *generation, oid: session.role, idle, leased, waiting }
-        });
+        if !state.roles.contains_key(role) {
+            let generation = state.generation_of(role, &session);
+            state.number += 1;
+            let (idle, leased, pinned, waiting) = Default::default();
+            let (number, oid) = (state.number, session.role);
+            state.roles.insert(role.to_owned(), Role { number, generation, oid, idle, leased, pinned, waiting });
+        }
+        let pool = state.roles.get_mut(role)?;
         self.give(role, pool, session);
+        self.added.notify_waiters();
         Some(pool.generation)
     }
 
     /// Waits for a session of the role: any, or the one with this id.
-    pub async fn lease(self: &Arc<Self>, who: &Identity, wanted: Option<u64>) -> Result<Lease, Unavailable> {
-        let role = who.role.as_str();
+    pub async fn lease(self: &Arc<Self>, who: &Identity, id: Option<u64>) -> Result<Lease, Unavailable> {
+        self.lease_such(who, Wanted { id, ..Wanted::default() }).await
+    }
+
+    /// As [`Pools::lease`]. A client that cannot log in without an error waits for another one's login after a restart of the router.
+    pub async fn lease_such(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
+        let until = tokio::time::Instant::now() + self.hold;
+        loop {
+            let mut added = std::pin::pin!(self.added.notified());
+            // From here on it misses none.
+            added.as_mut().enable();
+            match self.lease_now(who, such).await {
+                Err(Unavailable::NoSession) if !such.can_log_in && self.lock().may_come_back(who) => {
+                    if tokio::time::timeout_at(until, added).await.is_err() {
+                        return Err(Unavailable::NoSession);
+                    }
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn lease_now(self: &Arc<Self>, who: &Identity, such: Wanted<'_>) -> Result<Lease, Unavailable> {
+        let (role, wanted) = (who.role.as_str(), such.id);
         let receive = {
             let state = &mut *self.lock();
             loop {
+                let is_full = state.count() >= self.limit;
                 let pool = state.roles.get_mut(role);
                 let Some(pool) = pool.filter(|pool| who.generation.is_none_or(|own| own == pool.generation)) else {
                     return Err(missing(wanted));
                 };
                 let position = match wanted {
-                    None => pool.idle.len().checked_sub(1),
+                    None => {
+                        let is_avoided =
+                            |session: &Session| such.avoid.is_some_and(|avoid| avoid.contains(&session.id));
+                        let better = pool.idle.iter().rposition(|session| !is_avoided(session));
+                        better.or_else(|| pool.idle.len().checked_sub(1))
+                    }
                     Some(id) => pool.idle.iter().position(|session| session.id == id),
                 };
                 let Some(mut session) = position.map(|position| pool.idle.remove(position)) else {
                     let possible = wanted.map_or(!pool.leased.is_empty(), |id| pool.leased.contains(&id));
                     if !possible {
                         return Err(missing(wanted));
+                    }
+                    if wanted.is_none() && such.can_log_in && !is_full && pool.pinned.len() == pool.leased.len() {
+                        return Err(Unavailable::Pinned);
                     }
                     let (send, receive) = oneshot::channel();
                     pool.waiting.push_back(Waiter { wanted, send });
@@ -173,7 +286,7 @@ impl Pools {
                 match session.end() {
                     None => {
                         pool.leased.insert(session.id);
-                        return Ok(self.lent(role, pool.generation, session));
+                        return Ok(self.lent(role, pool, session));
                     }
                     Some(End::Router) => state.end(role),
                     Some(End::Timeout) => state.forget(role, session.id),
@@ -198,23 +311,32 @@ impl Pools {
         }
     }
 
+    /// True if the sessions of the client's login are still used.
+    pub fn is_current(&self, who: &Identity) -> bool {
+        let state = self.lock();
+        let pool = state.roles.get(&who.role);
+        pool.is_some_and(|pool| who.generation.is_none_or(|own| own == pool.generation))
+    }
+
     /// True if a role has no idle session and fewer than this many.
     pub fn is_wanting(&self, role: &str, most: usize) -> bool {
         self.lock().roles.get(role).is_none_or(|role| role.idle.is_empty() && role.leased.len() < most)
     }
 
-    fn lent(self: &Arc<Self>, role: &str, generation: u64, session: Session) -> Lease {
-        Lease { session: Some(session), pools: self.clone(), role: role.to_owned(), generation }
+    fn lent(self: &Arc<Self>, role: &str, pool: &Role, session: Session) -> Lease {
+        let (number, generation) = (pool.number, pool.generation);
+        Lease { session: Some(session), pools: self.clone(), role: role.to_owned(), number, generation }
     }
 
     /// Takes a leased session back. Returns one whose statement has not ended.
-    fn take_back(self: &Arc<Self>, role: &str, generation: u64, mut session: Session) -> Option<Session> {
+    fn take_back(self: &Arc<Self>, role: &str, number: u64, mut session: Session) -> Option<Session> {
         let end = session.end();
         let state = &mut *self.lock();
-        match (state.roles.get_mut(role).filter(|pool| pool.generation == generation), end) {
+        match (state.roles.get_mut(role).filter(|pool| pool.number == number), end) {
             (None, _) => state.retired -= 1,
             (Some(pool), None) if session.is_usable() => {
                 pool.leased.remove(&session.id);
+                pool.pinned.remove(&session.id);
                 self.give(role, pool, session);
                 return None;
             }
@@ -238,7 +360,7 @@ impl Pools {
             let Some(waiter) = pool.waiting.remove(from) else { break };
             let id = session.id;
             pool.leased.insert(id);
-            match waiter.send.send(self.lent(role, pool.generation, session)) {
+            match waiter.send.send(self.lent(role, pool, session)) {
                 Ok(()) => return,
                 // Whoever has given up waiting has closed the channel.
                 Err(mut back) => {
@@ -255,9 +377,9 @@ impl Pools {
     }
 
     /// The router has ended a session that is not in the pool any more.
-    fn withdraw(&self, role: &str, generation: u64) {
+    fn withdraw(&self, role: &str, number: u64) {
         let mut state = self.lock();
-        if state.roles.get(role).is_some_and(|pool| pool.generation == generation) {
+        if state.roles.get(role).is_some_and(|pool| pool.number == number) {
             state.end(role);
         }
     }
@@ -268,6 +390,19 @@ fn missing(wanted: Option<u64>) -> Unavailable {
 }
 
 impl Lease {
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// The session is for a transaction: others should not wait for it.
+    pub fn pin(&mut self) {
+        let id = self.session().id;
+        let mut state = self.pools.lock();
+        if let Some(pool) = state.roles.get_mut(&self.role).filter(|pool| pool.number == self.number) {
+            pool.pinned.insert(id);
+        }
+    }
+
     pub fn session(&mut self) -> &mut Session {
         // Only `drop`, which ends the lease, takes it.
         self.session.as_mut().unwrap_or_else(|| unreachable!("a lease has a session"))
@@ -277,12 +412,12 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         let session = self.session.take();
-        let running = session.and_then(|session| self.pools.take_back(&self.role, self.generation, session));
+        let running = session.and_then(|session| self.pools.take_back(&self.role, self.number, session));
         if let (Some(session), Ok(runtime)) = (running, tokio::runtime::Handle::try_current()) {
-            let (pools, role, generation) = (self.pools.clone(), std::mem::take(&mut self.role), self.generation);
+            let (pools, role, number) = (self.pools.clone(), std::mem::take(&mut self.role), self.number);
             runtime.spawn(async move {
                 if session.abandon().await == Some(End::Router) {
-                    pools.withdraw(&role, generation);
+                    pools.withdraw(&role, number);
                 }
             });
         }
@@ -304,7 +439,7 @@ mod tests {
     /// Pools with these sessions, and the other ends of their connections, which keep them alive. The first role has generation 1,
     /// the second one 2.
     fn pools(limit: usize, patience: Duration, sessions: &[(&str, u64)]) -> (Arc<Pools>, Vec<DuplexStream>) {
-        let pools = Pools::new(limit, patience);
+        let pools = Pools::new(limit, patience, SOON);
         let add = |(role, id): &(&str, u64)| {
             let (session, end) = Session::detached(*id);
             assert!(pools.add(role, session).is_some());
@@ -448,7 +583,7 @@ mod tests {
             let (session, _end) = Session::detached(3);
             assert_eq!(pools.add("ann", session), Some(1));
             if running {
-                let (error, ()) = tokio::join!(lease.session().run("test", b""), send_fatal(&mut end, "57P01"));
+                let (error, ()) = tokio::join!(lease.session().run(None, "test", b""), send_fatal(&mut end, "57P01"));
                 assert_eq!(error.unwrap().unwrap_err().sqlstate, "57P01");
             } else {
                 drop(end);
@@ -479,7 +614,7 @@ mod tests {
         send_fatal(&mut ends[2], "57P05").await;
         let mut lease = pools.lease(&who("ann", 1), None).await.unwrap();
         assert_eq!(lease.session().id, 2);
-        let (error, ()) = tokio::join!(lease.session().run("test", b""), send_fatal(&mut ends[1], "25P04"));
+        let (error, ()) = tokio::join!(lease.session().run(None, "test", b""), send_fatal(&mut ends[1], "25P04"));
         assert!(error.unwrap().unwrap_err().fatal);
         drop(lease);
         assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![1]));
@@ -493,6 +628,82 @@ mod tests {
         assert_eq!(pools.add("ann", session), Some(2));
         assert_eq!(ids(&pools, "ann"), [2]);
         assert_eq!(pools.lease(&who("ann", 1), None).await.unwrap_err(), Unavailable::NoSession);
+    }
+
+    #[tokio::test]
+    async fn a_login_is_asked_for_if_all_sessions_have_transactions() {
+        let (pools, _ends) = pools(3, SOON, &[("ann", 1), ("ann", 2)]);
+        let ann = who("ann", 1);
+        let such = Wanted { can_log_in: true, ..Wanted::default() };
+        let (mut first, mut second) = (pools.lease(&ann, None).await.unwrap(), pools.lease(&ann, None).await.unwrap());
+        first.pin();
+        assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "the other one will be free");
+        second.pin();
+        assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Pinned);
+        assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::Timeout);
+        let (session, _end) = Session::detached(3);
+        assert_eq!(pools.add("ann", session), Some(1));
+        let _third = pools.lease_such(&ann, such).await.unwrap();
+        assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "there is no room");
+        drop(first);
+        assert!(pools.lease_such(&ann, such).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_session_in_a_transaction_does_not_come_back() {
+        let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2)]);
+        let mut lease = pools.lease(&who("ann", 1), Some(1)).await.unwrap();
+        lease.pin();
+        lease.session().pretend_to_be_in_a_transaction();
+        drop(lease);
+        assert_eq!((ids(&pools, "ann"), count(&pools)), (vec![2], 1));
+    }
+
+    #[tokio::test]
+    async fn a_session_with_cursors_can_be_avoided() {
+        let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
+        let avoid = HashSet::from([2, 3]);
+        let such = Wanted { avoid: Some(&avoid), ..Wanted::default() };
+        let mut first = pools.lease_such(&who("ann", 1), such).await.unwrap();
+        assert_eq!(first.session().id, 1);
+        assert!(pools.lease_such(&who("ann", 1), such).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
+        let session = |id: u64, salt: &[u8], role: Oid| {
+            let (mut session, end) = Session::detached(id);
+            (session.salt, session.role) = (salt.to_vec(), role);
+            (session, end)
+        };
+        for (salt, role, comes_back) in
+            [(b"s=a".as_slice(), 10, true), (b"s=b", 10, false), (b"s=a", 11, false), (b"", 10, false)]
+        {
+            let pools = Pools::new(9, LATE, SOON);
+            let (first, end) = session(1, b"s=a", 10);
+            assert_eq!(pools.add("ann", first), Some(1));
+            let ann = who("ann", 1);
+            let old = pools.lease(&ann, None).await.unwrap();
+            let (idle, idle_end) = session(2, b"s=a", 10);
+            assert_eq!(pools.add("ann", idle), Some(1));
+            drop((end, idle_end));
+            // Those that can log in do not wait, and the others not for ever.
+            let can = Wanted { can_log_in: true, ..Wanted::default() };
+            assert_eq!(pools.lease_such(&ann, can).await.unwrap_err(), Unavailable::NoSession);
+            assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
+            let waiting = tokio::spawn({
+                let (pools, ann) = (pools.clone(), ann.clone());
+                async move { pools.lease(&ann, None).await.map(|mut lease| lease.session().id) }
+            });
+            tokio::task::yield_now().await;
+            let (next, _end) = session(3, salt, role);
+            assert_eq!(pools.add("ann", next), Some(if comes_back { 1 } else { 2 }));
+            assert_eq!(waiting.await.unwrap(), if comes_back { Ok(3) } else { Err(Unavailable::NoSession) });
+            // What was leased before is not of the new pool.
+            assert_eq!(count(&pools), 2);
+            drop(old);
+            assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![3]));
+        }
     }
 
     #[tokio::test]

@@ -1,11 +1,13 @@
 //! The routers, and connections to them.
 //!
-//! Several are tried in their order: the first one that can be reached serves.
+//! Several are tried in their order: the first one that can be reached serves, and goes on serving. One that says that it is a standby is
+//! tried last from then on.
 
 use crate::tls;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
@@ -32,11 +34,15 @@ pub struct Router {
     address: Address,
     pub database: String,
     tls: Option<TlsConnector>,
+    /// its place in the list
+    number: usize,
 }
 
 #[derive(Clone)]
 pub struct Routers {
     all: Arc<[Router]>,
+    /// the one that is tried first
+    current: Arc<AtomicUsize>,
     /// the password of the anonymous role, if the connection string has one
     pub password: Option<Vec<u8>>,
 }
@@ -76,10 +82,14 @@ impl Routers {
                     Host::Tcp(host) => Address::Tcp(host.clone(), port),
                     Host::Unix(folder) => Address::Unix(folder.join(format!(".s.PGSQL.{port}"))),
                 };
-                all.push(Router { address, database: database.to_owned(), tls: tls.clone() });
+                let number = all.len();
+                all.push(Router { address, database: database.to_owned(), tls: tls.clone(), number });
             }
         }
-        if all.is_empty() { Err("--router is missing".to_owned()) } else { Ok(Self { all: all.into(), password }) }
+        if all.is_empty() {
+            return Err("--router is missing".to_owned());
+        }
+        Ok(Self { all: all.into(), current: Arc::default(), password })
     }
 
     #[cfg(test)]
@@ -87,12 +97,27 @@ impl Routers {
         self.all[0].clone()
     }
 
+    /// The other routers, beginning behind this one.
+    pub fn others(&self, router: &Router) -> impl Iterator<Item = &Router> {
+        self.all.iter().cycle().skip(router.number + 1).take(self.all.len() - 1)
+    }
+
+    /// This one does not serve: the next one is tried first.
+    pub fn pass_over(&self, router: &Router) {
+        let next = (router.number + 1) % self.all.len();
+        let _ = self.current.compare_exchange(router.number, next, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Connects to the first router that can be reached.
     pub async fn connect(&self) -> io::Result<(Router, Box<dyn Stream>)> {
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for router in &*self.all {
+        let first = self.current.load(Ordering::Relaxed);
+        for router in self.all.iter().cycle().skip(first).take(self.all.len()) {
             match router.connect().await {
-                Ok(stream) => return Ok((router.clone(), stream)),
+                Ok(stream) => {
+                    self.current.store(router.number, Ordering::Relaxed);
+                    return Ok((router.clone(), stream));
+                }
                 Err(error) => last = error,
             }
         }
@@ -141,6 +166,12 @@ mod tests {
         for wrong in [&[][..], &["postgresql://a"], &["dbname=x"], &["postgresql://a/x?sslmode=require"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+        let routers = Routers::parse(&["postgresql://a,b,c/docs".to_owned()], None).unwrap();
+        let others: Vec<usize> = routers.others(&routers.all[1]).map(|router| router.number).collect();
+        assert_eq!(others, [2, 0]);
+        routers.pass_over(&routers.all[0]);
+        routers.pass_over(&routers.all[0]);
+        assert_eq!(routers.current.load(Ordering::Relaxed), 1, "only who is first is passed over");
         assert!(!parse(&["postgresql://me:secret@a:none/x"]).unwrap_err().contains("secret"));
     }
 }

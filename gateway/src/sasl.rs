@@ -5,7 +5,9 @@
 use crate::log;
 use crate::login::{Login, MECHANISM, Refusal};
 use crate::pool::{Identity, Pools};
-use crate::reply::{AUTHENTICATION_FAILED, BAD_VALUE, Failure, HOST_UNREACHABLE, MECHANISM_UNAVAILABLE};
+use crate::reply::{
+    AUTHENTICATION_FAILED, BAD_VALUE, Failure, HOST_UNREACHABLE, MECHANISM_UNAVAILABLE, SHUTDOWN, STEPPED_DOWN,
+};
 use crate::router::Routers;
 use crate::shares::{Share, Shares};
 use bson::spec::BinarySubtype;
@@ -74,6 +76,10 @@ fn refused(user: &str, refusal: &Refusal) -> Failure {
             let message = format!("the role cannot use docshard of this version at the router: {}", error.message);
             Failure::new(AUTHENTICATION_FAILED, message)
         }
+        Refusal::Server(error) if error.is_of_restart() => {
+            Failure::new(SHUTDOWN, format!("the router refuses the login: {}", error.message))
+        }
+        Refusal::Standby => Failure::new(STEPPED_DOWN, "no router is a primary"),
         Refusal::Server(error) => {
             Failure::new(HOST_UNREACHABLE, format!("the router refuses the login: {}", error.message))
         }
@@ -126,6 +132,8 @@ pub struct Context<'a> {
     pub routers: &'a Routers,
     pub pools: &'a std::sync::Arc<Pools>,
     pub logins: &'a Shares<IpAddr>,
+    /// how long a login waits for a router that restarts (`--hold-timeout`)
+    pub hold: Duration,
 }
 
 fn next(end: Instant) -> Instant {
@@ -144,12 +152,13 @@ pub async fn start(context: Context<'_>, document: &RawDocument, database: &str)
     let options = document.get_document("options").ok();
     let skip_empty = options.and_then(|options| options.get_bool("skipEmptyExchange").ok()).unwrap_or(false);
     let busy = |_| Failure::new(HOST_UNREACHABLE, "too many logins at a time (--max-logins)");
-    let share = timeout(CONVERSATION, context.logins.take(&context.client, 1)).await.map_err(busy)?;
+    let share = timeout(CONVERSATION + context.hold, context.logins.take(&context.client, 1)).await.map_err(busy)?;
+    let (login, challenge) =
+        timeout(CONVERSATION + context.hold, Login::start(context.routers, context.hold, &user, first))
+            .await
+            .map_err(|_| failed())?
+            .map_err(|refusal| refused(&user, &refusal))?;
     let end = Instant::now() + CONVERSATION;
-    let (login, challenge) = timeout_at(end, Login::start(context.routers, &user, first))
-        .await
-        .map_err(|_| failed())?
-        .map_err(|refusal| refused(&user, &refusal))?;
     let database = database.to_owned();
     let (step, until) = (Step::Challenged(login), next(end));
     let conversation = Conversation { user, database, step, skip_empty, end, until, _share: Some(share) };
@@ -172,7 +181,7 @@ pub async fn proceed(
         Step::Accepted(_) => return Err(failed()),
         Step::Challenged(login) => login,
     };
-    let (session, signature) = timeout_at(end, login.finish(bytes))
+    let (session, signature) = timeout_at(end + context.hold, login.finish(context.routers, context.hold, bytes))
         .await
         .map_err(|_| failed())?
         .map_err(|refusal| refused(&user, &refusal))?;
@@ -182,6 +191,7 @@ pub async fn proceed(
         let user = Some(User { identity, database });
         return Ok(Turn { reply: reply(true, signature), conversation: None, user });
     }
+    let end = end.max(Instant::now() + MESSAGE);
     let (step, until) = (Step::Accepted(identity), next(end));
     let conversation = Conversation { user, database, step, skip_empty, end, until, _share: None };
     Ok(Turn { reply: reply(false, signature), conversation: Some(conversation), user: None })

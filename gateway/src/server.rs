@@ -17,6 +17,9 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The time between two looks for what is no longer needed.
 const SWEEP: Duration = Duration::from_secs(60);
 
+/// The time between two looks for transactions whose time is over.
+const TRANSACTIONS: Duration = Duration::from_millis(500);
+
 /// Accepts clients for ever.
 pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()> {
     let gateway = shared.clone();
@@ -27,6 +30,13 @@ pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()
             gateway.executor.sweep();
             log::CLIENTS.flush();
             log::LOGINS.flush();
+        }
+    });
+    let executor = shared.executor.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(TRANSACTIONS).await;
+            executor.abort_overdue().await;
         }
     });
     loop {
@@ -59,6 +69,7 @@ async fn connection(
     _permit: OwnedSemaphorePermit,
     unknown: Option<OwnedSemaphorePermit>,
 ) {
+    let executor = gateway.executor.clone();
     let served = match gateway.tls.clone() {
         None => {
             let _ = stream.set_nodelay(true);
@@ -73,6 +84,7 @@ async fn connection(
             }
         }
     };
+    executor.sessions.orphan(id);
     if let Err(error) = served
         && !matches!(
             error.kind(),

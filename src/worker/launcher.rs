@@ -1,5 +1,6 @@
 //! The launcher: starts a worker in every database, one after the other, at increasing intervals.
 
+use super::gateway;
 use super::own_process::WORKER_KIND;
 use crate::pg::process::{self, Started};
 use pgrx::pg_sys::Oid;
@@ -28,8 +29,19 @@ pub(super) fn run() {
     let mut wakes = process::wakes();
     let mut list: Vec<(Oid, String)> = Vec::new();
     let mut listed: Option<Instant> = None;
+    let mut gateway: Option<Started> = None;
+    let mut gateway_due = Instant::now();
     loop {
         let now = Instant::now();
+        let is_missing = gateway::is_wanted() && gateway.as_ref().is_none_or(|worker| !worker.is_alive());
+        if is_missing && now >= gateway_due {
+            gateway_due = now + FIRST_REST;
+            gateway = Started::new(gateway::KIND, gateway::KIND, Oid::INVALID);
+            if gateway.is_none() {
+                pgrx::log!("docshard launcher: no worker for the gateway: max_worker_processes is used up");
+                gateway_due = now + LONGEST_REST;
+            }
+        }
         let woken = std::mem::replace(&mut wakes, process::wakes()) != wakes;
         if woken || listed.is_none_or(|at| now >= at + LONGEST_REST) {
             match process::databases() {
@@ -43,7 +55,9 @@ pub(super) fn run() {
         if !is_deciding {
             start_next(&mut known, &list, now);
         }
-        process::sleep(rest(&known, &list, now));
+        let rest = rest(&known, &list, now);
+        let is_due = is_missing && gateway_due > now;
+        process::sleep(if is_due { rest.min(gateway_due - now) } else { rest });
     }
 }
 

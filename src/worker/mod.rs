@@ -2,6 +2,7 @@
 //!
 //! * The *launcher* has no database. At intervals it starts a worker in each database, which ends at once if it has no work. The
 //!   intervals double up to a minute; `add_shard` and `start_balancer` wake the launcher.
+//!   The launcher also starts the process that runs the gateway, if the server is configured to have one.
 //! * A *worker* stays while its database is a router with other shards, has documents that expire, or has unfinished moves or
 //!   transactions. It starts the database's *keeper*, whose locks show that this database is its cluster's router; then it
 //!   advances each shard's counter, resolves transactions, recovers migrations, deletes expired documents and balances. It ends
@@ -13,6 +14,7 @@
 pub mod activity;
 mod database;
 mod expiry;
+mod gateway;
 mod keeper;
 mod launcher;
 mod own_process;
@@ -33,6 +35,7 @@ const MAX_WORKERS: &std::ffi::CStr = c"16";
 /// Called from `_PG_init`.
 pub fn init() {
     keeper::init();
+    gateway::init();
     if !process::is_preloading() {
         return;
     }
@@ -47,6 +50,7 @@ pub fn init() {
 
 fn main(database: Option<pg_sys::Oid>, kind: &str) {
     match database {
+        None if kind == gateway::KIND => gateway::run(),
         None => launcher::run(),
         Some(database) if kind == own_process::KEEPER_KIND => keeper::run(database),
         Some(database) => database::run(database),

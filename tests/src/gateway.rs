@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Gateway {
     /// Its port at 127.0.0.1.
     pub port: u16,
-    process: Child,
+    /// None if a server runs it
+    process: Option<Child>,
     log: PathBuf,
 }
 
@@ -61,18 +62,37 @@ impl Gateway {
         command.args(["--router", address, "--listen", "127.0.0.1:0"]);
         command.args(options).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).expect("a log"));
         let process = command.spawn().expect("the gateway can be started");
-        let mut gateway = Self { port: 0, process, log };
-        let began = Instant::now();
-        while gateway.port == 0 {
-            assert!(began.elapsed() < PATIENCE, "the gateway does not start: {}", gateway.log());
-            std::thread::sleep(Duration::from_millis(20));
-            let lines = BufReader::new(File::open(&gateway.log).expect("a log")).lines();
-            let listening = lines
-                .map_while(Result::ok)
-                .find_map(|line| line.rsplit_once("listening on 127.0.0.1:").map(|(_, port)| port.to_owned()));
-            gateway.port = listening.and_then(|port| port.parse().ok()).unwrap_or(0);
-        }
+        let mut gateway = Self { port: 0, process: Some(process), log };
+        gateway.await_start(0);
         gateway
+    }
+
+    /// The gateway that a server runs itself, when it has written that it listens as often as this.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn of_server(server: &Node, starts: usize) -> Self {
+        let mut gateway = Self { port: 0, process: None, log: server.log_path() };
+        gateway.await_start(starts - 1);
+        gateway
+    }
+
+    fn await_start(&mut self, before: usize) {
+        let began = Instant::now();
+        while self.port == 0 {
+            assert!(began.elapsed() < PATIENCE, "the gateway does not start: {}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+            let lines = BufReader::new(File::open(&self.log).expect("a log")).lines().map_while(Result::ok);
+            let mut listening = lines.filter_map(|line| {
+                line.rsplit_once("docshard-gateway: listening on 127.0.0.1:").map(|(_, port)| port.to_owned())
+            });
+            self.port = listening.nth(before).and_then(|port| port.parse().ok()).unwrap_or(0);
+        }
+    }
+
+    /// The path of the program.
+    pub fn path() -> &'static PathBuf {
+        program()
     }
 
     /// What it has logged.
@@ -80,17 +100,20 @@ impl Gateway {
     /// # Panics
     /// If the log cannot be read.
     pub fn log(&self) -> String {
-        fs::read_to_string(&self.log).expect("a log")
+        String::from_utf8_lossy(&fs::read(&self.log).expect("a log")).into_owned()
     }
 
     /// True while the process runs.
     pub fn is_running(&mut self) -> bool {
-        self.process.try_wait().is_ok_and(|status| status.is_none())
+        self.process.as_mut().is_some_and(|process| process.try_wait().is_ok_and(|status| status.is_none()))
     }
 
     /// Its process id.
+    ///
+    /// # Panics
+    /// If a server runs it.
     pub fn pid(&self) -> u32 {
-        self.process.id()
+        self.process.as_ref().expect("a process of the test").id()
     }
 
     /// The connection string of a user.
@@ -138,7 +161,9 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }

@@ -38,6 +38,15 @@ pub(super) fn pin() {
     }
 }
 
+/// The value of a setting; None if there is none of this name.
+pub fn current(name: &CStr) -> Option<String> {
+    // SAFETY: a C string; the value is copied before anything else runs.
+    unsafe {
+        let value = pg_sys::GetConfigOption(name.as_ptr(), true, false);
+        (!value.is_null()).then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+    }
+}
+
 /// Sets `lock_timeout` for this process.
 pub fn limit_lock_waits(limit: &CStr) {
     set(c"lock_timeout", limit);

@@ -214,7 +214,7 @@ impl Node {
         &self.data
     }
 
-    fn log_path(&self) -> PathBuf {
+    pub(crate) fn log_path(&self) -> PathBuf {
         self.data.with_file_name("log")
     }
 }

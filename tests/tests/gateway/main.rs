@@ -1,6 +1,6 @@
 //! MongoDB's own clients over the gateway. Each test runs a program of this folder with pymongo or mongosh, which check the answers.
 
-use docshard_tests::{Cluster, Gateway, wait_until};
+use docshard_tests::{Cluster, Gateway, Node, wait_until};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -225,4 +225,198 @@ fn a_client_that_leaves_ends_its_statement() {
     let gateway = Gateway::start(&cluster.router, &[]);
     assert!(gateway.python("leaving.py", &["boss", PASSWORD]).contains("done"));
     wait_until("its statement ends", PATIENCE, || sessions(&cluster, "state = 'active'") == 0);
+}
+
+/// Sessions of the gateway that are not as they were before: in a transaction, or with locks, or settings of their own.
+fn unclean(cluster: &Cluster) -> String {
+    cluster.router.value(
+        "SELECT coalesce(string_agg(concat_ws(' ', pid, state, backend_xmin, locktype, mode), ','), '')
+         FROM pg_stat_activity LEFT JOIN pg_locks USING (pid)
+         WHERE application_name = 'docshard-gateway' AND (state <> 'idle' OR locktype IS NOT NULL)",
+    )
+}
+
+#[test]
+fn transactions_of_drivers() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &[]);
+    assert!(gateway.python("transactions.py", &["ann", PASSWORD, "bob", PASSWORD]).contains("done"));
+    wait_until("sessions come back", PATIENCE, || unclean(&cluster).is_empty());
+    assert!(sessions(&cluster, "true") > 0);
+    for shard in &cluster.shards {
+        let open = "SELECT count(*) FROM pg_stat_activity WHERE state LIKE 'idle in%'";
+        wait_until("shards' transactions end", PATIENCE, || shard.value::<i64>(open) == 0);
+        assert_eq!(shard.value::<i64>("SELECT count(*) FROM pg_prepared_xacts"), 0);
+    }
+}
+
+#[test]
+fn transactions_that_nobody_ends_are_aborted() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--transaction-lifetime", "2"]);
+    assert!(gateway.python("abandoned.py", &["ann", PASSWORD]).contains("done"));
+    wait_until("they are aborted", PATIENCE, || unclean(&cluster).is_empty());
+    assert_eq!(cluster.router.value::<i64>("SELECT count(*) FROM docshard.find('test.things')"), 1);
+}
+
+/// The router ends the session of a transaction that waits for its client.
+#[test]
+fn a_transaction_whose_session_ends_is_run_again() {
+    let cluster = cluster();
+    cluster.router.psql("ALTER ROLE boss SET idle_in_transaction_session_timeout = '1s'");
+    let gateway = Gateway::start(&cluster.router, &[]);
+    for (ends_by, seconds) in [("the role's limit", "3"), ("an administrator", "0")] {
+        let mut program = gateway.start_python("run_again.py", &["boss", PASSWORD, seconds]);
+        let mut output = BufReader::new(program.stdout.take().unwrap());
+        await_line(&mut output, "in a transaction");
+        if seconds == "0" {
+            cluster.router.psql("ALTER ROLE boss RESET idle_in_transaction_session_timeout");
+            let end =
+                "SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity WHERE state = 'idle in transaction'";
+            assert!(cluster.router.value::<bool>(end), "{ends_by}");
+        }
+        program.stdin.take().unwrap().write_all(b"\n").unwrap();
+        await_line(&mut output, "done");
+        assert!(program.wait().unwrap().success());
+    }
+}
+
+/// The router's session ends while it commits: the transaction's id tells the result, if it has one.
+#[test]
+fn a_lost_commit_is_asked_for() {
+    let cluster = cluster();
+    let router = &cluster.router;
+    let gateway = Gateway::start(router, &[]);
+    for (database, shard, expected) in [("here", "local", "committed 1 1"), ("there", "shard0", "failed 1 251 None")] {
+        router.psql(&format!("SELECT docshard.enable_sharding('{database}', '{shard}')"));
+        router.psql(&format!("SELECT docshard.create_collection('{database}.things')"));
+        let node = if shard == "local" { router } else { &cluster.shards[0] };
+        node.psql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+        node.psql("SELECT pg_reload_conf()");
+        let mut program = gateway.start_python("lost_commit.py", &["boss", PASSWORD, database]);
+        let mut output = BufReader::new(program.stdout.take().unwrap());
+        await_line(&mut output, "writes");
+        let waits =
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query !~ 'pg_stat_activity'";
+        wait_until("the commit waits", PATIENCE, || node.value::<i64>(waits) > 0);
+        router.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard-gateway' AND state <> 'idle'");
+        node.psql("ALTER SYSTEM RESET synchronous_standby_names");
+        node.psql("SELECT pg_reload_conf()");
+        await_line(&mut output, expected);
+        assert!(program.wait().unwrap().success());
+    }
+}
+
+/// No read fails, and at most one write of each client, which was in flight.
+#[test]
+fn fifty_clients_survive_a_restart_of_the_router() {
+    let mut cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--hold-timeout", "60"]);
+    let mut program = gateway.start_python("restarts.py", &["ann", PASSWORD, "50"]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut input = program.stdin.take().unwrap();
+    await_line(&mut output, "ready");
+    cluster.router.stop();
+    cluster.router.start();
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "goes on");
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "done");
+    assert!(program.wait().unwrap().success());
+}
+
+/// The gateway finds the primary among its routers, and waits for its promotion.
+#[test]
+fn clients_survive_a_failover_of_the_router() {
+    let mut cluster = cluster();
+    let standby = cluster.router.standby();
+    let address = format!("postgresql://127.0.0.1:{},127.0.0.1:{}/postgres", cluster.router.port, standby.port());
+    let gateway = Gateway::start_for(&cluster.router, &address, &["--hold-timeout", "60"]);
+    let mut program = gateway.start_python("restarts.py", &["ann", PASSWORD, "5"]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut input = program.stdin.take().unwrap();
+    await_line(&mut output, "ready");
+    cluster.router.stop();
+    standby.promote();
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "goes on");
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "done");
+    assert!(program.wait().unwrap().success());
+}
+
+/// The server's own gateway: it is started, watched, restarted and ended with the server.
+#[test]
+fn a_server_runs_a_gateway() {
+    let mut cluster = cluster();
+    let router = &mut cluster.router;
+    let program = copied_program(router);
+    router.configure(&format!("docshard.gateway_binary = '{program}'"));
+    router.configure("docshard.gateway_listen = '127.0.0.1:0'");
+    router.configure("docshard.gateway_arguments = '--pool-size 7'");
+    router.psql("SELECT pg_reload_conf()");
+    let found = |gateway: &Gateway| gateway.python("refused.py", &["ann", PASSWORD]);
+    assert!(found(&Gateway::of_server(router, 1)).contains("found None"));
+    let [first] = running(&program)[..] else { panic!("there is one gateway") };
+    // None of the server's files, nor of its environment.
+    let files: Vec<String> = std::fs::read_dir(format!("/proc/{first}/fd"))
+        .unwrap()
+        .map(|file| {
+            std::fs::read_link(file.unwrap().path()).map_or_else(|_| String::new(), |path| path.display().to_string())
+        })
+        .collect();
+    assert!(!files.iter().any(|file| file.contains("/data/") || file.contains("PostgreSQL.")), "{files:?}");
+    assert_eq!(std::fs::read(format!("/proc/{first}/environ")).unwrap().len(), 0);
+    // Only the operator sees and sets it.
+    let refused = |role: &str, sql: &str| {
+        let mut client = router.client();
+        client.batch_execute(&format!("SET ROLE {role}")).unwrap();
+        let error = client.batch_execute(sql).expect_err(sql);
+        error.code().expect("an error of the server").code().to_owned()
+    };
+    assert_eq!(refused("none", "SET docshard.gateway_binary = '/bin/sh'"), "55P02");
+    assert_eq!(refused("ann", "SHOW docshard.gateway_arguments"), "42501");
+    assert_eq!(refused("ann", "ALTER SYSTEM SET docshard.gateway_binary = '/bin/sh'"), "42501");
+    // It is started again after a crash.
+    signal(first, "KILL");
+    assert!(found(&Gateway::of_server(router, 2)).contains("found None"));
+    // And with its worker.
+    let worker = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'docshard gateway'";
+    assert!(router.value::<bool>(worker));
+    assert!(found(&Gateway::of_server(router, 3)).contains("found None"));
+    wait_until("the old one ends", PATIENCE, || running(&program).len() == 1);
+    router.configure("docshard.gateway_listen = ''");
+    router.psql("SELECT pg_reload_conf()");
+    wait_until("it ends", PATIENCE, || running(&program).is_empty());
+    router.configure("docshard.gateway_listen = '127.0.0.1:0'");
+    router.psql("SELECT pg_reload_conf()");
+    assert!(found(&Gateway::of_server(router, 4)).contains("found None"));
+    // It does not outlive the postmaster.
+    router.kill9();
+    wait_until("it ends with the server", PATIENCE, || running(&program).is_empty());
+    router.start();
+    assert!(found(&Gateway::of_server(router, 5)).contains("found None"));
+}
+
+/// A copy of the program that the server's user can execute, by a name of its own.
+fn copied_program(router: &Node) -> String {
+    let path = router.scratch_file("gateway-of-server");
+    std::fs::copy(Gateway::path(), &path).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// The processes that run a program.
+fn running(program: &str) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let runs = |pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.starts_with(program.as_bytes())
+    };
+    all.filter(runs).collect()
+}
+
+fn signal(pid: u32, name: &str) {
+    assert!(
+        std::process::Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap().success()
+    );
 }

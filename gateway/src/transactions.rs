@@ -1,0 +1,524 @@
+//! Transactions over several commands: from its first statement to its end, a transaction has one session of its role for itself.
+//!
+//! Its isolation is REPEATABLE READ, as MongoDB's transactions read from one snapshot, and the second writer of a document fails.
+//! As in MongoDB, a statement that fails aborts the transaction.
+//!
+//! Labels tell drivers what they may repeat. `TransientTransactionError`, the whole transaction: RULE: only if it has surely not been
+//! committed. `UnknownTransactionCommitResult`, the commit: its result was lost, and asking again may tell it, from the status of the
+//! transaction's id. There is an id if the router's own database was written; otherwise a shard has decided, and nobody knows.
+//!
+//! INVARIANT: a session leaves a transaction by COMMIT or ROLLBACK that the router has confirmed, or is closed. What a transaction leaves
+//! in its session is then what single commands leave: nothing. Cursors are closed before the commit, which would store their rest.
+
+use crate::backend::ServerError;
+use crate::command::Command;
+use crate::cursors::Cursors;
+use crate::executor::{Error, Executor, cursor_of, integer};
+use crate::memory::Budget;
+use crate::pool::{Identity, Wanted};
+use crate::reply::{
+    self, BAD_VALUE, COMMAND_FAILED, CURSOR_NOT_FOUND, EXCEEDED_TIME, Failure, HOST_UNREACHABLE, NO_SUCH_TRANSACTION,
+    NOT_IN_TRANSACTION, POOL_TIMEOUT, Reply, TRANSACTION_COMMITTED, TRANSIENT, UNAUTHORIZED, UNKNOWN_RESULT,
+};
+use crate::session::{self, Id, Part, Place};
+use crate::sessions::{Active, Phase, Sessions, Transaction, Xid};
+use bson::spec::BinarySubtype;
+use bson::{Binary, RawDocument, doc};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout};
+
+const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+
+/// The transaction's id, if it has one, and the timeline that it belongs to.
+const XID: &str = "SELECT pg_catalog.pg_current_xact_id_if_assigned(), \
+    pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8)";
+
+/// The time for the ROLLBACK of a session that no statement runs in.
+const ROLLBACK: Duration = Duration::from_secs(10);
+
+/// How long a commit that still runs is waited for by one that repeats it.
+const PROGRESS: Duration = Duration::from_secs(5);
+
+/// The most cursors that a transaction may have open.
+const MAX_CURSORS: usize = 1_000;
+
+/// The most sessions that a command may name, as in MongoDB.
+const MAX_NAMED: usize = 10_000;
+
+/// Codes after which MongoDB tells drivers to run the transaction again.
+const TRANSIENT_CODES: &[i32] =
+    &[6, 7, 24, 89, 91, 112, 189, 202, 246, 251, 290, 9001, 10107, 11600, 11602, 13435, 13436];
+
+/// A transaction whose phase is locked. It is aborted when this is dropped, unless a statement has succeeded, or it has ended.
+struct Locked {
+    transaction: Arc<Transaction>,
+    phase: OwnedMutexGuard<Phase>,
+    sessions: Arc<Sessions>,
+    cursors: Arc<Cursors>,
+    keep: bool,
+}
+
+impl Locked {
+    /// Ends the transaction; returns what it had, if it was running.
+    fn end(&mut self, phase: Phase) -> Option<Box<Active>> {
+        self.sessions.ended(&self.transaction);
+        if !matches!(*self.phase, Phase::Active(_)) {
+            return None;
+        }
+        match std::mem::replace(&mut *self.phase, phase) {
+            Phase::Active(active) => {
+                for (id, ..) in &active.cursors {
+                    self.cursors.remove(&self.transaction.role, *id);
+                }
+                Some(active)
+            }
+            _ => None,
+        }
+    }
+
+    /// Rolls back, if it was running. Goes on if the caller is dropped.
+    async fn abort(mut self) {
+        if let Some(active) = self.end(Phase::Aborted) {
+            let _ = tokio::spawn(roll_back(active)).await;
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if !self.keep
+            && let Some(active) = self.end(Phase::Aborted)
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(roll_back(active));
+        }
+    }
+}
+
+/// A session whose statement has not ended is closed instead, when its lease is dropped.
+async fn roll_back(mut active: Box<Active>) {
+    let session = active.lease.session();
+    if !session.is_running() && session.end().is_none() {
+        let _ = timeout(ROLLBACK, session.query(&["ROLLBACK"], &mut Vec::new())).await;
+    }
+}
+
+fn aborted(number: i64) -> Failure {
+    let message = format!(
+        "Transaction {number} has been aborted: by an error, by a new transaction of its session, by killSessions, or at its time limit"
+    );
+    Failure::new(NO_SUCH_TRANSACTION, message).labelled(TRANSIENT)
+}
+
+fn committed(number: i64) -> Failure {
+    Failure::new(TRANSACTION_COMMITTED, format!("Transaction {number} has been committed"))
+}
+
+fn unknowable(number: i64) -> Failure {
+    let message = format!(
+        "the connection to the router broke while it committed transaction {number}; whether it did is not known"
+    );
+    Failure::new(NO_SUCH_TRANSACTION, message)
+}
+
+/// Labels an error of a statement within a transaction.
+fn transient(mut failure: Failure) -> Failure {
+    if TRANSIENT_CODES.contains(&failure.code) && !failure.labels.contains(&TRANSIENT) {
+        failure.labels.push(TRANSIENT);
+    }
+    failure
+}
+
+impl Executor {
+    /// Runs a command for a client of a role, within a transaction or not.
+    pub async fn run(
+        &self,
+        who: &Identity,
+        connection: i32,
+        command: &Command,
+        budget: &mut Budget,
+    ) -> Result<Reply, Error> {
+        if let Some(answered) = self.of_sessions(who, command).await {
+            return Ok(answered?);
+        }
+        match command.part {
+            Part::Transaction { place, start } => {
+                return self.run_within(who, connection, command, (place, start), budget).await;
+            }
+            _ if session::is_end(&command.name) => {
+                let message = format!("{} must be run within a transaction", command.name);
+                return Err(Failure::new(COMMAND_FAILED, message).into());
+            }
+            Part::Retryable(place) => self.note_write(who, place).await?,
+            Part::Nothing => {}
+        }
+        self.run_alone(who, command, budget).await
+    }
+
+    /// Runs a statement of a transaction, its commit or its abort.
+    async fn run_within(
+        &self,
+        who: &Identity,
+        connection: i32,
+        command: &Command,
+        (place, start): (Place, bool),
+        budget: &mut Budget,
+    ) -> Result<Reply, Error> {
+        if who.generation.is_some() && !self.pools.is_current(who) {
+            return Err(Error::LoginNeeded);
+        }
+        if session::is_end(&command.name) {
+            let locked = self.lock(who, connection, place).await?;
+            return match command.name.as_str() {
+                "commitTransaction" => self.commit(who, locked).await,
+                _ => self.abort(locked).await,
+            };
+        }
+        if !session::is_allowed(&command.name, &command.database, command.document()) {
+            let message =
+                format!("Cannot run '{}' in a multi-document transaction, or with these arguments.", command.name);
+            return Err(Failure::new(NOT_IN_TRANSACTION, message).into());
+        }
+        let mut locked = match start {
+            true => self.begin(who, connection, place).await?,
+            false => self.lock(who, connection, place).await.map_err(|error| match error {
+                // No commit was sent, so it cannot have been committed.
+                Error::Failure(failure) => transient(failure).into(),
+                other => other,
+            })?,
+        };
+        let transaction = locked.transaction.clone();
+        let Phase::Active(active) = &mut *locked.phase else {
+            return Err(match *locked.phase {
+                Phase::Committed => committed(place.number),
+                Phase::Unknown(_) => unknowable(place.number),
+                _ => aborted(place.number),
+            }
+            .into());
+        };
+        let result = tokio::select! {
+            result = self.statement(who, active, command, start, place, budget) => result,
+            () = transaction.killed() => Err(aborted(place.number).into()),
+        };
+        let result = match result {
+            Ok(reply) if !reply::has_failed(&reply) => {
+                locked.keep = true;
+                return Ok(reply);
+            }
+            Ok(reply) => {
+                let is_transient = reply::code_of(&reply).is_some_and(|code| TRANSIENT_CODES.contains(&code));
+                Ok(reply::relabelled(&reply, TRANSIENT, is_transient))
+            }
+            Err(Error::Failure(failure)) => Err(transient(failure).into()),
+            Err(error) => Err(error),
+        };
+        locked.abort().await;
+        result
+    }
+
+    async fn begin(&self, who: &Identity, connection: i32, place: Place) -> Result<Locked, Error> {
+        let (transaction, phase, before) = self.sessions.begin(&who.role, place, connection)?;
+        let mut locked = self.locked(transaction, phase);
+        if let Some(before) = before {
+            self.kill(before).await;
+        }
+        let full = |_| {
+            let message = "too many transactions at a time (--pool-size)";
+            Failure::new(POOL_TIMEOUT, message).labelled(TRANSIENT)
+        };
+        let share = timeout(self.pools.patience(), self.shares.take(&who.role, 1)).await.map_err(full)?;
+        // The clients of a session's cursors would have to wait.
+        let avoid = self.cursors.sessions(&who.role);
+        let such = Wanted { id: None, avoid: Some(&avoid), can_log_in: true };
+        let mut lease = self.lease(who, such).await.map_err(|error| match error {
+            Error::Failure(failure) => transient(failure).into(),
+            other => other,
+        })?;
+        lease.pin();
+        *locked.phase = Phase::Active(Box::new(Active { lease, cursors: Vec::new(), _share: share }));
+        Ok(locked)
+    }
+
+    fn locked(&self, transaction: Arc<Transaction>, phase: OwnedMutexGuard<Phase>) -> Locked {
+        let keep = false;
+        Locked { transaction, phase, sessions: self.sessions.clone(), cursors: self.cursors.clone(), keep }
+    }
+
+    /// Waits for the end of another statement of the transaction.
+    async fn lock(&self, who: &Identity, connection: i32, place: Place) -> Result<Locked, Error> {
+        let transaction = self.sessions.find(&who.role, place, connection)?;
+        let busy = |_| {
+            let message = "another command of the transaction runs, perhaps its commit";
+            Failure::new(EXCEEDED_TIME, message).labelled(UNKNOWN_RESULT)
+        };
+        let phase = timeout(self.pools.patience(), transaction.phase.clone().lock_owned()).await.map_err(busy)?;
+        let is_others = matches!(&*phase, Phase::Active(active) if who.generation.is_some_and(|own| own != active.lease.generation()));
+        let mut locked = self.locked(transaction, phase);
+        // The router has ended the sessions of the login that began it. Dropped, it is aborted.
+        if is_others || locked.transaction.is_killed() && matches!(*locked.phase, Phase::Active(_)) {
+            return Err(aborted(place.number).into());
+        }
+        locked.keep = !matches!(*locked.phase, Phase::Active(_));
+        Ok(locked)
+    }
+
+    async fn statement(
+        &self,
+        who: &Identity,
+        active: &mut Active,
+        command: &Command,
+        start: bool,
+        place: Place,
+        budget: &mut Budget,
+    ) -> Result<Reply, Error> {
+        // Such as by the role's idle_in_transaction_session_timeout. Nothing was sent.
+        if active.lease.session().end().is_some() {
+            return Err(aborted(place.number).into());
+        }
+        if active.cursors.len() >= MAX_CURSORS && !matches!(command.name.as_str(), "getMore" | "killCursors") {
+            return Err(Failure::new(BAD_VALUE, "the transaction has too many open cursors").into());
+        }
+        let asked =
+            if command.name == "getMore" { integer(command.document().get("getMore").ok().flatten()) } else { None };
+        if let Some(id) = asked {
+            let failure = match self.cursors.find(&who.role, id) {
+                Some((_, Some(owner))) if owner == place => None,
+                Some((_, None)) => Some(((50739, "Location50739"), "was not opened in this transaction")),
+                Some(_) => Some(((50741, "Location50741"), "was opened in another transaction")),
+                None => Some((CURSOR_NOT_FOUND, "was not found")),
+            };
+            if let Some((code, what)) = failure {
+                return Err(Failure::new(code, format!("cursor id {id} {what}")).into());
+            }
+        }
+        let begin = start.then_some(BEGIN);
+        let reply = self.execute(who, &mut active.lease, begin, command, Some(place), budget).await?;
+        let open = cursor_of(&reply);
+        match (asked, open) {
+            (Some(id), Some(0)) => {
+                active.cursors.retain(|(known, ..)| *known != id);
+                self.cursors.remove(&who.role, id);
+            }
+            (None, Some(id)) if id != 0 => {
+                let (database, collection) = namespace_of(&reply);
+                active.cursors.push((id, database, collection));
+            }
+            _ => {}
+        }
+        Ok(reply)
+    }
+
+    async fn abort(&self, locked: Locked) -> Result<Reply, Error> {
+        let number = locked.transaction.place.number;
+        match *locked.phase {
+            Phase::Active(_) => {
+                locked.abort().await;
+                Ok(reply::ok(doc! {}))
+            }
+            Phase::Committed => Err(committed(number).into()),
+            Phase::Aborted => Err(aborted(number).into()),
+            Phase::Unknown(_) => Err(unknowable(number).into()),
+        }
+    }
+
+    async fn commit(&self, who: &Identity, mut locked: Locked) -> Result<Reply, Error> {
+        let number = locked.transaction.place.number;
+        match &*locked.phase {
+            // It goes on, whether the client waits or not.
+            Phase::Active(_) => match tokio::spawn(commit(locked)).await {
+                Ok(result) => Ok(result?),
+                Err(_) => Err(Failure::new(HOST_UNREACHABLE, "the commit has failed").labelled(UNKNOWN_RESULT).into()),
+            },
+            Phase::Committed => Ok(reply::ok(doc! {})),
+            Phase::Aborted => Err(aborted(number).into()),
+            Phase::Unknown(None) => Err(unknowable(number).into()),
+            Phase::Unknown(Some(xid)) => match self.status(who, &xid.clone()).await?.as_deref() {
+                Some("committed") => {
+                    *locked.phase = Phase::Committed;
+                    Ok(reply::ok(doc! {}))
+                }
+                Some("aborted") => {
+                    *locked.phase = Phase::Aborted;
+                    Err(aborted(number).into())
+                }
+                Some("in progress") => {
+                    let message = format!("transaction {number} is being committed");
+                    Err(Failure::new(EXCEEDED_TIME, message).labelled(UNKNOWN_RESULT).into())
+                }
+                _ => Err(unknowable(number).into()),
+            },
+        }
+    }
+
+    /// What the router says of a transaction's id; None if it does not know the id any more.
+    async fn status(&self, who: &Identity, xid: &Xid) -> Result<Option<String>, Error> {
+        let until = Instant::now() + PROGRESS;
+        let sql = format!("SELECT pg_catalog.pg_xact_status('{}'), t.* FROM ({XID}) AS t", xid.number);
+        loop {
+            let unknown = |failure: Failure| Failure { labels: vec![UNKNOWN_RESULT], ..failure };
+            let mut lease = self.lease(who, Wanted::default()).await.map_err(|error| match error {
+                Error::Failure(failure) => unknown(failure).into(),
+                other => other,
+            })?;
+            let mut row = Vec::new();
+            let result = lease.session().query(&[&sql], &mut row).await;
+            drop(lease);
+            match result {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => return Err(unknown(error.failure()).into()),
+                Err(error) => return Err(unknown(Failure::new(HOST_UNREACHABLE, error.to_string())).into()),
+            }
+            let [status, _, timeline] = row.as_slice() else { return Ok(None) };
+            if *timeline != xid.timeline.as_bytes() {
+                return Ok(None);
+            }
+            let status = String::from_utf8_lossy(status).into_owned();
+            if status != "in progress" || Instant::now() >= until {
+                return Ok(Some(status));
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Aborts a transaction, and cancels its statement. A commit is not cancelled, but waited for.
+    async fn kill(&self, transaction: Arc<Transaction>) {
+        if transaction.is_killed() {
+            return;
+        }
+        transaction.kill();
+        let phase = transaction.phase.clone().lock_owned().await;
+        if matches!(*phase, Phase::Active(_)) {
+            self.locked(transaction, phase).abort().await;
+        }
+    }
+
+    /// Aborts the transactions whose time is over.
+    pub async fn abort_overdue(self: &Arc<Self>) {
+        for transaction in self.sessions.overdue() {
+            let executor = self.clone();
+            tokio::spawn(async move { executor.kill(transaction).await });
+        }
+    }
+
+    /// A write with a transaction's number, but outside, ends an older transaction of its session.
+    async fn note_write(&self, who: &Identity, place: Place) -> Result<(), Failure> {
+        if let Some(before) = self.sessions.note_write(&who.role, place)? {
+            self.kill(before).await;
+        }
+        Ok(())
+    }
+
+    /// Commands about sessions; None if it is another one.
+    async fn of_sessions(&self, who: &Identity, command: &Command) -> Option<Result<Reply, Failure>> {
+        let (name, document) = (command.name.as_str(), command.document());
+        let ids = match name {
+            "startSession" => return Some(Ok(new_session())),
+            "refreshSessions" | "endSessions" | "killSessions" => match named(document, name) {
+                Ok(ids) => ids,
+                Err(failure) => return Some(Err(failure)),
+            },
+            "killAllSessions" => match only_own(document, &who.role) {
+                Ok(()) => Vec::new(),
+                Err(failure) => return Some(Err(failure)),
+            },
+            _ => return None,
+        };
+        if name == "refreshSessions" {
+            self.sessions.refresh(&who.role, &ids);
+        } else {
+            // An empty list of killSessions means all of the user's.
+            let all = ids.is_empty() && name != "endSessions";
+            for transaction in self.sessions.remove(&who.role, (!all).then_some(ids.as_slice())) {
+                self.kill(transaction).await;
+            }
+        }
+        Some(Ok(reply::ok(doc! {})))
+    }
+}
+
+async fn commit(mut locked: Locked) -> Result<Reply, Failure> {
+    let number = locked.transaction.place.number;
+    let Phase::Active(active) = &mut *locked.phase else { return Err(aborted(number)) };
+    let cursors = active.cursors.clone();
+    let session = active.lease.session();
+    for (id, database, collection) in cursors {
+        let kill = doc! { "killCursors": collection, "cursors": [id] }.to_vec().unwrap_or_default();
+        let _ = session.run(None, &database, &kill).await;
+    }
+    if session.is_running() || session.end().is_some() {
+        return Err(aborted(number));
+    }
+    let mut rows = Vec::new();
+    let result = session.query(&[XID, "COMMIT"], &mut rows).await;
+    let lost = |failure: Failure| (Phase::Unknown(xid(&rows)), Err(failure.labelled(UNKNOWN_RESULT)));
+    let (phase, result) = match result {
+        Ok(Ok(tag)) if tag == "COMMIT" => (Phase::Committed, Ok(reply::ok(doc! {}))),
+        Ok(Ok(_)) => (Phase::Aborted, Err(aborted(number))),
+        // It ended before the first of the two statements, and so before the commit.
+        Ok(Err(error)) if error.fatal && rows.is_empty() => (Phase::Aborted, Err(aborted(number))),
+        Ok(Err(error)) if error.is_outcome_unknown() => lost(error.failure()),
+        Ok(Err(error)) => (Phase::Aborted, Err(rolled_back(&error))),
+        Err(error) => lost(Failure::new(
+            HOST_UNREACHABLE,
+            format!("the connection to the router broke during the commit: {error}"),
+        )),
+    };
+    // The session goes back, or is closed.
+    drop(locked.end(phase));
+    result
+}
+
+/// The error of a commit that PostgreSQL has refused.
+fn rolled_back(error: &ServerError) -> Failure {
+    let failure = error.failure();
+    if error.is_transient() { failure.labelled(TRANSIENT) } else { failure }
+}
+
+fn xid(rows: &[Vec<u8>]) -> Option<Xid> {
+    let [number, timeline] = rows else { return None };
+    let number = String::from_utf8(number.clone()).ok()?.parse::<u64>().ok()?.to_string();
+    Some(Xid { number, timeline: String::from_utf8(timeline.clone()).ok()? })
+}
+
+/// The namespace of the cursor in a reply.
+fn namespace_of(reply: &[u8]) -> (String, String) {
+    let namespace = RawDocument::from_bytes(reply)
+        .ok()
+        .and_then(|document| document.get_document("cursor").ok()?.get_str("ns").ok()?.split_once('.'));
+    namespace.map(|(database, collection)| (database.to_owned(), collection.to_owned())).unwrap_or_default()
+}
+
+fn new_session() -> Reply {
+    let id = Binary { subtype: BinarySubtype::Uuid, bytes: bson::Uuid::new().bytes().to_vec() };
+    reply::ok(doc! { "id": { "id": id }, "timeoutMinutes": crate::hello::SESSION_MINUTES })
+}
+
+/// The sessions that a command names.
+fn named(command: &RawDocument, name: &str) -> Result<Vec<Id>, Failure> {
+    let wrong = |message: &str| Failure::new(BAD_VALUE, format!("{name}: {message}"));
+    let list = command.get_array(name).map_err(|_| wrong("an array of sessions is expected"))?;
+    let mut ids = Vec::new();
+    for value in list {
+        if ids.len() == MAX_NAMED {
+            return Err(wrong("too many sessions"));
+        }
+        ids.push(session::id(value.map_err(|_| wrong("an array of sessions is expected"))?)?);
+    }
+    Ok(ids)
+}
+
+/// Checks that killAllSessions names nobody but the client's role.
+fn only_own(command: &RawDocument, role: &str) -> Result<(), Failure> {
+    let list = command.get_array("killAllSessions");
+    let list = list.map_err(|_| Failure::new(BAD_VALUE, "killAllSessions: an array of users is expected"))?;
+    for user in list {
+        let is_own =
+            user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
+        if !is_own {
+            return Err(Failure::new(UNAUTHORIZED, "killAllSessions: a user can only kill sessions of its own"));
+        }
+    }
+    Ok(())
+}

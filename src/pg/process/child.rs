@@ -1,0 +1,51 @@
+//! A program that a worker runs, and that ends with it.
+//!
+//! Its standard input is a pipe that only the worker holds: when the worker ends, however it does, the program reads the end of it. Its
+//! standard error is the worker's, the server's log.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The time that the program has for its end.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+#[derive(Debug)]
+pub struct Program(Child);
+
+impl Program {
+    /// Starts a program with an empty environment and none of this process's files and sockets.
+    pub fn start(binary: &Path, arguments: &[String]) -> io::Result<Self> {
+        let mut command = Command::new(binary);
+        command.args(arguments).env_clear().current_dir("/");
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::inherit());
+        #[cfg(target_os = "linux")]
+        // SAFETY: between fork and exec only this system call is made, which is safe there. It marks files, and closes none: the
+        // standard library's own pipe reports an error of exec.
+        unsafe {
+            command.pre_exec(|| {
+                libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+                Ok(())
+            });
+        }
+        command.spawn().map(Self)
+    }
+
+    /// How it ended; None while it runs.
+    pub fn ended(&mut self) -> io::Result<Option<std::process::ExitStatus>> {
+        self.0.try_wait()
+    }
+
+    /// Ends it, and waits for that.
+    pub fn stop(mut self) {
+        drop(self.0.stdin.take());
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until && matches!(self.0.try_wait(), Ok(None)) {
+            super::sleep(Duration::from_millis(20));
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
