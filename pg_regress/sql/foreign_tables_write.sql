@@ -1,4 +1,7 @@
 -- Writing to collections as tables: INSERT, COPY, UPDATE, DELETE, in transactions and through views.
+-- Triggers and partitions of PostgreSQL's need these settings.
+SET session_replication_role = origin;
+SET default_tablespace = '';
 SET client_min_messages = warning;
 SET timezone = 'UTC';
 \set VERBOSITY terse
