@@ -121,7 +121,7 @@ fn a_cluster_is_not_dropped_but_dismantled() {
     for node in std::iter::once(router).chain(&cluster.shards) {
         let left = "SELECT string_agg(relname, ' ') FROM pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ '^[cm][0-9]'";
         assert_eq!(node.value::<Option<String>>(left), None, "{}", node.name);
-        assert_eq!(node.psql("SELECT srvname FROM pg_foreign_server").trim(), "", "{}", node.name);
+        assert_eq!(node.psql("SELECT srvname FROM pg_foreign_server").trim(), "docshard", "{}", node.name);
         assert_eq!(node.value::<i64>("SELECT count(*) FROM docshard_data.node"), 0, "{}", node.name);
         assert_eq!(
             node.value::<i64>("SELECT count(*) FROM pg_roles WHERE rolname = 'app' AND NOT rolcanlogin"),

@@ -203,7 +203,7 @@ fn nothing_is_left_of_a_removed_shard() {
     let removed = &cluster.shards[2];
     for sql in [
         format!("SELECT count(*) FROM pg_roles WHERE rolname LIKE '{service}\\_%'"),
-        "SELECT count(*) FROM pg_foreign_server".to_owned(),
+        "SELECT count(*) FROM pg_foreign_server WHERE srvname <> 'docshard'".to_owned(),
         "SELECT count(*) FROM pg_user_mappings".to_owned(),
         "SELECT count(secret) FROM docshard_data.service".to_owned(),
         "SELECT count(*) FROM docshard_data.node".to_owned(),
