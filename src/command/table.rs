@@ -91,7 +91,7 @@ const PARAMETERS: &[Field] = &[
     may("featureCompatibilityVersion", Type::Any),
     may("authenticationMechanisms", Type::Any),
 ];
-/// The sections of `serverStatus` that a client may ask for or leave out. There are few here, and all are shown.
+/// The options of `serverStatus`, by which MongoDB shows or omits sections. They are accepted, and change nothing.
 const SECTIONS: &[Field] = &[
     may("repl", Type::Any),
     may("metrics", Type::Any),

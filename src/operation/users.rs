@@ -1,8 +1,8 @@
 //! MongoDB's users and roles, which are PostgreSQL's roles: a user may log in, a role may not.
 //!
-//! RULE: roles are created, changed and dropped by statements of the caller, so PostgreSQL decides who may, and by the functions
-//! `grant_access` and `revoke_access`, which the caller must be allowed to execute. A password arrives as a verifier of SCRAM-SHA-256: no
-//! statement has the password itself.
+//! RULE: everything runs with the caller's privileges. Statements such as CREATE ROLE run as the caller, so PostgreSQL checks them. Access to
+//! documents is granted by `grant_access` and `revoke_access`, which the caller must be allowed to execute. A password arrives as its
+//! SCRAM-SHA-256 verifier, so no statement contains the password.
 
 use super::arguments::Arguments;
 use crate::catalog::grants;

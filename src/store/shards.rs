@@ -149,7 +149,7 @@ statements! {
     pub fn delete(id: ShardId) { run "DELETE FROM docshard_catalog.shards WHERE id = $1" }
 }
 
-/// Until the transaction ends, nobody else adds or removes a shard.
+/// Locks the list of shards until the transaction ends: other transactions that add or remove a shard wait.
 pub fn lock() -> Result<()> {
     spi::run_script("LOCK TABLE docshard_catalog.shards IN SHARE ROW EXCLUSIVE MODE")
 }

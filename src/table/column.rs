@@ -67,8 +67,8 @@ impl Layout {
         self.columns.iter().map(|(_, column)| column.clone()).collect()
     }
 
-    /// True if a value that does not fit is an error, so that a condition may be evaluated by a shard alone: a row of which PostgreSQL would
-    /// have found that the condition is NULL becomes that error when it is read.
+    /// True if a value that does not fit its column is an error, and not NULL. Then a condition need not be checked again after the shard has
+    /// evaluated it: for a value that does not fit, where the two could differ, the statement fails.
     pub fn is_strict(&self) -> bool {
         self.options.on_mismatch == OnMismatch::Error
     }

@@ -555,7 +555,8 @@ fn date(path: &str, operator: Operator, at: i64, is_infinite: bool, millis: impl
     }
 }
 
-/// A superset of a comparison of numbers as float8, or as numeric: numbers that print or round alike are few units in the last place apart.
+/// A filter that matches at least the numbers for which the comparison as float8 or numeric is true. Conversions round, so its bounds are a
+/// few units in the last place wider.
 fn number(path: &str, operator: Operator, value: f64) -> Bound {
     let double = |value: f64| ext_json::to_json(&Value::Number(Number::Double(value)));
     let nan = || double(f64::NAN);

@@ -111,7 +111,7 @@ impl Scan for CollectionScan {
     fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()> {
         let namespace = &self.layout.options.namespace;
         let Some(Request { filter, options }) = self.request(&operands, limit)? else {
-            // Without rights there is an error, whatever is asked for.
+            // No row can match, and no shard is asked. The privileges are checked nevertheless.
             return read::check(namespace);
         };
         let arguments = Arguments::parse(&options, Form::Options(FIND.function), FIND.options)?;

@@ -153,6 +153,30 @@ fn a_session_is_no_routers_because_it_says_hello() {
     }
 }
 
+/// Nor does the code of another role make a superuser's session a router's: ANALYZE runs the functions of a table's owner.
+#[test]
+fn a_superusers_session_is_no_routers_because_a_function_says_hello() {
+    let cluster = Cluster::spread("test.c");
+    let shard = &cluster.shards[0];
+    cluster.router.psql("SELECT docshard.insert_many('test.c', array_agg(jsonb_build_object('_id', n, 'k', n))) FROM generate_series(1, 300) AS n");
+    let table: String = cluster.router.value("SELECT \"table\" FROM docshard.collections WHERE namespace = 'test.c'");
+    let id: i64 = shard.value("SELECT cluster_id FROM docshard_data.node");
+    let epoch: i64 = shard.value("SELECT epoch FROM docshard_data.node");
+    shard.psql(&format!(
+        "CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA docshard_internal TO app; CREATE SCHEMA app AUTHORIZATION app; SET ROLE app; \
+         CREATE FUNCTION app.trap(n int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN \
+           PERFORM set_config('application_name', 'docshard x', true); \
+           PERFORM docshard_internal.hello({id}, 'shard0', 'x', {epoch}, 1, 0, false, false, 1, 99); RETURN n; END $$; \
+         CREATE TABLE app.t AS SELECT n FROM generate_series(1, 100) AS n; CREATE INDEX ON app.t (app.trap(n))"
+    ));
+    let mut client = shard.client();
+    client.batch_execute("ANALYZE app.t").expect("the function says hello");
+    for sql in [format!("ALTER TABLE {table} DROP CONSTRAINT c1_pkey"), format!("TRUNCATE {table}")] {
+        let error = client.batch_execute(&sql).expect_err(&sql);
+        assert_eq!(error.code().map(postgres::error::SqlState::code), Some("2BP01"), "{sql}: {error:?}");
+    }
+}
+
 /// PostgreSQL's own error comes first for a role without the right.
 #[test]
 fn a_role_without_rights_gets_the_error_of_postgresql() {

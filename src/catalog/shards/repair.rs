@@ -117,7 +117,7 @@ fn check_same(shard: &Shard, found: &Probe, session: &mut Session) -> Result<()>
     match mark(session, &there, cluster_id()?)? {
         Some(other) if other == shard.name => Err(error!(
             Kind::OperationFailed,
-            "a shard named \"{other}\" already exists, with another database, of which this one is a copy"
+            "this database is a copy of the shard \"{other}\", which exists in another database"
         )
         .with_hint("docshard.set_shard_address() makes a shard's server lead to another address.")),
         Some(other) => Err(elsewhere(shard, &format!("it leads to the shard \"{other}\""))),

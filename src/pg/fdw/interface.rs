@@ -129,7 +129,7 @@ pub struct ScanPlan {
     /// the operands that are the statement's LIMIT and OFFSET
     pub limit: Option<usize>,
     pub offset: Option<usize>,
-    /// rows belong to another user than the one who sees errors
+    /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user
     #[serde(skip)]
     pub is_of_other_user: bool,
 }

@@ -273,6 +273,23 @@ impl State {
         Ok(row)
     }
 
+    /// True if a row was written. Its values go into the slot if something reads them.
+    ///
+    /// # Safety
+    /// As for [`fill`](Self::fill).
+    unsafe fn has_written(
+        &self,
+        slot: *mut pg_sys::TupleTableSlot,
+        stored: Option<RowValues>,
+        is_read: bool,
+    ) -> Result<bool> {
+        match stored {
+            // SAFETY: promised by the caller.
+            Some(stored) if is_read => unsafe { self.fill(slot, stored) }.map(|()| true),
+            stored => Ok(stored.is_some()),
+        }
+    }
+
     /// Puts the values that are stored into a slot.
     ///
     /// # Safety
@@ -318,10 +335,7 @@ pub(super) unsafe extern "C-unwind" fn insert(
                 return Ok(true);
             }
             let mut stored = state.modify.insert(vec![row], state.skips_conflicts, is_read)?;
-            match stored.pop().flatten() {
-                Some(stored) if is_read => state.fill(slot, stored).map(|()| true),
-                stored => Ok(stored.is_some()),
-            }
+            state.has_written(slot, stored.pop().flatten(), is_read)
         });
         if is_inserted { slot } else { null_mut() }
     }
@@ -373,10 +387,8 @@ pub(super) unsafe extern "C-unwind" fn update(
             || (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_update_after_row);
         let is_updated = state(target).run(|state| {
             let (old, new) = (state.old(planned)?, state.row(slot, Some(&state.updated))?);
-            match state.modify.update(old, new, is_read)? {
-                Some(stored) if is_read => state.fill(slot, stored).map(|()| true),
-                stored => Ok(stored.is_some()),
-            }
+            let stored = state.modify.update(old, new, is_read)?;
+            state.has_written(slot, stored, is_read)
         });
         if is_updated { slot } else { null_mut() }
     }
@@ -395,10 +407,7 @@ pub(super) unsafe extern "C-unwind" fn delete(
         let is_deleted = state(target).run(|state| {
             let old = state.old(planned)?;
             let stored = state.modify.delete(old, is_read)?;
-            match stored {
-                Some(stored) if is_read => state.fill(slot, stored).map(|()| true),
-                stored => Ok(stored.is_some()),
-            }
+            state.has_written(slot, stored, is_read)
         });
         if is_deleted { slot } else { null_mut() }
     }

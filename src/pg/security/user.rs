@@ -18,6 +18,15 @@ pub fn session_user() -> pg_sys::Oid {
     unsafe { pg_sys::GetSessionUserId() }
 }
 
+/// True if the session's own user runs this: no SECURITY DEFINER function, no SET ROLE, and no maintenance such as ANALYZE, which runs code of
+/// a table's owner.
+pub fn is_session_users_own() -> bool {
+    let (mut user, mut context) = (pg_sys::InvalidOid, 0);
+    // SAFETY: reads variables of this process.
+    unsafe { pg_sys::GetUserIdAndSecContext(&mut user, &mut context) };
+    user == session_user() && context == 0
+}
+
 /// Makes this process, which serves no client, run as that user from now on.
 pub fn become_for_session(user: pg_sys::Oid) {
     // SAFETY: a background worker starts as the bootstrap superuser, which may become any user.

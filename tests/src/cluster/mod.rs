@@ -65,6 +65,14 @@ impl Cluster {
         self
     }
 
+    /// For each shard, whether the router's keeper holds the router's lock there, or another session does; None if nobody does.
+    pub fn lock_holders(&self) -> Vec<Option<bool>> {
+        let holder = "SELECT a.application_name = 'docshard keeper' FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+           WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid::int8 & 65535 = x'D0CD'::int";
+        let of = |node: &Node| node.client().query_opt(holder, &[]).expect("at most one").map(|row| row.get(0));
+        self.shards.iter().map(of).collect()
+    }
+
     /// Starts a router and two shards with a collection of the database `test` on all three nodes: keys `k` below 100 are on
     /// `local`, from 100 on `shard0`, from 200 on `shard1`. The balancer is off.
     pub fn spread(namespace: &str) -> Self {

@@ -1,0 +1,81 @@
+//! A shard that reports what no shard can have, such as an impossible epoch, decides nothing about the router and other shards.
+
+use docshard_tests::{Cluster, wait_until};
+use serde_json::Value;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn cluster() -> Cluster {
+    Cluster::spread("test.things")
+}
+
+#[test]
+fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
+    // The second one is the highest whose successor is not.
+    for epoch in [i64::MAX, (1 << 30) - 2, 100_000_000] {
+        let cluster = cluster();
+        let mut router = cluster.router.client();
+        wait_until("the router has its shards' locks", PATIENCE, || {
+            cluster.lock_holders().iter().all(|holder| *holder == Some(true))
+        });
+        let liar = &cluster.shards[0];
+        liar.psql(&format!("UPDATE docshard_data.node SET epoch = {epoch}"));
+        liar.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
+        wait_until("the keeper has seen it", PATIENCE, || cluster.router.log().contains("impossible epoch"));
+        std::thread::sleep(Duration::from_secs(1));
+        // Writes to other shards still work.
+        let insert = "SELECT docshard.insert_one('test.things', '{\"k\": 250}')";
+        router.batch_execute(insert).expect("a write at another shard");
+        let status: String = cluster.router.value("SELECT docshard.status()");
+        assert!(!status.contains("a copy of the cluster's router"), "{status}");
+        let mut take_over = || -> Value {
+            router.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0)
+        };
+        let (taken, again) = (take_over(), take_over());
+        for taken in [&taken, &again] {
+            assert!(taken.to_string().contains("impossible epoch") && !taken.to_string().contains("shard1"), "{taken}");
+        }
+        router.batch_execute(insert).expect("a write after the take-over");
+    }
+}
+
+/// The highest epoch that a take-over accepts, and what it may add to it, tell the former router that it was replaced.
+#[test]
+fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
+    let cluster = cluster();
+    let epoch: i64 = cluster.router.value("SELECT epoch FROM docshard_catalog.cluster");
+    let liar = &cluster.shards[0];
+    liar.psql(&format!("UPDATE docshard_data.node SET epoch = {}", epoch + 65 * (1 << 16)));
+    liar.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
+    wait_until("the router is a copy", PATIENCE, || {
+        cluster.router.value::<String>("SELECT docshard.status()").contains("a copy of the cluster's router")
+    });
+}
+
+/// A shard reports numbers of collections and indexes that none can have.
+#[test]
+fn a_shard_with_numbers_that_none_can_have_decides_nothing() {
+    for (damage, next) in [
+        (
+            "INSERT INTO docshard_data.placement (collection_id, token, version) VALUES (1073741822, 1, 1)",
+            "collections",
+        ),
+        ("INSERT INTO docshard_data.placement (collection_id, token, version) VALUES (999999998, 1, 1)", "collections"),
+        ("CREATE TABLE docshard_data.t (n int); CREATE INDEX i999999998 ON docshard_data.t (n)", "indexes"),
+    ] {
+        let cluster = cluster();
+        let liar = &cluster.shards[0];
+        liar.unguard();
+        liar.psql(damage);
+        let mut router = cluster.router.client();
+        let take_over = "SELECT to_jsonb(docshard.take_over_cluster('{\"force\": true}'))";
+        let taken: Value = router.query_one(take_over, &[]).expect("the answer").get(0);
+        assert!(taken.to_string().contains("impossible numbers"), "{damage}: {taken}");
+        assert!(!taken.to_string().contains("shard1"), "{damage}: {taken}");
+        let last: i64 = cluster
+            .router
+            .value(&format!("SELECT nextval(pg_get_serial_sequence('docshard_catalog.{next}', 'id')::regclass)"));
+        assert!(last < 1000, "{damage}: {last}");
+    }
+}
