@@ -1,6 +1,8 @@
 -- Commands about the server, the cluster and its sessions.
 -- currentOp shows what PostgreSQL tracks.
 SET track_activities = on;
+-- The primary shard does not depend on other tests.
+SELECT docshard.enable_sharding('srv', 'local');
 CREATE FUNCTION run(db text, command json) RETURNS jsonb LANGUAGE sql AS $$ SELECT docshard.run_command(db, command) $$;
 SELECT string_agg(name, ' ' ORDER BY name) AS fields FROM jsonb_object_keys(run('srv', '{"serverStatus": 1, "repl": 0}')) AS name;
 SELECT status -> 'process' AS process, (status #>> '{connections,current}')::int > 0 AS connections, status ? 'localTime' AS time FROM run('srv', '{"serverStatus": 1}') AS status;
