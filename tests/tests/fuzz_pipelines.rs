@@ -32,6 +32,9 @@ const SETUP: &str = r#"
     CREATE ROLE fuzz_app LOGIN;
     SELECT docshard.grant_access('fuzz_app')"#;
 
+/// How deep pipelines contain pipelines.
+const DEPTH: u32 = 2;
+
 const NAMESPACES: &[&str] = &["fuzz.c", "fuzz.s", "fuzz.s", "fuzz.h"];
 const PATHS: &[&str] = &["_id", "a", "b", "c", "d", "n", "c.a", "c.b", "a.b", "x", "x.y"];
 const UNITS: &[&str] = &["year", "quarter", "month", "week", "day", "hour", "minute", "second", "millisecond"];
@@ -223,6 +226,18 @@ impl Grammar {
     fn window_function(&mut self) -> Value {
         let windows = self.windows.clone();
         let name = self.pick(&windows);
+        // One in three has arguments as users write them, as random ones seldom succeed.
+        let usual = match name {
+            "$expMovingAvg" => json!({name: {"input": "$n", "N": 2}}),
+            "$derivative" | "$integral" => json!({name: {"input": "$n"}, "window": {"documents": [-1, 0]}}),
+            "$linearFill" | "$locf" => json!({name: "$n"}),
+            "$covariancePop" | "$covarianceSamp" => json!({name: ["$n", "$a"]}),
+            "$concatArrays" | "$setUnion" => json!({name: "$c.b"}),
+            _ => Value::Null,
+        };
+        if !usual.is_null() && self.one_in(3) {
+            return usual;
+        }
         let mut function = match name {
             "$rank" | "$denseRank" | "$documentNumber" => json!({name: {}}),
             "$shift" => {
@@ -292,6 +307,9 @@ impl Grammar {
             }
             "$facet" if depth > 0 => json!({"f": self.pipeline(depth - 1), "g": self.pipeline(depth - 1)}),
             "$documents" => json!([{"a": 1, "n": self.literal()}, {"a": 2}]),
+            "$listClusterCatalog" => json!({"shards": self.rng.bool(), "tracked": self.rng.bool()}),
+            "$currentOp" => json!({"allUsers": self.rng.bool(), "idleConnections": self.rng.bool()}),
+            "$shardedDataDistribution" => json!({}),
             "$setWindowFields" => {
                 let output: Map<_, _> = (0..self.rng.u32(1..4))
                     .map(|_| (self.pick(&["r", "s", "c.t"]).to_owned(), self.window_function()))
@@ -327,7 +345,11 @@ impl Grammar {
     }
 
     fn pipeline(&mut self, depth: u32) -> Value {
-        (0..self.rng.u32(1..5)).map(|_| self.stage(depth)).collect()
+        let mut stages: Vec<_> = (0..self.rng.u32(1..5)).map(|_| self.stage(depth)).collect();
+        if depth == DEPTH && self.one_in(20) {
+            stages.push(if self.rng.bool() { json!({"$out": "out"}) } else { json!({"$merge": {"into": "into"}}) });
+        }
+        Value::Array(stages)
     }
 
     fn options(&mut self) -> Value {
@@ -367,8 +389,15 @@ fn fuzz(seed: u64, time: Duration) -> (u64, u64, BTreeSet<String>) {
     let began = Instant::now();
     while began.elapsed() < time && failures.len() < 20 {
         count += 1;
-        let (namespace, pipeline, options) = (grammar.pick(NAMESPACES), grammar.pipeline(2), grammar.options());
-        let namespace = if pipeline[0].get("$documents").is_some() { "fuzz.$cmd.aggregate" } else { namespace };
+        let (namespace, pipeline, options) = (grammar.pick(NAMESPACES), grammar.pipeline(DEPTH), grammar.options());
+        let begins_with = |name: &&str| pipeline[0].get(*name).is_some();
+        let namespace = if ["$documents", "$listClusterCatalog"].iter().any(begins_with) {
+            "fuzz.$cmd.aggregate"
+        } else if ["$currentOp", "$shardedDataDistribution"].iter().any(begins_with) {
+            "admin.$cmd.aggregate"
+        } else {
+            namespace
+        };
         let what =
             |problem: &str| format!("SEED={seed}, pipeline {count}: {problem}\n{namespace} {pipeline} {options}");
         let client = &mut sessions[count as usize % 2];
