@@ -118,7 +118,7 @@ CREATE FOREIGN TABLE ft.bad (a text OPTIONS (path '')) SERVER docshard OPTIONS (
 SELECT a FROM ft.bad;
 SELECT * FROM ft.inbox WHERE _id = 1 FOR UPDATE;
 INSERT INTO ft.liked VALUES (1);
-TRUNCATE ft.inbox;
+TRUNCATE ft.liked;
 
 -- Foreign tables for all collections of a database.
 \set VERBOSITY terse

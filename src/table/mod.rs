@@ -135,6 +135,10 @@ impl Table for CollectionTable {
     fn modify(self: Box<Self>) -> Result<Box<dyn Modify>> {
         Ok(Box::new(modify::CollectionModify::new(self.layout)?))
     }
+
+    fn truncate(self: Box<Self>) -> Result<()> {
+        modify::truncate(&self.layout)
+    }
 }
 
 /// The handler of the foreign-data wrapper; sql/tables.sql declares it, with a type that has no equivalent here.

@@ -7,6 +7,7 @@
 use super::column::{Column, Layout, Read};
 use super::condition::has_value;
 use super::document::{self, json};
+use super::scan;
 use crate::catalog::cache;
 use crate::operation::reading;
 use crate::operation::request_parts::{Shared, Specification};
@@ -70,6 +71,22 @@ pub fn identity(layout: &Layout) -> Result<Vec<i16>> {
         error
             .with_hint("It needs columns for _id and the fields of the shard key, or a column jsonb OPTIONS (path '').")
     })
+}
+
+/// Deletes all documents.
+pub fn truncate(layout: &Layout) -> Result<()> {
+    scan::require_existing(layout)?;
+    let write = DocumentWrite {
+        filter: Specification::EMPTY,
+        update: None,
+        many: true,
+        upsert: false,
+        array_filters: None,
+        sort: None,
+        skip_locked: false,
+        shared: Shared::default(),
+    };
+    write.run(&layout.options.namespace).map(drop)
 }
 
 impl CollectionModify {

@@ -49,7 +49,9 @@ impl CollectionScan {
     }
 
     /// Returns what to ask for; None: there are no rows.
+    /// Errors: `NamespaceNotFound`.
     fn request(&self, operands: &[Option<SqlValue>], limit: Option<u64>) -> Result<Option<Request>> {
+        require_existing(&self.layout)?;
         let bind = |(condition, first): &(Condition, usize)| condition.bind(operands.get(*first..).unwrap_or_default());
         let filter = match all(self.conditions.iter().map(bind)) {
             Bound::Never => return Ok(None),
@@ -91,6 +93,16 @@ impl CollectionScan {
         );
         error.with_hint("Use a column of type jsonb, or the option on_mismatch 'null' of the table.")
     }
+}
+
+/// Refuses to read what does not exist: a foreign table is made for a collection, so its name is a mistake, or the collection was dropped.
+pub fn require_existing(layout: &Layout) -> Result<()> {
+    read::require_existing(&layout.options.namespace).map_err(|error| {
+        error.with_hint(format!(
+            "The foreign table \"{}\" names it. INSERT creates a collection that does not exist, and so does docshard.create_collection().",
+            layout.name
+        ))
+    })
 }
 
 /// The first fields of the columns' paths; None if a column is the whole document.

@@ -713,6 +713,7 @@ fn writes_need_rights_and_are_whole() {
         "UPDATE rows SET a = 1",
         "DELETE FROM rows",
         "INSERT INTO rows VALUES (2, 2) ON CONFLICT DO NOTHING",
+        "TRUNCATE rows",
     ];
     for sql in writes {
         assert_eq!(sqlstate_of(&mut reader, sql), "42501", "{sql}");
@@ -721,6 +722,10 @@ fn writes_need_rights_and_are_whole() {
     assert_eq!(sqlstate_of(&mut writer, "INSERT INTO fresh VALUES (1)"), "42501");
     assert_eq!(writer.execute("INSERT INTO rows VALUES (2, 150), (3, 250)", &[]).unwrap(), 2);
     assert_eq!(writer.execute("UPDATE rows SET a = _id", &[]).unwrap(), 3);
+    writer.batch_execute("BEGIN; TRUNCATE rows").unwrap();
+    assert_eq!(writer.query_one("SELECT count(*) FROM rows", &[]).unwrap().get::<_, i64>(0), 0);
+    assert_eq!(reader.query_one("SELECT count(*) FROM docshard.find('test.rows')", &[]).unwrap().get::<_, i64>(0), 3);
+    writer.batch_execute("ROLLBACK").unwrap();
     // By a view its owner writes.
     writer.batch_execute("CREATE VIEW low AS SELECT * FROM rows WHERE k < 200; GRANT ALL ON low TO other").unwrap();
     assert_eq!(other.execute("UPDATE low SET a = 7", &[]).unwrap(), 2);

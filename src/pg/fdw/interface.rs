@@ -99,6 +99,8 @@ pub trait Table {
     /// The columns by which an UPDATE or DELETE finds a row again.
     fn identity(&self) -> Result<Vec<i16>>;
     fn modify(self: Box<Self>) -> Result<Box<dyn Modify>>;
+    /// Deletes all rows.
+    fn truncate(self: Box<Self>) -> Result<()>;
 }
 
 /// Columns with their values; None is NULL.

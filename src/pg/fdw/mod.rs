@@ -48,6 +48,7 @@ pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
         EndForeignModify: Some(modify::end),
         BeginForeignInsert: Some(modify::begin_insert),
         EndForeignInsert: Some(modify::end),
+        ExecForeignTruncate: Some(modify::truncate),
         ..pg_sys::FdwRoutine::default()
     };
     // SAFETY: a copy in the current memory context, as handlers return.

@@ -1,4 +1,4 @@
-//! The callbacks of writes: INSERT, UPDATE, DELETE and COPY FROM.
+//! The callbacks of writes: INSERT, UPDATE, DELETE, COPY FROM and TRUNCATE.
 //!
 //! A row that is updated or deleted is found again by columns that the scan adds to its rows: those that identify it, and those that the statement
 //! has read, so that the table can refuse a row that has changed since. Memory of a row is reset before the next one. COPY hands over one row
@@ -13,7 +13,7 @@ use crate::pg::memory::context;
 use crate::pg::security::user;
 use crate::pg::{server, version};
 use docshard_core::error::Kind as ErrorKind;
-use pgrx::{PgMemoryContexts, pg_guard, pg_sys};
+use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
 use serde::{Deserialize, Serialize};
 use std::ffi::{CString, c_int};
 use std::ptr::null_mut;
@@ -410,6 +410,22 @@ pub(super) unsafe extern "C-unwind" fn delete(
             state.has_written(slot, stored, is_read)
         });
         if is_deleted { slot } else { null_mut() }
+    }
+}
+
+/// `TRUNCATE`. What it says of other tables and of sequences concerns no foreign table.
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn truncate(
+    relations: *mut pg_sys::List,
+    _behavior: pg_sys::DropBehavior::Type,
+    _restart_sequences: bool,
+) {
+    // SAFETY: PostgreSQL has locked these tables, and checked the current user's privileges.
+    unsafe {
+        for relation in PgList::<pg_sys::RelationData>::from_pg(relations).iter_ptr() {
+            let table = raise(wrapper().open(definition((*relation).rd_id)));
+            raise(table.truncate());
+        }
     }
 }
 
