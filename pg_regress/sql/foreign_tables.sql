@@ -61,6 +61,25 @@ RESET enable_mergejoin;
 SELECT ft.plan('SELECT count(*) FROM ft.inbox WHERE recipient = ANY (ARRAY(SELECT name FROM ft.people))');
 SELECT count(*) FROM ft.inbox WHERE recipient = ANY (ARRAY(SELECT name FROM ft.people));
 
+-- Groups.
+SELECT ft.plan('SELECT count(*) FROM ft.inbox');
+SELECT ft.plan('SELECT likes, count(*), count(x), sum(x), avg(x), min(sent), max(recipient COLLATE "C") FROM ft.inbox WHERE recipient = ''r1'' GROUP BY likes HAVING count(*) > 2 ORDER BY likes');
+SELECT likes, count(*), count(x), sum(x), avg(x), min(sent) AT TIME ZONE 'UTC' AS min, max(recipient COLLATE "C") FROM ft.inbox WHERE recipient = 'r1' GROUP BY likes HAVING count(*) > 2 ORDER BY likes;
+SELECT upper(recipient), count(*) + 1 AS more FROM ft.inbox WHERE likes = 3 GROUP BY recipient ORDER BY count(*) DESC, 1;
+SELECT ft.plan('SELECT DISTINCT recipient, likes FROM ft.inbox WHERE likes > 4');
+SELECT DISTINCT likes FROM ft.inbox WHERE likes > 4 ORDER BY 1;
+SELECT count(x), sum(x), avg(x), min(x), max(recipient COLLATE "C"), count(*) FROM ft.inbox WHERE recipient = 'r9';
+SELECT count(*), sum(x) FROM ft.inbox WHERE recipient = NULL;
+SELECT likes, count(*) FROM ft.inbox WHERE recipient = 'r9' GROUP BY 1;
+SELECT name, (SELECT count(*) FROM ft.inbox WHERE recipient = name) FROM ft.people ORDER BY 1;
+-- These are grouped here: an order of strings that shards do not have, a distinct argument, a filter, an order, a function, a condition that is evaluated here.
+SELECT ft.plan('SELECT min(recipient COLLATE ucs_basic) FROM ft.inbox');
+SELECT ft.plan('SELECT count(DISTINCT likes), sum(x) FILTER (WHERE likes = 1), array_agg(x ORDER BY x) FROM ft.inbox');
+SELECT ft.plan('SELECT length(recipient), count(*) FROM ft.inbox GROUP BY 1');
+SELECT ft.plan('SELECT tags, count(*) FROM ft.inbox GROUP BY 1');
+SELECT ft.plan('SELECT recipient, likes, count(*) FROM ft.inbox GROUP BY ROLLUP (1, 2)');
+SELECT ft.plan('SELECT count(*) FROM ft.inbox WHERE recipient LIKE ''r1%''');
+
 -- Types, and values that do not fit.
 SELECT docshard.insert_many('ft.types', ARRAY[
   '{"_id": 1, "i": 5.0, "f": 0.5, "n": {"$numberDecimal": "1.50"}, "s": "a", "d": {"$date": "2026-02-03T00:00:00Z"}, "t": {"$date": "2026-02-03T04:05:06.789Z"}, "u": {"$uuid": "00112233-4455-6677-8899-aabbccddeeff"}, "y": {"$binary": {"base64": "AQI=", "subType": "00"}}, "o": {"$oid": "0123456789abcdef01234567"}, "p": {"$oid": "0123456789abcdef01234567"}, "a": [1, null, 3], "j": {"x": [1]}, "b": true}',
@@ -77,9 +96,22 @@ SELECT i FROM ft.types WHERE _id = 4;
 SELECT j FROM ft.types WHERE _id = 4;
 SELECT count(*) FROM ft.types WHERE i IS NOT NULL;
 SELECT count(*) FROM ft.types WHERE i = 5;
+SELECT ft.plan('SELECT count(i), sum(i) FROM ft.types');
+SELECT sum(i) FROM ft.types;
+SELECT sum(i) FROM ft.types WHERE _id < 4;
+SELECT count(*) FROM ft.types;
+SELECT count(s) FROM ft.types;
+SELECT d, count(*) FROM ft.types GROUP BY 1;
+SELECT d, t, o, count(*) FROM ft.types WHERE _id < 4 GROUP BY 1, 2, 3 ORDER BY 4;
+SELECT docshard.insert_one('ft.types', '{"_id": 5, "i": [5, 6]}') IS NOT NULL AS inserted;
+SELECT count(*) FROM ft.types WHERE i = 5 AND _id <> 4;
+SELECT docshard.delete_one('ft.types', '{"_id": 5}') -> 'deletedCount' AS deleted;
 ALTER FOREIGN TABLE ft.types OPTIONS (ADD on_mismatch 'null');
 SELECT _id, i, f, n, s, d, t, u, y, o, p, a, j, b FROM ft.types WHERE _id = 4;
 SELECT _id FROM ft.types WHERE i IS NULL ORDER BY _id;
+SELECT count(i), sum(i), count(*) FROM ft.types;
+SELECT ft.plan('SELECT count(*) FROM ft.types');
+SELECT ft.plan('SELECT count(i) FROM ft.types');
 SELECT _id FROM ft.types WHERE o = '0123456789abcdef01234567' AND p = '\x0123456789abcdef01234567' AND u = '00112233-4455-6677-8899-AABBCCDDEEFF' AND t > '-infinity' AND d < 'infinity';
 SELECT ft.plan('SELECT _id FROM ft.types WHERE o = ''0123456789abcdef01234567'' AND t <= ''2026-02-03 04:05:06.7894''');
 SELECT ft.plan('SELECT _id FROM ft.types WHERE o = ''x''');
@@ -94,7 +126,9 @@ CREATE FOREIGN TABLE ft.collated (_id int, s text) SERVER docshard OPTIONS (name
 SELECT _id FROM ft.collated WHERE s = 'a';
 SELECT docshard.create_collection('ft.liked', '{"viewOn": "inbox", "pipeline": [{"$match": {"likes": {"$gt": 5}}}]}');
 CREATE FOREIGN TABLE ft.liked (_id int, likes int, recipient text) SERVER docshard OPTIONS (namespace 'ft.liked');
+SELECT ft.plan('SELECT recipient, count(*) FROM ft.liked WHERE _id < 50 GROUP BY 1 ORDER BY 1');
 SELECT recipient, count(*) FROM ft.liked WHERE _id < 50 GROUP BY 1 ORDER BY 1;
+SELECT s, count(*) FROM ft.collated GROUP BY s ORDER BY s COLLATE "C";
 CREATE FOREIGN TABLE ft.missing (_id int) SERVER docshard OPTIONS (namespace 'ft.missing');
 SELECT * FROM ft.missing;
 

@@ -19,9 +19,9 @@ const EPOCH_DAYS: i64 = 10_957;
 pub const DAY_MS: i64 = 86_400_000;
 pub const EPOCH_MS: i64 = EPOCH_DAYS * DAY_MS;
 /// PostgreSQL's timestamps, in microseconds since 2000: the least, and the end.
-const TIMESTAMPS: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
+pub const TIMESTAMPS: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
 /// PostgreSQL's dates, in days since 2000.
-const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
+pub const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
 
 #[derive(Clone, Debug)]
 pub struct Column {
@@ -134,7 +134,8 @@ impl Column {
         }
     }
 
-    fn value(&self, value: RawValue<'_>) -> Read {
+    /// Reads a value that was at its path.
+    pub fn value(&self, value: RawValue<'_>) -> Read {
         if matches!(value, RawValue::Null) {
             return Read::Null;
         }

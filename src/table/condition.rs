@@ -367,6 +367,25 @@ impl Condition {
         }
     }
 
+    /// Adds the paths at which a document has a value that fits its column if the condition's filter selects it, unless it is in an array, or a string
+    /// too long.
+    pub fn proves<'c>(&'c self, found: &mut Vec<&'c str>) {
+        match self {
+            Condition::All(parts) => parts.iter().for_each(|part| part.proves(found)),
+            Condition::Compare { path, operator: Operator::Equal, matching, .. }
+            | Condition::Member { path, is_negated: false, matching, .. }
+                if matching.is_exact() =>
+            {
+                found.push(path);
+            }
+            Condition::Compare { path, operator, matching: Matching::Text, .. } if *operator != Operator::NotEqual => {
+                found.push(path);
+            }
+            Condition::Is { path, .. } => found.push(path),
+            _ => {}
+        }
+    }
+
     /// The paths that the condition compares so that an index can find them.
     pub fn narrowing_paths<'c>(&'c self, found: &mut Vec<&'c str>) {
         match self {

@@ -2,7 +2,7 @@
 //!
 //! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
 //! * [`condition`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
-//! * [`scan`]: reading. [`document`], [`modify`]: writing.
+//! * [`scan`]: reading; [`grouping`]: reading of groups. [`document`], [`modify`]: writing.
 //! * [`import`]: foreign tables for the collections of a database.
 //!
 //! What PostgreSQL's planner and executor call is in `pg::fdw`.
@@ -10,6 +10,7 @@
 mod column;
 mod condition;
 mod document;
+mod grouping;
 mod import;
 mod modify;
 mod options;
@@ -21,7 +22,7 @@ use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::fdw::clause::Clause;
 use crate::pg::fdw::{
-    self, Definition, Import, Modify, Owner, Scan, ScanPlan, Setting, SortKey, Table, Translation, Wrapper,
+    self, Definition, Groups, Import, Modify, Owner, Scan, ScanPlan, Setting, SortKey, Table, Translation, Wrapper,
 };
 use crate::pg::spi;
 use crate::router::read;
@@ -124,8 +125,15 @@ impl Table for CollectionTable {
         paths.iter().any(|path| first.contains(path))
     }
 
+    fn can_group(&self, groups: &Groups) -> bool {
+        grouping::can(&self.layout, groups, &bytes_by_default)
+    }
+
     fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>> {
-        Ok(Box::new(scan::CollectionScan::new(self.layout, plan)?))
+        match plan.groups.clone() {
+            Some(groups) => Ok(Box::new(grouping::GroupScan::new(self.layout, plan, groups)?)),
+            None => Ok(Box::new(scan::CollectionScan::new(self.layout, plan)?)),
+        }
     }
 
     fn identity(&self) -> Result<Vec<i16>> {

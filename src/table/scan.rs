@@ -30,9 +30,9 @@ pub struct CollectionScan {
 }
 
 /// What a scan asks for.
-struct Request {
-    filter: Json,
-    options: Json,
+pub struct Request {
+    pub filter: Json,
+    pub options: Json,
 }
 
 impl CollectionScan {
@@ -48,9 +48,21 @@ impl CollectionScan {
         Ok(Self { layout, columns, conditions, order, fields, is_of_other_user, misfit: None, found: None })
     }
 
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.conditions.iter().map(|(condition, _)| condition)
+    }
+
     /// Returns what to ask for; None: there are no rows.
     /// Errors: `NamespaceNotFound`.
-    fn request(&self, operands: &[Option<SqlValue>], limit: Option<u64>) -> Result<Option<Request>> {
+    pub fn request(&self, operands: &[Option<SqlValue>], limit: Option<u64>) -> Result<Option<Request>> {
         require_existing(&self.layout)?;
         let bind = |(condition, first): &(Condition, usize)| condition.bind(operands.get(*first..).unwrap_or_default());
         let filter = match all(self.conditions.iter().map(bind)) {
@@ -83,7 +95,7 @@ impl CollectionScan {
     }
 
     /// A row has a value of this type in a column that cannot have it.
-    fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
+    pub fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
         let (table, column) = (&self.layout.name, &column.name);
         // The reader of a view may not be allowed to know which rows it leaves out.
         let which = if self.is_of_other_user { String::new() } else { format!(" of the document with the _id {id}") };

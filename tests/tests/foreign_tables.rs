@@ -367,12 +367,42 @@ fn order(random: &mut Rng) -> String {
     order
 }
 
+/// Random groups: keys, aggregates, and a condition on them.
+fn groups(random: &mut Rng) -> (String, String) {
+    let call = |random: &mut Rng| match random.u8(..8) {
+        0 => "count(*)".to_owned(),
+        1 => format!("count({})", pick(random, SCALARS)),
+        2 => format!("sum({})", pick(random, &["id", "k", "a", "l", "n"])),
+        3 => format!("avg({})", pick(random, &["id", "k", "a", "l", "n"])),
+        4 | 5 => {
+            let column = pick(random, &["id", "k", "a", "l", "s", "s COLLATE \"C\"", "o COLLATE \"C\"", "t", "f", "n"]);
+            format!("{}({column})", pick(random, &["min", "max"]))
+        }
+        6 => format!("count(DISTINCT {})", pick(random, SCALARS)),
+        _ => format!("count(*) FILTER (WHERE {})", pick(random, &["a > 2", "b", "s IS NULL"])),
+    };
+    let columns = ["a", "l", "s", "t", "b", "o", "u", "k", "n"];
+    let mut keys: Vec<&str> = (0..random.usize(..3)).map(|_| *pick(random, &columns)).collect();
+    keys.dedup();
+    if random.u8(..6) == 0 && !keys.is_empty() {
+        return (format!("DISTINCT {}", keys.join(", ")), String::new());
+    }
+    let mut columns: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    // Two aggregates at most, so that most statements have none that PostgreSQL must evaluate.
+    columns.extend((0..random.usize(1..3)).map(|_| call(random)));
+    let mut tail = if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
+    if random.u8(..4) == 0 {
+        write!(tail, " HAVING {} {}", call(random), pick(random, &["IS NOT NULL", "IS NULL"])).unwrap();
+    }
+    (columns.join(", "), tail)
+}
+
 fn ids(client: &mut Client, sql: &str) -> Result<Vec<i32>, postgres::Error> {
     Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
 }
 
 #[test]
-fn random_conditions_and_orders_select_what_they_select_from_a_plain_table() {
+fn random_statements_return_what_they_return_from_a_plain_table() {
     let seed = fastrand::u64(..);
     let mut random = Rng::with_seed(seed);
     let tables = tables(&mut random);
@@ -384,7 +414,29 @@ fn random_conditions_and_orders_select_what_they_select_from_a_plain_table() {
         );
         assert_eq!(client.query_one(&different, &[]).unwrap().get::<_, i64>(0), 0, "{name}, seed {seed}");
     }
+    let compare_groups = |random: &mut Rng, client: &mut Client| {
+        let name = *pick(random, &["strict", "strict", "strict", "lenient"]);
+        let condition = if random.u8(..4) == 0 { "true".to_owned() } else { condition(random, 1) };
+        let (columns, tail) = groups(random);
+        let sql = |table: &str| {
+            format!("SELECT (g.*)::text FROM (SELECT {columns} FROM {table} WHERE {condition}{tail}) g ORDER BY 1")
+        };
+        let read = |client: &mut Client, table: &str| {
+            let rows = client.query(&sql(table), &[])?;
+            Ok::<_, postgres::Error>(rows.iter().map(|row| row.get(0)).collect::<Vec<String>>())
+        };
+        match (read(client, &format!("{name}_rows")), read(client, name)) {
+            (Ok(wanted), Ok(found)) => assert_eq!(found, wanted, "{}, seed {seed}", sql(name)),
+            (Err(wanted), _) => {
+                assert_eq!(wanted.code().map(|code| code.code()), Some("22P02"), "{}, seed {seed}", sql(name))
+            }
+            (Ok(_), Err(found)) => panic!("{}, seed {seed}: {found:?}", sql(name)),
+        }
+    };
     let compare = |random: &mut Rng, client: &mut Client| {
+        if random.u8(..3) == 0 {
+            return compare_groups(random, client);
+        }
         let name = *pick(random, &["strict", "strict", "lenient"]);
         let (condition, order) = (condition(random, 2), order(random));
         let sql = |table: &str| format!("SELECT id FROM {table} WHERE {condition} {order}");

@@ -1,7 +1,7 @@
 //! A foreign-data wrapper of PostgreSQL, for code without `unsafe`.
 //!
 //! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
-//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`] has the planner's callbacks, [`scan`] the executor's, [`modify`]
+//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`] and [`upper`] have the planner's callbacks, [`scan`] the executor's, [`modify`]
 //! those of writes.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
@@ -15,6 +15,7 @@ mod interface;
 mod modify;
 mod plan;
 mod scan;
+mod upper;
 pub mod value;
 
 pub use interface::*;
@@ -30,7 +31,7 @@ pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
         GetForeignRelSize: Some(plan::size),
         GetForeignPaths: Some(plan::paths),
         GetForeignPlan: Some(plan::plan),
-        GetForeignUpperPaths: Some(plan::upper_paths),
+        GetForeignUpperPaths: Some(upper::paths),
         BeginForeignScan: Some(scan::begin),
         IterateForeignScan: Some(scan::iterate),
         ReScanForeignScan: Some(scan::rescan),

@@ -44,7 +44,8 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
     unsafe {
         let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let estate = (*node).ss.ps.state;
-        let relation = (*node).ss.ss_currentRelation;
+        // If rows are groups, the scan has no relation of its own.
+        let relation = (*pg_sys::rt_fetch(version::relation_of_scan(foreign), (*estate).es_range_table)).relid;
         let user = version::user_of_scan(foreign, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
         let mut plan: ScanPlan = raise(
@@ -52,10 +53,11 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
                 .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan")),
         );
         plan.is_of_other_user = user != server::current_user();
-        let table = raise(wrapper().open(definition((*relation).rd_id)));
-        let attributes = version::attributes((*relation).rd_att);
+        let table = raise(wrapper().open(definition(relation)));
+        let attributes = version::attributes((*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor);
         let mut columns = vec![None; attributes.len()];
-        for number in &plan.columns {
+        let all = (1..=attributes.len() as i16).collect();
+        for number in if plan.groups.is_some() { &all } else { &plan.columns } {
             if let Some(attribute) = attributes.get(*number as usize - 1).filter(|attribute| !attribute.attisdropped)
                 && let Some(kind) = Kind::of(attribute.atttypid, attribute.atttypmod)
             {

@@ -60,6 +60,8 @@ pub enum SqlValue {
     /// the text of a json
     Json(String),
     Array(Vec<Option<SqlValue>>),
+    /// the quotient of two integers, as numeric
+    Quotient(String, i64),
     /// an operand that EXPLAIN does not know, by its number
     Unknown(usize),
 }
@@ -171,12 +173,11 @@ pub(super) unsafe fn to_datum(value: &SqlValue, kind: Kind, modifier: i32) -> Re
         (SqlValue::Int(value), Scalar::Int8) => pg_sys::Datum::from(*value),
         (SqlValue::Float(value), Scalar::Float4) => (*value as f32).into_datum().unwrap_or(0.into()),
         (SqlValue::Float(value), Scalar::Float8) => value.into_datum().unwrap_or(0.into()),
-        (SqlValue::Numeric(text), Scalar::Numeric) => {
-            let text = CString::new(text.as_str()).unwrap_or_default();
-            let arguments =
-                [Some(text.as_ptr().into()), Some(pg_sys::Datum::from(0)), Some(pg_sys::Datum::from(modifier))];
-            // SAFETY: numeric's input function: a C string, an unused OID, and the modifier.
-            unsafe { pgrx::direct_function_call_as_datum(pg_sys::numeric_in, &arguments) }.unwrap_or(0.into())
+        (SqlValue::Numeric(text), Scalar::Numeric) => numeric(text, modifier),
+        (SqlValue::Quotient(dividend, divisor), Scalar::Numeric) => {
+            let arguments = [Some(numeric(dividend, -1)), Some(numeric(&divisor.to_string(), -1))];
+            // SAFETY: a function of two numerics.
+            unsafe { pgrx::direct_function_call_as_datum(pg_sys::numeric_div, &arguments) }.unwrap_or(0.into())
         }
         (SqlValue::Text(text) | SqlValue::Json(text), Scalar::Text | Scalar::Json) => {
             new_varlena(text.as_bytes()).into()
@@ -194,6 +195,13 @@ pub(super) unsafe fn to_datum(value: &SqlValue, kind: Kind, modifier: i32) -> Re
         (SqlValue::Bytes(bytes), Scalar::Bytea) | (SqlValue::Jsonb(bytes), Scalar::Jsonb) => new_varlena(bytes).into(),
         _ => return Err(Error::new(ErrorKind::InternalError, "a value has another type than its column")),
     })
+}
+
+fn numeric(text: &str, modifier: i32) -> pg_sys::Datum {
+    let text = CString::new(text).unwrap_or_default();
+    let arguments = [Some(text.as_ptr().into()), Some(pg_sys::Datum::from(0)), Some(pg_sys::Datum::from(modifier))];
+    // SAFETY: numeric's input function: a C string, an unused OID, and the modifier.
+    unsafe { pgrx::direct_function_call_as_datum(pg_sys::numeric_in, &arguments) }.unwrap_or(0.into())
 }
 
 /// Reads a datum that is not null; None for a type that no column has. Of an array, the
