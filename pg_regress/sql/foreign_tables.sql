@@ -115,6 +115,21 @@ SELECT ft.plan('SELECT count(i) FROM ft.types');
 SELECT _id FROM ft.types WHERE o = '0123456789abcdef01234567' AND p = '\x0123456789abcdef01234567' AND u = '00112233-4455-6677-8899-AABBCCDDEEFF' AND t > '-infinity' AND d < 'infinity';
 SELECT ft.plan('SELECT _id FROM ft.types WHERE o = ''0123456789abcdef01234567'' AND t <= ''2026-02-03 04:05:06.7894''');
 SELECT ft.plan('SELECT _id FROM ft.types WHERE o = ''x''');
+-- numeric(p, s) rounds, and has a limit.
+SELECT docshard.insert_many('ft.rounded', ARRAY['{"_id": 1, "n": 12345}', '{"_id": 2, "n": 1.25}', '{"_id": 3, "n": 99.95}', '{"_id": 4, "n": {"$numberDecimal": "-99.94"}}',
+  '{"_id": 5, "n": {"$numberDouble": "Infinity"}}', '{"_id": 6, "n": {"$numberDouble": "NaN"}}', '{"_id": 7, "n": 1e300}', '{"_id": 8, "n": 0.001}', '{"_id": 9, "n": 99}']::jsonb[]) -> 'insertedCount' AS inserted;
+CREATE FOREIGN TABLE ft.rounded (_id int, n numeric(3, 1)) SERVER docshard OPTIONS (namespace 'ft.rounded');
+CREATE FOREIGN TABLE ft.rounded_null (_id int, n numeric(3, 1), a numeric(3, -2) OPTIONS (path 'n'), b numeric(2, 4) OPTIONS (path 'n')) SERVER docshard OPTIONS (namespace 'ft.rounded', on_mismatch 'null');
+SELECT * FROM ft.rounded WHERE _id = 1;
+TABLE ft.rounded_null ORDER BY _id;
+CREATE VIEW ft.some WITH (security_barrier) AS SELECT * FROM ft.rounded WHERE _id + 0 = 2;
+TABLE ft.some;
+-- A condition that is nested deeply, and conditions with values that filters compare in another way.
+SELECT ft.plan('SELECT _id FROM ft.inbox WHERE ' || repeat('(likes = 1 OR (x = 2 AND ', 100) || 'x = 3' || repeat('))', 100)) LIMIT 1;
+SELECT docshard.insert_many('ft.special', ARRAY['{"_id": 1, "a": {"$code": "f", "$scope": {}}}', '{"_id": 2, "a": {"$undefined": true}}',
+  '{"_id": 3, "a": {"$regularExpression": {"pattern": "b", "options": ""}}}']::jsonb[]) -> 'insertedCount' AS inserted;
+CREATE FOREIGN TABLE ft.special (_id int, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'ft.special');
+SELECT _id FROM ft.special WHERE doc @> '{"a": {"$code": "f"}}' OR doc @> '{"a": {"$undefined": true}}' OR doc @> '{"a": {"$regularExpression": {"pattern": "(", "options": ""}}}' ORDER BY 1;
 -- An array on the way to a column.
 SELECT docshard.insert_one('ft.nested', '{"_id": 1, "a": [{"b": 1}]}') IS NOT NULL AS inserted;
 CREATE FOREIGN TABLE ft.nested (b int OPTIONS (path 'a.b')) SERVER docshard OPTIONS (namespace 'ft.nested');
@@ -172,6 +187,12 @@ SELECT docshard.import_database('ft', 'imported');
 SELECT count(*) FROM imported.inbox WHERE recipient = 'r1';
 SELECT docshard.import_database('ft', 'nowhere');
 SELECT docshard.import_database('ft', '');
+SELECT docshard.insert_one('fi.odd', '{"_id": 1, "ctid": 5, "xmin": "x"}') IS NOT NULL AS inserted;
+SELECT docshard.create_collection('fi.failing', '{"viewOn": "odd", "pipeline": [{"$project": {"a": {"$toInt": "$xmin"}}}]}');
+IMPORT FOREIGN SCHEMA fi FROM SERVER docshard INTO imported;
+SELECT _id, ctid_2, xmin_2 FROM imported.odd;
+IMPORT FOREIGN SCHEMA fi LIMIT TO (failing) FROM SERVER docshard INTO imported;
+SELECT docshard.drop_database('fi');
 
 SET client_min_messages = warning;
 DROP SCHEMA imported, ft CASCADE;

@@ -9,7 +9,7 @@ use crate::pg::fdw::value::{Kind, Scalar, SqlValue};
 use crate::pg::fdw::{ColumnDefinition, Definition};
 use docshard_core::error::{Kind as ErrorKind, bail, error};
 use docshard_core::values::document::element::Element;
-use docshard_core::values::document::number::Number;
+use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::raw::{RawObject, RawValue};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, print, write};
@@ -172,7 +172,10 @@ impl Column {
                 ((value as f32).is_finite() || !value.is_finite()).then_some(SqlValue::Float(value))
             }
             (Scalar::Float8, Element::Number(number)) => Some(SqlValue::Float(number.to_f64())),
-            (Scalar::Numeric, Element::Number(number)) => Some(SqlValue::Numeric(numeric_text(&number))),
+            (Scalar::Numeric, Element::Number(number)) => {
+                let fits = self.kind.rounding.is_none_or(|rounding| fits_precision(&number, rounding));
+                fits.then(|| SqlValue::Numeric(numeric_text(&number)))
+            }
             (Scalar::Text, Element::String(text)) if !self.is_object_id => {
                 let fits = self.kind.length.is_none_or(|most| text.chars().count() <= most);
                 fits.then(|| SqlValue::Text(text.to_owned()))
@@ -241,6 +244,24 @@ fn numeric_text(number: &Number) -> String {
         Number::Double(value) if value.is_infinite() => if *value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
         Number::Double(value) => value.to_string(),
         Number::Decimal(value) => value.to_string(),
+    }
+}
+
+/// True if a number is one of `numeric(p, s)` after it was rounded to the scale: it has at most p - s digits before the point.
+fn fits_precision(number: &Number, (precision, scale): (i64, i64)) -> bool {
+    let text = match number {
+        // At most 17 digits.
+        Number::Double(value) if value.is_finite() => format!("{value:e}"),
+        number => numeric_text(number),
+    };
+    match Decimal::parse(&text) {
+        Ok(Decimal::Finite(value)) => {
+            let (digits, exponent) = value.round(scale).abs().into_bigint_and_exponent();
+            let digits = digits.to_string();
+            digits == "0" || i64::try_from(digits.len()).is_ok_and(|count| count - exponent <= precision - scale)
+        }
+        Ok(_) => text == "NaN",
+        Err(_) => false,
     }
 }
 

@@ -375,13 +375,13 @@ fn groups(random: &mut Rng) -> (String, String) {
         2 => format!("sum({})", pick(random, &["id", "k", "a", "l", "n"])),
         3 => format!("avg({})", pick(random, &["id", "k", "a", "l", "n"])),
         4 | 5 => {
-            let column = pick(random, &["id", "k", "a", "l", "s", "s COLLATE \"C\"", "o COLLATE \"C\"", "t", "f", "n"]);
+            let column = pick(random, &["id", "k", "a", "l", "s", "s COLLATE \"C\"", "o COLLATE \"C\"", "t", "f"]);
             format!("{}({column})", pick(random, &["min", "max"]))
         }
         6 => format!("count(DISTINCT {})", pick(random, SCALARS)),
         _ => format!("count(*) FILTER (WHERE {})", pick(random, &["a > 2", "b", "s IS NULL"])),
     };
-    let columns = ["a", "l", "s", "t", "b", "o", "u", "k", "n"];
+    let columns = ["a", "l", "s", "t", "b", "o", "u", "k"];
     let mut keys: Vec<&str> = (0..random.usize(..3)).map(|_| *pick(random, &columns)).collect();
     keys.dedup();
     if random.u8(..6) == 0 && !keys.is_empty() {
@@ -541,6 +541,11 @@ fn a_foreign_table_gives_no_right_to_its_collection() {
     ] {
         assert_eq!(sqlstate_of(&mut maker, sql), "42501", "{sql}");
     }
+    // A view over a collection that it may not read is not imported, and does not end the import.
+    router.psql("SELECT docshard.create_collection('test.through', '{\"viewOn\": \"rows\", \"pipeline\": []}')");
+    maker.batch_execute("IMPORT FOREIGN SCHEMA test FROM SERVER docshard INTO maker").unwrap();
+    assert_eq!(count(&mut maker, "maker.own"), 1);
+    assert_eq!(sqlstate_of(&mut maker, "SELECT * FROM maker.through"), "42P01");
     // A role with rights to the collection has none to the table, until the owner grants them.
     assert_eq!(sqlstate_of(&mut reader, "SELECT * FROM maker.rows"), "42501");
     maker.batch_execute("GRANT SELECT ON maker.rows TO reader, other").unwrap();

@@ -36,8 +36,8 @@ pub struct Kind {
     pub is_array: bool,
     /// the most characters of a `varchar(n)`
     pub length: Option<usize>,
-    /// a `numeric(p, s)`, which rounds
-    pub is_rounded: bool,
+    /// the precision and scale of a `numeric(p, s)`, which rounds
+    pub rounding: Option<(i64, i64)>,
 }
 
 /// A value that is not NULL.
@@ -120,8 +120,12 @@ impl Kind {
         let length = limited.then(|| modifier as usize - pg_sys::VARHDRSZ);
         // Dates have milliseconds; a type that rounds them would not compare as they do.
         let rounds_dates = matches!(scalar, Scalar::Timestamp | Scalar::TimestampTz) && (0..3).contains(&modifier);
-        let is_rounded = scalar == Scalar::Numeric && modifier >= 0;
-        (!rounds_dates).then_some(Self { scalar, is_array, length, is_rounded })
+        let rounding = (scalar == Scalar::Numeric && modifier >= pg_sys::VARHDRSZ as i32).then(|| {
+            let packed = modifier - pg_sys::VARHDRSZ as i32;
+            // The scale is a number of 11 bits with a sign.
+            (i64::from(packed >> 16 & 0xFFFF), i64::from((packed & 0x7FF ^ 0x400) - 0x400))
+        });
+        (!rounds_dates).then_some(Self { scalar, is_array, length, rounding })
     }
 }
 
