@@ -147,6 +147,15 @@ SELECT s, count(*) FROM ft.collated GROUP BY s ORDER BY s COLLATE "C";
 CREATE FOREIGN TABLE ft.missing (_id int) SERVER docshard OPTIONS (namespace 'ft.missing');
 SELECT * FROM ft.missing;
 
+-- Statistics of a sample.
+ANALYZE ft.inbox;
+SELECT attname, null_frac, n_distinct, most_common_vals FROM pg_stats WHERE schemaname = 'ft' AND tablename = 'inbox' AND attname IN ('_id', 'recipient', 'tags') ORDER BY 1;
+ANALYZE ft.types (i, s);
+SELECT attname, null_frac FROM pg_stats WHERE schemaname = 'ft' AND tablename = 'types' ORDER BY 1;
+ANALYZE ft.liked;
+SELECT reltuples FROM pg_class WHERE oid = 'ft.liked'::regclass;
+ANALYZE ft.missing;
+
 -- What is refused.
 \set VERBOSITY default
 CREATE FOREIGN TABLE ft.bad (_id int) SERVER docshard;

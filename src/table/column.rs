@@ -61,6 +61,11 @@ impl Layout {
         chosen.map(|(_, column)| column.clone()).collect()
     }
 
+    /// The numbers of the valid columns.
+    pub fn numbers(&self) -> Vec<i16> {
+        self.columns.iter().filter(|(_, column)| column.is_ok()).map(|(number, _)| *number).collect()
+    }
+
     /// All columns.
     /// Errors: that of an invalid column.
     pub fn all(&self) -> Result<Vec<Column>> {

@@ -2,7 +2,7 @@
 //!
 //! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
 //! * [`condition`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
-//! * [`scan`]: reading; [`grouping`]: reading of groups. [`document`], [`modify`]: writing.
+//! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample. [`document`], [`modify`]: writing.
 //! * [`import`]: foreign tables for the collections of a database.
 //!
 //! What PostgreSQL's planner and executor call is in `pg::fdw`.
@@ -14,6 +14,7 @@ mod grouping;
 mod import;
 mod modify;
 mod options;
+mod sample;
 mod scan;
 mod sorting;
 
@@ -101,6 +102,15 @@ impl Table for CollectionTable {
             known.insert(namespace.clone(), (now, rows));
         });
         Ok(rows)
+    }
+
+    fn shards(&self) -> usize {
+        let found = cache::find(&self.layout.options.namespace);
+        found.ok().flatten().map_or(1, |collection| collection.map.shards().len().max(1))
+    }
+
+    fn sample(&self, most: usize) -> Result<Box<dyn Scan>> {
+        Ok(Box::new(sample::SampleScan::new(self.layout.clone(), most)?))
     }
 
     fn translate(&self, clause: &Clause) -> Option<Translation> {

@@ -11,6 +11,7 @@ use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{Scan, ScanPlan};
+use crate::router::aggregate::Results;
 use crate::router::explain;
 use crate::router::read;
 use docshard_core::error::{Kind, bail, error};
@@ -46,6 +47,15 @@ impl CollectionScan {
         let fields = fields(&columns);
         let (order, is_of_other_user) = (plan.order, plan.is_of_other_user);
         Ok(Self { layout, columns, conditions, order, fields, is_of_other_user, misfit: None, found: None })
+    }
+
+    /// Reads these results of a pipeline.
+    pub fn read(&mut self, results: Results) {
+        self.found = Some(Found::View(Box::new(results)));
+    }
+
+    pub fn fields(&self) -> Option<&[String]> {
+        self.fields.as_deref()
     }
 
     pub fn layout(&self) -> &Layout {

@@ -537,6 +537,8 @@ fn a_foreign_table_gives_no_right_to_its_collection() {
         "EXPLAIN SELECT * FROM maker.rows WHERE k = 5",
         "EXPLAIN VERBOSE SELECT * FROM maker.rows",
         "CREATE TABLE maker.copy AS SELECT * FROM maker.rows",
+        "ANALYZE maker.rows",
+        "SELECT k, max(secret COLLATE \"C\") FROM maker.rows GROUP BY k",
         "IMPORT FOREIGN SCHEMA test LIMIT TO (rows) FROM SERVER docshard INTO maker",
     ] {
         assert_eq!(sqlstate_of(&mut maker, sql), "42501", "{sql}");
@@ -697,6 +699,35 @@ fn scans_end_early_and_interleave() {
     let after = used(&mut client);
     assert!(after < before + (1 << 20), "{before} bytes, then {after}");
     client.batch_execute("COMMIT").unwrap();
+}
+
+/// A sample has rows of each shard in proportion, and statements over groups and joins are estimated by it.
+#[test]
+fn analyze_samples_all_shards_in_proportion() {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', CASE WHEN n % 10 = 0 THEN 50 WHEN n % 10 < 4 THEN 150 ELSE 250 END, 'n', n % 1000))) FROM generate_series(0, 4999) n; \
+             CREATE FOREIGN TABLE rows (_id int, k int, n int, x text) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             SET default_statistics_target = 4; ANALYZE rows",
+        )
+        .unwrap();
+    let statistics = "SELECT most_common_vals::text::int[], most_common_freqs FROM pg_stats WHERE tablename = 'rows' AND attname = 'k'";
+    let row = client.query_one(statistics, &[]).unwrap();
+    let (values, shares): (Vec<i32>, Vec<f32>) = (row.get(0), row.get(1));
+    for (value, share) in [(50, 0.1), (150, 0.3), (250, 0.6)] {
+        let at = values.iter().position(|known| *known == value).unwrap_or_else(|| panic!("{value} in {values:?}"));
+        // 1,200 rows: more than five standard deviations.
+        assert!((shares[at] - share).abs() < 0.08, "{values:?} {shares:?}");
+    }
+    let distinct: f32 = client
+        .query_one("SELECT n_distinct FROM pg_stats WHERE tablename = 'rows' AND attname = 'n'", &[])
+        .unwrap()
+        .get(0);
+    assert!(distinct > 500.0 && distinct < 2500.0 || distinct < -0.1, "{distinct}");
+    let tuples: f32 = client.query_one("SELECT reltuples FROM pg_class WHERE relname = 'rows'", &[]).unwrap().get(0);
+    assert_eq!(tuples, 5000.0);
 }
 
 /// An update that another transaction comes between is not lost: it fails, and can be run again.

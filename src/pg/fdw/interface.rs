@@ -121,6 +121,10 @@ pub trait Wrapper: Sync {
 pub trait Table {
     /// The estimated number of rows without conditions.
     fn rows(&self) -> Result<f64>;
+    /// The number of places that look at rows at the same time.
+    fn shards(&self) -> usize;
+    /// Starts a sample of at most this many rows, in random order. Values that do not fit are NULL.
+    fn sample(&self, most: usize) -> Result<Box<dyn Scan>>;
     /// Returns what the table can evaluate of a condition; None: nothing.
     fn translate(&self, clause: &Clause) -> Option<Translation>;
     /// Returns the order in the table's own terms, if it can return rows in exactly this one.

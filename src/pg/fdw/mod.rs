@@ -8,6 +8,7 @@
 //! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
 //! whose privileges PostgreSQL checks for the relation. What a scan holds is dropped with the executor's memory, also after an ERROR.
 
+mod analyze;
 pub mod clause;
 mod define;
 mod import;
@@ -37,6 +38,7 @@ pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
         ReScanForeignScan: Some(scan::rescan),
         EndForeignScan: Some(scan::end),
         ExplainForeignScan: Some(scan::explain),
+        AnalyzeForeignTable: Some(analyze::analyze),
         ImportForeignSchema: Some(import::import),
         AddForeignUpdateTargets: Some(modify::add_targets),
         PlanForeignModify: Some(modify::plan),

@@ -46,10 +46,9 @@ pub(super) unsafe extern "C-unwind" fn size(
 ) {
     // SAFETY: PostgreSQL's planner calls this for a base relation.
     unsafe {
-        if (*rel).tuples <= 0.0 {
-            let opened = open(table);
-            (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
-        }
+        // The shards' statistics are newer than those of the last ANALYZE here.
+        let opened = open(table);
+        (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
         pg_sys::set_baserel_size_estimates(root, rel);
     }
 }
@@ -187,7 +186,7 @@ unsafe fn costs(
         let seen = if narrows { rows } else { (*rel).tuples.max(rows) };
         let sorted = if is_sorted && !narrows { rows * 0.01 } else { 0.0 };
         let startup = ROUND_TRIP + evaluated.startup + sorted;
-        (startup, startup + seen * ROW_SEEN + rows * (ROW_SENT + evaluated.per_tuple))
+        (startup, startup + seen * ROW_SEEN / table.shards() as f64 + rows * (ROW_SENT + evaluated.per_tuple))
     }
 }
 
@@ -250,7 +249,7 @@ pub(super) unsafe extern "C-unwind" fn paths(
                 divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect();
             let narrows = user::as_checked_user(user_of(rel), || opened.narrows(&conditions));
             let seen = if narrows { rows } else { (*rel).tuples };
-            let total = ROUND_TRIP + seen * ROW_SEEN + rows * ROW_SENT;
+            let total = ROUND_TRIP + seen * ROW_SEEN / opened.shards() as f64 + rows * ROW_SENT;
             pg_sys::add_path(
                 rel,
                 new(null_mut(), rows, ROUND_TRIP, total, null_mut(), outer, private(None, false)).cast(),
