@@ -169,6 +169,8 @@ pub struct ScanPlan {
     /// the operands that are the statement's LIMIT and OFFSET
     pub limit: Option<usize>,
     pub offset: Option<usize>,
+    /// an array that a batched join gives follows the operands
+    pub has_batch: bool,
     /// the rows are groups
     pub groups: Option<Groups>,
     /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user

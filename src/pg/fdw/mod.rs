@@ -9,10 +9,12 @@
 //! whose privileges PostgreSQL checks for the relation. What a scan holds is dropped with the executor's memory, also after an ERROR.
 
 mod analyze;
+mod batched;
 pub mod clause;
 mod define;
 mod import;
 mod interface;
+mod join;
 mod modify;
 mod plan;
 mod scan;
@@ -27,6 +29,7 @@ use pgrx::pg_sys;
 /// Returns the callbacks of the wrapper, in the current memory context, as a datum.
 pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
     interface::set_wrapper(wrapper);
+    join::install();
     let routine = pg_sys::FdwRoutine {
         type_: pg_sys::NodeTag::T_FdwRoutine,
         GetForeignRelSize: Some(plan::size),

@@ -353,6 +353,10 @@ pub(super) unsafe extern "C-unwind" fn plan(
                 }
             }
         }
+        if let Some(batch) = remembered.get("batch") {
+            scan.conditions.push((batch.clone(), divided.operands.len()));
+            scan.has_batch = true;
+        }
         // Columns that the statement reads: those that are needed above the scan, and those of all its conditions. A value that does
         // not fit its column is an error also if only a shard has compared it.
         let mut needed = divided.columns;

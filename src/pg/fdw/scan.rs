@@ -23,6 +23,8 @@ struct State {
     types: Vec<pg_sys::Oid>,
     limit: Option<usize>,
     offset: Option<usize>,
+    /// the last operand, which a batched join gives; Some(None): not yet
+    batch: Option<Option<SqlValue>>,
     /// for each column its type and modifier; None if it is not read
     columns: Vec<Option<(Kind, i32)>>,
     /// whose privileges count
@@ -73,12 +75,23 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
             let states = pg_sys::ExecInitExprList(foreign.fdw_exprs, node.cast());
             PgList::<pg_sys::ExprState>::from_pg(states).iter_ptr().collect()
         };
-        let (limit, offset) = (plan.limit, plan.offset);
+        let (limit, offset, batch) = (plan.limit, plan.offset, plan.has_batch.then_some(None));
         let scan = raise(user::as_checked_user(user, || table.scan(plan)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign scan");
-        let state = State { scan, operands, types, limit, offset, columns, user, memory, is_started: false };
+        let state = State { scan, operands, types, limit, offset, batch, columns, user, memory, is_started: false };
         let kept = PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(Some(state));
         (*node).fdw_state = kept.cast();
+    }
+}
+
+/// Sets the values of a batched join with which a scan starts the next time.
+///
+/// # Safety
+/// A scan that [`begin`] has started.
+pub(super) unsafe fn set_batch(node: *mut pg_sys::ForeignScanState, values: SqlValue) {
+    // SAFETY: promised by the caller.
+    if let Some(state) = unsafe { state(node) } {
+        state.batch = Some(Some(values));
     }
 }
 
@@ -102,7 +115,9 @@ impl State {
                 value.map(Some).ok_or_else(unknown)
             }
         };
-        self.operands.iter().zip(&self.types).map(evaluate).collect()
+        let mut values: Vec<_> = self.operands.iter().zip(&self.types).map(evaluate).collect::<Result<_>>()?;
+        values.extend(self.batch.clone());
+        Ok(values)
     }
 
     /// The most rows that LIMIT and OFFSET let through. PostgreSQL's own node reports wrong ones.
@@ -215,11 +230,14 @@ pub(super) unsafe extern "C-unwind" fn explain(
         let Some(state) = state(node) else { return };
         let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let expressions = PgList::<pg_sys::Node>::from_pg(foreign.fdw_exprs);
-        let values: Vec<_> = expressions
+        let mut values: Vec<_> = expressions
             .iter_ptr()
             .enumerate()
             .map(|(number, node)| constant(node).unwrap_or(Some(SqlValue::Unknown(number + 1))))
             .collect();
+        if state.batch.is_some() {
+            values.push(Some(SqlValue::Unknown(values.len() + 1)));
+        }
         let most = state.most(&values);
         let verbose = (*explained).verbose;
         let (scan, user) = (&state.scan, state.user);

@@ -105,7 +105,7 @@ fn conditions(divided: &Divided) -> Vec<Json> {
 ///
 /// # Safety
 /// A relation of the planner, below a stage.
-unsafe fn is_one_table(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
+pub(super) unsafe fn is_one_table(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
     // SAFETY: promised by the caller.
     unsafe {
         if (*rel).reloptkind != pg_sys::RelOptKind::RELOPT_BASEREL || (*rel).rtekind != pg_sys::RTEKind::RTE_RELATION {
