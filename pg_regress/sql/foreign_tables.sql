@@ -58,6 +58,16 @@ SELECT ft.plan('SELECT name, x.n FROM ft.people, LATERAL (SELECT count(*) AS n F
 SELECT name, x.n FROM ft.people, LATERAL (SELECT count(*) AS n FROM ft.inbox WHERE recipient = name) x ORDER BY name;
 RESET enable_hashjoin;
 RESET enable_mergejoin;
+CREATE TABLE ft.many AS SELECT 'r' || n % 7 AS name, n FROM generate_series(1, 1100) n;
+ANALYZE ft.many;
+SET enable_hashjoin = off;
+SET enable_mergejoin = off;
+SELECT ft.plan('SELECT * FROM ft.many JOIN ft.inbox ON recipient = name AND likes > n % 5');
+SELECT ft.plan('SELECT * FROM ft.many LEFT JOIN ft.inbox ON recipient = name WHERE likes IS NULL');
+SELECT count(*), sum(_id), count(DISTINCT n) FROM ft.many JOIN ft.inbox ON recipient = name AND likes > n % 5;
+SELECT count(*) FROM ft.many LEFT JOIN ft.inbox ON recipient = name WHERE likes IS NULL;
+RESET enable_hashjoin;
+RESET enable_mergejoin;
 SELECT ft.plan('SELECT count(*) FROM ft.inbox WHERE recipient = ANY (ARRAY(SELECT name FROM ft.people))');
 SELECT count(*) FROM ft.inbox WHERE recipient = ANY (ARRAY(SELECT name FROM ft.people));
 

@@ -471,6 +471,38 @@ fn random_statements_return_what_they_return_from_a_plain_table() {
             "{column}, seed {seed}"
         );
     }
+    // And a join by batches, where a column has an index.
+    client.batch_execute("SET enable_nestloop = off").unwrap();
+    let mut batched = 0;
+    for column in SCALARS {
+        for (name, kind) in [("strict", "JOIN"), ("strict", "LEFT JOIN"), ("lenient", "JOIN"), ("lenient", "LEFT JOIN")]
+        {
+            let key = match (random.u8(..3), *column) {
+                (0, "a" | "k" | "id") => format!("r.{column}::int8"),
+                (1, "a" | "k" | "id") => format!("(r.{column} + 1)"),
+                _ => format!("r.{column}"),
+            };
+            let joined = |table: &str| {
+                format!(
+                    "SELECT coalesce(x.id, -1) FROM {name}_rows r {kind} {table} x ON x.{column} = {key} AND x.k > r.k - 50 WHERE coalesce(x.k, 0) < 250 ORDER BY 1, r.id"
+                )
+            };
+            let plan: String = client
+                .query(&format!("EXPLAIN {}", joined(name)), &[])
+                .unwrap()
+                .iter()
+                .map(|row| row.get::<_, String>(0))
+                .collect();
+            batched += usize::from(plan.contains("docshard batched join"));
+            assert_eq!(
+                ids(&mut client, &joined(name)).unwrap(),
+                ids(&mut client, &joined(&format!("{name}_rows"))).unwrap(),
+                "{}, seed {seed}",
+                joined(name)
+            );
+        }
+    }
+    assert!(batched >= 8, "{batched} joins by batches");
     client.batch_execute("RESET ALL; SET plan_cache_mode = force_generic_plan").unwrap();
     for sql in ["a = $1 AND k < $2 ORDER BY id", "k = $1 OR a > $2 ORDER BY id", "k > $1 ORDER BY k DESC, id LIMIT $2"]
     {
@@ -698,6 +730,76 @@ fn scans_end_early_and_interleave() {
     client.batch_execute("MOVE 4000 IN c").unwrap();
     let after = used(&mut client);
     assert!(after < before + (1 << 20), "{before} bytes, then {after}");
+    client.batch_execute("COMMIT").unwrap();
+}
+
+/// A join by batches restarts, ends early and fails as any other node, with flat memory.
+#[test]
+fn joins_by_batches() {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', n % 300, 'x', repeat('x', 300)))) FROM generate_series(0, 8999) n; \
+             CREATE FOREIGN TABLE rows (_id int, k int, x text) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             CREATE TABLE outside AS SELECT n, n % 400 AS k FROM generate_series(0, 1999) n; INSERT INTO outside VALUES (-1, NULL); ANALYZE outside; \
+             SET enable_nestloop = off; SET enable_hashjoin = off; SET enable_mergejoin = off",
+        )
+        .unwrap();
+    let one = |client: &mut Client, sql: &str| -> i64 {
+        client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0)
+    };
+    let is_batched = |client: &mut Client, sql: &str| {
+        let plan = client.query(&format!("EXPLAIN {sql}"), &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        plan.iter().any(|row| row.get::<_, String>(0).contains("docshard batched join"))
+    };
+    // 1,500 outer rows have 30 partners each.
+    for (sql, count) in [
+        ("SELECT count(*) FROM outside o JOIN rows r ON r.k = o.k", 1500 * 30),
+        ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k", 1500 * 30 + 501),
+        ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k AND r._id < 300", 1500 + 501),
+        ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k WHERE r._id IS NULL", 501),
+        ("SELECT count(*) FROM outside o JOIN rows r ON o.k = r.k AND r._id = o.n", 600),
+        ("SELECT count(*) FROM outside o JOIN rows r ON r._id = o.k + 1 AND o.n > 1000 AND r.x LIKE 'x%'", 999),
+        ("SELECT count(*) FROM (SELECT * FROM outside WHERE n < 0) o JOIN rows r ON r.k = o.k", 0),
+    ] {
+        assert!(is_batched(&mut client, sql), "{sql}");
+        assert_eq!(one(&mut client, sql), count, "{sql}");
+    }
+    // It starts again for each row of an outer query.
+    let again = "SELECT sum((SELECT count(*) FROM (SELECT * FROM outside WHERE n > v * 100 AND n < 1900 OFFSET 0) o JOIN rows r ON r.k = o.k))::int8 FROM generate_series(16, 19) v";
+    assert!(is_batched(&mut client, again));
+    // Of the rows from 1601 to 1899, those up to 1899 have k from 1 to 299.
+    assert_eq!(one(&mut client, again), (299 + 199 + 99) * 30);
+    // It ends early, by a cursor, a LIMIT and an error.
+    client.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT r._id FROM outside o JOIN rows r ON r.k = o.k; FETCH 40 FROM c; MOVE 100 FROM c; CLOSE c; COMMIT").unwrap();
+    assert_eq!(client.query("SELECT r._id FROM outside o JOIN rows r ON r.k = o.k LIMIT 7", &[]).unwrap().len(), 7);
+    assert_eq!(sqlstate_of(&mut client, "SELECT 1 / (r._id - 500) FROM outside o JOIN rows r ON r.k = o.k"), "22012");
+    assert_eq!(sqlstate_of(&mut client, "SELECT 1 FROM outside o JOIN rows r ON r.k = 1 / (o.n - 700)"), "22012");
+    client.batch_execute("EXPLAIN (ANALYZE, VERBOSE) SELECT r._id FROM outside o JOIN rows r ON r.k = o.k").unwrap();
+    // Statements that lock or write rows, and conditions behind a security barrier, have none.
+    client.batch_execute("CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM rows WHERE k % 2 = 0").unwrap();
+    assert!(!is_batched(&mut client, "SELECT 1 FROM outside o JOIN rows r ON r.k = o.k FOR UPDATE OF o"));
+    assert!(!is_batched(&mut client, "SELECT 1 FROM outside o JOIN barrier r ON r.k = o.k"));
+    assert_eq!(
+        client
+            .execute("UPDATE outside SET n = 5000 + n FROM rows WHERE rows.k = outside.k AND rows._id < 10", &[])
+            .unwrap(),
+        50
+    );
+    // A key that finds much needs no memory for it.
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', 7, 'x', repeat('x', 300)))) FROM generate_series(20000, 40000) n; \
+             BEGIN; DECLARE c CURSOR FOR SELECT r._id, r.x FROM (VALUES (7), (8)) o (k) JOIN rows r ON r.k = o.k",
+        )
+        .unwrap();
+    let used = "SELECT sum(total_bytes)::int8 FROM pg_backend_memory_contexts";
+    client.batch_execute("FETCH 10 FROM c").unwrap();
+    let before = one(&mut client, used);
+    client.batch_execute("MOVE 19000 FROM c").unwrap();
+    let after = one(&mut client, used);
+    assert!(after < before + (4 << 20), "{before} bytes, then {after}");
     client.batch_execute("COMMIT").unwrap();
 }
 
