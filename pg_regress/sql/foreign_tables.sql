@@ -185,6 +185,9 @@ DROP FOREIGN TABLE ft.bad;
 CREATE FOREIGN TABLE ft.bad (a text OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'ft.types');
 SELECT a FROM ft.bad;
 SELECT * FROM ft.inbox WHERE _id = 1 FOR UPDATE;
+SELECT ctid FROM ft.inbox;
+SELECT count(*) FROM ft.inbox WHERE xmin::text <> '1';
+DELETE FROM ft.inbox WHERE ctid IN (SELECT ctid FROM ft.inbox LIMIT 1);
 INSERT INTO ft.liked VALUES (1);
 TRUNCATE ft.liked;
 

@@ -634,6 +634,14 @@ fn a_foreign_table_gives_no_right_to_its_collection() {
         "{message}"
     );
 
+    // Nor does it if groups are made of it. Hidden rows are in no group.
+    let error =
+        other.query("SELECT max(secret COLLATE \"C\") FROM reader.barrier", &[]).expect_err("an array is no text");
+    let message = error.as_db_error().unwrap().message();
+    assert!(message.contains("column \"secret\"") && !message.contains("_id"), "{message}");
+    let groups = "SELECT count(*) FROM (SELECT k FROM reader.barrier GROUP BY k HAVING other.note(k)) g";
+    assert_eq!(other.query_one(groups, &[]).unwrap().get::<_, i64>(0), 10);
+
     // Such a value says nothing either if it is in a row that the view hides, whatever the reader asks for.
     let hide = |k: i32, secret: &str| {
         router.psql(&format!(

@@ -361,6 +361,7 @@ pub(super) unsafe extern "C-unwind" fn plan(
         // not fit its column is an error also if only a shard has compared it.
         let mut needed = divided.columns;
         pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
+        refuse_system_columns(needed);
         scan.columns = numbers(needed, (*rel).max_attr);
         let text = serde_json::to_string(&scan).unwrap_or_default();
         pg_sys::make_foreignscan(
@@ -424,6 +425,21 @@ unsafe fn plan_groups(
             null_mut(),
             null_mut(),
         )
+    }
+}
+
+/// Refuses PostgreSQL's own columns, which documents do not have. All rows would have the same `ctid`, so that a statement that chooses rows by it
+/// would choose all.
+///
+/// # Safety
+/// A set that `pull_varattnos` has made.
+unsafe fn refuse_system_columns(needed: *mut pg_sys::Bitmapset) {
+    for number in pg_sys::TableOidAttributeNumber + 1..0 {
+        // SAFETY: promised by the caller.
+        if unsafe { pg_sys::bms_is_member(number - pg_sys::FirstLowInvalidHeapAttributeNumber, needed) } {
+            let message = "a foreign table of docshard has no system columns but tableoid";
+            raise(Err(Error::new(ErrorKind::NotImplemented, message).with_hint("Use the _id of the documents.")))
+        }
     }
 }
 
