@@ -226,7 +226,7 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
 }
 
 /// True if a shard's server leads to a database that has let this router in, and belongs to no cluster any more.
-fn is_dismantled(server: Oid) -> bool {
+pub(super) fn is_dismantled(server: Oid) -> bool {
     let sql = "SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE') \
                AND NOT EXISTS (SELECT FROM docshard_data.node) AND NOT EXISTS (SELECT FROM docshard_data.placement)";
     let found = Session::open_ungreeted(server, CONNECT_S).and_then(|mut session| session.query::<bool>(sql, &[]));
