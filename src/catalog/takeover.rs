@@ -18,7 +18,7 @@
 
 use super::cluster::check_router;
 use super::collections::random_token;
-use super::shard_state::{self, Found, Known};
+use super::shard_state::Known;
 use super::shards::Login;
 use super::shards::repair::{let_router_in, open_as_superuser};
 use super::shards::servers::readdress_local;
@@ -32,8 +32,12 @@ use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_P
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::node::SayHello;
+use docshard_core::routing::protocol::node::{ReadPrepared, SayHello};
+use docshard_core::routing::protocol::shard_tables::{
+    FoundRelation, NodeRow, ReadLastNumbers, ReadNode, ReadRelations, SetEpoch,
+};
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use serde_json::json;
@@ -118,7 +122,7 @@ struct Reached {
     counter: i64,
     /// the highest numbers of a collection and of an index there
     numbers: [i64; 2],
-    found: Vec<Found>,
+    found: Vec<FoundRelation>,
     /// describes the session of another router that holds its lock
     holder: Option<String>,
 }
@@ -276,19 +280,11 @@ const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
 fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
-    let epoch = reported_epoch(&mut session, &shard.name, router)?;
-    let counters: Vec<i64> = session.query("SELECT counter FROM docshard_data.node", &[])?;
-    let counter = counters.first().copied().unwrap_or(0);
-    let found = shard_state::read(&mut session)?;
+    let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, router)?;
+    let found = ReadRelations {}.call(&mut session)?;
     let holder = holder::other_at(&mut session, shard.id)?;
-    let numbers: Vec<(i64, i64)> = session.query(
-        "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::int8 FROM docshard_data.placement), \
-           (SELECT coalesce(pg_catalog.max(pg_catalog.substring(relname, '^i([0-9]{1,9})')::int8), 0) FROM pg_catalog.pg_class \
-             WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'i')",
-        &[],
-    )?;
-    let numbers = numbers.first().copied().unwrap_or_default().into();
-    let numbers: [i64; 2] = numbers;
+    let last = ReadLastNumbers {}.call(&mut session)?;
+    let numbers = [last.collection, last.index];
     let known = [store::last_number("collections")?, store::last_number("indexes")?];
     if numbers.iter().zip(known).any(|(there, known)| *there > LAST_NUMBER.min(known + MOST_NUMBERS_AHEAD)) {
         bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
@@ -314,23 +310,22 @@ fn is_possible(epoch: i64, router: Coordinator, most_ahead: i64) -> bool {
 /// The epoch of the router that a shard belongs to; `router` is this one.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
 pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
-    let epoch = reported_epoch(session, shard, router)?;
+    let NodeRow { epoch, .. } = node_at(session, shard, router)?;
     if is_possible(epoch, router, MOST_AHEAD_OF_REPLACED) {
         return Ok(epoch);
     }
     Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
-        .with_hint("Its row of docshard_data.node is damaged. docshard.take_over_cluster() repairs it."))
+        .with_hint(format!(
+            "Its row of {} is damaged. docshard.take_over_cluster() repairs it.",
+            names::relation_name("node")
+        )))
 }
 
-/// The epoch that a shard reports.
+/// What a shard stores about itself.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
-fn reported_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
-    let epochs: Vec<i64> = session.query_within(
-        "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
-        &[Param::Int8(router.cluster), Param::Text(shard)],
-        ANSWER_MS,
-    )?;
-    epochs.first().copied().ok_or_else(|| {
+fn node_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<NodeRow> {
+    let mut rows = session.call_within(&ReadNode {}, ANSWER_MS)?.into_iter();
+    rows.find(|row| row.cluster_id == router.cluster && row.shard == shard).ok_or_else(|| {
         let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
         Error::new(Kind::HostUnreachable, message)
     })
@@ -366,17 +361,9 @@ impl Reached {
 
 /// Raises a shard's epoch to that of this router; or lowers it, from exactly the impossible one.
 fn set_epoch(session: &mut Session, shard: &str, router: Coordinator, impossible: Option<i64>) -> Result<()> {
-    let raised: Vec<i32> = session.query(
-        "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND (epoch < $1 OR epoch = $4) RETURNING 1",
-        &[
-            Param::Int8(router.epoch),
-            Param::Int8(router.cluster),
-            Param::Text(&cluster::identity().to_string()),
-            // No epoch is negative.
-            Param::Int8(impossible.unwrap_or(-1)),
-        ],
-    )?;
-    if raised.len() == 1 {
+    let Coordinator { cluster: cluster_id, epoch } = router;
+    let set = SetEpoch { epoch, cluster_id, router: &cluster::identity().to_string(), impossible };
+    if set.call(session)?.len() == 1 {
         return Ok(());
     }
     Err(error!(Kind::ConflictingOperationInProgress, "another database has just taken over shard \"{shard}\""))
@@ -409,13 +396,7 @@ fn end_others(session: &mut Session, shard: &str) -> Result<()> {
 }
 
 fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>> {
-    let gids: Vec<String> = reached.session.query(
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
-         AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2)) ORDER BY gid",
-        &[
-            Param::Text(&Coordinator { cluster, epoch: 0 }.cluster_prefix()),
-            Param::Text(&format!("docshard_m_{cluster}_")),
-        ],
-    )?;
+    let prefixes = [&*Coordinator { cluster, epoch: 0 }.cluster_prefix(), &*format!("docshard_m_{cluster}_")];
+    let gids = ReadPrepared { prefixes: &prefixes }.call(&mut reached.session)?;
     Ok(gids.into_iter().map(|gid| (reached.shard.name.clone(), gid)).collect())
 }
