@@ -441,14 +441,14 @@ pub unsafe fn direction(key: *mut pg_sys::PathKey) -> (bool, bool) {
 /// # Safety
 /// A plan of this executor, for a table.
 pub unsafe fn user_of_scan(scan: &pg_sys::ForeignScan, estate: *mut pg_sys::EState) -> pg_sys::Oid {
-    // SAFETY: promised by the caller.
-    unsafe {
-        cfg_select! {
-            feature = "pg15" => (*pg_sys::rt_fetch(scan.scan.scanrelid, (*estate).es_range_table)).checkAsUser,
-            _ => {
-                let _ = estate;
-                scan.checkAsUser
-            }
+    cfg_select! {
+        feature = "pg15" => {
+            // SAFETY: promised by the caller.
+            unsafe { (*pg_sys::rt_fetch(scan.scan.scanrelid, (*estate).es_range_table)).checkAsUser }
+        }
+        _ => {
+            let _ = estate;
+            scan.checkAsUser
         }
     }
 }
