@@ -42,6 +42,8 @@ pub struct Command {
     pub bytes: Vec<u8>,
     /// the transaction that it belongs to
     pub part: Part,
+    /// it holds what no log of the router may show
+    pub is_secret: bool,
 }
 
 impl Command {
@@ -94,7 +96,7 @@ impl Command {
         let database =
             database.ok_or_else(|| Failure::new((40571, "Location40571"), "OP_MSG requests require a $db argument"))?;
         let part = session::part(name, document)?;
-        Ok(Self { name: name.to_owned(), database, bytes, part })
+        Ok(Self { name: name.to_owned(), database, bytes, part, is_secret: false })
     }
 
     pub fn document(&self) -> &RawDocument {
@@ -186,7 +188,8 @@ mod tests {
     fn the_name_is_the_first_field_that_the_router_gets() {
         for first in DROPPED {
             let mut document = doc! {};
-            let value = if *first == "lsid" { bson::Bson::from(doc! { "id": bson::Uuid::new() }) } else { "test".into() };
+            let value =
+                if *first == "lsid" { bson::Bson::from(doc! { "id": bson::Uuid::new() }) } else { "test".into() };
             document.insert(*first, value);
             if !matches!(*first, "txnNumber" | "autocommit" | "startTransaction") {
                 document.extend(doc! { "getLastError": 1, "$db": "test" });

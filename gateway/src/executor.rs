@@ -186,6 +186,7 @@ impl Executor {
                 database: command.database.clone(),
                 bytes: part.to_vec().unwrap_or_default(),
                 part: Part::Nothing,
+                is_secret: false,
             };
             let reply = match self.pools.lease(who, Some(session)).await {
                 Ok(mut lease) => self.execute(who, &mut lease, None, &part, None, budget).await?,

@@ -8,6 +8,7 @@ use crate::router::Routers;
 use crate::sasl::Context;
 use crate::shares::Shares;
 use crate::tls;
+use crate::work::Work;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub struct Gateway {
     /// by address
     logins: Shares<IpAddr>,
     pub memory: Arc<Memory>,
+    pub work: Work,
     pub connections: Arc<Semaphore>,
     /// connections without a login: new ones, and those by which drivers monitor
     pub unknown: Arc<Semaphore>,
@@ -47,6 +49,7 @@ impl Gateway {
             hold: options.hold_timeout,
             logins: Shares::new(options.max_logins, options.max_logins.div_ceil(2)),
             memory: Arc::new(memory::new(options.message_memory)),
+            work: Work::new(),
             connections: Arc::new(Semaphore::new(options.max_connections)),
             unknown: Arc::new(Semaphore::new(options.max_unauthenticated)),
             tls,

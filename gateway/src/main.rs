@@ -8,7 +8,7 @@
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
 //! * [`session`], [`sessions`], [`transactions`]: clients' sessions, and transactions over several commands.
-//! * [`shares`], [`memory`], [`log`]: limits of what clients use together.
+//! * [`shares`], [`memory`], [`work`], [`files`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 
 mod backend;
@@ -35,6 +35,7 @@ mod shares;
 mod tls;
 mod transactions;
 mod wire;
+mod work;
 
 use gateway::Gateway;
 use options::{Options, Wanted};
