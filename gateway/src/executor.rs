@@ -7,13 +7,13 @@ use crate::log;
 use crate::login;
 use crate::memory::Budget;
 use crate::pool::{Identity, Lease, Pools, Unavailable, Wanted};
-use crate::reply::{self, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
+use crate::reply::{self, BAD_VALUE, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
 use crate::router::Routers;
-use crate::session::{Part, Place};
+use crate::session::{MAX_NAMED, MAX_STAGES, Part, Place};
 use crate::sessions::Sessions;
 use crate::shares::Shares;
-use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
-use std::collections::BTreeMap;
+use bson::{Bson, RawBsonRef, RawDocument, doc};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -163,11 +163,7 @@ impl Executor {
     /// The cursors may be in several sessions: each gets the command with those that it has.
     async fn kill_cursors(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let document = command.document();
-        let ids: Option<Vec<i64>> = document
-            .get_array("cursors")
-            .ok()
-            .and_then(|ids| ids.into_iter().map(|id| integer(id.ok())).collect::<Option<Vec<i64>>>());
-        let (Some(ids), Ok(collection)) = (ids, document.get_str("killCursors")) else {
+        let (Some(ids), Ok(collection)) = (named_cursors(document)?, document.get_str("killCursors")) else {
             return self.anywhere(who, command, budget).await;
         };
         let (mut killed, mut unknown) = (Vec::new(), Vec::new());
@@ -195,8 +191,9 @@ impl Executor {
                     continue;
                 }
             };
+            let gone = listed(&reply, "cursorsKilled");
             for id in ids {
-                let was = named(&reply, "cursorsKilled", id);
+                let was = gone.contains(&id);
                 if was {
                     self.cursors.remove(&who.role, id);
                 }
@@ -219,11 +216,13 @@ fn failure(error: &ServerError) -> Failure {
     }
 }
 
-/// True for a pipeline that writes.
+/// True for a pipeline that writes, or is longer than the router takes.
 fn is_writing(command: &RawDocument) -> bool {
     let Ok(stages) = command.get_array("pipeline") else { return false };
-    let last = stages.into_iter().last().and_then(|stage| stage.ok()?.as_document()?.iter().next()?.ok());
-    last.is_some_and(|(name, _)| matches!(name.as_str(), "$out" | "$merge"))
+    let mut stages = stages.into_iter();
+    let last = stages.by_ref().take(MAX_STAGES).last();
+    let last = last.and_then(|stage| stage.ok()?.as_document()?.iter().next()?.ok());
+    stages.next().is_some() || last.is_some_and(|(name, _)| matches!(name.as_str(), "$out" | "$merge"))
 }
 
 /// True for a command that drivers send again if its connection is closed.
@@ -248,14 +247,52 @@ pub fn cursor_of(reply: &[u8]) -> Option<i64> {
     integer(cursor.get("id").ok().flatten())
 }
 
-/// True if a reply's array has this id.
-fn named(reply: &[u8], field: &str, id: i64) -> bool {
-    let document = Document::from_reader(reply).unwrap_or_default();
-    document.get_array(field).is_ok_and(|ids| {
-        ids.iter().any(|found| match found {
-            Bson::Int32(found) => i64::from(*found) == id,
-            Bson::Int64(found) => *found == id,
-            _ => false,
-        })
-    })
+/// The ids in a reply's array.
+fn listed(reply: &[u8], field: &str) -> HashSet<i64> {
+    let ids = RawDocument::from_bytes(reply).and_then(|document| document.get_array(field));
+    ids.map(|ids| ids.into_iter().filter_map(|id| integer(id.ok())).collect()).unwrap_or_default()
+}
+
+/// The cursors that `killCursors` names, each once; None for what the router must complain about.
+fn named_cursors(command: &RawDocument) -> Result<Option<BTreeSet<i64>>, Failure> {
+    let Ok(list) = command.get_array("cursors") else { return Ok(None) };
+    let mut ids = BTreeSet::new();
+    for (count, id) in list.into_iter().enumerate() {
+        if count == MAX_NAMED {
+            return Err(Failure::new(BAD_VALUE, format!("killCursors: more than {MAX_NAMED} cursors")));
+        }
+        let Some(id) = integer(id.ok()) else { return Ok(None) };
+        ids.insert(id);
+    }
+    Ok(Some(ids))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_named_once_and_not_by_millions() {
+        let of = |ids: Vec<Bson>| {
+            let command = doc! { "killCursors": "c", "cursors": ids }.to_vec().unwrap();
+            named_cursors(RawDocument::from_bytes(&command).unwrap())
+        };
+        assert_eq!(of(vec![7.into(), 9i64.into(), 7.into()]).unwrap(), Some(BTreeSet::from([7, 9])));
+        assert_eq!(of(vec![7.into(), "x".into()]).unwrap(), None);
+        assert!(of(vec![7.into(); MAX_NAMED]).is_ok());
+        assert_eq!(of(vec![7.into(); MAX_NAMED + 1]).unwrap_err().code, 2);
+        let reply = doc! { "cursorsKilled": [1, 2i64], "ok": 1 }.to_vec().unwrap();
+        assert_eq!(listed(&reply, "cursorsKilled"), HashSet::from([1, 2]));
+    }
+
+    #[test]
+    fn a_pipeline_that_is_too_long_is_not_looked_through() {
+        let of = |count: usize, last: &str| {
+            let mut stages = vec![doc! { "$match": {} }; count];
+            stages.push(doc! { last: "c" });
+            let command = doc! { "aggregate": "c", "pipeline": stages }.to_vec().unwrap();
+            is_writing(RawDocument::from_bytes(&command).unwrap())
+        };
+        assert!(!of(999, "$match") && of(999, "$out") && of(1000, "$match"));
+    }
 }

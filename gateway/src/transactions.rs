@@ -20,7 +20,7 @@ use crate::reply::{
     self, BAD_VALUE, COMMAND_FAILED, CURSOR_NOT_FOUND, EXCEEDED_TIME, Failure, HOST_UNREACHABLE, NO_SUCH_TRANSACTION,
     NOT_IN_TRANSACTION, POOL_TIMEOUT, Reply, TRANSACTION_COMMITTED, TRANSIENT, UNAUTHORIZED, UNKNOWN_RESULT,
 };
-use crate::session::{self, Id, Part, Place};
+use crate::session::{self, Id, MAX_NAMED, Part, Place};
 use crate::sessions::{Active, Phase, Sessions, Transaction, Xid};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, doc};
@@ -43,9 +43,6 @@ const PROGRESS: Duration = Duration::from_secs(5);
 
 /// The most cursors that a transaction may have open.
 const MAX_CURSORS: usize = 1_000;
-
-/// The most sessions that a command may name, as in MongoDB.
-const MAX_NAMED: usize = 10_000;
 
 /// Codes after which MongoDB tells drivers to run the transaction again.
 const TRANSIENT_CODES: &[i32] =
@@ -513,9 +510,9 @@ fn named(command: &RawDocument, name: &str) -> Result<Vec<Id>, Failure> {
 fn only_own(command: &RawDocument, role: &str) -> Result<(), Failure> {
     let list = command.get_array("killAllSessions");
     let list = list.map_err(|_| Failure::new(BAD_VALUE, "killAllSessions: an array of users is expected"))?;
-    for user in list {
-        let is_own =
-            user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
+    for (count, user) in list.into_iter().enumerate() {
+        let is_own = count < MAX_NAMED
+            && user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
         if !is_own {
             return Err(Failure::new(UNAUTHORIZED, "killAllSessions: a user can only kill sessions of its own"));
         }
