@@ -39,17 +39,12 @@ pub struct Executor {
     pub sessions: Arc<Sessions>,
     /// of the sessions that transactions may have, by role
     pub shares: Shares<String>,
-    /// the role of clients without a user, and the most sessions that it may have
-    anonymous: Option<(String, usize)>,
+    /// the role of clients without a user
+    anonymous: Option<String>,
 }
 
 impl Executor {
-    pub fn new(
-        routers: Routers,
-        pools: Arc<Pools>,
-        transaction_lifetime: Duration,
-        anonymous: Option<(String, usize)>,
-    ) -> Self {
+    pub fn new(routers: Routers, pools: Arc<Pools>, transaction_lifetime: Duration, anonymous: Option<String>) -> Self {
         let sessions = Arc::new(Sessions::new(transaction_lifetime));
         // A quarter is left for what is outside transactions.
         let shares = Shares::new(pools.limit() - pools.limit() / 4, pools.limit().div_ceil(2));
@@ -81,9 +76,9 @@ impl Executor {
 
     pub async fn lease(&self, who: &Identity, such: Wanted<'_>) -> Result<Lease, Error> {
         // Only the anonymous role's sessions are opened by the gateway itself.
-        if let Some((role, most)) = &self.anonymous
+        if let Some(role) = &self.anonymous
             && who.generation.is_none()
-            && self.pools.is_wanting(role, *most)
+            && self.pools.is_wanting(role)
         {
             let session = login::anonymous(&self.routers, self.pools.hold(), role).await.map_err(|refusal| {
                 log::LOGINS.line(format_args!("login of the anonymous role: {refusal}"));

@@ -40,8 +40,7 @@ impl Gateway {
             _ => return Err("--certificate and --key belong together".to_owned()),
         };
         let anonymous = options.anonymous_role.clone();
-        let most = anonymous.clone().map(|role| (role, options.pool_size));
-        let executor = Executor::new(routers, pools, options.transaction_lifetime, most);
+        let executor = Executor::new(routers, pools, options.transaction_lifetime, anonymous.clone());
         Ok(Arc::new(Self {
             executor: Arc::new(executor),
             anonymous: anonymous.map(|role| Identity { role, generation: None }),
