@@ -9,6 +9,7 @@ use crate::gateway::Gateway;
 use crate::memory::{Budget, Owner};
 use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
 use crate::sasl::{self, Conversation, User};
+use crate::shares::{Share, network};
 use crate::wire::Violation;
 use crate::wire::compression::{self, Compressor};
 use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};
@@ -20,7 +21,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time for the rest of a message after its first byte, and for a reply to be taken.
@@ -41,7 +41,7 @@ pub struct Connection<S> {
     conversation: Option<Conversation>,
     compressors: Vec<Compressor>,
     /// held until the client logs in
-    unknown: Option<OwnedSemaphorePermit>,
+    unknown: Option<Share>,
     /// it has sent a message
     greeted: bool,
 }
@@ -79,13 +79,7 @@ enum Outcome {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    pub fn new(
-        gateway: Arc<Gateway>,
-        stream: S,
-        id: i32,
-        client: SocketAddr,
-        unknown: Option<OwnedSemaphorePermit>,
-    ) -> Self {
+    pub fn new(gateway: Arc<Gateway>, stream: S, id: i32, client: SocketAddr, unknown: Option<Share>) -> Self {
         let (user, conversation, compressors) = (None, None, Vec::new());
         Self {
             gateway,
@@ -126,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn owner(&self) -> Owner {
         self.user
             .as_ref()
-            .map_or_else(|| Owner::Address(self.client.ip()), |user| Owner::Role(user.identity.role.clone()))
+            .map_or_else(|| Owner::Address(network(self.client.ip())), |user| Owner::Role(user.identity.role.clone()))
     }
 
     /// The time until a message's first byte.
@@ -202,7 +196,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             "saslStart" => Some(self.start(command).await),
             "saslContinue" => Some(self.proceed(command).await),
             "logout" => {
-                self.user = None;
+                // From now on it counts as unknown, as far as there is room.
+                if self.user.take().is_some() && self.gateway.anonymous.is_none() {
+                    self.unknown = self.gateway.unknown.try_take(&network(self.client.ip()), 1);
+                    if self.unknown.is_none() {
+                        return Outcome::Close;
+                    }
+                }
                 Some(Ok(reply::ok(doc! {})))
             }
             "authenticate" => {

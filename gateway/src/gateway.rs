@@ -6,13 +6,12 @@ use crate::options::Options;
 use crate::pool::{Identity, Pools};
 use crate::router::Routers;
 use crate::sasl::Context;
-use crate::shares::Shares;
+use crate::shares::{self, Shares};
 use crate::tls;
 use crate::work::Work;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 pub struct Gateway {
@@ -24,9 +23,10 @@ pub struct Gateway {
     logins: Shares<IpAddr>,
     pub memory: Arc<Memory>,
     pub work: Work,
-    pub connections: Arc<Semaphore>,
-    /// connections without a login: new ones, and those by which drivers monitor
-    pub unknown: Arc<Semaphore>,
+    /// by address
+    pub connections: Shares<IpAddr>,
+    /// by address: connections without a login: new ones, and those by which drivers monitor
+    pub unknown: Shares<IpAddr>,
     pub tls: Option<TlsAcceptor>,
 }
 
@@ -49,15 +49,15 @@ impl Gateway {
             logins: Shares::new(options.max_logins, options.max_logins.div_ceil(2)),
             memory: Arc::new(memory::new(options.message_memory)),
             work: Work::new(),
-            connections: Arc::new(Semaphore::new(options.max_connections)),
-            unknown: Arc::new(Semaphore::new(options.max_unauthenticated)),
+            connections: Shares::new(options.max_connections, options.max_connections.div_ceil(2)),
+            unknown: Shares::new(options.max_unauthenticated, options.max_unauthenticated.div_ceil(2)),
             tls,
         }))
     }
 
     pub fn sasl(&self, client: IpAddr) -> Context<'_> {
         Context {
-            client,
+            client: shares::network(client),
             routers: &self.executor.routers,
             pools: &self.executor.pools,
             logins: &self.logins,
