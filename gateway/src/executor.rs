@@ -107,7 +107,11 @@ impl Executor {
     ) -> Result<Reply, Error> {
         let session = lease.session();
         let is_safe = transaction.is_none() && command.part == Part::Nothing && is_repeated(command);
-        let reply = match session.run(begin, &command.database, &command.bytes).await {
+        let result = match command.is_secret {
+            true => session.run_unlogged(&command.database, &command.bytes).await,
+            false => session.run(begin, &command.database, &command.bytes).await,
+        };
+        let reply = match result {
             Ok(Ok(reply)) => reply,
             // The router restarts, or an administrator has ended the session. Drivers send a read again, and log in.
             Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
@@ -119,7 +123,11 @@ impl Executor {
             }
         };
         if let Some(id) = cursor_of(&reply).filter(|id| *id != 0) {
-            self.cursors.insert(&who.role, id, session.id, transaction);
+            let excess = self.cursors.insert(&who.role, id, session.id, transaction, namespace_of(&reply));
+            if let Some((id, (database, collection))) = excess {
+                let kill = doc! { "killCursors": collection, "cursors": [id] }.to_vec().unwrap_or_default();
+                let _ = session.run(None, &database, &kill).await;
+            }
         }
         // The session waits, too: so there are no more replies without memory than sessions.
         budget.reply(reply.len()).await?;
@@ -240,6 +248,14 @@ pub fn integer(value: Option<RawBsonRef<'_>>) -> Option<i64> {
 pub fn cursor_of(reply: &[u8]) -> Option<i64> {
     let cursor = RawDocument::from_bytes(reply).ok()?.get_document("cursor").ok()?;
     integer(cursor.get("id").ok().flatten())
+}
+
+/// The namespace of the cursor in a reply.
+pub fn namespace_of(reply: &[u8]) -> (String, String) {
+    let namespace = RawDocument::from_bytes(reply)
+        .ok()
+        .and_then(|document| document.get_document("cursor").ok()?.get_str("ns").ok()?.split_once('.'));
+    namespace.map(|(database, collection)| (database.to_owned(), collection.to_owned())).unwrap_or_default()
 }
 
 /// The ids in a reply's array.

@@ -13,7 +13,7 @@
 use crate::backend::ServerError;
 use crate::command::Command;
 use crate::cursors::Cursors;
-use crate::executor::{Error, Executor, cursor_of, integer};
+use crate::executor::{Error, Executor, cursor_of, integer, namespace_of};
 use crate::memory::Budget;
 use crate::pool::{Identity, Wanted};
 use crate::reply::{
@@ -477,14 +477,6 @@ fn xid(rows: &[Vec<u8>]) -> Option<Xid> {
     let [number, timeline] = rows else { return None };
     let number = String::from_utf8(number.clone()).ok()?.parse::<u64>().ok()?.to_string();
     Some(Xid { number, timeline: String::from_utf8(timeline.clone()).ok()? })
-}
-
-/// The namespace of the cursor in a reply.
-fn namespace_of(reply: &[u8]) -> (String, String) {
-    let namespace = RawDocument::from_bytes(reply)
-        .ok()
-        .and_then(|document| document.get_document("cursor").ok()?.get_str("ns").ok()?.split_once('.'));
-    namespace.map(|(database, collection)| (database.to_owned(), collection.to_owned())).unwrap_or_default()
 }
 
 fn new_session() -> Reply {

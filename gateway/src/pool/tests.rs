@@ -333,7 +333,7 @@ async fn a_role_leaves_sessions_to_others() {
     assert_eq!(pools.lease(&eve, Some(idle[0])).await.unwrap_err(), Unavailable::Timeout, "a cursor's, too");
     assert!(!pools.is_wanting("eve"));
     // Another hostile role has a part of the rest, and the last two are for roles that use none.
-    let mut join = |role: &str, id: u64| {
+    let join = |role: &str, id: u64| {
         let (session, end) = Session::detached(id);
         std::mem::forget(end);
         pools.add(role, session).unwrap()
