@@ -16,6 +16,7 @@ use bson::{Bson, RawBsonRef, RawDocument, doc};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 #[derive(Debug)]
 pub enum Error {
@@ -41,6 +42,8 @@ pub struct Executor {
     pub shares: Shares<String>,
     /// the role of clients without a user
     anonymous: Option<String>,
+    /// held by the one who opens a session for that role: so there are no more of them than are wanted
+    opening: tokio::sync::Mutex<()>,
 }
 
 impl Executor {
@@ -48,7 +51,15 @@ impl Executor {
         let sessions = Arc::new(Sessions::new(transaction_lifetime));
         // A quarter is left for what is outside transactions.
         let shares = Shares::new(pools.limit() - pools.limit() / 4, pools.limit().div_ceil(2));
-        Self { routers, pools, cursors: Arc::default(), sessions, shares, anonymous }
+        Self {
+            routers,
+            pools,
+            cursors: Arc::default(),
+            sessions,
+            shares,
+            anonymous,
+            opening: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Runs a command outside transactions, for a client of a role.
@@ -78,6 +89,8 @@ impl Executor {
         // Only the anonymous role's sessions are opened by the gateway itself.
         if let Some(role) = &self.anonymous
             && who.generation.is_none()
+            && self.pools.is_wanting(role)
+            && let Ok(_opening) = timeout(self.pools.patience(), self.opening.lock()).await
             && self.pools.is_wanting(role)
         {
             let session = login::anonymous(&self.routers, self.pools.hold(), role).await.map_err(|refusal| {

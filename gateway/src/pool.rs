@@ -400,7 +400,10 @@ impl Pools {
     /// True if a role has no idle session, and may have another one.
     pub fn is_wanting(&self, role: &str) -> bool {
         let state = self.lock();
-        state.roles.get(role).is_none_or(|pool| pool.idle.is_empty()) && state.may_use_more(role)
+        match state.roles.get(role) {
+            Some(pool) => pool.idle.is_empty() && state.count() < state.limit && state.may_use_more(role),
+            None => state.may_use_more(role),
+        }
     }
 
     fn lent(self: &Arc<Self>, role: &str, pool: &Role, session: Session) -> Lease {

@@ -65,7 +65,8 @@ SELECT run('usr', json_build_object('updateUser', 'docshard_regress', 'pwd', :'v
        run('usr', '{"grantRolesToUser": "docshard_regress", "roles": []}') ->> 'codeName' AS given, run('usr', '{"dropRole": "pg_read_all_data"}') ->> 'codeName' AS of_pg,
        run('usr', '{"grantRolesToUser": "regress_ann", "roles": ["pg_read_server_files"]}') ->> 'codeName' AS files,
        run('usr', json_build_object('createUser', 'regress_eve', 'pwd', :'verifier', 'roles', '["pg_execute_server_program"]'::json)) ->> 'codeName' AS program;
-SELECT run('usr', json_build_object('createUser', '', 'pwd', :'verifier', 'roles', '[]'::json)) ->> 'errmsg' AS empty, run('usr', '{"createRole": "", "roles": [], "privileges": []}') ->> 'codeName' AS empty_role;
+SELECT run('usr', json_build_object('createUser', '', 'pwd', :'verifier', 'roles', '[]'::json)) ->> 'errmsg' AS empty, run('usr', '{"createRole": "", "roles": [], "privileges": []}') ->> 'codeName' AS empty_role,
+       docshard.run_command('usr', json_build_object('usersInfo', array_fill('x'::text, ARRAY[10001]))) ->> 'codeName' AS many_users, docshard.run_command('usr', json_build_object('killCursors', 'a', 'cursors', array_fill(1, ARRAY[10001]))) ->> 'codeName' AS many_cursors;
 RESET ROLE;
 DROP ROLE docshard_regress;
 SELECT run('usr', '{"dropUser": "regress_ann"}'), run('usr', '{"dropRole": "regress_readers"}');

@@ -203,6 +203,20 @@ fn a_role_leaves_sessions_to_others() {
     wait_until("its statements end", PATIENCE, || sessions(&cluster, "state = 'active'") == 0);
 }
 
+/// The gateway opens the sessions of these clients itself, and no more than they use.
+#[test]
+fn clients_without_a_user_share_sessions() {
+    let cluster = cluster();
+    cluster.router.psql("ALTER SYSTEM SET log_connections = on");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    let address = format!("host=127.0.0.1 port={} dbname=postgres password='{PASSWORD}'", cluster.router.port);
+    let gateway = Gateway::start_for(&cluster.router, &address, &["--anonymous-role", "ann", "--pool-size", "8"]);
+    assert!(gateway.python("anonymous.py", &["60"]).contains("done"));
+    let log = cluster.router.log();
+    let opened = log.lines().filter(|line| line.contains("connection authorized: user=ann")).count();
+    assert!((1..=6).contains(&opened), "{opened} sessions were opened");
+}
+
 #[test]
 fn an_address_leaves_connections_to_others() {
     let cluster = cluster();
