@@ -17,7 +17,7 @@ pub fn raise() -> usize {
     if limit.current != limit.maximum {
         let current = limit.current;
         limit.current = limit.maximum;
-        if setrlimit(Resource::Nofile, limit.clone()).is_err() {
+        if setrlimit(Resource::Nofile, limit).is_err() {
             limit.current = current;
         }
     }
