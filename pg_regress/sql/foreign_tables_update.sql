@@ -80,7 +80,14 @@ UPDATE fu.values SET r = 2 WHERE length(doc::text) > 0 RETURNING _id, n, r;
 -- Whole rows.
 UPDATE fu.values v SET r = length(v::text) WHERE v IS NOT NULL OR _id = 1 RETURNING _id, r;
 UPDATE fu.values v SET r = length(v::text) + x FROM (VALUES (1, 100), (2, 200)) w (id, x) WHERE _id = id RETURNING _id, r, (SELECT relname FROM pg_catalog.pg_class o WHERE o.oid = v.tableoid);
-UPDATE fu.values SET r = length(ctid::text) + length(tableoid::text) * 0 WHERE _id = 1 RETURNING r;
+DELETE FROM fu.values WHERE ctid IN (SELECT ctid FROM fu.values LIMIT 1);
+DELETE FROM fu.values WHERE ctid = '(0,1)';
+SELECT ctid FROM fu.values;
+-- A document's arrays have no dimensions.
+UPDATE fu.values SET n = '{{1,2},{3,4}}' WHERE _id = 1;
+INSERT INTO fu.values (_id, n) VALUES (7, '[2:3]={1,2}');
+INSERT INTO fu.values (_id, n) VALUES (7, '{}'), (8, '{1,NULL}') RETURNING n;
+DELETE FROM fu.values WHERE _id > 6;
 UPDATE fu.values SET r = length(cmax::text);
 UPDATE fu.values SET r = length(xmin::text);
 DELETE FROM fu.values v WHERE v.* IS NOT DISTINCT FROM NULL;
@@ -108,6 +115,13 @@ UPDATE fu.parts SET k = k - 100 WHERE _id = 21;
 UPDATE fu.parts SET k = 150 WHERE k >= 200 RETURNING *;
 UPDATE fu.parts SET k = k - 100 WHERE k >= 100;
 SELECT * FROM fu.parts ORDER BY _id;
+-- A trigger of the statement sees the rows that COPY has inserted.
+CREATE FUNCTION fu.counted() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE WARNING '% rows', (SELECT count(*) FROM fu.parts); RETURN NULL; END$$;
+CREATE TRIGGER counted AFTER INSERT ON fu.parts FOR EACH STATEMENT EXECUTE FUNCTION fu.counted();
+COPY fu.parts (_id, k) FROM stdin;
+101	5
+102	105
+\.
 -- Children of a table.
 CREATE TABLE fu.parent (_id int, v int);
 CREATE FOREIGN TABLE fu.child (extra text) INHERITS (fu.parent) SERVER docshard OPTIONS (namespace 'fu.child');

@@ -2,7 +2,7 @@
 //!
 //! A row is found again by its [`origin`](super::origin). Between the scan and the write another transaction may have changed the document. So a write
 //! also requires that what the statement has read is unchanged; otherwise it fails with 40001, as under REPEATABLE READ. A row that
-//! was deleted meanwhile is skipped, and so is one that the statement has updated already.
+//! was deleted meanwhile is skipped, and so is one that the statement has written already.
 
 use super::column::{Column, Layout, Read};
 use super::document::{self, Nulls, json};
@@ -31,13 +31,13 @@ pub struct CollectionModify {
     returned: Vec<i16>,
     collected: Vec<Storable>,
     collected_bytes: usize,
-    /// the rows that were updated, by a hash of their keys
-    updated: HashSet<u128>,
+    /// the rows that were updated, and those that were deleted if others can have the same `_id`, by a hash of their keys
+    written: HashSet<u128>,
 }
 
 impl CollectionModify {
     pub fn new(layout: Layout, returned: Vec<i16>) -> Self {
-        Self { layout, returned, collected: Vec::new(), collected_bytes: 0, updated: HashSet::new() }
+        Self { layout, returned, collected: Vec::new(), collected_bytes: 0, written: HashSet::new() }
     }
 
     /// The columns of a row. One that no table can have need not have a value.
@@ -54,13 +54,13 @@ impl CollectionModify {
         storable(&Json::Object(document::of_row(&self.columns(row)?, nulls)?))
     }
 
-    /// The values of all columns in a stored document. One that does not fit is NULL, unless RETURNING names it.
-    fn read(&self, bytes: &[u8]) -> Result<RowValues> {
+    /// The values of all columns in a stored document. One that does not fit is NULL, unless `is_strict` and RETURNING names it.
+    fn read(&self, bytes: &[u8], is_strict: bool) -> Result<RowValues> {
         let Some(object) = raw::document(bytes) else { bail!(Kind::InternalError, "a document is not an object") };
         let value = |column: &Column| {
             let value = match column.read(object) {
                 Read::Value(value) => Some(value),
-                Read::Misfit(type_name) if self.layout.is_strict() && self.returned.contains(&column.number) => {
+                Read::Misfit(type_name) if is_strict && self.returned.contains(&column.number) => {
                     return Err(self.layout.misfit(column, type_name, ""));
                 }
                 Read::Null | Read::Misfit(_) => None,
@@ -76,7 +76,7 @@ impl CollectionModify {
         let text = Json::Object(key.clone()).to_string();
         let hash = u128::from(xxhash_rust::xxh64::xxh64(text.as_bytes(), 0)) << 64
             | u128::from(xxhash_rust::xxh64::xxh64(text.as_bytes(), 1));
-        if self.updated.contains(&hash) {
+        if self.written.contains(&hash) {
             return Ok(None);
         }
         let mut filter = key.clone();
@@ -101,13 +101,20 @@ impl CollectionModify {
         };
         let result = write.run_on(namespace, &shared.query(namespace, write.filter, None)?, is_read)?;
         if result.matched > 0 {
-            if is_update {
-                self.updated.insert(hash);
+            if is_update || key.len() > 1 {
+                self.written.insert(hash);
             }
             let image = if is_update { result.after } else { result.before };
-            return Ok(Some(image.filter(|_| is_read).map(|bytes| self.read(&bytes)).transpose()?.unwrap_or_default()));
+            return Ok(Some(
+                image
+                    .filter(|_| is_read)
+                    .map(|bytes| self.read(&bytes, self.layout.is_strict()))
+                    .transpose()?
+                    .unwrap_or_default(),
+            ));
         }
-        let key = Json::Object(key);
+        // Another transaction may also have given it another shard key.
+        let key = json!({"_id": key.get("_id")});
         let count = reading::Count { filter: Specification::Value(&key), skip: 0, limit: Some(1), shared };
         if count.run(namespace)? == 0 {
             return Ok(None);
@@ -134,7 +141,8 @@ impl Modify for CollectionModify {
             if taken.contains(&at) {
                 return Ok(None);
             }
-            if is_read { self.read(&document.bytes).map(Some) } else { Ok(Some(Vec::new())) }
+            // A generated `_id` need not fit.
+            if is_read { self.read(&document.bytes, false).map(Some) } else { Ok(Some(Vec::new())) }
         };
         documents.iter().enumerate().map(stored).collect()
     }

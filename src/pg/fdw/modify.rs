@@ -124,9 +124,11 @@ unsafe fn begin_state(
         let is_triggered = triggers.is_some_and(|triggers| triggers.trig_update_before_row);
         let origin = pg_sys::ExecFindJunkAttributeInTlist(targets, ORIGIN_NAME.as_ptr());
         let is_copy = (*mtstate).ps.plan.is_null();
-        let notices = triggers.is_some_and(|triggers| {
-            triggers.trig_insert_before_row || triggers.trig_insert_after_row || triggers.trig_insert_after_statement
-        });
+        // Those of the statement are the parent's, if rows are routed to a partition.
+        let of_root = (*mtstate).rootResultRelInfo.as_ref().and_then(|root| root.ri_TrigDesc.as_ref());
+        let notices = triggers
+            .is_some_and(|triggers| triggers.trig_insert_before_row || triggers.trig_insert_after_row)
+            || triggers.into_iter().chain(of_root).any(|triggers| triggers.trig_insert_after_statement);
         let user = version::user_of_target(target, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
         let table = raise(wrapper().open(definition((*relation).rd_id)));
@@ -237,7 +239,13 @@ impl State {
             if *(*slot).tts_isnull.add(at) {
                 return Ok(None);
             }
-            let value = kind.and_then(|(_, oid, _)| value::of_datum(*(*slot).tts_values.add(at), oid));
+            let datum = *(*slot).tts_values.add(at);
+            if kind.is_some_and(|(kind, ..)| kind.is_array) && value::has_dimensions(datum) {
+                let message = "a document's array has one dimension, and begins with the element 1";
+                return Err(Error::new(ErrorKind::NotImplemented, message)
+                    .with_hint("Nested arrays can be in a column of type jsonb."));
+            }
+            let value = kind.and_then(|(_, oid, _)| value::of_datum(datum, oid));
             value.map(Some).ok_or_else(unknown_type)
         }
     }

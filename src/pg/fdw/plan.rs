@@ -437,13 +437,18 @@ pub(super) unsafe extern "C-unwind" fn plan(
         let local = divided.local.into_pg();
         let mut remote = divided.remote.into_pg();
         let mut row = null_mut();
-        if let Some(written) = target::plan(root, rel, table, targets, local) {
+        if let Some(written) = target::plan(root, rel, table, local) {
             (scan.is_target, scan.shows_rows) = (true, written.shows_rows);
             needed = pg_sys::bms_union(needed, written.read);
             // PostgreSQL does not evaluate the conditions again on a row that is written.
             (remote, row) = (null_mut(), written.row);
         } else {
             pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
+            for number in pg_sys::FirstLowInvalidHeapAttributeNumber + 1..0 {
+                if pg_sys::bms_is_member(number - pg_sys::FirstLowInvalidHeapAttributeNumber, needed) {
+                    target::refuse_system_column(number as i16);
+                }
+            }
         }
         scan.columns = numbers(needed, (*rel).max_attr);
         let mut expressions = PgList::<pg_sys::Node>::new();

@@ -169,7 +169,7 @@ pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanSta
             Ok(())
         };
         if raise(user::as_checked_user(state.user, || scan.next_row(&mut put))) {
-            if let Some(rows) = &mut state.rows {
+            if let Some(rows) = &state.rows {
                 rows.fill(slot);
             }
             pg_sys::ExecStoreVirtualTuple(slot);

@@ -13,7 +13,6 @@ use std::ptr::null_mut;
 
 const WHOLE: i16 = 0;
 const TABLE: i16 = pg_sys::TableOidAttributeNumber as i16;
-const PLACE: i16 = pg_sys::SelfItemPointerAttributeNumber as i16;
 
 /// What the plan of a scan says about rows that are written.
 pub(super) struct Written {
@@ -53,17 +52,17 @@ pub(super) unsafe fn unify_whole_rows(
 /// Returns None if the table is only read.
 ///
 /// # Safety
-/// A base relation, what its scan returns, and the conditions that are evaluated here.
+/// A base relation, and the conditions on it that are evaluated here.
 pub(super) unsafe fn plan(
     root: *mut pg_sys::PlannerInfo,
     rel: *mut pg_sys::RelOptInfo,
     table: pg_sys::Oid,
-    targets: *mut pg_sys::List,
     conditions: *mut pg_sys::List,
 ) -> Option<Written> {
     // SAFETY: promised by the caller.
     unsafe {
-        let mut used = vars(rel, targets);
+        // What PostgreSQL hands over as the scan's targets is empty if it replaces them later.
+        let mut used = vars(rel, (*(*rel).reltarget).exprs);
         if !used.iter().any(|var| is_origin(&**var)) {
             return None;
         }
@@ -82,15 +81,23 @@ pub(super) unsafe fn plan(
             if numbers.contains(&number) {
                 continue;
             }
-            if number < WHOLE && ![TABLE, PLACE].contains(&number) && !is_origin(&*var) {
-                let message = "a foreign table of docshard has no system columns but tableoid and ctid";
-                raise::<()>(Err(Error::new(ErrorKind::NotImplemented, message)));
+            if !is_origin(&*var) {
+                refuse_system_column(number);
             }
             numbers.push(number);
             let copy = pg_sys::copyObjectImpl(var.cast()).cast();
             row.push(pg_sys::makeTargetEntry(copy, numbers.len() as i16, null_mut(), false));
         }
         Some(Written { row: row.into_pg(), read, shows_rows })
+    }
+}
+
+/// Refuses system columns. Documents have nothing like them: a `ctid` that is the same for all rows would find all of them.
+pub(super) fn refuse_system_column(number: i16) {
+    if number < WHOLE && number != TABLE {
+        let message = "a foreign table of docshard has no system columns but tableoid";
+        let error = Error::new(ErrorKind::NotImplemented, message);
+        raise::<()>(Err(error.with_hint("Rows are identified by _id and the shard key.")));
     }
 }
 
@@ -154,7 +161,6 @@ pub(super) struct Rows {
     values: Vec<pg_sys::Datum>,
     nulls: Vec<bool>,
     origin: Option<pg_sys::Datum>,
-    place: pg_sys::ItemPointerData,
 }
 
 impl Rows {
@@ -167,11 +173,7 @@ impl Rows {
             let numbers = entries.iter_ptr().map(|entry| (*(*entry).expr.cast::<pg_sys::Var>()).varattno).collect();
             let count = (*(*relation).rd_att).natts as usize;
             let (values, nulls) = (vec![pg_sys::Datum::from(0); count], vec![true; count]);
-            let place = pg_sys::ItemPointerData {
-                ip_blkid: pg_sys::BlockIdData { bi_hi: u16::MAX, bi_lo: u16::MAX },
-                ip_posid: 0,
-            };
-            Self { relation, numbers, values, nulls, origin: None, place }
+            Self { relation, numbers, values, nulls, origin: None }
         }
     }
 
@@ -204,7 +206,7 @@ impl Rows {
     ///
     /// # Safety
     /// The slot has the columns of this scan; in the memory of a row.
-    pub(super) unsafe fn fill(&mut self, slot: *mut pg_sys::TupleTableSlot) {
+    pub(super) unsafe fn fill(&self, slot: *mut pg_sys::TupleTableSlot) {
         for (at, number) in self.numbers.iter().enumerate() {
             // SAFETY: promised by the caller.
             unsafe {
@@ -212,7 +214,6 @@ impl Rows {
                     ORIGIN => self.origin,
                     WHOLE => Some(self.whole()),
                     TABLE => Some((*self.relation).rd_id.into()),
-                    PLACE => Some((&raw mut self.place).into()),
                     number => {
                         let at = number as usize - 1;
                         (!self.nulls[at]).then(|| self.values[at])
