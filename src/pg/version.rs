@@ -475,42 +475,13 @@ pub unsafe fn user_of_target(target: *mut pg_sys::ResultRelInfo, estate: *mut pg
     }
 }
 
-/// The columns that an UPDATE sets, offset as `pull_varattnos` does; a whole row for a partition.
-///
-/// # Safety
-/// A target of the planner's statement.
-pub unsafe fn updated_columns(root: *mut pg_sys::PlannerInfo, number: pg_sys::Index) -> *mut pg_sys::Bitmapset {
-    // SAFETY: promised by the caller.
-    unsafe {
-        if (*(*root).parse).resultRelation as i64 != i64::from(number) {
-            return pg_sys::bms_make_singleton(-pg_sys::FirstLowInvalidHeapAttributeNumber);
-        }
-        let entry = pg_sys::planner_rt_fetch(number, root);
-        cfg_select! {
-            feature = "pg15" => (*entry).updatedCols,
-            _ => (*pg_sys::getRTEPermissionInfo((*(*root).parse).rteperminfos, entry)).updatedCols,
-        }
-    }
-}
-
-/// The user whose privileges count for a relation of a statement that is being planned; InvalidOid for the current one.
-///
-/// # Safety
-/// An entry of the planner's statement.
-pub unsafe fn user_of_entry(root: *mut pg_sys::PlannerInfo, entry: *mut pg_sys::RangeTblEntry) -> pg_sys::Oid {
-    // SAFETY: promised by the caller. Partitions have no entry of permissions, and are read as the current user.
-    unsafe {
-        cfg_select! {
-            feature = "pg15" => {
-                let _ = root;
-                (*entry).checkAsUser
-            }
-            _ => {
-                if (*entry).perminfoindex == 0 {
-                    return pg_sys::InvalidOid;
-                }
-                (*pg_sys::getRTEPermissionInfo((*(*root).parse).rteperminfos, entry)).checkAsUser
-            }
+/// True if RETURNING may show rows as they were before.
+pub fn returns_old_rows(parse: &pg_sys::Query) -> bool {
+    cfg_select! {
+        feature = "pg18" => !parse.returningList.is_null(),
+        _ => {
+            let _ = parse;
+            false
         }
     }
 }

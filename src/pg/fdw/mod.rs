@@ -2,7 +2,7 @@
 //!
 //! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
 //! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`] has the planner's callbacks, [`scan`] the executor's, [`modify`]
-//! those of writes.
+//! those of writes, and [`target`] the rows that a write scans.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
 //! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
@@ -15,6 +15,7 @@ mod interface;
 mod modify;
 mod plan;
 mod scan;
+mod target;
 pub mod value;
 
 pub use interface::*;

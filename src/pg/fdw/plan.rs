@@ -7,6 +7,7 @@
 use super::clause::{Reader, collation_of, is_family, text};
 use super::define::definition;
 use super::interface::{ScanPlan, SortKey, Table, Translation, raise, wrapper};
+use super::target;
 use super::value;
 use crate::pg::error::Error;
 use crate::pg::security::user;
@@ -50,6 +51,7 @@ pub(super) unsafe extern "C-unwind" fn size(
             let opened = open(table);
             (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
         }
+        target::unify_whole_rows(root, rel, table);
         pg_sys::set_baserel_size_estimates(root, rel);
     }
 }
@@ -432,7 +434,22 @@ pub(super) unsafe extern "C-unwind" fn plan(
         // Columns that the statement reads: those that are needed above the scan, and those of all its conditions. A value that does
         // not fit its column is an error also if only a shard has compared it.
         let mut needed = divided.columns;
-        pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
+        let local = divided.local.into_pg();
+        let mut remote = divided.remote.into_pg();
+        let mut row = null_mut();
+        if let Some(written) = target::plan(root, rel, table, local) {
+            (scan.is_target, scan.shows_rows) = (true, written.shows_rows);
+            needed = pg_sys::bms_union(needed, written.read);
+            // PostgreSQL does not evaluate the conditions again on a row that is written.
+            (remote, row) = (null_mut(), written.row);
+        } else {
+            pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
+            for number in pg_sys::FirstLowInvalidHeapAttributeNumber + 1..0 {
+                if pg_sys::bms_is_member(number - pg_sys::FirstLowInvalidHeapAttributeNumber, needed) {
+                    target::refuse_system_column(number as i16);
+                }
+            }
+        }
         scan.columns = numbers(needed, (*rel).max_attr);
         let mut expressions = PgList::<pg_sys::Node>::new();
         for operand in divided.operands {
@@ -441,12 +458,12 @@ pub(super) unsafe extern "C-unwind" fn plan(
         let text = serde_json::to_string(&scan).unwrap_or_default();
         pg_sys::make_foreignscan(
             targets,
-            divided.local.into_pg(),
+            local,
             (*rel).relid,
             expressions.into_pg(),
             string_list(&text),
-            null_mut(),
-            divided.remote.into_pg(),
+            row,
+            remote,
             outer,
         )
     }
