@@ -13,6 +13,8 @@ rust_minimum=1.95
 # DOCSHARD_PGRX_HOME names another folder, for another PostgreSQL of the same version: see test_checked.
 export PGRX_HOME=${DOCSHARD_PGRX_HOME:-$top/.pgrx}
 export PATH=$top/.pgrx/tools/bin:$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
+# build.rs does this for the library alone: then the library's dependencies are not built once more.
+export CARGO_PGRX_DISABLE_GC_SECTIONS_WORKAROUND=1
 # pgrx-tests panics without USER, and containers often lack it.
 USER=${USER:-$(id -un)}
 export USER

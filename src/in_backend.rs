@@ -177,6 +177,102 @@ mod tests {
         assert!(EstimateSizes::decode(&[row(&[None, None, None])]).is_err());
     }
 
+    /// The statements on a shard's tables return the columns that are declared, and name a malformed answer as calls do.
+    #[pg_test]
+    fn declared_statements_return_their_columns() {
+        use crate::ownership::here::call;
+        use docshard_core::routing::protocol::Call;
+        use docshard_core::routing::protocol::node::{Ping, ProbeNode, ReadPrepared};
+        use docshard_core::routing::protocol::shard_tables::*;
+        assert!(call(&ReadNode {}).unwrap().is_empty() && call(&HasLeftCluster {}).unwrap());
+        let (cluster_id, epoch, router) = (7, 1, "a");
+        call(&InsertNode { cluster_id, shard: "b", router, epoch }).unwrap();
+        for (epoch, impossible, set) in [(2, None, 1), (2, None, 0), (1, Some(3), 0), (1, Some(2), 1), (2, None, 1)] {
+            let set_epoch = SetEpoch { epoch, cluster_id, router, impossible };
+            assert_eq!(call(&set_epoch).unwrap().len(), set, "{set_epoch:?}");
+        }
+        let advance = AdvanceCounter { counter: 3, counted_at: "2020-01-01 00:00:00+00", epoch: 2, router, cluster_id };
+        assert_eq!(call(&advance).unwrap().len(), 1);
+        assert!(call(&advance).unwrap().is_empty(), "it has that counter");
+        let node = call(&ReadNode {}).unwrap().pop().unwrap();
+        assert_eq!((node.cluster_id, &*node.shard, node.epoch, node.counter), (7, "b", 2, 3));
+        let reported = call(&ReportPosition {}).unwrap().pop().unwrap();
+        assert!(reported.identity.ends_with("/b") && reported.counted_at.is_some(), "{reported:?}");
+        assert_eq!(call(&MayReadNode {}).unwrap(), [Some(true)]);
+        assert!(call(&HasAcceptedRouter {}).unwrap() && !call(&HasLeftCluster {}).unwrap());
+
+        let (collection, token, before) = (5, 6, 1);
+        call(&docshard_core::routing::protocol::table::CreateTable {
+            collection,
+            token,
+            version: before,
+            id_index: false,
+        })
+        .unwrap();
+        let set = SetVersion { collection, token, before, version: 2 };
+        assert_eq!((call(&set).unwrap().len(), call(&set).unwrap().len()), (1, 0));
+        for asked in [None, Some(collection)] {
+            let placed = call(&ReadPlacements { collection: asked }).unwrap().pop().unwrap();
+            assert_eq!((placed.collection_id, placed.token, placed.version), (5, 6, 2));
+        }
+        assert!(call(&ReadPlacements { collection: Some(4) }).unwrap().is_empty());
+        let seen = call(&SeeVersions { collection: None }).unwrap().unwrap();
+        assert_eq!(call(&ReportHealth {}).unwrap().seen, seen);
+        assert!(String::from_utf8(seen).unwrap().contains("[[5, 6, 2]]"));
+        assert_eq!(call(&ReadTableSize { collection }).unwrap(), Some(0));
+        assert_eq!(call(&ReadTableSize { collection: 4 }).unwrap(), None);
+        let progress = call(&ReadBuildProgress { collection, relations: "{c5_pkey}" }).unwrap();
+        assert_eq!(progress[0].phase, "done");
+        assert_eq!(call(&CountWrites { collections: &[4, 5] }).unwrap()[0].collection_id, 5);
+        let found = call(&ReadRelations {}).unwrap().pop().unwrap();
+        assert_eq!((found.collection, found.index, found.present, found.version), (5, None, true, Some(2)));
+        assert_eq!(call(&FindRelations { relations: &["c4", "c5"] }).unwrap(), ["c5"]);
+        assert_eq!(call(&ReadValidIndexes { collection }).unwrap(), ["c5_pkey"]);
+        assert!(call(&ReadInvalidIndexes {}).unwrap().is_empty());
+
+        let migration = 8;
+        call(&InsertCapture { collection, migration, min: &[1], max: None }).unwrap();
+        assert_eq!(call(&ReadCapturedMoves {}).unwrap(), [8]);
+        let end = EndCapture { collection, migration };
+        assert_eq!((call(&end).unwrap().len(), call(&end).unwrap().len()), (1, 0));
+        call(&InsertCapture { collection, migration, min: &[1], max: Some(&[2]) }).unwrap();
+        for (migration, collection, left) in [(Some(9), None, 1), (Some(8), Some(4), 1), (None, Some(5), 0)] {
+            call(&DeleteCaptures { migration, collection }).unwrap();
+            assert_eq!(call(&ReadCapturedMoves {}).unwrap().len(), left, "{migration:?} {collection:?}");
+        }
+        call(&DeleteChanges { migration, last: i64::MAX }).unwrap();
+        spi::query("CREATE TABLE docshard_data.m12_staging ()", &[]).unwrap();
+        let tables = call(&ReadMoveTables { names: &crate::ownership::leftovers::move_tables() }).unwrap();
+        assert_eq!((&*tables[0].relation, tables[0].is_foreign, tables[0].migration), ("m12_staging", false, 12));
+
+        for hi in [None, Some(&[9][..])] {
+            let range = TableRange { collection, lo: &[], hi };
+            assert!(call(&FindDocument(range)).unwrap().is_empty());
+            assert_eq!((call(&CountDocuments(range)).unwrap(), call(&DeleteDocuments(range)).unwrap()), (0, 0));
+            assert_eq!(call(&SampleDocumentSize(range)).unwrap(), None);
+            assert!(call(&ExplainScan(range)).unwrap()[0][0]["Plan"]["Plan Rows"].is_i64());
+        }
+        let marked =
+            spi::query(&with_mark(&ReadPlacements { collection: None }.statement()), &[Param::OptInt4(None)]).unwrap();
+        assert_eq!((marked[0].i64(0), marked[0].text(1), marked[0].i32(3)), (7, "b", 5));
+
+        let key = (-7 << 32) + 0xffff_fffb;
+        assert!(!call(&SeeLock { key }).unwrap());
+        spi::query("SELECT pg_catalog.pg_advisory_xact_lock($1)", &[Param::Int8(key)]).unwrap();
+        spi::query("CREATE TABLE docshard_data.locks_of_another AS SELECT * FROM pg_catalog.pg_locks", &[]).unwrap();
+        assert!(call(&SeeLock { key }).unwrap() && call(&SeeForeignLock { key }).unwrap());
+        assert!(!call(&SeeLock { key: key + 1 }).unwrap() && !call(&SeeForeignLock { key: key + (1 << 32) }).unwrap());
+
+        let probe = call(&ProbeNode {}).unwrap();
+        assert_eq!(probe.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
+        assert_eq!(probe.identity(), crate::catalog::cluster::identity());
+        assert_eq!(call(&Ping {}).unwrap(), [1]);
+        assert!(call(&ReadPrepared { prefixes: &["docshard_", "x"] }).unwrap().is_empty());
+
+        let message = ReadNode::decode(&[spi::Row::new(vec![None; 4])]).unwrap_err().into_message();
+        assert!(message.contains("ReadNode"), "{message}");
+    }
+
     #[pg_test]
     fn every_field_is_found_by_its_name() {
         let mut random = Random(7);

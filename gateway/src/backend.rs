@@ -2,15 +2,15 @@
 //!
 //! A session exists only after a login that PostgreSQL itself has checked. It runs one statement,
 //! `docshard.run_command_bson(database, command)`, in the extended protocol, each in a transaction of its own, or within one that `BEGIN`
-//! has begun.
+//! has begun. A command with a secret is run by a function call instead, whose arguments PostgreSQL logs nowhere.
 //!
 //! INVARIANT: a session whose statement was not read to its end is never used again. Its pool takes it back only outside a transaction.
 
 use crate::reply::Failure;
 use crate::router::{Router, Stream};
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, BufMut, BytesMut};
 use fallible_iterator::FallibleIterator;
-use postgres_protocol::message::backend::{DataRowBody, ErrorResponseBody, Header, Message};
+use postgres_protocol::message::backend::{COPY_DATA_TAG, DataRowBody, ErrorResponseBody, Header, Message};
 use postgres_protocol::message::frontend;
 use postgres_protocol::{IsNull, Oid};
 use std::io;
@@ -149,6 +149,10 @@ impl Channel {
             if length > MAX_MESSAGE {
                 return Err(io::Error::new(io::ErrorKind::InvalidData, "a message of the router is too long"));
             }
+            // The answer to a function call, which the library does not know. Nothing here copies data.
+            if let Some(tag @ b'V') = self.input.first_mut() {
+                *tag = COPY_DATA_TAG;
+            }
             match Message::parse(&mut self.input)? {
                 Some(Message::ParameterStatus(body)) => {
                     if body.name()? == "in_hot_standby" {
@@ -263,6 +267,10 @@ impl std::fmt::Debug for Session {
 pub const POLL: Duration = Duration::from_millis(100);
 
 const STATEMENT: &str = "run";
+
+/// The function that runs commands.
+const FUNCTION: &str = "SELECT 'docshard.run_command_bson(pg_catalog.text,pg_catalog.bytea)'\
+    ::pg_catalog.regprocedure::pg_catalog.oid";
 
 /// The version of the extension, and the role.
 const FACTS: &str = "SELECT e.extversion, r.oid FROM pg_catalog.pg_extension AS e, pg_catalog.pg_roles AS r \
@@ -384,6 +392,63 @@ impl Session {
         let result = self.exchange(begin, database, command).await;
         self.ran(&result);
         result
+    }
+
+    /// As [`Session::run`], outside a transaction, for a command that no log may show: bound values are logged where the role's settings,
+    /// which the gateway cannot change, say so.
+    pub async fn run_unlogged(&mut self, database: &str, command: &[u8]) -> io::Result<Result<Vec<u8>, ServerError>> {
+        let mut rows = Vec::new();
+        if let Err(error) = self.query(&[FUNCTION], &mut rows).await? {
+            return Ok(Err(error));
+        }
+        let text = rows.first().and_then(|oid| std::str::from_utf8(oid).ok());
+        let function: Oid = text.and_then(|oid| oid.parse().ok()).ok_or_else(unexpected)?;
+        self.running = true;
+        let result = self.exchange_call(function, [database.as_bytes(), command]).await;
+        self.ran(&result);
+        result
+    }
+
+    async fn exchange_call(
+        &mut self,
+        function: Oid,
+        arguments: [&[u8]; 2],
+    ) -> io::Result<Result<Vec<u8>, ServerError>> {
+        let length = |length: usize| u32::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        // The function, one format for all arguments, their number, and the result's format: binary.
+        let mut body = BytesMut::new();
+        body.put_u32(function);
+        [1, 1, 2].into_iter().for_each(|number| body.put_u16(number));
+        for argument in arguments {
+            body.put_u32(length(argument.len())?);
+            body.extend_from_slice(argument);
+        }
+        body.put_u16(1);
+        let output = &mut self.channel.output;
+        output.put_u8(b'F');
+        output.put_u32(length(body.len() + 4)?);
+        output.extend_from_slice(&body);
+        self.channel.send().await?;
+        let mut result = Err(ServerError::default());
+        loop {
+            match self.channel.receive().await? {
+                Message::CopyData(value) => {
+                    let (size, value) = value.data().split_at_checked(4).ok_or_else(unexpected)?;
+                    // -1 is NULL.
+                    let is_whole = size == length(value.len())?.to_be_bytes();
+                    result = Ok(is_whole.then(|| value.to_vec()).ok_or_else(unexpected)?);
+                }
+                Message::ErrorResponse(body) => {
+                    let error = ServerError::of(&body)?;
+                    if error.fatal {
+                        return Ok(Err(error));
+                    }
+                    result = Err(error);
+                }
+                Message::ReadyForQuery(body) if body.status() == b'I' => return Ok(result),
+                _ => return Err(unexpected()),
+            }
+        }
     }
 
     /// Runs statements without parameters, each by itself, and returns the last one's tag. Rows are kept as they come, also

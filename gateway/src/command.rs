@@ -1,9 +1,12 @@
 //! A command as the router expects it: one document, without the fields that are the gateway's concern.
+//!
+//! INVARIANT: what the gateway judges is what the router runs: the name is the first field that the router gets, and no field comes twice.
 
-use crate::reply::{FAILED_TO_PARSE, Failure};
+use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure};
 use crate::session::{self, Part};
 use crate::wire::message::Request;
-use bson::RawDocument;
+use bson::{RawBsonRef, RawDocument};
+use std::collections::HashSet;
 
 const STRING: u8 = 2;
 const ARRAY: u8 = 4;
@@ -27,15 +30,20 @@ const DROPPED: &[&str] = &[
 /// The longest list of a command's fields. Commands have about twenty.
 const MAX_FIELDS: usize = 1_000;
 
+/// The longest name of a command. The longest that there is has 40 bytes.
+const MAX_NAME: usize = 100;
+
 #[derive(Debug)]
 pub struct Command {
-    /// the name of the first field
+    /// the name of the first field that the router gets
     pub name: String,
     pub database: String,
     /// the document, with sequences as arrays
     pub bytes: Vec<u8>,
     /// the transaction that it belongs to
     pub part: Part,
+    /// it holds what no log of the router may show
+    pub is_secret: bool,
 }
 
 impl Command {
@@ -50,6 +58,7 @@ impl Command {
         }
         let mut database = request.database.map(str::to_owned);
         let mut name = None;
+        let mut keys: HashSet<&str> = request.sequences.iter().map(|(name, _)| *name).collect();
         let mut bytes = vec![0; 4];
         // Elements are copied as they are.
         let mut at = 4;
@@ -61,17 +70,18 @@ impl Command {
             let key = element.key().as_str();
             let from = at;
             at += 1 + key.len() + 1 + element.size();
-            if name.is_none() {
-                name = Some(key.to_owned());
-            }
-            if key == "$db" && database.is_none() {
-                database = document.get_str("$db").ok().map(str::to_owned);
-            }
-            if request.sequences.iter().any(|(name, _)| *name == key) {
-                let message = format!("the field '{key}' is given twice");
+            if !keys.insert(key) {
+                let message = format!("the field '{key:.100}' is given twice");
                 return Err(Failure::new((40413, "Location40413"), message));
             }
+            if key == "$db"
+                && database.is_none()
+                && let Ok(RawBsonRef::String(named)) = element.value()
+            {
+                database = Some(named.to_owned());
+            }
             if !DROPPED.contains(&key) {
+                name.get_or_insert(key);
                 bytes.extend(document.as_bytes().get(from..at).unwrap_or_default());
             }
         }
@@ -80,10 +90,13 @@ impl Command {
         }
         end(&mut bytes, 0);
         let name = name.ok_or_else(|| Failure::new(FAILED_TO_PARSE, "the command has no name"))?;
+        if name.len() > MAX_NAME {
+            return Err(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name:.100}…'")));
+        }
         let database =
             database.ok_or_else(|| Failure::new((40571, "Location40571"), "OP_MSG requests require a $db argument"))?;
-        let part = session::part(&name, document)?;
-        Ok(Self { name, database, bytes, part })
+        let part = session::part(name, document)?;
+        Ok(Self { name: name.to_owned(), database, bytes, part, is_secret: false })
     }
 
     pub fn document(&self) -> &RawDocument {
@@ -159,6 +172,32 @@ mod tests {
         assert_eq!(parse(&document, &[("documents", vec![])]).unwrap_err().code, 40413);
         assert_eq!(parse(&doc! { "ping": 1 }, &[]).unwrap_err().code, 40571);
         assert!(parse(&doc! {}, &[]).is_err());
+        // The router would take another one of two fields than the gateway.
+        for twice in ["getMore", "pipeline", "lsid", "$db"] {
+            let mut bytes = vec![0; 4];
+            append_string(&mut bytes, "find", "c");
+            append_string(&mut bytes, twice, "x");
+            append_string(&mut bytes, twice, "y");
+            end(&mut bytes, 0);
+            let request = Request { document: &bytes, sequences: vec![], more_to_come: false, database: Some("test") };
+            assert_eq!(Command::of(&request).unwrap_err().code, 40413, "{twice}");
+        }
+    }
+
+    #[test]
+    fn the_name_is_the_first_field_that_the_router_gets() {
+        for first in DROPPED {
+            let mut document = doc! {};
+            let value =
+                if *first == "lsid" { bson::Bson::from(doc! { "id": bson::Uuid::new() }) } else { "test".into() };
+            document.insert(*first, value);
+            if !matches!(*first, "txnNumber" | "autocommit" | "startTransaction") {
+                document.extend(doc! { "getLastError": 1, "$db": "test" });
+                assert_eq!(parse(&document, &[]).unwrap().name, "getLastError", "{first}");
+            }
+        }
+        assert!(parse(&doc! { "$db": "test" }, &[]).is_err(), "a command without a name");
+        assert_eq!(parse(&doc! { "x".repeat(1000): 1, "$db": "test" }, &[]).unwrap_err().code, 59);
     }
 
     proptest::proptest! {

@@ -7,20 +7,20 @@ use crate::command::Command;
 use crate::executor::Error;
 use crate::gateway::Gateway;
 use crate::memory::{Budget, Owner};
-use crate::reply::{self, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
+use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
 use crate::sasl::{self, Conversation, User};
+use crate::shares::{Share, network};
 use crate::wire::Violation;
 use crate::wire::compression::{self, Compressor};
 use crate::wire::frame::{self, Frame, MAX_MESSAGE, MAX_UNKNOWN_MESSAGE, OP_COMPRESSED, OP_MSG, OP_QUERY, OP_REPLY};
 use crate::wire::message::{MSG_PREFIX, REPLY_PREFIX, read_msg, read_query};
-use crate::{hello, local, password};
-use bson::doc;
+use crate::{hello, local, password, work};
+use bson::{RawDocument, doc};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, BufStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// The time for the rest of a message after its first byte, and for a reply to be taken.
@@ -41,17 +41,35 @@ pub struct Connection<S> {
     conversation: Option<Conversation>,
     compressors: Vec<Compressor>,
     /// held until the client logs in
-    unknown: Option<OwnedSemaphorePermit>,
+    unknown: Option<Share>,
     /// it has sent a message
     greeted: bool,
 }
 
 /// A request that has been read, and how its reply is sent.
 struct Received {
-    frame: Frame,
+    request: i32,
+    opcode: i32,
     compressor: Option<Compressor>,
-    compressed: bool,
-    budget: Budget,
+    command: Result<Command, Failure>,
+    more_to_come: bool,
+}
+
+impl Received {
+    /// Inflates a message, and reads the command in it.
+    fn of(mut frame: Frame, negotiated: &[Compressor], limit: usize) -> Result<Self, Violation> {
+        let (mut compressor, compressed) = (None, frame.opcode == OP_COMPRESSED);
+        if compressed {
+            (frame.opcode, frame.body, compressor) = compression::open(&frame.body, negotiated, limit)?;
+        }
+        let request = match frame.opcode {
+            OP_MSG => read_msg((!compressed).then_some(&frame.header), &frame.body),
+            OP_QUERY => read_query(&frame.body),
+            _ => Err(Violation("this operation is not of the protocol any more")),
+        }?;
+        let (command, more_to_come) = (Command::of(&request), request.more_to_come);
+        Ok(Self { request: frame.request, opcode: frame.opcode, compressor, command, more_to_come })
+    }
 }
 
 /// What follows a request.
@@ -61,13 +79,7 @@ enum Outcome {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
-    pub fn new(
-        gateway: Arc<Gateway>,
-        stream: S,
-        id: i32,
-        client: SocketAddr,
-        unknown: Option<OwnedSemaphorePermit>,
-    ) -> Self {
+    pub fn new(gateway: Arc<Gateway>, stream: S, id: i32, client: SocketAddr, unknown: Option<Share>) -> Self {
         let (user, conversation, compressors) = (None, None, Vec::new());
         Self {
             gateway,
@@ -84,26 +96,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
 
     /// Serves the client until it leaves, or breaks a rule.
     pub async fn serve(mut self) -> io::Result<()> {
-        while let Some(mut received) = self.receive().await? {
-            let body = &received.frame.body;
-            let request = match received.frame.opcode {
-                OP_MSG => read_msg((!received.compressed).then_some(&received.frame.header), body),
-                OP_QUERY => read_query(body),
-                _ => Err(Violation("this operation is not of the protocol any more")),
-            };
-            let request = request.map_err(|violation| invalid(&violation))?;
-            let (command, more_to_come) = (Command::of(&request), request.more_to_come);
-            // The command has a copy.
-            received.frame.body = Vec::new();
-            let (name, outcome) = self.answer(command, &mut received.budget).await;
+        while let Some((received, mut budget)) = self.receive().await? {
+            let Received { request, opcode, compressor, command, more_to_come } = received;
+            let (name, outcome) = self.answer(command, &mut budget).await;
             let reply = match outcome {
                 Outcome::Reply(reply) => reply,
                 Outcome::Close => return Ok(()),
             };
             if !more_to_come {
-                let compressor = received.compressor.filter(|_| may_be_compressed(&name));
-                timeout(TRANSFER, self.send(&received.frame, &reply, compressor)).await??;
+                let compressor = compressor.filter(|_| may_be_compressed(&name));
+                timeout(TRANSFER, self.send(request, opcode, reply, compressor)).await??;
             }
+            // Many messages that have arrived together are not answered without a pause for others.
+            tokio::task::consume_budget().await;
         }
         Ok(())
     }
@@ -115,7 +120,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     fn owner(&self) -> Owner {
         self.user
             .as_ref()
-            .map_or_else(|| Owner::Address(self.client.ip()), |user| Owner::Role(user.identity.role.clone()))
+            .map_or_else(|| Owner::Address(network(self.client.ip())), |user| Owner::Role(user.identity.role.clone()))
     }
 
     /// The time until a message's first byte.
@@ -129,7 +134,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     /// None if the client has left, or was idle for too long.
-    async fn receive(&mut self) -> io::Result<Option<Received>> {
+    async fn receive(&mut self) -> io::Result<Option<(Received, Budget)>> {
         let login = self.conversation.as_ref().map(|conversation| conversation.until);
         let until = login.unwrap_or_else(|| Instant::now() + self.patience());
         match timeout_at(until, frame::await_message(&mut self.stream)).await {
@@ -139,27 +144,34 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
         let (limit, transfer) = if self.is_known() { (MAX_MESSAGE, TRANSFER) } else { (MAX_UNKNOWN_MESSAGE, FIRST) };
         let until = login.unwrap_or_else(|| Instant::now() + transfer);
-        let mut budget = Budget::new(self.gateway.memory.clone(), self.owner());
+        let owner = self.owner();
+        let mut budget = Budget::new(self.gateway.memory.clone(), owner.clone());
         let announced = timeout_at(until, frame::announced(&mut self.stream, limit)).await??;
+        let size = announced.length.max(announced.content);
         budget.request(announced.length, announced.content, until).await?;
-        let mut frame = timeout_at(until, frame::read(&mut self.stream, announced)).await??;
+        let frame = timeout_at(until, frame::read(&mut self.stream, announced)).await??;
         self.greeted = true;
-        let (mut compressor, compressed) = (None, frame.opcode == OP_COMPRESSED);
-        if compressed {
-            let opened = compression::open(&frame.body, &self.compressors, limit);
-            (frame.opcode, frame.body, compressor) = opened.map_err(|violation| invalid(&violation))?;
-        }
-        Ok(Some(Received { frame, compressor, compressed, budget }))
+        let negotiated = self.compressors.clone();
+        let received = self.gateway.work.run(&owner, size, move || Received::of(frame, &negotiated, limit)).await?;
+        Ok(Some((received.map_err(|violation| invalid(&violation))?, budget)))
     }
 
-    async fn send(&mut self, request: &Frame, reply: &[u8], compressor: Option<Compressor>) -> io::Result<()> {
-        let (opcode, prefix) = if request.opcode == OP_QUERY { (OP_REPLY, REPLY_PREFIX) } else { (OP_MSG, MSG_PREFIX) };
+    async fn send(
+        &mut self,
+        request: i32,
+        opcode: i32,
+        reply: Reply,
+        compressor: Option<Compressor>,
+    ) -> io::Result<()> {
+        let (opcode, prefix) = if opcode == OP_QUERY { (OP_REPLY, REPLY_PREFIX) } else { (OP_MSG, MSG_PREFIX) };
         match compressor {
             Some(compressor) => {
-                let body = compression::close(opcode, &[prefix, reply], compressor)?;
-                frame::write(&mut self.stream, request.request, OP_COMPRESSED, &[&body]).await?;
+                let size = reply.len();
+                let close = move || compression::close(opcode, &[prefix, &reply], compressor);
+                let body = self.gateway.work.run(&self.owner(), size, close).await??;
+                frame::write(&mut self.stream, request, OP_COMPRESSED, &[&body]).await?;
             }
-            None => frame::write(&mut self.stream, request.request, opcode, &[prefix, reply]).await?,
+            None => frame::write(&mut self.stream, request, opcode, &[prefix, &reply]).await?,
         }
         Ok(())
     }
@@ -184,7 +196,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             "saslStart" => Some(self.start(command).await),
             "saslContinue" => Some(self.proceed(command).await),
             "logout" => {
-                self.user = None;
+                // From now on it counts as unknown, as far as there is room.
+                if self.user.take().is_some() && self.gateway.anonymous.is_none() {
+                    self.unknown = self.gateway.unknown.try_take(&network(self.client.ip()), 1);
+                    if self.unknown.is_none() {
+                        return Outcome::Close;
+                    }
+                }
                 Some(Ok(reply::ok(doc! {})))
             }
             "authenticate" => {
@@ -207,7 +225,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let Some(who) = who else {
             return Outcome::Reply(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name}'")).reply());
         };
-        let hidden = match password::hide(command) {
+        let hidden = match self.hide_password(command).await {
             Ok(hidden) => hidden,
             Err(failure) => return Outcome::Reply(failure.reply()),
         };
@@ -224,6 +242,15 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
+    /// The command with a verifier in place of its password; None if it has none.
+    async fn hide_password(&mut self, command: &Command) -> Result<Option<Command>, Failure> {
+        let Some(password) = password::of(command)? else { return Ok(None) };
+        let owner = self.owner();
+        let verifier = self.gateway.work.run(&owner, work::LONG, move || password::verifier(&password)).await;
+        let verifier = verifier.map_err(|error| Failure::new(BAD_VALUE, error.to_string()))??;
+        password::replaced(command, &verifier).map(Some)
+    }
+
     async fn hello(&mut self, command: &Command) -> Reply {
         let document = command.document();
         let offered = hello::offered(document);
@@ -234,8 +261,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         // A login that fails here is tried again by the driver, in messages of its own.
         if let Ok(first) = document.get_document("speculativeAuthenticate") {
             let database = first.get_str("db").unwrap_or("admin");
-            let context = self.gateway.sasl(self.client.ip());
-            if let Ok(turn) = sasl::start(context, first, database).await {
+            if let Ok(turn) = self.begin(first, database).await {
                 fields.insert("speculativeAuthenticate", turn.reply.clone());
                 self.take(turn);
             }
@@ -244,9 +270,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     }
 
     async fn start(&mut self, command: &Command) -> Result<Reply, Failure> {
-        self.conversation = None;
-        let turn = sasl::start(self.gateway.sasl(self.client.ip()), command.document(), &command.database).await?;
+        let turn = self.begin(command.document(), &command.database).await?;
         Ok(self.take(turn))
+    }
+
+    /// Begins a conversation. The last one ends before, with its share of all logins.
+    async fn begin(&mut self, first: &RawDocument, database: &str) -> Result<sasl::Turn, Failure> {
+        self.conversation = None;
+        sasl::start(self.gateway.sasl(self.client.ip()), first, database).await
     }
 
     async fn proceed(&mut self, command: &Command) -> Result<Reply, Failure> {
@@ -287,12 +318,17 @@ mod tests {
     use super::*;
     use crate::options::{Wanted, parse};
     use crate::wire::compression::Compressor;
+    use bson::Document;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
     use tokio::task::JoinHandle;
 
     /// A client, and when its connection has ended.
     fn client() -> (DuplexStream, JoinHandle<Duration>) {
-        let Ok(Wanted::Serve(options)) = parse(["--router", "postgresql://127.0.0.1:1/x"].map(Into::into)) else {
+        client_with(&["--router", "postgresql://127.0.0.1:1/x"])
+    }
+
+    fn client_with(arguments: &[&str]) -> (DuplexStream, JoinHandle<Duration>) {
+        let Ok(Wanted::Serve(options)) = parse(arguments.iter().map(Into::into)) else {
             panic!("the options are wrong");
         };
         let (here, there) = tokio::io::duplex(1 << 20);
@@ -305,11 +341,15 @@ mod tests {
         (here, served)
     }
 
-    async fn hello(stream: &mut DuplexStream) {
-        let command = doc! { "hello": 1, "$db": "admin" }.to_vec().unwrap();
-        frame::write(stream, 0, OP_MSG, &[MSG_PREFIX, &command]).await.unwrap();
+    async fn ask(stream: &mut DuplexStream, command: &Document) -> Document {
+        frame::write(stream, 0, OP_MSG, &[MSG_PREFIX, &command.to_vec().unwrap()]).await.unwrap();
         let announced = frame::announced(stream, MAX_MESSAGE).await.unwrap();
-        frame::read(stream, announced).await.unwrap();
+        let reply = frame::read(stream, announced).await.unwrap();
+        Document::from_reader(&reply.body[MSG_PREFIX.len()..]).unwrap()
+    }
+
+    async fn hello(stream: &mut DuplexStream) {
+        ask(stream, &doc! { "hello": 1, "$db": "admin" }).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -341,5 +381,41 @@ mod tests {
         let body = compression::close(OP_MSG, &[&[0; 70_000]], Compressor::Zlib).unwrap();
         frame::write(&mut stream, 0, OP_COMPRESSED, &[&body]).await.unwrap();
         assert_eq!(served.await.unwrap(), Duration::ZERO);
+    }
+    /// A router that asks for a password, and sends its challenge.
+    async fn challenging() -> u16 {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                tokio::spawn(async move {
+                    let mut bytes = [0; 1024];
+                    let ask = b"R\0\0\0\x17\0\0\0\x0aSCRAM-SHA-256\0\0";
+                    let challenge = b"R\0\0\0\x18\0\0\0\x0br=abcd,s=QQ==,i=1";
+                    for answer in [&ask[..], challenge] {
+                        assert!(stream.read(&mut bytes).await.unwrap() > 0);
+                        stream.write_all(answer).await.unwrap();
+                    }
+                    while stream.read(&mut bytes).await.is_ok_and(|count| count > 0) {}
+                });
+            }
+        });
+        port
+    }
+
+    /// It would wait for its own share of the logins, and keep others from it.
+    #[tokio::test]
+    async fn a_login_that_is_begun_anew_ends_the_one_before() {
+        let router = format!("postgresql://127.0.0.1:{}/x", challenging().await);
+        let (mut stream, _served) = client_with(&["--router", &router, "--max-logins", "1"]);
+        let first = doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": "n,,n=ann,r=ab", "$db": "admin" };
+        let mut hello = doc! { "hello": 1, "$db": "admin" };
+        hello.insert("speculativeAuthenticate", &first);
+        assert!(ask(&mut stream, &first).await.get_binary_generic("payload").is_ok());
+        for command in [&hello, &hello, &first] {
+            let reply = ask(&mut stream, command).await;
+            let turn = reply.get_document("speculativeAuthenticate").unwrap_or(&reply);
+            assert!(turn.get_binary_generic("payload").is_ok(), "{reply}");
+        }
     }
 }

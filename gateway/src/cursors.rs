@@ -6,7 +6,8 @@
 //!
 //! A cursor of a transaction is in the transaction's session, and ends with it.
 //!
-//! INVARIANT: a role finds only the cursors that it has opened.
+//! INVARIANT: a role finds only the cursors that it has opened, and those that it opens end no other role's. A session has at most
+//! [`MAX_OF_SESSION`] outside transactions, as each takes memory of the router's process.
 
 use crate::session;
 use std::collections::{HashMap, HashSet};
@@ -16,58 +17,113 @@ use std::time::{Duration, Instant};
 /// A session closes a cursor that was idle for ten minutes; it is forgotten here a little later, and then an idle session is closed.
 pub const IDLE: Duration = Duration::from_secs(900);
 
-/// The most cursors of all roles. Those used least recently are forgotten beyond it.
-const MAX_CURSORS: usize = 100_000;
+/// The most cursors of a session. The one used least recently is closed beyond it.
+const MAX_OF_SESSION: usize = 1_000;
+
+/// The most cursors of a role, also of sessions that have ended. Those used least recently are forgotten beyond it.
+const MAX_OF_ROLE: usize = 50_000;
 
 #[derive(Debug)]
 struct Place {
     session: u64,
     transaction: Option<session::Place>,
+    namespace: Namespace,
     used: Instant,
+}
+
+/// Database and collection.
+pub type Namespace = (String, String);
+
+#[derive(Debug, Default)]
+struct Role {
+    places: HashMap<i64, Place>,
+    /// of each session, the cursors outside transactions
+    open: HashMap<u64, HashSet<i64>>,
+}
+
+impl Role {
+    fn remove(&mut self, id: i64) -> Option<Place> {
+        let place = self.places.remove(&id)?;
+        if let Some(open) = self.open.get_mut(&place.session) {
+            open.remove(&id);
+            if open.is_empty() {
+                self.open.remove(&place.session);
+            }
+        }
+        Some(place)
+    }
+
+    fn forget(&mut self, is_old: impl Fn(&Place) -> bool) {
+        let old: Vec<i64> = self.places.iter().filter(|(_, place)| is_old(place)).map(|(id, _)| *id).collect();
+        old.into_iter().for_each(|id| drop(self.remove(id)));
+    }
 }
 
 #[derive(Debug, Default)]
 pub struct Cursors {
-    places: Mutex<HashMap<(String, i64), Place>>,
+    roles: Mutex<HashMap<String, Role>>,
 }
 
 impl Cursors {
-    fn lock(&self) -> MutexGuard<'_, HashMap<(String, i64), Place>> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Role>> {
+        self.roles.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The session, and the transaction.
     pub fn find(&self, role: &str, id: i64) -> Option<(u64, Option<session::Place>)> {
-        let mut places = self.lock();
-        let place = places.get_mut(&(role.to_owned(), id))?;
+        let mut roles = self.lock();
+        let place = roles.get_mut(role)?.places.get_mut(&id)?;
         place.used = Instant::now();
         Some((place.session, place.transaction))
     }
 
-    /// The sessions that have cursors of a role.
+    /// The sessions that have cursors of a role, outside transactions.
     pub fn sessions(&self, role: &str) -> HashSet<u64> {
-        self.lock().iter().filter(|((owner, _), _)| owner == role).map(|(_, place)| place.session).collect()
+        self.lock().get(role).map(|role| role.open.keys().copied().collect()).unwrap_or_default()
     }
 
-    pub fn insert(&self, role: &str, id: i64, session: u64, transaction: Option<session::Place>) {
-        let mut places = self.lock();
-        if places.len() >= MAX_CURSORS {
-            let mut used: Vec<Instant> = places.values().map(|place| place.used).collect();
+    /// Remembers a cursor, or that it was used. Returns the one that the session must close, which is forgotten here.
+    pub fn insert(
+        &self,
+        role: &str,
+        id: i64,
+        session: u64,
+        transaction: Option<session::Place>,
+        namespace: Namespace,
+    ) -> Option<(i64, Namespace)> {
+        let mut roles = self.lock();
+        let role = roles.entry(role.to_owned()).or_default();
+        if role.places.len() >= MAX_OF_ROLE {
+            let mut used: Vec<Instant> = role.places.values().map(|place| place.used).collect();
             used.sort_unstable();
             if let Some(limit) = used.get(used.len() / 10).copied() {
-                places.retain(|_, place| place.used > limit);
+                role.forget(|place| place.used <= limit);
             }
         }
-        places.insert((role.to_owned(), id), Place { session, transaction, used: Instant::now() });
+        role.places.insert(id, Place { session, transaction, namespace, used: Instant::now() });
+        if transaction.is_some() {
+            return None;
+        }
+        let open = role.open.entry(session).or_default();
+        open.insert(id);
+        if open.len() <= MAX_OF_SESSION {
+            return None;
+        }
+        let least = open.iter().min_by_key(|id| role.places.get(id).map(|place| place.used)).copied()?;
+        Some((least, role.remove(least)?.namespace))
     }
 
     pub fn remove(&self, role: &str, id: i64) {
-        self.lock().remove(&(role.to_owned(), id));
+        if let Some(role) = self.lock().get_mut(role) {
+            role.remove(id);
+        }
     }
 
     /// Forgets cursors that no session can have any more.
     pub fn sweep(&self) {
-        self.lock().retain(|_, place| place.used.elapsed() < IDLE);
+        let mut roles = self.lock();
+        roles.values_mut().for_each(|role| role.forget(|place| place.used.elapsed() >= IDLE));
+        roles.retain(|_, role| !role.places.is_empty());
     }
 }
 
@@ -75,25 +131,51 @@ impl Cursors {
 mod tests {
     use super::*;
 
+    fn namespace() -> Namespace {
+        ("test".to_owned(), "things".to_owned())
+    }
+
     #[test]
     fn a_cursor_belongs_to_a_role() {
         let cursors = Cursors::default();
-        cursors.insert("ann", 7, 1, None);
+        cursors.insert("ann", 7, 1, None, namespace());
         assert_eq!(
             (cursors.find("ann", 7), cursors.find("bob", 7), cursors.find("ann", 8)),
             (Some((1, None)), None, None)
         );
+        assert_eq!((cursors.sessions("ann"), cursors.sessions("bob")), (HashSet::from([1]), HashSet::new()));
         cursors.remove("bob", 7);
         assert_eq!(cursors.find("ann", 7), Some((1, None)));
         cursors.remove("ann", 7);
         assert_eq!(cursors.find("ann", 7), None);
+        assert!(cursors.sessions("ann").is_empty());
+        cursors.sweep();
+        assert!(cursors.lock().is_empty());
     }
 
     #[test]
-    fn their_number_is_bounded() {
+    fn a_session_closes_those_that_are_too_many() {
         let cursors = Cursors::default();
-        (0..MAX_CURSORS as i64 + 5_000).for_each(|id| cursors.insert("ann", id, 1, None));
-        assert!(cursors.lock().len() <= MAX_CURSORS);
-        assert!(cursors.find("ann", MAX_CURSORS as i64 + 4_999).is_some());
+        let open = |id: i64, session: u64| cursors.insert("ann", id, session, None, namespace());
+        (0..MAX_OF_SESSION as i64).for_each(|id| assert_eq!(open(id, 1), None));
+        assert_eq!(open(5, 1), None, "it was used again");
+        assert_eq!(open(-1, 2), None, "another session");
+        cursors.find("ann", 0);
+        assert_eq!(open(5_000, 1), Some((1, namespace())));
+        assert_eq!(cursors.find("ann", 1), None);
+        let place = session::Place { session: [0; 16], number: 1 };
+        assert_eq!(cursors.insert("ann", 6_000, 1, Some(place), namespace()), None, "a transaction has its own limit");
+    }
+
+    #[test]
+    fn a_roles_number_is_bounded_and_ends_no_other_roles() {
+        let cursors = Cursors::default();
+        cursors.insert("bob", 1, 1, None, namespace());
+        for id in 0..MAX_OF_ROLE as i64 + 5_000 {
+            cursors.insert("ann", id, 2 + id as u64 / 1_000, None, namespace());
+        }
+        assert!(cursors.lock()["ann"].places.len() <= MAX_OF_ROLE);
+        assert!(cursors.find("ann", MAX_OF_ROLE as i64 + 4_999).is_some());
+        assert!(cursors.find("bob", 1).is_some());
     }
 }

@@ -7,15 +7,16 @@ use crate::log;
 use crate::login;
 use crate::memory::Budget;
 use crate::pool::{Identity, Lease, Pools, Unavailable, Wanted};
-use crate::reply::{self, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
+use crate::reply::{self, BAD_VALUE, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
 use crate::router::Routers;
-use crate::session::{Part, Place};
+use crate::session::{MAX_NAMED, MAX_STAGES, Part, Place};
 use crate::sessions::Sessions;
 use crate::shares::Shares;
-use bson::{Bson, Document, RawBsonRef, RawDocument, doc};
-use std::collections::BTreeMap;
+use bson::{Bson, RawBsonRef, RawDocument, doc};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::timeout;
 
 #[derive(Debug)]
 pub enum Error {
@@ -39,21 +40,26 @@ pub struct Executor {
     pub sessions: Arc<Sessions>,
     /// of the sessions that transactions may have, by role
     pub shares: Shares<String>,
-    /// the role of clients without a user, and the most sessions that it may have
-    anonymous: Option<(String, usize)>,
+    /// the role of clients without a user
+    anonymous: Option<String>,
+    /// held by the one who opens a session for that role: so there are no more of them than are wanted
+    opening: tokio::sync::Mutex<()>,
 }
 
 impl Executor {
-    pub fn new(
-        routers: Routers,
-        pools: Arc<Pools>,
-        transaction_lifetime: Duration,
-        anonymous: Option<(String, usize)>,
-    ) -> Self {
+    pub fn new(routers: Routers, pools: Arc<Pools>, transaction_lifetime: Duration, anonymous: Option<String>) -> Self {
         let sessions = Arc::new(Sessions::new(transaction_lifetime));
         // A quarter is left for what is outside transactions.
         let shares = Shares::new(pools.limit() - pools.limit() / 4, pools.limit().div_ceil(2));
-        Self { routers, pools, cursors: Arc::default(), sessions, shares, anonymous }
+        Self {
+            routers,
+            pools,
+            cursors: Arc::default(),
+            sessions,
+            shares,
+            anonymous,
+            opening: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Runs a command outside transactions, for a client of a role.
@@ -81,9 +87,11 @@ impl Executor {
 
     pub async fn lease(&self, who: &Identity, such: Wanted<'_>) -> Result<Lease, Error> {
         // Only the anonymous role's sessions are opened by the gateway itself.
-        if let Some((role, most)) = &self.anonymous
+        if let Some(role) = &self.anonymous
             && who.generation.is_none()
-            && self.pools.is_wanting(role, *most)
+            && self.pools.is_wanting(role)
+            && let Ok(_opening) = timeout(self.pools.patience(), self.opening.lock()).await
+            && self.pools.is_wanting(role)
         {
             let session = login::anonymous(&self.routers, self.pools.hold(), role).await.map_err(|refusal| {
                 log::LOGINS.line(format_args!("login of the anonymous role: {refusal}"));
@@ -112,7 +120,11 @@ impl Executor {
     ) -> Result<Reply, Error> {
         let session = lease.session();
         let is_safe = transaction.is_none() && command.part == Part::Nothing && is_repeated(command);
-        let reply = match session.run(begin, &command.database, &command.bytes).await {
+        let result = match command.is_secret {
+            true => session.run_unlogged(&command.database, &command.bytes).await,
+            false => session.run(begin, &command.database, &command.bytes).await,
+        };
+        let reply = match result {
             Ok(Ok(reply)) => reply,
             // The router restarts, or an administrator has ended the session. Drivers send a read again, and log in.
             Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
@@ -124,7 +136,11 @@ impl Executor {
             }
         };
         if let Some(id) = cursor_of(&reply).filter(|id| *id != 0) {
-            self.cursors.insert(&who.role, id, session.id, transaction);
+            let excess = self.cursors.insert(&who.role, id, session.id, transaction, namespace_of(&reply));
+            if let Some((id, (database, collection))) = excess {
+                let kill = doc! { "killCursors": collection, "cursors": [id] }.to_vec().unwrap_or_default();
+                let _ = session.run(None, &database, &kill).await;
+            }
         }
         // The session waits, too: so there are no more replies without memory than sessions.
         budget.reply(reply.len()).await?;
@@ -163,11 +179,7 @@ impl Executor {
     /// The cursors may be in several sessions: each gets the command with those that it has.
     async fn kill_cursors(&self, who: &Identity, command: &Command, budget: &mut Budget) -> Result<Reply, Error> {
         let document = command.document();
-        let ids: Option<Vec<i64>> = document
-            .get_array("cursors")
-            .ok()
-            .and_then(|ids| ids.into_iter().map(|id| integer(id.ok())).collect::<Option<Vec<i64>>>());
-        let (Some(ids), Ok(collection)) = (ids, document.get_str("killCursors")) else {
+        let (Some(ids), Ok(collection)) = (named_cursors(document)?, document.get_str("killCursors")) else {
             return self.anywhere(who, command, budget).await;
         };
         let (mut killed, mut unknown) = (Vec::new(), Vec::new());
@@ -186,6 +198,7 @@ impl Executor {
                 database: command.database.clone(),
                 bytes: part.to_vec().unwrap_or_default(),
                 part: Part::Nothing,
+                is_secret: false,
             };
             let reply = match self.pools.lease(who, Some(session)).await {
                 Ok(mut lease) => self.execute(who, &mut lease, None, &part, None, budget).await?,
@@ -194,8 +207,9 @@ impl Executor {
                     continue;
                 }
             };
+            let gone = listed(&reply, "cursorsKilled");
             for id in ids {
-                let was = named(&reply, "cursorsKilled", id);
+                let was = gone.contains(&id);
                 if was {
                     self.cursors.remove(&who.role, id);
                 }
@@ -218,11 +232,13 @@ fn failure(error: &ServerError) -> Failure {
     }
 }
 
-/// True for a pipeline that writes.
+/// True for a pipeline that writes, or is longer than the router takes.
 fn is_writing(command: &RawDocument) -> bool {
     let Ok(stages) = command.get_array("pipeline") else { return false };
-    let last = stages.into_iter().last().and_then(|stage| stage.ok()?.as_document()?.iter().next()?.ok());
-    last.is_some_and(|(name, _)| matches!(name.as_str(), "$out" | "$merge"))
+    let mut stages = stages.into_iter();
+    let last = stages.by_ref().take(MAX_STAGES).last();
+    let last = last.and_then(|stage| stage.ok()?.as_document()?.iter().next()?.ok());
+    stages.next().is_some() || last.is_some_and(|(name, _)| matches!(name.as_str(), "$out" | "$merge"))
 }
 
 /// True for a command that drivers send again if its connection is closed.
@@ -247,14 +263,60 @@ pub fn cursor_of(reply: &[u8]) -> Option<i64> {
     integer(cursor.get("id").ok().flatten())
 }
 
-/// True if a reply's array has this id.
-fn named(reply: &[u8], field: &str, id: i64) -> bool {
-    let document = Document::from_reader(reply).unwrap_or_default();
-    document.get_array(field).is_ok_and(|ids| {
-        ids.iter().any(|found| match found {
-            Bson::Int32(found) => i64::from(*found) == id,
-            Bson::Int64(found) => *found == id,
-            _ => false,
-        })
-    })
+/// The namespace of the cursor in a reply.
+pub fn namespace_of(reply: &[u8]) -> (String, String) {
+    let namespace = RawDocument::from_bytes(reply)
+        .ok()
+        .and_then(|document| document.get_document("cursor").ok()?.get_str("ns").ok()?.split_once('.'));
+    namespace.map(|(database, collection)| (database.to_owned(), collection.to_owned())).unwrap_or_default()
+}
+
+/// The ids in a reply's array.
+fn listed(reply: &[u8], field: &str) -> HashSet<i64> {
+    let ids = RawDocument::from_bytes(reply).and_then(|document| document.get_array(field));
+    ids.map(|ids| ids.into_iter().filter_map(|id| integer(id.ok())).collect()).unwrap_or_default()
+}
+
+/// The cursors that `killCursors` names, each once; None for what the router must complain about.
+fn named_cursors(command: &RawDocument) -> Result<Option<BTreeSet<i64>>, Failure> {
+    let Ok(list) = command.get_array("cursors") else { return Ok(None) };
+    let mut ids = BTreeSet::new();
+    for (count, id) in list.into_iter().enumerate() {
+        if count == MAX_NAMED {
+            return Err(Failure::new(BAD_VALUE, format!("killCursors: more than {MAX_NAMED} cursors")));
+        }
+        let Some(id) = integer(id.ok()) else { return Ok(None) };
+        ids.insert(id);
+    }
+    Ok(Some(ids))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors_are_named_once_and_not_by_millions() {
+        let of = |ids: Vec<Bson>| {
+            let command = doc! { "killCursors": "c", "cursors": ids }.to_vec().unwrap();
+            named_cursors(RawDocument::from_bytes(&command).unwrap())
+        };
+        assert_eq!(of(vec![7.into(), 9i64.into(), 7.into()]).unwrap(), Some(BTreeSet::from([7, 9])));
+        assert_eq!(of(vec![7.into(), "x".into()]).unwrap(), None);
+        assert!(of(vec![7.into(); MAX_NAMED]).is_ok());
+        assert_eq!(of(vec![7.into(); MAX_NAMED + 1]).unwrap_err().code, 2);
+        let reply = doc! { "cursorsKilled": [1, 2i64], "ok": 1 }.to_vec().unwrap();
+        assert_eq!(listed(&reply, "cursorsKilled"), HashSet::from([1, 2]));
+    }
+
+    #[test]
+    fn a_pipeline_that_is_too_long_is_not_looked_through() {
+        let of = |count: usize, last: &str| {
+            let mut stages = vec![doc! { "$match": {} }; count];
+            stages.push(doc! { last: "c" });
+            let command = doc! { "aggregate": "c", "pipeline": stages }.to_vec().unwrap();
+            is_writing(RawDocument::from_bytes(&command).unwrap())
+        };
+        assert!(!of(999, "$match") && of(999, "$out") && of(1000, "$match"));
+    }
 }

@@ -6,12 +6,12 @@ use crate::options::Options;
 use crate::pool::{Identity, Pools};
 use crate::router::Routers;
 use crate::sasl::Context;
-use crate::shares::Shares;
+use crate::shares::{self, Shares};
 use crate::tls;
+use crate::work::Work;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
 pub struct Gateway {
@@ -22,9 +22,11 @@ pub struct Gateway {
     /// by address
     logins: Shares<IpAddr>,
     pub memory: Arc<Memory>,
-    pub connections: Arc<Semaphore>,
-    /// connections without a login: new ones, and those by which drivers monitor
-    pub unknown: Arc<Semaphore>,
+    pub work: Work,
+    /// by address
+    pub connections: Shares<IpAddr>,
+    /// by address: connections without a login: new ones, and those by which drivers monitor
+    pub unknown: Shares<IpAddr>,
     pub tls: Option<TlsAcceptor>,
 }
 
@@ -38,8 +40,7 @@ impl Gateway {
             _ => return Err("--certificate and --key belong together".to_owned()),
         };
         let anonymous = options.anonymous_role.clone();
-        let most = anonymous.clone().map(|role| (role, options.pool_size));
-        let executor = Executor::new(routers, pools, options.transaction_lifetime, most);
+        let executor = Executor::new(routers, pools, options.transaction_lifetime, anonymous.clone());
         Ok(Arc::new(Self {
             executor: Arc::new(executor),
             anonymous: anonymous.map(|role| Identity { role, generation: None }),
@@ -47,15 +48,16 @@ impl Gateway {
             hold: options.hold_timeout,
             logins: Shares::new(options.max_logins, options.max_logins.div_ceil(2)),
             memory: Arc::new(memory::new(options.message_memory)),
-            connections: Arc::new(Semaphore::new(options.max_connections)),
-            unknown: Arc::new(Semaphore::new(options.max_unauthenticated)),
+            work: Work::new(),
+            connections: Shares::new(options.max_connections, options.max_connections.div_ceil(2)),
+            unknown: Shares::new(options.max_unauthenticated, options.max_unauthenticated.div_ceil(2)),
             tls,
         }))
     }
 
     pub fn sasl(&self, client: IpAddr) -> Context<'_> {
         Context {
-            client,
+            client: shares::network(client),
             routers: &self.executor.routers,
             pools: &self.executor.pools,
             logins: &self.logins,

@@ -25,6 +25,9 @@ pub static CLIENTS: Log = Log::new();
 /// Logins that are refused: breaking rules does not hide them.
 pub static LOGINS: Log = Log::new();
 
+/// Connections that cannot be accepted.
+pub static ACCEPTS: Log = Log::new();
+
 /// What a line is preceded by.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
@@ -40,7 +43,7 @@ impl Log {
     pub fn line(&self, line: impl Display) {
         if let Line::Yes { left_out } = self.admit(Instant::now()) {
             told(left_out);
-            eprintln!("docshard-gateway: {line}");
+            eprintln!("docshard-gateway: {}", printable(&line.to_string()));
         }
     }
 
@@ -64,6 +67,25 @@ impl Log {
     }
 }
 
+/// The longest line.
+const MAX_LINE: usize = 1_000;
+
+/// The text as one line: what a client has sent, such as a name, makes no other one, and moves no cursor of a terminal.
+fn printable(text: &str) -> String {
+    let mut line = String::new();
+    for character in text.chars() {
+        if line.len() >= MAX_LINE {
+            line.push('…');
+            break;
+        }
+        match character {
+            '"' | '\'' | '\\' => line.push(character),
+            _ => line.extend(character.escape_debug()),
+        }
+    }
+    line
+}
+
 fn told(left_out: u64) {
     if left_out > 0 {
         eprintln!("docshard-gateway: {left_out} more such lines were left out");
@@ -73,6 +95,16 @@ fn told(left_out: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_is_one_line() {
+        assert_eq!(printable("login of \"märz\\\": 'x'"), "login of \"märz\\\": 'x'");
+        assert_eq!(
+            printable("x\ndocshard-gateway: forged\r\x1b[2J\u{2028}"),
+            "x\\ndocshard-gateway: forged\\r\\u{1b}[2J\\u{2028}"
+        );
+        assert_eq!(printable(&"x".repeat(5_000)).chars().count(), MAX_LINE + 1);
+    }
 
     #[test]
     fn ten_a_second_are_written() {

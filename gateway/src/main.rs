@@ -8,7 +8,7 @@
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
 //! * [`session`], [`sessions`], [`transactions`]: clients' sessions, and transactions over several commands.
-//! * [`shares`], [`memory`], [`log`]: limits of what clients use together.
+//! * [`shares`], [`memory`], [`work`], [`files`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 
 mod backend;
@@ -16,6 +16,7 @@ mod command;
 mod connection;
 mod cursors;
 mod executor;
+mod files;
 mod gateway;
 mod hello;
 mod local;
@@ -35,6 +36,7 @@ mod shares;
 mod tls;
 mod transactions;
 mod wire;
+mod work;
 
 use gateway::Gateway;
 use options::{Options, Wanted};
@@ -49,7 +51,7 @@ async fn main() -> ExitCode {
             print!("{text}");
             Ok(())
         }
-        Ok(Wanted::Serve(options)) => serve(&options).await,
+        Ok(Wanted::Serve(options)) => serve(*options).await,
         Err(message) => Err(format!("{message}\nTry --help.")),
     };
     match result {
@@ -83,11 +85,14 @@ async fn end_of_input() {
     let _ = receive.await;
 }
 
-async fn serve(options: &Options) -> Result<(), String> {
+async fn serve(mut options: Options) -> Result<(), String> {
     if let Some(version) = &options.extension_version {
         check_version(version)?;
     }
-    let gateway = Gateway::new(options)?;
+    if let Some(warning) = files::fit(&mut options, files::raise())? {
+        eprintln!("docshard-gateway: {warning}");
+    }
+    let gateway = Gateway::new(&options)?;
     let listener = TcpListener::bind(&options.listen).await.map_err(|error| format!("{}: {error}", options.listen))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     eprintln!("docshard-gateway: listening on {address}");

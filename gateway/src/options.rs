@@ -20,8 +20,8 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
   --transaction-lifetime SECONDS
                               after this time a transaction is aborted (60)
   --hold-timeout SECONDS      how long logins and commands wait for a router that restarts or fails over (10)
-  --max-connections N         the most clients (10000)
-  --max-unauthenticated N     the most clients that have not logged in, monitoring connections included (5000)
+  --max-connections N         the most clients, half of them of one address (10000)
+  --max-unauthenticated N     the most clients that have not logged in, monitoring connections included, half of them of one address (5000)
   --max-logins N              the most logins at a time, each of which has a connection to the router, half of them of one address (16)
   --message-memory MIB        the most memory of all messages together, of which a role has at most half (512)
   --idle-timeout SECONDS      after this time without a message a client is disconnected (1800)

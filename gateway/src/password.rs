@@ -4,10 +4,10 @@
 //! The verifier is as MongoDB's servers make it, with a salt of 28 bytes and 15,000 iterations: libmongoc refuses PostgreSQL's shorter salts.
 
 use crate::command::{Command, append_string, end};
-use crate::reply::{BAD_VALUE, Failure};
+use crate::reply::{BAD_VALUE, COMMAND_NOT_FOUND, Failure, TYPE_MISMATCH};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use bson::{RawBsonRef, RawDocument};
+use bson::RawBsonRef;
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::{digest, hmac, pbkdf2};
 use std::num::NonZeroU32;
@@ -19,13 +19,30 @@ const SALT: usize = 28;
 /// PostgreSQL's own limit is 1024 bytes of a client's message.
 const MAX_PASSWORD: usize = 1024;
 
-/// The command with a verifier in place of its password; None if it has none.
-pub fn hide(command: &Command) -> Result<Option<Command>, Failure> {
-    let Some(password) = COMMANDS.contains(&command.name.as_str()).then(|| password_of(command.document())).flatten()
-    else {
+/// The password in a command; None if it has none.
+pub fn of(command: &Command) -> Result<Option<String>, Failure> {
+    // The inner command would reach the router, and its log, as it is.
+    if let Ok(inner) = command.document().get_document("explain")
+        && let Some(Ok((name, _))) = inner.iter().next()
+        && COMMANDS.contains(&name.as_str())
+    {
+        return Err(Failure::new(COMMAND_NOT_FOUND, format!("Explain failed due to unknown command: {name}")));
+    }
+    if !COMMANDS.contains(&command.name.as_str()) {
         return Ok(None);
-    };
-    let verifier = verifier(&password)?;
+    }
+    match command.document().get(FIELD) {
+        Ok(None) => Ok(None),
+        Ok(Some(RawBsonRef::String(password))) if (1..=MAX_PASSWORD).contains(&password.len()) => {
+            Ok(Some(password.to_owned()))
+        }
+        Ok(Some(RawBsonRef::String(_))) => Err(refused("a password has 1 to 1024 bytes")),
+        _ => Err(Failure::new(TYPE_MISMATCH, format!("{}.{FIELD} must be a string", command.name))),
+    }
+}
+
+/// The command with a verifier in place of its password.
+pub fn replaced(command: &Command, verifier: &str) -> Result<Command, Failure> {
     let mut bytes = vec![0; 4];
     let mut at = 4;
     for element in command.document().iter_elements() {
@@ -33,30 +50,26 @@ pub fn hide(command: &Command) -> Result<Option<Command>, Failure> {
         let (from, key) = (at, element.key().as_str());
         at += 1 + key.len() + 1 + element.size();
         match key == FIELD {
-            true => append_string(&mut bytes, FIELD, &verifier),
+            true => append_string(&mut bytes, FIELD, verifier),
             false => bytes.extend(command.bytes.get(from..at).unwrap_or_default()),
         }
     }
     end(&mut bytes, 0);
-    Ok(Some(Command { name: command.name.clone(), database: command.database.clone(), bytes, part: command.part }))
-}
-
-/// What is no string is for the router to refuse.
-fn password_of(document: &RawDocument) -> Option<String> {
-    match document.get(FIELD) {
-        Ok(Some(RawBsonRef::String(password))) => Some(password.to_owned()),
-        _ => None,
-    }
+    Ok(Command {
+        name: command.name.clone(),
+        database: command.database.clone(),
+        bytes,
+        part: command.part,
+        is_secret: true,
+    })
 }
 
 fn refused(message: &str) -> Failure {
     Failure::new(BAD_VALUE, message)
 }
 
-fn verifier(password: &str) -> Result<String, Failure> {
-    if password.is_empty() || password.len() > MAX_PASSWORD {
-        return Err(refused("a password has 1 to 1024 bytes"));
-    }
+/// The verifier of a password. It takes some milliseconds.
+pub fn verifier(password: &str) -> Result<String, Failure> {
     let mut salt = [0; SALT];
     SystemRandom::new().fill(&mut salt).map_err(|_| refused("there are no random numbers"))?;
     Ok(verifier_with(password, &salt))
@@ -85,8 +98,12 @@ mod tests {
             database: "admin".into(),
             bytes: document.to_vec().unwrap(),
             part: crate::session::Part::Nothing,
+            is_secret: false,
         };
-        let hidden = hide(&command)?.unwrap_or(command);
+        let hidden = match of(&command)? {
+            Some(password) => replaced(&command, &verifier(&password)?)?,
+            None => command,
+        };
         Ok(Document::from_reader(hidden.bytes.as_slice()).unwrap())
     }
 
@@ -111,10 +128,19 @@ mod tests {
     #[test]
     fn other_commands_and_values_stay() {
         for document in
-            [doc! { "find": "c", "pwd": "x" }, doc! { "createUser": "ann" }, doc! { "updateUser": "ann", "pwd": 1 }]
+            [doc! { "find": "c", "pwd": "x" }, doc! { "createUser": "ann" }, doc! { "explain": { "find": "c" } }]
         {
             assert_eq!(hidden(&document).unwrap(), document);
         }
-        assert_eq!(hidden(&doc! { "updateUser": "ann", "pwd": "" }).unwrap_err().code, 2);
+        // Nothing that may hold a password passes as it is.
+        for (document, code) in [
+            (doc! { "updateUser": "ann", "pwd": "" }, 2),
+            (doc! { "updateUser": "ann", "pwd": "x".repeat(1025) }, 2),
+            (doc! { "createUser": "ann", "pwd": { "x": "secret" } }, 14),
+            (doc! { "updateUser": "ann", "pwd": bson::Bson::Symbol("secret".into()) }, 14),
+            (doc! { "explain": { "createUser": "ann", "pwd": "secret" } }, 59),
+        ] {
+            assert_eq!(hidden(&document).unwrap_err().code, code, "{document}");
+        }
     }
 }

@@ -3,12 +3,12 @@
 use crate::connection::Connection;
 use crate::gateway::Gateway;
 use crate::log;
+use crate::shares::{Share, network};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 /// The time for the handshake of TLS.
@@ -30,6 +30,7 @@ pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()
             gateway.executor.sweep();
             log::CLIENTS.flush();
             log::LOGINS.flush();
+            log::ACCEPTS.flush();
         }
     });
     let executor = shared.executor.clone();
@@ -44,20 +45,21 @@ pub async fn serve(shared: Arc<Gateway>, listener: TcpListener) -> io::Result<()
             Ok(accepted) => accepted,
             // Such as too many open files: others may be closed soon.
             Err(error) => {
-                eprintln!("docshard-gateway: accept: {error}");
+                log::ACCEPTS.line(format_args!("accept: {error}"));
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             }
         };
-        let permit = shared.connections.clone().try_acquire_owned();
-        let unknown = shared.unknown.clone().try_acquire_owned();
-        let (Ok(permit), Ok(unknown)) = (permit, unknown) else {
+        let address = network(client.ip());
+        let share = shared.connections.try_take(&address, 1);
+        let unknown = shared.unknown.try_take(&address, 1);
+        let (Some(share), true) = (share, unknown.is_some() || shared.anonymous.is_some()) else {
             log::CLIENTS.line(format_args!("refused {client}: too many connections"));
             continue;
         };
-        let unknown = if shared.anonymous.is_some() { None } else { Some(unknown) };
+        let unknown = unknown.filter(|_| shared.anonymous.is_none());
         id = id.wrapping_add(1);
-        tokio::spawn(connection(shared.clone(), stream, id, client, permit, unknown));
+        tokio::spawn(connection(shared.clone(), stream, id, client, share, unknown));
     }
 }
 
@@ -66,8 +68,8 @@ async fn connection(
     stream: TcpStream,
     id: i32,
     client: SocketAddr,
-    _permit: OwnedSemaphorePermit,
-    unknown: Option<OwnedSemaphorePermit>,
+    _share: Share,
+    unknown: Option<Share>,
 ) {
     let executor = gateway.executor.clone();
     let served = match gateway.tls.clone() {

@@ -28,6 +28,12 @@ pub enum Part {
     },
 }
 
+/// The longest pipeline that a router takes. No command is looked through beyond its limits.
+pub const MAX_STAGES: usize = 1_000;
+
+/// The most sessions, cursors or users that a command may name, as in MongoDB.
+pub const MAX_NAMED: usize = 10_000;
+
 /// Levels of a read concern that a transaction may have.
 const LEVELS: &[&str] = &["local", "majority", "snapshot"];
 
@@ -164,6 +170,7 @@ fn is_outside(command: &RawDocument) -> bool {
     let Ok(stages) = command.get_array("pipeline") else { return false };
     stages
         .into_iter()
+        .take(MAX_STAGES)
         .filter_map(|stage| stage.ok()?.as_document()?.iter().next()?.ok())
         .any(|(name, _)| STAGES.contains(&name.as_str()))
 }

@@ -11,6 +11,7 @@ use crate::reply::{ALREADY_STARTED, Failure, NO_SUCH_TRANSACTION, TRANSACTION_TO
 use crate::session::{Id, Place};
 use crate::shares::Share;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{OwnedMutexGuard, watch};
@@ -60,6 +61,8 @@ pub struct Transaction {
     pub phase: Arc<tokio::sync::Mutex<Phase>>,
     /// true: whatever runs is cancelled, and the transaction is aborted
     killed: watch::Sender<bool>,
+    /// it may have no session at the router any more
+    is_over: AtomicBool,
     use_: Mutex<Use>,
 }
 
@@ -161,7 +164,8 @@ impl Sessions {
         let locked = phase.clone().try_lock_owned().unwrap_or_else(|_| unreachable!("nobody else has it yet"));
         let usage = Use { connection, limit: now + self.lifetime, orphaned: None };
         let (killed, use_) = (watch::Sender::new(false), Mutex::new(usage));
-        let transaction = Arc::new(Transaction { role: role.to_owned(), place, phase, killed, use_ });
+        let is_over = AtomicBool::new(false);
+        let transaction = Arc::new(Transaction { role: role.to_owned(), place, phase, killed, is_over, use_ });
         let entry = Entry { last: transaction.clone(), used: now };
         state.roles.entry(role.to_owned()).or_default().insert(place.session, entry);
         state.running.push(transaction.clone());
@@ -197,6 +201,7 @@ impl Sessions {
 
     /// A transaction has ended.
     pub fn ended(&self, transaction: &Arc<Transaction>) {
+        transaction.is_over.store(true, Ordering::Relaxed);
         self.lock().running.retain(|running| !Arc::ptr_eq(running, transaction));
     }
 
@@ -250,14 +255,13 @@ impl Sessions {
 }
 
 impl State {
-    fn is_running(running: &[Arc<Transaction>], entry: &Entry) -> bool {
-        running.iter().any(|transaction| Arc::ptr_eq(transaction, &entry.last))
+    fn is_running(entry: &Entry) -> bool {
+        !entry.last.is_over.load(Ordering::Relaxed)
     }
 
     fn forget(&mut self, is_old: impl Fn(&Entry) -> bool) {
-        let running = &self.running;
         for sessions in self.roles.values_mut() {
-            sessions.retain(|_, entry| !is_old(entry) || Self::is_running(running, entry));
+            sessions.retain(|_, entry| !is_old(entry) || Self::is_running(entry));
         }
         self.roles.retain(|_, sessions| !sessions.is_empty());
         self.count = self.roles.values().map(HashMap::len).sum();
@@ -280,9 +284,8 @@ impl State {
         let mut used: Vec<Instant> = sessions.values().map(|entry| entry.used).collect();
         used.sort_unstable();
         let Some(limit) = used.get(used.len() / 10).copied() else { return };
-        let running = &self.running;
         let before = sessions.len();
-        sessions.retain(|_, entry| entry.used > limit || Self::is_running(running, entry));
+        sessions.retain(|_, entry| entry.used > limit || Self::is_running(entry));
         self.count -= before - sessions.len();
     }
 }

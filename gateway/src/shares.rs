@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -46,6 +47,14 @@ impl<K: Hash + Eq + Clone> Shares<K> {
         Share { _part: part, _whole: whole }
     }
 
+    /// Takes `count` if they are free.
+    pub fn try_take(&self, client: &K, count: usize) -> Option<Share> {
+        let count = u32::try_from(count.min(self.part)).unwrap_or(u32::MAX);
+        let part = self.part_of(client).try_acquire_many_owned(count).ok()?;
+        let whole = self.whole.clone().try_acquire_many_owned(count).ok()?;
+        Some(Share { _part: part, _whole: whole })
+    }
+
     fn part_of(&self, client: &K) -> Arc<Semaphore> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(part) = parts.of.get(client).and_then(Weak::upgrade) {
@@ -58,6 +67,14 @@ impl<K: Hash + Eq + Clone> Shares<K> {
         let part = Arc::new(Semaphore::new(self.part));
         parts.of.insert(client.clone(), Arc::downgrade(&part));
         part
+    }
+}
+
+/// What counts as one address: of IPv6 a network of 64 bits, in which one host may have any address.
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address => address,
     }
 }
 
@@ -89,6 +106,25 @@ mod tests {
         assert!(timeout(SHORT, shares.take(&"b", 1)).await.is_err());
         drop(other);
         assert!(timeout(SHORT, shares.take(&"b", 1)).await.is_ok());
+    }
+
+    #[test]
+    fn what_is_not_free_is_not_taken() {
+        let shares = Shares::new(3, 2);
+        let held = (shares.try_take(&"a", 1), shares.try_take(&"a", 1));
+        assert!(held.0.is_some() && held.1.is_some() && shares.try_take(&"a", 1).is_none());
+        let other = shares.try_take(&"b", 1);
+        assert!(other.is_some() && shares.try_take(&"c", 1).is_none());
+        drop((held.0, other));
+        assert!(shares.try_take(&"a", 1).is_some() && shares.try_take(&"c", 2).is_some());
+    }
+
+    #[test]
+    fn a_host_has_one_address() {
+        let network = |text: &str| network(text.parse().unwrap()).to_string();
+        assert_eq!(network("192.0.2.7"), "192.0.2.7");
+        assert_eq!(network("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(network("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::");
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,14 +13,14 @@
 use crate::backend::ServerError;
 use crate::command::Command;
 use crate::cursors::Cursors;
-use crate::executor::{Error, Executor, cursor_of, integer};
+use crate::executor::{Error, Executor, cursor_of, integer, namespace_of};
 use crate::memory::Budget;
 use crate::pool::{Identity, Wanted};
 use crate::reply::{
     self, BAD_VALUE, COMMAND_FAILED, CURSOR_NOT_FOUND, EXCEEDED_TIME, Failure, HOST_UNREACHABLE, NO_SUCH_TRANSACTION,
     NOT_IN_TRANSACTION, POOL_TIMEOUT, Reply, TRANSACTION_COMMITTED, TRANSIENT, UNAUTHORIZED, UNKNOWN_RESULT,
 };
-use crate::session::{self, Id, Part, Place};
+use crate::session::{self, Id, MAX_NAMED, Part, Place};
 use crate::sessions::{Active, Phase, Sessions, Transaction, Xid};
 use bson::spec::BinarySubtype;
 use bson::{Binary, RawDocument, doc};
@@ -43,9 +43,6 @@ const PROGRESS: Duration = Duration::from_secs(5);
 
 /// The most cursors that a transaction may have open.
 const MAX_CURSORS: usize = 1_000;
-
-/// The most sessions that a command may name, as in MongoDB.
-const MAX_NAMED: usize = 10_000;
 
 /// Codes after which MongoDB tells drivers to run the transaction again.
 const TRANSIENT_CODES: &[i32] =
@@ -482,14 +479,6 @@ fn xid(rows: &[Vec<u8>]) -> Option<Xid> {
     Some(Xid { number, timeline: String::from_utf8(timeline.clone()).ok()? })
 }
 
-/// The namespace of the cursor in a reply.
-fn namespace_of(reply: &[u8]) -> (String, String) {
-    let namespace = RawDocument::from_bytes(reply)
-        .ok()
-        .and_then(|document| document.get_document("cursor").ok()?.get_str("ns").ok()?.split_once('.'));
-    namespace.map(|(database, collection)| (database.to_owned(), collection.to_owned())).unwrap_or_default()
-}
-
 fn new_session() -> Reply {
     let id = Binary { subtype: BinarySubtype::Uuid, bytes: bson::Uuid::new().bytes().to_vec() };
     reply::ok(doc! { "id": { "id": id }, "timeoutMinutes": crate::hello::SESSION_MINUTES })
@@ -513,9 +502,9 @@ fn named(command: &RawDocument, name: &str) -> Result<Vec<Id>, Failure> {
 fn only_own(command: &RawDocument, role: &str) -> Result<(), Failure> {
     let list = command.get_array("killAllSessions");
     let list = list.map_err(|_| Failure::new(BAD_VALUE, "killAllSessions: an array of users is expected"))?;
-    for user in list {
-        let is_own =
-            user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
+    for (count, user) in list.into_iter().enumerate() {
+        let is_own = count < MAX_NAMED
+            && user.ok().and_then(|user| user.as_document()?.get_str("user").ok()).is_some_and(|user| user == role);
         if !is_own {
             return Err(Failure::new(UNAUTHORIZED, "killAllSessions: a user can only kill sessions of its own"));
         }

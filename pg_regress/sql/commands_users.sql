@@ -57,6 +57,18 @@ SET ROLE regress_maker;
 SELECT run('usr', json_build_object('createUser', 'regress_eve', 'pwd', :'verifier', 'roles', '["read"]'::json)) ->> 'errmsg' AS granting;
 SELECT run('usr', json_build_object('createUser', 'regress_eve', 'pwd', :'verifier', 'roles', '[]'::json)), run('usr', '{"dropUser": "regress_eve"}');
 RESET ROLE;
+
+-- PostgreSQL's and docshard's own roles are no users, and are not given.
+CREATE ROLE docshard_regress LOGIN CREATEROLE;
+SET ROLE regress_maker;
+SELECT run('usr', json_build_object('updateUser', 'docshard_regress', 'pwd', :'verifier')) ->> 'codeName' AS password, run('usr', '{"dropUser": "docshard_regress"}') ->> 'codeName' AS gone,
+       run('usr', '{"grantRolesToUser": "docshard_regress", "roles": []}') ->> 'codeName' AS given, run('usr', '{"dropRole": "pg_read_all_data"}') ->> 'codeName' AS of_pg,
+       run('usr', '{"grantRolesToUser": "regress_ann", "roles": ["pg_read_server_files"]}') ->> 'codeName' AS files,
+       run('usr', json_build_object('createUser', 'regress_eve', 'pwd', :'verifier', 'roles', '["pg_execute_server_program"]'::json)) ->> 'codeName' AS program;
+SELECT run('usr', json_build_object('createUser', '', 'pwd', :'verifier', 'roles', '[]'::json)) ->> 'errmsg' AS empty, run('usr', '{"createRole": "", "roles": [], "privileges": []}') ->> 'codeName' AS empty_role,
+       docshard.run_command('usr', json_build_object('usersInfo', array_fill('x'::text, ARRAY[10001]))) ->> 'codeName' AS many_users, docshard.run_command('usr', json_build_object('killCursors', 'a', 'cursors', array_fill(1, ARRAY[10001]))) ->> 'codeName' AS many_cursors;
+RESET ROLE;
+DROP ROLE docshard_regress;
 SELECT run('usr', '{"dropUser": "regress_ann"}'), run('usr', '{"dropRole": "regress_readers"}');
 SELECT rolname FROM pg_roles WHERE rolname ~ '^regress_(ann|eve|readers|bob|more)';
 ALTER ROLE regress_maker NOCREATEROLE;

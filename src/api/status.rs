@@ -17,6 +17,8 @@ use crate::status::{self, health::Health};
 use crate::store;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::specification;
+use docshard_core::routing::names;
+use docshard_core::routing::protocol::shard_tables::BuildProgress;
 use docshard_core::values::key::KeyPattern;
 use pgrx::prelude::*;
 use serde_json::json;
@@ -127,9 +129,7 @@ fn list_orphaned_relations()
         status::orphans()
     });
     TableIterator::new(
-        orphans
-            .into_iter()
-            .map(|orphan| (orphan.shard, format!("docshard_data.{}", orphan.relation), orphan.documents)),
+        orphans.into_iter().map(|orphan| (orphan.shard, names::relation_name(orphan.relation), orphan.documents)),
     )
 }
 
@@ -274,9 +274,10 @@ fn list_index_builds() -> TableIterator<
         check_router()?;
         let row = |build: Progress| {
             let since = TimestampWithTimeZone::try_from(build.since).ok();
-            let Progress { namespace, name, keys_json, shard, phase, blocks, tuples, waits_for, .. } = build;
-            let (keys, (blocks, all), (documents, total)) = (Json::new(keys_json), blocks, tuples);
-            (namespace, name, keys, shard, phase, blocks, all, documents, total, waits_for, since)
+            let Progress { namespace, name, keys_json, shard, at_shard, .. } = build;
+            let BuildProgress { phase, blocks_done: blocks, blocks_total: all, .. } = at_shard;
+            let BuildProgress { tuples_done: documents, tuples_total: total, waits_for, .. } = at_shard;
+            (namespace, name, Json::new(keys_json), shard, phase, blocks, all, documents, total, waits_for, since)
         };
         Ok(progress::of_all()?.into_iter().map(row).collect::<Vec<_>>())
     }))

@@ -28,8 +28,10 @@ use docshard_core::error::sqlstate;
 use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::access::SetServerAddress;
+use docshard_core::routing::protocol::shard_tables::{
+    MayReadNode, PlacementRow, ReadNode, ReadPlacements, SeeForeignLock, SeeLock, create_locks_table, drop_locks_table,
+};
 use docshard_core::sql::param::Param;
-use docshard_core::sql::quote::quote_ident;
 use serde_json::json;
 use std::rc::Rc;
 
@@ -94,7 +96,8 @@ pub fn set_local(conn: &str) -> Result<Changed> {
     if is_joined {
         let mut own = Session::open_conninfo(&login, !server::outer_user_is_superuser())
             .map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
-        if !own.query::<bool>(&format!("SELECT {}", sees("pg_catalog.pg_locks", key)), &[])?.contains(&true) {
+        let is_seen = SeeLock { key }.call(&mut own)?;
+        if !is_seen {
             return Err(elsewhere("the address leads to another server than this router"));
         }
     }
@@ -144,30 +147,28 @@ fn elsewhere(message: &str) -> Error {
 
 /// Refuses a server that is not that shard, or an old copy of it.
 fn check_shard(session: &mut Session, shard: &Shard) -> Result<()> {
-    let is_readable: Vec<Option<bool>> = session.query(
-        "SELECT CASE WHEN pg_catalog.to_regclass('docshard_data.node') IS NOT NULL \
-                THEN pg_catalog.has_table_privilege('docshard_data.node', 'SELECT') END",
-        &[],
-    )?;
+    let is_readable = MayReadNode {}.call(session)?;
     if !is_readable.contains(&Some(true)) {
         return Err(elsewhere("the address leads to a database that is not a shard"));
     }
-    let marks: Vec<(i64, String)> = session.query("SELECT cluster_id, shard FROM docshard_data.node", &[])?;
-    match marks.into_iter().next() {
-        Some((cluster, name)) if cluster == cluster_id()? && name == shard.name => {}
-        Some((cluster, name)) if cluster == cluster_id()? => {
-            return Err(elsewhere(&format!("the address leads to the shard \"{name}\"")));
+    let nodes = ReadNode {}.call(session)?;
+    match nodes.first() {
+        Some(node) if node.cluster_id == cluster_id()? && node.shard == shard.name => {}
+        Some(node) if node.cluster_id == cluster_id()? => {
+            return Err(elsewhere(&format!("the address leads to the shard \"{}\"", node.shard)));
         }
-        Some((_, name)) => {
-            return Err(elsewhere(&format!("the address leads to the shard \"{name}\" of another cluster")));
+        Some(node) => {
+            return Err(elsewhere(&format!("the address leads to the shard \"{}\" of another cluster", node.shard)));
         }
         None => return Err(elsewhere("the address leads to a database that is not a shard")),
     }
     let wanted = store::placements::of_shard(shard.id)?;
-    let found: Vec<(i32, i64, i64)> =
-        session.query("SELECT collection_id, token, version FROM docshard_data.placement", &[])?;
+    let found = ReadPlacements { collection: None }.call(session)?;
     for placed in &wanted {
-        if !found.contains(&(placed.collection, placed.token, placed.version)) {
+        let is_placed = |row: &PlacementRow| {
+            (row.collection_id, row.token, row.version) == (placed.collection, placed.token, placed.version)
+        };
+        if !found.iter().any(is_placed) {
             return Err(error!(
                 Kind::IllegalOperation,
                 "the database at that address has another version of {} than the catalog", placed.namespace
@@ -187,15 +188,6 @@ fn lock_visibly(take: impl FnOnce(i64) -> Result<()>) -> Result<i64> {
     let key = rows.first().map(|row| row.i64(0)).unwrap_or_default();
     take(key)?;
     Ok(key)
-}
-
-/// A SQL condition: the lock with this key is held on the server whose `pg_locks` is given.
-fn sees(locks: &str, key: i64) -> String {
-    let (high, low) = ((key.cast_unsigned() >> 32) as u32, key.cast_unsigned() as u32);
-    format!(
-        "EXISTS (SELECT FROM {locks} WHERE locktype = 'advisory' AND granted AND classid = '{high}' AND objid = '{low}' \
-         AND objsubid = 1)"
-    )
 }
 
 /// A session at a shard with an open transaction that has changed the address.
@@ -242,15 +234,10 @@ fn change_at(session: &mut Session, server: &str, given: &Keywords) -> Result<()
 
 /// Checks that the foreign server on the shard leads to the database that holds the lock.
 fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
-    const TABLE: &str = "docshard_data.locks_of_another";
-    session.execute(&format!(
-        "CREATE FOREIGN TABLE {TABLE} (locktype text, granted boolean, classid oid, objid oid, objsubid smallint) \
-         SERVER {} OPTIONS (schema_name 'pg_catalog', table_name 'pg_locks')",
-        quote_ident(server)
-    ))?;
-    let seen: Vec<bool> = session.query(&format!("SELECT {}", sees(TABLE, key)), &[])?;
-    session.execute(&format!("DROP FOREIGN TABLE {TABLE}"))?;
-    ensure!(seen.contains(&true), Kind::HostUnreachable, "the address leads to another server from there");
+    session.execute(&create_locks_table(server))?;
+    let is_seen = SeeForeignLock { key }.call(session)?;
+    session.execute(&drop_locks_table())?;
+    ensure!(is_seen, Kind::HostUnreachable, "the address leads to another server from there");
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 //! which the worker ends. So a shard is known to be behind only when all that were prepared there at an earlier look have ended, or
 //! when there were none.
 
-use super::nodes::read_on;
+use super::nodes::read_call_on;
 use super::{cache, cluster};
 use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::{Error, Result};
@@ -17,27 +17,21 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
 use docshard_core::routing::model::Collection;
-use docshard_core::sql::param::Param;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::SeeVersions;
 use docshard_core::sql::record::{malformed, parse_json};
 use serde_json::Value as Json;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// The most bytes of an answer to [`SEEN`]: enough for hundreds of thousands of collections.
+/// The most bytes of an answer to [`SeeVersions`]: enough for hundreds of thousands of collections.
 const MAX_SEEN: usize = 16 << 20;
 
 /// The collections that are named in a message.
 const NAMED: usize = 3;
 
-/// The prepared transactions and then the versions at a shard, of the collection `$1` or of all, as JSON text.
-pub const SEEN: &str = "(SELECT pg_catalog.json_build_object( \
-    'prepared', (SELECT pg_catalog.json_agg(gid) FROM pg_catalog.pg_prepared_xacts \
-      WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, 'docshard_')), \
-    'placed', (SELECT pg_catalog.json_agg(pg_catalog.json_build_array(collection_id, token, version)) \
-      FROM docshard_data.placement WHERE $1::pg_catalog.int4 IS NULL OR collection_id = $1))::pg_catalog.text)";
-
-/// What a shard answers to [`SEEN`].
+/// What a shard answers to [`SeeVersions`].
 pub struct Seen {
     prepared: HashSet<String>,
     /// token and version by collection
@@ -49,9 +43,9 @@ impl Seen {
     /// Errors: `InternalError` if it is not valid.
     pub fn read(text: &[u8]) -> Result<Self> {
         if text.len() > MAX_SEEN {
-            return Err(malformed("docshard_data.placement", &format!("{} bytes", text.len())));
+            return Err(malformed(SeeVersions::NAME, &format!("{} bytes", text.len())));
         }
-        let json = parse_json("docshard_data.placement", text)?;
+        let json = parse_json(SeeVersions::NAME, text)?;
         let array = |value: &Json| value.as_array().cloned().unwrap_or_default();
         let placed = array(&json["placed"]);
         let numbers = placed.iter().filter_map(|row| Some((row[0].as_i64()?, (row[1].as_i64()?, row[2].as_i64()?))));
@@ -97,8 +91,7 @@ fn may_bring_forward(shard: &Shard, seen: &Seen) -> Result<HashSet<String>> {
 
 /// Looks at a shard, at one collection or all.
 fn look(shard: &Shard, collection: Option<i32>) -> Result<Seen> {
-    let rows: Vec<Vec<u8>> = read_on(shard, &format!("SELECT {SEEN}"), &[Param::OptInt4(collection)])?;
-    Seen::read(rows.first().map_or(&[], Vec::as_slice))
+    Seen::read(&read_call_on(shard, &SeeVersions { collection })?.unwrap_or_default())
 }
 
 /// A suspicion that a shard is behind.

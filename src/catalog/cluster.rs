@@ -10,9 +10,8 @@
 
 use super::{cache, holder};
 use crate::catalog::shard::{Place, Shard};
-use crate::ownership::node;
+use crate::ownership::{here, node};
 use crate::pg::error::{Error, Result};
-use crate::pg::spi;
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, server};
@@ -22,7 +21,6 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::FIRST_EPOCH;
 use docshard_core::cluster::standing::{Identity, Standing};
 use docshard_core::error::{Kind, error};
-use docshard_core::sql::param::Param;
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
@@ -80,14 +78,12 @@ pub fn cluster_id() -> Result<i64> {
 /// Refuses administration on a node that is a shard of another router.
 /// Errors: `IllegalOperation`.
 pub fn check_router() -> Result<()> {
-    let own = Param::Int8(cluster_id()?);
-    let rows = spi::query("SELECT shard FROM docshard_data.node WHERE cluster_id <> $1", &[own])?;
-    match rows.first() {
+    let own = cluster_id()?;
+    match here::node()?.filter(|node| node.cluster_id != own) {
         None => Ok(()),
-        Some(row) => Err(error!(
+        Some(node) => Err(error!(
             Kind::IllegalOperation,
-            "this database is the shard \"{}\" of another cluster, not a router",
-            row.text(0)
+            "this database is the shard \"{}\" of another cluster, not a router", node.shard
         )
         .with_hint("Run it on the cluster's router.")),
     }

@@ -16,7 +16,7 @@ use crate::store;
 use crate::store::contacts::{self, Trouble};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::{
-    Donor, Hello, Member, NEWEST_PROTOCOL, Node, OLDEST_PROTOCOL, Position, Progress,
+    Donor, Hello, Member, NEWEST_PROTOCOL, NodeState, OLDEST_PROTOCOL, Position, Progress,
 };
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Standing;
@@ -24,8 +24,7 @@ use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::Identity;
-use docshard_core::sql::param::Param;
-use docshard_core::sql::record::{Record, decode_all};
+use docshard_core::routing::protocol::shard_tables::{AdvanceCounter, ReportPosition, ReportedPosition};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::pg_sys::Oid;
 use serde_json::{Value, json};
@@ -149,10 +148,8 @@ fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session,
         bail!(Kind::IllegalOperation, "the router's own database has no position: it contains the catalog");
     };
     let mut session = open(server)?;
-    let sql =
-        format!("SELECT {}, counted_at::pg_catalog.text FROM docshard_data.node", Identity::SIGNATURE.invocation());
-    let reports: Vec<(String, Option<String>)> = session.query(&sql, &[])?;
-    let (identity, at) = reports.into_iter().next().ok_or_else(no_answer)?;
+    let reports = ReportPosition {}.call(&mut session)?;
+    let ReportedPosition { identity, counted_at: at } = reports.into_iter().next().ok_or_else(no_answer)?;
     let position = identity.parse::<Donor>()?.position;
     Ok((session, Report { position, at }))
 }
@@ -166,15 +163,15 @@ fn no_answer() -> Error {
 pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result<()> {
     let found = found.ok_or_else(no_answer)?.parse::<Donor>()?;
     let member = Member { shard: shard.to_owned(), ..found.member };
-    let node = Node { member, epoch: 0, position: found.position };
+    let node = NodeState { member, epoch: 0, position: found.position };
     node.compare(known, refuses_lost_writes(), false)
 }
 
 /// Checks a session that had no handshake: returns an error if it has reached an old copy of its shard, else None.
 pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
     let Some(known) = contacts::position(shard)? else { return Ok(None) };
-    let found: Vec<String> = session.query_within(&Identity::statement(), &[], milliseconds)?;
-    Ok(check(name, known, found.first().map(String::as_str)).err())
+    let found = session.call_within(&Identity {}, milliseconds)?;
+    Ok(check(name, known, Some(&found)).err())
 }
 
 /// The result of the worker's visit to a shard.
@@ -192,7 +189,7 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     let known = contacts::position(shard.id)?.unwrap_or(report.position);
     let progress = known.progress_of(report.position);
     let member = Member { cluster: cluster::cluster_id()?, shard: shard.name.clone() };
-    let node = Node { member, epoch: 0, position: report.position };
+    let node = NodeState { member, epoch: 0, position: report.position };
     if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
         let is_ahead = progress == Progress::CatalogIsOld;
         let holder = if is_ahead { holder::other_at(&mut session, shard.id)? } else { None };
@@ -255,29 +252,16 @@ fn note_lost_writes(shard: &Shard, since: Option<&str>) -> Result<()> {
 
 /// Begins to advance a shard's counter, in a session that [`visit`] has opened. In a transaction.
 pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
-    let Coordinator { cluster, epoch } = cluster::coordinator()?;
+    let Coordinator { cluster: cluster_id, epoch } = cluster::coordinator()?;
+    let (counted_at, router) = (&*now()?, &*cluster::identity().to_string());
     // Commits by itself, and waits for the shard's synchronous standbys.
-    session.start(
-        &format!(
-            "UPDATE docshard_data.node SET counter = $1, counted_at = $2::pg_catalog.timestamptz, epoch = $3, router = $4 \
-             WHERE cluster_id = $5 AND epoch <= $3 AND counter < $1 RETURNING {}",
-            Identity::SIGNATURE.invocation()
-        ),
-        &[
-            Param::Int8(counter),
-            Param::Text(&now()?),
-            Param::Int8(epoch),
-            Param::Text(&cluster::identity().to_string()),
-            Param::Int8(cluster),
-        ],
-        String::WIRE,
-    )
+    AdvanceCounter { counter, counted_at, epoch, router, cluster_id }.start(session)
 }
 
 /// Records the counter that a shard has committed.
 /// Errors: `HostUnreachable` if it has not.
 pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
-    let identities: Vec<String> = decode_all("a statement", rows)?;
+    let identities = AdvanceCounter::decode(rows)?;
     let identity = identities.first().ok_or_else(|| {
         error!(Kind::HostUnreachable, "another router has advanced the counter of shard \"{}\"", shard.name)
     })?;

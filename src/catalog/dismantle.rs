@@ -8,7 +8,8 @@ use super::shards::names::{LOCAL, puller_name, server_name};
 use super::shards::servers::readdress_local;
 use super::{access as grants, cache, change, cluster};
 use crate::catalog::shard::{Place, Shard};
-use crate::ownership::{access, dismantle as node, node as here};
+use crate::ownership::node::service_role;
+use crate::ownership::{access, dismantle as node, here};
 use crate::pg::error::{Error, Result};
 use crate::pg::{security::user, server, spi};
 use crate::remote::Session;
@@ -19,6 +20,8 @@ use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::access::DismantleNode;
+use docshard_core::routing::protocol::node::ReadPrepared;
+use docshard_core::routing::protocol::shard_tables::{HasLeftCluster, NodeRow, ReadPlacements};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
 use pgrx::pg_sys::Oid;
@@ -53,12 +56,11 @@ impl Target {
 }
 
 fn look() -> Result<Target> {
-    let marks = spi::query(
-        "SELECT cluster_id, shard, (SELECT pg_catalog.count(*) FROM docshard_data.placement) FROM docshard_data.node",
-        &[],
-    )?;
-    Ok(match marks.first() {
-        Some(row) => Target { cluster: row.i64(0), shard: Some(row.text(1).to_owned()), collections: row.i64(2) },
+    Ok(match here::node()? {
+        Some(NodeRow { cluster_id: cluster, shard, .. }) => {
+            let collections = here::call(&ReadPlacements { collection: None })?.len();
+            Target { cluster, shard: Some(shard), collections: collections.try_into().unwrap_or(i64::MAX) }
+        }
         None => {
             Target { cluster: cluster::coordinator()?.cluster, shard: None, collections: store::collections::count()? }
         }
@@ -149,19 +151,13 @@ fn prepared_names(token: &str, cluster: i64) -> [String; 2] {
 /// Tables cannot be dropped while a prepared transaction has written to them, and ending it needs a session outside a transaction.
 fn refuse_prepared(token: &str, cluster: i64) -> Result<()> {
     let [one, other] = prepared_names(token, cluster);
-    let rows = spi::query(
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
-         AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2)) ORDER BY gid LIMIT 1",
-        &[Param::Text(&one), Param::Text(&other)],
-    )?;
-    match rows.first() {
+    match here::call(&ReadPrepared { prefixes: &[&one, &other] })?.first() {
         None => Ok(()),
-        Some(row) => Err(error!(
+        Some(gid) => Err(error!(
             Kind::ConflictingOperationInProgress,
-            "the cluster's prepared transaction \"{}\" is still here",
-            row.text(0)
+            "the cluster's prepared transaction \"{gid}\" is still here"
         )
-        .with_hint(format!("ROLLBACK PREPARED {}; then run it again.", quote_literal(row.text(0))))),
+        .with_hint(format!("ROLLBACK PREPARED {}; then run it again.", quote_literal(gid)))),
     }
 }
 
@@ -219,28 +215,22 @@ fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Resu
     for (name, session) in &mut sessions {
         let named = |error: Error| error.at_shard(name.as_str());
         roll_back_prepared(session, target).map_err(named)?;
-        let dismantle = DismantleNode::statement();
+        let dismantle = DismantleNode {}.statement();
         session.execute(&format!("BEGIN; SET LOCAL lock_timeout = '10s'; {dismantle}; COMMIT")).map_err(named)?;
     }
     Ok(unreachable)
 }
 
 /// True if a shard's server leads to a database that has let this router in, and belongs to no cluster any more.
-fn is_dismantled(server: Oid) -> bool {
-    let sql = "SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE') \
-               AND NOT EXISTS (SELECT FROM docshard_data.node) AND NOT EXISTS (SELECT FROM docshard_data.placement)";
-    let found = Session::open_ungreeted(server, CONNECT_S).and_then(|mut session| session.query::<bool>(sql, &[]));
-    matches!(found.as_deref(), Ok([true]))
+pub(super) fn is_dismantled(server: Oid) -> bool {
+    let found = Session::open_ungreeted(server, CONNECT_S).and_then(|mut session| HasLeftCluster {}.call(&mut session));
+    matches!(found, Ok(true))
 }
 
 /// Rolls back the cluster's prepared transactions in a session's database. Their documents are dropped in any case.
 fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
     let [one, other] = prepared_names(&cluster_token(target), target.cluster);
-    let gids: Vec<String> = session.query(
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
-         AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2))",
-        &[Param::Text(&one), Param::Text(&other)],
-    )?;
+    let gids = ReadPrepared { prefixes: &[&one, &other] }.call(session)?;
     for gid in &gids {
         session.execute(&format!("ROLLBACK PREPARED {}", quote_literal(gid)))?;
     }
@@ -250,7 +240,7 @@ fn roll_back_prepared(session: &mut Session, target: &Target) -> Result<()> {
 /// Dismantles the router's own database, and makes it a new cluster.
 fn dismantle_here(target: &Target) -> Result<()> {
     // A database that pg_restore has created has no service role, and nothing prepared.
-    if here::service_role()?.is_some() {
+    if service_role()?.is_some() {
         readdress_local(iter::empty())?;
     }
     let local: Option<Oid> = server::foreign_server_oid(&server_name(LOCAL));

@@ -2,11 +2,12 @@
 //! reported when a shard is removed as lost.
 
 use super::cache;
-use super::nodes::read_on;
+use super::nodes::read_call_on;
 use crate::catalog::shard::{Place, Shard};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::store::last_sizes as store;
+use docshard_core::routing::protocol::shard_tables::ReadRelations;
 
 /// Asks every shard on another node, each in a transaction of its own; called outside a transaction. An unreachable shard keeps its
 /// last number.
@@ -19,15 +20,10 @@ pub fn note_all() -> Result<()> {
 }
 
 fn note(shard: &Shard) -> Result<()> {
-    let rows: Vec<(i32, i64)> = read_on(
-        shard,
-        "SELECT p.collection_id, greatest(pg_catalog.pg_stat_get_live_tuples(c.oid), 0) \
-         FROM docshard_data.placement p JOIN pg_catalog.pg_class c ON c.relname = 'c' || p.collection_id \
-         AND c.relnamespace = 'docshard_data'::pg_catalog.regnamespace",
-        &[],
-    )?;
-    for (collection, documents) in rows {
-        store::set(shard.id, collection, documents)?;
+    for found in read_call_on(shard, &ReadRelations {})? {
+        if let (Some(_), Some(documents)) = (found.version, found.documents) {
+            store::set(shard.id, found.collection, documents.max(0))?;
+        }
     }
     Ok(())
 }

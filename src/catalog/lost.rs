@@ -5,7 +5,7 @@
 
 use super::change;
 use super::change::refuse_while_building;
-use super::nodes::{call_on_all, read_on};
+use super::nodes::{call_on_all, read_call_on};
 use super::{access, cache, zones};
 use crate::catalog::shard::Shard;
 use crate::pg::error::Result;
@@ -15,6 +15,7 @@ use crate::store::{last_sizes, lost_shards};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::model::Index;
+use docshard_core::routing::protocol::node::Ping;
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
@@ -99,7 +100,7 @@ pub fn heirs(lost: ShardId) -> Result<Vec<ShardId>> {
     let mut heirs: Vec<ShardId> = cache::shards()?
         .values()
         .filter(|shard| shard.id != lost && !shard.draining)
-        .filter(|shard| read_on::<i32>(shard, "SELECT 1", &[]).is_ok())
+        .filter(|shard| read_call_on(shard, &Ping {}).is_ok())
         .map(|shard| shard.id)
         .collect();
     heirs.sort_unstable();

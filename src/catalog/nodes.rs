@@ -19,19 +19,20 @@ pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
 
 /// Calls a shard; the effects commit or roll back with the caller's transaction.
 pub fn call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
-    C::decode(&only(run_at_once(&[(shard, &call.params())], &C::statement(), C::Answer::COLUMNS, true)?)?)
+    C::decode(&only(run_at_once(&[(shard, &call.params())], &call.statement(), C::Answer::COLUMNS, true)?)?)
 }
 
 /// As [`call_on`], for a call that only reads.
 pub fn read_call_on<C: Call>(shard: &Shard, call: &C) -> Result<C::Answer> {
-    C::decode(&only(run_at_once(&[(shard, &call.params())], &C::statement(), C::Answer::COLUMNS, false)?)?)
+    C::decode(&only(run_at_once(&[(shard, &call.params())], &call.statement(), C::Answer::COLUMNS, false)?)?)
 }
 
-/// As [`read_call_on`], several shards at once, each with a call of its own.
+/// As [`read_call_on`], several shards at once, each with a call of its own; their statements are the same.
 pub fn read_calls_at_once<C: Call>(asked: &[(&Shard, C)]) -> Result<Vec<C::Answer>> {
+    let Some((_, first)) = asked.first() else { return Ok(Vec::new()) };
     let params: Vec<_> = asked.iter().map(|(_, call)| call.params()).collect();
     let asked: Vec<_> = asked.iter().zip(&params).map(|((shard, _), params)| (*shard, &params[..])).collect();
-    let answers = run_at_once(&asked, &C::statement(), C::Answer::COLUMNS, false)?;
+    let answers = run_at_once(&asked, &first.statement(), C::Answer::COLUMNS, false)?;
     answers.iter().map(|rows| C::decode(rows)).collect()
 }
 
@@ -40,7 +41,7 @@ pub fn call_on_all<C: Call<Answer = ()>>(shards: &[ShardId], call: &C) -> Result
     let shards = shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
     let params = call.params();
     let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
-    run_at_once(&asked, &C::statement(), <() as Answer>::COLUMNS, true).map(drop)
+    run_at_once(&asked, &call.statement(), <() as Answer>::COLUMNS, true).map(drop)
 }
 
 /// The rows of a statement on a shard.
@@ -48,18 +49,8 @@ pub fn query_on<T: Record>(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Re
     decode_all("a statement", &only(run_at_once(&[(shard, params)], sql, T::WIRE, true)?)?)
 }
 
-/// The rows of a statement that only reads, on a shard; it opens no transaction there.
-pub fn read_on<T: Record>(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<Vec<T>> {
-    only(read_at_once(&[(shard, params)], sql)?)
-}
-
 fn only<T>(answers: Vec<Vec<T>>) -> Result<Vec<T>> {
     Ok(answers.into_iter().next().unwrap_or_default())
-}
-
-/// The rows of a statement that only reads, on several shards at once, each with parameters of its own.
-pub fn read_at_once<T: Record>(asked: &[(&Shard, &[Param<'_>])], sql: &str) -> Result<Vec<Vec<T>>> {
-    run_at_once(asked, sql, T::WIRE, false)?.iter().map(|rows| decode_all("a statement", rows)).collect()
 }
 
 /// The rows of a statement on several shards at once. The local shard runs it while the others do.

@@ -5,13 +5,14 @@
 //! it is not affected.
 
 use super::cache;
-use super::nodes::{call_on_all, read_on};
+use super::nodes::{call_on_all, read_call_on};
 use crate::pg::error::Result;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, transaction};
 use crate::remote::Session;
 use crate::store::pending_drops::{self as store, DroppedKind, PendingDrop};
 use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::routing::protocol::node::Ping;
 use docshard_core::routing::protocol::table::{DropIndex, DropTable, ExcludeWriters};
 
 /// What is dropped at shards, by its number.
@@ -53,7 +54,7 @@ pub fn drop_everywhere(shards: &[ShardId], dropped: Dropped, namespace: &str) ->
     let (mut reached, mut late) = (Vec::with_capacity(shards.len()), Vec::new());
     for id in shards {
         let shard = cache::shard(*id)?;
-        match read_on::<i32>(&shard, "SELECT 1", &[]) {
+        match read_call_on(&shard, &Ping {}) {
             Ok(_) => reached.push(*id),
             Err(error) if error.is_out_of_reach() => late.push(shard),
             Err(error) => return Err(error),

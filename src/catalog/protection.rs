@@ -13,7 +13,7 @@
 use super::shards::names::{LOCAL, server_name};
 use crate::ownership::member_shape::Damage;
 use crate::ownership::table_shape::{self, Property};
-use crate::ownership::{access, member_shape, table, table_witness};
+use crate::ownership::{access, here, member_shape, node, table, table_witness};
 use crate::pg::error::{Error, Result};
 use crate::pg::object::change_watch::{self, Changed};
 use crate::pg::object::drop_guard::{self, Dropped, Relation};
@@ -22,6 +22,7 @@ use crate::store;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate;
 use docshard_core::routing::names;
+use docshard_core::routing::protocol::shard_tables::{NodeRow, ReadPlacements};
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
@@ -39,9 +40,8 @@ pub fn init() {
 
 /// The reason why this database must not be dropped, or None.
 pub fn role() -> Result<Option<String>> {
-    let marks = spi::query("SELECT shard FROM docshard_data.node", &[])?;
-    if let Some(mark) = marks.first() {
-        return Ok(Some(format!("this database is the shard \"{}\" of a cluster", mark.text(0))));
+    if let Some(node) = here::node()? {
+        return Ok(Some(format!("this database is the shard \"{}\" of a cluster", node.shard)));
     }
     let shards = store::shards::remote_names()?;
     if !shards.is_empty() {
@@ -105,7 +105,7 @@ fn judge(dropped: &Dropped, name: &str) -> Result<()> {
         Dropped::UserMapping { server, user } => {
             let has_passed = PASSED.get() == Some(server::present_statement());
             if !has_passed
-                && (*user == user::extension_owner()? || user::as_extension_owner(|| is_service_role(*user))?)
+                && (*user == user::extension_owner()? || user::as_extension_owner(|| node::is_service_role(*user))?)
             {
                 judge_server(server, name)
             } else {
@@ -273,8 +273,7 @@ fn judge_property(Property { collection, text, extra, table }: &Property) -> Res
 }
 
 fn is_placed(collection: i32) -> Result<bool> {
-    let sql = "SELECT FROM docshard_data.placement WHERE collection_id = $1";
-    Ok(!spi::query(sql, &[Param::Int4(collection)])?.is_empty())
+    Ok(!here::call(&ReadPlacements { collection: Some(collection) })?.is_empty())
 }
 
 /// The reason why a collection's table must not be dropped or changed, or None.
@@ -286,12 +285,6 @@ fn collection_in_use(collection: i32, table: Oid) -> Result<Option<String>> {
         Some(namespace) => format!("it holds documents of the collection {namespace}"),
         None => "it holds documents of a collection".to_owned(),
     }))
-}
-
-/// True for the role with which the router logs in here. Its user mappings are this shard's logins at others.
-fn is_service_role(role: Oid) -> Result<bool> {
-    let sql = "SELECT FROM docshard_data.service WHERE role = $1::pg_catalog.oid";
-    Ok(!spi::query(sql, &[Param::Int8(u32::from(role).into())])?.is_empty())
 }
 
 fn judge_server(server: &str, name: &str) -> Result<()> {
@@ -313,14 +306,13 @@ fn use_of_server(server: &str) -> Result<Option<(String, &'static str)>> {
         return Ok(Some((why, "docshard.remove_shard() removes a shard from the cluster.")));
     }
     let Some(shard) = server.strip_prefix(access::PREFIX) else { return Ok(None) };
-    let marks = spi::query("SELECT shard FROM docshard_data.node", &[])?;
-    let of_peer = |mark: &spi::Row| {
-        let why = format!("the shard \"{}\" pulls chunks from \"{shard}\" through it", mark.text(0));
+    let of_peer = |node: NodeRow| {
+        let why = format!("the shard \"{}\" pulls chunks from \"{shard}\" through it", node.shard);
         let hint = "On the router, docshard.remove_shard() removes a shard from the cluster, and docshard.add_shard() for this one \
                     sets the logins and servers between shards again.";
         (why, hint)
     };
-    Ok(marks.first().map(of_peer))
+    Ok(here::node()?.map(of_peer))
 }
 
 fn judge_database(database: Oid, name: &str) -> Result<()> {

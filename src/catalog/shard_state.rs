@@ -9,10 +9,10 @@
 
 use super::cluster::check_may_change;
 use super::nodes::call_on;
+use super::survey::ShardAnswer;
 use super::{cache, change, survey};
 use crate::catalog::shard::Shard;
 use crate::pg::error::{Error, Result};
-use crate::remote::Session;
 use crate::store;
 use crate::store::collections::Identified;
 use crate::store::indexes::NumberedIndex;
@@ -21,50 +21,15 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::names;
+use docshard_core::routing::protocol::shard_tables::{FoundRelation, ReadRelations};
 use docshard_core::routing::protocol::table::{DropIndex, DropTable};
-use docshard_core::sql::record::{Record, record};
 use serde_json::json;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-/// The collections and indexes of a shard. Sizes are left out, as they would take locks.
-const STATE: &str = "(SELECT coalesce(p.collection_id, pg_catalog.substr(c.relname, 2)::int4) AS collection, NULL::int4 AS index, \
-       c.relname IS NOT NULL AS present, p.token, p.version, pg_catalog.pg_stat_get_live_tuples(c.oid) AS documents \
-     FROM (SELECT oid, relname::text FROM pg_catalog.pg_class \
-            WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'r' AND relname ~ '^c[0-9]{1,9}$') AS c \
-     FULL JOIN docshard_data.placement p ON c.relname = 'c' || p.collection_id \
-     UNION ALL \
-     SELECT DISTINCT pg_catalog.substr(t.relname, 2)::int4, pg_catalog.substring(i.relname, '^i([0-9]{1,9})')::int4, true, \
-       NULL::int8, NULL::int8, NULL::int8 \
-     FROM pg_catalog.pg_index x JOIN pg_catalog.pg_class i ON i.oid = x.indexrelid JOIN pg_catalog.pg_class t ON t.oid = x.indrelid \
-     WHERE t.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND t.relname ~ '^c[0-9]{1,9}$' \
-       AND i.relname ~ '^i[0-9]{1,9}(_entries|_unique)?$') AS s";
-
-/// A collection or an index of a shard.
-#[derive(Debug)]
-pub struct Found {
-    collection: i32,
-    index: Option<i32>,
-    /// it has a table
-    present: bool,
-    token: Option<i64>,
-    version: Option<i64>,
-    documents: Option<i64>,
-}
-
-record! { Found { collection: i32, index: Option<i32>, present: bool, token: Option<i64>, version: Option<i64>, documents: Option<i64> } }
-
-impl Found {
-    /// The relation, in the schema `docshard_data`.
-    fn relation(&self) -> String {
-        self.index.map_or_else(|| format!("c{}", self.collection), names::index)
-    }
-}
-
-/// Reads a shard's collections and indexes in a session.
-pub fn read(session: &mut Session) -> Result<Vec<Found>> {
-    let columns: Vec<_> = Found::COLUMNS.iter().map(|(name, _)| *name).collect();
-    session.query(&format!("SELECT {} FROM {STATE}", columns.join(", ")), &[])
+/// The name of a relation, in the schema `docshard_data`.
+fn name(found: &FoundRelation) -> String {
+    found.index.map_or_else(|| format!("c{}", found.collection), names::index)
 }
 
 /// What the catalog says.
@@ -99,12 +64,12 @@ impl Known {
         })
     }
 
-    fn collection(&self, found: &Found) -> Option<&Identified> {
+    fn collection(&self, found: &FoundRelation) -> Option<&Identified> {
         let known = self.collections.get(&found.collection)?;
         found.token.is_none_or(|token| token == known.token).then_some(known)
     }
 
-    fn is_orphan(&self, shard: ShardId, found: &Found) -> bool {
+    fn is_orphan(&self, shard: ShardId, found: &FoundRelation) -> bool {
         found.present
             && match found.index {
                 None => {
@@ -120,7 +85,7 @@ impl Known {
 
     /// What the shard has that is newer than this catalog. `is_ahead`: its counter or its router's epoch is, so that every difference
     /// is a change by another router.
-    pub fn newer(&self, shard: ShardId, found: &[Found], is_ahead: bool) -> Result<Vec<String>> {
+    pub fn newer(&self, shard: ShardId, found: &[FoundRelation], is_ahead: bool) -> Result<Vec<String>> {
         let mut newer = Vec::new();
         let placed: HashMap<i32, _> =
             store::placements::of_shard(shard)?.into_iter().map(|one| (one.collection, one)).collect();
@@ -131,7 +96,7 @@ impl Known {
                 Some(index) => self.is_orphan(shard, one) && (is_ahead || i64::from(index) > indexes),
             };
             match (self.collection(one), placed.get(&one.collection), one.version) {
-                _ if is_unknown => newer.push(format!("docshard_data.{} is not in this catalog", one.relation())),
+                _ if is_unknown => newer.push(format!("{} is not in this catalog", names::relation_name(name(one)))),
                 (Some(_), Some(_), Some(version)) if self.decided.get(&(one.collection, shard)) == Some(&version) => {}
                 (Some(known), Some(here), Some(version)) if version > here.version => newer
                     .push(format!("{} is at version {version}, in this catalog at {}", known.namespace, here.version)),
@@ -175,10 +140,10 @@ type Silent = Vec<(String, String)>;
 /// Lists the orphaned relations of the shards that answer in time.
 pub fn orphans(limit: Duration) -> Result<(Vec<Orphan>, Silent)> {
     let (mut found, mut silent) = (Vec::new(), Vec::new());
-    for answer in survey::ask(STATE, &[], limit)? {
-        match answer.rows {
-            Ok(all) => found.push((answer.shard, all)),
-            Err(error) => silent.push((answer.shard.name.clone(), error.into_message())),
+    for ShardAnswer { shard, answer, .. } in survey::call(&ReadRelations {}, limit)? {
+        match answer {
+            Ok(all) => found.push((shard, all)),
+            Err(error) => silent.push((shard.name.clone(), error.into_message())),
         }
     }
     let known = Known::read()?;
@@ -186,7 +151,7 @@ pub fn orphans(limit: Duration) -> Result<(Vec<Orphan>, Silent)> {
     for (shard, all) in &found {
         orphans.extend(all.iter().filter(|one| known.is_orphan(shard.id, one)).map(|one| Orphan {
             shard: shard.name.clone(),
-            relation: one.relation(),
+            relation: name(one),
             documents: one.documents.filter(|_| one.index.is_none()),
         }));
     }
@@ -202,7 +167,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub fn drop_orphan(shard: &str, relation: &str) -> Result<()> {
     check_may_change()?;
     let place = cache::shard_named(shard)?;
-    let relation = relation.strip_prefix("docshard_data.").unwrap_or(relation);
+    let relation = relation.strip_prefix(&names::relation_name("")).unwrap_or(relation);
     let (orphans, silent) = orphans(PATIENCE)?;
     if let Some((_, error)) = silent.into_iter().find(|(name, _)| name == shard) {
         return Err(Error::new(Kind::HostUnreachable, error));

@@ -1,6 +1,6 @@
 //! The sizes of collections on each shard, as the shards measure them.
 
-use super::nodes::{read_at_once, read_call_on, read_calls_at_once};
+use super::nodes::{read_call_on, read_calls_at_once};
 use super::survey;
 use crate::catalog::shard::Shard;
 use crate::pg::error::{Error, Result};
@@ -12,7 +12,7 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::routing::protocol::measure::{
     ChunkSize, Estimate, EstimateSizes, FindSplitPoints, MeasureChunks, MeasureRange,
 };
-use docshard_core::sql::param::Param;
+use docshard_core::routing::protocol::shard_tables::CountWrites;
 use docshard_core::values::key::KeyPattern;
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -154,17 +154,9 @@ pub fn measure_at_once(shards: &[Rc<Shard>], collection: &mut Collection, counte
 /// The number of writes to each collection's table on each shard, from PostgreSQL's statistics. These are delayed: an unchanged
 /// number does not prove that nothing was written.
 pub fn activity(shards: &[Rc<Shard>], collections: &[i32]) -> Result<HashMap<(ShardId, i32), i64>> {
-    let params = [Param::Int4Array(collections)];
-    let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &params[..])).collect();
-    let answers = read_at_once::<(i32, i64)>(
-        &asked,
-        "SELECT id, pg_catalog.pg_stat_get_tuples_inserted(t) + pg_catalog.pg_stat_get_tuples_updated(t) \
-                + pg_catalog.pg_stat_get_tuples_deleted(t) + coalesce(pg_catalog.pg_relation_size(t), 0) \
-         FROM (SELECT id, pg_catalog.to_regclass('docshard_data.c' || id) AS t FROM pg_catalog.unnest($1) AS id) AS c \
-         WHERE t IS NOT NULL",
-    )?;
-    let rows = shards.iter().zip(answers);
-    Ok(rows.flat_map(|(shard, rows)| rows.into_iter().map(|(of, writes)| ((shard.id, of), writes))).collect())
+    let asked: Vec<_> = shards.iter().map(|shard| (&**shard, CountWrites { collections })).collect();
+    let rows = shards.iter().zip(read_calls_at_once(&asked)?);
+    Ok(rows.flat_map(|(shard, rows)| rows.into_iter().map(|row| ((shard.id, row.collection_id), row.writes))).collect())
 }
 
 /// Counts a chunk's documents and bytes exactly; the shard reads all of them.

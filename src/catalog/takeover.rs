@@ -4,6 +4,9 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
+//! A shard that reports an epoch which no router can have is damaged, or malicious. Nothing is derived from its report. The take-over writes
+//! this router's epoch over it: otherwise only its administrator could mend it, by an UPDATE.
+//!
 //! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
 //! take-over, it gives the service role the password that this catalog has, in the transaction that raises the epoch.
@@ -15,7 +18,7 @@
 
 use super::cluster::check_router;
 use super::collections::random_token;
-use super::shard_state::{self, Found, Known};
+use super::shard_state::Known;
 use super::shards::Login;
 use super::shards::repair::{let_router_in, open_as_superuser};
 use super::shards::servers::readdress_local;
@@ -29,8 +32,12 @@ use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_P
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::node::SayHello;
+use docshard_core::routing::protocol::node::{ReadPrepared, SayHello};
+use docshard_core::routing::protocol::shard_tables::{
+    FoundRelation, NodeRow, ReadLastNumbers, ReadNode, ReadRelations, SetEpoch,
+};
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use serde_json::json;
@@ -66,6 +73,8 @@ pub struct TakenOver {
     pub unreachable: Vec<(String, String)>,
     /// shards at which the router's login was repaired
     pub repaired: Vec<String>,
+    /// shards whose epoch was impossible, and is this router's now
+    pub epochs_repaired: Vec<String>,
     /// shards, each with the name of a prepared transaction of another router there
     pub left: Vec<(String, String)>,
     /// shards, each with metadata that is newer there than in this catalog
@@ -88,7 +97,7 @@ const LAST_EPOCH: i64 = 1 << 30;
 const STEP: i64 = 1 << 16;
 
 /// How far the epoch of a shard may be ahead of this catalog: by 64 take-overs that it does not know, or more. A shard that reports a
-/// higher one is damaged or malicious, so its report is ignored: this router would write it to all shards.
+/// higher one is damaged or malicious, so its report is not believed: this router would write it to all shards.
 const MOST_AHEAD: i64 = 64 * STEP;
 
 /// The most by which a shard's epoch may exceed that of a router which it tells that it was replaced. A take-over may have written more than it
@@ -108,10 +117,12 @@ struct Reached {
     /// the shard's server, if the session is a superuser's because the router's login is refused
     refuses_router: Option<Oid>,
     epoch: i64,
+    /// the epoch is not believed
+    is_impossible: bool,
     counter: i64,
     /// the highest numbers of a collection and of an index there
     numbers: [i64; 2],
-    found: Vec<Found>,
+    found: Vec<FoundRelation>,
     /// describes the session of another router that holds its lock
     holder: Option<String>,
 }
@@ -160,7 +171,8 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
     }
     let newer = newer(&reached, own, options.force)?;
-    let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
+    let believed = reached.iter().filter(|shard| !shard.is_impossible);
+    let epoch = believed.map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
     if epoch >= LAST_EPOCH {
         bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch would be {epoch}");
     }
@@ -172,7 +184,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
                 take_with_login(one, server, router)?;
                 repaired.push(one.shard.name.clone());
             }
-            None => raise_epoch(&mut one.session, &one.shard.name, router)?,
+            None => one.assign(router)?,
         }
         end_others(&mut one.session, &one.shard.name)?;
         left.extend(left_at(one, coordinator.cluster)?);
@@ -186,13 +198,15 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     }
     let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
     cluster::become_router(epoch)?;
+    let damaged = reached.iter().filter(|one| one.is_impossible);
+    let epochs_repaired: Vec<String> = damaged.map(|one| one.shard.name.clone()).collect();
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
     let router = cluster::identity().to_string();
     let lacking: Vec<String> = newer.iter().map(|(shard, what)| format!("{shard}: {what}")).collect();
-    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired, "newerAtShards": lacking,
-        "localAddress": local_address});
+    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired,
+        "epochsRepaired": epochs_repaired, "newerAtShards": lacking, "localAddress": local_address});
     change::log("takeOver", None, &details)?;
-    Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
+    Ok(TakenOver { epoch, unreachable, repaired, epochs_repaired, left, newer, local_address })
 }
 
 /// The most differences of a shard that an error shows.
@@ -256,7 +270,7 @@ fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Resul
     one.session.execute("BEGIN")?;
     let_router_in(server, &mut one.session)?;
     fault::point("takeover.let_in")?;
-    raise_epoch(&mut one.session, &one.shard.name, router)?;
+    one.assign(router)?;
     one.session.execute("COMMIT")?;
     one.session = Session::open_ungreeted(server, CONNECT_S)?;
     one.session.execute(LOCK_TIMEOUT)
@@ -266,44 +280,55 @@ const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
 fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
-    let epoch = epoch_at(&mut session, &shard.name, router, MOST_AHEAD)?;
-    let counters: Vec<i64> = session.query("SELECT counter FROM docshard_data.node", &[])?;
-    let counter = counters.first().copied().unwrap_or(0);
-    let found = shard_state::read(&mut session)?;
+    let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, router)?;
+    let found = ReadRelations {}.call(&mut session)?;
     let holder = holder::other_at(&mut session, shard.id)?;
-    let numbers: Vec<(i64, i64)> = session.query(
-        "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::int8 FROM docshard_data.placement), \
-           (SELECT coalesce(pg_catalog.max(pg_catalog.substring(relname, '^i([0-9]{1,9})')::int8), 0) FROM pg_catalog.pg_class \
-             WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'i')",
-        &[],
-    )?;
-    let numbers = numbers.first().copied().unwrap_or_default().into();
-    let numbers: [i64; 2] = numbers;
+    let last = ReadLastNumbers {}.call(&mut session)?;
+    let numbers = [last.collection, last.index];
     let known = [store::last_number("collections")?, store::last_number("indexes")?];
     if numbers.iter().zip(known).any(|(there, known)| *there > LAST_NUMBER.min(known + MOST_NUMBERS_AHEAD)) {
         bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
     }
-    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, counter, numbers, found, holder })
+    let is_impossible = !is_possible(epoch, router, MOST_AHEAD);
+    Ok(Reached {
+        shard: Rc::clone(shard),
+        session,
+        refuses_router,
+        epoch,
+        is_impossible,
+        counter,
+        numbers,
+        found,
+        holder,
+    })
+}
+
+fn is_possible(epoch: i64, router: Coordinator, most_ahead: i64) -> bool {
+    epoch <= router.epoch + most_ahead && epoch < LAST_EPOCH
 }
 
 /// The epoch of the router that a shard belongs to; `router` is this one.
-/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have, or that is further
-/// ahead; the shard's.
-pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator, most_ahead: i64) -> Result<i64> {
-    let epochs: Vec<i64> = session.query_within(
-        "SELECT epoch FROM docshard_data.node WHERE cluster_id = $1 AND shard = $2",
-        &[Param::Int8(router.cluster), Param::Text(shard)],
-        ANSWER_MS,
-    )?;
-    let epoch = epochs.first().copied().ok_or_else(|| {
-        let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
-        Error::new(Kind::HostUnreachable, message)
-    })?;
-    if epoch <= router.epoch + most_ahead && epoch < LAST_EPOCH {
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
+pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
+    let NodeRow { epoch, .. } = node_at(session, shard, router)?;
+    if is_possible(epoch, router, MOST_AHEAD_OF_REPLACED) {
         return Ok(epoch);
     }
     Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
-        .with_hint("Its row of docshard_data.node is damaged."))
+        .with_hint(format!(
+            "Its row of {} is damaged. docshard.take_over_cluster() repairs it.",
+            names::relation_name("node")
+        )))
+}
+
+/// What a shard stores about itself.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
+fn node_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<NodeRow> {
+    let mut rows = session.call_within(&ReadNode {}, ANSWER_MS)?.into_iter();
+    rows.find(|row| row.cluster_id == router.cluster && row.shard == shard).ok_or_else(|| {
+        let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
+        Error::new(Kind::HostUnreachable, message)
+    })
 }
 
 /// The position of a shard that this router has taken over.
@@ -323,16 +348,22 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
 /// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
 pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
-    raise_epoch(session, shard, router)?;
+    set_epoch(session, shard, router, None)?;
     end_others(session, shard)
 }
 
-fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
-    let raised: Vec<i32> = session.query(
-        "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1",
-        &[Param::Int8(router.epoch), Param::Int8(router.cluster), Param::Text(&cluster::identity().to_string())],
-    )?;
-    if raised.len() == 1 {
+impl Reached {
+    /// Assigns the shard to this router.
+    fn assign(&mut self, router: Coordinator) -> Result<()> {
+        set_epoch(&mut self.session, &self.shard.name, router, self.is_impossible.then_some(self.epoch))
+    }
+}
+
+/// Raises a shard's epoch to that of this router; or lowers it, from exactly the impossible one.
+fn set_epoch(session: &mut Session, shard: &str, router: Coordinator, impossible: Option<i64>) -> Result<()> {
+    let Coordinator { cluster: cluster_id, epoch } = router;
+    let set = SetEpoch { epoch, cluster_id, router: &cluster::identity().to_string(), impossible };
+    if set.call(session)?.len() == 1 {
         return Ok(());
     }
     Err(error!(Kind::ConflictingOperationInProgress, "another database has just taken over shard \"{shard}\""))
@@ -365,13 +396,7 @@ fn end_others(session: &mut Session, shard: &str) -> Result<()> {
 }
 
 fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>> {
-    let gids: Vec<String> = reached.session.query(
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
-         AND (pg_catalog.starts_with(gid, $1) OR pg_catalog.starts_with(gid, $2)) ORDER BY gid",
-        &[
-            Param::Text(&Coordinator { cluster, epoch: 0 }.cluster_prefix()),
-            Param::Text(&format!("docshard_m_{cluster}_")),
-        ],
-    )?;
+    let prefixes = [&*Coordinator { cluster, epoch: 0 }.cluster_prefix(), &*format!("docshard_m_{cluster}_")];
+    let gids = ReadPrepared { prefixes: &prefixes }.call(&mut reached.session)?;
     Ok(gids.into_iter().map(|gid| (reached.shard.name.clone(), gid)).collect())
 }

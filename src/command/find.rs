@@ -2,13 +2,13 @@
 
 use super::cursors::{self, Batch, FIRST_BATCH, MAX_BATCH_BYTES, Opening};
 use super::reply::{Document, Reply};
-use super::request::Request;
+use super::request::{MAX_NAMED, Request};
 use crate::operation::arguments::{Arguments, Fields, Form, Type, may, must, number};
 use crate::operation::reading::{self, Found};
 use crate::operation::request_parts::Specification;
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use docshard_core::error::{Kind, bail};
+use docshard_core::error::{Kind, bail, ensure};
 use serde_json::json;
 
 const CURSOR_ID: Fields = &[&[must("id", Type::Integer)]];
@@ -82,7 +82,9 @@ pub fn get_more(request: &Request<'_>) -> Result<Reply> {
 pub fn kill_cursors(request: &Request<'_>) -> Result<Reply> {
     let namespace = format!("{}.{}", request.db, request.target_text());
     let (mut killed, mut unknown) = (Vec::new(), Vec::new());
-    for (at, id) in request.fields.array("cursors").iter().enumerate() {
+    let ids = request.fields.array("cursors");
+    ensure!(ids.len() <= MAX_NAMED, Kind::BadValue, "{} names at most {MAX_NAMED} cursors", request.name);
+    for (at, id) in ids.iter().enumerate() {
         let holder = json!({ "id": id });
         let path = format!("{}.cursors.{at}", request.name);
         let id = Arguments::parse(&holder, Form::Command(&path), CURSOR_ID)?;

@@ -35,6 +35,9 @@ pub struct Command {
     pub run: Run,
 }
 
+/// The most cursors, users or roles that a command names.
+pub const MAX_NAMED: usize = 10_000;
+
 /// The fields of every command. Sessions, read concerns and write concerns change nothing: PostgreSQL is always
 /// consistent within a statement and durable at commit.
 const GENERIC: &[Field] = &[

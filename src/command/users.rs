@@ -4,13 +4,13 @@
 
 use super::collections::filtered;
 use super::reply::{Document, Node, Reply};
-use super::request::Request;
+use super::request::{MAX_NAMED, Request};
 use crate::operation::arguments::{Arguments, Form, Type, mismatch};
 use crate::operation::users::{self, ADMIN, BUILT_IN, Known, Means, Right};
 use crate::operation::{cluster, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
-use docshard_core::error::Kind;
+use docshard_core::error::{Kind, error};
 use docshard_core::values::document::ext_json;
 use serde_json::{Value as Json, json};
 
@@ -126,6 +126,9 @@ fn wanted<'a>(request: &Request<'a>, field: &str) -> Result<Option<Vec<(&'a str,
     let one = |json: &'a Json| users::name_and_db(json, field, request.db);
     match request.target {
         Json::String(_) => one(request.target).map(|one| Some(vec![one])),
+        Json::Array(several) if several.len() > MAX_NAMED => {
+            Err(error!(Kind::BadValue, "{} names at most {MAX_NAMED} of them", request.name))
+        }
         Json::Array(several) => several.iter().map(one).collect::<Result<_>>().map(Some),
         json if json.get("forAllDBs").is_some() => Ok(None),
         json if ext_json::document(json).is_some() => one(json).map(|one| Some(vec![one])),

@@ -15,6 +15,7 @@ use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds;
 use docshard_core::error::{Kind, ensure};
 use docshard_core::routing::names;
+use docshard_core::routing::protocol::Connection as _;
 use docshard_core::sql::param::Param;
 use std::rc::Rc;
 

@@ -12,7 +12,8 @@ use crate::store::index_builds::{self, Build};
 use crate::store::{indexes, placements};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::names;
-use docshard_core::sql::param::Param;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::{FindRelations, ReadInvalidIndexes, drop_index_concurrently};
 
 /// Removes builds whose builder has ended, and invalid indexes that belong to no build. Returns how many shards could not be
 /// checked. Must be called outside any transaction.
@@ -61,8 +62,7 @@ pub(super) fn clear(id: i32, collection: i32) -> Result<()> {
     if transaction::run(is_alone)? {
         for relation in names::possible_relations(id) {
             if transaction::run(|| Ok(table::has_relation(&relation)))? {
-                let sql = format!("DROP INDEX CONCURRENTLY docshard_data.{relation}");
-                drop_guard::unguarded(|| top_level::run(&sql))?;
+                drop_guard::unguarded(|| top_level::run(&drop_index_concurrently(&relation)))?;
             }
         }
         return forget(id);
@@ -92,14 +92,7 @@ fn forget(id: i32) -> Result<()> {
 
 /// Ends the sessions of a builder that has ended, so that they create nothing while its build is removed.
 fn end_sessions(shard: &mut ShardSession, id: i32) -> Result<()> {
-    let left = shard
-        .number(
-            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
-             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
-            &[Param::Text(&application(id))],
-        )?
-        .unwrap_or(0);
-    if left > 0 {
+    if shard.end_sessions(&application(id))? > 0 {
         bail!(Kind::OperationFailed, "sessions that build index {id} on shard \"{}\" do not end", shard.name);
     }
     Ok(())
@@ -107,14 +100,11 @@ fn end_sessions(shard: &mut ShardSession, id: i32) -> Result<()> {
 
 /// Drops an index, if it exists, without blocking writers.
 fn drop_index(shard: &mut ShardSession, relation: &str) -> Result<()> {
-    let there: Vec<()> = shard.query(
-        "SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace AND relname = $1",
-        &[Param::Text(relation)],
-    )?;
-    if there.is_empty() {
+    let found = FindRelations { relations: &[relation] }.call(shard)?;
+    if found.is_empty() {
         return Ok(());
     }
-    shard.execute(&format!("DROP INDEX CONCURRENTLY docshard_data.{relation}"))
+    shard.execute(&drop_index_concurrently(relation))
 }
 
 /// Drops invalid indexes that are not in the catalog.
@@ -122,11 +112,7 @@ fn drop_index(shard: &mut ShardSession, relation: &str) -> Result<()> {
 /// INVARIANT: reads the shard first and the catalog afterwards. A build's row is durable before the build changes a shard, and
 /// is deleted in the commit that makes the index known. So an index that was seen, and is in neither, belongs to no build.
 fn drop_strays(shard: &mut ShardSession) -> Result<()> {
-    let relations: Vec<String> = shard.query(
-        "SELECT r.relname::text FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class r ON r.oid = i.indexrelid \
-         WHERE NOT i.indisvalid AND r.relnamespace = 'docshard_data'::regnamespace AND r.relname ~ '^i[0-9]+(_entries|_unique)?$'",
-        &[],
-    )?;
+    let relations = ReadInvalidIndexes {}.call(shard)?;
     for relation in &relations {
         let Some(id) = names::index_of(relation) else { continue };
         if !transaction::run(|| Ok(index_builds::exists(id)? || indexes::exists(id)?))? {

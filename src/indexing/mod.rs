@@ -26,7 +26,7 @@ mod sessions;
 use crate::catalog::index_options::IndexOptions;
 use crate::catalog::index_removal;
 use crate::catalog::indexes::Made;
-use crate::catalog::nodes::read_at_once;
+use crate::catalog::nodes::read_calls_at_once;
 use crate::catalog::{cache, namespace};
 use crate::pg::error::{self, Result};
 use crate::pg::process::job;
@@ -35,6 +35,7 @@ use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
 use crate::pg::{client::sole_call, transaction};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
+use docshard_core::routing::protocol::shard_tables::ReadTableSize;
 use serde_json::{Value as Json, json};
 
 pub use clear::sweep;
@@ -85,11 +86,9 @@ pub fn before_blocking_build(namespace: &str, index: &str, concurrently: Option<
 /// True if the collection's tables have never had documents, so that building takes no time.
 fn is_empty(collection: &Collection) -> Result<bool> {
     let shards = collection.placements.keys().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
-    let asked: Vec<_> = shards.iter().map(|shard| (&**shard, &[][..])).collect();
-    // Opens and closes the table: a lock held until commit would block the removal of failed builds.
-    let sql = format!("SELECT pg_catalog.pg_relation_size('{}'::regclass)", collection.table());
-    let answers = read_at_once::<i64>(&asked, &sql)?;
-    Ok(answers.iter().flatten().all(|size| *size == 0))
+    let ask = ReadTableSize { collection: collection.id };
+    let asked: Vec<_> = shards.iter().map(|shard| (&**shard, ask)).collect();
+    Ok(read_calls_at_once(&asked)?.iter().all(|size| *size == Some(0)))
 }
 
 /// Builds all of these indexes or none, in a background worker, and waits for it; returns their names. A cancel ends the builds.

@@ -19,7 +19,6 @@ use super::{cleanup, names, recovery};
 use crate::catalog::cluster::{cluster_id, require_router};
 use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{access, cache, change, contacts, move_exclusion};
-use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::{fault, transaction};
@@ -35,9 +34,10 @@ use docshard_core::routing::model::Collection;
 use docshard_core::routing::names as relations;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::BypassCapture;
+use docshard_core::routing::protocol::shard_tables::{
+    CountDocuments, DeleteDocuments, FindDocument, ReadPlacements, ReadValidIndexes, TableRange,
+};
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable, DropIndex, ExcludeWriters};
-use docshard_core::sql::param::Param;
-use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -66,8 +66,8 @@ pub(super) fn run(name: &str) -> Result<Json> {
     let (mut adopted, mut size, mut more) = (Vec::new(), 0, 0);
     for PlacedCollection { collection, namespace, version, .. } in transaction::run(|| placements::of_shard(shard.id))?
     {
-        let sql = "SELECT version FROM docshard_data.placement WHERE collection_id = $1";
-        if session.number(sql, &[Param::Int4(collection)])?.is_none_or(|found| found < version) {
+        let found = ReadPlacements { collection: Some(collection) }.call(&mut session)?;
+        if found.first().is_none_or(|found| found.version < version) {
             give_back(&namespace)?;
         }
         let Some(changes) = adopt(&shard, &mut session, &namespace)? else { continue };
@@ -195,11 +195,10 @@ fn is_gone(error: &Error) -> bool {
 /// The version of a collection at a shard; None without its table.
 /// Errors: `IllegalOperation` if the table belongs to another collection.
 fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Option<i64>> {
-    let sql = "SELECT token, version FROM docshard_data.placement WHERE collection_id = $1";
-    let found: Vec<(i64, i64)> = session.query(sql, &[Param::Int4(collection.id)])?;
-    let Some(&(token, version)) = found.first() else { return Ok(None) };
-    if token == collection.token {
-        return Ok(Some(version));
+    let found = ReadPlacements { collection: Some(collection.id) }.call(session)?;
+    let Some(placed) = found.first() else { return Ok(None) };
+    if placed.token == collection.token {
+        return Ok(Some(placed.version));
     }
     Err(error!(
         Kind::IllegalOperation,
@@ -208,14 +207,13 @@ fn version_at(session: &mut ShardSession, collection: &Collection) -> Result<Opt
     .with_hint("The router or the shard was restored from a backup."))
 }
 
-/// The upper bound of a chunk in statements for shards.
-fn end<'a>(key: &KeyPattern, max: &'a [u8]) -> Option<&'a [u8]> {
-    (max != key.max_bound()).then_some(max)
+/// The range of a chunk in statements for shards.
+fn range<'a>(collection: &Collection, min: &'a [u8], max: &'a [u8]) -> TableRange<'a> {
+    TableRange { collection: collection.id, lo: min, hi: (max != collection.key.max_bound()).then_some(max) }
 }
 
 fn has_documents(session: &mut ShardSession, collection: &Collection, chunk: &VersionedChunk) -> Result<bool> {
-    let (range, params) = table::range(&chunk.min, end(&collection.key, &chunk.max));
-    Ok(!session.query::<()>(&format!("SELECT FROM {} WHERE {range} LIMIT 1", collection.table()), &params)?.is_empty())
+    Ok(!FindDocument(range(collection, &chunk.min, &chunk.max)).call(session)?.is_empty())
 }
 
 /// Brings one collection of the shard to the catalog's version; None if there was nothing to do.
@@ -269,12 +267,7 @@ fn delete_outside(session: &mut ShardSession, collection: &Collection, shard: Sh
     }
     let mut removed = 0;
     for (min, max) in &outside {
-        let (range, params) = table::range(min, end(&collection.key, max));
-        let sql = format!(
-            "WITH gone AS (DELETE FROM {} WHERE {range} RETURNING 1) SELECT pg_catalog.count(*) FROM gone",
-            collection.table()
-        );
-        removed += session.number(&sql, &params)?.unwrap_or(0);
+        removed += DeleteDocuments(range(collection, min, max)).call(session)?;
     }
     Ok(removed)
 }
@@ -305,11 +298,7 @@ fn lost_ranges(
     for range in &ranges {
         let there = match found {
             None => 0,
-            Some(_) => {
-                let (condition, params) = table::range(&range.min, end(&collection.key, &range.max));
-                let sql = format!("SELECT pg_catalog.count(*) FROM {} WHERE {condition}", collection.table());
-                session.number(&sql, &params)?.unwrap_or(0)
-            }
+            Some(_) => CountDocuments(self::range(collection, &range.min, &range.max)).call(session)?,
         };
         let moved = migrations::brought(collection.id, shard, range.version)?;
         let bound =
@@ -330,9 +319,7 @@ fn lost_ranges(
 
 /// Creates the indexes that the shard lacks, and drops those that the catalog does not have. One that cannot be created is reported.
 fn repair_indexes(session: &mut ShardSession, collection: &Collection, changes: &mut Json) -> Result<bool> {
-    let sql = "SELECT c.relname::text FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_class AS c ON c.oid = i.indexrelid \
-               WHERE i.indrelid = pg_catalog.to_regclass($1) AND i.indisvalid";
-    let present: Vec<String> = session.query(sql, &[Param::Text(&collection.table())])?;
+    let present = ReadValidIndexes { collection: collection.id }.call(session)?;
     let (mut created, mut dropped, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for index in &collection.indexes {
         let mut needed = relations::relations(index.id, &index.keys, index.unique).into_iter();

@@ -1,17 +1,22 @@
-//! An attempt to move a chunk: its catalog row, its range, and the sessions *T*, *S* and *R* that the header of [`super`]
-//! describes.
+//! An attempt to move a chunk: its catalog row, its range, and its sessions, which docs/architecture/migration.md describes.
 
 use super::record::Record;
 use super::shard::ShardSession;
+use docshard_core::routing::protocol::shard_tables::TableRange;
 
 pub(super) struct Attempt {
     pub(super) record: Record,
     /// The upper bound in statements for shards: None for the last chunk.
     pub(super) end: Option<Vec<u8>>,
-    /// T
+    /// The donor session.
     pub(super) donor: ShardSession,
-    /// R
-    pub(super) recipient: ShardSession,
-    /// S
+    /// The load session, at the recipient.
+    pub(super) loader: ShardSession,
+    /// The pull session, at the recipient.
     pub(super) puller: ShardSession,
+}
+
+/// The range of a move with this upper bound, in statements for shards.
+pub(super) fn range<'a>(record: &'a Record, end: Option<&'a [u8]>) -> TableRange<'a> {
+    TableRange { collection: record.collection, lo: &record.min, hi: end }
 }

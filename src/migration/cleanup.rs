@@ -14,8 +14,9 @@ use crate::store::{collections, migrations, placements};
 use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::ReadPrepared;
+use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, ReadCapturedMoves, ReadMoveTables};
 use docshard_core::routing::protocol::table::DropTable;
-use docshard_core::sql::param::Param;
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -61,7 +62,7 @@ pub(super) fn clean(record: &Record, cluster: i64, sides: &mut Sides) -> Result<
 }
 
 fn delete_captures(donor: &mut ShardSession, migration: i64) -> Result<()> {
-    leftovers::delete_captures("migration_id = $1").try_for_each(|sql| donor.run(&sql, &[Param::Int8(migration)]))
+    DeleteCaptures { migration: Some(migration), collection: None }.call(donor).map(drop)
 }
 
 /// Ends the move's sessions on a shard, so that none can prepare any more, and rolls back prepared transactions of the move.
@@ -70,14 +71,7 @@ fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &st
     if fault::is_off("end_sessions") {
         application.push_str(" (nobody)");
     }
-    let left = shard
-        .number(
-            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
-             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
-            &[Param::Text(&application)],
-        )?
-        .unwrap_or(0);
-    if left > 0 {
+    if shard.end_sessions(&application)? > 0 {
         bail!(Kind::OperationFailed, "sessions of migration {} on shard \"{}\" do not end", record.id, shard.name);
     }
     if record.state == State::Aborted && shard.is_prepared(gid)? {
@@ -124,15 +118,11 @@ pub fn sweep() -> Result<usize> {
 /// INVARIANT: reads the shard first and the catalog afterwards. A move's row is durable before the move changes a shard, so an
 /// object whose move has no row, or has ended, belongs to no running move.
 fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
-    let gids = shard.prepared_names(&names::gid_prefix(cluster))?;
+    let gids = ReadPrepared { prefixes: &[&names::gid_prefix(cluster)] }.call(shard)?;
     let prepared: Vec<(&str, i64)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), names::move_of(gid, cluster)?))).collect();
-    let captures: Vec<i64> = shard.query(&leftovers::captured_moves(), &[])?;
-    let tables: Vec<(String, String, i64)> = shard.query(
-        "SELECT relname::text, relkind::text, substring(relname, '^m([0-9]+)_')::int8 FROM pg_catalog.pg_class \
-         WHERE relnamespace = 'docshard_data'::regnamespace AND relname ~ ('^' || $1 || '$')",
-        &[Param::Text(&leftovers::move_tables())],
-    )?;
+    let captures = ReadCapturedMoves {}.call(shard)?;
+    let tables = ReadMoveTables { names: &leftovers::move_tables() }.call(shard)?;
     if prepared.is_empty() && captures.is_empty() && tables.is_empty() {
         return Ok(());
     }
@@ -165,9 +155,8 @@ fn sweep_shard(shard: &mut ShardSession, cluster: i64) -> Result<()> {
     }
     // The other tables are dropped also if one belongs to another owner.
     let mut dropped = Ok(());
-    for (table, kind, _) in tables.iter().filter(|(_, _, id)| !alive.contains(id)) {
-        let foreign = if kind == "f" { "FOREIGN " } else { "" };
-        dropped = dropped.and(shard.execute(&format!("DROP {foreign}TABLE IF EXISTS docshard_data.{table}")));
+    for table in tables.iter().filter(|table| !alive.contains(&table.migration)) {
+        dropped = dropped.and(shard.execute(&table.drop()));
     }
     dropped
 }

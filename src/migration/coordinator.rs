@@ -1,4 +1,4 @@
-//! The coordinator of a move: executes all its steps, which are listed in the header of [`super`].
+//! The coordinator of a move: executes all its steps, which docs/architecture/migration.md lists by number.
 
 use super::attempt::Attempt;
 use super::copy::{Copy, HandOver};
@@ -92,11 +92,11 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     let cluster = transaction::run(cluster_id)?;
     // Cleaning up finds the sessions by this name.
     let application = quote_literal(&names::application(cluster, id));
-    for session in [&mut attempt.donor, &mut attempt.recipient, &mut attempt.puller] {
+    for session in [&mut attempt.donor, &mut attempt.loader, &mut attempt.puller] {
         fault::point("move.registering")?;
         session.execute(&format!("SET application_name = {application}"))?;
     }
-    // S writes only to the staging table, which is useless after a crash.
+    // The pull session writes only to the staging table, which is useless after a crash.
     attempt.puller.execute("SET synchronous_commit = off")?;
     let step = |name: &str| transaction::run(|| record::note_step(id, name));
 
@@ -108,7 +108,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
     attempt.start_dividing(rows)?;
     attempt.place()?;
     fault::point("move.placed")?;
-    donor::check_version(&mut attempt.recipient, &attempt.record, attempt.record.recipient_version)?;
+    donor::check_version(&mut attempt.loader, &attempt.record, attempt.record.recipient_version)?;
     attempt.prepare_staging(rows)?;
     let parts = attempt.finish_dividing()?;
     fault::point("move.staged")?;
@@ -132,7 +132,7 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
 
     step("cloning")?;
     let mut copy = Copy::new(attempt, parts)?;
-    // T's session would otherwise be idle. Most of the time is spent in writing pages into the WAL, which is done only once.
+    // The donor session would otherwise be idle. Most of the time is spent in writing pages into the WAL, which is done only once.
     copy.attempt.start_locating()?;
     copy.clone_range(bytes_per_second)?;
     fault::point("move.cloned")?;
@@ -209,9 +209,9 @@ fn copy_and_decide(mut attempt: Attempt, bytes_per_second: u64, may_split: bool)
 
 /// Executes step 8. It retries for a while: the move is decided, so readers and writers wait for it.
 fn finish(decided: Attempt) -> Result<(i64, i64)> {
-    let Attempt { record, donor, recipient, puller, .. } = decided;
+    let Attempt { record, donor, loader, puller, .. } = decided;
     let result = (record.documents, record.bytes);
-    let mut sides = Sides { donor: Some(donor), recipient: Some(recipient), puller: Some(puller) };
+    let mut sides = Sides { donor: Some(donor), recipient: Some(loader), puller: Some(puller) };
     let mut failed = match transaction::guarded(|| settle::finish_prepared(&record, &mut sides)) {
         Ok(()) => return Ok(result),
         Err(error) => error,

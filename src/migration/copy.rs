@@ -1,12 +1,12 @@
 //! Copies a range while clients write to it: first the clone, then rounds that copy the changes since.
 //!
-//! S pulls one part after the other into the staging table and commits it; R loads a part while S pulls the next. A part or a
-//! round holds a snapshot on the donor only while it reads.
+//! The pull session pulls one part after the other into the staging table and commits it; the load session loads a part while the next
+//! is pulled. A part or a round holds a snapshot on the donor only while it reads.
 //!
-//! INVARIANT: after a round, R holds the range as the donor had it in the round's snapshot. The log began before the first read,
+//! INVARIANT: after a round, the recipient's part holds the range as the donor had it in the round's snapshot. The log began before the first read,
 //! so it contains the key of every document that has changed since it was read. Each round reads log and documents in one
-//! statement, and deletes exactly the rows of the log that it has applied. So a round with all writers excluded makes R equal to
-//! the donor.
+//! statement, and deletes exactly the rows of the log that it has applied. So a round with all writers excluded makes the
+//! recipient's part equal to the donor.
 
 use super::attempt::Attempt;
 use super::donor::{self, Writers};
@@ -53,7 +53,7 @@ pub(super) struct Copy {
     took: Duration,
     /// The donor has located the range's documents.
     is_located: bool,
-    /// The number of documents that R holds, and the bytes that were pulled for it.
+    /// The number of documents that the recipient's part holds, and the bytes that were pulled for it.
     pub(super) documents: i64,
     pub(super) bytes: i64,
     progress_at: Instant,
@@ -213,13 +213,13 @@ impl Copy {
         fault::point("move.pulled")?;
         if !applied.is_empty() {
             self.attempt.start_applying(&self.key, self.batch)?;
-            let answer = finish(&mut self.attempt.recipient, &mut self.attempt.donor)?;
+            let answer = finish(&mut self.attempt.loader, &mut self.attempt.donor)?;
             self.documents += ApplyChanges::decode(&answer)?;
         }
         Ok((applied, in_time))
     }
 
-    /// Locates the range's documents as late as possible, so that T deletes them quickly, and the comparison of counts also
+    /// Locates the range's documents as late as possible, so that the donor deletes them quickly, and the comparison of counts also
     /// detects documents that were inserted without being captured.
     pub(super) fn locate(&mut self) -> Result<()> {
         self.attempt.start_locating()?;
@@ -242,7 +242,7 @@ impl Copy {
         }
     }
 
-    /// Begins T and excludes all writers to the range. While a transaction waits for that lock, it blocks later writers. So it
+    /// Begins the donor's part and excludes all writers to the range. While a transaction waits for that lock, it blocks later writers. So it
     /// is tried only when all writers of the last check have ended, and for a short time; changes are copied meanwhile. False if
     /// there are too many changes.
     pub(super) fn exclude_writers(&mut self, deadline: Instant, limit: Option<Duration>) -> Result<bool> {
@@ -270,7 +270,7 @@ impl Copy {
     }
 
     /// Executes the hand-over until both shards have prepared, with writers excluded since `frozen`. If it exceeds `limit`
-    /// before R prepares, writers are released and T is rolled back; R then holds the range as of a moment after `frozen`, as
+    /// before the recipient prepares, writers are released and the donor's part is rolled back; the recipient's then holds the range as of a moment after `frozen`, as
     /// after any round.
     pub(super) fn hand_over(&mut self, frozen: Instant, limit: Option<Duration>, cluster: i64) -> Result<HandOver> {
         let deadline = limit.map(|limit| frozen + limit);
@@ -293,9 +293,9 @@ impl Copy {
             self.forget(&applied)?;
             return Ok(HandOver::TimedOut { in_delete: deleted.is_none() });
         };
-        let Attempt { record, donor, recipient, .. } = &mut self.attempt;
-        donor::set_version(recipient, record, record.recipient_version)?;
-        recipient.prepare(&names::recipient_gid(cluster, record.id))?;
+        let Attempt { record, donor, loader, .. } = &mut self.attempt;
+        donor::set_version(loader, record, record.recipient_version)?;
+        loader.prepare(&names::recipient_gid(cluster, record.id))?;
         fault::point("move.recipient_prepared")?;
         donor.prepare(&names::donor_gid(cluster, record.id))?;
         fault::point("move.prepared")?;

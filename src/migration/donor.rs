@@ -1,12 +1,11 @@
-//! The donor's part of a move: capture, exclusion of writers, hand-over.
+//! What a move does at the donor, by the donor session: capture, exclusion of writers, hand-over.
 //!
-//! INVARIANT: from `try_exclude_writers` to the end of T no transaction writes to the range. The move has waited for all
+//! INVARIANT: from `try_exclude_writers` to the end of the donor's part no transaction writes to the range. The move has waited for all
 //! transactions that held the collection's lock before the capture row was visible; later ones share the migration's lock.
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, range};
 use super::record::Record;
 use super::shard::ShardSession;
-use crate::ownership::table;
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::server::sleep_ms;
@@ -14,21 +13,21 @@ use crate::storage::lock::{self, Mode, Tag, acquire};
 use crate::storage::rows::capture;
 use docshard_core::error::sqlstate::LOCK_NOT_AVAILABLE;
 use docshard_core::error::{Kind, error};
-use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::{
     CollectionWriters, DeleteCopiedChanges, DeleteRange, Deleted, DivideRange, ExcludeRangeWriters, LocateRange,
     LockHolder, RangeWriters, ReleaseRangeWriters,
 };
-use docshard_core::sql::param::Param;
-use serde_json::Value as Json;
+use docshard_core::routing::protocol::shard_tables::{
+    DeleteChanges, EndCapture, ExplainScan, InsertCapture, SampleDocumentSize, SetVersion,
+};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// The largest number of parts that a donor may report.
 const MAX_PARTS: i64 = 1 << 40;
 
-/// How long T waits for the migration's lock before it gives up, in milliseconds: below PostgreSQL's `deadlock_timeout`, and
+/// How long the donor's part waits for the migration's lock before it gives up, in milliseconds: below PostgreSQL's `deadlock_timeout`, and
 /// short, as writers queue behind it.
 const QUEUE_MS: i64 = 100;
 
@@ -52,19 +51,13 @@ pub fn release_range_writers(migration: i64) {
 impl Attempt {
     /// Returns the length of the longest of a hundred documents of the range, in bytes of text.
     pub(super) fn sample_document_size(&mut self) -> Result<i64> {
-        let (range, params) = table::range(&self.record.min, self.end.as_deref());
-        let table = names::table(self.record.collection);
-        let sql = format!(
-            "SELECT max(octet_length(doc::text))::int8 FROM (SELECT doc FROM {table} WHERE {range} LIMIT 100) AS sample"
-        );
-        Ok(self.donor.number(&sql, &params)?.unwrap_or(1))
+        let sample = SampleDocumentSize(range(&self.record, self.end.as_deref()));
+        Ok(sample.call(&mut self.donor)?.unwrap_or(1))
     }
 
     /// Returns the donor planner's estimate of the number of documents in the range.
     pub(super) fn estimate_documents(&mut self) -> Result<i64> {
-        let (range, params) = table::range(&self.record.min, self.end.as_deref());
-        let sql = format!("EXPLAIN (FORMAT json) SELECT FROM {} WHERE {range}", names::table(self.record.collection));
-        let plans: Vec<Json> = self.donor.query(&sql, &params)?;
+        let plans = ExplainScan(range(&self.record, self.end.as_deref())).call(&mut self.donor)?;
         Ok(plans.first().and_then(|plan| plan[0]["Plan"]["Plan Rows"].as_i64()).unwrap_or(0))
     }
 
@@ -85,11 +78,8 @@ impl Attempt {
 
     /// Commits the capture row: transactions that begin to write after this share the migration's lock.
     pub(super) fn begin_capture(&mut self) -> Result<()> {
-        let Record { id, collection, ref min, .. } = self.record;
-        let sql =
-            "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::bytea)";
-        let end = Param::OptBytea(self.end.as_deref());
-        self.donor.run(sql, &[Param::Int4(collection), Param::Int8(id), Param::Bytea(min), end])
+        let Record { id: migration, collection, ref min, .. } = self.record;
+        InsertCapture { collection, migration, min, max: self.end.as_deref() }.call(&mut self.donor).map(drop)
     }
 
     /// Waits for the transactions that hold the collection's lock now, including prepared ones; later ones have read the capture
@@ -137,14 +127,13 @@ impl Attempt {
         let migration = self.record.id;
         if fault::is_off("exact_log") {
             let last = applied.iter().copied().max().unwrap_or(0);
-            let sql = "DELETE FROM docshard_data.capture_log WHERE migration_id = $1 AND seq <= $2";
-            self.donor.run(sql, &[Param::Int8(migration), Param::Int8(last)])?;
+            DeleteChanges { migration, last }.call(&mut self.donor)?;
             return Ok(true);
         }
         Ok(applied.is_empty() || DeleteCopiedChanges { migration, applied }.call(&mut self.donor)?)
     }
 
-    /// Starts to locate the range's documents, so that T can delete them quickly. From then on [`Attempt::forget_changes`]
+    /// Starts to locate the range's documents, so that they can be deleted quickly. From then on [`Attempt::forget_changes`]
     /// must be called in the same session.
     pub(super) fn start_locating(&mut self) -> Result<()> {
         if fault::is_off("exact_log") {
@@ -162,7 +151,7 @@ impl Attempt {
         LocateRange::decode(&self.donor.finish()?).map(drop)
     }
 
-    /// Begins T and takes the migration's lock exclusively; false if that needs more than a short wait.
+    /// Begins the donor's part and takes the migration's lock exclusively; false if that needs more than a short wait.
     pub(super) fn try_exclude_writers(&mut self) -> Result<bool> {
         let donor = &mut self.donor;
         donor.execute(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {QUEUE_MS}"))?;
@@ -179,13 +168,13 @@ impl Attempt {
         }
     }
 
-    /// In T: starts to delete the range.
+    /// In the donor's part: starts to delete the range.
     pub(super) fn start_delete(&mut self) -> Result<()> {
         let Record { id: migration, collection, ref min, .. } = self.record;
         DeleteRange { migration, collection, lo: min, hi: self.end.as_deref() }.start(&mut self.donor)
     }
 
-    /// In T: waits for the deletion until the deadline, if there is one; None if it has not finished by then.
+    /// In the donor's part: waits for the deletion until the deadline, if there is one; None if it has not finished by then.
     pub(super) fn finish_delete(&mut self, deadline: Option<Instant>) -> Result<Option<Deleted>> {
         let rows = match deadline {
             Some(deadline) => self.donor.poll(milliseconds_until(deadline))?,
@@ -194,7 +183,7 @@ impl Attempt {
         rows.map(|rows| DeleteRange::decode(&rows)).transpose()
     }
 
-    /// In T: compares the number of deleted documents with the number of loaded ones, advances the version, and deletes the
+    /// In the donor's part: compares the number of deleted documents with the number of loaded ones, advances the version, and deletes the
     /// capture and its log. A missing capture means that changes may be missing: another process has deleted it because it
     /// considered the move dead.
     pub(super) fn hand_over(&mut self, deleted: i64, arrived: i64) -> Result<()> {
@@ -208,19 +197,16 @@ impl Attempt {
         }
         let Self { record, donor, .. } = self;
         set_version(donor, record, record.donor_version)?;
-        let captures: Vec<i32> = donor.query(
-            "DELETE FROM docshard_data.capture WHERE collection_id = $1 AND migration_id = $2 RETURNING 1",
-            &[Param::Int4(record.collection), Param::Int8(record.id)],
-        )?;
-        if captures.len() != 1 {
+        let Record { id: migration, collection, .. } = *record;
+        let ended = EndCapture { collection, migration }.call(donor)?;
+        if ended.len() != 1 {
             return Err(error!(
                 Kind::OperationFailed,
                 "shard \"{}\" does not capture the range any more; nothing was changed", donor.name
             )
             .with_hint("Another router may work on this cluster's shards."));
         }
-        let sql = "DELETE FROM docshard_data.capture_log WHERE migration_id = $1";
-        donor.run(sql, &[Param::Int8(record.id)])
+        DeleteChanges { migration, last: i64::MAX }.call(donor).map(drop)
     }
 }
 
@@ -228,7 +214,7 @@ fn by_name(holders: Vec<LockHolder>) -> Writers {
     holders.into_iter().map(|writer| (writer.holder, writer.pid)).collect()
 }
 
-/// Rolls T back and releases the excluded writers. The session keeps the located documents.
+/// Rolls the donor's part back and releases the excluded writers. The session keeps the located documents.
 pub(super) fn resume_writers(donor: &mut ShardSession, migration: i64) -> Result<()> {
     donor.cancel();
     donor.execute("ROLLBACK")?;
@@ -242,11 +228,8 @@ pub(super) fn milliseconds_until(deadline: Instant) -> i64 {
 
 /// Compares and sets a shard's placement version, in the session's transaction.
 pub(super) fn set_version(shard: &mut ShardSession, record: &Record, before: i64) -> Result<()> {
-    let set: Vec<i32> = shard.query(
-        "UPDATE docshard_data.placement SET version = $4 WHERE collection_id = $1 AND token = $2 AND version = $3 \
-         RETURNING 1",
-        &[Param::Int4(record.collection), Param::Int8(record.token), Param::Int8(before), Param::Int8(record.version)],
-    )?;
+    let Record { collection, token, version, .. } = *record;
+    let set = SetVersion { collection, token, before, version }.call(shard)?;
     if set.len() == 1 { Ok(()) } else { Err(version_differs(shard, record, before)) }
 }
 

@@ -22,6 +22,8 @@ use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{collections, databases};
 use docshard_core::cluster::migration::{Part, State};
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::ReadNode;
 use serde_json::{Value as Json, json};
 
 /// Reports the documents and chunks that would be lost with a shard, and a token that confirms the removal.
@@ -78,9 +80,8 @@ fn check_lost(shard: &Shard) -> Result<()> {
         return Err(error!(Kind::IllegalOperation, "the router's own database is not lost")
             .with_hint("docshard.remove_shard('local') drains it."));
     };
-    let sql = "SELECT shard FROM docshard_data.node";
-    let answer = Session::open(oid).and_then(|mut session| session.query::<String>(sql, &[]));
-    if answer.is_ok_and(|names| names.contains(&shard.name)) {
+    let answer = Session::open(oid).and_then(|mut session| ReadNode {}.call(&mut session));
+    if answer.is_ok_and(|nodes| nodes.iter().any(|node| node.shard == shard.name)) {
         return Err(error!(Kind::IllegalOperation, "shard \"{}\" is not lost: it answers", shard.name)
             .with_hint("docshard.remove_shard(name) drains it."));
     }

@@ -1,22 +1,23 @@
-//! The recipient's part of a move: creates the collection's table, pulls (S), and loads (R).
+//! What a move does at the recipient: the load session creates the collection's table, the pull session pulls, the load session loads.
 //!
-//! INVARIANT: nothing of the moved range is visible in the collection's table before R commits, and R commits rows and
-//! version together.
+//! INVARIANT: nothing of the moved range is visible in the collection's table before the recipient's part commits; it commits rows
+//! and version together.
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, range};
 use super::record::{self, Record};
 use super::shard::{LOCAL_SERVER, repair_hint};
 use crate::catalog::{access, cache, change, contacts};
 use crate::ownership::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
-use crate::ownership::table;
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::store::placements;
 use docshard_core::error::sqlstate::{INSUFFICIENT_PRIVILEGE, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::names;
+use docshard_core::routing::protocol::Connection as _;
 use docshard_core::routing::protocol::access::SetServerAddress;
 use docshard_core::routing::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
+use docshard_core::routing::protocol::shard_tables::FindDocument;
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use docshard_core::routing::protocol::{Call, sql};
 use docshard_core::sql::param::Param;
@@ -24,7 +25,7 @@ use docshard_core::sql::quote::{only_owner, quote_ident};
 use docshard_core::sql::record::{Record as _, decode_only};
 
 /// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
-/// processor's caches and to give R work soon; large enough that many rows go to neighbouring places of other indexes.
+/// processor's caches and to give the load session work soon; large enough that many rows go to neighbouring places of other indexes.
 const PART_BYTES: i64 = 2 << 20;
 
 /// Returns the number of documents of about `size` bytes that make a part.
@@ -32,7 +33,7 @@ pub(super) fn part_rows(size: i64) -> i64 {
     (PART_BYTES / size.max(1)).clamp(10, 5_000)
 }
 
-/// A part of the range that S has pulled.
+/// A part of the range that was pulled.
 pub(super) struct Pulled {
     pub(super) documents: i64,
     pub(super) bytes: i64,
@@ -42,7 +43,7 @@ impl Attempt {
     /// Creates the collection's empty table with its indexes, and inserts its placement into the catalog, unless the recipient
     /// has it. Until the placement is inserted only the move's row refers to the table; an abort then drops it.
     pub(super) fn place(&mut self) -> Result<()> {
-        let Self { record, recipient, .. } = self;
+        let Self { record, loader, .. } = self;
         // No index is created or dropped while a move is registered.
         let collection = transaction::run(|| cache::get(&record.namespace))?;
         if collection.placements.contains_key(&record.recipient) {
@@ -53,12 +54,12 @@ impl Attempt {
             let Record { collection: id, token, recipient_version: version, .. } = *record;
             let create = CreateTable { collection: id, token, version, id_index: !collection.key.is_in_order_of_id() };
             access::for_new_table(&record.namespace, id, |access| {
-                create.call(recipient)?;
-                access.call(recipient)
+                create.call(loader)?;
+                access.call(loader)
             })
         })?;
         for index in &collection.indexes {
-            CreateIndex::of(record.collection, index).call(recipient)?;
+            CreateIndex::of(record.collection, index).call(loader)?;
         }
         transaction::run(|| {
             let locked = change::lock(&record.namespace)?;
@@ -72,15 +73,15 @@ impl Attempt {
     /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table. It also reads
     /// from the donor, so that a recipient that cannot reach it is detected before any writer waits.
     pub(super) fn prepare_staging(&mut self, rows: i64) -> Result<()> {
-        let Self { record, donor, recipient, puller, .. } = self;
+        let Self { record, donor, loader, puller, .. } = self;
         let [identity, source, changes, staging] =
             [IDENTITY, SOURCE, CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
         let server = quote_ident(&donor.server);
-        let options = "schema_name 'docshard_data', async_capable 'false'";
+        let options = format!("schema_name '{}', async_capable 'false'", names::SCHEMA);
         let hint = if donor.server == LOCAL_SERVER {
             "docshard.set_local_address() gives the shards the address of the router's own database.".to_owned()
         } else {
-            repair_hint(&recipient.name)
+            repair_hint(&loader.name)
         };
         let prepared = puller.execute(&format!(
             "{}; CREATE FOREIGN TABLE {identity} (said text) \
@@ -110,7 +111,7 @@ impl Attempt {
         {
             let (names, values): (Vec<&str>, Vec<&str>) =
                 address.iter().map(|(name, value)| (&**name, &**value)).unzip();
-            SetServerAddress { server: &donor.server, options: &names, settings: &values }.call(recipient)?;
+            SetServerAddress { server: &donor.server, options: &names, settings: &values }.call(loader)?;
             reached = puller.query(&sql, &[Param::Int8(record.id), Param::Text(&expected)]);
         }
         reached.map(drop).map_err(|mut error| {
@@ -121,7 +122,7 @@ impl Attempt {
         })
     }
 
-    /// S: starts to pull a part of the range into the staging table, as the batch with that number.
+    /// Pull session: starts to pull a part of the range into the staging table, as the batch with that number.
     pub(super) fn start_pull(&mut self, expected_donor: &str, part: i32) -> Result<()> {
         let Self { record, puller, .. } = self;
         let [source, staging] = [SOURCE, STAGING].map(|name| leftovers::table(record.id, name));
@@ -140,47 +141,45 @@ impl Attempt {
         )
     }
 
-    /// S: waits until the part is pulled.
+    /// Pull session: waits until the part is pulled.
     pub(super) fn finish_pull(&mut self) -> Result<Pulled> {
         let (documents, bytes) = decode_only("a pull", &self.puller.finish()?)?;
         Ok(Pulled { documents, bytes })
     }
 
-    /// R: begins its transaction, and checks that the table has no document of the range.
+    /// Load session: begins the recipient's part, and checks that the table has no document of the range.
     pub(super) fn begin_load(&mut self) -> Result<()> {
-        let Self { record, end, recipient, .. } = self;
-        let target = names::table(record.collection);
+        let Self { record, end, loader, .. } = self;
         // The planner has no statistics of tables that are being filled; an index scan is always a good plan.
-        recipient.execute(
+        loader.execute(
             "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; \
              SET LOCAL enable_seqscan = off",
         )?;
-        BypassCapture {}.call(recipient)?;
-        let (range, params) = table::range(&record.min, end.as_deref());
-        if recipient.query::<i32>(&format!("SELECT 1 FROM {target} WHERE {range} LIMIT 1"), &params)?.is_empty() {
+        BypassCapture {}.call(loader)?;
+        if FindDocument(range(record, end.as_deref())).call(loader)?.is_empty() {
             return Ok(());
         }
         Err(error!(
             Kind::OperationFailed,
-            "shard \"{}\" already holds documents in a range that it does not own", recipient.name
+            "shard \"{}\" already holds documents in a range that it does not own", loader.name
         )
-        .with_hint(format!("A client may have written to {target} directly.")))
+        .with_hint(format!("A client may have written to {} directly.", names::table(record.collection))))
     }
 
-    /// R: loads a batch; returns how many documents were loaded. Batches come from different snapshots, so two of their
+    /// Load session: loads a batch; returns how many documents were loaded. Batches come from different snapshots, so two of their
     /// documents may have had the same `unique` value at different times. The later one is omitted: it has changed since the log
     /// began, so a round will bring it.
     pub(super) fn load(&mut self, key: &str, batch: i32, documents: i64, is_unique: bool) -> Result<i64> {
         let Record { id: migration, collection, ref min, .. } = self.record;
         let call = LoadBatch { migration, collection, batch, is_unique, lo: min, hi: self.end.as_deref(), key };
-        let loaded = call.call(&mut self.recipient)?;
+        let loaded = call.call(&mut self.loader)?;
         if loaded == documents || is_unique && loaded < documents {
             return Ok(loaded);
         }
         Err(error!(Kind::OperationFailed, "{documents} documents were pulled but {loaded} loaded; nothing was changed"))
     }
 
-    /// S: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch. The answer is one value: the
+    /// Pull session: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch. The answer is one value: the
     /// rows' numbers, of eight bytes each.
     pub(super) fn start_changes(&mut self, expected_donor: &str, batch: i32, limit: Option<usize>) -> Result<()> {
         let Self { record, puller, .. } = self;
@@ -198,10 +197,10 @@ impl Attempt {
         )
     }
 
-    /// R: starts to apply the documents of a round.
+    /// Load session: starts to apply the documents of a round.
     pub(super) fn start_applying(&mut self, key: &str, batch: i32) -> Result<()> {
         let Record { id: migration, collection, ref min, .. } = self.record;
-        ApplyChanges { migration, collection, batch, lo: min, hi: self.end.as_deref(), key }.start(&mut self.recipient)
+        ApplyChanges { migration, collection, batch, lo: min, hi: self.end.as_deref(), key }.start(&mut self.loader)
     }
 }
 

@@ -20,6 +20,8 @@ use docshard_core::cluster::migration::State;
 use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::names;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::{FindRelations, ReadNode};
 use docshard_core::sql::param::Param;
 use std::time::{Duration, Instant};
 
@@ -30,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Checked {
     donor_id: ShardId,
     donor: ShardSession,
-    recipient: ShardSession,
+    loader: ShardSession,
     puller: ShardSession,
 }
 
@@ -78,26 +80,26 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
         let donor = cache::shard(donor_id)?;
         let open = |shard: &Shard| ShardSession::open(shard, "docshard");
         let mut checked =
-            Checked { donor_id, donor: open(&donor)?, recipient: open(&recipient)?, puller: open(&recipient)? };
+            Checked { donor_id, donor: open(&donor)?, loader: open(&recipient)?, puller: open(&recipient)? };
         checked.puller.waits_also_for(&checked.donor);
         cluster::require_kept([&*donor, &*recipient])?;
         Ok(Some((checked, cluster_id()?, needed_relations(&collection, request.to)?)))
     })?;
     let Some((mut checked, cluster, mut needed)) = found else { return Ok(None) };
     check_node(&mut checked.donor, cluster)?;
-    check_node(&mut checked.recipient, cluster)?;
-    let (recipient, server) = (&mut checked.recipient, &checked.donor.server);
+    check_node(&mut checked.loader, cluster)?;
+    let (loader, server) = (&mut checked.loader, &checked.donor.server);
     let sql = "SELECT FROM pg_catalog.pg_foreign_server WHERE srvname = $1::text";
-    if recipient.query::<()>(sql, &[Param::Text(server)])?.is_empty() {
+    if loader.query::<()>(sql, &[Param::Text(server)])?.is_empty() {
         return Err(illegal(
-            format!("shard \"{}\" has no foreign server \"{server}\" to pull from", recipient.name),
-            &repair_hint(&recipient.name),
+            format!("shard \"{}\" has no foreign server \"{server}\" to pull from", loader.name),
+            &repair_hint(&loader.name),
         ));
     }
     // An index that is being created or dropped exists on some shards only, so a difference counts only while none is.
     let deadline = deadline(request);
     let mut compared_at_rest = false;
-    while let Err(error) = check_relations(recipient, &needed, &request.namespace) {
+    while let Err(error) = check_relations(loader, &needed, &request.namespace) {
         match transaction::run(|| needed_at_rest(request))? {
             Some(again) if compared_at_rest && again == needed => return Err(error),
             Some(again) => (needed, compared_at_rest) = (again, true),
@@ -177,19 +179,18 @@ fn needed_relations(collection: &Collection, recipient: ShardId) -> Result<Vec<(
     Ok(needed)
 }
 
-fn check_relations(recipient: &mut ShardSession, needed: &[(String, String)], namespace: &str) -> Result<()> {
-    let sql = "SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::regnamespace \
-               AND relname = ANY ($1::text[])";
-    let names: Vec<&str> = needed.iter().map(|(relation, _)| relation.as_str()).collect();
-    let present: Vec<String> = recipient.query(sql, &[Param::TextArray(&names)])?;
+fn check_relations(loader: &mut ShardSession, needed: &[(String, String)], namespace: &str) -> Result<()> {
+    let relations: Vec<&str> = needed.iter().map(|(relation, _)| relation.as_str()).collect();
+    let present = FindRelations { relations: &relations }.call(loader)?;
     let Some((relation, index)) = needed.iter().find(|(relation, _)| !present.contains(relation)) else {
         return Ok(());
     };
+    let name = names::relation_name(relation);
     let (kind, what) = match index.is_empty() {
-        true => (Kind::NamespaceNotFound, format!("the table docshard_data.{relation} of {namespace}")),
-        false => (Kind::IndexNotFound, format!("the index {index} of {namespace} (docshard_data.{relation})")),
+        true => (Kind::NamespaceNotFound, format!("the table {name} of {namespace}")),
+        false => (Kind::IndexNotFound, format!("the index {index} of {namespace} ({name})")),
     };
-    Err(error!(kind, "shard \"{}\" lacks {what}", recipient.name).with_hint(
+    Err(error!(kind, "shard \"{}\" lacks {what}", loader.name).with_hint(
         "It was dropped there, or the shard was restored from an old backup. Drop the index with \
          docshard.drop_index() and create it again.",
     ))
@@ -227,8 +228,8 @@ fn check_node(shard: &mut ShardSession, cluster: i64) -> Result<()> {
             "Set max_prepared_transactions there, or preload docshard (shared_preload_libraries), and restart it.",
         ));
     }
-    let sql = "SELECT cluster_id FROM docshard_data.node WHERE cluster_id <> $1";
-    if shard.number(sql, &[Param::Int8(cluster)])?.is_some() {
+    let nodes = ReadNode {}.call(shard)?;
+    if nodes.iter().any(|node| node.cluster_id != cluster) {
         return Err(illegal(
             format!("shard \"{}\" belongs to another cluster", shard.name),
             "Its foreign server leads to the wrong database.",
@@ -244,8 +245,8 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
     loop {
         match transaction::run(|| enter(request, checked.donor_id, &mut locked)) {
             Ok(Some((record, end))) => {
-                let Checked { donor, recipient, puller, .. } = checked;
-                return Ok(Attempt { record, end, donor, recipient, puller });
+                let Checked { donor, loader, puller, .. } = checked;
+                return Ok(Attempt { record, end, donor, loader, puller });
             }
             Ok(None) => wait_for_change(request, deadline)?,
             Err(error) => {

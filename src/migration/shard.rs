@@ -11,7 +11,10 @@ use crate::remote::{Row, Session};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::Part;
 use docshard_core::error::{Kind, error};
+use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::Connection;
+use docshard_core::routing::protocol::node::ReadPrepared;
+use docshard_core::routing::protocol::shard_tables::ReadPlacements;
 use docshard_core::sql::column::Column;
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
@@ -81,24 +84,19 @@ impl ShardSession {
         self.named(|session| session.query(sql, params))
     }
 
-    /// Runs one statement, and discards its rows.
-    pub fn run(&mut self, sql: &str, params: &[Param<'_>]) -> Result<()> {
-        self.named(|session| session.run(sql, params))
-    }
-
     /// Runs statements that return nothing.
     pub fn execute(&mut self, sql: &str) -> Result<()> {
         self.named(|session| session.execute(sql))
     }
 
-    /// Returns the first column of the only row, an int8; None if there is no row, or it is null.
-    pub fn number(&mut self, sql: &str, params: &[Param<'_>]) -> Result<Option<i64>> {
-        Ok(self.query::<Option<i64>>(sql, params)?.into_iter().next().flatten())
-    }
-
-    /// Sends a statement, whose rows have these columns; [`ShardSession::finish`] or [`ShardSession::poll`] waits for its answer.
-    pub fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
-        self.named(|session| session.start(sql, params, columns))
+    /// Ends the sessions on the shard that have this application name; returns the number of those that stay.
+    pub fn end_sessions(&mut self, application: &str) -> Result<i64> {
+        let staying = self.query::<i64>(
+            "SELECT count(*) FILTER (WHERE NOT pg_terminate_backend(pid, 5000)) FROM pg_catalog.pg_stat_activity \
+             WHERE application_name = $1 AND datname = current_database() AND pid <> pg_backend_pid()",
+            &[Param::Text(application)],
+        )?;
+        Ok(staying.into_iter().sum())
     }
 
     /// Waits for the answer.
@@ -140,8 +138,7 @@ impl ShardSession {
     }
 
     pub(super) fn is_prepared(&mut self, gid: &str) -> Result<bool> {
-        let sql = "SELECT 1 FROM pg_catalog.pg_prepared_xacts WHERE gid = $1 AND database = current_database()";
-        Ok(!self.query::<i32>(sql, &[Param::Text(gid)])?.is_empty())
+        Ok(ReadPrepared { prefixes: &[gid] }.call(self)?.iter().any(|name| name == gid))
     }
 
     pub(super) fn commit_prepared(&mut self, gid: &str) -> Result<()> {
@@ -152,14 +149,10 @@ impl ShardSession {
         self.named(|session| session.end_prepared(gid, false))
     }
 
-    pub(super) fn prepared_names(&mut self, prefix: &str) -> Result<Vec<String>> {
-        self.named(|session| session.prepared_names(prefix))
-    }
-
     /// Returns the shard's placement version of the move's collection.
     pub(super) fn version(&mut self, record: &Record) -> Result<Option<i64>> {
-        let sql = "SELECT version FROM docshard_data.placement WHERE collection_id = $1 AND token = $2";
-        self.number(sql, &[Param::Int4(record.collection), Param::Int8(record.token)])
+        let placed = ReadPlacements { collection: Some(record.collection) }.call(self)?;
+        Ok(placed.iter().find(|row| row.token == record.token).map(|row| row.version))
     }
 
     /// Returns the state of the shard's part of a committed move.
@@ -188,7 +181,11 @@ impl Connection for ShardSession {
     }
 
     fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
-        ShardSession::start(self, sql, params, columns)
+        self.named(|session| session.start(sql, params, columns))
+    }
+
+    fn name_node(&self, error: Error) -> Error {
+        name_shard(error, &self.name)
     }
 }
 
@@ -201,8 +198,9 @@ pub fn connect(shard: ShardId, application: &str) -> Result<ShardSession> {
 #[derive(Default)]
 pub(super) struct Sides {
     pub(super) donor: Option<ShardSession>,
+    /// the load session, or a new one
     pub(super) recipient: Option<ShardSession>,
-    /// S, which has read from the donor
+    /// the pull session, which has read from the donor
     pub(super) puller: Option<ShardSession>,
 }
 

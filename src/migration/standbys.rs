@@ -116,7 +116,7 @@ fn await_shard(shard: &mut ShardSession, deadline: Instant) -> Result<Standbys> 
 impl Attempt {
     /// Waits until the streaming standbys have flushed what the two shards have flushed by now.
     ///
-    /// R may be in a transaction, so the recipient is asked in S's session. T's session must be in none.
+    /// The load session may be in a transaction, so the recipient is asked in the pull session. The donor session must be in none.
     pub(super) fn await_standbys(&mut self, deadline: Instant) -> Result<Standbys> {
         if !transaction::run(|| settings::boolean(SETTING))? {
             return Ok(Standbys::None);

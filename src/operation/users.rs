@@ -86,6 +86,12 @@ pub enum Right {
     Attribute(&'static str, &'static str),
 }
 
+/// Names of roles that are PostgreSQL's or docshard's own. They are no users and no roles here, and are not given, but for those that built-in
+/// roles stand for.
+fn is_reserved(name: &str) -> bool {
+    name.starts_with("docshard_") || name.starts_with("pg_")
+}
+
 fn named(name: &str) -> Option<Means> {
     BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, means)| *means)
 }
@@ -107,7 +113,7 @@ fn right(db: &str, role: &Json) -> Result<Right> {
         Some(Means::Member(role)) => Ok(Right::Member(role.to_owned())),
         Some(Means::Attribute(on, off)) => Ok(Right::Attribute(on, off)),
         Some(Means::Refused) => Err(refused(name)),
-        None if exists(name)? == Some(false) => Ok(Right::Member(name.to_owned())),
+        None if !is_reserved(name) && exists(name)? == Some(false) => Ok(Right::Member(name.to_owned())),
         None => Err(not_found()),
     }
 }
@@ -148,7 +154,8 @@ fn exists(name: &str) -> Result<Option<bool>> {
 /// Checks that there is a user or, if `logs_in` is false, a role of that name.
 /// Errors: `UserNotFound`, `RoleNotFound`.
 pub fn check(name: &str, db: &str, logs_in: bool) -> Result<()> {
-    match (exists(name)?, logs_in) {
+    let found = if is_reserved(name) { None } else { exists(name)? };
+    match (found, logs_in) {
         (Some(may), wanted) if may == wanted => Ok(()),
         (_, true) => Err(error!(Kind::UserNotFound, "Could not find user \"{name}\" for db \"{db}\"")),
         (_, false) => Err(error!(Kind::RoleNotFound, "Role {name}@{db} not found")),
@@ -183,8 +190,9 @@ pub fn check_grants_of_new(rights: &[Right]) -> Result<()> {
 /// Creates a user with this verifier or, without one, a role.
 /// Errors: `Location51003` and `Location51002` if it exists; `BadValue`; PostgreSQL's, if the caller may not.
 pub fn create(name: &str, db: &str, verifier: Option<&str>) -> Result<()> {
-    if name.starts_with("docshard_") || name.starts_with("pg_") || name.len() > 63 || named(name).is_some() {
-        return Err(error!(Kind::BadValue, "the name \"{name}\" is reserved, or longer than 63 bytes"));
+    let is_valid = (1..=63).contains(&name.len()) && !name.contains('\0');
+    if !is_valid || is_reserved(name) || named(name).is_some() {
+        return Err(error!(Kind::BadValue, "the name {name:?} is reserved, or has not 1 to 63 bytes"));
     }
     if exists(name)?.is_some() {
         let (code, what) = if verifier.is_some() { (51003, "User") } else { (51002, "Role") };

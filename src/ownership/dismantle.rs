@@ -2,22 +2,22 @@
 //!
 //! A router calls this on its shards; if the router is lost, an administrator calls it on the shard.
 
-use super::{access, leftovers, node, table};
+use super::{access, here, leftovers, node, table};
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard::unguarded;
 use crate::pg::spi;
 use crate::storage::SCHEMA;
+use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, PlacementRow, ReadPlacements};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_ident;
 
 /// Runs as the extension's owner. `service`: the router's service role is dropped, too, which the router itself cannot request.
 pub fn dismantle(service: bool) -> Result<()> {
-    let placed = spi::query("SELECT collection_id FROM docshard_data.placement ORDER BY collection_id", &[])?;
-    for row in &placed {
-        table::drop(row.i32(0))?;
+    for PlacementRow { collection_id, .. } in here::call(&ReadPlacements { collection: None })? {
+        table::drop(collection_id)?;
     }
     drop_leftovers()?;
-    leftovers::delete_captures("true").try_for_each(|sql| spi::execute(&sql, &[]).map(drop))?;
+    here::call(&DeleteCaptures { migration: None, collection: None })?;
     if let Some(name) = node::service_role()? {
         let lent = spi::query(
             "SELECT r.rolname FROM pg_catalog.pg_auth_members m JOIN pg_catalog.pg_roles r ON r.oid = m.roleid \

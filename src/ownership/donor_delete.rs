@@ -16,6 +16,7 @@ use crate::storage::rows::bulk::{self, PLACE_BYTES, Places};
 use crate::storage::rows::{Change, Purpose};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::migration::{DeleteRange, Deleted, LocateRange};
+use docshard_core::routing::protocol::shard_tables::key_range;
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
@@ -101,7 +102,7 @@ fn delete_all(range: &DeleteRange<'_>) -> Result<u64> {
         if bulk::is_plain(oid) {
             return delete_unlocated(oid, collection, lo, hi);
         }
-        let (range, params) = table::range(lo, hi);
+        let (range, params) = key_range(lo, hi);
         let sql = format!("DELETE FROM {} WHERE {range}", names::table(collection));
         return Ok(spi::execute(&sql, &params)?.processed as u64);
     };

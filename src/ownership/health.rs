@@ -2,6 +2,7 @@
 
 use crate::pg::error::Result;
 use crate::pg::spi;
+use crate::store;
 use docshard_core::sql::param::Param;
 
 /// Returns versions, timeline, standbys, transactions in doubt and free connections, as JSON. Runs as the extension's owner.
@@ -34,7 +35,7 @@ pub fn of_this_node() -> Result<String> {
                UNION ALL SELECT g.tgname::text, s.nspname || '.' || c.relname FROM pg_catalog.pg_trigger g \
                  JOIN pg_catalog.pg_proc f ON f.oid = g.tgfoid AND f.pronamespace = 'docshard_internal'::regnamespace \
                  JOIN pg_catalog.pg_class c ON c.oid = g.tgrelid JOIN pg_catalog.pg_namespace s ON s.oid = c.relnamespace \
-                WHERE NOT g.tgisinternal AND s.nspname IN ('docshard_catalog', 'docshard_data') \
+                WHERE NOT g.tgisinternal AND s.nspname IN ($2, 'docshard_data') \
                   AND g.tgenabled <> CASE g.tgname WHEN 'restore_replaces' THEN 'O' ELSE 'A' END::\"char\" \
                LIMIT 20) o), \
             'forms', (SELECT coalesce(json_agg(DISTINCT p.proname), '[]') FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_proc o \
@@ -57,7 +58,7 @@ pub fn of_this_node() -> Result<String> {
                      SELECT FROM pg_catalog.pg_replication_slots AS l WHERE l.active_pid = w.pid AND l.slot_type = 'logical')), '[]') \
                    AS streaming \
                FROM pg_catalog.pg_stat_replication AS w WHERE state <> 'backup') AS r",
-        &[Param::Text(env!("CARGO_PKG_VERSION"))],
+        &[Param::Text(env!("CARGO_PKG_VERSION")), Param::Text(&store::SCHEMA.to_string_lossy())],
     )?;
     Ok(rows[0].text(0).to_owned())
 }

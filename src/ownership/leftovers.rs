@@ -1,8 +1,5 @@
-//! Lists everything that a move leaves on its shards until it is cleaned up: rows in the capture tables of the donor, and tables
-//! of its own on the recipient.
-
-/// The donor's tables, each with the columns `migration_id` and `collection_id`.
-const CAPTURE_TABLES: [&str; 3] = ["capture", "capture_log", "capture_parts"];
+//! The tables of its own that a move leaves on the recipient until it is cleaned up. At the donor it leaves rows of the capture tables:
+//! see [`DeleteCaptures`](docshard_core::routing::protocol::shard_tables::DeleteCaptures).
 
 /// The foreign table over the donor's report of its identity.
 pub const IDENTITY: &str = "identity";
@@ -12,16 +9,6 @@ pub const SOURCE: &str = "source";
 pub const CHANGES: &str = "changes";
 /// The table of the documents that have arrived.
 pub const STAGING: &str = "staging";
-
-/// Returns the statements that delete the rows that meet a condition from every capture table.
-pub fn delete_captures(condition: &str) -> impl Iterator<Item = String> {
-    CAPTURE_TABLES.iter().map(move |table| format!("DELETE FROM docshard_data.{table} WHERE {condition}"))
-}
-
-/// Returns a query for the numbers of all moves that have rows in a capture table.
-pub fn captured_moves() -> String {
-    CAPTURE_TABLES.map(|table| format!("SELECT migration_id FROM docshard_data.{table}")).join(" UNION ")
-}
 
 /// Returns a regular expression for the names of all moves' own tables.
 pub fn move_tables() -> String {

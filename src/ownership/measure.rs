@@ -3,11 +3,11 @@
 //! The router passes the lower bounds of the chunks on this shard; a document belongs to the greatest bound that is not above
 //! its key. Its bytes are the size of its columns as stored (compressed, or out of line), plus the row's header.
 
-use super::table;
 use crate::pg::error::Result;
 use crate::pg::spi::{self, Row};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::measure::{ChunkSize, Estimate, FindSplitPoints, RangeSize};
+use docshard_core::routing::protocol::shard_tables::key_range;
 use docshard_core::sql::param::Param;
 
 /// The number of pages in a sample: about 30,000 rows of 500 bytes.
@@ -124,7 +124,7 @@ pub fn range(collection: i32, lo: &[u8], hi: Option<&[u8]>) -> Result<RangeSize>
     if table_bytes(&table)?.is_none() {
         return Ok(RangeSize { documents: 0, bytes: 0 });
     }
-    let (condition, params) = table::range(lo, hi);
+    let (condition, params) = key_range(lo, hi);
     let sql = format!(
         "SELECT pg_catalog.count(*), coalesce(pg_catalog.sum({BYTES}), 0)::int8 FROM {table} WHERE {condition}"
     );
@@ -140,7 +140,7 @@ pub fn split_points(call: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     if table_bytes(&table)?.is_none() {
         return Ok(Vec::new());
     }
-    let (condition, params) = table::range(lo, hi);
+    let (condition, params) = key_range(lo, hi);
     let first = spi::read(&format!("SELECT skey FROM {table} WHERE {condition} ORDER BY skey LIMIT 1"), &params)?;
     let Some(first) = first.first().map(|row| row.bytes(0)) else { return Ok(Vec::new()) };
     let sample = if documents <= SORTED_DOCUMENTS { String::new() } else { sample(SORTED_DOCUMENTS, documents).0 };
@@ -157,7 +157,7 @@ pub fn split_points(call: &FindSplitPoints<'_>) -> Result<Vec<Vec<u8>>> {
     if points.is_empty() {
         // Most of the documents have one key: split after it, at the next key, which is not less than this one.
         let above = [&first[..], &[0]].concat();
-        let (condition, params) = table::range(&above, hi);
+        let (condition, params) = key_range(&above, hi);
         let next = spi::read(&format!("SELECT skey FROM {table} WHERE {condition} ORDER BY skey LIMIT 1"), &params)?;
         points.extend(next.first().map(|row| row.bytes(0)));
     }

@@ -13,6 +13,7 @@ pub mod dismantle;
 pub mod documents;
 pub mod donor_delete;
 pub mod health;
+pub mod here;
 pub mod index_functions;
 pub mod index_range;
 pub mod inspect;

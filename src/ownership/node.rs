@@ -2,33 +2,34 @@
 //!
 //! The router's own database has no row: it is the shard `local` of its own cluster.
 
+use super::here;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{process, security::user, server, server::wal, spi};
 use crate::remote::APPLICATION;
 use crate::store;
-use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, Node, Position, Running, Welcome};
+use docshard_core::cluster::handshake::{Donor, Hello, LOCAL, Member, NodeState, Position, Running, Welcome};
 use docshard_core::cluster::standing::Identity;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::REFUSED_CONNECTION;
+use docshard_core::routing::protocol::shard_tables::{NodeRow, ReadNode};
 use docshard_core::sql::param::Param;
+use pgrx::pg_sys::Oid;
 
 /// Reads the stored identity, by the newest snapshot, with this server's timeline.
-pub fn find() -> Result<Node> {
+pub fn find() -> Result<NodeState> {
     let _snapshot = ActiveSnapshot::latest();
     // The caller may have no right to read the tables.
-    let (own, marks) = user::as_extension_owner(|| {
+    let (own, rows) = user::as_extension_owner(|| {
         let own = store::cluster::read_coordinator()?;
-        Ok((own, spi::read("SELECT cluster_id, shard, epoch, counter FROM docshard_data.node", &[])?))
+        Ok((own, here::read(&ReadNode {})?))
     })?;
     let timeline = wal::timeline();
-    Ok(match marks.first() {
-        Some(row) => Node {
-            member: Member { cluster: row.i64(0), shard: row.text(1).to_owned() },
-            epoch: row.i64(2),
-            position: Position { timeline, counter: row.i64(3) },
-        },
-        None => Node {
+    Ok(match rows.into_iter().next() {
+        Some(NodeRow { cluster_id, shard, epoch, counter }) => {
+            NodeState { member: Member { cluster: cluster_id, shard }, epoch, position: Position { timeline, counter } }
+        }
+        None => NodeState {
             member: Member { cluster: own.cluster, shard: LOCAL.to_owned() },
             epoch: own.epoch,
             position: Position { timeline, counter: 0 },
@@ -88,4 +89,10 @@ pub fn service_role() -> Result<Option<String>> {
         &[],
     )?;
     Ok(rows.first().map(|row| row.text(0).to_owned()))
+}
+
+/// True for the role with which the router logs in here. Its user mappings are this shard's logins at others.
+pub fn is_service_role(role: Oid) -> Result<bool> {
+    let sql = "SELECT FROM docshard_data.service WHERE role = $1::pg_catalog.oid";
+    Ok(!spi::query(sql, &[Param::Int8(u32::from(role).into())])?.is_empty())
 }

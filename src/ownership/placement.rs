@@ -3,7 +3,7 @@
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::memory::small_cache::SmallCache;
-use crate::remote::serializable::{self, Node};
+use crate::remote::serializable::{self, UsedNode};
 use crate::storage::own_table;
 use crate::storage::scan::{Columns, Look, Spot, at_spot, by_int4};
 use docshard_core::error::sqlstate::STALE;
@@ -60,7 +60,7 @@ pub fn check_read(collection: i32, assumed: Placement) -> Result<()> {
 /// # Errors
 /// [`STALE`] on any difference; `NotImplemented` if the transaction is serializable and has used another node.
 pub fn check(collection: i32, assumed: Placement, look: Look) -> Result<()> {
-    serializable::touch(Node::Here)?;
+    serializable::touch(UsedNode::Here)?;
     let here = placement(collection, look)?;
     if here == Some(assumed) || fault::is_off("version_check") {
         return Ok(());

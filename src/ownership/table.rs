@@ -1,6 +1,6 @@
 //! A collection's table on this shard. It is created and dropped together with its placement.
 
-use super::{index_functions, leftovers, node, table_witness};
+use super::{here, index_functions, node, table_witness};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -15,6 +15,7 @@ use crate::storage::scan::document_by_key;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::index::IndexKeys;
 use docshard_core::routing::names;
+use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, ReadPlacements};
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use docshard_core::routing::protocol::{qualified, sql};
 use docshard_core::sql::param::Param;
@@ -103,13 +104,6 @@ pub fn index_oids(index: i32) -> Option<(Oid, Oid)> {
     Some((relation(c"index", names::index)?, relation(c"entries", names::entries)?))
 }
 
-/// Returns the condition that a key of a collection's table is in `[lo, hi)`, and its parameters `$1`, `$2`; None means no upper
-/// end.
-pub fn range<'a>(lo: &'a [u8], hi: Option<&'a [u8]>) -> (&'static str, Vec<Param<'a>>) {
-    let condition = if hi.is_some() { "skey >= $1 AND skey < $2" } else { "skey >= $1" };
-    (condition, std::iter::once(lo).chain(hi).map(Param::Bytea).collect())
-}
-
 /// Creates the empty table at a version; with an index on `id` if the shard key is not in the order of `_id`. If the table
 /// exists already, only sets the version.
 ///
@@ -168,9 +162,7 @@ fn drop_leftovers() -> Result<()> {
 /// Returns an error if the existing table belongs to another collection with the same number. Such a table was created before
 /// the router's catalog was restored from an older backup.
 fn refuse_foreign(collection: i32, token: i64) -> Result<()> {
-    let rows =
-        spi::query("SELECT token FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
-    if rows.first().is_some_and(|row| row.i64(0) == token) {
+    if here::call(&ReadPlacements { collection: Some(collection) })?.iter().any(|placed| placed.token == token) {
         return Ok(());
     }
     Err(error!(
@@ -287,6 +279,5 @@ pub fn drop(collection: i32) -> Result<()> {
     }
     table_witness::forget(collection)?;
     spi::execute("DELETE FROM docshard_data.placement WHERE collection_id = $1", &[Param::Int4(collection)])?;
-    leftovers::delete_captures("collection_id = $1")
-        .try_for_each(|sql| spi::execute(&sql, &[Param::Int4(collection)]).map(std::mem::drop))
+    here::call(&DeleteCaptures { migration: None, collection: Some(collection) }).map(std::mem::drop)
 }

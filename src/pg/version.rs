@@ -452,6 +452,20 @@ pub unsafe fn relation_of_scan(scan: &pg_sys::ForeignScan) -> pg_sys::Index {
     pg_sys::Index::try_from(unsafe { pg_sys::bms_next_member(relations, -1) }).unwrap_or_default()
 }
 
+/// A relation of a statement, which the executor opens if it has not yet, and closes.
+///
+/// # Safety
+/// A number of this executor's statement.
+pub unsafe fn range_table_relation(estate: *mut pg_sys::EState, number: pg_sys::Index) -> pg_sys::Relation {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg18" => pg_sys::ExecGetRangeTableRelation(estate, number, false),
+            _ => pg_sys::ExecGetRangeTableRelation(estate, number),
+        }
+    }
+}
+
 /// The members of an equivalence class, without those of child relations.
 ///
 /// # Safety
@@ -484,14 +498,14 @@ pub unsafe fn direction(key: *mut pg_sys::PathKey) -> (bool, bool) {
 /// # Safety
 /// A plan of this executor, for a table.
 pub unsafe fn user_of_scan(scan: &pg_sys::ForeignScan, estate: *mut pg_sys::EState) -> pg_sys::Oid {
-    // SAFETY: promised by the caller.
-    unsafe {
-        cfg_select! {
-            feature = "pg15" => (*pg_sys::rt_fetch(relation_of_scan(scan), (*estate).es_range_table)).checkAsUser,
-            _ => {
-                let _ = estate;
-                scan.checkAsUser
-            }
+    cfg_select! {
+        feature = "pg15" => {
+            // SAFETY: promised by the caller.
+            unsafe { (*pg_sys::rt_fetch(relation_of_scan(scan), (*estate).es_range_table)).checkAsUser }
+        }
+        _ => {
+            let _ = estate;
+            scan.checkAsUser
         }
     }
 }
@@ -518,42 +532,13 @@ pub unsafe fn user_of_target(target: *mut pg_sys::ResultRelInfo, estate: *mut pg
     }
 }
 
-/// The columns that an UPDATE sets, offset as `pull_varattnos` does; a whole row for a partition.
-///
-/// # Safety
-/// A target of the planner's statement.
-pub unsafe fn updated_columns(root: *mut pg_sys::PlannerInfo, number: pg_sys::Index) -> *mut pg_sys::Bitmapset {
-    // SAFETY: promised by the caller.
-    unsafe {
-        if (*(*root).parse).resultRelation as i64 != i64::from(number) {
-            return pg_sys::bms_make_singleton(-pg_sys::FirstLowInvalidHeapAttributeNumber);
-        }
-        let entry = pg_sys::planner_rt_fetch(number, root);
-        cfg_select! {
-            feature = "pg15" => (*entry).updatedCols,
-            _ => (*pg_sys::getRTEPermissionInfo((*(*root).parse).rteperminfos, entry)).updatedCols,
-        }
-    }
-}
-
-/// The user whose privileges count for a relation of a statement that is being planned; InvalidOid for the current one.
-///
-/// # Safety
-/// An entry of the planner's statement.
-pub unsafe fn user_of_entry(root: *mut pg_sys::PlannerInfo, entry: *mut pg_sys::RangeTblEntry) -> pg_sys::Oid {
-    // SAFETY: promised by the caller. Partitions have no entry of permissions, and are read as the current user.
-    unsafe {
-        cfg_select! {
-            feature = "pg15" => {
-                let _ = root;
-                (*entry).checkAsUser
-            }
-            _ => {
-                if (*entry).perminfoindex == 0 {
-                    return pg_sys::InvalidOid;
-                }
-                (*pg_sys::getRTEPermissionInfo((*(*root).parse).rteperminfos, entry)).checkAsUser
-            }
+/// True if RETURNING may show rows as they were before.
+pub fn returns_old_rows(parse: &pg_sys::Query) -> bool {
+    cfg_select! {
+        feature = "pg18" => !parse.returningList.is_null(),
+        _ => {
+            let _ = parse;
+            false
         }
     }
 }

@@ -7,7 +7,7 @@ use super::connection::{Connection, Progress};
 use super::ffi::{self, Invalidated, Local};
 use super::param::{Encoded, Request, RequestScope};
 use crate::pg::error::Result;
-use crate::remote::serializable::{self, Node};
+use crate::remote::serializable::{self, UsedNode};
 use docshard_core::error::{Kind, error};
 use pgrx::pg_sys::Oid;
 use std::cell::RefCell;
@@ -106,7 +106,7 @@ impl Pool {
     /// doesn't need.
     fn connection(&mut self, server: Oid, scope: RequestScope) -> Result<usize> {
         if scope != RequestScope::Metadata {
-            serializable::touch(Node::Server(server))?;
+            serializable::touch(UsedNode::Server(server))?;
         }
         self.apply_invalidations();
         if let Some(at) = self.connections.iter().position(|c| c.server == server) {

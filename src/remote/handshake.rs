@@ -20,7 +20,7 @@ use std::ffi::CString;
 use std::sync::LazyLock;
 
 pub(super) static STATEMENT: LazyLock<CString> =
-    LazyLock::new(|| CString::new(SayHello::statement()).expect("a statement without a zero byte"));
+    LazyLock::new(|| CString::new(SayHello::SIGNATURE.statement()).expect("a statement without a zero byte"));
 
 const COLUMNS: Columns = Some(Cow::Borrowed(<SayHello<'static> as Call>::Answer::COLUMNS));
 

@@ -9,21 +9,21 @@ use std::cell::Cell;
 
 /// The node that stores documents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Node {
+pub enum UsedNode {
     Here,
     Server(pg_sys::Oid),
 }
 
 thread_local! {
     /// The node that the transaction with this local id has used.
-    static NODE: Cell<Option<(u32, Node)>> = const { Cell::new(None) };
+    static NODE: Cell<Option<(u32, UsedNode)>> = const { Cell::new(None) };
 }
 
 /// Called before the transaction reads or writes documents at a node.
 ///
 /// # Errors
 /// `NotImplemented` (0A000) if it is serializable and has used another node.
-pub fn touch(node: Node) -> Result<()> {
+pub fn touch(node: UsedNode) -> Result<()> {
     if !snapshot::is_serializable() {
         return Ok(());
     }

@@ -202,21 +202,24 @@ impl Session {
     /// Like [`Session::query`]; fails with `HostUnreachable` after this time.
     pub fn query_within<T: Record>(&mut self, sql: &str, params: &[Param<'_>], milliseconds: i64) -> Result<Vec<T>> {
         self.start(sql, params, T::WIRE)?;
-        let rows = self
-            .poll_finish(milliseconds)?
-            .ok_or_else(|| error!(Kind::HostUnreachable, "shard \"{}\" does not answer", self.wire.shard()))?;
+        let rows = self.within(milliseconds)?;
         self.decoded(&rows)
     }
 
-    fn decoded<T: Record>(&self, rows: &[Row]) -> Result<Vec<T>> {
-        decode_all("a statement", rows).map_err(|error| error.at_shard(self.wire.shard()))
+    /// Makes a call; fails with `HostUnreachable` after this time.
+    pub fn call_within<C: Call>(&mut self, call: &C, milliseconds: i64) -> Result<C::Answer> {
+        call.start(self)?;
+        let rows = self.within(milliseconds)?;
+        C::decode(&rows).map_err(|error| self.name_node(error))
     }
 
-    /// The prepared transactions of this database whose names begin with a prefix.
-    pub fn prepared_names(&mut self, prefix: &str) -> Result<Vec<String>> {
-        let sql = "SELECT gid FROM pg_catalog.pg_prepared_xacts \
-                   WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)";
-        self.query(sql, &[Param::Text(prefix)])
+    fn within(&mut self, milliseconds: i64) -> Result<Vec<Row>> {
+        self.poll_finish(milliseconds)?
+            .ok_or_else(|| error!(Kind::HostUnreachable, "shard \"{}\" does not answer", self.wire.shard()))
+    }
+
+    fn decoded<T: Record>(&self, rows: &[Row]) -> Result<Vec<T>> {
+        decode_all("a statement", rows).map_err(|error| self.name_node(error))
     }
 
     /// Commits or rolls back a prepared transaction, unless another process has ended it.
@@ -247,11 +250,6 @@ impl Session {
         }
     }
 
-    /// Sends one statement, whose answer, with these columns, [`Session::poll_finish`] awaits.
-    pub fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
-        self.begin(sql, params, Some(columns.into()))
-    }
-
     fn begin(&mut self, sql: &str, params: &[Param<'_>], columns: Columns) -> Result<()> {
         self.ready()?;
         let text = c_string(sql)?;
@@ -260,7 +258,7 @@ impl Session {
         self.sent(sent)
     }
 
-    /// Awaits the answer to [`Session::start`]; None after a timeout. A negative timeout waits for ever, 0 does not wait.
+    /// Awaits the answer to [`Connection::start`]; None after a timeout. A negative timeout waits for ever, 0 does not wait.
     pub fn poll_finish(&mut self, timeout_ms: i64) -> Result<Option<Vec<Row>>> {
         let Ok(timeout) = u64::try_from(timeout_ms) else { return self.finish(Limit::Served) };
         if timeout == 0 && self.active && !self.wire.pg.consume() {
@@ -348,7 +346,11 @@ impl Connection for Session {
     }
 
     fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()> {
-        Session::start(self, sql, params, columns)
+        self.begin(sql, params, Some(columns.into()))
+    }
+
+    fn name_node(&self, error: Error) -> Error {
+        error.at_shard(self.wire.shard())
     }
 }
 

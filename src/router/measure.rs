@@ -52,7 +52,7 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
         let sql = format!(
             "SELECT CASE WHEN s.few THEN n.documents ELSE c.reltuples::int8 END, \
                     CASE WHEN s.few THEN n.bytes ELSE (c.reltuples * coalesce( \
-                      (SELECT avg_width FROM pg_catalog.pg_stats WHERE schemaname = 'docshard_data' \
+                      (SELECT avg_width FROM pg_catalog.pg_stats WHERE schemaname = c.relnamespace::pg_catalog.regnamespace::text \
                         AND tablename = c.relname AND attname = 'doc'), 0))::int8 END, \
                     coalesce(pg_catalog.pg_table_size(c.oid), 0), \
                     (SELECT pg_catalog.json_object_agg(r.relname, pg_catalog.pg_relation_size(r.oid))::text \

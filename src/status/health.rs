@@ -2,16 +2,15 @@
 
 use crate::catalog::behind::{self, Seen};
 use crate::catalog::shards::names::LOCAL;
-use crate::catalog::survey::{self, Called};
+use crate::catalog::survey::{self, ShardAnswer};
 use crate::catalog::{cluster, contacts};
 use crate::ownership::health;
 use crate::pg::error::Result;
 use crate::worker::activity::{self, Activity};
 use crate::{storage, store};
-use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::NodeHealth;
-use docshard_core::sql::param::Param;
-use docshard_core::sql::record::{malformed, parse_json, record};
+use docshard_core::routing::protocol::shard_tables::{HealthReport, ReportHealth};
+use docshard_core::sql::record::{malformed, parse_json};
 use pgrx::datum::TimestampWithTimeZone;
 use pgrx::datum::datetime_support::clock_timestamp;
 use serde_json::Value as Json;
@@ -38,28 +37,18 @@ pub struct Health {
     pub error: Option<String>,
 }
 
-/// What a shard answers.
-struct Reports {
-    report: Vec<u8>,
-    seen: Vec<u8>,
-}
-
-record! { Reports { report: Vec<u8>, seen: Vec<u8> } }
-
 pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     let expected = behind::Expected::read()?;
-    let from =
-        format!("(SELECT {} AS report, {} AS seen) AS reports", NodeHealth::SIGNATURE.invocation(), behind::SEEN);
-    let answers = survey::ask(&from, &[Param::OptInt4(None)], limit)?;
+    let answers = survey::call(&ReportHealth {}, limit)?;
     let mut contacts = contacts::last()?;
     let held_up = activity::current()?.filter(Activity::is_long);
     let held_up = |shard: &str| {
         let activity = held_up.as_ref().filter(|activity| activity.shard.as_deref() == Some(shard))?;
         Some(format!("the background worker has waited for it for {} s: {}", activity.seconds, activity.what))
     };
-    let of_shard = |survey::ShardAnswer { shard, rows, latency }| {
+    let of_shard = |ShardAnswer { shard, answer, latency }| {
         let (last_contact, name) = (contacts.remove(&shard.id), shard.name.clone());
-        match rows.and_then(|rows| read(&rows)) {
+        match answer.and_then(|report| read(&report)) {
             Ok((node, seen)) => {
                 let behind = expected.behind(&shard, &seen)?;
                 let error = (!behind.is_empty())
@@ -98,7 +87,7 @@ pub fn problems_here() -> Result<Vec<String>> {
 
 /// Asks the other shards what their guards lack; by name.
 pub fn unguarded_shards(limit: Duration) -> Result<HashMap<String, String>> {
-    let of = |Called { shard, answer }: Called<String>| {
+    let of = |ShardAnswer { shard, answer, .. }: ShardAnswer<String>| {
         let report = answer.ok().filter(|report| shard.name != LOCAL && report.len() <= MAX_REPORT)?;
         Some((shard.name.clone(), unguarded(&parse_json("node_health", report.as_bytes()).ok()?)?))
     };
@@ -146,8 +135,7 @@ fn unequal_forms(node: &Json) -> Option<String> {
 }
 
 /// The report of a node, and what it has of collections.
-fn read(reports: &[Reports]) -> Result<(Json, Seen)> {
-    let [Reports { report, seen }] = reports else { return Err(malformed("node_health", "no report")) };
+fn read(HealthReport { report, seen }: &HealthReport) -> Result<(Json, Seen)> {
     let report = match report.len() {
         ..=MAX_REPORT => parse_json("node_health", report)?,
         length => return Err(malformed("node_health", &format!("{length} bytes"))),

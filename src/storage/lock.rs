@@ -29,7 +29,7 @@ pub enum Tag {
     Builder(i32),
     /// on the router, while only one part of a decided migration may be committed
     Settling(i64),
-    /// a hand-over: the donor's session holds it from the exclusion of writers until the map names the new owner
+    /// a hand-over: the donor session holds it from the exclusion of writers until the map names the new owner
     HandOver(i64),
     /// a process of this router that is to end a deadlock; the detector holds the lock
     Victim(i32),

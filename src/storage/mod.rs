@@ -21,8 +21,7 @@ use docshard_core::error::{Kind, error};
 use pgrx::pg_sys;
 use std::ffi::CStr;
 
-/// The schema of collections' tables, and of docshard's own tables on every node.
-pub const SCHEMA: &CStr = c"docshard_data";
+pub use docshard_core::routing::names::C_SCHEMA as SCHEMA;
 
 /// Returns the OIDs of one of docshard's own tables and of an index or a sequence of it.
 pub fn own_table(table: &'static CStr, index: &'static CStr) -> Result<(pg_sys::Oid, pg_sys::Oid)> {

@@ -4,7 +4,7 @@
 //! fit, and so does an array on the way, as it has several values.
 
 use super::options::{self, OnMismatch, TableOptions};
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::{Kind, Scalar, SqlValue};
 use crate::pg::fdw::{ColumnDefinition, Definition};
 use docshard_core::error::{Kind as ErrorKind, bail, error};
@@ -54,6 +54,19 @@ impl Layout {
         self.columns.iter().find(|(known, _)| *known == number)?.1.as_ref().ok()
     }
 
+    /// The column of this number, or what is wrong with it.
+    pub fn valid_column(&self, number: i16) -> Result<&Column> {
+        match self.columns.iter().find(|(known, _)| *known == number) {
+            Some((_, column)) => column.as_ref().map_err(Clone::clone),
+            None => bail!(ErrorKind::InternalError, "a column of a foreign table is missing"),
+        }
+    }
+
+    /// All columns that are valid.
+    pub fn valid(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().filter_map(|(_, column)| column.as_ref().ok())
+    }
+
     /// The columns of these numbers. Dropped columns are left out.
     /// Errors: that of an invalid column among them.
     pub fn chosen(&self, numbers: &[i16]) -> Result<Vec<Column>> {
@@ -66,16 +79,20 @@ impl Layout {
         self.columns.iter().filter(|(_, column)| column.is_ok()).map(|(number, _)| *number).collect()
     }
 
-    /// All columns.
-    /// Errors: that of an invalid column.
-    pub fn all(&self) -> Result<Vec<Column>> {
-        self.columns.iter().map(|(_, column)| column.clone()).collect()
-    }
-
     /// True if a value that does not fit its column is an error, and not NULL. Then a condition need not be checked again after the shard has
     /// evaluated it: for a value that does not fit, where the two could differ, the statement fails.
     pub fn is_strict(&self) -> bool {
         self.options.on_mismatch == OnMismatch::Error
+    }
+
+    /// A row has a value of this type in a column that cannot have it. `which`: names the row, after a space, or nothing.
+    pub fn misfit(&self, column: &Column, type_name: &str, which: &str) -> Error {
+        let (table, column) = (&self.name, &column.name);
+        let error = error!(
+            ErrorKind::TypeMismatch,
+            "a value of type {type_name}{which} does not fit the column \"{column}\" of the foreign table \"{table}\""
+        );
+        error.with_hint("Use a column of type jsonb, or the option on_mismatch 'null' of the table.")
     }
 }
 

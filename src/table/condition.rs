@@ -142,15 +142,6 @@ impl Matching {
     }
 }
 
-/// The filter of documents in which a column has this value, or perhaps another one; None: any document.
-pub fn has_value(column: &Column, value: &SqlValue) -> Option<Json> {
-    let matching = Matching::of(column, column.kind)?;
-    match compare(&column.path, Operator::Equal, value, matching) {
-        Bound::Filter(filter) => Some(filter),
-        Always | Never => None,
-    }
-}
-
 /// True if strings are ordered by their bytes.
 pub fn orders_by_bytes(collation: Collation, bytes_by_default: impl Fn() -> bool) -> bool {
     collation == Collation::Bytes || collation == Collation::Default && bytes_by_default()

@@ -2,7 +2,7 @@
 
 use super::column::{Column, DAY_MS, EPOCH_MS};
 use crate::pg::error::Result;
-use crate::pg::fdw::value::{Scalar, SqlValue};
+use crate::pg::fdw::value::SqlValue;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::specification::{self, Role};
 use docshard_core::values::document::number::{Decimal, Number};
@@ -55,25 +55,21 @@ pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
     })
 }
 
-/// True if a value of a document is the same after it was read into the column and written again.
-pub fn is_lossless(column: &Column) -> bool {
-    let by_type = match column.kind.scalar {
-        Scalar::Bool | Scalar::Int2 | Scalar::Int4 | Scalar::Int8 | Scalar::Uuid | Scalar::Text => true,
-        Scalar::Date | Scalar::Timestamp | Scalar::TimestampTz | Scalar::Jsonb => true,
-        Scalar::Bytea => column.is_object_id,
-        Scalar::Float4 | Scalar::Float8 | Scalar::Numeric | Scalar::Json => false,
-    };
-    by_type && !column.kind.is_array
+/// What NULL in a column does to the field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nulls {
+    /// a field of the whole document stays
+    Ignored,
+    /// as `Ignored`, but a field that is missing becomes null
+    Stored,
+    Removed,
 }
 
-/// The document of a row: that of the column that is the whole one, if there is one, with the values of the other columns. NULL changes
-/// nothing, unless it is stored as null.
-pub fn of_row<'c>(
-    columns: impl Iterator<Item = (&'c Column, &'c Option<SqlValue>)> + Clone,
-    null_as_null: bool,
-) -> Result<Map<String, Json>> {
+/// The document of a row: that of the column that is the whole one, if there is one, with the values of the other columns.
+pub fn of_row(columns: &[(&Column, &Option<SqlValue>)], nulls: Nulls) -> Result<Map<String, Json>> {
     let mut document = Map::new();
-    for (column, value) in columns.clone().filter(|(column, _)| column.path.is_empty()) {
+    let (whole, others): (Vec<_>, Vec<_>) = columns.iter().copied().partition(|(column, _)| column.path.is_empty());
+    for (column, value) in whole {
         if let Some(value) = value {
             match json(column, value)? {
                 Json::Object(fields) if ext_json::is_document(&fields) => document = fields,
@@ -81,14 +77,31 @@ pub fn of_row<'c>(
             }
         }
     }
-    for (column, value) in columns.filter(|(column, _)| !column.path.is_empty()) {
+    for (column, value) in others {
         match value {
             Some(value) => set(&mut document, column, json(column, value)?)?,
-            None if null_as_null && !has(&document, &column.path) => set(&mut document, column, Json::Null)?,
+            None if nulls == Nulls::Removed => unset(&mut document, &column.path),
+            None if nulls == Nulls::Stored && !has(&document, &column.path) => set(&mut document, column, Json::Null)?,
             None => {}
         }
     }
     Ok(document)
+}
+
+/// Removes the value at a path, through objects only.
+fn unset(document: &mut Map<String, Json>, path: &str) {
+    let mut fields = document;
+    let mut steps = path.split('.').peekable();
+    while let Some(step) = steps.next() {
+        if steps.peek().is_none() {
+            fields.remove(step);
+            return;
+        }
+        match fields.get_mut(step) {
+            Some(Json::Object(inner)) if ext_json::is_document(inner) => fields = inner,
+            _ => return,
+        }
+    }
 }
 
 fn has(document: &Map<String, Json>, path: &str) -> bool {

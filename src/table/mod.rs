@@ -2,7 +2,7 @@
 //!
 //! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
 //! * [`condition`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
-//! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample. [`document`], [`modify`]: writing.
+//! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample. [`document`], [`modify`], [`origin`]: writing.
 //! * [`import`]: foreign tables for the collections of a database.
 //!
 //! What PostgreSQL's planner and executor call is in `pg::fdw`.
@@ -14,16 +14,19 @@ mod grouping;
 mod import;
 mod modify;
 mod options;
+mod origin;
 mod sample;
 mod scan;
 mod sorting;
 
 use crate::catalog::cache;
+use crate::catalog::grants::{self, Level};
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::fdw::clause::Clause;
 use crate::pg::fdw::{
-    self, Definition, Groups, Import, Modify, Owner, Scan, ScanPlan, Setting, SortKey, Table, Translation, Wrapper,
+    self, Access, Definition, Groups, Import, Modify, Owner, Scan, ScanPlan, Setting, SortKey, Table, Translation,
+    Wrapper,
 };
 use crate::pg::spi;
 use crate::router::read;
@@ -146,12 +149,16 @@ impl Table for CollectionTable {
         }
     }
 
-    fn identity(&self) -> Result<Vec<i16>> {
-        modify::identity(&self.layout)
+    fn check(&self, access: Access) -> Result<()> {
+        let namespace = &self.layout.options.namespace;
+        match (access, cache::find(namespace)?) {
+            (Access::Write, Some(collection)) => grants::require(&collection, Level::Write).map(drop),
+            _ => read::check(namespace),
+        }
     }
 
-    fn modify(self: Box<Self>) -> Result<Box<dyn Modify>> {
-        Ok(Box::new(modify::CollectionModify::new(self.layout)?))
+    fn modify(self: Box<Self>, returned: Vec<i16>) -> Result<Box<dyn Modify>> {
+        Ok(Box::new(modify::CollectionModify::new(self.layout, returned)))
     }
 
     fn truncate(self: Box<Self>) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use super::column::{Column, Layout, Read, id_text};
 use super::condition::{Bound, Condition, all};
+use super::origin::Origin;
 use super::sorting;
 use crate::catalog::cache;
 use crate::operation::arguments::{Arguments, Form};
@@ -10,7 +11,7 @@ use crate::operation::request_parts::Specification;
 use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
-use crate::pg::fdw::{Scan, ScanPlan};
+use crate::pg::fdw::{ORIGIN, Scan, ScanPlan};
 use crate::router::aggregate::Results;
 use crate::router::explain;
 use crate::router::read;
@@ -25,6 +26,10 @@ pub struct CollectionScan {
     order: Option<Json>,
     /// the fields that are read; None: whole documents
     fields: Option<Vec<String>>,
+    /// of each row, if rows are written
+    origin: Option<Origin>,
+    /// all columns of rows that are written are seen
+    shows_rows: bool,
     is_of_other_user: bool,
     misfit: Option<Error>,
     found: Option<Found>,
@@ -44,9 +49,21 @@ impl CollectionScan {
             Err(_) => Err(error!(Kind::InternalError, "malformed condition of a foreign scan")),
         };
         let conditions = plan.conditions.into_iter().map(parse).collect::<Result<_>>()?;
-        let fields = fields(&columns);
-        let (order, is_of_other_user) = (plan.order, plan.is_of_other_user);
-        Ok(Self { layout, columns, conditions, order, fields, is_of_other_user, misfit: None, found: None })
+        let origin = plan.is_target.then(|| Origin::of(&layout, &columns)).transpose()?;
+        let fields = fields(&columns, origin.as_ref());
+        let ScanPlan { order, is_of_other_user, shows_rows, .. } = plan;
+        Ok(Self {
+            layout,
+            columns,
+            conditions,
+            order,
+            fields,
+            origin,
+            shows_rows,
+            is_of_other_user,
+            misfit: None,
+            found: None,
+        })
     }
 
     /// Reads these results of a pipeline.
@@ -106,14 +123,9 @@ impl CollectionScan {
 
     /// A row has a value of this type in a column that cannot have it.
     pub fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
-        let (table, column) = (&self.layout.name, &column.name);
         // The reader of a view may not be allowed to know which rows it leaves out.
         let which = if self.is_of_other_user { String::new() } else { format!(" of the document with the _id {id}") };
-        let error = error!(
-            Kind::TypeMismatch,
-            "a value of type {type_name}{which} does not fit the column \"{column}\" of the foreign table \"{table}\""
-        );
-        error.with_hint("Use a column of type jsonb, or the option on_mismatch 'null' of the table.")
+        self.layout.misfit(column, type_name, &which)
     }
 }
 
@@ -127,8 +139,8 @@ pub fn require_existing(layout: &Layout) -> Result<()> {
     })
 }
 
-/// The first fields of the columns' paths; None if a column is the whole document.
-fn fields(columns: &[Column]) -> Option<Vec<String>> {
+/// The first fields of the columns' paths, and of the paths that identify a document; None if a column is the whole document.
+fn fields(columns: &[Column], origin: Option<&Origin>) -> Option<Vec<String>> {
     let mut fields: Vec<String> = Vec::new();
     for column in columns {
         if column.path.is_empty() {
@@ -136,6 +148,11 @@ fn fields(columns: &[Column]) -> Option<Vec<String>> {
         }
         if !fields.iter().any(|known| known == column.field()) {
             fields.push(column.field().to_owned());
+        }
+    }
+    for field in origin.iter().flat_map(|origin| origin.fields()) {
+        if !fields.iter().any(|known| known == field) {
+            fields.push(field.to_owned());
         }
     }
     Some(fields)
@@ -162,15 +179,20 @@ impl Scan for CollectionScan {
         let Some(object) = raw::document(document.bytes()) else {
             bail!(Kind::InternalError, "a document is not an object");
         };
-        let layout = &self.layout;
+        let (layout, shows_rows) = (&self.layout, self.shows_rows);
         let mut misfit = None;
         for column in &self.columns {
             match column.read(object) {
                 Read::Value(value) => put(column.number, value)?,
-                Read::Null if column.not_null && layout.is_strict() => misfit = Some((column, "null")),
+                // A row that PostgreSQL makes another one of must keep the promise.
+                Read::Null if column.not_null && (layout.is_strict() || shows_rows) => misfit = Some((column, "null")),
+                Read::Misfit(type_name) if column.not_null && shows_rows => misfit = Some((column, type_name)),
                 Read::Misfit(type_name) if layout.is_strict() => misfit = Some((column, type_name)),
                 Read::Null | Read::Misfit(_) => {}
             }
+        }
+        if let Some(origin) = &self.origin {
+            put(ORIGIN, SqlValue::Bytes(origin.of_document(document.bytes())))?;
         }
         if let Some((column, type_name)) = misfit {
             let error = self.misfit(column, type_name, &id_text(object));

@@ -22,6 +22,7 @@ use crate::remote::{self, Session};
 use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::deadlock::{self, Process, Wait};
+use docshard_core::routing::protocol::Connection as _;
 use docshard_core::sql::record::{Record, decode_all};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};

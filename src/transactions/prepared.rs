@@ -14,6 +14,8 @@ use crate::pg::{security::user, spi, transaction::durability, transaction::subtr
 use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::prepared_name::PREFIX;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::ReadPrepared;
 use docshard_core::sql::param::Param;
 
 /// Called from `_PG_init`.
@@ -86,7 +88,7 @@ fn end_at(shard: &Shard, prefix: &str, ended: Ended) -> Result<()> {
     }
     let mut session = Session::open(server)?;
     // A rollback has removed the rows of the shards' transactions. The worker may have committed some of those that are decided.
-    let mut gids = session.prepared_names(prefix)?;
+    let mut gids = ReadPrepared { prefixes: &[prefix] }.call(&mut session)?;
     gids.retain(|gid| !commits || decided.contains(gid));
     gids.iter().try_for_each(|gid| session.end_prepared(gid, commits))
 }

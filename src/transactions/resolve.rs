@@ -1,7 +1,7 @@
 //! Ends prepared transactions whose originator has ended.
 
 use super::decision::decisions;
-use crate::catalog::nodes::read_on;
+use crate::catalog::nodes::read_call_on;
 use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{cache, cluster};
 use crate::pg::error::Result;
@@ -11,7 +11,8 @@ use crate::storage::lock::{self, Mode, Tag};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Origin;
-use docshard_core::sql::param::Param;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::ReadPrepared;
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -51,12 +52,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
     let coordinator = cluster::coordinator()?;
     // The decisions first, then the shard's prepared transactions: see the module's invariants.
     let decided = decisions(server_name)?;
-    let gids: Vec<String> = read_on(
-        shard,
-        "SELECT gid FROM pg_catalog.pg_prepared_xacts \
-         WHERE database = pg_catalog.current_database() AND pg_catalog.starts_with(gid, $1)",
-        &[Param::Text(&coordinator.cluster_prefix())],
-    )?;
+    let gids = read_call_on(shard, &ReadPrepared { prefixes: &[&coordinator.cluster_prefix()] })?;
     let prepared: Vec<(&str, Origin)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), coordinator.origin(gid)?))).collect();
     let is_prepared = |decided: &str| prepared.iter().any(|(gid, _)| *gid == decided);
@@ -88,7 +84,8 @@ fn resolve(shard: &Shard) -> Result<u64> {
             none => none.insert(Session::open(server)?),
         };
         // Its session may have ended it since it was listed, before it released its lock. An attempt would be an error in the shard's log.
-        if session.prepared_names(gid)?.is_empty() {
+        let found = ReadPrepared { prefixes: &[gid] }.call(session)?;
+        if found.is_empty() {
             continue;
         }
         session.end_prepared(gid, commits)?;

@@ -200,7 +200,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
     let (&shard, kept) = shards.iter_mut().filter(|(_, kept)| is_due(kept)).min_by_key(|(_, kept)| kept.due)?;
     let opened = transaction::run(|| {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
-        let epoch = takeover::epoch_at(&mut session, &kept.name, router, takeover::MOST_AHEAD_OF_REPLACED)?;
+        let epoch = takeover::epoch_at(&mut session, &kept.name, router)?;
         session.query_within::<String>(SETTINGS, &[], FIRST_ANSWER_MS)?;
         // The lock on a replaced primary does not protect the current one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {

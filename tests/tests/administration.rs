@@ -33,6 +33,34 @@ fn a_shard_on_another_node_is_drained_removed_and_added_again() {
     assert_eq!(count(&cluster), 100);
 }
 
+/// The last call of a removal fails before the shard has left the cluster, or after it.
+#[test]
+fn a_removal_that_failed_is_completed_by_another_call() {
+    let mut cluster = cluster();
+    let remove = "SELECT docshard.remove_shard('shard1') ->> 'state'";
+    assert_eq!(cluster.router.value::<String>(remove), "started");
+    let left = "SELECT (SELECT count(*) FROM docshard.chunks WHERE shard = 'shard1')
+                     + (SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done')";
+    wait_until("shard1 is empty", PATIENCE, || cluster.router.value::<i64>(left) == 0);
+    let is_member = |cluster: &Cluster| cluster.shards[1].value::<i64>("SELECT count(*) FROM docshard_data.node") == 1;
+
+    cluster.shards[0].stop();
+    let error = cluster.router.client().batch_execute(remove).unwrap_err();
+    assert!(error.as_db_error().unwrap().message().contains("shard0"), "{error:?}");
+    assert!(is_member(&cluster), "nothing has changed while another shard is down");
+    cluster.shards[0].start();
+
+    // Its own server decides afterwards.
+    cluster.router.psql(&format!("BEGIN; {remove}; ROLLBACK"));
+    assert!(!is_member(&cluster), "it has left");
+    assert_eq!(cluster.router.value::<String>(remove), "completed");
+    assert_eq!(count(&cluster), 100);
+    let url = cluster.shards[1].url();
+    cluster.router.psql(&format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"shard1\"}}')"));
+    assert!(is_member(&cluster));
+    assert_eq!(count(&cluster), 100);
+}
+
 /// Other sessions have a cached map of the old name, writers write meanwhile, and chunks move under the new name.
 #[test]
 fn a_collection_is_renamed_under_other_sessions() {

@@ -583,6 +583,9 @@ fn a_foreign_table_gives_no_right_to_its_collection() {
     // A role with rights to the collection has none to the table, until the owner grants them.
     assert_eq!(sqlstate_of(&mut reader, "SELECT * FROM maker.rows"), "42501");
     maker.batch_execute("GRANT SELECT ON maker.rows TO reader, other").unwrap();
+    // The owner needs the right to the collection, too.
+    assert_eq!(sqlstate_of(&mut reader, "SELECT * FROM maker.rows"), "42501");
+    router.psql("ALTER FOREIGN TABLE maker.rows OWNER TO CURRENT_USER; GRANT SELECT ON maker.rows TO maker");
     assert_eq!(count(&mut reader, "maker.rows"), 300);
     assert_eq!(sqlstate_of(&mut other, "SELECT * FROM maker.rows"), "42501");
 

@@ -145,7 +145,7 @@ pub struct Hello {
 
 /// A shard's record of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct NodeState {
     /// which shard it is
     pub member: Member,
     /// the highest epoch of a router that has advanced its counter
@@ -154,7 +154,7 @@ pub struct Node {
     pub position: Position,
 }
 
-impl Node {
+impl NodeState {
     /// Returns the protocol version for a connection on which the router writes, or only reads.
     ///
     /// # Errors
@@ -374,8 +374,8 @@ mod tests {
         }
     }
 
-    fn node(timeline: i64, counter: i64) -> Node {
-        Node { member: member("a"), epoch: 3, position: Position { timeline, counter } }
+    fn node(timeline: i64, counter: i64) -> NodeState {
+        NodeState { member: member("a"), epoch: 3, position: Position { timeline, counter } }
     }
 
     fn message(answer: Result<i32>) -> String {
@@ -401,22 +401,22 @@ mod tests {
 
     #[test]
     fn another_shard_or_cluster_is_refused_and_both_are_named() {
-        let other = Node { member: member("b"), ..node(2, 100) };
+        let other = NodeState { member: member("b"), ..node(2, 100) };
         let said = message(other.answer(&hello(), false));
         assert!(said.contains("\"a\"") && said.contains("\"b\""), "{said}");
-        let foreign = Node { member: Member { cluster: 8, ..member("a") }, ..node(2, 100) };
+        let foreign = NodeState { member: Member { cluster: 8, ..member("a") }, ..node(2, 100) };
         let said = message(foreign.answer(&hello(), false));
         assert!(said.contains("0000000000000007") && said.contains("0000000000000008"), "{said}");
-        let router = Node { member: member(LOCAL), ..node(2, 100) };
+        let router = NodeState { member: member(LOCAL), ..node(2, 100) };
         assert!(message(router.answer(&hello(), false)).contains("the router of cluster"));
     }
 
     #[test]
     fn a_router_that_was_replaced_is_refused() {
-        let later = Node { epoch: 4, ..node(2, 100) };
+        let later = NodeState { epoch: 4, ..node(2, 100) };
         let said = message(later.answer(&hello(), false));
         assert!(said.contains("epoch 4") && said.contains("epoch 3"), "{said}");
-        let earlier = Node { epoch: 2, ..node(2, 100) };
+        let earlier = NodeState { epoch: 2, ..node(2, 100) };
         assert!(earlier.answer(&hello(), true).is_ok());
     }
 

@@ -1,10 +1,23 @@
 //! The names of a collection's relations on every shard, in the schema `docshard_data`.
 
 use crate::query::index::IndexKeys;
+use std::ffi::CStr;
+use std::fmt::Display;
+
+/// The schema of these relations, and of a shard's own tables.
+pub const SCHEMA: &str = "docshard_data";
+
+/// The same for PostgreSQL's functions.
+pub const C_SCHEMA: &CStr = c"docshard_data";
+
+/// Returns the qualified name of a relation of this schema.
+pub fn relation_name(relation: impl Display) -> String {
+    format!("{SCHEMA}.{relation}")
+}
 
 /// Returns the qualified name of a collection's table.
 pub fn table(collection: i32) -> String {
-    format!("docshard_data.c{collection}")
+    relation_name(format_args!("c{collection}"))
 }
 
 /// Returns the name of the relation of the primary key.

@@ -12,6 +12,9 @@ const REQUIRED: u32 = 0xFFFF;
 /// The most documents in the sequences of a message, far above what a batch of writes may hold.
 const MAX_DOCUMENTS: usize = 1_000_000;
 
+/// The most sequences. Drivers send at most two, those of `bulkWrite`. So few can be compared with each other, and with a command's fields.
+const MAX_SEQUENCES: usize = 10;
+
 /// A request, with the bytes of its documents.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Request<'a> {
@@ -46,6 +49,9 @@ pub fn read_msg<'a>(header: Option<&[u8; HEADER]>, body: &'a [u8]) -> Result<Req
             0 if document.is_some() => return Err(Violation("OP_MSG has two bodies")),
             0 => document = Some(bytes.document()?),
             1 => {
+                if sequences.len() == MAX_SEQUENCES {
+                    return Err(Violation("OP_MSG has too many sequences"));
+                }
                 let size = Bytes(bytes.0).length()?;
                 let mut section = Bytes(bytes.take(size)?);
                 section.take(4)?;
@@ -115,6 +121,13 @@ mod tests {
         assert_eq!(read_msg(Some(&[8; HEADER]), &body), Err(Violation("the checksum is wrong")));
     }
 
+    /// A message with so many empty sequences.
+    fn many(count: usize) -> Vec<u8> {
+        let mut body = [&[0; 5], EMPTY].concat();
+        (0..count).for_each(|number| body.extend(format!("\x01\x08\0\0\0{number:03}\0").as_bytes()));
+        body
+    }
+
     #[test]
     fn malformed_messages_are_refused() {
         for body in [
@@ -123,9 +136,11 @@ mod tests {
             [&[4, 0, 0, 0, 0], EMPTY].concat(),
             [&[0, 0, 0, 0, 2], EMPTY].concat(),
             [&[0; 4], &b"\x01\xff\xff\xff\xff"[..]].concat(),
+            many(MAX_SEQUENCES + 1),
         ] {
             assert!(read_msg(None, &body).is_err(), "{body:?}");
         }
+        assert_eq!(read_msg(None, &many(MAX_SEQUENCES)).unwrap().sequences.len(), MAX_SEQUENCES);
         assert!(read_query(b"\0\0\0\0test.c\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0").is_err());
         assert_eq!(read_query(b"\0\0\0\0admin.$cmd\0\0\0\0\0\x01\0\0\0\x05\0\0\0\0").unwrap().database, Some("admin"));
     }

@@ -10,8 +10,7 @@ use super::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
 };
 use super::names::{LOCAL, check_name, server_name, service_name};
-use super::probe::{Probe, mark, probe};
-use super::repair::repair;
+use super::repair::{mark, repair};
 use super::servers::{Introduced, Login, connect_shards, make_server};
 use crate::catalog::access as grants;
 use crate::catalog::cluster::{self, check_may_change, cluster_id};
@@ -22,10 +21,14 @@ use crate::pg::{server, spi};
 use crate::remote::Session;
 use crate::store;
 use docshard_core::cluster::handshake;
+use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::access::LeaveCluster;
+use docshard_core::routing::protocol::node::{NodeProbe, ProbeNode};
+use docshard_core::routing::protocol::shard_tables::{
+    HasAcceptedRouter, InsertNode, NodeRow, ReadNode, ReadPlacements,
+};
 use docshard_core::routing::protocol::{Call, sql};
-use docshard_core::sql::param::Param;
 use serde_json::json;
 
 /// Options of [`add`].
@@ -80,7 +83,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
 
     let mut session = Session::open_conninfo(&login, !by_superuser)
         .map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
-    let probe = probe(&mut session)?;
+    let probe = ProbeNode {}.call(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
     let given = Login { user, password };
     if let Some(name) = existing(&mut session, &probe, wanted.as_deref())? {
@@ -113,7 +116,7 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     }
     drop(session);
 
-    store::shards::insert(id, &name, &server_name(&name), &probe.identity.to_string(), options.max_size_mb)?;
+    store::shards::insert(id, &name, &server_name(&name), &probe.identity().to_string(), options.max_size_mb)?;
     cluster::note_added(id);
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
     change::announce();
@@ -143,10 +146,10 @@ fn add_local(options: &AddOptions) -> Result<Added> {
     Ok(Added { name: LOCAL.to_owned(), pending: Vec::new() })
 }
 
-/// The name under which the database is a shard already, as its own table `docshard_data.node` says: a restored database keeps that
+/// The name under which the database is a shard already, as its own table `node` says: a restored database keeps that
 /// name. Returns an error if another database has the name, or if this database has another name.
-fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Result<Option<String>> {
-    if probe.identity == cluster::identity() {
+fn existing(session: &mut Session, probe: &NodeProbe, wanted: Option<&str>) -> Result<Option<String>> {
+    if probe.identity() == cluster::identity() {
         return Err(error!(Kind::IllegalOperation, "cannot add this database as a shard: it is the router itself")
             .with_hint("The router's own database is the shard \"local\"."));
     }
@@ -167,8 +170,8 @@ fn existing(session: &mut Session, probe: &Probe, wanted: Option<&str>) -> Resul
 }
 
 /// Makes the node a shard of this cluster: creates the extension and the service role there, and writes its row of
-/// `docshard_data.node`. The given login is used only here if it is a superuser's; otherwise it becomes the service role's.
-fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given: &Login) -> Result<Login> {
+/// the table `node`. The given login is used only here if it is a superuser's; otherwise it becomes the service role's.
+fn prepare_node(session: &mut Session, probe: &NodeProbe, name: &str, id: i32, given: &Login) -> Result<Login> {
     let ours = env!("CARGO_PKG_VERSION");
     let refuse = |message: String| Error::new(Kind::OperationFailed, message);
     if probe.default_version.is_none() {
@@ -194,23 +197,17 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         session.execute("CREATE EXTENSION IF NOT EXISTS docshard CASCADE")?;
     }
     let sample = sql::pack("'{\"n\": 12345.678, \"s\": \"x\"}'");
-    type Answer = (Option<String>, Option<String>, i64, String, i64);
-    let answers: Vec<Answer> = session.query(
-        &format!(
-            "SELECT (SELECT cluster_id::text FROM docshard_data.node), (SELECT shard FROM docshard_data.node), \
-               ({}), encode({sample}, 'hex'), (SELECT count(*) FROM docshard_data.placement)",
-            store::collections::COUNT
-        ),
-        &[],
-    )?;
+    let sql = format!("SELECT ({}), encode({sample}, 'hex')", store::collections::COUNT);
+    let answers: Vec<(i64, String)> = session.query(&sql, &[])?;
     let not_a_shard = || refuse("the node returned an invalid answer".to_owned());
-    let (cluster, shard, collections, theirs, placements) = answers.into_iter().next().ok_or_else(not_a_shard)?;
-    if let (Some(cluster), Some(shard)) = (cluster, shard) {
-        if cluster != cluster_id()?.to_string() {
+    let (collections, theirs) = answers.into_iter().next().ok_or_else(not_a_shard)?;
+    let (nodes, placements) = (ReadNode {}.call(session)?, ReadPlacements { collection: None }.call(session)?);
+    if let Some(NodeRow { cluster_id: cluster, shard, .. }) = nodes.into_iter().next() {
+        if cluster != cluster_id()? {
             return Err(refuse(format!("the database is the shard \"{shard}\" of another docshard cluster"))
                 .with_hint("Remove it from that cluster first: docshard.remove_shard()."));
         }
-        lost::refuse_returned(&probe.identity.to_string(), &shard, placements > 0)?;
+        lost::refuse_returned(&probe.identity().to_string(), &shard, !placements.is_empty())?;
         if shard != name {
             return Err(refuse(format!(
                 "the database was the shard \"{shard}\" of this cluster; add it under that name"
@@ -229,9 +226,8 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         login.let_in(session)?;
         login
     } else {
-        let accepted: Vec<bool> =
-            session.query("SELECT pg_catalog.has_schema_privilege('docshard_data', 'CREATE')", &[])?;
-        if !accepted.contains(&true) {
+        let is_accepted = HasAcceptedRouter {}.call(session)?;
+        if !is_accepted {
             let user = &given.user;
             return Err(refuse(format!("the database has not accepted a router as \"{user}\"")).with_hint(format!(
                 "A superuser runs SELECT docshard.accept_router('{user}') there, or log in as one for add_shard."
@@ -239,14 +235,7 @@ fn prepare_node(session: &mut Session, probe: &Probe, name: &str, id: i32, given
         }
         given.clone()
     };
-    session.run(
-        "INSERT INTO docshard_data.node (cluster_id, shard, router, epoch) VALUES ($1, $2, $3, $4)",
-        &[
-            Param::Int8(cluster_id()?),
-            Param::Text(name),
-            Param::Text(&cluster::identity().to_string()),
-            Param::Int8(cluster::coordinator()?.epoch),
-        ],
-    )?;
+    let Coordinator { cluster: cluster_id, epoch } = cluster::coordinator()?;
+    InsertNode { cluster_id, shard: name, router: &cluster::identity().to_string(), epoch }.call(session)?;
     Ok(login)
 }

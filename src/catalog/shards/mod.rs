@@ -3,7 +3,6 @@
 pub mod add;
 pub(in crate::catalog) mod connection_string;
 pub mod names;
-mod probe;
 pub mod remove;
 pub(in crate::catalog) mod repair;
 pub(in crate::catalog) mod servers;

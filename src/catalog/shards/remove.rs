@@ -3,6 +3,7 @@
 use super::add::stop_draining;
 use super::names::puller_name;
 use crate::catalog::cluster::check_may_change;
+use crate::catalog::dismantle::is_dismantled;
 use crate::catalog::nodes::call_on;
 use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{cache, change, zones};
@@ -10,6 +11,7 @@ use crate::ownership::access;
 use crate::pg::error::Result;
 use crate::remote::Session;
 use crate::store;
+use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::access::{DisconnectShard, LeaveCluster};
@@ -119,32 +121,43 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
 }
 
 /// Removes everything that [`add`](super::add::add) created. The shard has no documents left.
+///
+/// Other nodes change in transactions of their own, as this one drops the server and could not commit through it. If it rolls back, the call
+/// can be repeated: the dropped tables were empty, and a shard that has left the cluster is recognised.
 fn take_away(shard: &Shard) -> Result<()> {
     let placed = store::placements::delete_of_shard(shard.id)?;
-    if let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) {
-        // A separate transaction, as this one drops the server and could not commit through it. If this transaction rolls
-        // back, the call can be repeated: the dropped tables were empty.
-        let mut session = Session::open(oid)?;
+    placed.iter().try_for_each(|&collection| change::touch(collection))?;
+    let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) else {
+        placed.iter().try_for_each(|&collection| call_on(shard, &DropTable { collection }).map(drop))?;
+        return store::shards::delete(shard.id);
+    };
+    let mut others = other_sessions(shard)?;
+    let leaving = match Session::open(oid) {
+        Err(error) if error.sqlstate == REFUSED_CONNECTION && is_dismantled(oid) => None,
+        opened => Some(opened.map_err(|error| error.at_shard(&shard.name))?),
+    };
+    let puller = puller_name(shard.id)?;
+    for (name, session) in &mut others {
+        (DisconnectShard { server, puller: &puller }).call(session).map_err(|error| error.at_shard(name.as_str()))?;
+    }
+    if let Some(mut session) = leaving {
         session.execute("BEGIN; SET LOCAL lock_timeout = '10s'")?;
         for &collection in &placed {
             DropTable { collection }.call(&mut session)?;
-            change::touch(collection)?;
         }
         LeaveCluster {}.call(&mut session)?;
         session.execute("COMMIT")?;
-        let puller = puller_name(shard.id)?;
-        for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
-            let Place::Remote(oid) = other.place else { continue };
-            DisconnectShard { server, puller: &puller }.call(&mut Session::open(oid)?)?;
-        }
-        store::shards::delete(shard.id)?;
-        access::disconnect_shard(server, &puller)?;
-    } else {
-        for &collection in &placed {
-            call_on(shard, &DropTable { collection })?;
-            change::touch(collection)?;
-        }
-        store::shards::delete(shard.id)?;
     }
-    Ok(())
+    store::shards::delete(shard.id)?;
+    access::disconnect_shard(server, &puller)
+}
+
+/// Sessions at all other shards, with their names.
+fn other_sessions(shard: &Shard) -> Result<Vec<(String, Session)>> {
+    let mut sessions = Vec::new();
+    for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
+        let Place::Remote(oid) = other.place else { continue };
+        sessions.push((other.name.clone(), Session::open(oid).map_err(|error| error.at_shard(&other.name))?));
+    }
+    Ok(sessions)
 }

@@ -6,7 +6,6 @@
 
 use super::connection_string::{Keywords, REACH_HINT, unreachable_shard};
 use super::names::server_name;
-use super::probe::{Probe, mark, probe};
 use super::servers::{Introduced, Login, introduce, own_login};
 use crate::catalog::access as grants;
 use crate::catalog::cluster::{cluster_id, coordinator};
@@ -18,7 +17,9 @@ use crate::remote::{self, Session};
 use crate::store;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION, class};
 use docshard_core::error::{Kind, bail, error};
-use docshard_core::sql::param::Param;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::{NodeProbe, ProbeNode};
+use docshard_core::routing::protocol::shard_tables::{NodeRow, ReadNode};
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 
@@ -27,7 +28,7 @@ use serde_json::json;
 ///
 /// # Errors
 /// `OperationFailed` if the shard's server leads to another database; those of connecting.
-pub(super) fn repair(name: &str, found: &Probe, given: &Login) -> Result<Vec<(String, String)>> {
+pub(super) fn repair(name: &str, found: &NodeProbe, given: &Login) -> Result<Vec<(String, String)>> {
     let shard = cache::shard_named(name)?;
     let Place::Remote(server) = shard.place else { return Ok(Vec::new()) };
     if found.superuser {
@@ -49,7 +50,7 @@ pub(super) fn repair(name: &str, found: &Probe, given: &Login) -> Result<Vec<(St
     grants::restore_roles(&mut session)?;
     let keywords: Keywords = remote::server_options(server)?;
     let failed = introduce(&mut session, &Introduced { name, id: shard.id, keywords: &keywords })?;
-    store::shards::set_node(name, &found.identity.to_string())?;
+    store::shards::set_node(name, &found.identity().to_string())?;
     let pending: Vec<_> = failed.into_iter().map(|(shard, error)| (shard, error.into_message())).collect();
     let names: Vec<_> = pending.iter().map(|(shard, _)| shard).collect();
     change::log("repairShard", None, &json!({"shard": name, "login": found.superuser, "pending": names}))?;
@@ -74,7 +75,8 @@ pub(in crate::catalog) fn open_as_superuser(shard: &Shard, server: Oid, login: &
         let message = format!("nothing was changed: cannot log in as \"{}\" at {at}: {}", login.user, error.message);
         unreachable_shard(error).with_message(message).with_hint(REACH_HINT)
     })?;
-    if !probe(&mut session)?.superuser {
+    let probe = ProbeNode {}.call(&mut session)?;
+    if !probe.superuser {
         bail!(Kind::Unauthorized, "nothing was changed: the role \"{}\" at {at} is no superuser", login.user);
     }
     Ok(session)
@@ -98,9 +100,9 @@ fn open_given(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
 /// Refuses a shard that another router has taken over: that router's login there would end.
 fn check_epoch(shard: &Shard, session: &mut Session) -> Result<()> {
     let router = coordinator()?;
-    let there: Vec<i64> =
-        session.query("SELECT epoch FROM docshard_data.node WHERE cluster_id = $1", &[Param::Int8(router.cluster)])?;
-    if there.first().is_none_or(|there| *there <= router.epoch) {
+    let is_later = |node: &NodeRow| node.cluster_id == router.cluster && node.epoch > router.epoch;
+    let nodes = ReadNode {}.call(session)?;
+    if !nodes.iter().any(is_later) {
         return Ok(());
     }
     let message = format!("nothing was changed: another router has taken over shard \"{}\"", shard.name);
@@ -108,10 +110,19 @@ fn check_epoch(shard: &Shard, session: &mut Session) -> Result<()> {
         .with_hint("Work with that router. docshard.take_over_cluster() gives the cluster back to this one."))
 }
 
+/// The database's name as a shard of this cluster, from its table `node`; None if it is not a shard.
+pub(super) fn mark(session: &mut Session, probe: &NodeProbe, cluster: i64) -> Result<Option<String>> {
+    if probe.version.is_none() {
+        return Ok(None);
+    }
+    let mut rows = ReadNode {}.call(session)?.into_iter();
+    Ok(rows.find(|node| node.cluster_id == cluster).map(|node| node.shard))
+}
+
 /// Refuses another database than the one that the caller means.
-fn check_same(shard: &Shard, found: &Probe, session: &mut Session) -> Result<()> {
-    let there = probe(session)?;
-    if there.identity == found.identity {
+fn check_same(shard: &Shard, found: &NodeProbe, session: &mut Session) -> Result<()> {
+    let there = ProbeNode {}.call(session)?;
+    if there.identity() == found.identity() {
         return Ok(());
     }
     match mark(session, &there, cluster_id()?)? {

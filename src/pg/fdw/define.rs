@@ -1,8 +1,10 @@
-//! Reads the definition of a foreign table from PostgreSQL's catalog.
+//! Reads the definition of a foreign table from PostgreSQL's catalog, and checks its owner's rights.
 
 use super::clause::text;
-use super::interface::{ColumnDefinition, Definition, Setting};
+use super::interface::{Access, ColumnDefinition, Definition, Setting, Table};
 use super::value::Kind;
+use crate::pg::error::Result;
+use crate::pg::security::user;
 use crate::pg::version;
 use pgrx::{PgList, pg_sys};
 
@@ -35,8 +37,38 @@ pub(super) unsafe fn definition(table: pg_sys::Oid) -> Definition {
                 options: settings(pg_sys::GetForeignColumnOptions(table, attribute.attnum)),
             });
         }
-        let name = text((*(*relation).rd_rel).relname.data.as_ptr());
+        let name = name_of(relation);
         pg_sys::table_close(relation, pg_sys::NoLock as i32);
         Definition { name, options: settings((*pg_sys::GetForeignTable(table)).options), columns }
     }
+}
+
+/// # Safety
+/// An open relation.
+pub(super) unsafe fn name_of(relation: pg_sys::Relation) -> String {
+    // SAFETY: promised by the caller.
+    unsafe { text((*(*relation).rd_rel).relname.data.as_ptr()) }
+}
+
+/// Checks that the table's owner may do what `user` does with it. Who may choose what a table stands for must not get more than its own rights from others' use
+/// of it, such as a view of theirs.
+///
+/// # Safety
+/// An open relation.
+pub(super) unsafe fn check_owner(
+    relation: pg_sys::Relation,
+    user: pg_sys::Oid,
+    table: &dyn Table,
+    access: Access,
+) -> Result<()> {
+    // SAFETY: promised by the caller.
+    let owner = unsafe { (*(*relation).rd_rel).relowner };
+    if owner == user {
+        return Ok(());
+    }
+    user::as_checked_user(owner, || table.check(access)).map_err(|error| {
+        // SAFETY: as above.
+        let name = unsafe { name_of(relation) };
+        error.with_hint(format!("The owner of the foreign table \"{name}\" needs this right, too."))
+    })
 }

@@ -11,6 +11,10 @@ use std::sync::OnceLock;
 pub type Setting = (String, String);
 
 /// What options belong to.
+/// Where a scan puts the *origin* of a row, by which [`Modify`] finds it again, instead of the number of a column. It is that of a system column, which all
+/// tables have, so that one column of a plan serves all partitions.
+pub const ORIGIN: i16 = -5;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
     Wrapper,
@@ -27,6 +31,13 @@ pub struct Definition {
     pub name: String,
     pub options: Vec<Setting>,
     pub columns: Vec<ColumnDefinition>,
+}
+
+/// What a statement does with a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    Read,
+    Write,
 }
 
 #[derive(Clone, Debug)]
@@ -134,9 +145,10 @@ pub trait Table {
     /// True if the table evaluates these groups exactly as PostgreSQL would.
     fn can_group(&self, groups: &Groups) -> bool;
     fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>>;
-    /// The columns by which an UPDATE or DELETE finds a row again.
-    fn identity(&self) -> Result<Vec<i16>>;
-    fn modify(self: Box<Self>) -> Result<Box<dyn Modify>>;
+    /// Checks that the current user may do this.
+    fn check(&self, access: Access) -> Result<()>;
+    /// Starts writing. `returned`: the columns that RETURNING names.
+    fn modify(self: Box<Self>, returned: Vec<i16>) -> Result<Box<dyn Modify>>;
     /// Deletes all rows.
     fn truncate(self: Box<Self>) -> Result<()>;
 }
@@ -151,10 +163,10 @@ pub trait Modify {
     /// Takes a row that is inserted by the time of [`finish`](Self::finish).
     fn collect(&mut self, row: RowValues) -> Result<()>;
     fn finish(&mut self) -> Result<()>;
-    /// Changes columns of the row that had these values; None if there is none any more. Otherwise as [`insert`](Self::insert).
-    fn update(&mut self, old: RowValues, new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
-    /// Deletes the row that had these values, and returns what it was; None if there is none any more.
-    fn delete(&mut self, old: RowValues, is_read: bool) -> Result<Option<RowValues>>;
+    /// Changes columns of the row with this origin; None if there is none any more. Otherwise as [`insert`](Self::insert).
+    fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
+    /// Deletes the row with this origin, and returns what it was; None if there is none any more.
+    fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>>;
 }
 
 /// What a scan does.
@@ -166,6 +178,10 @@ pub struct ScanPlan {
     pub order: Option<Json>,
     /// the columns that are read, in order
     pub columns: Vec<i16>,
+    /// rows are updated or deleted: they have an [`ORIGIN`]
+    pub is_target: bool,
+    /// something sees all columns of a row that is written, as triggers do
+    pub shows_rows: bool,
     /// the operands that are the statement's LIMIT and OFFSET
     pub limit: Option<usize>,
     pub offset: Option<usize>,
@@ -182,7 +198,8 @@ pub struct ScanPlan {
 pub trait Scan {
     /// Starts from the beginning. NULL operands are None.
     fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()>;
-    /// Reads the next row, and puts its values that are not NULL, by the numbers of columns, or by the positions in a row of groups; false after the last one.
+    /// Reads the next row, and puts its values that are not NULL, by the numbers of columns, or by the positions in a row of groups, and its origin; false after the
+    /// last one.
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool>;
     /// Takes the error of the last row, which has NULL for a value that does not fit. It is raised if the row passes the conditions that are
     /// evaluated here.

@@ -1,8 +1,8 @@
 //! A foreign-data wrapper of PostgreSQL, for code without `unsafe`.
 //!
 //! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
-//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`] and [`upper`] have the planner's callbacks, [`scan`] the executor's, [`modify`]
-//! those of writes.
+//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`], [`upper`] and [`join`] have the planner's callbacks, [`scan`] and [`batched`] the
+//! executor's, [`modify`] those of writes, and [`target`] the rows that a write scans.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
 //! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
@@ -18,6 +18,7 @@ mod join;
 mod modify;
 mod plan;
 mod scan;
+mod target;
 mod upper;
 pub mod value;
 

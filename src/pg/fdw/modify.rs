@@ -1,13 +1,16 @@
 //! The callbacks of writes: INSERT, UPDATE, DELETE, COPY FROM and TRUNCATE.
 //!
-//! A row that is updated or deleted is found again by columns that the scan adds to its rows: those that identify it, and those that the statement
-//! has read, so that the table can refuse a row that has changed since. Memory of a row is reset before the next one. COPY hands over one row
-//! at a time; the table collects them, unless a trigger could notice that they are missing.
+//! A row that is updated or deleted is found again by its origin, which the scan adds to its rows. It is bytes that only the table understands, whatever the columns
+//! are, so that all partitions have the same. Memory of a row is reset before the next one. COPY hands over one row at a time; the
+//! table collects them, unless a trigger could notice that they are missing.
+//!
+//! An UPDATE writes the columns that SET names, generated ones, and those that a BEFORE trigger has changed. The other columns of the new row may never have been
+//! read.
 
-use super::define::definition;
-use super::interface::{Modify, RowValues, raise, wrapper};
+use super::define::{self, definition};
+use super::interface::{Access, Modify, ORIGIN, RowValues, raise, wrapper};
 use super::plan::{numbers, string_list, string_of};
-use super::value::{self, Kind};
+use super::value::{self, Kind, SqlValue};
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::context;
 use crate::pg::security::user;
@@ -15,17 +18,22 @@ use crate::pg::{server, version};
 use docshard_core::error::Kind as ErrorKind;
 use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
 use serde::{Deserialize, Serialize};
-use std::ffi::{CString, c_int};
+use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
 
 /// Rows that PostgreSQL hands over at once.
 const BATCH_ROWS: c_int = 1000;
+
+/// The name of the plan's column with the origin.
+const ORIGIN_NAME: &CStr = c"docshard_origin";
 
 /// What a plan says about a write.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Private {
     /// columns that an UPDATE sets
     updated: Vec<i16>,
+    /// columns that RETURNING names
+    returned: Vec<i16>,
     /// `ON CONFLICT DO NOTHING`
     skips_conflicts: bool,
 }
@@ -38,8 +46,10 @@ struct State {
     /// number, type and modifier of each column
     columns: Vec<(i16, Option<Typed>)>,
     updated: Vec<i16>,
-    /// columns of the row before, with their positions in the plan's rows
-    junk: Vec<(i16, i16)>,
+    /// a trigger may change other columns
+    is_triggered: bool,
+    /// the position of the origin in the plan's rows
+    origin: i16,
     skips_conflicts: bool,
     /// rows are collected until the end
     collects: bool,
@@ -47,63 +57,40 @@ struct State {
     memory: pg_sys::MemoryContext,
 }
 
-fn junk_name(number: i16) -> CString {
-    CString::new(format!("docshard_{number}")).unwrap_or_default()
-}
-
-/// Adds the columns by which a row is found again.
+/// Adds the column by which a row is found again.
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn add_targets(
     root: *mut pg_sys::PlannerInfo,
     number: pg_sys::Index,
-    entry: *mut pg_sys::RangeTblEntry,
-    relation: pg_sys::Relation,
+    _entry: *mut pg_sys::RangeTblEntry,
+    _relation: pg_sys::Relation,
 ) {
-    // SAFETY: PostgreSQL's planner calls this for the target of an UPDATE or DELETE.
+    // SAFETY: PostgreSQL's planner calls this for the target of an UPDATE or DELETE, also for a partition. `plan` of the scan makes the column.
     unsafe {
-        let table = raise(wrapper().open(definition((*relation).rd_id)));
-        let user = version::user_of_entry(root, entry);
-        let mut wanted = raise(user::as_checked_user(user, || table.identity()));
-        let parse = &*(*root).parse;
-        let mut read = null_mut();
-        pg_sys::pull_varattnos(parse.targetList.cast(), number, &raw mut read);
-        pg_sys::pull_varattnos(parse.jointree.cast(), number, &raw mut read);
-        let attributes = version::attributes((*relation).rd_att);
-        wanted.extend(numbers(read, attributes.len() as i16));
-        wanted.sort_unstable();
-        wanted.dedup();
-        for attribute in
-            attributes.iter().filter(|attribute| !attribute.attisdropped && wanted.contains(&attribute.attnum))
-        {
-            let var = pg_sys::makeVar(
-                number as _,
-                attribute.attnum,
-                attribute.atttypid,
-                attribute.atttypmod,
-                attribute.attcollation,
-                0,
-            );
-            pg_sys::add_row_identity_var(root, var, number, pg_sys::pstrdup(junk_name(attribute.attnum).as_ptr()));
-        }
+        let var = pg_sys::makeVar(number as _, ORIGIN, pg_sys::BYTEAOID, -1, pg_sys::InvalidOid, 0);
+        pg_sys::add_row_identity_var(root, var, number, ORIGIN_NAME.as_ptr());
     }
 }
 
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn plan(
-    root: *mut pg_sys::PlannerInfo,
+    _root: *mut pg_sys::PlannerInfo,
     plan: *mut pg_sys::ModifyTable,
     number: pg_sys::Index,
-    _subplan: c_int,
+    which: c_int,
 ) -> *mut pg_sys::List {
-    // SAFETY: PostgreSQL's planner calls this for a target of a statement.
+    // SAFETY: PostgreSQL's planner calls this for a target of a statement; the lists have an entry for each, or are empty.
     unsafe {
-        let updated = if (*plan).operation == pg_sys::CmdType::CMD_UPDATE {
-            numbers(version::updated_columns(root, number), i16::MAX)
-        } else {
-            Vec::new()
+        let of_target = |lists: *mut pg_sys::List| -> *mut pg_sys::List {
+            PgList::<pg_sys::List>::from_pg(lists).get_ptr(which as usize).unwrap_or(null_mut())
         };
+        let set = PgList::<i32>::from_pg(of_target((*plan).updateColnosLists));
+        let updated = set.iter_int().filter_map(|number| i16::try_from(number).ok()).collect();
+        let mut returned = null_mut();
+        pg_sys::pull_varattnos(of_target((*plan).returningLists).cast(), number, &raw mut returned);
+        let returned = numbers(returned, pg_sys::MaxHeapAttributeNumber as i16);
         let skips_conflicts = (*plan).onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NOTHING;
-        string_list(&serde_json::to_string(&Private { updated, skips_conflicts }).unwrap_or_default())
+        string_list(&serde_json::to_string(&Private { updated, returned, skips_conflicts }).unwrap_or_default())
     }
 }
 
@@ -125,31 +112,35 @@ unsafe fn begin_state(
         let mut updated = private.updated;
         for attribute in attributes.iter().filter(|attribute| !attribute.attisdropped) {
             let kind = Kind::of(attribute.atttypid, attribute.atttypmod);
-            columns.push((attribute.attnum, kind.map(|kind| (kind, attribute.atttypid, attribute.atttypmod))));
-            // A trigger may have changed any column, and a generated column changes with others.
-            if attribute.attgenerated != 0 || triggers.is_some_and(|triggers| triggers.trig_update_before_row) {
-                updated.push(attribute.attnum);
+            match attribute.attgenerated as u8 {
+                0 => {}
+                // It changes with others.
+                pg_sys::ATTRIBUTE_GENERATED_STORED => updated.push(attribute.attnum),
+                // It is computed when it is read.
+                _ => continue,
             }
+            columns.push((attribute.attnum, kind.map(|kind| (kind, attribute.atttypid, attribute.atttypmod))));
         }
-        let mut junk = Vec::new();
-        for (column, _) in &columns {
-            let position = pg_sys::ExecFindJunkAttributeInTlist(targets, junk_name(*column).as_ptr());
-            junk.extend((position > 0).then_some((*column, position)));
-        }
+        let is_triggered = triggers.is_some_and(|triggers| triggers.trig_update_before_row);
+        let origin = pg_sys::ExecFindJunkAttributeInTlist(targets, ORIGIN_NAME.as_ptr());
         let is_copy = (*mtstate).ps.plan.is_null();
-        let notices = triggers.is_some_and(|triggers| {
-            triggers.trig_insert_before_row || triggers.trig_insert_after_row || triggers.trig_insert_after_statement
-        });
+        // Those of the statement are the parent's, if rows are routed to a partition.
+        let of_root = (*mtstate).rootResultRelInfo.as_ref().and_then(|root| root.ri_TrigDesc.as_ref());
+        let notices = triggers
+            .is_some_and(|triggers| triggers.trig_insert_before_row || triggers.trig_insert_after_row)
+            || triggers.into_iter().chain(of_root).any(|triggers| triggers.trig_insert_after_statement);
         let user = version::user_of_target(target, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
         let table = raise(wrapper().open(definition((*relation).rd_id)));
-        let modify = raise(user::as_checked_user(user, || table.modify()));
+        raise(define::check_owner(relation, user, &*table, Access::Write));
+        let modify = raise(user::as_checked_user(user, || table.modify(private.returned)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign modify");
         let state = State {
             modify,
             columns,
             updated,
-            junk,
+            is_triggered,
+            origin,
             skips_conflicts: private.skips_conflicts,
             collects: is_copy && !notices,
             user,
@@ -188,6 +179,15 @@ pub(super) unsafe extern "C-unwind" fn begin_insert(
     // SAFETY: PostgreSQL's executor calls this for a target without a plan of its own.
     unsafe {
         let plan = (*mtstate).ps.plan.cast::<pg_sys::ModifyTable>();
+        // The rows that come from other partitions could be updated once more, by this table's own part of the UPDATE.
+        if !(*target).ri_FdwState.is_null() {
+            let name = define::name_of((*target).ri_RelationDesc);
+            let error = Error::new(
+                ErrorKind::NotImplemented,
+                format!("an UPDATE cannot move rows into the foreign table \"{name}\", which it updates, too"),
+            );
+            raise::<()>(Err(error.with_hint("Its condition must exclude the rows of that partition.")));
+        }
         if let Some(plan) = plan.as_ref()
             && plan.onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_UPDATE
         {
@@ -198,7 +198,7 @@ pub(super) unsafe extern "C-unwind" fn begin_insert(
         }
         let skips_conflicts =
             plan.as_ref().is_some_and(|plan| plan.onConflictAction == pg_sys::OnConflictAction::ONCONFLICT_NOTHING);
-        begin_state(mtstate, target, Private { skips_conflicts, updated: Vec::new() }, null_mut());
+        begin_state(mtstate, target, Private { skips_conflicts, ..Private::default() }, null_mut());
     }
 }
 
@@ -228,49 +228,86 @@ impl State {
         }
     }
 
-    /// The values of all columns, or of some.
+    /// The value of a column, None for NULL.
     ///
     /// # Safety
-    /// A slot with a row of the table.
-    unsafe fn row(&self, slot: *mut pg_sys::TupleTableSlot, only: Option<&[i16]>) -> Result<RowValues> {
+    /// A slot with a row of the table, whose columns have been read.
+    unsafe fn value(slot: *mut pg_sys::TupleTableSlot, number: i16, kind: Option<Typed>) -> Result<Option<SqlValue>> {
+        let at = number as usize - 1;
         // SAFETY: promised by the caller.
         unsafe {
-            pg_sys::slot_getallattrs(slot);
-            let chosen = self.columns.iter().filter(|(number, _)| only.is_none_or(|only| only.contains(number)));
-            let mut row = Vec::new();
-            for (number, kind) in chosen {
-                let at = *number as usize - 1;
-                if *(*slot).tts_isnull.add(at) {
-                    row.push((*number, None));
-                    continue;
-                }
-                let value = kind.and_then(|(_, oid, _)| value::of_datum(*(*slot).tts_values.add(at), oid));
-                row.push((*number, Some(value.ok_or_else(unknown_type)?)));
+            if *(*slot).tts_isnull.add(at) {
+                return Ok(None);
             }
-            Ok(row)
+            let datum = *(*slot).tts_values.add(at);
+            if kind.is_some_and(|(kind, ..)| kind.is_array) && value::has_dimensions(datum) {
+                let message = "a document's array has one dimension, and begins with the element 1";
+                return Err(Error::new(ErrorKind::NotImplemented, message)
+                    .with_hint("Nested arrays can be in a column of type jsonb."));
+            }
+            let value = kind.and_then(|(_, oid, _)| value::of_datum(datum, oid));
+            value.map(Some).ok_or_else(unknown_type)
         }
     }
 
-    /// The values of the row before.
+    /// The values of all columns.
     ///
     /// # Safety
-    /// A slot with a row of the plan.
-    unsafe fn old(&self, slot: *mut pg_sys::TupleTableSlot) -> Result<RowValues> {
+    /// A slot with a row of the table.
+    unsafe fn row(&self, slot: *mut pg_sys::TupleTableSlot) -> Result<RowValues> {
+        // SAFETY: promised by the caller.
+        unsafe {
+            pg_sys::slot_getallattrs(slot);
+            let columns = self.columns.iter();
+            columns.map(|(number, kind)| Ok((*number, Self::value(slot, *number, *kind)?))).collect()
+        }
+    }
+
+    /// The values of the columns that an UPDATE changes.
+    ///
+    /// # Safety
+    /// Slots with the new row and, if there are triggers, the one before.
+    unsafe fn changed(
+        &self,
+        slot: *mut pg_sys::TupleTableSlot,
+        before: *mut pg_sys::TupleTableSlot,
+    ) -> Result<RowValues> {
         let mut row = Vec::new();
-        for (number, position) in &self.junk {
-            let kind = self.columns.iter().find(|(known, _)| known == number).and_then(|(_, kind)| *kind);
-            let mut is_null = false;
-            // SAFETY: promised by the caller; the position was found in the plan's targets.
-            unsafe {
-                let datum = pg_sys::slot_getattr(slot, (*position).into(), &raw mut is_null);
-                let value = kind.and_then(|(_, oid, _)| value::of_datum(datum, oid)).filter(|_| !is_null);
-                if !is_null && value.is_none() {
-                    return Err(unknown_type());
+        // SAFETY: promised by the caller.
+        unsafe {
+            pg_sys::slot_getallattrs(slot);
+            if self.is_triggered {
+                pg_sys::slot_getallattrs(before);
+            }
+            for (number, kind) in &self.columns {
+                if self.updated.contains(number) {
+                    row.push((*number, Self::value(slot, *number, *kind)?));
+                } else if self.is_triggered {
+                    let value = Self::value(slot, *number, *kind)?;
+                    if !is_same(value.as_ref(), Self::value(before, *number, *kind)?.as_ref()) {
+                        row.push((*number, value));
+                    }
                 }
-                row.push((*number, value));
             }
         }
         Ok(row)
+    }
+
+    /// The origin of a row.
+    ///
+    /// # Safety
+    /// A slot with a row of the plan.
+    unsafe fn origin(&self, slot: *mut pg_sys::TupleTableSlot) -> Result<Vec<u8>> {
+        let mut is_null = true;
+        // SAFETY: promised by the caller; the position was found in the plan's targets, and the column is bytea.
+        let datum = unsafe {
+            if self.origin > 0 { pg_sys::slot_getattr(slot, self.origin.into(), &raw mut is_null) } else { 0.into() }
+        };
+        // SAFETY: as above.
+        match (!is_null).then(|| unsafe { value::of_datum(datum, pg_sys::BYTEAOID) }) {
+            Some(Some(SqlValue::Bytes(origin))) => Ok(origin),
+            _ => Err(Error::new(ErrorKind::InternalError, "a row of a foreign table has no origin")),
+        }
     }
 
     /// True if a row was written. Its values go into the slot if something reads them.
@@ -313,8 +350,28 @@ impl State {
     }
 }
 
+/// True for values of a column between which an UPDATE need not write.
+fn is_same(one: Option<&SqlValue>, other: Option<&SqlValue>) -> bool {
+    match (one, other) {
+        (Some(SqlValue::Float(one)), Some(SqlValue::Float(other))) => one.to_bits() == other.to_bits(),
+        (Some(SqlValue::Array(one)), Some(SqlValue::Array(other))) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| is_same(one.as_ref(), other.as_ref()))
+        }
+        _ => one == other,
+    }
+}
+
 fn unknown_type() -> Error {
     Error::new(ErrorKind::NotImplemented, "a column has a type that a foreign table of docshard cannot have")
+}
+
+/// True if RETURNING or a view's check reads the rows that are written. These see what is stored.
+///
+/// # Safety
+/// A target of a statement.
+unsafe fn is_read(target: *mut pg_sys::ResultRelInfo) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe { !(*target).ri_projectReturning.is_null() || !(*target).ri_WithCheckOptions.is_null() }
 }
 
 #[pg_guard]
@@ -326,10 +383,10 @@ pub(super) unsafe extern "C-unwind" fn insert(
 ) -> *mut pg_sys::TupleTableSlot {
     // SAFETY: PostgreSQL's executor calls this between begin and end.
     unsafe {
-        let is_read = !(*target).ri_projectReturning.is_null()
-            || (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_insert_after_row);
+        let is_read =
+            is_read(target) || (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_insert_after_row);
         let is_inserted = state(target).run(|state| {
-            let row = state.row(slot, None)?;
+            let row = state.row(slot)?;
             if state.collects {
                 state.modify.collect(row)?;
                 return Ok(true);
@@ -353,7 +410,7 @@ pub(super) unsafe extern "C-unwind" fn insert_batch(
     unsafe {
         let given = usize::try_from(*count).unwrap_or(0);
         let inserted = state(target).run(|state| {
-            let rows = (0..given).map(|at| state.row(*slots.add(at), None)).collect::<Result<Vec<_>>>()?;
+            let rows = (0..given).map(|at| state.row(*slots.add(at))).collect::<Result<Vec<_>>>()?;
             let stored = state.modify.insert(rows, state.skips_conflicts, false)?;
             Ok(stored.iter().filter(|stored| stored.is_some()).count())
         });
@@ -367,8 +424,7 @@ pub(super) unsafe extern "C-unwind" fn batch_size(target: *mut pg_sys::ResultRel
     // SAFETY: PostgreSQL's executor calls this for a target of an INSERT.
     unsafe {
         let triggers = (*target).ri_TrigDesc.as_ref();
-        let by_row = !(*target).ri_projectReturning.is_null()
-            || !(*target).ri_WithCheckOptions.is_null()
+        let by_row = is_read(target)
             || triggers.is_some_and(|triggers| triggers.trig_insert_before_row || triggers.trig_insert_after_row);
         if by_row { 1 } else { BATCH_ROWS }
     }
@@ -383,11 +439,12 @@ pub(super) unsafe extern "C-unwind" fn update(
 ) -> *mut pg_sys::TupleTableSlot {
     // SAFETY: PostgreSQL's executor calls this between begin and end.
     unsafe {
-        let is_read = !(*target).ri_projectReturning.is_null()
-            || (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_update_after_row);
+        let is_read =
+            is_read(target) || (*target).ri_TrigDesc.as_ref().is_some_and(|triggers| triggers.trig_update_after_row);
+        let before = (*target).ri_oldTupleSlot;
         let is_updated = state(target).run(|state| {
-            let (old, new) = (state.old(planned)?, state.row(slot, Some(&state.updated))?);
-            let stored = state.modify.update(old, new, is_read)?;
+            let (origin, new) = (state.origin(planned)?, state.changed(slot, before)?);
+            let stored = state.modify.update(&origin, new, is_read)?;
             state.has_written(slot, stored, is_read)
         });
         if is_updated { slot } else { null_mut() }
@@ -403,10 +460,9 @@ pub(super) unsafe extern "C-unwind" fn delete(
 ) -> *mut pg_sys::TupleTableSlot {
     // SAFETY: as above. RETURNING reads the row that was deleted from this slot.
     unsafe {
-        let is_read = !(*target).ri_projectReturning.is_null();
+        let is_read = is_read(target);
         let is_deleted = state(target).run(|state| {
-            let old = state.old(planned)?;
-            let stored = state.modify.delete(old, is_read)?;
+            let stored = state.modify.delete(&state.origin(planned)?, is_read)?;
             state.has_written(slot, stored, is_read)
         });
         if is_deleted { slot } else { null_mut() }
@@ -424,6 +480,7 @@ pub(super) unsafe extern "C-unwind" fn truncate(
     unsafe {
         for relation in PgList::<pg_sys::RelationData>::from_pg(relations).iter_ptr() {
             let table = raise(wrapper().open(definition((*relation).rd_id)));
+            raise(define::check_owner(relation, server::current_user(), &*table, Access::Write));
             raise(table.truncate());
         }
     }

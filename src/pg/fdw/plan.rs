@@ -6,6 +6,7 @@
 use super::clause::{Reader, collation_of, is_family, text};
 use super::define::definition;
 use super::interface::{ScanPlan, SortKey, Table, Translation, raise, wrapper};
+use super::target;
 use super::upper::{self, Grouped};
 use super::value;
 use crate::pg::error::Error;
@@ -49,6 +50,7 @@ pub(super) unsafe extern "C-unwind" fn size(
         // The shards' statistics are newer than those of the last ANALYZE here.
         let opened = open(table);
         (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
+        target::unify_whole_rows(root, rel, table);
         pg_sys::set_baserel_size_estimates(root, rel);
     }
 }
@@ -360,18 +362,32 @@ pub(super) unsafe extern "C-unwind" fn plan(
         // Columns that the statement reads: those that are needed above the scan, and those of all its conditions. A value that does
         // not fit its column is an error also if only a shard has compared it.
         let mut needed = divided.columns;
-        pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
-        refuse_system_columns(needed);
+        let local = divided.local.into_pg();
+        let mut remote = divided.remote.into_pg();
+        let mut row = null_mut();
+        if let Some(written) = target::plan(root, rel, table, local) {
+            (scan.is_target, scan.shows_rows) = (true, written.shows_rows);
+            needed = pg_sys::bms_union(needed, written.read);
+            // PostgreSQL does not evaluate the conditions again on a row that is written.
+            (remote, row) = (null_mut(), written.row);
+        } else {
+            pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
+            for number in pg_sys::FirstLowInvalidHeapAttributeNumber + 1..0 {
+                if pg_sys::bms_is_member(number - pg_sys::FirstLowInvalidHeapAttributeNumber, needed) {
+                    target::refuse_system_column(number as i16);
+                }
+            }
+        }
         scan.columns = numbers(needed, (*rel).max_attr);
         let text = serde_json::to_string(&scan).unwrap_or_default();
         pg_sys::make_foreignscan(
             targets,
-            divided.local.into_pg(),
+            local,
             (*rel).relid,
             copied(divided.operands),
             string_list(&text),
-            null_mut(),
-            divided.remote.into_pg(),
+            row,
+            remote,
             outer,
         )
     }
@@ -425,21 +441,6 @@ unsafe fn plan_groups(
             null_mut(),
             null_mut(),
         )
-    }
-}
-
-/// Refuses PostgreSQL's own columns, which documents do not have. All rows would have the same `ctid`, so that a statement that chooses rows by it
-/// would choose all.
-///
-/// # Safety
-/// A set that `pull_varattnos` has made.
-unsafe fn refuse_system_columns(needed: *mut pg_sys::Bitmapset) {
-    for number in pg_sys::TableOidAttributeNumber + 1..0 {
-        // SAFETY: promised by the caller.
-        if unsafe { pg_sys::bms_is_member(number - pg_sys::FirstLowInvalidHeapAttributeNumber, needed) } {
-            let message = "a foreign table of docshard has no system columns but tableoid";
-            raise(Err(Error::new(ErrorKind::NotImplemented, message).with_hint("Use the _id of the documents.")))
-        }
     }
 }
 

@@ -3,9 +3,10 @@
 //! Operands are evaluated when the first row is asked for, as parameters of a nested loop and of sub-queries have values only then. What a scan
 //! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
 
-use super::define::definition;
-use super::interface::{Scan, ScanPlan, raise, wrapper};
+use super::define::{self, definition};
+use super::interface::{Access, Scan, ScanPlan, raise, wrapper};
 use super::plan::{constant, string_of};
+use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::context;
@@ -27,6 +28,8 @@ struct State {
     batch: Option<Option<SqlValue>>,
     /// for each column its type and modifier; None if it is not read
     columns: Vec<Option<(Kind, i32)>>,
+    /// the rows, if they are written
+    rows: Option<Rows>,
     /// whose privileges count
     user: pg_sys::Oid,
     memory: pg_sys::MemoryContext,
@@ -47,7 +50,7 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let estate = (*node).ss.ps.state;
         // If rows are groups, the scan has no relation of its own.
-        let relation = (*pg_sys::rt_fetch(version::relation_of_scan(foreign), (*estate).es_range_table)).relid;
+        let relation = version::range_table_relation(estate, version::relation_of_scan(foreign));
         let user = version::user_of_scan(foreign, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
         let mut plan: ScanPlan = raise(
@@ -55,8 +58,10 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
                 .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan")),
         );
         plan.is_of_other_user = user != server::current_user();
-        let table = raise(wrapper().open(definition(relation)));
-        let attributes = version::attributes((*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor);
+        let table = raise(wrapper().open(definition((*relation).rd_id)));
+        let row =
+            if plan.groups.is_some() { (*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor } else { (*relation).rd_att };
+        let attributes = version::attributes(row);
         let mut columns = vec![None; attributes.len()];
         let all = (1..=attributes.len() as i16).collect();
         for number in if plan.groups.is_some() { &all } else { &plan.columns } {
@@ -76,9 +81,12 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
             PgList::<pg_sys::ExprState>::from_pg(states).iter_ptr().collect()
         };
         let (limit, offset, batch) = (plan.limit, plan.offset, plan.has_batch.then_some(None));
+        let rows = plan.is_target.then(|| Rows::new(relation, foreign.fdw_scan_tlist));
+        raise(define::check_owner(relation, user, &*table, Access::Read));
         let scan = raise(user::as_checked_user(user, || table.scan(plan)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign scan");
-        let state = State { scan, operands, types, limit, offset, batch, columns, user, memory, is_started: false };
+        let state =
+            State { scan, operands, types, limit, offset, batch, columns, rows, user, memory, is_started: false };
         let kept = PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(Some(state));
         (*node).fdw_state = kept.cast();
     }
@@ -163,12 +171,16 @@ pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanSta
         if !state.is_started {
             raise(state.start(node));
         }
-        let columns = state.columns.len();
+        let columns = (*(*slot).tts_tupleDescriptor).natts as usize;
         let values = std::slice::from_raw_parts_mut((*slot).tts_values, columns);
         let nulls = std::slice::from_raw_parts_mut((*slot).tts_isnull, columns);
         nulls.fill(true);
-        let (scan, kinds) = (&mut state.scan, &state.columns);
+        let (scan, kinds, rows) = (&mut state.scan, &state.columns, &mut state.rows);
+        rows.iter_mut().for_each(Rows::clear);
         let mut put = |number: i16, value: SqlValue| {
+            if let Some(rows) = rows {
+                return rows.put(number, &value, kinds);
+            }
             let at = number as usize - 1;
             if let Some(Some((kind, modifier))) = kinds.get(at) {
                 values[at] = value::to_datum(&value, *kind, *modifier)?;
@@ -177,6 +189,9 @@ pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanSta
             Ok(())
         };
         if raise(user::as_checked_user(state.user, || scan.next_row(&mut put))) {
+            if let Some(rows) = &state.rows {
+                rows.fill(slot);
+            }
             pg_sys::ExecStoreVirtualTuple(slot);
             if let Some(misfit) = scan.take_misfit()
                 && passes(node, slot)

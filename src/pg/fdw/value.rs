@@ -241,6 +241,19 @@ pub(super) unsafe fn of_datum(datum: pg_sys::Datum, oid: pg_sys::Oid) -> Option<
     }
 }
 
+/// True for an array that [`of_datum`] changes: of several dimensions, or whose first element has another number than 1.
+///
+/// # Safety
+/// An array.
+pub(super) unsafe fn has_dimensions(datum: pg_sys::Datum) -> bool {
+    // SAFETY: promised by the caller; the lengths of the dimensions, and then their first numbers, follow the header.
+    unsafe {
+        let array: *mut pg_sys::ArrayType = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast();
+        let bounds = array.add(1).cast::<i32>();
+        (*array).ndim > 1 || (*array).ndim == 1 && *bounds.add(1) != 1
+    }
+}
+
 /// # Safety
 /// As [`of_datum`].
 unsafe fn scalar_of_datum(datum: pg_sys::Datum, scalar: Scalar) -> Option<SqlValue> {

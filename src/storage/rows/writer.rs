@@ -11,6 +11,7 @@ use crate::pg::security::permission;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::version;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::names;
 use docshard_core::sql::quote::quote_ident;
 use pgrx::pg_sys;
 use std::ffi::{CStr, c_int};
@@ -359,11 +360,10 @@ unsafe fn permit(rel: pg_sys::Relation, purpose: Purpose) -> Result<()> {
 unsafe fn damaged(rel: pg_sys::Relation, what: &str, extra: String) -> Error {
     // SAFETY: promised by the caller.
     let name = unsafe { CStr::from_ptr((*(*rel).rd_rel).relname.data.as_ptr()) }.to_string_lossy();
-    let error = error!(Kind::IllegalOperation, "the collection's table docshard_data.{name} {what}");
+    let table = names::relation_name(name);
+    let error = error!(Kind::IllegalOperation, "the collection's table {table} {what}");
     if extra.is_empty() {
         return error;
     }
-    error.with_hint(format!(
-        "On the shard, a superuser can drop it: ALTER TABLE docshard_data.{name} DROP COLUMN {extra}"
-    ))
+    error.with_hint(format!("On the shard, a superuser can drop it: ALTER TABLE {table} DROP COLUMN {extra}"))
 }

@@ -120,6 +120,14 @@ def users():
     with connect("another password") as carl:
         assert code(lambda: carl.social.inbox.find_one()) == 18
     assert code(lambda: db.command("dropUser", "carl")) == 11
+    # Whatever field comes first, and where else a password may be.
+    db.command({"$db": "social", "createUser": "dora", "pwd": "hidden password", "roles": []})
+    assert code(lambda: db.command({"$db": "social", "createUser": "dora", "pwd": "hidden password", "roles": []})) == 51003
+    db.command({"updateUser": "dora", "roles": []})
+    db.command("dropUser", "dora")
+    assert code(lambda: db.command({"explain": {"createUser": "dora", "pwd": "hidden password"}})) == 59
+    assert code(lambda: db.command({"createUser": "dora", "pwd": {"is": "hidden password"}, "roles": []})) == 14
+    assert code(lambda: db.command({"$db": "social", "getLastError": 1})) == 59
 
 
 for step in (bulk_write, order, collections, server, users):

@@ -33,6 +33,8 @@ refused(2001, ping)
 refused(2013, struct.pack("<I", 1 << 5) + ping[4:])
 refused(2013, struct.pack("<I", 1) + ping[4:] + b"\0\0\0\0")
 refused(2013, ping + ping[4:])
+# Sections of a message would be compared with each other.
+refused(2013, ping + b"".join(b"\x01\x09\0\0\0%04d\0" % number for number in range(7000)))
 refused(2004, struct.pack("<i", 0) + b"test.things\0" + struct.pack("<ii", 0, -1) + empty)
 # Compression that was not negotiated; then a bomb, and sizes that are wrong.
 bomb = zlib.compress(bytes(40_000_000))
@@ -63,6 +65,14 @@ for _ in range(300):
     noise = Raw(port)
     noise.socket.sendall(chance.randbytes(chance.randint(1, 200)))
     noise.socket.close()
+# Many elements, each of which is looked at: neither memory nor time grows by them.
+things = Raw(port).login(user, password)
+for command in (
+    {"killCursors": "things", "cursors": [bson.Int64(7)] * 500_000},
+    {"killCursors": "things", "cursors": [1] * 500_000},
+    {"aggregate": "things", "pipeline": [{}] * 500_000, "cursor": {}},
+):
+    assert things.message(**command, **{"$db": "test"})["ok"] == 0.0, next(iter(command))
 # Commands that the router must refuse well.
 with pymongo.MongoClient("127.0.0.1", port, username=user, password=password) as it:
     for command in (

@@ -62,18 +62,30 @@ fn mongosh_administers_a_cluster() {
     assert!(gateway.mongosh("sharding.js", &gateway.uri("boss", PASSWORD)).contains("done"));
 }
 
-/// No password reaches the router, not even where it logs every statement with its parameters.
+/// No password reaches the router, and no verifier its log, where it logs every statement with its parameters.
 #[test]
 fn pymongo_sends_other_commands() {
     let cluster = cluster();
-    cluster.router.psql("ALTER SYSTEM SET log_statement = 'all'");
+    let settings = [
+        ("log_statement", "'all'"),
+        ("log_min_duration_statement", "0"),
+        ("log_min_error_statement", "'debug5'"),
+        ("log_parameter_max_length_on_error", "-1"),
+    ];
+    for (name, value) in settings {
+        cluster.router.psql(&format!("ALTER SYSTEM SET {name} = {value}"));
+    }
     cluster.router.psql("SELECT pg_reload_conf()");
     let gateway = Gateway::start(&cluster.router, &[]);
     assert!(gateway.python("commands.py", &[&gateway.uri("boss", PASSWORD)]).contains("done"));
     let log = cluster.router.log();
-    let hex: String = "another password".bytes().map(|byte| format!("{byte:02x}")).collect();
-    assert!(log.contains("run_command_bson"), "statements are logged");
-    assert!(!log.contains("another password") && !log.contains(&hex) && !log.contains("15000:"));
+    // Parameters are logged as bytea.
+    let hex = |text: &str| -> String { text.bytes().map(|byte| format!("{byte:02x}")).collect() };
+    let shows = |text: &str| log.contains(text) || log.contains(&hex(text));
+    assert!(log.contains("fastpath function call") && shows("usersInfo") && shows("updateUser"), "commands are logged");
+    for secret in ["another password", "hidden password", "SCRAM-SHA-256$15000", "15000:"] {
+        assert!(!shows(secret), "{secret} is in the log");
+    }
 }
 
 #[test]
@@ -171,6 +183,50 @@ fn clients_together_have_limits() {
     let gateway = Gateway::start(&cluster.router, &["--message-memory", "256"]);
     assert!(gateway.python("limits.py", &["ann", PASSWORD, "bob", PASSWORD]).contains("done"));
     assert!(peak_memory(&gateway) < 600_000, "its memory was {} kB", peak_memory(&gateway));
+}
+
+/// 20 clients of one role run commands that do not end.
+#[test]
+fn a_role_leaves_sessions_to_others() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--pool-size", "8"]);
+    let mut program = gateway.start_python("hog.py", &["ann", PASSWORD, "bob", PASSWORD]);
+    let mut output = BufReader::new(program.stdout.take().unwrap());
+    let mut input = program.stdin.take().unwrap();
+    await_line(&mut output, "ready");
+    wait_until("it uses its part", PATIENCE, || sessions(&cluster, "usename = 'ann' AND state = 'active'") == 6);
+    input.write_all(b"\n").unwrap();
+    await_line(&mut output, "done");
+    assert_eq!(sessions(&cluster, "usename = 'ann' AND state = 'active'"), 6);
+    input.write_all(b"\n").unwrap();
+    assert!(program.wait().unwrap().success());
+    wait_until("its statements end", PATIENCE, || sessions(&cluster, "state = 'active'") == 0);
+}
+
+/// The gateway opens the sessions of these clients itself, and no more than they use.
+#[test]
+fn clients_without_a_user_share_sessions() {
+    let cluster = cluster();
+    cluster.router.psql("ALTER SYSTEM SET log_connections = on");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    let address = format!("host=127.0.0.1 port={} dbname=postgres password='{PASSWORD}'", cluster.router.port);
+    let gateway = Gateway::start_for(&cluster.router, &address, &["--anonymous-role", "ann", "--pool-size", "8"]);
+    assert!(gateway.python("anonymous.py", &["60"]).contains("done"));
+    let log = cluster.router.log();
+    let opened = log.lines().filter(|line| line.contains("connection authorized: user=ann")).count();
+    assert!((1..=6).contains(&opened), "{opened} sessions were opened");
+}
+
+#[test]
+fn an_address_leaves_connections_to_others() {
+    let cluster = cluster();
+    let gateway = Gateway::start(&cluster.router, &["--max-connections", "80", "--max-unauthenticated", "40"]);
+    assert!(gateway.python("crowd.py", &["ann", PASSWORD]).contains("done"));
+    assert!(gateway.log().contains("too many connections"));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", gateway.pid())).unwrap();
+    let files = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let values: Vec<&str> = files.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(values[0], values[1], "the limit is raised");
 }
 
 #[test]

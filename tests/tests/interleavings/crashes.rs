@@ -21,7 +21,7 @@ fn i10_the_puller_dies_between_a_round_and_the_next() {
         router.arm(point, Fault::Pause);
         router.release("move.cloned");
         router.await_fault(point);
-        // Session R has an open transaction, session S has none.
+        // The load session has an open transaction, the pull session has none.
         let puller = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity \
                       WHERE application_name LIKE 'docshard m %' AND state = 'idle'";
         assert_eq!(moving.cluster.shards[1].value::<i64>(puller), 1, "{point}: S");

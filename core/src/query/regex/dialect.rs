@@ -316,6 +316,11 @@ impl<'p> Translation<'p> {
     }
 
     /// An assertion for which the engine backtracks.
+    /// True in a group, and after anything but assertions.
+    pub(super) fn is_after_solid(&self) -> bool {
+        self.groups.len() > 1 || self.groups.iter().any(|group| group.is_solid)
+    }
+
     pub(super) fn hard_assertion(&mut self, assertion: &str) {
         self.is_hard = true;
         self.assertion(assertion);

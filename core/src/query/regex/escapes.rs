@@ -19,6 +19,8 @@ impl Translation<'_> {
             Some('Z') => self.end_of_text(),
             Some('A') => self.assertion(r"\A"),
             Some('z') => self.assertion(r"\z"),
+            // The engine does not try again with less before it.
+            Some('G') if self.is_after_solid() => self.refuse(r"\G is only supported at the start"),
             Some('G') => self.hard_assertion(r"\G"),
             Some('K') if self.is_in_lookaround() => self.refuse(r"\K is not allowed in lookarounds"),
             Some('K') => self.hard_assertion(r"\K"),

@@ -1,8 +1,7 @@
 //! A request to a node, and what carries it there.
 
 use super::answer::Answer;
-use super::signature::Signature;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sql::column::Column;
 use crate::sql::param::Param;
 use crate::sql::record::Row;
@@ -17,36 +16,38 @@ pub trait Connection {
 
     /// Sends a statement whose answer, with these columns, is awaited later.
     fn start(&mut self, sql: &str, params: &[Param<'_>], columns: &'static [Column]) -> Result<()>;
+
+    /// Names the node in an error about its answer.
+    fn name_node(&self, error: Error) -> Error;
 }
 
-/// One request to a node.
+/// One request to a node: a call of a function, or a declared statement.
 pub trait Call {
     /// what the node answers
     type Answer: Answer;
-    /// the function that serves it
-    const SIGNATURE: Signature;
+    /// its name in errors
+    const NAME: &'static str;
 
-    /// The function's arguments.
+    /// The statement that is nothing but this request.
+    fn statement(&self) -> String;
+
+    /// Its parameters.
     fn params(&self) -> Vec<Param<'_>>;
-
-    /// The statement that is nothing but this call, the same for all arguments.
-    fn statement() -> String {
-        Self::SIGNATURE.statement()
-    }
 
     /// Decodes the rows of the answer.
     /// Errors: 08P01, naming the call, for anything but the declared columns.
     fn decode<R: Row>(rows: &[R]) -> Result<Self::Answer> {
-        Self::Answer::decode(&Self::SIGNATURE, rows)
+        Self::Answer::decode(Self::NAME, rows)
     }
 
     /// Sends the request and waits for its answer.
     fn call(&self, connection: &mut impl Connection) -> Result<Self::Answer> {
-        Self::decode(&connection.ask(&Self::statement(), &self.params(), Self::Answer::COLUMNS)?)
+        let rows = connection.ask(&self.statement(), &self.params(), Self::Answer::COLUMNS)?;
+        Self::decode(&rows).map_err(|error| connection.name_node(error))
     }
 
     /// Sends the request; [`decode`](Self::decode) reads the rows that come later.
     fn start(&self, connection: &mut impl Connection) -> Result<()> {
-        connection.start(&Self::statement(), &self.params(), Self::Answer::COLUMNS)
+        connection.start(&self.statement(), &self.params(), Self::Answer::COLUMNS)
     }
 }

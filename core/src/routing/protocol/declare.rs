@@ -1,4 +1,31 @@
-//! The macros that declare calls, the rows of their answers, and fragments.
+//! The macros that declare calls and statements, the rows of their answers, and fragments.
+
+/// Makes a struct of the arguments of a request, and the request.
+macro_rules! request {
+    (
+        [$($meta:meta),*] $name:ident [$($life:lifetime)?] { $($(#[$about:meta])* $field:ident: $type:ty),* } -> $answer:ty,
+        $label:expr, $statement:expr
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug)]
+        pub struct $name $(<$life>)? {
+            $($(#[$about])* pub $field: $type),*
+        }
+
+        impl $(<$life>)? $crate::routing::protocol::call::Call for $name $(<$life>)? {
+            type Answer = $answer;
+            const NAME: &'static str = $label;
+
+            fn statement(&self) -> String {
+                $statement
+            }
+
+            fn params(&self) -> Vec<$crate::sql::param::Param<'_>> {
+                vec![$($crate::sql::record::Argument::param(&self.$field)),*]
+            }
+        }
+    };
+}
 
 /// Declares calls: `function => Type { argument: type, … } -> answer;`. Fields are the function's arguments, in its order.
 macro_rules! calls {
@@ -7,29 +34,37 @@ macro_rules! calls {
         $function:ident => $name:ident $(<$life:lifetime>)? { $($(#[$about:meta])* $field:ident: $type:ty),* $(,)? } -> $answer:ty;
     )*) => {
         $(
-            $(#[$doc])*
-            #[derive(Clone, Copy, Debug)]
-            pub struct $name $(<$life>)? {
-                $($(#[$about])* pub $field: $type),*
+            request! {
+                [$($doc),*] $name [$($life)?] { $($(#[$about])* $field: $type),* } -> $answer,
+                concat!("docshard_internal.", stringify!($function)), $name::SIGNATURE.statement()
             }
 
-            impl $(<$life>)? $crate::routing::protocol::call::Call for $name $(<$life>)? {
-                type Answer = $answer;
-                const SIGNATURE: $crate::routing::protocol::signature::Signature = $crate::routing::protocol::signature::Signature {
+            impl $(<$life>)? $name $(<$life>)? {
+                /// the function that serves it
+                pub const SIGNATURE: $crate::routing::protocol::signature::Signature = $crate::routing::protocol::signature::Signature {
                     function: stringify!($function),
                     arguments: &[$((stringify!($field), <$type as $crate::sql::record::Argument>::TYPE)),*],
                     returns: <$answer as $crate::routing::protocol::answer::Answer>::SHAPE,
                 };
-
-                fn params(&self) -> Vec<$crate::sql::param::Param<'_>> {
-                    vec![$($crate::sql::record::Argument::param(&self.$field)),*]
-                }
             }
         )*
 
         /// The functions of these calls.
-        pub(super) const SIGNATURES: &[$crate::routing::protocol::signature::Signature] = &[$(<$name as $crate::routing::protocol::call::Call>::SIGNATURE),*];
+        pub(super) const SIGNATURES: &[$crate::routing::protocol::signature::Signature] = &[$($name::SIGNATURE),*];
     };
+}
+
+/// Declares statements that run at a shard: `Type { parameter: type, … } -> answer { "SQL" }`. Fields are the parameters `$1`, `$2`, …,
+/// in their order.
+macro_rules! shard_statements {
+    ($(
+        $(#[$doc:meta])*
+        $name:ident $(<$life:lifetime>)? { $($(#[$about:meta])* $field:ident: $type:ty),* $(,)? } -> $answer:ty { $sql:expr }
+    )*) => {$(
+        request! {
+            [$($doc),*] $name [$($life)?] { $($(#[$about])* $field: $type),* } -> $answer, stringify!($name), String::from($sql)
+        }
+    )*};
 }
 
 /// Declares the rows of answers: an answer is one such row, or a `Vec` of them.
@@ -53,8 +88,8 @@ macro_rules! rows {
                 const COLUMNS: &'static [$crate::sql::column::Column] =
                     <Self as $crate::sql::record::Record>::WIRE;
 
-                fn decode<R: $crate::sql::record::Row>(of: &$crate::routing::protocol::signature::Signature, rows: &[R]) -> $crate::error::Result<Self> {
-                    $crate::sql::record::decode_only(&of.name(), rows)
+                fn decode<R: $crate::sql::record::Row>(of: &str, rows: &[R]) -> $crate::error::Result<Self> {
+                    $crate::sql::record::decode_only(of, rows)
                 }
             }
         )*

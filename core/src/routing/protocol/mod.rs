@@ -2,9 +2,11 @@
 //!
 //! A *call* is one request to a node, and one type: its arguments as named fields, the function's name and signature, the statement
 //! that calls it, and the decoding of its answer. The caller sends it over a [`Connection`]; the function at the other end builds the
-//! same type of its arguments. A *fragment* ([`sql`]) is a function that is part of a larger statement.
+//! same type of its arguments. A *fragment* ([`sql`]) is a function that is part of a larger statement. A *declared statement*
+//! ([`shard_tables`]) is a request, too, for what a shard stores about itself and no function serves.
 //!
-//! Each is declared once, by `calls!` or `fragments!`, and is listed in [`signatures`], which a test compares with the extension.
+//! Each is declared once, by `calls!`, `fragments!` or `shard_statements!`. The functions are listed in [`signatures`], which a test
+//! compares with the extension.
 //! How a call is added or changed: docs/architecture/connections.md, "The shard protocol".
 
 mod signature;
@@ -23,6 +25,7 @@ pub mod measure;
 pub mod migration;
 pub mod node;
 pub mod pipeline;
+pub mod shard_tables;
 pub mod sql;
 pub mod table;
 

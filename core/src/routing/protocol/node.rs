@@ -1,10 +1,25 @@
 //! Calls about the node itself: the handshake, its identity and health, the router's lock.
 
 use crate::cluster::handshake::{Hello, Member, Position, Welcome};
+use crate::cluster::standing;
 
 rows! {
     /// The answer to [`SayHello`].
     Greeted { timeline: i64, counter: i64, recovery: bool, protocol: i32 }
+
+    /// The properties of a database before it becomes a shard.
+    NodeProbe {
+        system: i64,
+        database: i64,
+        /// the extension's version that is installed there; None if its files are missing
+        default_version: Option<String>,
+        /// the extension's version in the database; None without the extension
+        version: Option<String>,
+        encoding: String,
+        prepared_transactions: bool,
+        /// the login role is a superuser there
+        superuser: bool,
+    }
 }
 
 calls! {
@@ -35,6 +50,35 @@ calls! {
 
     /// The node's report of its health, as JSON.
     node_health => NodeHealth {} -> String;
+}
+
+shard_statements! {
+    /// What a database is, with docshard or without.
+    ProbeNode {} -> NodeProbe {
+        "SELECT (SELECT system_identifier FROM pg_catalog.pg_control_system()), d.oid::int8, \
+           (SELECT default_version FROM pg_catalog.pg_available_extensions WHERE name = 'docshard'), \
+           (SELECT extversion FROM pg_catalog.pg_extension WHERE extname = 'docshard'), \
+           pg_encoding_to_char(d.encoding)::text, current_setting('max_prepared_transactions') <> '0', \
+           current_setting('is_superuser') = 'on' \
+         FROM pg_catalog.pg_database d WHERE datname = current_database()"
+    }
+
+    /// Answers if the shard can be reached.
+    Ping {} -> Vec<i32> { "SELECT 1" }
+
+    /// The prepared transactions of the database whose names have one of these prefixes, by name.
+    ReadPrepared<'a> { prefixes: &'a [&'a str] } -> Vec<String> {
+        "SELECT gid FROM pg_catalog.pg_prepared_xacts WHERE database = pg_catalog.current_database() \
+         AND EXISTS (SELECT FROM pg_catalog.unnest($1) AS prefix WHERE pg_catalog.starts_with(gid, prefix)) ORDER BY gid"
+    }
+}
+
+impl NodeProbe {
+    /// The database and its server.
+    pub fn identity(&self) -> standing::Identity {
+        // PostgreSQL shows the unsigned number as a signed one.
+        standing::Identity { system: self.system.cast_unsigned(), database: u32::try_from(self.database).unwrap_or(0) }
+    }
 }
 
 impl<'a> SayHello<'a> {

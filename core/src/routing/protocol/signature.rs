@@ -49,15 +49,10 @@ impl Signature {
         match self.returns {
             Shape::Void | Shape::Value(_) => format!("SELECT {}", self.invocation()),
             Shape::Set(_) => format!("SELECT * FROM {}", self.invocation()),
-            Shape::Table(_) => format!("SELECT {} FROM {}", self.columns().join(", "), self.invocation()),
-        }
-    }
-
-    /// The names of the answer's columns.
-    pub fn columns(&self) -> Vec<&'static str> {
-        match self.returns {
-            Shape::Void | Shape::Value(_) | Shape::Set(_) => vec![self.function],
-            Shape::Table(columns) => columns.iter().map(|(name, _)| *name).collect(),
+            Shape::Table(columns) => {
+                let names: Vec<_> = columns.iter().map(|(name, _)| *name).collect();
+                format!("SELECT {} FROM {}", names.join(", "), self.invocation())
+            }
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Calls that create and drop collections' tables and indexes.
 
-use super::call::Call;
 use super::signature::qualified;
 use crate::routing::model::Index;
 

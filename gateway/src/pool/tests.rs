@@ -1,0 +1,401 @@
+//! Tests of the pools, with sessions that have no router.
+
+use super::*;
+use tokio::io::{AsyncWriteExt, DuplexStream};
+
+const SOON: Duration = Duration::from_millis(50);
+const LATE: Duration = Duration::from_secs(60);
+
+fn who(role: &str, generation: u64) -> Identity {
+    Identity { role: role.to_owned(), generation: Some(generation) }
+}
+
+/// Pools with these sessions, and the other ends of their connections, which keep them alive. The first role has generation 1,
+/// the second one 2.
+fn pools(limit: usize, patience: Duration, sessions: &[(&str, u64)]) -> (Arc<Pools>, Vec<DuplexStream>) {
+    let pools = Pools::new(limit, patience, SOON);
+    let add = |(role, id): &(&str, u64)| {
+        let (session, end) = Session::detached(*id);
+        assert!(pools.add(role, session).is_some());
+        end
+    };
+    let ends = sessions.iter().map(add).collect();
+    (pools, ends)
+}
+
+fn ids(pools: &Pools, role: &str) -> Vec<u64> {
+    pools.lock().roles.get(role).map_or(Vec::new(), |role| role.idle.iter().map(|session| session.id).collect())
+}
+
+fn count(pools: &Pools) -> usize {
+    pools.lock().count()
+}
+
+async fn wait_for_waiters(pools: &Pools, role: &str, count: usize) {
+    while pools.lock().roles[role].waiting.len() < count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What PostgreSQL sends when it ends a session.
+async fn send_fatal(end: &mut DuplexStream, sqlstate: &str) {
+    let fields = format!("SFATAL\0VFATAL\0C{sqlstate}\0Mover\0\0");
+    end.write_u8(b'E').await.unwrap();
+    end.write_u32(4 + fields.len() as u32).await.unwrap();
+    end.write_all(fields.as_bytes()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_is_leased_to_one_at_a_time() {
+    let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("bob", 2)]);
+    let ann = who("ann", 1);
+    let lease = pools.lease(&ann, None).await.unwrap();
+    assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::Timeout);
+    assert_eq!(pools.lease(&who("eve", 1), None).await.unwrap_err(), Unavailable::NoSession);
+    assert_eq!(pools.lease(&ann, Some(2)).await.unwrap_err(), Unavailable::Gone, "another role's session");
+    drop(lease);
+    // Whoever gave up waiting gets nothing.
+    assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![1], vec![2]));
+}
+
+#[tokio::test]
+async fn who_waits_is_served_in_order_or_with_the_session_of_the_cursor() {
+    let (pools, _ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+    let ann = who("ann", 1);
+    let (first, second) = (pools.lease(&ann, Some(1)).await.unwrap(), pools.lease(&ann, Some(2)).await.unwrap());
+    let wait = |wanted: Option<u64>| {
+        let pools = pools.clone();
+        async move { pools.lease(&who("ann", 1), wanted).await.unwrap().session().id }
+    };
+    let (cursor, any) = (tokio::spawn(wait(Some(2))), tokio::spawn(wait(None)));
+    wait_for_waiters(&pools, "ann", 2).await;
+    drop(first);
+    assert_eq!(any.await.unwrap(), 1);
+    assert!(!cursor.is_finished());
+    drop(second);
+    assert_eq!(cursor.await.unwrap(), 2);
+    assert_eq!(ids(&pools, "ann").len(), 2);
+}
+
+#[tokio::test]
+async fn a_statement_that_is_given_up_ends_only_its_session() {
+    let (pools, _ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+    let ann = who("ann", 1);
+    let mut lease = pools.lease(&ann, Some(2)).await.unwrap();
+    lease.session().pretend_to_run();
+    drop(lease);
+    assert_eq!(pools.lease(&ann, Some(2)).await.unwrap_err(), Unavailable::Gone);
+    // With the last session nobody waits in vain.
+    let mut lease = pools.lease(&ann, None).await.unwrap();
+    lease.session().pretend_to_run();
+    let waiting = tokio::spawn({
+        let (pools, ann) = (pools.clone(), ann.clone());
+        async move { pools.lease(&ann, None).await.map(drop) }
+    });
+    wait_for_waiters(&pools, "ann", 1).await;
+    drop(lease);
+    assert_eq!(waiting.await.unwrap(), Err(Unavailable::NoSession));
+    assert!(pools.lock().roles.is_empty());
+    // There was nothing that an administrator could have ended.
+    let (session, _end) = Session::detached(3);
+    assert_eq!(pools.add("ann", session), Some(2));
+    assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
+}
+
+#[tokio::test]
+async fn a_session_that_the_router_ends_while_idle_ends_the_generation() {
+    for fatal in [true, false] {
+        let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2), ("bob", 3)]);
+        match fatal {
+            true => send_fatal(&mut ends[1], "57P01").await,
+            false => drop(ends.remove(1)),
+        }
+        assert_eq!(pools.lease(&who("ann", 1), None).await.unwrap_err(), Unavailable::NoSession);
+        assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![], vec![3]));
+    }
+}
+
+#[tokio::test]
+async fn a_login_finds_sessions_that_the_router_has_ended() {
+    let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2), ("bob", 3)]);
+    let old = who("ann", 1);
+    let mut lease = pools.lease(&old, Some(2)).await.unwrap();
+    send_fatal(&mut ends[0], "57P01").await;
+    let (session, _end) = Session::detached(4);
+    assert_eq!(pools.add("ann", session), Some(3), "a generation is new to the whole gateway");
+    assert_eq!(pools.lease(&old, None).await.unwrap_err(), Unavailable::NoSession);
+    assert_eq!(pools.lease(&old, Some(4)).await.unwrap_err(), Unavailable::Gone, "a cursor of the new generation");
+    assert_eq!(pools.lease(&who("ann", 3), Some(2)).await.unwrap_err(), Unavailable::Gone, "an old cursor");
+    // One that was leased counts until it comes back, and is closed then.
+    assert_eq!(count(&pools), 3);
+    assert!(lease.session().is_usable());
+    drop(lease);
+    assert_eq!((count(&pools), ids(&pools, "ann")), (2, vec![4]));
+    assert!(pools.lease(&who("bob", 2), None).await.is_ok());
+}
+
+#[tokio::test]
+async fn at_the_limit_a_login_finds_them_too() {
+    let (pools, mut ends) = pools(1, LATE, &[("ann", 1)]);
+    send_fatal(&mut ends[0], "57P01").await;
+    let (session, _end) = Session::detached(2);
+    assert_eq!(pools.add("ann", session), Some(2));
+    assert_eq!(ids(&pools, "ann"), [2]);
+    // One that has ended itself is no login.
+    let (session, end) = Session::detached(3);
+    drop(end);
+    assert_eq!(pools.add("ann", session), None);
+}
+
+#[tokio::test]
+async fn a_session_that_the_router_ends_while_leased_ends_the_generation() {
+    for running in [true, false] {
+        let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+        let (ann, mut end) = (who("ann", 1), ends.remove(0));
+        let mut lease = pools.lease(&ann, Some(1)).await.unwrap();
+        // A login between, whose session joins the old generation.
+        let (session, _end) = Session::detached(3);
+        assert_eq!(pools.add("ann", session), Some(1));
+        if running {
+            let (error, ()) = tokio::join!(lease.session().run(None, "test", b""), send_fatal(&mut end, "57P01"));
+            assert_eq!(error.unwrap().unwrap_err().sqlstate, "57P01");
+        } else {
+            drop(end);
+        }
+        drop(lease);
+        assert!(pools.lock().roles.is_empty());
+        assert_eq!(count(&pools), 0);
+        assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_the_router_ends_after_its_client_has_left_ends_the_generation() {
+    let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2)]);
+    let mut lease = pools.lease(&who("ann", 1), Some(1)).await.unwrap();
+    lease.session().pretend_to_run();
+    drop(lease);
+    assert_eq!(ids(&pools, "ann"), [2]);
+    send_fatal(&mut ends[0], "57P01").await;
+    while !pools.lock().roles.is_empty() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_time_limit_ends_only_its_session() {
+    let (pools, mut ends) = pools(9, LATE, &[("ann", 1), ("ann", 2), ("ann", 3)]);
+    send_fatal(&mut ends[2], "57P05").await;
+    let mut lease = pools.lease(&who("ann", 1), None).await.unwrap();
+    assert_eq!(lease.session().id, 2);
+    let (error, ()) = tokio::join!(lease.session().run(None, "test", b""), send_fatal(&mut ends[1], "25P04"));
+    assert!(error.unwrap().unwrap_err().fatal);
+    drop(lease);
+    assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![1]));
+}
+
+#[tokio::test]
+async fn another_role_of_the_same_name_is_another_generation() {
+    let (pools, _ends) = pools(9, LATE, &[("ann", 1)]);
+    let (mut session, _end) = Session::detached(2);
+    session.role += 1;
+    assert_eq!(pools.add("ann", session), Some(2));
+    assert_eq!(ids(&pools, "ann"), [2]);
+    assert_eq!(pools.lease(&who("ann", 1), None).await.unwrap_err(), Unavailable::NoSession);
+}
+
+#[tokio::test]
+async fn a_login_is_asked_for_if_all_sessions_have_transactions() {
+    let (pools, _ends) = pools(4, SOON, &[("ann", 1), ("ann", 2)]);
+    let ann = who("ann", 1);
+    let such = Wanted { can_log_in: true, ..Wanted::default() };
+    let (mut first, mut second) = (pools.lease(&ann, None).await.unwrap(), pools.lease(&ann, None).await.unwrap());
+    first.pin();
+    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "the other one will be free");
+    second.pin();
+    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Pinned);
+    assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::Timeout);
+    let (session, _end) = Session::detached(3);
+    assert_eq!(pools.add("ann", session), Some(1));
+    let _third = pools.lease_such(&ann, such).await.unwrap();
+    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Timeout, "it has its part");
+    drop(first);
+    assert!(pools.lease_such(&ann, such).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_session_in_a_transaction_does_not_come_back() {
+    let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2)]);
+    let mut lease = pools.lease(&who("ann", 1), Some(1)).await.unwrap();
+    lease.pin();
+    lease.session().pretend_to_be_in_a_transaction();
+    drop(lease);
+    assert_eq!((ids(&pools, "ann"), count(&pools)), (vec![2], 1));
+}
+
+#[tokio::test]
+async fn a_session_with_cursors_can_be_avoided() {
+    let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
+    let avoid = HashSet::from([2, 3]);
+    let such = Wanted { avoid: Some(&avoid), ..Wanted::default() };
+    let mut first = pools.lease_such(&who("ann", 1), such).await.unwrap();
+    assert_eq!(first.session().id, 1);
+    assert!(pools.lease_such(&who("ann", 1), such).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_generation_comes_back_with_the_same_password_of_the_same_role() {
+    let session = |id: u64, salt: &[u8], role: Oid| {
+        let (mut session, end) = Session::detached(id);
+        (session.salt, session.role) = (salt.to_vec(), role);
+        (session, end)
+    };
+    for (salt, role, comes_back) in
+        [(b"s=a".as_slice(), 10, true), (b"s=b", 10, false), (b"s=a", 11, false), (b"", 10, false)]
+    {
+        let pools = Pools::new(9, LATE, SOON);
+        let (first, end) = session(1, b"s=a", 10);
+        assert_eq!(pools.add("ann", first), Some(1));
+        let ann = who("ann", 1);
+        let old = pools.lease(&ann, None).await.unwrap();
+        let (idle, idle_end) = session(2, b"s=a", 10);
+        assert_eq!(pools.add("ann", idle), Some(1));
+        drop((end, idle_end));
+        // Those that can log in do not wait, and the others not for ever.
+        let can = Wanted { can_log_in: true, ..Wanted::default() };
+        assert_eq!(pools.lease_such(&ann, can).await.unwrap_err(), Unavailable::NoSession);
+        assert_eq!(pools.lease(&ann, None).await.unwrap_err(), Unavailable::NoSession);
+        let waiting = tokio::spawn({
+            let (pools, ann) = (pools.clone(), ann.clone());
+            async move { pools.lease(&ann, None).await.map(|mut lease| lease.session().id) }
+        });
+        tokio::task::yield_now().await;
+        let (next, _end) = session(3, salt, role);
+        assert_eq!(pools.add("ann", next), Some(if comes_back { 1 } else { 2 }));
+        assert_eq!(waiting.await.unwrap(), if comes_back { Ok(3) } else { Err(Unavailable::NoSession) });
+        // What was leased before is not of the new pool.
+        assert_eq!(count(&pools), 2);
+        drop(old);
+        assert_eq!((count(&pools), ids(&pools, "ann")), (1, vec![3]));
+    }
+}
+
+#[tokio::test]
+async fn clients_that_need_no_login_use_any_generation() {
+    let (pools, _ends) = pools(9, LATE, &[("bob", 1), ("ann", 2)]);
+    let nobody = Identity { role: "ann".to_owned(), generation: None };
+    assert_eq!(pools.lease(&nobody, None).await.unwrap().session().id, 2);
+}
+
+#[tokio::test]
+async fn a_role_keeps_one_idle_session() {
+    let (pools, _ends) = pools(9, SOON, &[("ann", 1), ("ann", 2), ("ann", 3), ("bob", 4)]);
+    pools.close_idle(LATE);
+    assert_eq!(ids(&pools, "ann"), [1, 2, 3]);
+    let lease = pools.lease(&who("ann", 1), None).await.unwrap();
+    pools.close_idle(Duration::ZERO);
+    assert_eq!((ids(&pools, "ann"), ids(&pools, "bob")), (vec![], vec![4]));
+    drop(lease);
+    pools.close_idle(Duration::ZERO);
+    assert_eq!(ids(&pools, "ann"), [3]);
+    assert!(pools.lease(&who("ann", 1), None).await.is_ok(), "the generation goes on");
+}
+
+#[tokio::test]
+async fn the_number_of_sessions_is_limited() {
+    let (pools, _ends) = pools(2, SOON, &[("ann", 1), ("ann", 2), ("ann", 3)]);
+    assert_eq!(ids(&pools, "ann"), [1, 2], "more of the same role are not kept");
+    let (session, _end) = Session::detached(4);
+    assert_eq!(pools.add("bob", session), Some(2), "it takes an idle one's place");
+    assert_eq!((ids(&pools, "ann").len(), ids(&pools, "bob")), (1, vec![4]));
+    let all = (pools.lease(&who("ann", 1), None).await.unwrap(), pools.lease(&who("bob", 2), None).await.unwrap());
+    let (session, _end) = Session::detached(5);
+    assert_eq!(pools.add("eve", session), None, "nothing is idle");
+    // A role that loses its last session begins anew.
+    drop(all);
+    let (session, _end) = Session::detached(6);
+    assert_eq!(pools.add("eve", session), Some(3));
+    let lost = if ids(&pools, "ann").is_empty() { "ann" } else { "bob" };
+    assert!(!pools.lock().roles.contains_key(lost));
+}
+
+#[tokio::test]
+async fn a_role_leaves_sessions_to_others() {
+    let all: Vec<(&str, u64)> = (1..=16).map(|id| ("eve", id)).collect();
+    let (pools, _ends) = pools(16, SOON, &all);
+    let eve = who("eve", 1);
+    let mut held = Vec::new();
+    while let Ok(lease) = pools.lease(&eve, None).await {
+        held.push(lease);
+    }
+    assert_eq!(held.len(), 12);
+    let idle = ids(&pools, "eve");
+    assert_eq!(pools.lease(&eve, Some(idle[0])).await.unwrap_err(), Unavailable::Timeout, "a cursor's, too");
+    assert!(!pools.is_wanting("eve"));
+    // Another hostile role has a part of the rest, and the last two are for roles that use none.
+    let join = |role: &str, id: u64| {
+        let (session, end) = Session::detached(id);
+        std::mem::forget(end);
+        pools.add(role, session).unwrap()
+    };
+    let mallory = who("mallory", join("mallory", 20));
+    (21..30).for_each(|id| assert_eq!(Some(join("mallory", id)), mallory.generation));
+    let mut others = Vec::new();
+    while let Ok(lease) = pools.lease(&mallory, None).await {
+        others.push(lease);
+    }
+    assert_eq!(others.len(), 1);
+    for (number, role) in ["ann", "bob"].into_iter().enumerate() {
+        let user = who(role, join(role, 40 + number as u64));
+        others.push(pools.lease(&user, None).await.unwrap());
+        assert_eq!(pools.lease(&user, None).await.unwrap_err(), Unavailable::Timeout);
+    }
+    // Who has ended its generation still uses what it uses.
+    pools.lock().end("eve");
+    let again = who("eve", join("eve", 60));
+    assert_eq!(pools.lease(&again, None).await.unwrap_err(), Unavailable::Timeout);
+    drop(held);
+    assert!(pools.lock().retired.is_empty());
+    assert!(pools.lease(&again, None).await.is_ok());
+}
+
+#[tokio::test]
+async fn who_waits_for_its_roles_part_is_served_when_that_grows() {
+    let (pools, _ends) = pools(
+        8,
+        LATE,
+        &[("ann", 1), ("ann", 2), ("ann", 3), ("bob", 4), ("bob", 5), ("bob", 6), ("bob", 7), ("bob", 8)],
+    );
+    let (ann, bob) = (who("ann", 1), who("bob", 2));
+    let mut held = Vec::new();
+    for _ in 0..5 {
+        held.push(pools.lease(&bob, None).await.unwrap());
+    }
+    let first = pools.lease(&ann, None).await.unwrap();
+    let second = pools.lease(&ann, None).await.unwrap();
+    let waiting = tokio::spawn({
+        let (pools, ann) = (pools.clone(), ann.clone());
+        async move { pools.lease(&ann, None).await.map(|mut lease| lease.session().id) }
+    });
+    wait_for_waiters(&pools, "ann", 1).await;
+    assert_eq!(ids(&pools, "ann").len(), 1, "one is idle, but not for ann");
+    held.pop();
+    assert!(waiting.await.unwrap().is_ok());
+    drop((first, second));
+    assert_eq!(ids(&pools, "ann").len(), 3);
+}
+
+#[tokio::test]
+async fn those_who_have_given_up_are_forgotten() {
+    let (pools, _ends) = pools(9, LATE, &[("ann", 1)]);
+    let ann = who("ann", 1);
+    let _lease = pools.lease(&ann, None).await.unwrap();
+    for _ in 0..5_000 {
+        tokio::select! {
+            biased;
+            _ = pools.lease(&ann, None) => panic!("nothing is idle"),
+            () = std::future::ready(()) => {}
+        }
+    }
+    assert!(pools.lock().roles["ann"].waiting.len() <= MANY_WAITING);
+}

@@ -1,0 +1,304 @@
+//! Writes to foreign tables over collections on several shards: random statements do the same as on plain tables, whatever parts, triggers and values that
+//! do not fit there are; what another transaction changes in between is not lost; and the owner of a table gets no more than its own rights.
+
+use docshard_tests::logins::sqlstate_of;
+use docshard_tests::{Cluster, is_thorough, wait_until};
+use fastrand::Rng;
+use postgres::Client;
+use std::time::Duration;
+
+/// Sharded by ranges of `k`, as [`Cluster::spread`] does.
+const NS: &str = "test.rows";
+
+fn one<T: for<'a> postgres::types::FromSql<'a>>(client: &mut Client, sql: &str) -> T {
+    client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0)
+}
+
+fn pick<'a>(random: &mut Rng, from: &[&'a str]) -> &'a str {
+    from[random.usize(..from.len())]
+}
+
+/// A random value to set, of columns and constants.
+fn value(random: &mut Rng, column: &str) -> String {
+    let own: &[&str] = match column {
+        "a" => &["a + 1", "NULL", "7", "id", "-a", "coalesce(a, 0) + length(s)"],
+        "s" => &["s || 'x'", "NULL", "'é'", "lower(s)", "a::text", "coalesce(s, 'none')"],
+        "n" => &["n + 0.1", "NULL", "1.50", "n * 2", "a"],
+        "r" => &["r + 1.5", "NULL", "a", "'NaN'"],
+        "y" => &["y || '\\x01'", "NULL", "'\\x0102'"],
+        "g" => &["g || 'b'::text", "NULL", "ARRAY['a', NULL]", "'{}'"],
+        _ => &["k + 0", "k"],
+    };
+    pick(random, own).to_owned()
+}
+
+fn condition(random: &mut Rng) -> String {
+    let conditions = [
+        format!("id = {}", random.u8(..60)),
+        format!("id % {} = 0", random.u8(2..9)),
+        format!("k BETWEEN {0} AND {0} + 80", random.u32(..300)),
+        format!("a > {}", random.u8(..40)),
+        "s IS NULL".to_owned(),
+        "s LIKE 'x%' OR r > 3".to_owned(),
+        "n = 1.5 AND id < 40".to_owned(),
+        format!("id IN (SELECT id FROM other WHERE id % 5 = {})", random.u8(..5)),
+        "g @> ARRAY['a']".to_owned(),
+        "length(y) > 1".to_owned(),
+    ];
+    let first = conditions[random.usize(..conditions.len())].clone();
+    if random.bool() { first } else { format!("({first}) AND id < {}", random.u8(10..60)) }
+}
+
+/// The same rows in parts of a partitioned table that are collections, and in plain ones.
+const PARTS: &str = "\
+    CREATE TABLE other AS SELECT id, id * 5 AS k FROM generate_series(0, 59) id; \
+    CREATE FUNCTION mark() RETURNS trigger LANGUAGE plpgsql AS \
+      $$BEGIN IF NEW.id % 7 = 0 THEN NEW.s = coalesce(NEW.s, '') || '!'; END IF; RETURN NEW; END$$; \
+    CREATE TABLE docs (id int, k int, a int, s text, n numeric, r real, y bytea, g text[]) PARTITION BY RANGE (k); \
+    CREATE FOREIGN TABLE d1 (id int OPTIONS (path '_id'), k int, a int, s text, n numeric, r real, y bytea, g text[]) SERVER docshard OPTIONS (namespace 'test.rows'); \
+    CREATE FOREIGN TABLE d2 (g text[], y bytea, odd int, k int NOT NULL, a int, n numeric, id int OPTIONS (path '_id'), r real OPTIONS (path 'm.r'), s text, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'test.mixed', on_mismatch 'null'); \
+    ALTER FOREIGN TABLE d2 DROP COLUMN odd, DROP COLUMN doc; \
+    CREATE TABLE rows (LIKE docs) PARTITION BY RANGE (k); \
+    CREATE TABLE r1 PARTITION OF rows FOR VALUES FROM (0) TO (150); \
+    CREATE TABLE r2 PARTITION OF rows FOR VALUES FROM (150) TO (250); \
+    CREATE TABLE r3 PARTITION OF rows FOR VALUES FROM (250) TO (400); \
+    ALTER TABLE docs ATTACH PARTITION d1 FOR VALUES FROM (0) TO (150); \
+    ALTER TABLE docs ATTACH PARTITION d2 FOR VALUES FROM (150) TO (250); \
+    CREATE TABLE d3 PARTITION OF docs FOR VALUES FROM (250) TO (400); \
+    CREATE TRIGGER mark BEFORE UPDATE ON d2 FOR EACH ROW EXECUTE FUNCTION mark(); \
+    CREATE TRIGGER mark BEFORE UPDATE ON r2 FOR EACH ROW EXECUTE FUNCTION mark(); \
+    INSERT INTO rows SELECT id, k, nullif(id % 11, 3), nullif(left(md5(id::text), id % 3), ''), nullif(id * 0.25, 2), nullif(id * 0.5, 3), \
+      decode(left(md5(id::text), 2 * (id % 4)), 'hex'), CASE id % 4 WHEN 0 THEN NULL WHEN 1 THEN '{}' ELSE ARRAY['a', 'b'] END FROM other; \
+    INSERT INTO docs TABLE rows";
+
+#[test]
+fn random_writes_do_what_they_do_to_plain_tables() {
+    let seed = fastrand::u64(..);
+    let mut random = Rng::with_seed(seed);
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client.batch_execute("SELECT docshard.shard_collection('test.mixed', '{\"_id\": \"hashed\"}')").unwrap();
+    client.batch_execute(PARTS).unwrap();
+    // Fields that no column has, or that do not fit: nothing may change them.
+    let odd = "SELECT docshard.update_many('test.mixed', '{}', '{\"$set\": {\"x\": {\"$numberDecimal\": \"0.1\"}, \"m.y\": [1]}}')";
+    client.batch_execute(odd).unwrap();
+    // Values that do not fit, which are NULL.
+    let misfits =
+        "SELECT docshard.update_many('test.mixed', '{\"_id\": {\"$mod\": [3, 0]}}', '{\"$set\": {\"a\": \"text\"}}')";
+    client.batch_execute(misfits).unwrap();
+    client.batch_execute("ALTER TABLE r2 DISABLE TRIGGER mark; UPDATE r2 SET a = NULL WHERE id % 3 = 0; ALTER TABLE r2 ENABLE TRIGGER mark").unwrap();
+    let misfits = "SELECT count(*) FROM docshard.find('test.mixed', '{\"a\": \"text\"}')";
+    let different =
+        "SELECT count(*) FROM (TABLE docs EXCEPT ALL TABLE rows UNION ALL (TABLE rows EXCEPT ALL TABLE docs)) d";
+    assert_eq!(one::<i64>(&mut client, different), 0, "seed {seed}");
+    let rounds = if is_thorough() { 500 } else { 50 };
+    for _ in 0..rounds {
+        let condition = condition(&mut random);
+        let mut columns = vec!["a", "s", "n", "r", "y", "g", "k"];
+        random.shuffle(&mut columns);
+        columns.truncate(random.usize(1..4));
+        let set: Vec<String> =
+            columns.iter().map(|column| format!("{column} = {}", value(&mut random, column))).collect();
+        let set = set.join(", ");
+        let (of_docs, of_rows) = match random.u8(..10) {
+            0 => (
+                format!("DELETE FROM docs WHERE ({condition}) AND id % 3 = 1"),
+                format!("DELETE FROM rows WHERE ({condition}) AND id % 3 = 1"),
+            ),
+            // One part alone.
+            1 | 2 => {
+                (format!("UPDATE d2 SET {set} WHERE {condition}"), format!("UPDATE r2 SET {set} WHERE {condition}"))
+            }
+            _ => {
+                (format!("UPDATE docs SET {set} WHERE {condition}"), format!("UPDATE rows SET {set} WHERE {condition}"))
+            }
+        };
+        let returning = if random.bool() { " RETURNING id, a, s, n, r, y, g, k" } else { "" };
+        let run = |client: &mut Client, sql: &str| {
+            if returning.is_empty() {
+                return client.execute(sql, &[]).unwrap_or_else(|e| panic!("{sql}, seed {seed}: {e:?}")).to_string();
+            }
+            let sql = format!(
+                "WITH w AS ({sql}{returning}) SELECT coalesce(string_agg(w::text, E'\\n' ORDER BY w), '') FROM w"
+            );
+            one::<String>(client, &sql)
+        };
+        let before: i64 = one(&mut client, misfits);
+        let (found, wanted) = (run(&mut client, &of_docs), run(&mut client, &of_rows));
+        assert_eq!(found, wanted, "{of_docs}{returning}, seed {seed}");
+        assert_eq!(one::<i64>(&mut client, different), 0, "after {of_docs}, seed {seed}");
+        if !columns.contains(&"a") && of_docs.starts_with("UPDATE") {
+            assert_eq!(one::<i64>(&mut client, misfits), before, "after {of_docs}, seed {seed}");
+        }
+    }
+    let kept = "SELECT count(*) FROM docshard.find('test.mixed') d WHERE d -> 'x' IS DISTINCT FROM '{\"$numberDecimal\": \"0.1\"}' OR d -> 'm' -> 'y' IS DISTINCT FROM '[1]'";
+    assert_eq!(one::<i64>(&mut client, kept), 0, "seed {seed}");
+}
+
+/// Runs a statement that reads rows and then waits, while another session runs `meanwhile`. `$wait` in the statement is an integer, 0.
+fn with_change_between(cluster: &Cluster, statement: &str, meanwhile: &str) -> Result<u64, String> {
+    let (mut holder, mut writer, mut other) =
+        (cluster.router.client(), cluster.router.client(), cluster.router.client());
+    holder.batch_execute("SELECT pg_advisory_lock(43)").unwrap();
+    let waits = "(SELECT count(*)::int * 0 FROM (SELECT pg_advisory_xact_lock_shared(43)) w)";
+    let sql = statement.replace("$wait", waits);
+    let running = std::thread::spawn(move || {
+        writer.execute(&sql, &[]).map_err(|error| error.code().map_or(String::new(), |code| code.code().to_owned()))
+    });
+    wait_until("the statement waits", Duration::from_secs(60), || {
+        let waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 43 AND NOT granted";
+        one::<i64>(&mut other, waiting) == 1
+    });
+    other.batch_execute(meanwhile).unwrap_or_else(|e| panic!("{meanwhile}: {e:?}"));
+    holder.batch_execute("SELECT pg_advisory_unlock(43)").unwrap();
+    running.join().unwrap()
+}
+
+/// A statement that has read what another one changes meanwhile fails, whatever it reads it through, and whatever its type is.
+#[test]
+fn changes_between_reading_and_writing_are_noticed() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql(
+        "CREATE FOREIGN TABLE rows (_id int, k int, v int, owner text, r real, n numeric(6, 2), f float8, y bytea, j json, g numeric[], x int OPTIONS (path 'm.x'), doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE TABLE parent (v int, k int, _id int); \
+         CREATE FOREIGN TABLE child (_id int, extra text, k int, v int) INHERITS (parent) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE TABLE parts (v int, k int, _id int) PARTITION BY RANGE (k); \
+         CREATE FOREIGN TABLE part PARTITION OF parts FOR VALUES FROM (0) TO (300) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE FOREIGN TABLE lenient (_id int, k int, v bool, owner int) SERVER docshard OPTIONS (namespace 'test.rows', on_mismatch 'null'); \
+         CREATE VIEW hidden WITH (security_barrier) AS SELECT * FROM rows WHERE owner = 'bob'; \
+         CREATE VIEW computed WITH (security_barrier) AS SELECT _id, k, v FROM rows WHERE lower(owner) = 'bob'",
+    );
+    let reset = "DELETE FROM rows; INSERT INTO rows (_id, k, v, owner, r, n, f, y, j, g, x) VALUES (1, 150, 1, 'bob', 1.5, 1.5, 0.1, '\\x01', '{\"a\": [1]}', '{0.1}', 1)";
+    let refused = Err("40001".to_owned());
+    // What is read, and a change of it.
+    for (statement, change) in [
+        ("UPDATE rows SET v = v + 1 + $wait", "v = v + 10"),
+        ("UPDATE rows SET v = v + 1 + $wait", "k = 50"),
+        ("DELETE FROM parts WHERE _id + $wait = 1", "k = 50"),
+        ("UPDATE parent SET v = v + 1 + $wait", "v = v + 10"),
+        ("UPDATE parts SET v = v + 1 + $wait", "v = v + 10"),
+        ("DELETE FROM parent WHERE v + $wait = 1", "v = v + 10"),
+        ("DELETE FROM parts WHERE v + $wait = 1", "v = v + 10"),
+        ("UPDATE hidden SET v = 77 + $wait", "owner = 'eve'"),
+        ("UPDATE computed SET v = 77 + $wait", "owner = 'eve'"),
+        ("DELETE FROM computed WHERE _id + $wait = 1", "owner = 'eve'"),
+        ("UPDATE rows SET r = r + 1 + $wait", "r = r + 10"),
+        ("UPDATE rows SET n = n + 1 + $wait", "n = n + 10"),
+        ("UPDATE rows SET f = f + 1 + $wait", "f = f + 10"),
+        ("UPDATE rows SET y = y || set_byte('\\x00', 0, $wait)", "y = y || '\\x02'"),
+        ("UPDATE rows SET v = length(j::text) + $wait", "j = '{\"a\": [2]}'"),
+        ("UPDATE rows SET g = g || (1 + $wait)::numeric", "g = '{0.1, 2}'"),
+        ("UPDATE rows SET x = x + 1 + $wait", "x = NULL"),
+        ("UPDATE rows SET v = x + $wait", "doc = '{\"k\": 150, \"m\": [{\"x\": 1}]}'"),
+        ("UPDATE rows SET doc = doc || jsonb_build_object('v', 5 + $wait)", "r = 3"),
+        ("DELETE FROM lenient WHERE v IS NULL AND owner IS NULL AND _id + $wait = 1", "v = 2"),
+        ("DELETE FROM lenient WHERE v IS NULL AND _id + $wait = 1", "v = NULL"),
+    ] {
+        router.psql(reset);
+        let change = format!("UPDATE rows SET {change}");
+        assert_eq!(with_change_between(&cluster, statement, &change), refused, "{statement} with {change}");
+    }
+    // What is not read may change; a document that is gone is not written.
+    for (statement, meanwhile, rows) in [
+        ("UPDATE rows SET v = v + 1 + $wait", "UPDATE rows SET r = 7, x = 5", 1),
+        (
+            "UPDATE rows SET x = x + 1 + $wait",
+            "SELECT docshard.update_one('test.rows', '{\"_id\": 1}', '{\"$set\": {\"m.y\": 1}}')",
+            1,
+        ),
+        ("UPDATE parts SET v = v + 1 + $wait", "DELETE FROM rows", 0),
+        ("DELETE FROM parent WHERE v + $wait = 1", "UPDATE rows SET owner = 'eve'", 1),
+        ("DELETE FROM hidden WHERE _id + $wait = 1", "DELETE FROM rows", 0),
+    ] {
+        router.psql(reset);
+        assert_eq!(with_change_between(&cluster, statement, meanwhile), Ok(rows), "{statement} with {meanwhile}");
+    }
+}
+
+/// Many sessions count in the same rows by different tables; nothing is lost.
+#[test]
+fn concurrent_updates_through_parents_and_views_are_not_lost() {
+    let cluster = Cluster::spread(NS);
+    cluster.router.psql(
+        "CREATE TABLE parts (k int, _id int, v int, r real) PARTITION BY RANGE (k); \
+         CREATE FOREIGN TABLE low (_id int, v int, r real, k int) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE FOREIGN TABLE high (r real, k int, _id int, v int) SERVER docshard OPTIONS (namespace 'test.mixed'); \
+         ALTER TABLE parts ATTACH PARTITION low FOR VALUES FROM (0) TO (150); ALTER TABLE parts ATTACH PARTITION high FOR VALUES FROM (150) TO (300); \
+         CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM parts WHERE abs(v) >= 0; \
+         CREATE FUNCTION same() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NEW; END$$; \
+         CREATE TRIGGER same BEFORE UPDATE ON high FOR EACH ROW EXECUTE FUNCTION same(); \
+         INSERT INTO parts SELECT n * 50, n, 0, 0 FROM generate_series(0, 5) n",
+    );
+    let add = |sql: &'static str, times: i32| {
+        let mut client = cluster.router.client();
+        std::thread::spawn(move || {
+            for _ in 0..times {
+                while let Err(error) = client.batch_execute(sql) {
+                    assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error:?}");
+                }
+            }
+        })
+    };
+    let threads = [
+        add("UPDATE parts SET v = v + 1", 15),
+        add("UPDATE barrier SET v = v + 1 WHERE k IN (100, 200)", 15),
+        add("UPDATE high SET v = v + 1, r = r + 1 WHERE _id = 4", 30),
+        add("UPDATE low SET r = r + 1 WHERE _id = 2", 30),
+    ];
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    let mut client = cluster.router.client();
+    let values = one::<String>(&mut client, "SELECT string_agg(v || ' ' || r, ', ' ORDER BY _id) FROM parts");
+    assert_eq!(values, "15 0, 15 0, 30 30, 15 0, 60 30, 15 0");
+}
+
+/// Who may change what a foreign table stands for gets by others' use of it only what it may read and write itself.
+#[test]
+fn a_tables_owner_needs_the_rights_too() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql("SELECT docshard.insert_one('test.rows', '{\"_id\": 1, \"k\": 1}'), docshard.insert_one('test.open', '{\"_id\": 2, \"k\": 2}')");
+    for role in ["bob", "adm"] {
+        router.psql(&format!("CREATE ROLE {role} LOGIN; CREATE SCHEMA {role} AUTHORIZATION {role}; GRANT USAGE ON SCHEMA {role} TO PUBLIC"));
+    }
+    router.psql("GRANT USAGE ON FOREIGN SERVER docshard TO bob");
+    router.psql("SELECT docshard.grant_access('bob', '{\"read\": \"test.open\"}'), docshard.grant_access('adm', '{\"write\": \"test\"}')");
+    let session = |role: &str| router.try_client_as(role, "postgres").unwrap();
+    let (mut bob, mut adm) = (session("bob"), session("adm"));
+    bob.batch_execute(
+        "CREATE FOREIGN TABLE bob.t (_id int, k int, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'test.open'); GRANT ALL ON bob.t TO adm",
+    )
+    .unwrap();
+    adm.batch_execute(
+        "CREATE VIEW adm.v AS SELECT * FROM bob.t; \
+         CREATE FUNCTION adm.f() RETURNS bigint LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog BEGIN ATOMIC SELECT count(*) FROM bob.t; END; \
+         GRANT ALL ON adm.v TO bob; GRANT EXECUTE ON FUNCTION adm.f TO bob",
+    )
+    .unwrap();
+    assert_eq!(one::<i32>(&mut bob, "SELECT _id FROM adm.v"), 2);
+    assert_eq!(one::<i64>(&mut bob, "SELECT adm.f()"), 1);
+    // It may not write, so nobody may by its table.
+    for write in ["INSERT INTO adm.v VALUES (3, 3)", "UPDATE adm.v SET k = 3", "DELETE FROM adm.v"] {
+        assert_eq!(sqlstate_of(&mut bob, write), "42501", "{write}");
+        assert_eq!(sqlstate_of(&mut adm, write), "42501", "{write}");
+    }
+    bob.batch_execute("ALTER FOREIGN TABLE bob.t OPTIONS (SET namespace 'test.rows')").unwrap();
+    for read in [
+        "SELECT * FROM adm.v",
+        "SELECT adm.f()",
+        "EXPLAIN VERBOSE SELECT * FROM adm.v WHERE k = 1",
+        "SELECT count(*) FROM adm.v WHERE k = 1 LIMIT 0",
+    ] {
+        assert_eq!(sqlstate_of(&mut bob, read), "42501", "{read}");
+    }
+    let error = adm.query("SELECT * FROM bob.t", &[]).expect_err("its owner may not");
+    assert_eq!(
+        error.as_db_error().unwrap().hint(),
+        Some("The owner of the foreign table \"t\" needs this right, too.")
+    );
+    router.psql("SELECT docshard.grant_access('bob', '{\"write\": \"test.rows\"}')");
+    assert_eq!(adm.execute("UPDATE bob.t SET k = 3", &[]).unwrap(), 1);
+    assert_eq!(bob.execute("DELETE FROM adm.v", &[]).unwrap(), 1);
+}
