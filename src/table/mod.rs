@@ -107,7 +107,7 @@ impl Table for CollectionTable {
         Ok(rows)
     }
 
-    fn shards(&self) -> usize {
+    fn parallelism(&self) -> usize {
         let found = cache::find(&self.layout.options.namespace);
         found.ok().flatten().map_or(1, |collection| collection.map.shards().len().max(1))
     }

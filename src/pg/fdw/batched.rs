@@ -4,7 +4,6 @@
 //! paired with the outer rows of its key. So memory does not grow with what a key finds.
 
 use super::interface::raise;
-use super::join::{BATCH_ROWS, Methods, NAME, Shape};
 use super::plan::string_of;
 use super::scan;
 use super::value::{self, SqlValue};
@@ -12,9 +11,34 @@ use crate::pg::error::Error;
 use crate::pg::memory::context;
 use docshard_core::error::Kind as ErrorKind;
 use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ptr::null_mut;
+
+/// The most outer rows whose keys are asked for at once.
+pub(super) const BATCH_ROWS: usize = 500;
+
+/// Methods, which have no state.
+pub(super) struct Methods<T>(pub T);
+// SAFETY: pointers to functions and names.
+unsafe impl<T> Sync for Methods<T> {}
+
+pub(super) const NAME: &std::ffi::CStr = c"docshard batched join";
+
+/// What a plan says about the rows of its sides.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Shape {
+    /// the columns of an outer row, and those of an inner one, which follow in a row of the join
+    pub outer: usize,
+    pub inner: usize,
+    /// columns of the join's row that the columns after these repeat
+    pub repeated: Vec<usize>,
+    /// the position of the key in an inner row
+    pub key: usize,
+    /// outer rows without a partner remain
+    pub keeps_outer: bool,
+}
 
 /// The node's state, which begins with PostgreSQL's.
 #[repr(C)]

@@ -133,7 +133,7 @@ pub trait Table {
     /// The estimated number of rows without conditions.
     fn rows(&self) -> Result<f64>;
     /// The number of places that look at rows at the same time.
-    fn shards(&self) -> usize;
+    fn parallelism(&self) -> usize;
     /// Starts a sample of at most this many rows, in random order. Values that do not fit are NULL.
     fn sample(&self, most: usize) -> Result<Box<dyn Scan>>;
     /// Returns what the table can evaluate of a condition; None: nothing.

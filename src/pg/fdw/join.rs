@@ -6,7 +6,7 @@
 //! There is none if the statement locks or writes rows, which PostgreSQL may have to evaluate again one by one, nor below a security barrier, whose
 //! conditions come before those of a join.
 
-use super::batched;
+use super::batched::{self, BATCH_ROWS, Methods, NAME, Shape};
 use super::clause::{Clause, Operator, Reader, Term};
 use super::plan::{ROUND_TRIP, ROW_SEEN, ROW_SENT, open, string_list, user_of};
 use super::upper;
@@ -14,29 +14,11 @@ use super::value::{Kind, Scalar};
 use crate::pg::security::user;
 use crate::pg::version;
 use pgrx::{PgList, pg_guard, pg_sys};
-use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-/// The most outer rows whose keys are asked for at once.
-pub(super) const BATCH_ROWS: usize = 500;
-
 static NEXT: OnceLock<pg_sys::set_join_pathlist_hook_type> = OnceLock::new();
-
-/// What a plan says about the rows of its sides.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Shape {
-    /// the columns of an outer row, and those of an inner one, which follow in a row of the join
-    pub outer: usize,
-    pub inner: usize,
-    /// columns of the join's row that the columns after these repeat
-    pub repeated: Vec<usize>,
-    /// the position of the key in an inner row
-    pub key: usize,
-    /// outer rows without a partner remain
-    pub keeps_outer: bool,
-}
 
 /// Asks to be called for each join. Only joins with foreign tables of this wrapper are looked at.
 pub(super) fn install() {
@@ -208,13 +190,6 @@ unsafe fn path(
         Some(path)
     }
 }
-
-/// Methods, which have no state.
-pub(super) struct Methods<T>(pub T);
-// SAFETY: pointers to functions and names.
-unsafe impl<T> Sync for Methods<T> {}
-
-pub(super) const NAME: &std::ffi::CStr = c"docshard batched join";
 
 static PATH_METHODS: Methods<pg_sys::CustomPathMethods> = Methods(pg_sys::CustomPathMethods {
     CustomName: NAME.as_ptr(),

@@ -1,7 +1,7 @@
 //! A foreign-data wrapper of PostgreSQL, for code without `unsafe`.
 //!
 //! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
-//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`], [`upper`] and [`join`] have the planner's callbacks, [`scan`] and [`batched`] the
+//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`], [`upper`], [`join`] and [`scan_plan`] have the planner's callbacks, [`scan`] and [`batched`] the
 //! executor's, [`modify`] those of writes, and [`target`] the rows that a write scans.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
@@ -18,6 +18,7 @@ mod join;
 mod modify;
 mod plan;
 mod scan;
+mod scan_plan;
 mod target;
 mod upper;
 pub mod value;
@@ -35,7 +36,7 @@ pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
         type_: pg_sys::NodeTag::T_FdwRoutine,
         GetForeignRelSize: Some(plan::size),
         GetForeignPaths: Some(plan::paths),
-        GetForeignPlan: Some(plan::plan),
+        GetForeignPlan: Some(scan_plan::plan),
         GetForeignUpperPaths: Some(upper::paths),
         BeginForeignScan: Some(scan::begin),
         IterateForeignScan: Some(scan::iterate),

@@ -72,7 +72,7 @@ unsafe fn group(
         // PostgreSQL has estimated the groups for its own path.
         let known = PgList::<pg_sys::Path>::from_pg((*output).pathlist);
         let rows = known.get_ptr(0).map_or((*input).rows, |path| (*path).rows);
-        let total = (ROUND_TRIP + seen * ROW_SEEN / opened.shards() as f64 + rows * ROW_SENT) * 0.9;
+        let total = (ROUND_TRIP + seen * ROW_SEEN / opened.parallelism() as f64 + rows * ROW_SENT) * 0.9;
         let private = string_list(&json!({"relation": (*input).relid, "stage": stage}).to_string());
         let target = (*root).upper_targets[stage as usize];
         let path = version::foreign_upper_path(root, output, target, rows, (total - rows * ROW_SENT, total), private);
@@ -277,7 +277,7 @@ unsafe fn limit(root: *mut pg_sys::PlannerInfo, output: *mut pg_sys::RelOptInfo,
         let conditions = conditions(&divided);
         let narrows = user::as_checked_user(user_of(rel), || opened.narrows(&conditions));
         let seen = if narrows || keys.is_null() { rows } else { (*rel).tuples };
-        let total = ROUND_TRIP + seen * ROW_SEEN / opened.shards() as f64 + rows * ROW_SENT;
+        let total = ROUND_TRIP + seen * ROW_SEEN / opened.parallelism() as f64 + rows * ROW_SENT;
         let cost = (ROUND_TRIP * 0.9, total * 0.9);
         let private = private(order.as_ref(), true);
         let path = version::foreign_scan_path(root, rel, target, rows, cost, keys, null_mut(), private);
