@@ -32,7 +32,12 @@ pub struct Gateway {
 
 impl Gateway {
     pub fn new(options: &Options) -> Result<Arc<Self>, String> {
-        let routers = Routers::parse(&options.routers, options.router_ca.as_deref())?;
+        let mut routers = Routers::parse(&options.routers, options.router_ca.as_deref())?;
+        if let Some(file) = &options.router_password_file {
+            let text =
+                std::fs::read_to_string(file).map_err(|error| format!("--router-password-file: {file}: {error}"))?;
+            routers.password = text.lines().next().map(|line| line.as_bytes().to_vec());
+        }
         let pools = Pools::new(options.pool_size, options.pool_timeout, options.hold_timeout);
         let tls = match (&options.certificate, &options.key) {
             (Some(certificate), Some(key)) => Some(tls::acceptor(certificate, key)?),

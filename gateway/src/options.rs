@@ -11,6 +11,7 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
 
   --router STRING             a router's connection string; several are tried in their order
   --router-ca FILE            certificates of the authorities that signed the routers' certificates, for sslmode=require
+  --router-password-file FILE the password of --anonymous-role, in place of one in --router, which other users of the machine can see
   --listen ADDRESS:PORT       where clients connect (127.0.0.1:27017)
   --certificate FILE          the gateway's certificate: clients must use TLS
   --key FILE                  its private key
@@ -34,6 +35,7 @@ usage: docshard-gateway --router postgresql://HOST:PORT/DATABASE [option…]
 pub struct Options {
     pub routers: Vec<String>,
     pub router_ca: Option<String>,
+    pub router_password_file: Option<String>,
     pub listen: String,
     pub certificate: Option<String>,
     pub key: Option<String>,
@@ -66,6 +68,7 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
     let mut options = Options {
         routers: Vec::new(),
         router_ca: None,
+        router_password_file: None,
         listen: "127.0.0.1:27017".to_owned(),
         certificate: None,
         key: None,
@@ -100,6 +103,7 @@ pub fn parse(arguments: impl IntoIterator<Item = std::ffi::OsString>) -> Result<
         match name.as_str() {
             "router" => options.routers.push(text(&mut parser)?),
             "router-ca" => options.router_ca = Some(text(&mut parser)?),
+            "router-password-file" => options.router_password_file = Some(text(&mut parser)?),
             "listen" => options.listen = text(&mut parser)?,
             "certificate" => options.certificate = Some(text(&mut parser)?),
             "key" => options.key = Some(text(&mut parser)?),

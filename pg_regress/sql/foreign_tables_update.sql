@@ -78,15 +78,15 @@ UPDATE fu.values SET r = 0 WHERE length(jj::text) > 0;
 UPDATE fu.values SET r = 2 WHERE length(doc::text) > 0 RETURNING _id, n, r;
 
 -- Whole rows.
-UPDATE fu.values v SET r = length(v::text) WHERE v IS NOT NULL OR _id = 1 RETURNING _id, r;
-UPDATE fu.values v SET r = length(v::text) + x FROM (VALUES (1, 100), (2, 200)) w (id, x) WHERE _id = id RETURNING _id, r, (SELECT relname FROM pg_catalog.pg_class o WHERE o.oid = v.tableoid);
+UPDATE fu.values v SET r = length(v::text) WHERE v IS NOT NULL OR _id = 1 RETURNING _id, r > 100 AS is_long;
+UPDATE fu.values v SET r = length(v::text) + x FROM (VALUES (1, 1000), (20, 200)) w (id, x) WHERE _id = id RETURNING _id, r > 1000 AS is_long, (SELECT relname FROM pg_catalog.pg_class o WHERE o.oid = v.tableoid);
 DELETE FROM fu.values WHERE ctid IN (SELECT ctid FROM fu.values LIMIT 1);
 DELETE FROM fu.values WHERE ctid = '(0,1)';
 SELECT ctid FROM fu.values;
 -- A document's arrays have no dimensions.
 UPDATE fu.values SET n = '{{1,2},{3,4}}' WHERE _id = 1;
 INSERT INTO fu.values (_id, n) VALUES (7, '[2:3]={1,2}');
-INSERT INTO fu.values (_id, n) VALUES (7, '{}'), (8, '{1,NULL}') RETURNING n;
+INSERT INTO fu.values (_id, n) VALUES (7, '{}'), (8, ARRAY[1, NULL]) RETURNING n;
 DELETE FROM fu.values WHERE _id > 6;
 UPDATE fu.values SET r = length(cmax::text);
 UPDATE fu.values SET r = length(xmin::text);
@@ -111,6 +111,7 @@ SELECT docshard.find('fu.a', '{}', '{"sort": {"_id": 1}}');
 UPDATE fu.parts p SET w = left(p::text, 3) WHERE k < 200;
 DELETE FROM fu.parts p WHERE p::text = '(1,10,12,w1)' RETURNING *;
 -- Rows move between the parts, but not into one that the statement updates.
+SET enable_partition_pruning = on;
 UPDATE fu.parts SET k = k - 100 WHERE _id = 21;
 UPDATE fu.parts SET k = 150 WHERE k >= 200 RETURNING *;
 UPDATE fu.parts SET k = k - 100 WHERE k >= 100;

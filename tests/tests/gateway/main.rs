@@ -209,8 +209,11 @@ fn clients_without_a_user_share_sessions() {
     let cluster = cluster();
     cluster.router.psql("ALTER SYSTEM SET log_connections = on");
     cluster.router.psql("SELECT pg_reload_conf()");
-    let address = format!("host=127.0.0.1 port={} dbname=postgres password='{PASSWORD}'", cluster.router.port);
-    let gateway = Gateway::start_for(&cluster.router, &address, &["--anonymous-role", "ann", "--pool-size", "8"]);
+    let file = cluster.router.scratch_file("password");
+    std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    let file = file.to_str().unwrap();
+    let options = ["--anonymous-role", "ann", "--router-password-file", file, "--pool-size", "8"];
+    let gateway = Gateway::start(&cluster.router, &options);
     assert!(gateway.python("anonymous.py", &["60"]).contains("done"));
     let log = cluster.router.log();
     let opened = log.lines().filter(|line| line.contains("connection authorized: user=ann")).count();
