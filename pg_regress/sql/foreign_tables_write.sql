@@ -108,6 +108,28 @@ SELECT count(*) FROM fw.items WHERE _id = 300;
 CREATE FOREIGN TABLE fw.fresh (_id int, a int) SERVER docshard OPTIONS (namespace 'fw.fresh');
 INSERT INTO fw.fresh VALUES (1, 1);
 SELECT docshard.find('fw.fresh');
+-- TRUNCATE deletes all documents, as part of the transaction.
+BEGIN;
+TRUNCATE fw.fresh;
+SELECT count(*) FROM fw.fresh;
+ROLLBACK;
+SELECT count(*) FROM fw.fresh;
+TRUNCATE fw.fresh, fw.keyed RESTART IDENTITY CASCADE;
+SELECT (SELECT count(*) FROM fw.fresh), (SELECT count(*) FROM fw.items), docshard.count_documents('fw.items');
+-- A table follows its collection to another name. Without its collection it cannot be read.
+SELECT docshard.rename_collection('fw.fresh', 'fw."old"');
+SELECT docshard.insert_one('fw."old"', '{"_id": 7, "a": 8}') ->> 'insertedId' AS inserted;
+TABLE fw.fresh;
+SELECT ftoptions FROM pg_foreign_table WHERE ftrelid = 'fw.fresh'::regclass;
+SELECT docshard.drop_collection('fw."old"');
+\set VERBOSITY default
+TABLE fw.fresh;
+EXPLAIN TABLE fw.fresh;
+UPDATE fw.fresh SET a = 1;
+TRUNCATE fw.fresh;
+\set VERBOSITY terse
+INSERT INTO fw.fresh VALUES (2, 2);
+TABLE fw.fresh;
 -- Partitions.
 CREATE TABLE fw.parted (_id int, k int) PARTITION BY RANGE (_id);
 CREATE TABLE fw.parted_local PARTITION OF fw.parted FOR VALUES FROM (0) TO (10);

@@ -37,6 +37,7 @@ pub mod contacts;
 pub mod databases;
 pub mod dismantle;
 pub mod duplicate;
+mod foreign_tables;
 pub mod grants;
 pub mod history;
 pub mod holder;

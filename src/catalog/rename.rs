@@ -1,12 +1,12 @@
 //! Renames a collection within its database.
 //!
 //! Its number stays, and with it the tables, chunks and indexes on the shards, so no document moves. What has the name follows: the
-//! collection's row, its zone ranges, and the rights on its tables, which become those of the new name.
+//! collection's row, its zone ranges, the rights on its tables, which become those of the new name, and foreign tables over it.
 
 use super::cluster::check_may_change;
 use super::collections::drop_but_zones;
 use super::nodes::call_on_all;
-use super::{cache, change, grants, move_exclusion, namespace, views, zones};
+use super::{cache, change, foreign_tables, grants, move_exclusion, namespace, views, zones};
 use crate::pg::error::{Error, Result};
 use crate::store::{self, collections, placements};
 use docshard_core::error::{Kind, bail};
@@ -45,6 +45,7 @@ pub fn rename(from: &str, to: &str, drop_target: bool) -> Result<()> {
     zones::forget(to)?;
     store::zone_ranges::rename(from, to)?;
     move_rights(locked.id, to)?;
+    foreign_tables::rename(from, to)?;
     change::log("renameCollection", Some(from), &json!({"to": to, "dropTarget": drop_target}))?;
     change::touch(locked.id)
 }

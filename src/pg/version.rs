@@ -409,6 +409,63 @@ pub unsafe fn foreign_scan_path(
     }
 }
 
+/// A path of a foreign scan for a stage above the scans, which returns its results in no order.
+///
+/// # Safety
+/// As PostgreSQL's function of this name.
+pub unsafe fn foreign_upper_path(
+    root: *mut pg_sys::PlannerInfo,
+    rel: *mut pg_sys::RelOptInfo,
+    target: *mut pg_sys::PathTarget,
+    rows: f64,
+    cost: (f64, f64),
+    private: *mut pg_sys::List,
+) -> *mut pg_sys::ForeignPath {
+    let (keys, none, (startup, total)) = (null_mut(), null_mut(), cost);
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg15" => pg_sys::create_foreign_upper_path(root, rel, target, rows, startup, total, keys, none, private),
+            feature = "pg17" => pg_sys::create_foreign_upper_path(
+                root, rel, target, rows, startup, total, keys, none, null_mut(), private,
+            ),
+            _ => pg_sys::create_foreign_upper_path(
+                root, rel, target, rows, 0, startup, total, keys, none, null_mut(), private,
+            ),
+        }
+    }
+}
+
+/// The number of the table that a foreign scan reads, also if its rows are groups.
+///
+/// # Safety
+/// A plan of this executor, for one table.
+pub unsafe fn relation_of_scan(scan: &pg_sys::ForeignScan) -> pg_sys::Index {
+    if scan.scan.scanrelid > 0 {
+        return scan.scan.scanrelid;
+    }
+    let relations = cfg_select! {
+        feature = "pg15" => scan.fs_relids,
+        _ => scan.fs_base_relids,
+    };
+    // SAFETY: promised by the caller.
+    pg_sys::Index::try_from(unsafe { pg_sys::bms_next_member(relations, -1) }).unwrap_or_default()
+}
+
+/// A relation of a statement, which the executor opens if it has not yet, and closes.
+///
+/// # Safety
+/// A number of this executor's statement.
+pub unsafe fn range_table_relation(estate: *mut pg_sys::EState, number: pg_sys::Index) -> pg_sys::Relation {
+    // SAFETY: promised by the caller.
+    unsafe {
+        cfg_select! {
+            feature = "pg18" => pg_sys::ExecGetRangeTableRelation(estate, number, false),
+            _ => pg_sys::ExecGetRangeTableRelation(estate, number),
+        }
+    }
+}
+
 /// The members of an equivalence class, without those of child relations.
 ///
 /// # Safety
@@ -444,7 +501,7 @@ pub unsafe fn user_of_scan(scan: &pg_sys::ForeignScan, estate: *mut pg_sys::ESta
     cfg_select! {
         feature = "pg15" => {
             // SAFETY: promised by the caller.
-            unsafe { (*pg_sys::rt_fetch(scan.scan.scanrelid, (*estate).es_range_table)).checkAsUser }
+            unsafe { (*pg_sys::rt_fetch(relation_of_scan(scan), (*estate).es_range_table)).checkAsUser }
         }
         _ => {
             let _ = estate;

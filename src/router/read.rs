@@ -26,6 +26,12 @@ pub fn check(namespace: &str) -> Result<()> {
     }
 }
 
+/// Errors: `NamespaceNotFound` if there is neither a collection nor a view of that name.
+pub fn require_existing(namespace: &str) -> Result<()> {
+    let exists = config::has(namespace) || cache::find(namespace)?.is_some() || cache::view(namespace)?.is_some();
+    if exists { Ok(()) } else { Err(cache::not_found(namespace)) }
+}
+
 /// Finds documents. A collection that does not exist has none.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
     if config::is_of(namespace) {

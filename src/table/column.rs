@@ -9,7 +9,7 @@ use crate::pg::fdw::value::{Kind, Scalar, SqlValue};
 use crate::pg::fdw::{ColumnDefinition, Definition};
 use docshard_core::error::{Kind as ErrorKind, bail, error};
 use docshard_core::values::document::element::Element;
-use docshard_core::values::document::number::Number;
+use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::raw::{RawObject, RawValue};
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, print, write};
@@ -19,9 +19,9 @@ const EPOCH_DAYS: i64 = 10_957;
 pub const DAY_MS: i64 = 86_400_000;
 pub const EPOCH_MS: i64 = EPOCH_DAYS * DAY_MS;
 /// PostgreSQL's timestamps, in microseconds since 2000: the least, and the end.
-const TIMESTAMPS: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
+pub const TIMESTAMPS: std::ops::Range<i64> = -211_813_488_000_000_000..9_223_371_331_200_000_000;
 /// PostgreSQL's dates, in days since 2000.
-const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
+pub const DATES: std::ops::Range<i64> = -2_451_545..2_145_031_949;
 
 #[derive(Clone, Debug)]
 pub struct Column {
@@ -72,6 +72,11 @@ impl Layout {
     pub fn chosen(&self, numbers: &[i16]) -> Result<Vec<Column>> {
         let chosen = self.columns.iter().filter(|(number, _)| numbers.contains(number));
         chosen.map(|(_, column)| column.clone()).collect()
+    }
+
+    /// The numbers of the valid columns.
+    pub fn numbers(&self) -> Vec<i16> {
+        self.columns.iter().filter(|(_, column)| column.is_ok()).map(|(number, _)| *number).collect()
     }
 
     /// True if a value that does not fit its column is an error, and not NULL. Then a condition need not be checked again after the shard has
@@ -151,7 +156,8 @@ impl Column {
         }
     }
 
-    fn value(&self, value: RawValue<'_>) -> Read {
+    /// Reads a value that was at its path.
+    pub fn value(&self, value: RawValue<'_>) -> Read {
         if matches!(value, RawValue::Null) {
             return Read::Null;
         }
@@ -188,7 +194,10 @@ impl Column {
                 ((value as f32).is_finite() || !value.is_finite()).then_some(SqlValue::Float(value))
             }
             (Scalar::Float8, Element::Number(number)) => Some(SqlValue::Float(number.to_f64())),
-            (Scalar::Numeric, Element::Number(number)) => Some(SqlValue::Numeric(numeric_text(&number))),
+            (Scalar::Numeric, Element::Number(number)) => {
+                let fits = self.kind.rounding.is_none_or(|rounding| fits_precision(&number, rounding));
+                fits.then(|| SqlValue::Numeric(numeric_text(&number)))
+            }
             (Scalar::Text, Element::String(text)) if !self.is_object_id => {
                 let fits = self.kind.length.is_none_or(|most| text.chars().count() <= most);
                 fits.then(|| SqlValue::Text(text.to_owned()))
@@ -257,6 +266,24 @@ fn numeric_text(number: &Number) -> String {
         Number::Double(value) if value.is_infinite() => if *value > 0.0 { "Infinity" } else { "-Infinity" }.to_owned(),
         Number::Double(value) => value.to_string(),
         Number::Decimal(value) => value.to_string(),
+    }
+}
+
+/// True if a number is one of `numeric(p, s)` after it was rounded to the scale: it has at most p - s digits before the point.
+fn fits_precision(number: &Number, (precision, scale): (i64, i64)) -> bool {
+    let text = match number {
+        // At most 17 digits.
+        Number::Double(value) if value.is_finite() => format!("{value:e}"),
+        number => numeric_text(number),
+    };
+    match Decimal::parse(&text) {
+        Ok(Decimal::Finite(value)) => {
+            let (digits, exponent) = value.round(scale).abs().into_bigint_and_exponent();
+            let digits = digits.to_string();
+            digits == "0" || i64::try_from(digits.len()).is_ok_and(|count| count - exponent <= precision - scale)
+        }
+        Ok(_) => text == "NaN",
+        Err(_) => false,
     }
 }
 

@@ -19,7 +19,7 @@ use crate::pg::fdw::Translation;
 use crate::pg::fdw::clause::{Clause, Collation, Operator, Term};
 use crate::pg::fdw::value::{Kind, Scalar, SqlValue};
 use docshard_core::values::document::ext_json;
-use docshard_core::values::document::number::{Decimal, Number};
+use docshard_core::values::document::number::Number;
 use docshard_core::values::document::raw;
 use docshard_core::values::document::value::Value;
 use serde::{Deserialize, Serialize};
@@ -117,7 +117,7 @@ impl Matching {
             }
             (Scalar::Bool, Scalar::Bool) => Self::Bool,
             (Scalar::Float8, Scalar::Float8) => Self::Float,
-            (Scalar::Numeric, Scalar::Numeric) if !column.kind.is_rounded => Self::Numeric,
+            (Scalar::Numeric, Scalar::Numeric) if column.kind.rounding.is_none() => Self::Numeric,
             (Scalar::Date, Scalar::Date) => Self::Date,
             (Scalar::Timestamp, Scalar::Timestamp) | (Scalar::TimestampTz, Scalar::TimestampTz) => Self::Timestamp,
             (Scalar::Uuid, Scalar::Uuid) => Self::Uuid,
@@ -161,18 +161,25 @@ struct Part {
     not_null: Vec<i16>,
 }
 
+/// The deepest nesting of conditions that shards evaluate. A plan is JSON, whose nesting its parser limits.
+const MAX_DEPTH: usize = 32;
+
 impl Translator<'_> {
     pub fn translate(&self, clause: &Clause) -> Option<Translation> {
-        let Part { condition, is_exact, not_null } = self.part(clause)?;
+        let Part { condition, is_exact, not_null } = self.part(clause, 0)?;
         let condition = serde_json::to_value(condition).ok()?;
         Some(Translation { condition, is_exact: is_exact && self.layout.is_strict(), not_null })
     }
 
-    fn part(&self, clause: &Clause) -> Option<Part> {
+    fn part(&self, clause: &Clause, depth: usize) -> Option<Part> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        let inner = |clause| self.part(clause, depth + 1);
         let part = |condition, is_exact, not_null| Some(Part { condition, is_exact, not_null });
         match clause {
             Clause::All(clauses) => {
-                let parts: Vec<Part> = clauses.iter().filter_map(|clause| self.part(clause)).collect();
+                let parts: Vec<Part> = clauses.iter().filter_map(inner).collect();
                 if parts.is_empty() {
                     return None;
                 }
@@ -181,7 +188,7 @@ impl Translator<'_> {
                 part(Condition::All(parts.into_iter().map(|part| part.condition).collect()), is_exact, not_null)
             }
             Clause::Any(clauses) => {
-                let parts: Vec<Part> = clauses.iter().map(|clause| self.part(clause)).collect::<Option<_>>()?;
+                let parts: Vec<Part> = clauses.iter().map(inner).collect::<Option<_>>()?;
                 let is_exact = parts.iter().all(|part| part.is_exact);
                 part(Condition::Any(parts.into_iter().map(|part| part.condition).collect()), is_exact, Vec::new())
             }
@@ -355,6 +362,25 @@ impl Condition {
                 Some(_) => Always,
                 None => Never,
             },
+        }
+    }
+
+    /// Adds the paths at which a document has a value that fits its column if the condition's filter selects it, unless it is in an array, or a string
+    /// too long.
+    pub fn proves<'c>(&'c self, found: &mut Vec<&'c str>) {
+        match self {
+            Condition::All(parts) => parts.iter().for_each(|part| part.proves(found)),
+            Condition::Compare { path, operator: Operator::Equal, matching, .. }
+            | Condition::Member { path, is_negated: false, matching, .. }
+                if matching.is_exact() =>
+            {
+                found.push(path);
+            }
+            Condition::Compare { path, operator, matching: Matching::Text, .. } if *operator != Operator::NotEqual => {
+                found.push(path);
+            }
+            Condition::Is { path, .. } => found.push(path),
+            _ => {}
         }
     }
 
@@ -685,10 +711,15 @@ fn contains(path: &str, value: &Value, left: &mut usize) -> Bound {
                 narrower => narrower,
             }
         }
-        Value::Number(Number::Double(_) | Number::Decimal(Decimal::Finite(_))) => {
-            Bound::Filter(json!({path: {"$exists": true}}))
-        }
-        scalar => Bound::Filter(json!({path: {"$eq": ext_json::to_json(scalar)}})),
+        Value::Null
+        | Value::Bool(_)
+        | Value::String(_)
+        | Value::Number(Number::Int(_))
+        | Value::Date(_)
+        | Value::ObjectId(_)
+        | Value::Binary(..) => Bound::Filter(json!({path: {"$eq": ext_json::to_json(value)}})),
+        // Values that filters compare in another way than jsonb does, or refuse.
+        _ => Bound::Filter(json!({path: {"$exists": true}})),
     }
 }
 

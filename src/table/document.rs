@@ -51,7 +51,7 @@ pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
             let one = |item: &Option<SqlValue>| item.as_ref().map_or(Ok(Json::Null), |item| json(column, item));
             Json::Array(items.iter().map(one).collect::<Result<_>>()?)
         }
-        SqlValue::Unknown(_) => bail!(Kind::InternalError, "a value is not known"),
+        SqlValue::Quotient(..) | SqlValue::Unknown(_) => bail!(Kind::InternalError, "a value is not known"),
     })
 }
 

@@ -6,6 +6,7 @@
 use super::options;
 use crate::catalog::{cache, grants, views};
 use crate::operation::arguments::{Arguments, Form};
+use crate::operation::errors::is_of_one_operation;
 use crate::operation::reading;
 use crate::operation::request_parts::Specification;
 use crate::operation::table::FIND;
@@ -13,6 +14,7 @@ use crate::pg::error::Result;
 use crate::pg::fdw::{Import, Owner, Setting};
 use crate::pg::security::user::as_extension_owner;
 use crate::pg::spi;
+use crate::pg::transaction::subtransaction::attempt;
 use crate::store::collections;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::quote::{quote_ident, quote_literal};
@@ -167,6 +169,9 @@ impl Names {
     }
 }
 
+/// The names of PostgreSQL's own columns.
+const SYSTEM_COLUMNS: [&str; 6] = ["tableoid", "ctid", "xmin", "cmin", "xmax", "cmax"];
+
 /// The statements of an import.
 pub fn statements(import: &Import) -> Result<Vec<String>> {
     options::validate(Owner::Table, &[&[("namespace".to_owned(), "a.b".to_owned())][..], &import.options].concat())?;
@@ -207,7 +212,15 @@ pub fn statements(import: &Import) -> Result<Vec<String>> {
         if import.limit_to && !is_listed || import.except && is_listed {
             continue;
         }
-        made.push(statement(import, &view.namespace, &table, vec!["_id".to_owned()], 0)?);
+        // A view may read what the caller may not read, and its pipeline may fail.
+        let namespace = &view.namespace;
+        match attempt(|| statement(import, namespace, &table, vec!["_id".to_owned()], 0)) {
+            Err(error) if !import.limit_to && error.sqlstate == Kind::Unauthorized.sqlstate() => {}
+            Err(error) if !import.limit_to && is_of_one_operation(&error) => {
+                pgrx::notice!("the view {namespace} is not imported: {}", error.message);
+            }
+            statement => made.push(statement?),
+        }
     }
     Ok(made)
 }
@@ -241,7 +254,7 @@ fn statement(import: &Import, namespace: &str, table: &str, paths: Vec<String>, 
             }
         }
     }
-    let mut names = Names::default();
+    let mut names = Names(SYSTEM_COLUMNS.map(str::to_owned).into());
     let mut sql = format!("CREATE FOREIGN TABLE {} (", quote_ident(table));
     for (number, (path, counts)) in columns.iter().enumerate() {
         let (name, is_changed) = names.take(&path.replace('.', "_"));

@@ -2,7 +2,7 @@
 //!
 //! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
 //! * [`condition`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
-//! * [`scan`]: reading. [`document`], [`modify`], [`origin`]: writing.
+//! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample. [`document`], [`modify`], [`origin`]: writing.
 //! * [`import`]: foreign tables for the collections of a database.
 //!
 //! What PostgreSQL's planner and executor call is in `pg::fdw`.
@@ -10,10 +10,12 @@
 mod column;
 mod condition;
 mod document;
+mod grouping;
 mod import;
 mod modify;
 mod options;
 mod origin;
+mod sample;
 mod scan;
 mod sorting;
 
@@ -23,7 +25,8 @@ use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::fdw::clause::Clause;
 use crate::pg::fdw::{
-    self, Access, Definition, Import, Modify, Owner, Scan, ScanPlan, Setting, SortKey, Table, Translation, Wrapper,
+    self, Access, Definition, Groups, Import, Modify, Owner, Scan, ScanPlan, Setting, SortKey, Table, Translation,
+    Wrapper,
 };
 use crate::pg::spi;
 use crate::router::read;
@@ -104,6 +107,15 @@ impl Table for CollectionTable {
         Ok(rows)
     }
 
+    fn parallelism(&self) -> usize {
+        let found = cache::find(&self.layout.options.namespace);
+        found.ok().flatten().map_or(1, |collection| collection.map.shards().len().max(1))
+    }
+
+    fn sample(&self, most: usize) -> Result<Box<dyn Scan>> {
+        Ok(Box::new(sample::SampleScan::new(self.layout.clone(), most)?))
+    }
+
     fn translate(&self, clause: &Clause) -> Option<Translation> {
         Translator { layout: &self.layout, bytes_by_default: &bytes_by_default }.translate(clause)
     }
@@ -126,8 +138,15 @@ impl Table for CollectionTable {
         paths.iter().any(|path| first.contains(path))
     }
 
+    fn can_group(&self, groups: &Groups) -> bool {
+        grouping::can(&self.layout, groups, &bytes_by_default)
+    }
+
     fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>> {
-        Ok(Box::new(scan::CollectionScan::new(self.layout, plan)?))
+        match plan.groups.clone() {
+            Some(groups) => Ok(Box::new(grouping::GroupScan::new(self.layout, plan, groups)?)),
+            None => Ok(Box::new(scan::CollectionScan::new(self.layout, plan)?)),
+        }
     }
 
     fn check(&self, access: Access) -> Result<()> {
@@ -140,6 +159,10 @@ impl Table for CollectionTable {
 
     fn modify(self: Box<Self>, returned: Vec<i16>) -> Result<Box<dyn Modify>> {
         Ok(Box::new(modify::CollectionModify::new(self.layout, returned)))
+    }
+
+    fn truncate(self: Box<Self>) -> Result<()> {
+        modify::truncate(&self.layout)
     }
 }
 

@@ -7,6 +7,7 @@
 use super::column::{Column, Layout, Read};
 use super::document::{self, Nulls, json};
 use super::origin::Found;
+use super::scan;
 use crate::catalog::cache;
 use crate::operation::reading;
 use crate::operation::request_parts::{Shared, Specification};
@@ -33,6 +34,22 @@ pub struct CollectionModify {
     collected_bytes: usize,
     /// the rows that were updated, and those that were deleted if others can have the same `_id`, by a hash of their keys
     written: HashSet<u128>,
+}
+
+/// Deletes all documents.
+pub fn truncate(layout: &Layout) -> Result<()> {
+    scan::require_existing(layout)?;
+    let write = DocumentWrite {
+        filter: Specification::EMPTY,
+        update: None,
+        many: true,
+        upsert: false,
+        array_filters: None,
+        sort: None,
+        skip_locked: false,
+        shared: Shared::default(),
+    };
+    write.run(&layout.options.namespace).map(drop)
 }
 
 impl CollectionModify {

@@ -12,6 +12,7 @@ use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{ORIGIN, Scan, ScanPlan};
+use crate::router::aggregate::Results;
 use crate::router::explain;
 use crate::router::read;
 use docshard_core::error::{Kind, bail, error};
@@ -35,9 +36,9 @@ pub struct CollectionScan {
 }
 
 /// What a scan asks for.
-struct Request {
-    filter: Json,
-    options: Json,
+pub struct Request {
+    pub filter: Json,
+    pub options: Json,
 }
 
 impl CollectionScan {
@@ -65,8 +66,31 @@ impl CollectionScan {
         })
     }
 
+    /// Reads these results of a pipeline.
+    pub fn read(&mut self, results: Results) {
+        self.found = Some(Found::View(Box::new(results)));
+    }
+
+    pub fn fields(&self) -> Option<&[String]> {
+        self.fields.as_deref()
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    pub fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+        self.conditions.iter().map(|(condition, _)| condition)
+    }
+
     /// Returns what to ask for; None: there are no rows.
-    fn request(&self, operands: &[Option<SqlValue>], limit: Option<u64>) -> Result<Option<Request>> {
+    /// Errors: `NamespaceNotFound`.
+    pub fn request(&self, operands: &[Option<SqlValue>], limit: Option<u64>) -> Result<Option<Request>> {
+        require_existing(&self.layout)?;
         let bind = |(condition, first): &(Condition, usize)| condition.bind(operands.get(*first..).unwrap_or_default());
         let filter = match all(self.conditions.iter().map(bind)) {
             Bound::Never => return Ok(None),
@@ -98,11 +122,21 @@ impl CollectionScan {
     }
 
     /// A row has a value of this type in a column that cannot have it.
-    fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
+    pub fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
         // The reader of a view may not be allowed to know which rows it leaves out.
         let which = if self.is_of_other_user { String::new() } else { format!(" of the document with the _id {id}") };
         self.layout.misfit(column, type_name, &which)
     }
+}
+
+/// Refuses to read what does not exist: a foreign table is made for a collection, so its name is a mistake, or the collection was dropped.
+pub fn require_existing(layout: &Layout) -> Result<()> {
+    read::require_existing(&layout.options.namespace).map_err(|error| {
+        error.with_hint(format!(
+            "The foreign table \"{}\" names it. INSERT creates a collection that does not exist, and so does docshard.create_collection().",
+            layout.name
+        ))
+    })
 }
 
 /// The first fields of the columns' paths, and of the paths that identify a document; None if a column is the whole document.

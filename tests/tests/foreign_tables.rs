@@ -367,12 +367,42 @@ fn order(random: &mut Rng) -> String {
     order
 }
 
+/// Random groups: keys, aggregates, and a condition on them.
+fn groups(random: &mut Rng) -> (String, String) {
+    let call = |random: &mut Rng| match random.u8(..8) {
+        0 => "count(*)".to_owned(),
+        1 => format!("count({})", pick(random, SCALARS)),
+        2 => format!("sum({})", pick(random, &["id", "k", "a", "l", "n"])),
+        3 => format!("avg({})", pick(random, &["id", "k", "a", "l", "n"])),
+        4 | 5 => {
+            let column = pick(random, &["id", "k", "a", "l", "s", "s COLLATE \"C\"", "o COLLATE \"C\"", "t", "f"]);
+            format!("{}({column})", pick(random, &["min", "max"]))
+        }
+        6 => format!("count(DISTINCT {})", pick(random, SCALARS)),
+        _ => format!("count(*) FILTER (WHERE {})", pick(random, &["a > 2", "b", "s IS NULL"])),
+    };
+    let columns = ["a", "l", "s", "t", "b", "o", "u", "k"];
+    let mut keys: Vec<&str> = (0..random.usize(..3)).map(|_| *pick(random, &columns)).collect();
+    keys.dedup();
+    if random.u8(..6) == 0 && !keys.is_empty() {
+        return (format!("DISTINCT {}", keys.join(", ")), String::new());
+    }
+    let mut columns: Vec<String> = keys.iter().map(ToString::to_string).collect();
+    // Two aggregates at most, so that most statements have none that PostgreSQL must evaluate.
+    columns.extend((0..random.usize(1..3)).map(|_| call(random)));
+    let mut tail = if keys.is_empty() { String::new() } else { format!(" GROUP BY {}", keys.join(", ")) };
+    if random.u8(..4) == 0 {
+        write!(tail, " HAVING {} {}", call(random), pick(random, &["IS NOT NULL", "IS NULL"])).unwrap();
+    }
+    (columns.join(", "), tail)
+}
+
 fn ids(client: &mut Client, sql: &str) -> Result<Vec<i32>, postgres::Error> {
     Ok(client.query(sql, &[])?.iter().map(|row| row.get(0)).collect())
 }
 
 #[test]
-fn random_conditions_and_orders_select_what_they_select_from_a_plain_table() {
+fn random_statements_return_what_they_return_from_a_plain_table() {
     let seed = fastrand::u64(..);
     let mut random = Rng::with_seed(seed);
     let tables = tables(&mut random);
@@ -384,7 +414,29 @@ fn random_conditions_and_orders_select_what_they_select_from_a_plain_table() {
         );
         assert_eq!(client.query_one(&different, &[]).unwrap().get::<_, i64>(0), 0, "{name}, seed {seed}");
     }
+    let compare_groups = |random: &mut Rng, client: &mut Client| {
+        let name = *pick(random, &["strict", "strict", "strict", "lenient"]);
+        let condition = if random.u8(..4) == 0 { "true".to_owned() } else { condition(random, 1) };
+        let (columns, tail) = groups(random);
+        let sql = |table: &str| {
+            format!("SELECT (g.*)::text FROM (SELECT {columns} FROM {table} WHERE {condition}{tail}) g ORDER BY 1")
+        };
+        let read = |client: &mut Client, table: &str| {
+            let rows = client.query(&sql(table), &[])?;
+            Ok::<_, postgres::Error>(rows.iter().map(|row| row.get(0)).collect::<Vec<String>>())
+        };
+        match (read(client, &format!("{name}_rows")), read(client, name)) {
+            (Ok(wanted), Ok(found)) => assert_eq!(found, wanted, "{}, seed {seed}", sql(name)),
+            (Err(wanted), _) => {
+                assert_eq!(wanted.code().map(|code| code.code()), Some("22P02"), "{}, seed {seed}", sql(name))
+            }
+            (Ok(_), Err(found)) => panic!("{}, seed {seed}: {found:?}", sql(name)),
+        }
+    };
     let compare = |random: &mut Rng, client: &mut Client| {
+        if random.u8(..3) == 0 {
+            return compare_groups(random, client);
+        }
         let name = *pick(random, &["strict", "strict", "lenient"]);
         let (condition, order) = (condition(random, 2), order(random));
         let sql = |table: &str| format!("SELECT id FROM {table} WHERE {condition} {order}");
@@ -419,6 +471,38 @@ fn random_conditions_and_orders_select_what_they_select_from_a_plain_table() {
             "{column}, seed {seed}"
         );
     }
+    // And a join by batches, where a column has an index.
+    client.batch_execute("SET enable_nestloop = off").unwrap();
+    let mut batched = 0;
+    for column in SCALARS {
+        for (name, kind) in [("strict", "JOIN"), ("strict", "LEFT JOIN"), ("lenient", "JOIN"), ("lenient", "LEFT JOIN")]
+        {
+            let key = match (random.u8(..3), *column) {
+                (0, "a" | "k" | "id") => format!("r.{column}::int8"),
+                (1, "a" | "k" | "id") => format!("(r.{column} + 1)"),
+                _ => format!("r.{column}"),
+            };
+            let joined = |table: &str| {
+                format!(
+                    "SELECT coalesce(x.id, -1) FROM {name}_rows r {kind} {table} x ON x.{column} = {key} AND x.k > r.k - 50 WHERE coalesce(x.k, 0) < 250 ORDER BY 1, r.id"
+                )
+            };
+            let plan: String = client
+                .query(&format!("EXPLAIN {}", joined(name)), &[])
+                .unwrap()
+                .iter()
+                .map(|row| row.get::<_, String>(0))
+                .collect();
+            batched += usize::from(plan.contains("docshard batched join"));
+            assert_eq!(
+                ids(&mut client, &joined(name)).unwrap(),
+                ids(&mut client, &joined(&format!("{name}_rows"))).unwrap(),
+                "{}, seed {seed}",
+                joined(name)
+            );
+        }
+    }
+    assert!(batched >= 8, "{batched} joins by batches");
     client.batch_execute("RESET ALL; SET plan_cache_mode = force_generic_plan").unwrap();
     for sql in ["a = $1 AND k < $2 ORDER BY id", "k = $1 OR a > $2 ORDER BY id", "k > $1 ORDER BY k DESC, id LIMIT $2"]
     {
@@ -485,10 +569,17 @@ fn a_foreign_table_gives_no_right_to_its_collection() {
         "EXPLAIN SELECT * FROM maker.rows WHERE k = 5",
         "EXPLAIN VERBOSE SELECT * FROM maker.rows",
         "CREATE TABLE maker.copy AS SELECT * FROM maker.rows",
+        "ANALYZE maker.rows",
+        "SELECT k, max(secret COLLATE \"C\") FROM maker.rows GROUP BY k",
         "IMPORT FOREIGN SCHEMA test LIMIT TO (rows) FROM SERVER docshard INTO maker",
     ] {
         assert_eq!(sqlstate_of(&mut maker, sql), "42501", "{sql}");
     }
+    // A view over a collection that it may not read is not imported, and does not end the import.
+    router.psql("SELECT docshard.create_collection('test.through', '{\"viewOn\": \"rows\", \"pipeline\": []}')");
+    maker.batch_execute("IMPORT FOREIGN SCHEMA test FROM SERVER docshard INTO maker").unwrap();
+    assert_eq!(count(&mut maker, "maker.own"), 1);
+    assert_eq!(sqlstate_of(&mut maker, "SELECT * FROM maker.through"), "42P01");
     // A role with rights to the collection has none to the table, until the owner grants them.
     assert_eq!(sqlstate_of(&mut reader, "SELECT * FROM maker.rows"), "42501");
     maker.batch_execute("GRANT SELECT ON maker.rows TO reader, other").unwrap();
@@ -545,6 +636,14 @@ fn a_foreign_table_gives_no_right_to_its_collection() {
         message.contains("column \"secret\"") && !message.contains("_id") && !message.contains("hidden"),
         "{message}"
     );
+
+    // Nor does it if groups are made of it. Hidden rows are in no group.
+    let error =
+        other.query("SELECT max(secret COLLATE \"C\") FROM reader.barrier", &[]).expect_err("an array is no text");
+    let message = error.as_db_error().unwrap().message();
+    assert!(message.contains("column \"secret\"") && !message.contains("_id"), "{message}");
+    let groups = "SELECT count(*) FROM (SELECT k FROM reader.barrier GROUP BY k HAVING other.note(k)) g";
+    assert_eq!(other.query_one(groups, &[]).unwrap().get::<_, i64>(0), 10);
 
     // Such a value says nothing either if it is in a row that the view hides, whatever the reader asks for.
     let hide = |k: i32, secret: &str| {
@@ -645,6 +744,105 @@ fn scans_end_early_and_interleave() {
     client.batch_execute("COMMIT").unwrap();
 }
 
+/// A join by batches restarts, ends early and fails as any other node, with flat memory.
+#[test]
+fn joins_by_batches() {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', n % 300, 'x', repeat('x', 300)))) FROM generate_series(0, 8999) n; \
+             CREATE FOREIGN TABLE rows (_id int, k int, x text) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             CREATE TABLE outside AS SELECT n, n % 400 AS k FROM generate_series(0, 1999) n; INSERT INTO outside VALUES (-1, NULL); ANALYZE outside; \
+             SET enable_nestloop = off; SET enable_hashjoin = off; SET enable_mergejoin = off",
+        )
+        .unwrap();
+    let one = |client: &mut Client, sql: &str| -> i64 {
+        client.query_one(sql, &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}")).get(0)
+    };
+    let is_batched = |client: &mut Client, sql: &str| {
+        let plan = client.query(&format!("EXPLAIN {sql}"), &[]).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
+        plan.iter().any(|row| row.get::<_, String>(0).contains("docshard batched join"))
+    };
+    // 1,500 outer rows have 30 partners each.
+    for (sql, count) in [
+        ("SELECT count(*) FROM outside o JOIN rows r ON r.k = o.k", 1500 * 30),
+        ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k", 1500 * 30 + 501),
+        ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k AND r._id < 300", 1500 + 501),
+        ("SELECT count(*) FROM outside o LEFT JOIN rows r ON r.k = o.k WHERE r._id IS NULL", 501),
+        ("SELECT count(*) FROM outside o JOIN rows r ON o.k = r.k AND r._id = o.n", 600),
+        ("SELECT count(*) FROM outside o JOIN rows r ON r._id = o.k + 1 AND o.n > 1000 AND r.x LIKE 'x%'", 999),
+        ("SELECT count(*) FROM (SELECT * FROM outside WHERE n < 0) o JOIN rows r ON r.k = o.k", 0),
+    ] {
+        assert!(is_batched(&mut client, sql), "{sql}");
+        assert_eq!(one(&mut client, sql), count, "{sql}");
+    }
+    // It starts again for each row of an outer query.
+    let again = "SELECT sum((SELECT count(*) FROM (SELECT * FROM outside WHERE n > v * 100 AND n < 1900 OFFSET 0) o JOIN rows r ON r.k = o.k))::int8 FROM generate_series(16, 19) v";
+    assert!(is_batched(&mut client, again));
+    // Of the rows from 1601 to 1899, those up to 1899 have k from 1 to 299.
+    assert_eq!(one(&mut client, again), (299 + 199 + 99) * 30);
+    // It ends early, by a cursor, a LIMIT and an error.
+    client.batch_execute("BEGIN; DECLARE c CURSOR FOR SELECT r._id FROM outside o JOIN rows r ON r.k = o.k; FETCH 40 FROM c; MOVE 100 FROM c; CLOSE c; COMMIT").unwrap();
+    assert_eq!(client.query("SELECT r._id FROM outside o JOIN rows r ON r.k = o.k LIMIT 7", &[]).unwrap().len(), 7);
+    assert_eq!(sqlstate_of(&mut client, "SELECT 1 / (r._id - 500) FROM outside o JOIN rows r ON r.k = o.k"), "22012");
+    assert_eq!(sqlstate_of(&mut client, "SELECT 1 FROM outside o JOIN rows r ON r.k = 1 / (o.n - 700)"), "22012");
+    client.batch_execute("EXPLAIN (ANALYZE, VERBOSE) SELECT r._id FROM outside o JOIN rows r ON r.k = o.k").unwrap();
+    // Statements that lock or write rows, and conditions behind a security barrier, have none.
+    client.batch_execute("CREATE VIEW barrier WITH (security_barrier) AS SELECT * FROM rows WHERE k % 2 = 0").unwrap();
+    assert!(!is_batched(&mut client, "SELECT 1 FROM outside o JOIN rows r ON r.k = o.k FOR UPDATE OF o"));
+    assert!(!is_batched(&mut client, "SELECT 1 FROM outside o JOIN barrier r ON r.k = o.k"));
+    assert_eq!(
+        client
+            .execute("UPDATE outside SET n = 5000 + n FROM rows WHERE rows.k = outside.k AND rows._id < 10", &[])
+            .unwrap(),
+        50
+    );
+    // A key that finds much needs no memory for it.
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', 7, 'x', repeat('x', 300)))) FROM generate_series(20000, 40000) n; \
+             BEGIN; DECLARE c CURSOR FOR SELECT r._id, r.x FROM (VALUES (7), (8)) o (k) JOIN rows r ON r.k = o.k",
+        )
+        .unwrap();
+    let used = "SELECT sum(total_bytes)::int8 FROM pg_backend_memory_contexts";
+    client.batch_execute("FETCH 10 FROM c").unwrap();
+    let before = one(&mut client, used);
+    client.batch_execute("MOVE 19000 FROM c").unwrap();
+    let after = one(&mut client, used);
+    assert!(after < before + (4 << 20), "{before} bytes, then {after}");
+    client.batch_execute("COMMIT").unwrap();
+}
+
+/// A sample has rows of each shard in proportion, and statements over groups and joins are estimated by it.
+#[test]
+fn analyze_samples_all_shards_in_proportion() {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', CASE WHEN n % 10 = 0 THEN 50 WHEN n % 10 < 4 THEN 150 ELSE 250 END, 'n', n % 1000))) FROM generate_series(0, 4999) n; \
+             CREATE FOREIGN TABLE rows (_id int, k int, n int, x text) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             SET default_statistics_target = 4; ANALYZE rows",
+        )
+        .unwrap();
+    let statistics = "SELECT most_common_vals::text::int[], most_common_freqs FROM pg_stats WHERE tablename = 'rows' AND attname = 'k'";
+    let row = client.query_one(statistics, &[]).unwrap();
+    let (values, shares): (Vec<i32>, Vec<f32>) = (row.get(0), row.get(1));
+    for (value, share) in [(50, 0.1), (150, 0.3), (250, 0.6)] {
+        let at = values.iter().position(|known| *known == value).unwrap_or_else(|| panic!("{value} in {values:?}"));
+        // 1,200 rows: more than five standard deviations.
+        assert!((shares[at] - share).abs() < 0.08, "{values:?} {shares:?}");
+    }
+    let distinct: f32 = client
+        .query_one("SELECT n_distinct FROM pg_stats WHERE tablename = 'rows' AND attname = 'n'", &[])
+        .unwrap()
+        .get(0);
+    assert!(distinct > 500.0 && distinct < 2500.0 || distinct < -0.1, "{distinct}");
+    let tuples: f32 = client.query_one("SELECT reltuples FROM pg_class WHERE relname = 'rows'", &[]).unwrap().get(0);
+    assert_eq!(tuples, 5000.0);
+}
+
 /// An update that another transaction comes between is not lost: it fails, and can be run again.
 #[test]
 fn concurrent_writes_are_not_lost() {
@@ -716,6 +914,7 @@ fn writes_need_rights_and_are_whole() {
         "UPDATE rows SET a = 1",
         "DELETE FROM rows",
         "INSERT INTO rows VALUES (2, 2) ON CONFLICT DO NOTHING",
+        "TRUNCATE rows",
     ];
     for sql in writes {
         assert_eq!(sqlstate_of(&mut reader, sql), "42501", "{sql}");
@@ -724,6 +923,10 @@ fn writes_need_rights_and_are_whole() {
     assert_eq!(sqlstate_of(&mut writer, "INSERT INTO fresh VALUES (1)"), "42501");
     assert_eq!(writer.execute("INSERT INTO rows VALUES (2, 150), (3, 250)", &[]).unwrap(), 2);
     assert_eq!(writer.execute("UPDATE rows SET a = _id", &[]).unwrap(), 3);
+    writer.batch_execute("BEGIN; TRUNCATE rows").unwrap();
+    assert_eq!(writer.query_one("SELECT count(*) FROM rows", &[]).unwrap().get::<_, i64>(0), 0);
+    assert_eq!(reader.query_one("SELECT count(*) FROM docshard.find('test.rows')", &[]).unwrap().get::<_, i64>(0), 3);
+    writer.batch_execute("ROLLBACK").unwrap();
     // By a view its owner writes.
     writer.batch_execute("CREATE VIEW low AS SELECT * FROM rows WHERE k < 200; GRANT ALL ON low TO other").unwrap();
     assert_eq!(other.execute("UPDATE low SET a = 7", &[]).unwrap(), 2);

@@ -55,7 +55,7 @@ impl Operator {
 }
 
 /// How an operator compares strings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Collation {
     /// by bytes, or no strings are compared
     Bytes,
@@ -390,7 +390,7 @@ impl Reader {
 
 /// # Safety
 /// A node or null.
-unsafe fn without_relabel(mut node: *mut pg_sys::Node) -> *mut pg_sys::Node {
+pub(super) unsafe fn without_relabel(mut node: *mut pg_sys::Node) -> *mut pg_sys::Node {
     // SAFETY: promised by the caller.
     unsafe {
         while !node.is_null() && (*node).type_ == pg_sys::NodeTag::T_RelabelType {
@@ -401,7 +401,7 @@ unsafe fn without_relabel(mut node: *mut pg_sys::Node) -> *mut pg_sys::Node {
 }
 
 /// The comparison that an operator is; both sides have one type, or are integers.
-fn operator_of(number: pg_sys::Oid) -> Option<Operator> {
+pub(super) fn operator_of(number: pg_sys::Oid) -> Option<Operator> {
     let in_families = |number: pg_sys::Oid| {
         FAMILIES.iter().find_map(|family| {
             // SAFETY: syscache look-ups.

@@ -3,6 +3,7 @@
 use super::clause::{self, Clause};
 use super::value::{Kind, SqlValue};
 use crate::pg::error::{Error, Raise as _, Result};
+use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::sync::OnceLock;
 
@@ -88,6 +89,37 @@ pub struct SortKey {
     pub collation: clause::Collation,
 }
 
+/// An aggregate function, with SQL's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Function {
+    Count,
+    Sum,
+    Avg,
+    Min,
+    Max,
+}
+
+/// A call of an aggregate function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AggregateCall {
+    pub function: Function,
+    /// None: `count(*)`
+    pub column: Option<i16>,
+    /// how strings are compared
+    pub collation: clause::Collation,
+}
+
+/// `GROUP BY` with aggregates. A row has the keys, and then the results.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Groups {
+    pub keys: Vec<(i16, clause::Collation)>,
+    pub calls: Vec<AggregateCall>,
+    /// there is one row, also without any row of the table
+    pub is_whole: bool,
+    /// the columns of the conditions
+    pub compared: Vec<i16>,
+}
+
 pub trait Wrapper: Sync {
     /// Checks options.
     fn validate(&self, owner: Owner, options: &[Setting]) -> Result<()>;
@@ -100,17 +132,25 @@ pub trait Wrapper: Sync {
 pub trait Table {
     /// The estimated number of rows without conditions.
     fn rows(&self) -> Result<f64>;
+    /// The number of places that look at rows at the same time.
+    fn parallelism(&self) -> usize;
+    /// Starts a sample of at most this many rows, in random order. Values that do not fit are NULL.
+    fn sample(&self, most: usize) -> Result<Box<dyn Scan>>;
     /// Returns what the table can evaluate of a condition; None: nothing.
     fn translate(&self, clause: &Clause) -> Option<Translation>;
     /// Returns the order in the table's own terms, if it can return rows in exactly this one.
     fn order(&self, keys: &[SortKey]) -> Option<Json>;
     /// True if the conditions find rows by a key or an index.
     fn narrows(&self, conditions: &[Json]) -> bool;
+    /// True if the table evaluates these groups exactly as PostgreSQL would.
+    fn can_group(&self, groups: &Groups) -> bool;
     fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>>;
     /// Checks that the current user may do this.
     fn check(&self, access: Access) -> Result<()>;
     /// Starts writing. `returned`: the columns that RETURNING names.
     fn modify(self: Box<Self>, returned: Vec<i16>) -> Result<Box<dyn Modify>>;
+    /// Deletes all rows.
+    fn truncate(self: Box<Self>) -> Result<()>;
 }
 
 /// Columns with their values; None is NULL.
@@ -130,7 +170,7 @@ pub trait Modify {
 }
 
 /// What a scan does.
-#[derive(Clone, Debug, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScanPlan {
     /// of [`Table::translate`], with the number of the first operand of each
     pub conditions: Vec<(Json, usize)>,
@@ -145,6 +185,10 @@ pub struct ScanPlan {
     /// the operands that are the statement's LIMIT and OFFSET
     pub limit: Option<usize>,
     pub offset: Option<usize>,
+    /// an array that a batched join gives follows the operands
+    pub has_batch: bool,
+    /// the rows are groups
+    pub groups: Option<Groups>,
     /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user
     #[serde(skip)]
     pub is_of_other_user: bool,
@@ -154,7 +198,8 @@ pub struct ScanPlan {
 pub trait Scan {
     /// Starts from the beginning. NULL operands are None.
     fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()>;
-    /// Reads the next row, and puts its values that are not NULL, and its origin; false after the last one.
+    /// Reads the next row, and puts its values that are not NULL, by the numbers of columns, or by the positions in a row of groups, and its origin; false after the
+    /// last one.
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool>;
     /// Takes the error of the last row, which has NULL for a value that does not fit. It is raised if the row passes the conditions that are
     /// evaluated here.

@@ -1,21 +1,26 @@
 //! A foreign-data wrapper of PostgreSQL, for code without `unsafe`.
 //!
 //! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
-//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`] has the planner's callbacks, [`scan`] the executor's, [`modify`]
-//! those of writes, and [`target`] the rows that a write scans.
+//! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`], [`upper`], [`join`] and [`scan_plan`] have the planner's callbacks, [`scan`] and [`batched`] the
+//! executor's, [`modify`] those of writes, and [`target`] the rows that a write scans.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
 //! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
 //! whose privileges PostgreSQL checks for the relation. What a scan holds is dropped with the executor's memory, also after an ERROR.
 
+mod analyze;
+mod batched;
 pub mod clause;
 mod define;
 mod import;
 mod interface;
+mod join;
 mod modify;
 mod plan;
 mod scan;
+mod scan_plan;
 mod target;
+mod upper;
 pub mod value;
 
 pub use interface::*;
@@ -26,17 +31,19 @@ use pgrx::pg_sys;
 /// Returns the callbacks of the wrapper, in the current memory context, as a datum.
 pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
     interface::set_wrapper(wrapper);
+    join::install();
     let routine = pg_sys::FdwRoutine {
         type_: pg_sys::NodeTag::T_FdwRoutine,
         GetForeignRelSize: Some(plan::size),
         GetForeignPaths: Some(plan::paths),
-        GetForeignPlan: Some(plan::plan),
-        GetForeignUpperPaths: Some(plan::upper_paths),
+        GetForeignPlan: Some(scan_plan::plan),
+        GetForeignUpperPaths: Some(upper::paths),
         BeginForeignScan: Some(scan::begin),
         IterateForeignScan: Some(scan::iterate),
         ReScanForeignScan: Some(scan::rescan),
         EndForeignScan: Some(scan::end),
         ExplainForeignScan: Some(scan::explain),
+        AnalyzeForeignTable: Some(analyze::analyze),
         ImportForeignSchema: Some(import::import),
         AddForeignUpdateTargets: Some(modify::add_targets),
         PlanForeignModify: Some(modify::plan),
@@ -49,6 +56,7 @@ pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
         EndForeignModify: Some(modify::end),
         BeginForeignInsert: Some(modify::begin_insert),
         EndForeignInsert: Some(modify::end),
+        ExecForeignTruncate: Some(modify::truncate),
         ..pg_sys::FdwRoutine::default()
     };
     // SAFETY: a copy in the current memory context, as handlers return.

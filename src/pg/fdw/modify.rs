@@ -1,4 +1,4 @@
-//! The callbacks of writes: INSERT, UPDATE, DELETE and COPY FROM.
+//! The callbacks of writes: INSERT, UPDATE, DELETE, COPY FROM and TRUNCATE.
 //!
 //! A row that is updated or deleted is found again by its origin, which the scan adds to its rows. It is bytes that only the table understands, whatever the columns
 //! are, so that all partitions have the same. Memory of a row is reset before the next one. COPY hands over one row at a time; the
@@ -466,6 +466,23 @@ pub(super) unsafe extern "C-unwind" fn delete(
             state.has_written(slot, stored, is_read)
         });
         if is_deleted { slot } else { null_mut() }
+    }
+}
+
+/// `TRUNCATE`. What it says of other tables and of sequences concerns no foreign table.
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn truncate(
+    relations: *mut pg_sys::List,
+    _behavior: pg_sys::DropBehavior::Type,
+    _restart_sequences: bool,
+) {
+    // SAFETY: PostgreSQL has locked these tables, and checked the current user's privileges.
+    unsafe {
+        for relation in PgList::<pg_sys::RelationData>::from_pg(relations).iter_ptr() {
+            let table = raise(wrapper().open(definition((*relation).rd_id)));
+            raise(define::check_owner(relation, server::current_user(), &*table, Access::Write));
+            raise(table.truncate());
+        }
     }
 }
 

@@ -1,40 +1,37 @@
-//! The planner's callbacks: the size of a table, its paths, and the plan of a scan.
+//! The planner's callbacks: the size of a table, and its paths.
 //!
 //! A table has these paths: all rows that its conditions select; the same in the order of the statement, if the table can return it; each
-//! with conditions on columns of other tables, whose values a nested loop gives; and, for a statement over this table alone whose
-//! conditions and order all go down, one that also ends after LIMIT and OFFSET. PostgreSQL's own Limit node stays above it.
+//! with conditions on columns of other tables, whose values a nested loop gives. [`super::upper`] adds those that also group rows, or end after LIMIT.
 
 use super::clause::{Reader, collation_of, is_family, text};
 use super::define::definition;
 use super::interface::{ScanPlan, SortKey, Table, Translation, raise, wrapper};
 use super::target;
 use super::value;
-use crate::pg::error::Error;
 use crate::pg::security::user;
 use crate::pg::version;
-use docshard_core::error::Kind as ErrorKind;
 use pgrx::{PgList, pg_guard, pg_sys};
 use serde_json::{Value as Json, json};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
 /// The cost of a round trip to the shards, in the planner's units.
-const ROUND_TRIP: f64 = 25.0;
+pub(super) const ROUND_TRIP: f64 = 25.0;
 /// The cost of a row that is sent to the router.
-const ROW_SENT: f64 = 0.02;
+pub(super) const ROW_SENT: f64 = 0.02;
 /// The cost of a row that a shard looks at.
-const ROW_SEEN: f64 = 0.01;
+pub(super) const ROW_SEEN: f64 = 0.01;
 
 /// The user whose privileges count for a relation.
 ///
 /// # Safety
 /// A base relation.
-unsafe fn user_of(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Oid {
+pub(super) unsafe fn user_of(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Oid {
     // SAFETY: promised by the caller.
     unsafe { (*rel).userid }
 }
 
-unsafe fn open(table: pg_sys::Oid) -> Box<dyn Table> {
+pub(super) unsafe fn open(table: pg_sys::Oid) -> Box<dyn Table> {
     // SAFETY: the planner has locked the table.
     raise(wrapper().open(unsafe { definition(table) }))
 }
@@ -47,31 +44,30 @@ pub(super) unsafe extern "C-unwind" fn size(
 ) {
     // SAFETY: PostgreSQL's planner calls this for a base relation.
     unsafe {
-        if (*rel).tuples <= 0.0 {
-            let opened = open(table);
-            (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
-        }
+        // The shards' statistics are newer than those of the last ANALYZE here.
+        let opened = open(table);
+        (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
         target::unify_whole_rows(root, rel, table);
         pg_sys::set_baserel_size_estimates(root, rel);
     }
 }
 
 /// Conditions of a relation, divided into those that the table evaluates and those that are evaluated here.
-struct Divided {
-    plan: ScanPlan,
-    operands: Vec<*mut pg_sys::Node>,
+pub(super) struct Divided {
+    pub plan: ScanPlan,
+    pub operands: Vec<*mut pg_sys::Node>,
     /// evaluated here
-    local: PgList<pg_sys::Expr>,
+    pub local: PgList<pg_sys::Expr>,
     /// evaluated by the table alone
-    remote: PgList<pg_sys::Expr>,
-    not_null: Vec<i16>,
+    pub remote: PgList<pg_sys::Expr>,
+    pub not_null: Vec<i16>,
     /// their columns
-    columns: *mut pg_sys::Bitmapset,
+    pub columns: *mut pg_sys::Bitmapset,
 }
 
 /// # Safety
 /// Conditions on a base relation, as restrictions or expressions.
-unsafe fn divide(
+pub(super) unsafe fn divide(
     root: *mut pg_sys::PlannerInfo,
     rel: *mut pg_sys::RelOptInfo,
     table: &dyn Table,
@@ -133,7 +129,7 @@ unsafe fn divide(
 ///
 /// # Safety
 /// Pathkeys of the planner's query.
-unsafe fn order(
+pub(super) unsafe fn order(
     root: *mut pg_sys::PlannerInfo,
     rel: *mut pg_sys::RelOptInfo,
     table: &dyn Table,
@@ -189,12 +185,12 @@ unsafe fn costs(
         let seen = if narrows { rows } else { (*rel).tuples.max(rows) };
         let sorted = if is_sorted && !narrows { rows * 0.01 } else { 0.0 };
         let startup = ROUND_TRIP + evaluated.startup + sorted;
-        (startup, startup + seen * ROW_SEEN + rows * (ROW_SENT + evaluated.per_tuple))
+        (startup, startup + seen * ROW_SEEN / table.parallelism() as f64 + rows * (ROW_SENT + evaluated.per_tuple))
     }
 }
 
 /// What a path remembers.
-unsafe fn private(order: Option<&Json>, limited: bool) -> *mut pg_sys::List {
+pub(super) unsafe fn private(order: Option<&Json>, limited: bool) -> *mut pg_sys::List {
     let text = json!({"order": order, "limited": limited}).to_string();
     // SAFETY: in the planner's memory context.
     unsafe { string_list(&text) }
@@ -252,7 +248,7 @@ pub(super) unsafe extern "C-unwind" fn paths(
                 divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect();
             let narrows = user::as_checked_user(user_of(rel), || opened.narrows(&conditions));
             let seen = if narrows { rows } else { (*rel).tuples };
-            let total = ROUND_TRIP + seen * ROW_SEEN + rows * ROW_SENT;
+            let total = ROUND_TRIP + seen * ROW_SEEN / opened.parallelism() as f64 + rows * ROW_SENT;
             pg_sys::add_path(
                 rel,
                 new(null_mut(), rows, ROUND_TRIP, total, null_mut(), outer, private(None, false)).cast(),
@@ -322,168 +318,6 @@ unsafe extern "C-unwind" fn is_column(
     unsafe {
         let reader = Reader::new(root, (*rel).relid);
         reader.column((*member).em_expr.cast()) == Some(*number.cast::<i16>())
-    }
-}
-
-/// Adds a path that ends after LIMIT, below PostgreSQL's Limit node.
-#[pg_guard]
-pub(super) unsafe extern "C-unwind" fn upper_paths(
-    root: *mut pg_sys::PlannerInfo,
-    stage: pg_sys::UpperRelationKind::Type,
-    _input: *mut pg_sys::RelOptInfo,
-    output: *mut pg_sys::RelOptInfo,
-    extra: *mut c_void,
-) {
-    // SAFETY: PostgreSQL's planner calls this when all paths of the stage below are known.
-    unsafe {
-        let parse = &*(*root).parse;
-        let is_plain = stage == pg_sys::UpperRelationKind::UPPERREL_FINAL
-            && parse.commandType == pg_sys::CmdType::CMD_SELECT
-            && !parse.limitCount.is_null()
-            && parse.limitOption == pg_sys::LimitOption::LIMIT_OPTION_COUNT
-            && parse.rowMarks.is_null()
-            && !parse.hasAggs
-            && !parse.hasWindowFuncs
-            && !parse.hasTargetSRFs
-            && parse.groupClause.is_null()
-            && parse.groupingSets.is_null()
-            && parse.distinctClause.is_null()
-            && parse.setOperations.is_null()
-            && parse.havingQual.is_null();
-        let mut number = 0;
-        if !is_plain || !pg_sys::bms_get_singleton_member((*root).all_baserels, &raw mut number) {
-            return;
-        }
-        let rel = pg_sys::find_base_rel(root, number);
-        let entry = pg_sys::planner_rt_fetch((*rel).relid, root);
-        let is_ours = (*rel).reloptkind == pg_sys::RelOptKind::RELOPT_BASEREL
-            && (*rel).rtekind == pg_sys::RTEKind::RTE_RELATION
-            && (*entry).relkind as u8 == pg_sys::RELKIND_FOREIGN_TABLE
-            && !(*entry).inh
-            && (*rel).lateral_relids.is_null();
-        let plain = [parse.limitCount, parse.limitOffset]
-            .into_iter()
-            .all(|node| node.is_null() || !pg_sys::contain_volatile_functions(node) && !pg_sys::contain_subplans(node));
-        // A condition without columns is evaluated above the scan, so LIMIT cannot be applied below it.
-        let pseudo = PgList::<pg_sys::RestrictInfo>::from_pg((*rel).baserestrictinfo);
-        if !is_ours || !plain || pseudo.iter_ptr().any(|restriction| (*restriction).pseudoconstant) {
-            return;
-        }
-        let opened = open((*entry).relid);
-        let divided = divide(root, rel, &*opened, (*rel).baserestrictinfo);
-        if !divided.local.is_empty() {
-            return;
-        }
-        let keys = (*root).sort_pathkeys;
-        let order = order(root, rel, &*opened, keys, &divided.not_null);
-        if !keys.is_null() && order.is_none() {
-            return;
-        }
-        let target = (*root).upper_targets[pg_sys::UpperRelationKind::UPPERREL_FINAL as usize];
-        let final_extra = &*extra.cast::<pg_sys::FinalPathExtraData>();
-        let rows = if final_extra.limit_tuples > 0.0 { final_extra.limit_tuples.min((*rel).rows) } else { (*rel).rows };
-        let conditions: Vec<Json> = divided.plan.conditions.iter().map(|(condition, _)| condition.clone()).collect();
-        let narrows = user::as_checked_user(user_of(rel), || opened.narrows(&conditions));
-        let seen = if narrows || keys.is_null() { rows } else { (*rel).tuples };
-        let total = ROUND_TRIP + seen * ROW_SEEN + rows * ROW_SENT;
-        let cost = (ROUND_TRIP * 0.9, total * 0.9);
-        let private = private(order.as_ref(), true);
-        let path = version::foreign_scan_path(root, rel, target, rows, cost, keys, null_mut(), private);
-        let limit = pg_sys::create_limit_path(
-            root,
-            output,
-            path.cast(),
-            parse.limitOffset,
-            parse.limitCount,
-            parse.limitOption,
-            final_extra.offset_est,
-            final_extra.count_est,
-        );
-        pg_sys::add_path(output, limit.cast());
-    }
-}
-
-#[pg_guard]
-pub(super) unsafe extern "C-unwind" fn plan(
-    root: *mut pg_sys::PlannerInfo,
-    rel: *mut pg_sys::RelOptInfo,
-    table: pg_sys::Oid,
-    path: *mut pg_sys::ForeignPath,
-    targets: *mut pg_sys::List,
-    clauses: *mut pg_sys::List,
-    outer: *mut pg_sys::Plan,
-) -> *mut pg_sys::ForeignScan {
-    // SAFETY: PostgreSQL's planner calls this with a path that this module has made.
-    unsafe {
-        refuse_locks(root, rel);
-        let opened = open(table);
-        let mut divided = divide(root, rel, &*opened, clauses);
-        let remembered: Json = serde_json::from_str(&string_of((*path).fdw_private)).unwrap_or_default();
-        let mut scan = std::mem::take(&mut divided.plan);
-        scan.order = remembered.get("order").filter(|order| !order.is_null()).cloned();
-        if remembered.get("limited") == Some(&Json::Bool(true)) {
-            for (node, number) in
-                [((*(*root).parse).limitCount, &mut scan.limit), ((*(*root).parse).limitOffset, &mut scan.offset)]
-            {
-                if !node.is_null() {
-                    *number = Some(divided.operands.len());
-                    divided.operands.push(node);
-                }
-            }
-        }
-        // Columns that the statement reads: those that are needed above the scan, and those of all its conditions. A value that does
-        // not fit its column is an error also if only a shard has compared it.
-        let mut needed = divided.columns;
-        let local = divided.local.into_pg();
-        let mut remote = divided.remote.into_pg();
-        let mut row = null_mut();
-        if let Some(written) = target::plan(root, rel, table, local) {
-            (scan.is_target, scan.shows_rows) = (true, written.shows_rows);
-            needed = pg_sys::bms_union(needed, written.read);
-            // PostgreSQL does not evaluate the conditions again on a row that is written.
-            (remote, row) = (null_mut(), written.row);
-        } else {
-            pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
-            for number in pg_sys::FirstLowInvalidHeapAttributeNumber + 1..0 {
-                if pg_sys::bms_is_member(number - pg_sys::FirstLowInvalidHeapAttributeNumber, needed) {
-                    target::refuse_system_column(number as i16);
-                }
-            }
-        }
-        scan.columns = numbers(needed, (*rel).max_attr);
-        let mut expressions = PgList::<pg_sys::Node>::new();
-        for operand in divided.operands {
-            expressions.push(pg_sys::copyObjectImpl(operand.cast()).cast());
-        }
-        let text = serde_json::to_string(&scan).unwrap_or_default();
-        pg_sys::make_foreignscan(
-            targets,
-            local,
-            (*rel).relid,
-            expressions.into_pg(),
-            string_list(&text),
-            row,
-            remote,
-            outer,
-        )
-    }
-}
-
-/// Refuses `FOR UPDATE` and the like, which would lock nothing.
-///
-/// # Safety
-/// A base relation.
-unsafe fn refuse_locks(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) {
-    // SAFETY: promised by the caller.
-    unsafe {
-        for mark in PgList::<pg_sys::PlanRowMark>::from_pg((*root).rowMarks).iter_ptr() {
-            if (*mark).rti == (*rel).relid && (*mark).strength != pg_sys::LockClauseStrength::LCS_NONE {
-                let error =
-                    Error::new(ErrorKind::NotImplemented, "a table of docshard cannot lock the rows that it reads");
-                raise(Err(error
-                    .with_hint("Use find_one_and_update, or an update whose filter names the state that was read.")))
-            }
-        }
     }
 }
 

@@ -24,6 +24,8 @@ struct State {
     types: Vec<pg_sys::Oid>,
     limit: Option<usize>,
     offset: Option<usize>,
+    /// the last operand, which a batched join gives; Some(None): not yet
+    batch: Option<Option<SqlValue>>,
     /// for each column its type and modifier; None if it is not read
     columns: Vec<Option<(Kind, i32)>>,
     /// the rows, if they are written
@@ -47,7 +49,8 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
     unsafe {
         let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let estate = (*node).ss.ps.state;
-        let relation = (*node).ss.ss_currentRelation;
+        // If rows are groups, the scan has no relation of its own.
+        let relation = version::range_table_relation(estate, version::relation_of_scan(foreign));
         let user = version::user_of_scan(foreign, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
         let mut plan: ScanPlan = raise(
@@ -56,9 +59,12 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         );
         plan.is_of_other_user = user != server::current_user();
         let table = raise(wrapper().open(definition((*relation).rd_id)));
-        let attributes = version::attributes((*relation).rd_att);
+        let row =
+            if plan.groups.is_some() { (*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor } else { (*relation).rd_att };
+        let attributes = version::attributes(row);
         let mut columns = vec![None; attributes.len()];
-        for number in &plan.columns {
+        let all = (1..=attributes.len() as i16).collect();
+        for number in if plan.groups.is_some() { &all } else { &plan.columns } {
             if let Some(attribute) = attributes.get(*number as usize - 1).filter(|attribute| !attribute.attisdropped)
                 && let Some(kind) = Kind::of(attribute.atttypid, attribute.atttypmod)
             {
@@ -74,14 +80,26 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
             let states = pg_sys::ExecInitExprList(foreign.fdw_exprs, node.cast());
             PgList::<pg_sys::ExprState>::from_pg(states).iter_ptr().collect()
         };
-        let (limit, offset) = (plan.limit, plan.offset);
+        let (limit, offset, batch) = (plan.limit, plan.offset, plan.has_batch.then_some(None));
         let rows = plan.is_target.then(|| Rows::new(relation, foreign.fdw_scan_tlist));
         raise(define::check_owner(relation, user, &*table, Access::Read));
         let scan = raise(user::as_checked_user(user, || table.scan(plan)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign scan");
-        let state = State { scan, operands, types, limit, offset, columns, rows, user, memory, is_started: false };
+        let state =
+            State { scan, operands, types, limit, offset, batch, columns, rows, user, memory, is_started: false };
         let kept = PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(Some(state));
         (*node).fdw_state = kept.cast();
+    }
+}
+
+/// Sets the values of a batched join with which a scan starts the next time.
+///
+/// # Safety
+/// A scan that [`begin`] has started.
+pub(super) unsafe fn set_batch(node: *mut pg_sys::ForeignScanState, values: SqlValue) {
+    // SAFETY: promised by the caller.
+    if let Some(state) = unsafe { state(node) } {
+        state.batch = Some(Some(values));
     }
 }
 
@@ -105,7 +123,9 @@ impl State {
                 value.map(Some).ok_or_else(unknown)
             }
         };
-        self.operands.iter().zip(&self.types).map(evaluate).collect()
+        let mut values: Vec<_> = self.operands.iter().zip(&self.types).map(evaluate).collect::<Result<_>>()?;
+        values.extend(self.batch.clone());
+        Ok(values)
     }
 
     /// The most rows that LIMIT and OFFSET let through. PostgreSQL's own node reports wrong ones.
@@ -225,11 +245,14 @@ pub(super) unsafe extern "C-unwind" fn explain(
         let Some(state) = state(node) else { return };
         let foreign = &*(*node).ss.ps.plan.cast::<pg_sys::ForeignScan>();
         let expressions = PgList::<pg_sys::Node>::from_pg(foreign.fdw_exprs);
-        let values: Vec<_> = expressions
+        let mut values: Vec<_> = expressions
             .iter_ptr()
             .enumerate()
             .map(|(number, node)| constant(node).unwrap_or(Some(SqlValue::Unknown(number + 1))))
             .collect();
+        if state.batch.is_some() {
+            values.push(Some(SqlValue::Unknown(values.len() + 1)));
+        }
         let most = state.most(&values);
         let verbose = (*explained).verbose;
         let (scan, user) = (&state.scan, state.user);

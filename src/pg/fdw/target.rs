@@ -188,7 +188,7 @@ impl Rows {
     /// In the memory of a row.
     pub(super) unsafe fn put(&mut self, number: i16, value: &SqlValue, kinds: &[Option<(Kind, i32)>]) -> Result<()> {
         if number == ORIGIN {
-            let kind = Kind { scalar: value::Scalar::Bytea, is_array: false, length: None, is_rounded: false };
+            let kind = Kind { scalar: value::Scalar::Bytea, is_array: false, length: None, rounding: None };
             // SAFETY: promised by the caller.
             self.origin = Some(unsafe { value::to_datum(value, kind, -1) }?);
             return Ok(());
@@ -244,7 +244,7 @@ impl Rows {
                     length if length > 0 => pg_sys::palloc0(length as usize).into(),
                     _ => value::to_datum(
                         &SqlValue::Bytes(Vec::new()),
-                        Kind { scalar: value::Scalar::Bytea, is_array: false, length: None, is_rounded: false },
+                        Kind { scalar: value::Scalar::Bytea, is_array: false, length: None, rounding: None },
                         -1,
                     )
                     .unwrap_or(0.into()),

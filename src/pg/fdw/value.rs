@@ -36,8 +36,8 @@ pub struct Kind {
     pub is_array: bool,
     /// the most characters of a `varchar(n)`
     pub length: Option<usize>,
-    /// a `numeric(p, s)`, which rounds
-    pub is_rounded: bool,
+    /// the precision and scale of a `numeric(p, s)`, which rounds
+    pub rounding: Option<(i64, i64)>,
 }
 
 /// A value that is not NULL.
@@ -60,6 +60,8 @@ pub enum SqlValue {
     /// the text of a json
     Json(String),
     Array(Vec<Option<SqlValue>>),
+    /// the quotient of two integers, as numeric
+    Quotient(String, i64),
     /// an operand that EXPLAIN does not know, by its number
     Unknown(usize),
 }
@@ -118,8 +120,12 @@ impl Kind {
         let length = limited.then(|| modifier as usize - pg_sys::VARHDRSZ);
         // Dates have milliseconds; a type that rounds them would not compare as they do.
         let rounds_dates = matches!(scalar, Scalar::Timestamp | Scalar::TimestampTz) && (0..3).contains(&modifier);
-        let is_rounded = scalar == Scalar::Numeric && modifier >= 0;
-        (!rounds_dates).then_some(Self { scalar, is_array, length, is_rounded })
+        let rounding = (scalar == Scalar::Numeric && modifier >= pg_sys::VARHDRSZ as i32).then(|| {
+            let packed = modifier - pg_sys::VARHDRSZ as i32;
+            // The scale is a number of 11 bits with a sign.
+            (i64::from(packed >> 16 & 0xFFFF), i64::from((packed & 0x7FF ^ 0x400) - 0x400))
+        });
+        (!rounds_dates).then_some(Self { scalar, is_array, length, rounding })
     }
 }
 
@@ -171,12 +177,11 @@ pub(super) unsafe fn to_datum(value: &SqlValue, kind: Kind, modifier: i32) -> Re
         (SqlValue::Int(value), Scalar::Int8) => pg_sys::Datum::from(*value),
         (SqlValue::Float(value), Scalar::Float4) => (*value as f32).into_datum().unwrap_or(0.into()),
         (SqlValue::Float(value), Scalar::Float8) => value.into_datum().unwrap_or(0.into()),
-        (SqlValue::Numeric(text), Scalar::Numeric) => {
-            let text = CString::new(text.as_str()).unwrap_or_default();
-            let arguments =
-                [Some(text.as_ptr().into()), Some(pg_sys::Datum::from(0)), Some(pg_sys::Datum::from(modifier))];
-            // SAFETY: numeric's input function: a C string, an unused OID, and the modifier.
-            unsafe { pgrx::direct_function_call_as_datum(pg_sys::numeric_in, &arguments) }.unwrap_or(0.into())
+        (SqlValue::Numeric(text), Scalar::Numeric) => numeric(text, modifier),
+        (SqlValue::Quotient(dividend, divisor), Scalar::Numeric) => {
+            let arguments = [Some(numeric(dividend, -1)), Some(numeric(&divisor.to_string(), -1))];
+            // SAFETY: a function of two numerics.
+            unsafe { pgrx::direct_function_call_as_datum(pg_sys::numeric_div, &arguments) }.unwrap_or(0.into())
         }
         (SqlValue::Text(text) | SqlValue::Json(text), Scalar::Text | Scalar::Json) => {
             new_varlena(text.as_bytes()).into()
@@ -194,6 +199,13 @@ pub(super) unsafe fn to_datum(value: &SqlValue, kind: Kind, modifier: i32) -> Re
         (SqlValue::Bytes(bytes), Scalar::Bytea) | (SqlValue::Jsonb(bytes), Scalar::Jsonb) => new_varlena(bytes).into(),
         _ => return Err(Error::new(ErrorKind::InternalError, "a value has another type than its column")),
     })
+}
+
+fn numeric(text: &str, modifier: i32) -> pg_sys::Datum {
+    let text = CString::new(text).unwrap_or_default();
+    let arguments = [Some(text.as_ptr().into()), Some(pg_sys::Datum::from(0)), Some(pg_sys::Datum::from(modifier))];
+    // SAFETY: numeric's input function: a C string, an unused OID, and the modifier.
+    unsafe { pgrx::direct_function_call_as_datum(pg_sys::numeric_in, &arguments) }.unwrap_or(0.into())
 }
 
 /// Reads a datum that is not null; None for a type that no column has. Of an array, the

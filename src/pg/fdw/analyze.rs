@@ -1,0 +1,84 @@
+//! `ANALYZE` of a foreign table: a sample of its rows, from which PostgreSQL makes statistics. It runs as the table's owner.
+
+use super::define::definition;
+use super::interface::{Table, raise, wrapper};
+use super::value::{self, Kind, SqlValue};
+use crate::pg::memory::context;
+use crate::pg::version;
+use pgrx::{pg_guard, pg_sys};
+use std::ffi::c_int;
+
+/// The most bytes of a sample. Rows come in a random order, so the first of them are a sample, too.
+const MOST_BYTES: usize = 64 * 1024 * 1024;
+
+unsafe fn open(relation: pg_sys::Relation) -> Box<dyn Table> {
+    // SAFETY: PostgreSQL has locked the table.
+    raise(wrapper().open(unsafe { definition((*relation).rd_id) }))
+}
+
+#[pg_guard]
+pub(super) unsafe extern "C-unwind" fn analyze(
+    relation: pg_sys::Relation,
+    acquire: *mut pg_sys::AcquireSampleRowsFunc,
+    pages: *mut pg_sys::BlockNumber,
+) -> bool {
+    // SAFETY: PostgreSQL calls this for an open table, and gives places for results. The number of pages is only shown.
+    unsafe {
+        *acquire = Some(sample);
+        *pages = 1;
+        !relation.is_null()
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn sample(
+    relation: pg_sys::Relation,
+    _level: c_int,
+    rows: *mut pg_sys::HeapTuple,
+    most: c_int,
+    total: *mut f64,
+    dead: *mut f64,
+) -> c_int {
+    // SAFETY: PostgreSQL calls this for an open table, with room for this many rows. They are in its memory context, and what is only needed for a
+    // row in another one.
+    unsafe {
+        let table = open(relation);
+        (*total, *dead) = (raise(table.rows()), 0.0);
+        let mut scan = raise(table.sample(usize::try_from(most).unwrap_or(0)));
+        raise(scan.start(Vec::new(), None));
+        let description = (*relation).rd_att;
+        let kinds: Vec<Option<(Kind, i32)>> = version::attributes(description)
+            .iter()
+            .map(|column| Kind::of(column.atttypid, column.atttypmod).map(|kind| (kind, column.atttypmod)))
+            .collect();
+        let memory = context::of_execution(pg_sys::CurrentMemoryContext, c"docshard sample");
+        let (mut count, mut bytes) = (0, 0);
+        while count < most && bytes < MOST_BYTES {
+            pg_sys::MemoryContextReset(memory);
+            let before = pg_sys::MemoryContextSwitchTo(memory);
+            let mut values = vec![pg_sys::Datum::from(0); kinds.len()];
+            let mut nulls = vec![true; kinds.len()];
+            let mut put = |number: i16, value: SqlValue| {
+                let at = number as usize - 1;
+                if let Some(Some((kind, modifier))) = kinds.get(at) {
+                    values[at] = value::to_datum(&value, *kind, *modifier)?;
+                    nulls[at] = false;
+                }
+                Ok(())
+            };
+            let is_there = raise(scan.next_row(&mut put));
+            pg_sys::MemoryContextSwitchTo(before);
+            if !is_there {
+                // The sample is all there is.
+                *total = 0.0;
+                break;
+            }
+            let row = pg_sys::heap_form_tuple(description, values.as_mut_ptr(), nulls.as_mut_ptr());
+            bytes += (*row).t_len as usize;
+            *rows.add(count as usize) = row;
+            count += 1;
+        }
+        *total = total.read().max(f64::from(count));
+        count
+    }
+}

@@ -1,0 +1,324 @@
+//! Groups of a foreign table's rows: a pipeline with `$group`, whose results become rows.
+//!
+//! The results are those of SQL. Why each is so:
+//!
+//! * A value that does not fit its column is an error, as it is if the row is read. So each group also has, for each column that the statement reads, one
+//!   document in which it does not fit, if there is one. Such a document cannot exist where a condition proves that the value fits: an equality on
+//!   `_id` or a field of the shard key, which are no arrays.
+//! * Null and missing values are one group. Integers that are equal are one group whatever their types are, and so are strings with the same bytes.
+//! * Sums of integers are added as such, and those of bigint as decimals of 34 digits, so that they do not become doubles. `avg` is a division of numeric.
+//! * `min` and `max` are for types whose orders agree: strings only by their bytes.
+
+use super::column::{Column, DATES, DAY_MS, EPOCH_MS, Layout, Read, TIMESTAMPS};
+use super::condition::orders_by_bytes;
+use super::scan::{CollectionScan, Request};
+use crate::catalog::cache;
+use crate::operation::arguments::{Arguments, Form};
+use crate::operation::reading;
+use crate::operation::table::AGGREGATE;
+use crate::pg::error::{Error, Result};
+use crate::pg::fdw::clause::Collation;
+use crate::pg::fdw::value::{Scalar, SqlValue};
+use crate::pg::fdw::{AggregateCall, Function, Groups, Scan, ScanPlan};
+use crate::router::aggregate::Results;
+use crate::router::read;
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::values::document::ext_json;
+use docshard_core::values::document::number::{Decimal, Number};
+use docshard_core::values::document::raw::{self, RawObject, RawValue};
+use docshard_core::values::document::value::Value;
+use serde_json::{Map, Value as Json, json};
+
+/// True if groups are exact.
+pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool) -> bool {
+    let column = |number: i16| layout.column(number).filter(|column| fits(column).is_some());
+    let key = |(number, collation): &(i16, Collation)| {
+        column(*number)
+            .is_some_and(|column| column.kind.scalar != Scalar::Text || *collation != Collation::Nondeterministic)
+    };
+    let call = |call: &AggregateCall| {
+        let Some(number) = call.column else { return call.function == Function::Count };
+        column(number).is_some_and(|column| match (call.function, column.kind.scalar) {
+            (Function::Count, _) => true,
+            (_, Scalar::Int2 | Scalar::Int4 | Scalar::Int8) => true,
+            (Function::Sum | Function::Avg, _) => false,
+            (_, Scalar::Date | Scalar::Timestamp | Scalar::TimestampTz) => true,
+            (_, Scalar::Text) => orders_by_bytes(call.collation, bytes_by_default),
+            _ => false,
+        })
+    };
+    // A value that does not fit would be NULL.
+    let is_read = !groups.keys.is_empty() || groups.calls.iter().any(|call| call.column.is_some());
+    (layout.is_strict() || !is_read)
+        && groups.keys.iter().all(key)
+        && groups.calls.iter().all(call)
+        && groups.compared.iter().all(|number| column(*number).is_some())
+}
+
+fn value_of(column: &Column) -> Json {
+    format!("${}", column.path).into()
+}
+
+fn is_null(column: &Column) -> Json {
+    json!({"$in": [{"$type": value_of(column)}, ["missing", "null"]]})
+}
+
+/// The expression that a value fits its column; None for a type whose groups are not made by shards.
+fn fits(column: &Column) -> Option<Json> {
+    if !column.is_scalar() || column.path.is_empty() {
+        return None;
+    }
+    let value = value_of(column);
+    let has_type = |name: &str| json!({"$eq": [{"$type": value}, name]});
+    let date = |millis: i64| json!({"$literal": ext_json::to_json(&Value::Date(millis))});
+    let between =
+        |least: i64, greatest: i64| [json!({"$gte": [value, date(least)]}), json!({"$lte": [value, date(greatest)]})];
+    let fits = match column.kind.scalar {
+        Scalar::Bool => has_type("bool"),
+        // What is between two numbers is a number.
+        Scalar::Int2 | Scalar::Int4 | Scalar::Int8 => {
+            let (least, greatest) = column.integers();
+            json!({"$and": [{"$gte": [value, least]}, {"$lte": [value, greatest]}, {"$eq": [value, {"$trunc": value}]}]})
+        }
+        Scalar::Text | Scalar::Bytea if column.is_object_id => has_type("objectId"),
+        Scalar::Text => match column.kind.length {
+            None => has_type("string"),
+            Some(most) => json!({"$and": [has_type("string"), {"$lte": [{"$strLenCP": value}, most]}]}),
+        },
+        Scalar::Date => {
+            let [least, greatest] = between(DATES.start * DAY_MS + EPOCH_MS, (DATES.end - 1) * DAY_MS + EPOCH_MS);
+            let is_midnight = json!({"$eq": [{"$mod": [{"$toLong": value}, DAY_MS]}, 0]});
+            json!({"$and": [least, greatest, is_midnight]})
+        }
+        Scalar::Timestamp | Scalar::TimestampTz => {
+            let millis = |micros: i64| micros.div_euclid(1000) + EPOCH_MS;
+            let [least, greatest] = between(millis(TIMESTAMPS.start), millis(TIMESTAMPS.end - 1));
+            json!({"$and": [least, greatest]})
+        }
+        _ => return None,
+    };
+    Some(if column.not_null { fits } else { json!({"$or": [fits, is_null(column)]}) })
+}
+
+/// The digits of a sum of integers.
+fn integer(sum: &Number) -> Result<String> {
+    match sum {
+        Number::Decimal(Decimal::Finite(sum)) if sum.is_integer() => Ok(sum.with_scale(0).to_string()),
+        sum => sum
+            .as_i64()
+            .map(|sum| sum.to_string())
+            .ok_or_else(|| error!(Kind::InternalError, "a sum of integers is none")),
+    }
+}
+
+pub struct GroupScan {
+    scan: CollectionScan,
+    groups: Groups,
+    found: Option<Results>,
+    /// the row of a statement without keys that has read nothing is still to come
+    is_empty_due: bool,
+}
+
+impl GroupScan {
+    pub fn new(layout: Layout, mut plan: ScanPlan, groups: Groups) -> Result<Self> {
+        plan.columns = groups.compared.clone();
+        plan.columns.extend(groups.keys.iter().map(|(number, _)| *number));
+        plan.columns.extend(groups.calls.iter().filter_map(|call| call.column));
+        Ok(Self { scan: CollectionScan::new(layout, plan)?, groups, found: None, is_empty_due: false })
+    }
+
+    fn column(&self, number: i16) -> Result<&Column> {
+        let found = self.scan.columns().iter().find(|column| column.number == number);
+        found.ok_or_else(|| error!(Kind::InternalError, "a column of a foreign table is missing"))
+    }
+
+    /// The columns in which a value may not fit.
+    fn unproven(&self) -> Result<Vec<&Column>> {
+        let mut proven = Vec::new();
+        if let Some(collection) = cache::find(&self.scan.layout().options.namespace)? {
+            self.scan.conditions().for_each(|condition| condition.proves(&mut proven));
+            let key: Vec<&str> = collection.key.fields.iter().map(|(path, _)| path.as_str()).collect();
+            proven.retain(|path| *path == "_id" || key.contains(path));
+            let proven: Vec<String> = proven.into_iter().map(str::to_owned).collect();
+            let mut columns: Vec<&Column> = self.scan.columns().iter().collect();
+            columns.retain(|column| column.kind.length.is_some() || !proven.contains(&column.path));
+            return Ok(columns);
+        }
+        Ok(self.scan.columns().iter().collect())
+    }
+
+    fn stages(&self, filter: &Json) -> Result<Json> {
+        let mut group = Map::new();
+        let mut key = Map::new();
+        for (at, (number, _)) in self.groups.keys.iter().enumerate() {
+            let column = self.column(*number)?;
+            let value = value_of(column);
+            let value = if column.not_null { value } else { json!({"$ifNull": [value, null]}) };
+            key.insert(format!("k{at}"), value);
+        }
+        group.insert("_id".to_owned(), if key.is_empty() { Json::Null } else { key.into() });
+        for (at, call) in self.groups.calls.iter().enumerate() {
+            let Some(number) = call.column else {
+                group.insert(format!("n{at}"), json!({"$sum": 1}));
+                continue;
+            };
+            let column = self.column(number)?;
+            let value = value_of(column);
+            // What is not greater than null is null or missing, or does not fit.
+            let count = if column.not_null { json!(1) } else { json!({"$cond": [{"$gt": [value, null]}, 1, 0]}) };
+            match call.function {
+                Function::Min => group.insert(format!("v{at}"), json!({"$min": value})),
+                Function::Max => group.insert(format!("v{at}"), json!({"$max": value})),
+                Function::Count => group.insert(format!("n{at}"), json!({"$sum": count})),
+                Function::Sum | Function::Avg => {
+                    let to = if column.kind.scalar == Scalar::Int8 { "decimal" } else { "long" };
+                    let number = json!({"$convert": {"input": value, "to": to, "onError": null, "onNull": null}});
+                    group.insert(format!("v{at}"), json!({"$sum": number}));
+                    group.insert(format!("n{at}"), json!({"$sum": count}))
+                }
+            };
+        }
+        for column in self.unproven()? {
+            let found = json!({"id": "$_id", "type": {"$type": value_of(column)}});
+            let misfit = json!({"$cond": [fits(column), null, found]});
+            group.insert(format!("m{}", column.number), json!({"$max": misfit}));
+        }
+        let mut stages = Vec::new();
+        if filter.as_object().is_some_and(|filter| !filter.is_empty()) {
+            stages.push(json!({"$match": filter}));
+        }
+        stages.push(json!({"$group": group}));
+        Ok(stages.into())
+    }
+
+    /// The error of a value that does not fit, if there is one in the group.
+    fn misfit(&self, group: RawObject<'_>) -> Option<Error> {
+        self.scan.columns().iter().find_map(|column| {
+            let Some(RawValue::Object(found)) = group.get(&format!("m{}", column.number)) else { return None };
+            let text = |name: &str| found.get(name).map(|value| ext_json::to_json(&Value::from_raw(value)));
+            let type_name = text("type").and_then(|name| name.as_str().map(str::to_owned)).unwrap_or_default();
+            let type_name = if type_name == "missing" { "null" } else { &type_name };
+            Some(self.scan.misfit(column, type_name, &text("id").unwrap_or_default().to_string()))
+        })
+    }
+
+    /// The result of a call in a group; None for NULL.
+    fn result(&self, at: usize, call: &AggregateCall, group: RawObject<'_>) -> Result<Option<SqlValue>> {
+        let number = |name: &str| match group.get(&format!("{name}{at}")).map(Value::from_raw) {
+            Some(Value::Number(number)) => Ok(number),
+            _ => Err(error!(Kind::InternalError, "an aggregate of a foreign scan is not a number")),
+        };
+        let count = || number("n").map(|number| number.to_i64_truncated());
+        Ok(match (call.function, call.column) {
+            (Function::Count, _) | (_, None) => Some(SqlValue::Int(count()?)),
+            (Function::Sum | Function::Avg, _) if count()? == 0 => None,
+            (Function::Sum, Some(column)) if self.column(column)?.kind.scalar != Scalar::Int8 => {
+                let sum = number("v")?.as_i64().ok_or_else(|| error!(Kind::Overflow, "bigint out of range"))?;
+                Some(SqlValue::Int(sum))
+            }
+            (Function::Sum, _) => Some(SqlValue::Numeric(integer(&number("v")?)?)),
+            (Function::Avg, _) => Some(SqlValue::Quotient(integer(&number("v")?)?, count()?)),
+            (Function::Min | Function::Max, Some(column)) => {
+                let value = group.get(&format!("v{at}")).unwrap_or(RawValue::Null);
+                match self.column(column)?.value(value) {
+                    Read::Value(value) => Some(value),
+                    Read::Null => None,
+                    Read::Misfit(_) => {
+                        bail!(Kind::InternalError, "an aggregate of a foreign scan does not fit its column")
+                    }
+                }
+            }
+        })
+    }
+
+    /// The row of no rows: counts are 0, and everything else is NULL.
+    fn put_empty(&self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<()> {
+        for (at, _) in self.groups.calls.iter().enumerate().filter(|(_, call)| call.function == Function::Count) {
+            put(at as i16 + 1, SqlValue::Int(0))?;
+        }
+        Ok(())
+    }
+}
+
+impl Scan for GroupScan {
+    fn start(&mut self, operands: Vec<Option<SqlValue>>, _limit: Option<u64>) -> Result<()> {
+        let namespace = &self.scan.layout().options.namespace;
+        self.is_empty_due = self.groups.is_whole;
+        let Some(Request { filter, options }) = self.scan.request(&operands, None)? else {
+            return read::check(namespace);
+        };
+        let stages = self.stages(&filter)?;
+        let collation: Map<String, Json> =
+            options.get("collation").map(|collation| ("collation".to_owned(), collation.clone())).into_iter().collect();
+        let options = Json::Object(collation);
+        let arguments = Arguments::parse(&options, Form::Options(AGGREGATE.function), AGGREGATE.options)?;
+        self.found = Some(reading::aggregate(namespace, &stages, &arguments)?);
+        Ok(())
+    }
+
+    fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
+        let document = match &mut self.found {
+            Some(found) => found.next_document()?,
+            None => None,
+        };
+        let Some(document) = document else {
+            self.found = None;
+            if std::mem::take(&mut self.is_empty_due) {
+                self.put_empty(put)?;
+                return Ok(true);
+            }
+            return Ok(false);
+        };
+        self.is_empty_due = false;
+        let Some(group) = raw::document(document.bytes()) else {
+            bail!(Kind::InternalError, "a group is not an object");
+        };
+        if let Some(misfit) = self.misfit(group) {
+            return Err(misfit);
+        }
+        for (at, (number, _)) in self.groups.keys.iter().enumerate() {
+            let Some(RawValue::Object(key)) = group.get("_id") else {
+                bail!(Kind::InternalError, "a group has no key")
+            };
+            match self.column(*number)?.value(key.get(&format!("k{at}")).unwrap_or(RawValue::Null)) {
+                Read::Value(value) => put(at as i16 + 1, value)?,
+                Read::Null => {}
+                Read::Misfit(_) => bail!(Kind::InternalError, "a group's key does not fit its column"),
+            }
+        }
+        let keys = self.groups.keys.len();
+        for (at, call) in self.groups.calls.iter().enumerate() {
+            if let Some(value) = self.result(at, call, group)? {
+                put((keys + at) as i16 + 1, value)?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn take_misfit(&mut self) -> Option<Error> {
+        None
+    }
+
+    fn stop(&mut self) {
+        self.found = None;
+    }
+
+    fn explain(
+        &self,
+        operands: Vec<Option<SqlValue>>,
+        _limit: Option<u64>,
+        verbose: bool,
+    ) -> Result<Vec<(String, String)>> {
+        let mut shown = self.scan.explain(operands, None, verbose)?;
+        let name = |number: i16| self.column(number).map(|column| column.name.clone());
+        let keys = self.groups.keys.iter().map(|(number, _)| name(*number)).collect::<Result<Vec<_>>>()?;
+        let call = |call: &AggregateCall| {
+            let function = format!("{:?}", call.function).to_lowercase();
+            Ok(format!("{function}({})", call.column.map_or_else(|| Ok("*".to_owned()), name)?))
+        };
+        let calls = self.groups.calls.iter().map(call).collect::<Result<Vec<String>>>()?;
+        shown.extend((!keys.is_empty()).then(|| ("Group at Shards".to_owned(), keys.join(", "))));
+        shown.extend((!calls.is_empty()).then(|| ("Aggregates at Shards".to_owned(), calls.join(", "))));
+        Ok(shown)
+    }
+}

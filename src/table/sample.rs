@@ -1,0 +1,61 @@
+//! A sample of a foreign table's rows: `$sample`, by which each document of each shard is as likely to be chosen as any other.
+
+use super::column::Layout;
+use super::scan::CollectionScan;
+use crate::operation::arguments::{Arguments, Form};
+use crate::operation::reading;
+use crate::operation::table::AGGREGATE;
+use crate::pg::error::{Error, Result};
+use crate::pg::fdw::value::SqlValue;
+use crate::pg::fdw::{Scan, ScanPlan};
+use serde_json::{Map, Value as Json, json};
+
+pub struct SampleScan {
+    scan: CollectionScan,
+    most: usize,
+}
+
+impl SampleScan {
+    pub fn new(layout: Layout, most: usize) -> Result<Self> {
+        // As for a reader of another user's rows, a value that does not fit is no error by itself.
+        let plan = ScanPlan { columns: layout.numbers(), is_of_other_user: true, ..ScanPlan::default() };
+        Ok(Self { scan: CollectionScan::new(layout, plan)?, most })
+    }
+}
+
+impl Scan for SampleScan {
+    fn start(&mut self, _operands: Vec<Option<SqlValue>>, _limit: Option<u64>) -> Result<()> {
+        super::scan::require_existing(self.scan.layout())?;
+        if self.most == 0 {
+            return Ok(());
+        }
+        let mut stages = vec![json!({"$sample": {"size": self.most}})];
+        if let Some(fields) = self.scan.fields() {
+            let mut kept: Map<String, Json> = fields.iter().map(|field| (field.clone(), 1.into())).collect();
+            kept.entry("_id").or_insert_with(|| 1.into());
+            stages.push(json!({"$project": kept}));
+        }
+        let options = json!({});
+        let arguments = Arguments::parse(&options, Form::Options(AGGREGATE.function), AGGREGATE.options)?;
+        let namespace = &self.scan.layout().options.namespace;
+        let results = reading::aggregate(namespace, &stages.into(), &arguments)?;
+        self.scan.read(results);
+        Ok(())
+    }
+
+    fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
+        self.scan.next_row(put)
+    }
+
+    fn take_misfit(&mut self) -> Option<Error> {
+        self.scan.take_misfit()
+    }
+
+    fn stop(&mut self) {
+        self.scan.stop();
+    }
+
+    fn explain(&self, _: Vec<Option<SqlValue>>, _: Option<u64>, _: bool) -> Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
+}
