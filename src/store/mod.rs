@@ -22,6 +22,7 @@ pub mod indexes;
 pub mod last_sizes;
 pub mod lost_shards;
 pub mod migrations;
+pub mod numbered_writes;
 pub mod pending_drops;
 pub mod placements;
 pub mod rotation;
