@@ -4,7 +4,7 @@ import sys
 
 import pymongo
 from pymongo import InsertOne, UpdateOne
-from pymongo.errors import AutoReconnect, OperationFailure
+from pymongo.errors import AutoReconnect, PyMongoError
 
 port, user, password = int(sys.argv[1]), *sys.argv[2:4]
 client = pymongo.MongoClient("127.0.0.1", port, username=user, password=password, serverSelectionTimeoutMS=60000)
@@ -59,7 +59,7 @@ fail(["update"], {"times": 2}, errorCode=91)
 try:
     things.update_one(counted, inc)
     raise AssertionError("both attempts fail")
-except OperationFailure as error:
+except PyMongoError as error:
     assert error.has_error_label("RetryableWriteError"), error
 fail(["update"], {"times": 2}, closeConnection=True)
 try:
@@ -73,7 +73,7 @@ for write, code in ((lambda: things.update_one(counted, inc), 8), (lambda: thing
     try:
         write()
         raise AssertionError("it fails")
-    except OperationFailure as error:
+    except PyMongoError as error:
         assert not error.has_error_label("RetryableWriteError"), error
 client.admin.command("configureFailPoint", "failCommand", mode="off")
 assert n() == expected
