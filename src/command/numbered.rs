@@ -157,7 +157,7 @@ fn with_statements(request: &Request<'_>, mut reply: Vec<u8>) -> Result<Vec<u8>>
     reply.pop();
     reply.extend_from_slice(added.get(4..).unwrap_or_default());
     let length = i32::try_from(reply.len()).unwrap_or(i32::MAX).to_le_bytes();
-    reply.get_mut(..4).map_or_else(|| Err(malformed()), |at| Ok(at.copy_from_slice(&length)))?;
+    reply.get_mut(..4).ok_or_else(malformed)?.copy_from_slice(&length);
     Ok(reply)
 }
 

@@ -198,7 +198,7 @@ impl Attempt {
         if fault::is_off("numbered_writes") {
             return Ok(true);
         }
-        let Self { record, end, donor, recipient, .. } = self;
+        let Self { record, end, donor, loader, .. } = self;
         let mut after = Some(Vec::new());
         while let Some(last) = after {
             let call =
@@ -211,16 +211,16 @@ impl Attempt {
             };
             donor.execute("ROLLBACK TO SAVEPOINT numbered")?;
             let Some(writes) = writes else { return Ok(true) };
-            recipient.execute(&format!("SAVEPOINT numbered; SET LOCAL lock_timeout = {NUMBERED_MS}"))?;
-            after = match (LoadNumberedWrites { writes: &writes }).call(recipient) {
+            loader.execute(&format!("SAVEPOINT numbered; SET LOCAL lock_timeout = {NUMBERED_MS}"))?;
+            after = match (LoadNumberedWrites { writes: &writes }).call(loader) {
                 // A recipient of an earlier release knows none.
                 Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE || is_missing(&error) => {
-                    recipient.execute("ROLLBACK TO SAVEPOINT numbered")?;
+                    loader.execute("ROLLBACK TO SAVEPOINT numbered")?;
                     return Ok(is_missing(&error));
                 }
                 last => last?,
             };
-            recipient.execute("RELEASE SAVEPOINT numbered; SET LOCAL lock_timeout = '10s'")?;
+            loader.execute("RELEASE SAVEPOINT numbered; SET LOCAL lock_timeout = '10s'")?;
         }
         Ok(true)
     }
