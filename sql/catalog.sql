@@ -360,6 +360,20 @@ CREATE TABLE docshard_data.capture_parts (
 );
 COMMENT ON TABLE docshard_data.capture_parts IS 'The parts into which a captured range is divided for copying: each begins at a key and ends before the next part''s; null is before all ids, or after all keys';
 
+CREATE TABLE docshard_data.numbered_writes (
+    session       bytea PRIMARY KEY,
+    number        bigint NOT NULL,
+    command       text NOT NULL,
+    collection_id int NOT NULL,
+    skey          bytea NOT NULL,
+    answer        bigint,
+    reply         bytea,
+    written_at    timestamptz NOT NULL DEFAULT pg_catalog.now()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE docshard_data.numbered_writes IS 'Of each session of MongoDB''s clients the last write that was executed here, which a client that sends it again must not repeat; not dumped';
+COMMENT ON COLUMN docshard_data.numbered_writes.session IS 'the number of the session''s role at the router, and the session''s UUID';
+COMMENT ON COLUMN docshard_data.numbered_writes.skey IS 'the key with whose range the row moves; with the empty one, with any range of the collection';
+
 -- A restored dump replaces the rows that CREATE EXTENSION inserted, in whatever order the tables are restored. The first shard,
 -- `local`, is recognized by its creation time, which is the cluster's. A database that is in use keeps its rows: a dump would be merged
 -- with them. pg_dump writes the cluster's row before those that show the use, and psql goes on after an error, so the session ends.
@@ -404,7 +418,7 @@ DECLARE relation oid;
 BEGIN
     FOR relation IN SELECT c.oid FROM pg_catalog.pg_class c
          WHERE c.relnamespace IN ('docshard_catalog'::regnamespace, 'docshard_data'::regnamespace)
-           AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('service', 'rotation', 'tables') ORDER BY c.oid
+           AND c.relkind IN ('r', 'S') AND c.relname NOT IN ('service', 'rotation', 'tables', 'numbered_writes') ORDER BY c.oid
     LOOP
         PERFORM pg_catalog.pg_extension_config_dump(relation, '');
     END LOOP;

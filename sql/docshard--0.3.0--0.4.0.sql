@@ -93,3 +93,81 @@ CREATE FOREIGN DATA WRAPPER docshard HANDLER docshard_internal.fdw_handler VALID
 CREATE SERVER docshard FOREIGN DATA WRAPPER docshard;
 COMMENT ON FOREIGN DATA WRAPPER docshard IS 'docshard: collections as tables';
 COMMENT ON SERVER docshard IS 'docshard: the collections of this cluster';
+
+-- Writes that MongoDB's clients number, and are executed once.
+CREATE TABLE docshard_data.numbered_writes (
+    session       bytea PRIMARY KEY,
+    number        bigint NOT NULL,
+    command       text NOT NULL,
+    collection_id int NOT NULL,
+    skey          bytea NOT NULL,
+    answer        bigint,
+    reply         bytea,
+    written_at    timestamptz NOT NULL DEFAULT pg_catalog.now()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE docshard_data.numbered_writes IS 'Of each session of MongoDB''s clients the last write that was executed here, which a client that sends it again must not repeat; not dumped';
+COMMENT ON COLUMN docshard_data.numbered_writes.session IS 'the number of the session''s role at the router, and the session''s UUID';
+COMMENT ON COLUMN docshard_data.numbered_writes.skey IS 'the key with whose range the row moves; with the empty one, with any range of the collection';
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON docshard_data.numbered_writes EXECUTE FUNCTION docshard_internal.capture_change();
+ALTER TABLE docshard_data.numbered_writes ENABLE ALWAYS TRIGGER refuse_truncate;
+
+CREATE FUNCTION docshard_internal.claim_write(collection int, token bigint, version bigint, number bytea, skey bytea) RETURNS bytea
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'claim_write_wrapper';
+CREATE FUNCTION docshard_internal.remember_reply(collection int, token bigint, version bigint, number bytea, reply bytea) RETURNS bool
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'remember_reply_wrapper';
+CREATE FUNCTION docshard_internal.insert_once(collection int, token bigint, version bigint, number bytea, documents bytea) RETURNS bigint
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'insert_once_wrapper';
+CREATE FUNCTION docshard_internal.update_once(collection int, token bigint, version bigint, number bytea, skey bytea, id bytea, filter text,
+    update text, fixed text[]) RETURNS bigint
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'update_once_wrapper';
+CREATE FUNCTION docshard_internal.delete_once(collection int, token bigint, version bigint, number bytea, skey bytea, id bytea, filter text)
+RETURNS bigint
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'delete_once_wrapper';
+CREATE FUNCTION docshard_internal.forget_numbered_writes(most bigint) RETURNS bigint
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'forget_numbered_writes_wrapper';
+CREATE FUNCTION docshard_internal.numbered_writes(collection int, lo bytea, hi bytea, after bytea) RETURNS text
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'numbered_writes_wrapper';
+CREATE FUNCTION docshard_internal.load_numbered_writes(writes text) RETURNS bytea
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'load_numbered_writes_wrapper';
+
+DO $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(extowner) FROM pg_catalog.pg_extension WHERE extname = 'docshard');
+    service CONSTANT regrole := (SELECT s.role FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid = s.role);
+    target record;
+BEGIN
+    EXECUTE pg_catalog.format('ALTER TABLE docshard_data.numbered_writes OWNER TO %I', owner);
+    FOR target IN
+        SELECT 'EXECUTE ON FUNCTION ' || p.oid::pg_catalog.regprocedure AS privilege, 'pg_catalog.pg_proc'::pg_catalog.regclass AS class, p.oid,
+               p.oid::pg_catalog.regprocedure AS function,
+               p.proname IN ('claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once') AS is_for_all
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+           AND p.proname IN ('claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once',
+                             'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes')
+        UNION ALL
+        SELECT 'SELECT, INSERT, UPDATE, DELETE ON docshard_data.numbered_writes', 'pg_catalog.pg_class',
+               'docshard_data.numbered_writes'::pg_catalog.regclass, NULL, false
+    LOOP
+        IF target.function IS NOT NULL THEN
+            EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', target.function, owner);
+            EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', target.function);
+        END IF;
+        IF target.is_for_all THEN
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', target.function);
+        END IF;
+        -- As in the script before: what a script grants counts as initial, which pg_dump leaves out, so that is undone.
+        IF service IS NOT NULL THEN
+            DECLARE
+                initial CONSTANT aclitem[] := (SELECT i.initprivs FROM pg_catalog.pg_init_privs i
+                                                WHERE i.classoid = target.class AND i.objoid = target.oid AND i.objsubid = 0);
+            BEGIN
+                EXECUTE pg_catalog.format('GRANT %s TO %s', target.privilege, service);
+                UPDATE pg_catalog.pg_init_privs SET initprivs = initial
+                 WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NOT NULL;
+                DELETE FROM pg_catalog.pg_init_privs
+                 WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NULL;
+            END;
+        END IF;
+    END LOOP;
+END $$;

@@ -421,6 +421,8 @@ kinds! {
     DuplicateKey = 11000, UNIQUE_VIOLATION;
     WriteConflict = 112, SERIALIZATION_FAILURE;
     TransactionTooLarge = 257, PROGRAM_LIMIT_EXCEEDED;
+    IncompleteTransactionHistory = 217, INVALID_TRANSACTION_STATE;
+    TransactionTooOld = 225, INVALID_TRANSACTION_STATE;
     NoSuchTransaction = 251, INVALID_TRANSACTION_STATE;
     OperationNotSupportedInTransaction = 263, ACTIVE_TRANSACTION;
     MergeStageNoMatchingDocument = 13113, UNDEFINED_OBJECT;

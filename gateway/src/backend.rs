@@ -237,6 +237,8 @@ pub struct Session {
     pub role: Oid,
     /// salt and iterations of the password that the login has proved; empty if there was none
     pub salt: Vec<u8>,
+    /// the router executes numbered writes once
+    pub has_numbered_writes: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,6 +278,14 @@ const FUNCTION: &str = "SELECT 'docshard.run_command_bson(pg_catalog.text,pg_cat
 const FACTS: &str = "SELECT e.extversion, r.oid FROM pg_catalog.pg_extension AS e, pg_catalog.pg_roles AS r \
     WHERE e.extname OPERATOR(pg_catalog.=) 'docshard' AND r.rolname OPERATOR(pg_catalog.=) SESSION_USER";
 
+/// The first version whose writes can be numbered.
+const NUMBERED_WRITES: (u32, u32) = (0, 4);
+
+fn has_numbered_writes(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) >= NUMBERED_WRITES
+}
+
 /// Tells the operator once that the router's extension has another version.
 fn note_version(version: &str) {
     static TOLD: AtomicBool = AtomicBool::new(false);
@@ -304,14 +314,16 @@ impl Session {
         frontend::sync(&mut channel.output);
         frontend::query(FACTS, &mut channel.output)?;
         channel.send().await?;
-        let (mut failed, mut ready, mut role) = (None, 0, 0);
+        let (mut failed, mut ready, mut role, mut has_numbered) = (None, 0, 0, false);
         loop {
             match channel.receive().await? {
                 Message::ParseComplete => {}
                 Message::ErrorResponse(body) => failed = Some(ServerError::of(&body)?),
                 Message::RowDescription(_) | Message::CommandComplete(_) => {}
                 Message::DataRow(row) => {
-                    note_version(&String::from_utf8_lossy(&column(&row, 0)?));
+                    let version = String::from_utf8_lossy(&column(&row, 0)?).into_owned();
+                    note_version(&version);
+                    has_numbered = has_numbered_writes(&version);
                     let oid = String::from_utf8(column(&row, 1)?).ok().and_then(|oid| oid.parse().ok());
                     role = oid.ok_or_else(unexpected)?;
                 }
@@ -325,7 +337,8 @@ impl Session {
             None => {
                 let (running, transaction, end) = (false, Transaction::No, None);
                 let (since, salt) = (Instant::now(), Vec::new());
-                Ok(Self { id, since, channel, router, key, running, transaction, end, role, salt })
+                let has_numbered_writes = has_numbered;
+                Ok(Self { id, since, channel, router, key, running, transaction, end, role, salt, has_numbered_writes })
             }
         })
     }
@@ -338,7 +351,11 @@ impl Session {
         let channel = Channel::new(Box::new(stream));
         let (running, transaction, end) = (false, Transaction::No, None);
         let (since, key, salt) = (Instant::now(), (0, 0), Vec::new());
-        (Self { id, since, channel, router, key, running, transaction, end, role: 10, salt }, other)
+        let has_numbered_writes = true;
+        (
+            Self { id, since, channel, router, key, running, transaction, end, role: 10, salt, has_numbered_writes },
+            other,
+        )
     }
 
     /// As if a statement were running.
@@ -597,6 +614,12 @@ pub fn unexpected() -> io::Error {
 #[cfg(test)]
 mod tests {
     use super::ServerError;
+
+    #[test]
+    fn versions_have_numbered_writes() {
+        let versions = ["0.3.0", "0.4.0", "0.10.1", "1.0.0", "0.4.0-dev", "x", ""];
+        assert_eq!(versions.map(super::has_numbered_writes), [false, true, true, true, true, false, false]);
+    }
 
     #[test]
     fn mongodbs_code_is_in_the_detail() {

@@ -3,8 +3,9 @@
 //! INVARIANT: what the gateway judges is what the router runs: the name is the first field that the router gets, and no field comes twice.
 
 use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure};
-use crate::session::{self, Part};
+use crate::session::{self, Id, Part, Place};
 use crate::wire::message::Request;
+use bson::spec::BinarySubtype;
 use bson::{RawBsonRef, RawDocument};
 use std::collections::HashSet;
 
@@ -44,6 +45,8 @@ pub struct Command {
     pub part: Part,
     /// it holds what no log of the router may show
     pub is_secret: bool,
+    /// where the session and the number of a write begin, which are the document's last fields
+    pub number_at: Option<usize>,
 }
 
 impl Command {
@@ -88,7 +91,6 @@ impl Command {
         for (name, documents) in &request.sequences {
             append_array(&mut bytes, name, documents);
         }
-        end(&mut bytes, 0);
         let name = name.ok_or_else(|| Failure::new(FAILED_TO_PARSE, "the command has no name"))?;
         if name.len() > MAX_NAME {
             return Err(Failure::new(COMMAND_NOT_FOUND, format!("no such command: '{name:.100}…'")));
@@ -96,7 +98,24 @@ impl Command {
         let database =
             database.ok_or_else(|| Failure::new((40571, "Location40571"), "OP_MSG requests require a $db argument"))?;
         let part = session::part(name, document)?;
-        Ok(Self { name: name.to_owned(), database, bytes, part, is_secret: false })
+        let mut number_at = None;
+        if let Part::Retryable(Place { session, number }) = part
+            && !session::is_end(name)
+        {
+            number_at = Some(bytes.len());
+            append_number(&mut bytes, session, number);
+        }
+        end(&mut bytes, 0);
+        Ok(Self { name: name.to_owned(), database, bytes, part, is_secret: false, number_at })
+    }
+
+    /// The document without the number, for a router that knows no numbered writes.
+    pub fn without_number(&self) -> Vec<u8> {
+        let mut bytes = self.number_at.and_then(|at| self.bytes.get(..at)).unwrap_or(&self.bytes).to_vec();
+        if self.number_at.is_some() {
+            end(&mut bytes, 0);
+        }
+        bytes
     }
 
     pub fn document(&self) -> &RawDocument {
@@ -107,6 +126,20 @@ impl Command {
 }
 
 const EMPTY: &[u8] = b"\x05\0\0\0\0";
+
+/// Appends `lsid` and `txnNumber`.
+fn append_number(out: &mut Vec<u8>, session: Id, number: i64) {
+    out.extend(b"\x03lsid\0");
+    let start = out.len();
+    out.extend([0; 4]);
+    out.extend(b"\x05id\0");
+    out.extend(16_i32.to_le_bytes());
+    out.push(u8::from(BinarySubtype::Uuid));
+    out.extend(session);
+    end(out, start);
+    out.extend(b"\x12txnNumber\0");
+    out.extend(number.to_le_bytes());
+}
 
 fn append_array(out: &mut Vec<u8>, name: &str, documents: &[&[u8]]) {
     out.push(ARRAY);
@@ -164,6 +197,24 @@ mod tests {
         assert_eq!((command.name.as_str(), command.database.as_str()), ("insert", "test"));
         let found = Document::from_reader(command.bytes.as_slice()).unwrap();
         assert_eq!(found, doc! { "insert": "c", "ordered": true, "documents": many });
+    }
+
+    #[test]
+    fn a_number_stays_with_a_write() {
+        let lsid = doc! { "id": bson::Uuid::from_bytes([7; 16]) };
+        let plain = doc! { "insert": "c", "documents": [{}] };
+        let mut numbered = plain.clone();
+        numbered.extend(doc! { "lsid": &lsid, "txnNumber": 3i64 });
+        let mut sent = numbered.clone();
+        sent.extend(doc! { "$db": "test", "stmtId": 1 });
+        let command = parse(&sent, &[]).unwrap();
+        assert_eq!(Document::from_reader(command.bytes.as_slice()).unwrap(), numbered);
+        assert_eq!(Document::from_reader(command.without_number().as_slice()).unwrap(), plain);
+        // A transaction's number is the gateway's.
+        sent.insert("autocommit", false);
+        let command = parse(&sent, &[]).unwrap();
+        assert_eq!(Document::from_reader(command.bytes.as_slice()).unwrap(), plain);
+        assert_eq!(command.without_number(), command.bytes);
     }
 
     #[test]

@@ -8,6 +8,8 @@ use crate::executor::Error;
 use crate::gateway::Gateway;
 use crate::memory::{Budget, Owner};
 use crate::reply::{self, BAD_VALUE, COMMAND_NOT_FOUND, Failure, Reply, UNAUTHORIZED};
+#[cfg(feature = "fault_points")]
+use crate::retried;
 use crate::sasl::{self, Conversation, User};
 use crate::shares::{Share, network};
 use crate::wire::Violation;
@@ -186,7 +188,35 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         (command.name, outcome)
     }
 
+    #[cfg(feature = "fault_points")]
     async fn run(&mut self, command: &Command, budget: &mut Budget) -> Outcome {
+        use crate::fail_point::Effect;
+        let gateway = self.gateway.clone();
+        if command.name == "configureFailPoint" {
+            let reply = gateway.fail_point.configure(&command.bytes);
+            return Outcome::Reply(reply.unwrap_or_else(|failure| failure.reply()));
+        }
+        let fault = gateway.fail_point.of(&command.name);
+        if let Some(pause) = fault.pause {
+            tokio::time::sleep(pause).await;
+        }
+        match fault.effect {
+            Effect::Nothing => self.run_command(command, budget).await,
+            Effect::Close => Outcome::Close,
+            Effect::CloseAfterCommand => {
+                self.run_command(command, budget).await;
+                Outcome::Close
+            }
+            Effect::Reply(reply) => Outcome::Reply(retried::labelled(command, reply)),
+        }
+    }
+
+    #[cfg(not(feature = "fault_points"))]
+    async fn run(&mut self, command: &Command, budget: &mut Budget) -> Outcome {
+        self.run_command(command, budget).await
+    }
+
+    async fn run_command(&mut self, command: &Command, budget: &mut Budget) -> Outcome {
         let document = command.document();
         let name = command.name.as_str();
         if hello::is_hello(name) {

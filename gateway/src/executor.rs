@@ -8,6 +8,7 @@ use crate::login;
 use crate::memory::Budget;
 use crate::pool::{Identity, Lease, Pools, Unavailable, Wanted};
 use crate::reply::{self, BAD_VALUE, CURSOR_NOT_FOUND, Failure, HOST_UNREACHABLE, POOL_TIMEOUT, Reply};
+use crate::retried;
 use crate::router::Routers;
 use crate::session::{MAX_NAMED, MAX_STAGES, Part, Place};
 use crate::sessions::Sessions;
@@ -119,22 +120,29 @@ impl Executor {
         budget: &mut Budget,
     ) -> Result<Reply, Error> {
         let session = lease.session();
-        let is_safe = transaction.is_none() && command.part == Part::Nothing && is_repeated(command);
+        let is_numbered = command.number_at.is_some() && session.has_numbered_writes;
+        let is_read = command.part == Part::Nothing && is_repeated(command);
+        let is_safe = transaction.is_none() && (is_read || is_numbered);
+        let plain = (command.number_at.is_some() && !is_numbered).then(|| command.without_number());
+        let bytes = plain.as_deref().unwrap_or(&command.bytes);
         let result = match command.is_secret {
-            true => session.run_unlogged(&command.database, &command.bytes).await,
-            false => session.run(begin, &command.database, &command.bytes).await,
+            true => session.run_unlogged(&command.database, bytes).await,
+            false => session.run(begin, &command.database, bytes).await,
         };
         let reply = match result {
             Ok(Ok(reply)) => reply,
-            // The router restarts, or an administrator has ended the session. Drivers send a read again, and log in.
+            // The router restarts, or an administrator has ended the session. Drivers send again, and log in, what may run twice, or runs
+            // once.
             Ok(Err(error)) if error.fatal && is_safe => return Err(Error::LoginNeeded),
             Err(_) if is_safe => return Err(Error::LoginNeeded),
+            Ok(Err(error)) if is_numbered => failure(&error).reply(),
             Ok(Err(error)) => return Err(failure(&error).into()),
             Err(error) => {
                 let message = format!("the connection to the router broke: {error}");
                 return Err(Failure::new(HOST_UNREACHABLE, message).into());
             }
         };
+        let reply = if is_numbered { retried::labelled(command, reply) } else { reply };
         if let Some(id) = cursor_of(&reply).filter(|id| *id != 0) {
             let excess = self.cursors.insert(&who.role, id, session.id, transaction, namespace_of(&reply));
             if let Some((id, (database, collection))) = excess {
@@ -199,6 +207,7 @@ impl Executor {
                 bytes: part.to_vec().unwrap_or_default(),
                 part: Part::Nothing,
                 is_secret: false,
+                number_at: None,
             };
             let reply = match self.pools.lease(who, Some(session)).await {
                 Ok(mut lease) => self.execute(who, &mut lease, None, &part, None, budget).await?,

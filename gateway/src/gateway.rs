@@ -28,6 +28,8 @@ pub struct Gateway {
     /// by address: connections without a login: new ones, and those by which drivers monitor
     pub unknown: Shares<IpAddr>,
     pub tls: Option<TlsAcceptor>,
+    #[cfg(feature = "fault_points")]
+    pub fail_point: crate::fail_point::FailPoint,
 }
 
 impl Gateway {
@@ -57,6 +59,8 @@ impl Gateway {
             connections: Shares::new(options.max_connections, options.max_connections.div_ceil(2)),
             unknown: Shares::new(options.max_unauthenticated, options.max_unauthenticated.div_ceil(2)),
             tls,
+            #[cfg(feature = "fault_points")]
+            fail_point: crate::fail_point::FailPoint::default(),
         }))
     }
 

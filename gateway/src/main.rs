@@ -8,6 +8,7 @@
 //! * [`hello`], [`sasl`], [`local`]: handshake, login, and the few commands about the connection itself.
 //! * [`executor`], [`pool`], [`cursors`]: which session runs a command.
 //! * [`session`], [`sessions`], [`transactions`]: clients' sessions, and transactions over several commands.
+//! * [`retried`]: writes that drivers send again.
 //! * [`shares`], [`memory`], [`work`], [`files`], [`log`]: limits of what clients use together.
 //! * [`router`], [`login`], [`backend`]: PostgreSQL's protocol.
 
@@ -16,6 +17,8 @@ mod command;
 mod connection;
 mod cursors;
 mod executor;
+#[cfg(feature = "fault_points")]
+mod fail_point;
 mod files;
 mod gateway;
 mod hello;
@@ -27,6 +30,7 @@ mod options;
 mod password;
 mod pool;
 mod reply;
+mod retried;
 mod router;
 mod sasl;
 mod server;

@@ -61,6 +61,7 @@ pub fn replaced(command: &Command, verifier: &str) -> Result<Command, Failure> {
         bytes,
         part: command.part,
         is_secret: true,
+        number_at: None,
     })
 }
 
@@ -99,6 +100,7 @@ mod tests {
             bytes: document.to_vec().unwrap(),
             part: crate::session::Part::Nothing,
             is_secret: false,
+            number_at: None,
         };
         let hidden = match of(&command)? {
             Some(password) => replaced(&command, &verifier(&password)?)?,

@@ -16,6 +16,8 @@ pub struct Failure {
 
 /// The whole transaction may be run again.
 pub const TRANSIENT: &str = "TransientTransactionError";
+/// A write may be sent again, as it is executed once.
+pub const RETRYABLE_WRITE: &str = "RetryableWriteError";
 /// A commit may be sent again, which tells its result.
 pub const UNKNOWN_RESULT: &str = "UnknownTransactionCommitResult";
 

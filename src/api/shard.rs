@@ -6,8 +6,8 @@ use crate::migration;
 use crate::ownership::placement::{Placement, check_read};
 use crate::ownership::updating::{self, Updating};
 use crate::ownership::{
-    access, clone_parts, documents, donor_delete, index_range, inspect, pipeline, recipient_load, router_lock, table,
-    writing,
+    access, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load, router_lock,
+    table, writing,
 };
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
@@ -20,8 +20,9 @@ use docshard_core::routing::protocol::documents::{
     DeleteDocument, FindByIndexRange, FindDocument, InsertDocuments, InspectDocuments, UpdateDocument,
 };
 use docshard_core::routing::protocol::migration::{
-    ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange,
+    ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange, NumberedWrites,
 };
+use docshard_core::routing::protocol::once::{ClaimWrite, DeleteOnce, InsertOnce, Outcome, RememberReply, UpdateOnce};
 use docshard_core::routing::protocol::pipeline::RunPipeline;
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use pgrx::datum::{Array, Internal};
@@ -110,7 +111,7 @@ shard_functions! {
         given!(collection, token, version, skey, update, fixed);
         let (skey, id, filter, update) = (skey.into(), id.map(Into::into), filter.map(Into::into), update.into());
         let call = UpdateDocument { collection, token, version, skey, id, filter, update, fixed: texts(&fixed) };
-        Ok(documents::update_one(&call)?.map_or(0, |changed| 1 + i64::from(changed)))
+        documents::update_one(&call).map(once::answer_of_update)
     };
 
     /// The calling statement has found and locked the row at `place`.
@@ -149,6 +150,50 @@ shard_functions! {
         let (skey, id, filter) = (skey.into(), id.map(Into::into), filter.map(Into::into));
         documents::delete_one(&DeleteDocument { collection, token, version, skey, id, filter }).map(i64::from)
     };
+
+    // Numbered writes.
+
+    [volatile, parallel_unsafe, strict] claim_write(
+        collection: i32, token: i64, version: i64, number: &[u8], skey: &[u8],
+    ) -> Option<Vec<u8>> => {
+        let (number, skey) = (number.into(), skey.into());
+        let claimed = once::claim(&ClaimWrite { collection, token, version, number, skey })?;
+        Ok(claimed.as_ref().map(Outcome::encode))
+    };
+
+    [volatile, parallel_unsafe, strict] remember_reply(
+        collection: i32, token: i64, version: i64, number: &[u8], reply: &[u8],
+    ) -> bool => {
+        let (number, reply) = (number.into(), reply.into());
+        once::remember(&RememberReply { collection, token, version, number, reply })
+    };
+
+    [volatile, parallel_unsafe, strict] insert_once(
+        collection: i32, token: i64, version: i64, number: &[u8], documents: &[u8],
+    ) -> i64 => {
+        let (number, documents) = (number.into(), documents.into());
+        once::insert(&InsertOnce { collection, token, version, number, documents })
+    };
+
+    [volatile, parallel_unsafe] update_once(
+        collection: Option<i32>, token: Option<i64>, version: Option<i64>, number: Option<&[u8]>, skey: Option<&[u8]>, id: Option<&[u8]>,
+        filter: Option<&str>, update: Option<&str>, fixed: Option<Array<'_, &str>>,
+    ) -> i64 => {
+        given!(collection, token, version, number, skey, update, fixed);
+        let (number, skey, id, filter, update) = (number.into(), skey.into(), id.map(Into::into), filter.map(Into::into), update.into());
+        once::update(&UpdateOnce { collection, token, version, number, skey, id, filter, update, fixed: texts(&fixed) })
+    };
+
+    [volatile, parallel_unsafe] delete_once(
+        collection: Option<i32>, token: Option<i64>, version: Option<i64>, number: Option<&[u8]>, skey: Option<&[u8]>, id: Option<&[u8]>,
+        filter: Option<&str>,
+    ) -> i64 => {
+        given!(collection, token, version, number, skey);
+        let (number, skey, id, filter) = (number.into(), skey.into(), id.map(Into::into), filter.map(Into::into));
+        once::delete(&DeleteOnce { collection, token, version, number, skey, id, filter })
+    };
+
+    [volatile, parallel_unsafe, strict] forget_numbered_writes(most: i64) -> i64 => once::forget(most);
 
     [stable, parallel_unsafe, strict] inspect_documents(
         collection: i32, token: i64, version: i64, key: &str, owned: Array<'_, &[u8]>, most: i32,
@@ -238,6 +283,15 @@ shard_functions! {
         let Deleted { documents, micros } = donor_delete::delete(&DeleteRange { migration, collection, lo, hi })?;
         Ok(TableIterator::once((documents, micros)))
     };
+
+    [volatile, parallel_unsafe] numbered_writes(
+        collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>, after: Option<&[u8]>,
+    ) -> Option<String> => {
+        given!(collection, lo, after);
+        once::of_range(&NumberedWrites { collection, lo, hi, after })
+    };
+
+    [volatile, parallel_unsafe, strict] load_numbered_writes(writes: &str) -> Option<Vec<u8>> => once::load(writes);
 
     [volatile, parallel_unsafe] exclude_range_writers(migration: i64) => Ok(migration::exclude_range_writers(migration));
 

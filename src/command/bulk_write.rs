@@ -6,6 +6,7 @@
 use super::cursors::{self, FIRST_BATCH, Opening};
 use super::failure;
 use super::find::{batch_size, size};
+use super::numbered;
 use super::reply::{Document, Reply, integer};
 use super::request::Request;
 use super::write::kind_of_update;
@@ -65,6 +66,10 @@ impl<'a> Write<'a> {
         }
     }
 
+    fn creates_collection(&self) -> bool {
+        self.kind == "insert" || self.arguments.flag("upsert")
+    }
+
     fn is_insert_into(&self, namespace: &str) -> bool {
         self.kind == "insert" && self.namespace == namespace
     }
@@ -103,6 +108,11 @@ pub fn bulk_write(request: &Request<'_>) -> Result<Reply> {
         if writes.iter().any(|write| std::ptr::eq(write.operation(), *needed)) {
             request.check_right(needed)?;
         }
+    }
+    // A collection that may be missing, and is not created, is no place for a claim.
+    let creating = writes.iter().find(|write| write.creates_collection());
+    for write in creating.map_or(&writes[..], std::slice::from_ref) {
+        numbered::claim(write.namespace, creating.is_some())?;
     }
     let (ordered, errors_only) = (fields.flag("ordered"), fields.flag("errorsOnly"));
     let (mut results, mut next) = (Results::default(), 0);

@@ -18,7 +18,7 @@ const EXPLAINED: &[&str] = &["find", "count", "distinct", "aggregate", "update",
 pub fn explain(request: &Request<'_>) -> Result<Reply> {
     request.check_right(&table::EXPLAIN)?;
     let verbosity = request.fields.text("verbosity").map(Verbosity::parse).transpose()?.unwrap_or_default();
-    let inner = Request::parse(request.db, request.target, request.commands)?;
+    let inner = Request::parse(request.db, request.target, request.commands, false)?;
     if inner.spec.name == "aggregate" {
         if inner.fields.get("explain").is_some() {
             let message = "The 'explain' option is illegal when a explain verbosity is also provided";

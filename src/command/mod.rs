@@ -5,6 +5,7 @@
 //! * [`request`]: the form of an entry, and the check of a command document against it.
 //! * [`reply`], [`failure`]: answers and errors in MongoDB's form, and the errors that must be raised instead.
 //! * [`documents`], [`write`], [`find`], [`aggregate`], [`cursors`], [`explain`]: the commands for documents.
+//! * [`numbered`]: writes that clients number, and are executed once.
 //! * [`collections`], [`cluster`], [`information`]: the other commands.
 //!
 //! A command runs an operation (`crate::operation`), as an SQL function of schema `docshard` does. A role may run the command if
@@ -24,6 +25,7 @@ pub mod explain;
 pub mod failure;
 pub mod find;
 pub mod information;
+pub mod numbered;
 pub mod reply;
 pub mod request;
 pub mod server;
@@ -52,14 +54,14 @@ const CREATE_INDEXES: &str = "createIndexes";
 
 /// Runs a command and returns the answer as jsonb. Returns only errors that must end the transaction.
 pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
-    answer(db, document(command).map(|json| (json, None)), Reply::bytes)
+    answer(db, document(command).map(|json| (json, None)), Form::Json)
 }
 
 /// As [`run`]; the command and the answer are BSON.
 pub fn run_bson(db: &str, command: &[u8]) -> Result<Vec<u8>> {
     // Documents to be inserted need not become JSON first.
     let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);
-    answer(db, specification::read_bson(command, Role::Request, left), Reply::bson)
+    answer(db, specification::read_bson(command, Role::Request, left), Form::Bson)
 }
 
 /// True for `createIndexes`.
@@ -80,19 +82,33 @@ fn document(command: &Json) -> Result<serde_json::Value> {
     if command.is_unordered() { request::name_first(json, table::COMMANDS) } else { Ok(json) }
 }
 
-/// The form of an answer.
-type Encode = fn(&Reply) -> Result<Vec<u8>>;
+/// The form of a command and its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    Bson,
+}
 
-fn answer(db: &str, command: Result<bson::Split<'_>>, encode: Encode) -> Result<Vec<u8>> {
-    match command.and_then(|command| execute(db, &command, encode)) {
-        Ok(bytes) => Ok(bytes),
-        Err(error) if failure::must_end_transaction(&error) => Err(error),
-        Err(error) => encode(&failure::shaped(&error)),
+impl Form {
+    fn encode(self, reply: &Reply) -> Result<Vec<u8>> {
+        match self {
+            Form::Json => reply.bytes(),
+            Form::Bson => reply.bson(),
+        }
     }
 }
 
-fn execute(db: &str, (json, documents): &bson::Split<'_>, encode: Encode) -> Result<Vec<u8>> {
-    let mut request = Request::parse(db, json, table::COMMANDS)?;
+fn answer(db: &str, command: Result<bson::Split<'_>>, form: Form) -> Result<Vec<u8>> {
+    match command.and_then(|command| execute(db, &command, form)) {
+        Ok(bytes) => Ok(bytes),
+        Err(error) if failure::must_end_transaction(&error) => Err(error),
+        Err(error) => form.encode(&failure::shaped(&error)),
+    }
+}
+
+fn execute(db: &str, (json, documents): &bson::Split<'_>, form: Form) -> Result<Vec<u8>> {
+    // The replies to numbered writes are stored as BSON.
+    let mut request = Request::parse(db, json, table::COMMANDS, form == Form::Bson)?;
     request.documents = documents.as_deref();
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<(Reply, Vec<u8>)> {
@@ -105,10 +121,14 @@ fn execute(db: &str, (json, documents): &bson::Split<'_>, encode: Encode) -> Res
         }
         let reply = request.run()?;
         // A command whose answer is too large is rolled back.
-        let bytes = encode(&reply)?;
+        let bytes = form.encode(&reply)?;
         Ok((reply, bytes))
     };
-    let outcome = attempt(run).map_err(|error| match &deadline {
+    let outcome = match numbered::of(&request)? {
+        None => attempt(run),
+        Some(number) => numbered::run(&request, &number, run),
+    };
+    let outcome = outcome.map_err(|error| match &deadline {
         Some(deadline) => deadline.explain(error),
         None => error,
     });

@@ -43,6 +43,7 @@ pub const MAX_NAMED: usize = 10_000;
 const GENERIC: &[Field] = &[
     may("$db", Type::String),
     may("lsid", Type::Object),
+    may("txnNumber", Type::Integer),
     may("comment", Type::Any),
     may("maxTimeMS", Type::Integer),
     may("writeConcern", Type::Object),
@@ -134,8 +135,11 @@ fn check_api(command: &Command, generic: &Arguments<'_>) -> Result<()> {
     }
 }
 
+/// The field that a write and a transaction of MongoDB's have in common.
+pub const TXN_NUMBER: &str = "txnNumber";
+
 /// The fields of MongoDB's transactions.
-const TRANSACTIONAL: &[&str] = &["txnNumber", "autocommit", "startTransaction", "stmtId", "stmtIds"];
+const TRANSACTIONAL: &[&str] = &[TXN_NUMBER, "autocommit", "startTransaction", "stmtId", "stmtIds"];
 
 #[derive(Debug)]
 pub struct Request<'a> {
@@ -152,12 +156,12 @@ pub struct Request<'a> {
     pub target: &'a Json,
     /// documents to be inserted that are BSON; then the command's own field is empty
     pub documents: Option<&'a [&'a [u8]]>,
-    generic: Arguments<'a>,
+    pub generic: Arguments<'a>,
 }
 
 impl<'a> Request<'a> {
-    /// Finds the command and checks its fields.
-    pub fn parse(db: &'a str, json: &'a Json, commands: &'static [Command]) -> Result<Self> {
+    /// Finds the command and checks its fields. `may_have_number`: it may be a numbered write.
+    pub fn parse(db: &'a str, json: &'a Json, commands: &'static [Command], may_have_number: bool) -> Result<Self> {
         let Json::Object(map) = json else {
             bail!(Kind::TypeMismatch, "a command must be a JSON object");
         };
@@ -186,7 +190,8 @@ impl<'a> Request<'a> {
                 mismatch(&format!("{name}.{name}"), target, spec.target)
             });
         }
-        if let Some(field) = TRANSACTIONAL.iter().find(|field| map.contains_key(**field)) {
+        let is_refused = |field: &&&str| map.contains_key(**field) && !(may_have_number && **field == TXN_NUMBER);
+        if let Some(field) = TRANSACTIONAL.iter().find(is_refused) {
             let message = format!("'{field}': transactions are PostgreSQL's own");
             return Err(Error::new(Kind::IllegalOperation, message)
                 .with_hint("Run the commands between BEGIN and COMMIT; a single one is atomic by itself."));

@@ -1,6 +1,7 @@
 //! The commands insert, update and delete: batches whose operations succeed or fail one by one.
 
 use super::failure;
+use super::numbered;
 use super::reply::{Node, Reply, integer};
 use super::request::Request;
 use crate::catalog::namespace::check_writable;
@@ -94,6 +95,7 @@ pub fn update(request: &Request<'_>) -> Result<Reply> {
     let operations = operations(request, batch, form, kind_of_update)?;
     let variables = request.fields.get("let");
     let (mut matched, mut modified, mut upserted) = (0, 0, Vec::new());
+    numbered::claim(&namespace, operations.iter().any(|update| update.flag("upsert")))?;
     let errors =
         each(&operations, request.fields.flag("ordered"), |index, operation| {
             operation.check_conflicts(table::UPDATE_CONFLICTS)?;
@@ -124,6 +126,7 @@ pub fn delete(request: &Request<'_>) -> Result<Reply> {
     })?;
     let variables = request.fields.get("let");
     let mut deleted = 0;
+    numbered::claim(&namespace, false)?;
     let errors = each(&operations, request.fields.flag("ordered"), |_, operation| {
         let limit = operation.get("limit").unwrap_or(&Json::Null);
         let many = match number(limit).and_then(|number| number.as_i64()) {

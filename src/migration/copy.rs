@@ -285,10 +285,12 @@ impl Copy {
             return Ok(HandOver::TimedOut { in_delete: false });
         }
         let deleted = self.attempt.finish_delete(deadline)?;
+        let mut is_complete = deleted.is_some();
         if let Some(deleted) = &deleted {
             self.attempt.hand_over(deleted.documents, self.documents)?;
+            is_complete = self.attempt.copy_numbered_writes()?;
         }
-        let Some(deleted) = deleted.as_ref().filter(|_| !is_late()) else {
+        let Some(deleted) = deleted.as_ref().filter(|_| is_complete && !is_late()) else {
             donor::resume_writers(&mut self.attempt.donor, self.attempt.record.id)?;
             self.forget(&applied)?;
             return Ok(HandOver::TimedOut { in_delete: deleted.is_none() });

@@ -11,6 +11,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
 use crate::router::insert::{self, Storable, WriteError};
 use crate::router::modification;
+use crate::router::once;
 use crate::router::write;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::specification::Role;
@@ -84,6 +85,7 @@ pub fn insert_batch(
         }
     }
     let mut failed = Vec::new();
+    insert::claim(namespace, &storable)?;
     insert_each(namespace, &storable, 0, ordered, &mut failed)?;
     failed.sort_unstable_by_key(|failed| failed.index);
     if let Some(first) = failed.first().filter(|_| ordered) {
@@ -113,6 +115,11 @@ fn insert_each(
     }
     let mut refused = Vec::new();
     let done = attempt(|| {
+        if let [document] = documents
+            && once::may_claim_by_itself()
+        {
+            return insert::insert_once(namespace, document);
+        }
         refused = insert::insert_unordered(namespace, documents)?;
         // In an ordered batch no document after the first failure may be inserted.
         match refused.iter().min_by_key(|refused| refused.index) {

@@ -21,6 +21,7 @@ pub mod leftovers;
 pub mod measure;
 pub mod member_shape;
 pub mod node;
+pub mod once;
 pub mod pipeline;
 pub mod placement;
 pub mod recipient_load;

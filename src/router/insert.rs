@@ -6,6 +6,7 @@ use super::dispatch::feed::Feed;
 use super::dispatch::reading;
 use super::dispatch::writing::{self, LockRange, Written};
 use super::fresh_map::with_fresh_map;
+use super::once;
 use crate::catalog::namespace;
 use crate::catalog::{collections, duplicate};
 use crate::pg::client::sole_call;
@@ -44,6 +45,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 pub struct Storable {
     pub bytes: Vec<u8>,
     pub id: Value,
+    /// the client has given the `_id`
+    has_given_id: bool,
     id_key: Vec<u8>,
 }
 
@@ -52,7 +55,11 @@ impl Storable {
     pub fn new(bytes: &[u8]) -> Result<Self> {
         let document =
             raw::document(bytes).ok_or_else(|| error!(Kind::TypeMismatch, "a document must be a JSON object"))?;
-        let stored = normalise::for_insert(document, || bson::oid::ObjectId::new().bytes())?;
+        let mut has_given_id = true;
+        let stored = normalise::for_insert(document, || {
+            has_given_id = false;
+            bson::oid::ObjectId::new().bytes()
+        })?;
         let bytes = stored.bytes.into_owned();
         let object = raw::document(&bytes).ok_or_else(|| error!(Kind::InternalError, "a document was lost"))?;
         let id = object.get("_id").ok_or_else(|| error!(Kind::InvalidIdField, "document must have an _id"))?;
@@ -60,7 +67,7 @@ impl Storable {
         let mut id_key = Vec::with_capacity(16);
         encode(&element, &mut id_key);
         let id = Value::from_element(&element);
-        Ok(Self { bytes, id, id_key })
+        Ok(Self { bytes, id, has_given_id, id_key })
     }
 
     fn parts<'a>(&'a self, skey: &'a [u8]) -> [&'a [u8]; 3] {
@@ -69,6 +76,12 @@ impl Storable {
 
     pub fn id_key(&self) -> &[u8] {
         &self.id_key
+    }
+
+    /// The home of a numbered insert that begins with this document: the same for each attempt, though each makes another `_id` if the
+    /// client has given none.
+    fn home(&self, collection: &Collection) -> Result<Vec<u8>> {
+        if self.has_given_id { self.shard_key(collection) } else { Ok(Vec::new()) }
     }
 
     pub fn shard_key(&self, collection: &Collection) -> Result<Vec<u8>> {
@@ -170,7 +183,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
         let (piece, enough) = pieces.entry(shard).or_insert((Vec::new(), FIRST_PIECE_BYTES));
         pack(piece, document.parts(&key));
         if piece.len() >= *enough {
-            sent = feed.send(shard, insertion(collection, std::mem::take(piece)));
+            sent = feed.send(shard, insertion(collection, std::mem::take(piece)).into());
             *enough = PIECE_BYTES.min(*enough * 2);
         }
         bytes += document.bytes.len();
@@ -178,13 +191,30 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
     }
     for (shard, (piece, _)) in pieces {
         if sent.is_ok() && !piece.is_empty() {
-            sent = feed.send(shard, insertion(collection, piece));
+            sent = feed.send(shard, insertion(collection, piece).into());
         }
     }
     match sent.and_then(|()| feed.finish()) {
         Ok(()) => Ok(end),
         Err(error) => Err(duplicate_among(collection, &incoming.made[start..end], error)),
     }
+}
+
+/// Before the documents of a command are inserted: claims its number, unless the insert of the only one will.
+pub fn claim(namespace: &str, documents: &[Storable]) -> Result<()> {
+    match documents {
+        [] => Ok(()),
+        [document] if document.has_given_id && once::may_claim_by_itself() => Ok(()),
+        [first, ..] => once::claim_at(namespace, true, |collection| first.home(collection)),
+    }
+}
+
+/// Inserts the only document of a numbered command, which claims the number.
+pub fn insert_once(namespace: &str, document: &Storable) -> Result<()> {
+    with_fresh_map(namespace, |collection| {
+        let collection = collection.map_or_else(|| collections::create_implicitly(namespace), Ok)?;
+        insert_alone(&collection, document, false)
+    })
 }
 
 /// Inserts the documents whose keys are free and returns errors for the others.
@@ -303,7 +333,8 @@ fn insert_at_once(collection: &Collection, batch: &[Storable], is_last: bool) ->
     }
     let destinations = place(collection, &by_shard)?;
     let range = LockRange::of(&KeyRanges::new(keys));
-    let statements: Vec<_> = by_shard.into_values().map(|packed| insertion(collection, packed)).collect();
+    let statements: Vec<Statement> =
+        by_shard.into_values().map(|packed| insertion(collection, packed).into()).collect();
     writing::write_checked(collection, &destinations, &range, is_last, |at| &statements[at])
         .map_err(|error| duplicate_among(collection, batch, error))?;
     Ok(())
@@ -314,18 +345,18 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     let destination = destination::destination_of(collection, &key)?;
     let mut packed = Vec::new();
     pack(&mut packed, document.parts(&key));
-    let statement = insertion(collection, packed);
+    let call = insertion(collection, packed);
     // The function's result contains the `_id`, and the transaction cannot commit early with a result that is too large.
     let is_last = is_last && document.id_key.len() <= sole_call::MAX_RESULT;
-    writing::write_checked(collection, &[destination], &LockRange::of_key(&key), is_last, |_| &statement)
+    once::write(collection, &[destination], &key, is_last, call)
         .map_err(|error| duplicate_among(collection, std::slice::from_ref(document), error))?;
     Ok(())
 }
 
 /// The statement that inserts packed documents: see `ownership::documents`.
-fn insertion(collection: &Collection, packed: Vec<u8>) -> Statement {
+fn insertion(collection: &Collection, packed: Vec<u8>) -> InsertDocuments<'static> {
     let documents = packed.into();
-    InsertDocuments { collection: collection.id, token: collection.token, version: 0, documents }.into()
+    InsertDocuments { collection: collection.id, token: collection.token, version: 0, documents }
 }
 
 /// Inserts the documents of a batch whose keys are free and returns the others.

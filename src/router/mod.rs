@@ -6,8 +6,9 @@
 //! * [`session`]: what requests and plans take from the session; [`modification`]: the parsed updates that it keeps.
 //! * [`lost_shards`], [`rows`]: results. [`merged_rows`]: the rows of several shards as one ordered stream.
 //! * [`fresh_map`]: runs an operation again with a newer map when a shard answered that the map was stale.
+//! * [`numbered`]: the number of a write that its client may send again, and that is executed once.
 //! * [`dispatch`]: sends statements, takes locks, checks versions. [`execute`]: runs a plan.
-//! * [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`keyed_updates`], [`clear`], [`expiry`]: writes, and the search for the documents that they
+//! * [`once`]: claims such numbers. [`insert`]; [`write_target`], [`upsert`], [`locked_write`], [`write`], [`keyed_updates`], [`clear`], [`expiry`]: writes, and the search for the documents that they
 //!   write. [`config`]: the catalog as a database.
 //! * [`read`], [`aggregate`], [`distinct`], [`measure`], [`inspect`], [`index_stats`], [`statistics`]: reads. [`by_key`]: the fast path for one document whose
 //!   key is the whole filter.
@@ -42,6 +43,8 @@ pub mod lost_shards;
 pub mod measure;
 pub mod merged_rows;
 pub mod modification;
+pub mod numbered;
+pub mod once;
 pub mod read;
 pub mod rows;
 pub mod session;

@@ -4,9 +4,11 @@
 //! document that the statement returns, or whose shard key may change; [`super::skip_locked`] finds one that is not locked. For other writes the shard gets either the key of the
 //! document, which it then writes without PostgreSQL's planner, or a statement that finds and writes the documents.
 
-use super::dispatch::writing::{self, LockRange};
+use super::dispatch::writing;
 use super::fresh_map::with_fresh_map;
 use super::locked_write;
+use super::once;
+use super::session;
 use super::skip_locked;
 use super::upsert;
 use super::write_target::{self, WriteTarget};
@@ -41,6 +43,7 @@ pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
                 None if write.upsert => collections::create_implicitly(namespace)?,
                 None => return Ok(Some(WriteResult::default())),
             };
+            once::claim_for(&collection, write.query, || is_by_key(&collection, write))?;
             write_once(&collection, write, misses, &mut collisions)
                 .map_err(|error| duplicate::translate(&collection, error))
         })?;
@@ -89,6 +92,14 @@ fn write_once(
 fn locks_document(collection: &Collection, write: &Write<'_>) -> bool {
     let may_move = || write.modification.is_some_and(|modification| may_change_key(collection, write, modification));
     write.images || !write.many && (write.sort.is_some() || may_move())
+}
+
+/// True if the write is one call for the document of a key: see [`write_directly`].
+fn is_by_key(collection: &Collection, write: &Write<'_>) -> Result<bool> {
+    if write.many || write.upsert || write.skip_locked || locks_document(collection, write) {
+        return Ok(false);
+    }
+    Ok(DocumentKey::of_search(&session::search(collection, write.query)?).is_some())
 }
 
 /// True if the update names a field of the shard key.
@@ -141,12 +152,12 @@ pub(super) fn update_by_key(
     key: DocumentKey,
     is_last: bool,
 ) -> Result<WriteResult> {
-    let range = LockRange::of_key(&key.skey);
+    let skey = key.skey.clone();
     // The shard need not compare fields that the update does not name.
     let touched = |(path, _): &&(String, _)| modification.update.touches(path);
     let fixed = collection.key.fields.iter().filter(touched).map(|(path, _)| path.clone()).collect();
     let call = key.update(collection, modification.text.clone(), fixed);
-    let written = write_by_key(collection, destinations, &range, is_last, call)?;
+    let written = once::write(collection, destinations, &skey, is_last, call)?;
     Ok(WriteResult { matched: written.min(1), modified: (written - 1).max(0), ..WriteResult::default() })
 }
 
@@ -156,22 +167,9 @@ pub(super) fn delete_by_key(
     destinations: &[Destination],
     key: DocumentKey,
 ) -> Result<WriteResult> {
-    let range = LockRange::of_key(&key.skey);
-    let matched = write_by_key(collection, destinations, &range, true, key.delete(collection))?;
+    let skey = key.skey.clone();
+    let matched = once::write(collection, destinations, &skey, true, key.delete(collection))?;
     Ok(WriteResult { matched, ..WriteResult::default() })
-}
-
-/// Calls a function on the only shard that can have the document and returns its number.
-fn write_by_key(
-    collection: &Collection,
-    destinations: &[Destination],
-    range: &LockRange,
-    is_last: bool,
-    call: impl Into<Statement>,
-) -> Result<i64> {
-    let statement = call.into();
-    let written = writing::write_checked(collection, destinations, range, is_last, |_| &statement)?;
-    Ok(written.iter().flat_map(|written| &written.rows).map(|row| row.i64(0)).fold(0, i64::saturating_add))
 }
 
 /// The statement returns how many documents matched and how many changed. It locks a single document first, so that it finds

@@ -5,7 +5,8 @@ use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
 use crate::catalog::shard::Place;
-use crate::catalog::{cache, cluster, contacts, history, last_sizes, pending_drops, rotation, settings};
+use crate::catalog::{cache, cluster, contacts, history, last_sizes, nodes, pending_drops, rotation, settings};
+use crate::ownership::once;
 use crate::pg::error::Result;
 use crate::pg::process::settings::limit_lock_waits;
 use crate::pg::process::{self, Started};
@@ -15,6 +16,8 @@ use crate::storage::lock::{self, Mode};
 use crate::store;
 use crate::{balancer, indexing, migration, transactions};
 use docshard_core::cluster::standing::Standing;
+use docshard_core::error::sqlstate::UNDEFINED_FUNCTION;
+use docshard_core::routing::protocol::migration::ForgetNumberedWrites;
 use pgrx::pg_sys::Oid;
 use std::ffi::CStr;
 use std::time::{Duration, Instant};
@@ -25,6 +28,9 @@ const POLL: Duration = Duration::from_secs(1);
 const RESOLVE_INTERVAL: Duration = Duration::from_secs(10);
 /// The interval at which the sizes of collections are stored.
 const COUNT_INTERVAL: Duration = Duration::from_secs(60);
+/// The most numbered writes that a statement deletes, and the most such statements of a round at a shard.
+const FORGOTTEN: i64 = 10_000;
+const MAX_FORGETTING: usize = 100;
 /// The longest pause after failed rounds.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
@@ -70,7 +76,8 @@ fn has_work() -> Result<bool> {
         || store::migrations::exist_unfinished()?
         || store::transactions::exist()?
         || store::index_builds::exist()?
-        || store::indexes::exist_expiring()?)
+        || store::indexes::exist_expiring()?
+        || once::exist()?)
 }
 
 fn serve(database: Oid) {
@@ -110,6 +117,8 @@ fn serve(database: Oid) {
                 duty().unwrap_or_else(|error| report(&error, what));
             }
             if counted.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL) {
+                activity::show("forgetting numbered writes");
+                forget_numbered_writes();
                 activity::show("noting the sizes of collections");
                 last_sizes::note_all().unwrap_or_else(|error| report(&error, ""));
                 counted = Some(Instant::now());
@@ -141,6 +150,25 @@ fn serve(database: Oid) {
         if process::wakes() != wakes {
             expiry.hasten();
             balancer.hasten();
+        }
+    }
+}
+
+/// Deletes the numbered writes that have expired, step by step, on each shard.
+fn forget_numbered_writes() {
+    let Ok(shards) = transaction::run(cache::shards) else { return };
+    for shard in shards.values() {
+        for _ in 0..MAX_FORGETTING {
+            match transaction::run(|| nodes::call_on(shard, &ForgetNumberedWrites { most: FORGOTTEN })) {
+                Ok(FORGOTTEN) => {}
+                Ok(_) => break,
+                // A shard of an earlier release has none.
+                Err(error) if error.sqlstate == UNDEFINED_FUNCTION => break,
+                Err(error) => {
+                    report(&error, &format!("forgetting numbered writes at shard \"{}\": ", shard.name));
+                    break;
+                }
+            }
         }
     }
 }

@@ -28,6 +28,9 @@ fn program() -> &'static PathBuf {
     PROGRAM.get_or_init(|| {
         let mut build = Command::new(env!("CARGO"));
         build.current_dir(project()).args(["build", "-q", "-p", "docshard-gateway"]);
+        if cfg!(feature = "fault_points") {
+            build.args(["--features", "docshard-gateway/fault_points"]);
+        }
         run(build);
         project().join("target/debug/docshard-gateway")
     })
@@ -114,6 +117,16 @@ impl Gateway {
     /// If a server runs it.
     pub fn pid(&self) -> u32 {
         self.process.as_ref().expect("a process of the test").id()
+    }
+
+    /// Kills it.
+    ///
+    /// # Panics
+    /// If a server runs it.
+    pub fn kill(&mut self) {
+        let process = self.process.as_mut().expect("a process of the test");
+        process.kill().expect("it can be killed");
+        process.wait().expect("it has ended");
     }
 
     /// The connection string of a user.

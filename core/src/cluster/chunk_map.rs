@@ -113,6 +113,11 @@ impl ChunkMap {
         self.chunk(self.position(key))
     }
 
+    /// The lower bound of the first chunk: no key is less.
+    pub fn lowest(&self) -> &[u8] {
+        self.bound(0)
+    }
+
     /// The owner of a key.
     pub fn owner(&self, key: &[u8]) -> ShardId {
         self.owner_at(self.position(key))

@@ -7,6 +7,7 @@ use crate::catalog::shard::Place;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::remote::{self, RequestScope, Role};
+use crate::router::numbered::require_claim;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
@@ -27,6 +28,7 @@ pub struct Feed<'a> {
 impl<'a> Feed<'a> {
     /// Returns None if this database is one of the shards: it cannot work in the meantime.
     pub fn open(collection: &'a Collection) -> Result<Option<Self>> {
+        require_claim()?;
         let destinations = locate(&destinations(collection, &KeyRanges::all())?)?;
         if destinations.iter().any(|d| d.shard.place == Place::Local) {
             return Ok(None);

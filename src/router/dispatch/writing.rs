@@ -12,6 +12,7 @@ use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::remote::{self, RequestScope, Role};
 use crate::router::fresh_map::is_stale;
+use crate::router::numbered::require_claim;
 use crate::router::rows::ShardRow;
 use crate::storage::scan::Look;
 use docshard_core::routing::model::Collection;
@@ -87,6 +88,7 @@ pub fn write<'s>(
     range: &LockRange,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
+    require_claim()?;
     let destinations = &locate(destinations)?[..];
     let role = grants::require(collection, Level::Write)?;
     let single = destinations.len() == 1;
@@ -142,6 +144,28 @@ pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
 /// `is_last` means that the user's function writes nothing after this. If the transaction consists of this write only and
 /// concerns a single shard, the shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
 pub fn write_checked<'s>(
+    collection: &Collection,
+    destinations: &[Destination],
+    range: &LockRange,
+    is_last: bool,
+    statement: impl Fn(usize) -> &'s Statement,
+) -> Result<Vec<Written>> {
+    require_claim()?;
+    write_unclaimed(collection, destinations, range, is_last, statement)
+}
+
+/// As [`write_checked`], for the claim of a numbered write.
+pub fn write_claim(
+    collection: &Collection,
+    destination: &Destination,
+    range: &LockRange,
+    statement: &Statement,
+) -> Result<Written> {
+    let written = write_unclaimed(collection, std::slice::from_ref(destination), range, false, |_| statement)?;
+    Ok(written.into_iter().next().unwrap_or_default())
+}
+
+fn write_unclaimed<'s>(
     collection: &Collection,
     destinations: &[Destination],
     range: &LockRange,
@@ -221,6 +245,7 @@ fn write_here(collection: &Collection, destination: &Located, statement: &Statem
 /// Runs a statement on rows that this operation has locked on the shard. The version needs no check, because locked rows cannot
 /// be moved.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
+    require_claim()?;
     let destinations = &locate(std::slice::from_ref(destination))?[..];
     let role = grants::require(collection, Level::Write)?;
     let mut streams = send(destinations, role, WRITE, None, |_| statement)?;

@@ -1,5 +1,7 @@
 //! MongoDB's own clients over the gateway. Each test runs a program of this folder with pymongo or mongosh, which check the answers.
 
+mod once;
+
 use docshard_tests::{Cluster, Gateway, Node, wait_until};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};

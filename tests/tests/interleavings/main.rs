@@ -5,6 +5,7 @@ mod building;
 mod crashes;
 mod ddl;
 mod failover;
+mod numbered;
 mod single;
 mod staging;
 mod switches;

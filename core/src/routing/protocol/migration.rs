@@ -75,4 +75,19 @@ calls! {
         hi: Option<&'a [u8]>,
         key: &'a str,
     } -> i64;
+
+    /// Donor: the numbered writes whose keys are in the range, whose writers are excluded, as a text for [`LoadNumberedWrites`]: a part of
+    /// them, those of sessions after this one; None if there are no more.
+    numbered_writes => NumberedWrites<'a> {
+        collection: i32,
+        lo: &'a [u8],
+        hi: Option<&'a [u8]>,
+        after: &'a [u8],
+    } -> Option<String>;
+
+    /// Any shard: deletes numbered writes that have expired, at most this many; returns how many.
+    forget_numbered_writes => ForgetNumberedWrites { most: i64 } -> i64;
+
+    /// Recipient: stores numbered writes, unless it has a later one of the same session; returns the last session.
+    load_numbered_writes => LoadNumberedWrites<'a> { writes: &'a str } -> Option<Vec<u8>>;
 }

@@ -24,6 +24,7 @@ pub mod documents;
 pub mod measure;
 pub mod migration;
 pub mod node;
+pub mod once;
 pub mod pipeline;
 pub mod shard_tables;
 pub mod sql;
@@ -41,6 +42,7 @@ pub fn signatures() -> Vec<Signature> {
         measure::SIGNATURES,
         migration::SIGNATURES,
         node::SIGNATURES,
+        once::SIGNATURES,
         pipeline::SIGNATURES,
         sql::SIGNATURES,
         table::SIGNATURES,
