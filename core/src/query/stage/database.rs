@@ -1,8 +1,8 @@
 //! Collections in memory, for tests and fuzzers.
 
 use super::pipeline::Pipeline;
-use super::resources::{Collections, Resources};
-use super::stream::{InMemory, Input, IterStream};
+use super::runtime::resources::{Collections, Resources};
+use super::runtime::stream::{InMemory, Input, IterStream};
 use crate::error::Result;
 use crate::query::environment::Environment;
 use serde_json::Value as Json;

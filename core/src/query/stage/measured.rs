@@ -1,8 +1,8 @@
 //! Runs stages and measures for each the number of documents it returned, its time, and whether it used the disk.
 
 use super::operation::{Context, Stage, most_before};
-use super::resources::Resources;
-use super::stream::{Input, Stream};
+use super::runtime::resources::Resources;
+use super::runtime::stream::{Input, Stream};
 use crate::error::Result;
 use std::cell::Cell;
 use std::rc::Rc;

@@ -1,10 +1,10 @@
 //! The types of a stage: its row in the table, its parsed argument, and the trait of its operation.
 
 use super::fields::Fields;
-use super::resources::Resources;
-use super::sink::Sink;
-use super::statistics::Statistics;
-use super::stream::Input;
+use super::runtime::resources::Resources;
+use super::runtime::sink::Sink;
+use super::runtime::statistics::Statistics;
+use super::runtime::stream::Input;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
 use crate::query::sort::Sort;

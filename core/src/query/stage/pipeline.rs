@@ -1,14 +1,14 @@
 //! A parsed pipeline. It can be rearranged, divided over shards, and run over documents.
 
-use super::division::{self, Find, SplitStages};
 use super::measured::{self, Measurements};
 use super::needed;
 use super::operation::{Context, Outcome, Parsed, Parser, Shape, Stage, check_first, run};
-use super::rearrange;
-use super::resources::Resources;
-use super::sink::Sink;
-use super::statistics::Statistics;
-use super::stream::{Input, IterStream, Memory};
+use super::rearranging::division::{self, Find, SplitStages};
+use super::rearranging::rearrange;
+use super::runtime::resources::Resources;
+use super::runtime::sink::Sink;
+use super::runtime::statistics::Statistics;
+use super::runtime::stream::{Input, IterStream, Memory};
 use super::table::{self, Origin};
 use crate::budget::{self, Evaluation};
 use crate::error::{Kind, Result, bail, ensure};

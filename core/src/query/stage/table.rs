@@ -1,7 +1,7 @@
 //! The table of stages, with their parsers and properties.
 
 use super::operation::{Merge, Parse, StageOperator};
-use super::{
+use super::operators::{
     bucket_auto, collection_statistics, densify, derived, documents, facet, fill, graph_lookup, group, limit_skip,
     lookup, merge, per_document, sort, union_with, unwind, window,
 };

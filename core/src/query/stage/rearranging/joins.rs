@@ -1,0 +1,131 @@
+//! Rearranges stages around those that read other collections, so that less is read and joined.
+//!
+//! * A stage behind `$unionWith` that looks at one document at a time runs on both sides instead: at the end of the pipeline over the
+//!   other collection, and ahead of `$unionWith`, where shards may run it. Both sides leave out fields that no later stage reads.
+//! * A `$sort` by other fields moves ahead of `$lookup` and `$graphLookup`, and may then bring a limit with it.
+//! * If the results of a `$lookup` are unwound, conditions of a `$match` behind it that look at nothing else become part of the
+//!   lookup's pipeline.
+
+use super::conjunction::{conditions, joined};
+use crate::error::Result;
+use crate::query::sort::Sort;
+use crate::query::stage::needed::{needed, projection};
+use crate::query::stage::operation::{Merge, ParseStage, Shape, Stage};
+use serde_json::{Map, Value as Json, json};
+
+/// The most stages that a pipeline over another collection has after stages were moved into it. So the time of rearranging is bounded.
+const MOST_INNER: usize = 32;
+
+/// How many of these adjacent stages become others, and which; None if they stay.
+pub(in crate::query::stage) fn replacement(
+    stages: &[Stage],
+    parse: ParseStage<'_>,
+) -> Result<Option<(usize, Vec<Stage>)>> {
+    let [first, second, ..] = stages else { return Ok(None) };
+    match (first.operation.shape(), second.operation.shape()) {
+        (Shape::Union(_), _) => on_both_sides(stages, parse),
+        (Shape::Lookup(_), Shape::Unwind(..)) => filtered(stages, parse),
+        (_, Shape::Sort(sort)) if may_follow(first, sort) => Ok(Some((2, vec![second.clone(), first.clone()]))),
+        _ => Ok(None),
+    }
+}
+
+/// A `$unionWith` behind the stages that have followed it, and that do not need to see the documents of both sides together.
+fn on_both_sides(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
+    let is_of_one = |stage: &&Stage| stage.operator.merge == Merge::Union && !stage.operation.needs_router();
+    let union = &stages[0];
+    let moving: Vec<Stage> = stages[1..].iter().take(room(union)).take_while(is_of_one).cloned().collect();
+    if moving.is_empty() {
+        return Ok(None);
+    }
+    let union = with_inner(union, moving.iter().map(Stage::to_json), parse)?;
+    Ok(Some((moving.len() + 1, moving.into_iter().chain([union]).collect())))
+}
+
+/// True if a sort may run ahead of a stage that reads other collections.
+fn may_follow(stage: &Stage, sort: &Sort) -> bool {
+    let operator = stage.operator;
+    let written = stage.operation.fields().written;
+    let is_free = operator.one_to_one && operator.keeps_order && stage.operation.needs_router();
+    is_free && sort.fields.iter().all(|(path, _)| written.keeps(path))
+}
+
+/// `$lookup`, `$unwind` of its results, and the filter of these: filtered by the lookup, as far as it can do that.
+///
+/// With `preserveNullAndEmptyArrays`, or the position of each result, it matters which results there are before the filter.
+fn filtered(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
+    let [lookup, unwind, filter, ..] = stages else { return Ok(None) };
+    let (Shape::Lookup(target), Shape::Unwind(path, options), Shape::Match) =
+        (lookup.operation.shape(), unwind.operation.shape(), filter.operation.shape())
+    else {
+        return Ok(None);
+    };
+    if path != target || options.preserves || options.index.is_some() || room(lookup) == 0 {
+        return Ok(None);
+    }
+    let mut parts = Vec::new();
+    conditions(&filter.argument, &mut parts);
+    let (mut moving, mut staying) = (Vec::new(), Vec::new());
+    for part in parts {
+        match below(&part, target) {
+            Some(inner) => moving.push(inner),
+            None => staying.push(part),
+        }
+    }
+    if moving.is_empty() {
+        return Ok(None);
+    }
+    let mut others = vec![with_inner(lookup, [json!({"$match": joined(moving)})], parse)?, unwind.clone()];
+    if !staying.is_empty() {
+        others.push(parse(&json!({"$match": joined(staying)}))?);
+    }
+    Ok(Some((3, others)))
+}
+
+/// The filter that matches a document exactly if this one matches a document which has that one at the path; None if it looks at
+/// anything else.
+fn below(filter: &Json, path: &str) -> Option<Json> {
+    let inner = |(name, condition): (&String, &Json)| match (name.as_str(), condition) {
+        ("$and" | "$or" | "$nor", Json::Array(filters)) => {
+            let filters: Option<Json> = filters.iter().map(|filter| below(filter, path)).collect();
+            Some((name.clone(), filters?))
+        }
+        _ => {
+            let rest = name.strip_prefix(path)?.strip_prefix('.')?;
+            let is_field = !rest.is_empty() && !rest.starts_with('$');
+            is_field.then(|| (rest.to_owned(), condition.clone()))
+        }
+    };
+    filter.as_object()?.iter().map(inner).collect::<Option<Map<_, _>>>().map(Json::Object)
+}
+
+/// Makes pipelines of `$unionWith` leave only fields that the rest needs.
+pub(in crate::query::stage) fn narrowed(mut stages: Vec<Stage>, parse: ParseStage<'_>) -> Result<Vec<Stage>> {
+    for position in 0..stages.len() {
+        if let Shape::Union(true) = stages[position].operation.shape()
+            && let Some(fields) = needed(&stages[position + 1..])
+        {
+            let fields: Vec<String> = fields.into_iter().collect();
+            stages[position] = with_inner(&stages[position], [json!({"$project": projection(&fields)})], parse)?;
+        }
+    }
+    Ok(stages)
+}
+
+/// How many stages may still move into a stage's pipeline.
+fn room(stage: &Stage) -> usize {
+    let inner = stage.argument.get("pipeline").and_then(Json::as_array).map_or(0, Vec::len);
+    MOST_INNER.saturating_sub(inner)
+}
+
+/// A stage with others at the end of its pipeline over another collection.
+fn with_inner(stage: &Stage, inner: impl IntoIterator<Item = Json>, parse: ParseStage<'_>) -> Result<Stage> {
+    let mut argument = match &stage.argument {
+        Json::Object(fields) => fields.clone(),
+        collection => Map::from_iter([("coll".to_owned(), collection.clone())]),
+    };
+    if let Json::Array(pipeline) = argument.entry("pipeline").or_insert_with(|| json!([])) {
+        pipeline.extend(inner);
+    }
+    parse(&json!({stage.operator.name: argument}))
+}

@@ -1,0 +1,9 @@
+//! Changes a pipeline before it runs, by the properties of its stages in the [table](super::table).
+//!
+//! * [`rearrange`] reorders stages so that they process fewer documents; [`joins`] moves them around `$lookup` and `$unwind`.
+//! * [`division`] divides them between shards and router.
+
+pub mod conjunction;
+pub mod division;
+pub mod joins;
+pub mod rearrange;

@@ -1,0 +1,182 @@
+//! The target of a pipeline that ends with `$merge` or `$out`.
+//!
+//! The stage itself returns its input unchanged. The caller that runs the pipeline asks the stage for its sink, and writes the
+//! documents. For `$merge` this module says which document of the target a document matches, and how that one is updated.
+
+use crate::error::{Result, bail, ensure};
+use crate::query::environment::Environment;
+use crate::query::expression::Expression;
+use crate::values::collation::Collator;
+use crate::values::document::element::Element;
+use crate::values::document::ext_json;
+use crate::values::document::raw::{RawObject, RawValue};
+use crate::values::document::value::Value;
+use crate::values::key::encode::encode_under;
+use crate::values::path;
+use serde_json::{Map, Value as Json, json};
+
+/// How a pipeline writes its documents.
+#[derive(Debug)]
+pub enum Sink {
+    /// `$merge`: into a collection
+    Merge(Box<Merging>),
+    /// `$out`: they replace a collection
+    Out(TargetCollection),
+}
+
+impl Sink {
+    /// The collection that is written.
+    pub fn target(&self) -> &TargetCollection {
+        match self {
+            Sink::Merge(merging) => &merging.target,
+            Sink::Out(target) => target,
+        }
+    }
+}
+
+/// The name of a collection that a stage writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetCollection {
+    /// None for the database of the pipeline
+    pub database: Option<String>,
+    /// not empty
+    pub collection: String,
+}
+
+impl TargetCollection {
+    /// The namespace, for a pipeline in a database.
+    pub fn namespace(&self, database: &str) -> String {
+        format!("{}.{}", self.database.as_deref().unwrap_or(database), self.collection)
+    }
+}
+
+/// A parsed `$merge`.
+#[derive(Debug)]
+pub struct Merging {
+    pub(in crate::query::stage) target: TargetCollection,
+    /// the paths at which a document of the pipeline and one of the target must be equal to match; None for the default
+    pub on: Option<Vec<String>>,
+    /// what happens to a matching document of the target
+    pub matched: WhenMatched,
+    /// what happens to a document of the pipeline without a match
+    pub not_matched: WhenNotMatched,
+    /// the variables of the pipeline of `whenMatched`
+    pub(in crate::query::stage) variables: Vec<(String, Expression)>,
+}
+
+/// What happens to a document of the target that matches a document of the pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WhenMatched {
+    /// the pipeline's document replaces it
+    Replace,
+    /// it stays
+    KeepExisting,
+    /// the fields of the pipeline's document are set in it
+    Merge,
+    /// the statement fails
+    Fail,
+    /// the stages of an update change it
+    Pipeline(Vec<Json>),
+}
+
+/// What happens to a document of the pipeline that matches none of the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenNotMatched {
+    /// it is inserted
+    Insert,
+    /// it is ignored
+    Discard,
+    /// the statement fails
+    Fail,
+}
+
+/// The name of the variable that holds the pipeline's document.
+pub(in crate::query::stage) const NEW: &str = "new";
+
+impl Merging {
+    /// Evaluates the variables for a document, and returns them as the fields of a `let`.
+    ///
+    /// # Errors
+    /// Those of the variables' expressions.
+    pub fn variables(&self, document: RawObject<'_>, environment: &Environment) -> Result<Map<String, Json>> {
+        let collator = environment.collator().map(AsRef::as_ref);
+        let mut variables = Map::new();
+        for (name, expression) in &self.variables {
+            let value = expression.evaluate(document, collator)?;
+            variables.insert(name.clone(), value.as_ref().map_or_else(|| json!("$$REMOVE"), literal));
+        }
+        Ok(variables)
+    }
+}
+
+/// Returns an expression whose result is the value.
+fn literal(value: &Value) -> Json {
+    json!({"$literal": ext_json::to_json(value)})
+}
+
+impl WhenMatched {
+    /// The value of `whenMatched`, or `pipeline`.
+    pub(in crate::query::stage) fn name(&self) -> &'static str {
+        match self {
+            WhenMatched::Replace => "replace",
+            WhenMatched::KeepExisting => "keepExisting",
+            WhenMatched::Merge => "merge",
+            WhenMatched::Fail => "fail",
+            WhenMatched::Pipeline(_) => "pipeline",
+        }
+    }
+
+    /// Returns the client's stages that update the matching document; None if there are none. `$$new` is the pipeline's document.
+    pub fn stages(&self) -> Option<Json> {
+        match self {
+            WhenMatched::Pipeline(stages) => Some(Json::Array(stages.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl WhenNotMatched {
+    /// The value of `whenNotMatched`.
+    pub(in crate::query::stage) fn name(self) -> &'static str {
+        match self {
+            WhenNotMatched::Insert => "insert",
+            WhenNotMatched::Discard => "discard",
+            WhenNotMatched::Fail => "fail",
+        }
+    }
+}
+
+/// Returns the filter for the matching document of the target: equality with the document's values at the paths of `on`. Also
+/// returns the encoding of these values, which is the same for documents that match the same document.
+///
+/// # Errors
+/// `Location51185` for an array, `Location51132` for a value that is null or missing.
+pub fn target_filter(document: RawObject<'_>, on: &[String], collator: Option<&Collator>) -> Result<(Json, Vec<u8>)> {
+    let (mut filter, mut key) = (Map::new(), Vec::new());
+    for path in on {
+        let value = value_at(document, path);
+        let element = value.map_or(Element::Null, Element::of);
+        if matches!(element, Element::Array(_)) {
+            bail!(51185, "$merge write error: 'on' field '{path}' is an array");
+        }
+        let is_nullish = matches!(element, Element::Null | Element::Undefined);
+        ensure!(
+            !is_nullish,
+            51132,
+            "$merge write error: 'on' field '{path}' cannot be missing, null, undefined or an array"
+        );
+        filter.insert(path.clone(), json!({"$eq": ext_json::to_json(&Value::from_element(&element))}));
+        encode_under(&element, collator, &mut key);
+    }
+    Ok((Json::Object(filter), key))
+}
+
+/// Returns the value at a path that leads through embedded documents only.
+fn value_at<'a>(document: RawObject<'a>, path: &str) -> Option<RawValue<'a>> {
+    let (name, rest) = path::split(path);
+    let value = document.get(name)?;
+    match rest {
+        None => Some(value),
+        Some(rest) => value_at(path::embedded(value)?, rest),
+    }
+}
