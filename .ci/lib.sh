@@ -153,7 +153,7 @@ servers_folder() {
 # Runs the lints over all code, including tests: lint [CARGO-OPTION…]
 lint() {
   cargo clippy "$@" --workspace --all-targets --no-default-features \
-    --features "docshard/pg$pg_major,docshard/pg_test,docshard/fault_points,docshard-tests/fault_points" -- -D warnings
+    --features "docshard/pg$pg_major,docshard/pg_test,docshard/fault_points,docshard-gateway/fault_points,docshard-tests/fault_points" -- -D warnings
 }
 
 # Stores how many seconds a part of the tests took, for `make test-parts`: took PART SECONDS
