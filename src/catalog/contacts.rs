@@ -193,7 +193,9 @@ pub fn visit(shard: &Shard) -> Result<Visit> {
     if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
         let is_ahead = progress == Progress::CatalogIsOld;
         let holder = if is_ahead { holder::other_at(&mut session, shard.id)? } else { None };
-        if matches!(progress, Progress::Deposed | Progress::OldCopy) && session.reject(&refusal.message) {
+        if matches!(progress, Progress::Deposed | Progress::OldCopy | Progress::Impossible)
+            && session.reject(&refusal.message)
+        {
             return visit(shard);
         }
         note_trouble(shard, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
@@ -286,6 +288,9 @@ pub fn accept(name: &str) -> Result<Value> {
         Err(error) if refused(&error) => ask(&shard, Session::open_at_any_position)?,
         asked => asked?,
     };
+    if report.position.is_impossible() {
+        bail!(Kind::HostUnreachable, "shard \"{name}\" reports an impossible position: {}", report.position);
+    }
     let progress = contacts::position(shard.id)?.map_or(Progress::Current, |known| known.progress_of(report.position));
     let lost = matches!(progress, Progress::LostWrites | Progress::OldCopy | Progress::Deposed);
     contacts::set_position(shard.id, report.position)?;

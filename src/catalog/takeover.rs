@@ -4,8 +4,10 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
-//! A shard that reports an epoch which no router can have is damaged, or malicious. Nothing is derived from its report. The take-over writes
-//! this router's epoch over it: otherwise only its administrator could mend it, by an UPDATE.
+//! A shard that reports an epoch which no router can have is damaged, or malicious, and nothing is derived from its report. One that is far ahead
+//! is, too, or another router has taken over after such a report. Only with `force`, which says that no newer router exists, the
+//! take-over writes its own epoch over the impossible one, and one above that which is far ahead. INVARIANT: what an unforced take-over
+//! may write is less than what another router takes for impossible, so that an older copy never lowers it.
 //!
 //! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
@@ -102,13 +104,24 @@ const MOST_AHEAD: i64 = 64 * STEP;
 
 /// The most by which a shard's epoch may exceed that of a router which it tells that it was replaced. A take-over may have written more than it
 /// accepted, and more than one may have taken place since.
-pub const MOST_AHEAD_OF_REPLACED: i64 = 16 * MOST_AHEAD;
+const MOST_AHEAD_OF_REPLACED: i64 = 16 * MOST_AHEAD;
 
 /// The same for the numbers of collections and indexes, which are assigned one by one.
 const MOST_NUMBERS_AHEAD: i64 = 1_000_000;
 
 /// The highest number of a collection or index: nine digits.
 const LAST_NUMBER: i64 = 999_999_999 - MOST_NUMBERS_AHEAD;
+
+/// What an epoch that a shard reports means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Belief {
+    /// a router may have it
+    Possible,
+    /// only after several take-overs that believed damaged shards
+    FarAhead,
+    /// none has it
+    Impossible,
+}
 
 /// A shard that answers.
 struct Reached {
@@ -117,8 +130,7 @@ struct Reached {
     /// the shard's server, if the session is a superuser's because the router's login is refused
     refuses_router: Option<Oid>,
     epoch: i64,
-    /// the epoch is not believed
-    is_impossible: bool,
+    belief: Belief,
     counter: i64,
     /// the highest numbers of a collection and of an index there
     numbers: [i64; 2],
@@ -152,9 +164,8 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     for shard in shards {
         let Place::Remote(server) = shard.place else { continue };
         let opened = open(&shard, server, options.login(&shard.name))?;
-        match opened
-            .and_then(|(session, refuses)| reach(&shard, session, refuses, Coordinator { epoch: own, ..coordinator }))
-        {
+        let router = Coordinator { epoch: own, ..coordinator };
+        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, router, options.force)) {
             Ok(found) => reached.push(found),
             // A refused login may be repaired by add_shard, which needs the router.
             Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
@@ -171,7 +182,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
     }
     let newer = newer(&reached, own, options.force)?;
-    let believed = reached.iter().filter(|shard| !shard.is_impossible);
+    let believed = reached.iter().filter(|shard| shard.belief != Belief::Impossible);
     let epoch = believed.map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
     if epoch >= LAST_EPOCH {
         bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch would be {epoch}");
@@ -198,7 +209,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     }
     let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
     cluster::become_router(epoch)?;
-    let damaged = reached.iter().filter(|one| one.is_impossible);
+    let damaged = reached.iter().filter(|one| one.belief == Belief::Impossible);
     let epochs_repaired: Vec<String> = damaged.map(|one| one.shard.name.clone()).collect();
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
     let router = cluster::identity().to_string();
@@ -219,8 +230,18 @@ fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, Stri
     let (mut all, mut shown, mut at) = (Vec::new(), Vec::new(), None);
     for one in reached {
         let counter = store::contacts::position(one.shard.id)?.map(|position| position.counter);
-        let is_ahead = one.epoch > own || counter.is_some_and(|counter| one.counter > counter + Position::IN_FLIGHT);
-        let newer = known.newer(one.shard.id, &one.found, is_ahead)?;
+        let is_ahead =
+            one.epoch > own || counter.is_some_and(|counter| one.counter > counter.saturating_add(Position::IN_FLIGHT));
+        let mut newer = known.newer(one.shard.id, &one.found, is_ahead)?;
+        match (one.belief, &one.holder) {
+            (Belief::FarAhead, _) => {
+                newer.insert(0, format!("its router has the epoch {}, far ahead of {own}", one.epoch))
+            }
+            (Belief::Impossible, Some(holder)) => {
+                bail!(Kind::IllegalOperation, "shard \"{}\" has another router: {holder}", one.shard.name)
+            }
+            _ => {}
+        }
         let (Some(_), name) = (newer.first(), &one.shard.name) else { continue };
         let more = newer.len().saturating_sub(SHOWN);
         let more = if more == 0 { String::new() } else { format!(", and {more} more") };
@@ -278,9 +299,23 @@ fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Resul
 
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
-fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
+/// Reads what a shard has.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports what no shard can have, but not for an epoch with `force`;
+/// the shard's.
+fn reach(
+    shard: &Rc<Shard>,
+    mut session: Session,
+    refuses_router: Option<Oid>,
+    router: Coordinator,
+    force: bool,
+) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
     let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, router)?;
+    let belief = belief_in(epoch, router);
+    if belief == Belief::Impossible && !force {
+        return Err(impossible(&shard.name, epoch));
+    }
+    check_counter(&shard.name, counter)?;
     let found = ReadRelations {}.call(&mut session)?;
     let holder = holder::other_at(&mut session, shard.id)?;
     let last = ReadLastNumbers {}.call(&mut session)?;
@@ -289,36 +324,38 @@ fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, r
     if numbers.iter().zip(known).any(|(there, known)| *there > LAST_NUMBER.min(known + MOST_NUMBERS_AHEAD)) {
         bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
     }
-    let is_impossible = !is_possible(epoch, router, MOST_AHEAD);
-    Ok(Reached {
-        shard: Rc::clone(shard),
-        session,
-        refuses_router,
-        epoch,
-        is_impossible,
-        counter,
-        numbers,
-        found,
-        holder,
-    })
+    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, belief, counter, numbers, found, holder })
 }
 
-fn is_possible(epoch: i64, router: Coordinator, most_ahead: i64) -> bool {
-    epoch <= router.epoch + most_ahead && epoch < LAST_EPOCH
+fn belief_in(epoch: i64, router: Coordinator) -> Belief {
+    match epoch.saturating_sub(router.epoch) {
+        _ if epoch >= LAST_EPOCH => Belief::Impossible,
+        ahead if ahead <= MOST_AHEAD => Belief::Possible,
+        ahead if ahead <= MOST_AHEAD_OF_REPLACED => Belief::FarAhead,
+        _ => Belief::Impossible,
+    }
+}
+
+fn impossible(shard: &str, epoch: i64) -> Error {
+    error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router").with_hint(format!(
+        "Its row of {} is damaged. If no newer router exists, docshard.take_over_cluster('{{\"force\": true}}') repairs it.",
+        names::relation_name("node")
+    ))
+}
+
+fn check_counter(shard: &str, counter: i64) -> Result<()> {
+    let position = Position { timeline: 0, counter };
+    if position.is_impossible() {
+        bail!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible counter {counter}");
+    }
+    Ok(())
 }
 
 /// The epoch of the router that a shard belongs to; `router` is this one.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
 pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
     let NodeRow { epoch, .. } = node_at(session, shard, router)?;
-    if is_possible(epoch, router, MOST_AHEAD_OF_REPLACED) {
-        return Ok(epoch);
-    }
-    Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
-        .with_hint(format!(
-            "Its row of {} is damaged. docshard.take_over_cluster() repairs it.",
-            names::relation_name("node")
-        )))
+    if belief_in(epoch, router) == Belief::Impossible { Err(impossible(shard, epoch)) } else { Ok(epoch) }
 }
 
 /// What a shard stores about itself.
@@ -342,7 +379,9 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
         oldest: OLDEST_PROTOCOL,
         newest: NEWEST_PROTOCOL,
     };
-    Ok(Welcome::from(SayHello::of(&hello, true).call(&mut reached.session)?).position)
+    let position = Welcome::from(SayHello::of(&hello, true).call(&mut reached.session)?).position;
+    check_counter(&reached.shard.name, position.counter)?;
+    Ok(position)
 }
 
 /// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
@@ -355,7 +394,12 @@ pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<
 impl Reached {
     /// Assigns the shard to this router.
     fn assign(&mut self, router: Coordinator) -> Result<()> {
-        set_epoch(&mut self.session, &self.shard.name, router, self.is_impossible.then_some(self.epoch))
+        set_epoch(
+            &mut self.session,
+            &self.shard.name,
+            router,
+            (self.belief == Belief::Impossible).then_some(self.epoch),
+        )
     }
 }
 

@@ -59,6 +59,22 @@ fn a_removal_that_failed_is_completed_by_another_call() {
     cluster.router.psql(&format!("SELECT docshard.add_shard('{url}', '{{\"name\": \"shard1\"}}')"));
     assert!(is_member(&cluster));
     assert_eq!(count(&cluster), 100);
+
+    // Two at once.
+    for shard in ["shard0", "shard1"] {
+        cluster.router.psql(&format!("SELECT docshard.remove_shard('{shard}')"));
+    }
+    let left = "SELECT (SELECT count(*) FROM docshard.chunks WHERE shard <> 'local')
+                     + (SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done')";
+    wait_until("both are empty", PATIENCE, || cluster.router.value::<i64>(left) == 0);
+    cluster
+        .router
+        .psql("BEGIN; SELECT docshard.remove_shard('shard0'); SELECT docshard.remove_shard('shard1'); ROLLBACK");
+    for shard in ["shard0", "shard1"] {
+        let state: String = cluster.router.value(&format!("SELECT docshard.remove_shard('{shard}') ->> 'state'"));
+        assert_eq!(state, "completed", "{shard}");
+    }
+    assert_eq!(count(&cluster), 100);
 }
 
 /// Other sessions have a cached map of the old name, writers write meanwhile, and chunks move under the new name.

@@ -29,14 +29,24 @@ fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
         router.batch_execute(insert).expect("a write at another shard");
         let status: String = cluster.router.value("SELECT docshard.status()");
         assert!(!status.contains("a copy of the cluster's router"), "{status}");
-        let mut take_over = || -> Value {
-            router.query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[]).expect("the answer").get(0)
+        let take_over = |options: &str| -> Value {
+            let sql = format!("SELECT to_jsonb(docshard.take_over_cluster('{options}'))");
+            cluster.router.client().query_one(&sql, &[]).expect("the answer").get(0)
         };
-        let (taken, again) = (take_over(), take_over());
+        let (taken, again) = (take_over("{}"), take_over("{}"));
+        for taken in [&taken, &again] {
+            assert!(taken.to_string().contains("impossible epoch") && !taken.to_string().contains("shard1"), "{taken}");
+        }
+        router.batch_execute(insert).expect("a write after the take-over");
+        let taken = take_over("{\"force\": true}");
         assert_eq!(taken["epochsRepaired"], json!(["shard0"]), "{taken}");
         let own: i64 = cluster.router.value("SELECT epoch FROM docshard_catalog.cluster");
         assert!(own < epoch, "the take-over writes no epoch that it does not believe: {own}");
-        assert_eq!(again, json!({"epoch": own, "ok": 1}));
+        assert_eq!(
+            take_over("{}"),
+            json!({"epoch": cluster.router.value::<i64>("SELECT epoch FROM docshard_catalog.cluster"), "ok": 1})
+        );
+        let mut router = cluster.router.client();
         router
             .batch_execute("SELECT docshard.insert_one('test.things', '{\"k\": 150}')")
             .expect("a write at the repaired shard");
@@ -61,7 +71,10 @@ fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
         cluster.shards[0].psql(&format!("UPDATE docshard_data.node SET epoch = {}", epoch + steps * (1 << 16)));
         end_keepers();
         wait_until("the router is a copy", PATIENCE, is_copy);
-        cluster.router.psql("SELECT docshard.take_over_cluster()");
+        // Another router may have it.
+        let error = cluster.router.client().batch_execute("SELECT docshard.take_over_cluster()").unwrap_err();
+        assert!(error.as_db_error().unwrap().message().contains("far ahead"), "{error:?}");
+        cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
         wait_until("the router has its shards' locks", PATIENCE, || {
             cluster.lock_holders().iter().all(|holder| *holder == Some(true))
         });
@@ -72,6 +85,46 @@ fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
         assert!(!is_copy(), "{steps}");
         cluster.router.psql("SELECT docshard.insert_one('test.things', jsonb_build_object('k', k)) FROM unnest('{50, 150, 250}'::int[]) k");
     }
+}
+
+/// What a take-over writes after a report that is just believed, an older copy of the router never lowers.
+#[test]
+fn an_older_copy_does_not_lower_what_a_take_over_has_written() {
+    let cluster = cluster();
+    let epoch = || cluster.router.value::<i64>("SELECT epoch FROM docshard_catalog.cluster");
+    let old = epoch();
+    cluster.shards[0].psql(&format!("UPDATE docshard_data.node SET epoch = {}", old + 64 * (1 << 16)));
+    cluster.router.psql("SELECT docshard.take_over_cluster()");
+    let new = epoch();
+    assert!(new > old + 64 * (1 << 16));
+    // The catalog of the copy.
+    cluster.router.unguard();
+    cluster.router.psql(&format!("UPDATE docshard_catalog.cluster SET epoch = {old}"));
+    let error = cluster.router.client().batch_execute("SELECT docshard.take_over_cluster()").unwrap_err();
+    assert!(error.as_db_error().unwrap().message().contains("far ahead"), "{error:?}");
+    for shard in &cluster.shards {
+        assert_eq!(shard.value::<i64>("SELECT epoch FROM docshard_data.node"), new);
+    }
+}
+
+/// A counter that no router can have reached makes only that shard unusable.
+#[test]
+fn a_shard_with_a_counter_that_none_can_have_decides_nothing() {
+    let cluster = cluster();
+    let mut router = cluster.router.client();
+    cluster.shards[0].psql(&format!("UPDATE docshard_data.node SET counter = {}", i64::MAX));
+    wait_until("the worker has seen it", PATIENCE, || cluster.router.log().contains("impossible position"));
+    std::thread::sleep(Duration::from_secs(2));
+    router
+        .batch_execute("SELECT docshard.insert_one('test.things', '{\"k\": 250}')")
+        .expect("a write at another shard");
+    for options in ["{}", "{\"force\": true}"] {
+        let sql = format!("SELECT to_jsonb(docshard.take_over_cluster('{options}'))");
+        let taken: Value = cluster.router.client().query_one(&sql, &[]).expect("the answer").get(0);
+        assert!(taken.to_string().contains("impossible counter") && !taken.to_string().contains("shard1"), "{taken}");
+    }
+    let accepted = cluster.router.client().batch_execute("SELECT docshard.accept_shard('shard0')").unwrap_err();
+    assert!(accepted.as_db_error().unwrap().message().contains("impossible position"), "{accepted:?}");
 }
 
 /// A shard reports numbers of collections and indexes that none can have.

@@ -95,16 +95,29 @@ pub enum Progress {
     Deposed,
     /// the catalog itself is the older copy
     CatalogIsOld,
+    /// no router can have advanced the counter so often: the shard is damaged or malicious
+    Impossible,
 }
 
 impl Position {
     /// How far a shard may be ahead of the catalog: the worker has advanced the counter, and not recorded it yet.
     pub const IN_FLIGHT: i64 = 1;
 
+    /// The highest counter that is believed: a worker that advances it once a second needs 35,000 years.
+    const LAST_COUNTER: i64 = 1 << 40;
+
+    /// True if no router can have advanced the counter so often.
+    #[must_use]
+    pub fn is_impossible(self) -> bool {
+        self.counter > Self::LAST_COUNTER
+    }
+
     /// Compares a shard's position with this one, which the catalog has recorded.
     #[must_use]
     pub fn progress_of(self, found: Position) -> Progress {
-        if found.timeline < self.timeline {
+        if found.is_impossible() {
+            Progress::Impossible
+        } else if found.timeline < self.timeline {
             Progress::Deposed
         } else if found.counter > self.counter.saturating_add(Self::IN_FLIGHT) {
             Progress::CatalogIsOld
@@ -194,6 +207,8 @@ impl NodeState {
             member.shard
         );
         match known.progress_of(*position) {
+            Progress::Impossible => Err(refused(format!("{member} reports an impossible position: {position}"))
+                .with_hint("Its row of docshard_data.node is damaged.")),
             Progress::Deposed => Err(refused(format!(
                 "expected {member} at {known}, but the server that was reached is at {position}: \
                  it is an old primary, or was restored"
@@ -240,7 +255,7 @@ impl Hello {
     /// `HostUnreachable` for an answer that should have been a refusal.
     pub fn accept(&self, welcome: &Welcome) -> Result<bool> {
         let progress = self.known.map_or(Progress::Current, |known| known.progress_of(welcome.position));
-        let refused_by_us = matches!(progress, Progress::Deposed | Progress::OldCopy)
+        let refused_by_us = matches!(progress, Progress::Deposed | Progress::OldCopy | Progress::Impossible)
             || (progress == Progress::LostWrites && self.refuse_lost_writes);
         if welcome.recovery || refused_by_us || !(self.oldest..=self.newest).contains(&welcome.protocol) {
             bail!(Kind::HostUnreachable, "{} answered the handshake with an invalid reply: {welcome:?}", self.to);
