@@ -93,6 +93,19 @@ CREATE FOREIGN DATA WRAPPER docshard HANDLER docshard_internal.fdw_handler VALID
 CREATE SERVER docshard FOREIGN DATA WRAPPER docshard;
 COMMENT ON FOREIGN DATA WRAPPER docshard IS 'docshard: collections as tables';
 COMMENT ON SERVER docshard IS 'docshard: the collections of this cluster';
+REVOKE ALL ON FUNCTION docshard.import_database(text, text) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION docshard.import_database(text, text) TO PUBLIC;
+DO $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(extowner) FROM pg_catalog.pg_extension WHERE extname = 'docshard');
+BEGIN
+    EXECUTE pg_catalog.format('ALTER FUNCTION docshard.import_database(text, text) OWNER TO %I', owner);
+    -- Only a superuser may own a foreign-data wrapper.
+    IF (SELECT rolsuper FROM pg_catalog.pg_roles WHERE rolname = owner) THEN
+        EXECUTE pg_catalog.format('ALTER FOREIGN DATA WRAPPER docshard OWNER TO %I', owner);
+        EXECUTE pg_catalog.format('ALTER SERVER docshard OWNER TO %I', owner);
+    END IF;
+END $$;
 
 -- Writes that MongoDB's clients number, and are executed once.
 CREATE TABLE docshard_data.numbered_writes (
@@ -144,7 +157,7 @@ BEGIN
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
            AND p.proname IN ('claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once',
-                             'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes')
+                             'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes', 'fdw_handler', 'fdw_validator')
         UNION ALL
         SELECT 'SELECT, INSERT, UPDATE, DELETE ON docshard_data.numbered_writes', 'pg_catalog.pg_class',
                'docshard_data.numbered_writes'::pg_catalog.regclass, NULL, false

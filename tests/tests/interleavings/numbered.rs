@@ -177,6 +177,7 @@ fn n04_an_attempt_that_comes_late_finds_the_later_one() {
 /// The router crashes with all its sessions after the shard has answered, and after the shard has committed.
 #[test]
 fn n05_the_router_crashes_around_the_commit() {
+    let crashes = |moving: &Moving| moving.cluster.router.log().matches("all server processes terminated").count();
     let mut moving = Moving::start(200);
     for (point, command) in [
         ("dispatch.answered", increment(1)),
@@ -185,11 +186,14 @@ fn n05_the_router_crashes_around_the_commit() {
     ] {
         let before: i64 = moving.field(1, "n").unwrap().parse().unwrap();
         let session = Session::new();
+        let crashed = crashes(&moving);
         moving.cluster.router.rearm(point, Fault::Kill);
         let first = session.start(&moving, 1, &command);
         // One shard decides alone, without that point.
         let first = first.join().unwrap();
         moving.cluster.router.clear_faults();
+        // A server still accepts clients until it notices that a process has died.
+        wait_until("the router has crashed", PATIENCE, || first.is_ok() || crashes(&moving) > crashed);
         wait_until("the router is back", PATIENCE, || moving.cluster.router.try_client().is_ok());
         let second = session.run(&moving, 1, &command);
         assert!(is_ok(&second), "{second}");

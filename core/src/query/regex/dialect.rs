@@ -316,9 +316,10 @@ impl<'p> Translation<'p> {
     }
 
     /// An assertion for which the engine backtracks.
-    /// True in a group, and after anything but assertions.
+    /// True after anything but assertions, and in a group that has more than the escape which has just been read.
     pub(super) fn is_after_solid(&self) -> bool {
-        self.groups.len() > 1 || self.groups.iter().any(|group| group.is_solid)
+        let is_only = self.groups.len() == 1 || self.rest.starts_with(')');
+        !is_only || self.groups.iter().any(|group| group.is_solid)
     }
 
     pub(super) fn hard_assertion(&mut self, assertion: &str) {
