@@ -208,7 +208,7 @@ impl NodeState {
         );
         match known.progress_of(*position) {
             Progress::Impossible => Err(refused(format!("{member} reports an impossible position: {position}"))
-                .with_hint("Its row of docshard_data.node is damaged.")),
+                .with_hint("Restore this shard from a backup, or remove it as lost: docshard.remove_shard(name, '{\"lost\": true}').")),
             Progress::Deposed => Err(refused(format!(
                 "expected {member} at {known}, but the server that was reached is at {position}: \
                  it is an old primary, or was restored"
