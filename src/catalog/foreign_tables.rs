@@ -7,8 +7,8 @@ use crate::pg::spi;
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
 
-/// Lets the foreign tables that name a collection name it by its new name. It may be called by a role that owns none of them; they lead nobody to
-/// more than before. A table of a role whose privileges the extension's owner has not keeps the old name, with a NOTICE.
+/// Changes the option `namespace` of the foreign tables of a collection that was renamed. The caller need not own them: a foreign table gives no right to its
+/// collection. One whose owner's privileges the extension's owner does not have keeps the old name, with a NOTICE.
 pub fn rename(from: &str, to: &str) -> Result<()> {
     user::as_extension_owner(|| {
         let sql = "SELECT c.oid::pg_catalog.regclass::text, pg_catalog.pg_has_role(c.relowner, 'USAGE') \

@@ -4,10 +4,9 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
-//! A shard that reports an epoch which no router can have is damaged, or malicious, and nothing is derived from its report. One that is far ahead
-//! is, too, or another router has taken over after such a report. Only with `force`, which says that no newer router exists, the
-//! take-over writes its own epoch over the impossible one, and one above that which is far ahead. INVARIANT: what an unforced take-over
-//! may write is less than what another router takes for impossible, so that an older copy never lowers it.
+//! INVARIANT: the epoch of a shard never falls. A shard that reports one which no router can have is damaged, or malicious: nothing is derived
+//! from its report, and it is as if it could not be reached. One that is only far ahead may also show that others have taken over. Then the
+//! take-over is refused, unless it is forced.
 //!
 //! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
@@ -38,7 +37,7 @@ use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::{ReadPrepared, SayHello};
 use docshard_core::routing::protocol::shard_tables::{
-    FoundRelation, NodeRow, ReadLastNumbers, ReadNode, ReadRelations, SetEpoch,
+    FoundRelation, NodeRow, RaiseEpoch, ReadLastNumbers, ReadNode, ReadRelations,
 };
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
@@ -75,8 +74,6 @@ pub struct TakenOver {
     pub unreachable: Vec<(String, String)>,
     /// shards at which the router's login was repaired
     pub repaired: Vec<String>,
-    /// shards whose epoch was impossible, and is this router's now
-    pub epochs_repaired: Vec<String>,
     /// shards, each with the name of a prepared transaction of another router there
     pub left: Vec<(String, String)>,
     /// shards, each with metadata that is newer there than in this catalog
@@ -112,17 +109,6 @@ const MOST_NUMBERS_AHEAD: i64 = 1_000_000;
 /// The highest number of a collection or index: nine digits.
 const LAST_NUMBER: i64 = 999_999_999 - MOST_NUMBERS_AHEAD;
 
-/// What an epoch that a shard reports means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Belief {
-    /// a router may have it
-    Possible,
-    /// only after several take-overs that believed damaged shards
-    FarAhead,
-    /// none has it
-    Impossible,
-}
-
 /// A shard that answers.
 struct Reached {
     shard: Rc<Shard>,
@@ -130,7 +116,6 @@ struct Reached {
     /// the shard's server, if the session is a superuser's because the router's login is refused
     refuses_router: Option<Oid>,
     epoch: i64,
-    belief: Belief,
     counter: i64,
     /// the highest numbers of a collection and of an index there
     numbers: [i64; 2],
@@ -165,7 +150,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         let Place::Remote(server) = shard.place else { continue };
         let opened = open(&shard, server, options.login(&shard.name))?;
         let router = Coordinator { epoch: own, ..coordinator };
-        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, router, options.force)) {
+        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, router)) {
             Ok(found) => reached.push(found),
             // A refused login may be repaired by add_shard, which needs the router.
             Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
@@ -182,8 +167,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
     }
     let newer = newer(&reached, own, options.force)?;
-    let believed = reached.iter().filter(|shard| shard.belief != Belief::Impossible);
-    let epoch = believed.map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
+    let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
     if epoch >= LAST_EPOCH {
         bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch would be {epoch}");
     }
@@ -195,7 +179,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
                 take_with_login(one, server, router)?;
                 repaired.push(one.shard.name.clone());
             }
-            None => one.assign(router)?,
+            None => raise_epoch(&mut one.session, &one.shard.name, router)?,
         }
         end_others(&mut one.session, &one.shard.name)?;
         left.extend(left_at(one, coordinator.cluster)?);
@@ -209,15 +193,13 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     }
     let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
     cluster::become_router(epoch)?;
-    let damaged = reached.iter().filter(|one| one.belief == Belief::Impossible);
-    let epochs_repaired: Vec<String> = damaged.map(|one| one.shard.name.clone()).collect();
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
     let router = cluster::identity().to_string();
     let lacking: Vec<String> = newer.iter().map(|(shard, what)| format!("{shard}: {what}")).collect();
     let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired,
-        "epochsRepaired": epochs_repaired, "newerAtShards": lacking, "localAddress": local_address});
+        "newerAtShards": lacking, "localAddress": local_address});
     change::log("takeOver", None, &details)?;
-    Ok(TakenOver { epoch, unreachable, repaired, epochs_repaired, left, newer, local_address })
+    Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
 }
 
 /// The most differences of a shard that an error shows.
@@ -233,14 +215,8 @@ fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, Stri
         let is_ahead =
             one.epoch > own || counter.is_some_and(|counter| one.counter > counter.saturating_add(Position::IN_FLIGHT));
         let mut newer = known.newer(one.shard.id, &one.found, is_ahead)?;
-        match (one.belief, &one.holder) {
-            (Belief::FarAhead, _) => {
-                newer.insert(0, format!("its router has the epoch {}, far ahead of {own}", one.epoch))
-            }
-            (Belief::Impossible, Some(holder)) => {
-                bail!(Kind::IllegalOperation, "shard \"{}\" has another router: {holder}", one.shard.name)
-            }
-            _ => {}
+        if one.epoch > own + MOST_AHEAD {
+            newer.insert(0, format!("its router has the epoch {}, far ahead of {own}", one.epoch));
         }
         let (Some(_), name) = (newer.first(), &one.shard.name) else { continue };
         let more = newer.len().saturating_sub(SHOWN);
@@ -263,7 +239,7 @@ fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, Stri
         shown.join("; ")
     )
     .with_hint(format!(
-        "Connect to that router{}, or restore a later backup of it. Only if it is lost for ever: \
+        "Connect to that router{}, or restore a later backup of it. Only if it is lost for ever, or a shard's report is damaged: \
          docshard.take_over_cluster('{{\"force\": true}}').",
         holder::place(at.unwrap_or_default())
     )))
@@ -291,7 +267,7 @@ fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Resul
     one.session.execute("BEGIN")?;
     let_router_in(server, &mut one.session)?;
     fault::point("takeover.let_in")?;
-    one.assign(router)?;
+    raise_epoch(&mut one.session, &one.shard.name, router)?;
     one.session.execute("COMMIT")?;
     one.session = Session::open_ungreeted(server, CONNECT_S)?;
     one.session.execute(LOCK_TIMEOUT)
@@ -300,21 +276,11 @@ fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Resul
 const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
 /// Reads what a shard has.
-/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports what no shard can have, but not for an epoch with `force`;
-/// the shard's.
-fn reach(
-    shard: &Rc<Shard>,
-    mut session: Session,
-    refuses_router: Option<Oid>,
-    router: Coordinator,
-    force: bool,
-) -> Result<Reached> {
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports what no shard can have; the shard's.
+fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
     let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, router)?;
-    let belief = belief_in(epoch, router);
-    if belief == Belief::Impossible && !force {
-        return Err(impossible(&shard.name, epoch));
-    }
+    check_epoch(&shard.name, epoch, router)?;
     check_counter(&shard.name, counter)?;
     let found = ReadRelations {}.call(&mut session)?;
     let holder = holder::other_at(&mut session, shard.id)?;
@@ -324,38 +290,35 @@ fn reach(
     if numbers.iter().zip(known).any(|(there, known)| *there > LAST_NUMBER.min(known + MOST_NUMBERS_AHEAD)) {
         bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
     }
-    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, belief, counter, numbers, found, holder })
-}
-
-fn belief_in(epoch: i64, router: Coordinator) -> Belief {
-    match epoch.saturating_sub(router.epoch) {
-        _ if epoch >= LAST_EPOCH => Belief::Impossible,
-        ahead if ahead <= MOST_AHEAD => Belief::Possible,
-        ahead if ahead <= MOST_AHEAD_OF_REPLACED => Belief::FarAhead,
-        _ => Belief::Impossible,
-    }
-}
-
-fn impossible(shard: &str, epoch: i64) -> Error {
-    error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router").with_hint(format!(
-        "Its row of {} is damaged. If no newer router exists, docshard.take_over_cluster('{{\"force\": true}}') repairs it.",
-        names::relation_name("node")
-    ))
+    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, counter, numbers, found, holder })
 }
 
 fn check_counter(shard: &str, counter: i64) -> Result<()> {
     let position = Position { timeline: 0, counter };
     if position.is_impossible() {
-        bail!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible counter {counter}");
+        return Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible counter {counter}")
+            .with_hint(DAMAGED_HINT));
     }
     Ok(())
 }
+
+const DAMAGED_HINT: &str = "If the shard is damaged, restore it from a backup, or remove it as lost: docshard.remove_shard(name, '{\"lost\": true}'). \
+    If this is an older copy of the router, connect to the router.";
 
 /// The epoch of the router that a shard belongs to; `router` is this one.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
 pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
     let NodeRow { epoch, .. } = node_at(session, shard, router)?;
-    if belief_in(epoch, router) == Belief::Impossible { Err(impossible(shard, epoch)) } else { Ok(epoch) }
+    check_epoch(shard, epoch, router)?;
+    Ok(epoch)
+}
+
+fn check_epoch(shard: &str, epoch: i64, router: Coordinator) -> Result<()> {
+    if epoch <= router.epoch + MOST_AHEAD_OF_REPLACED && epoch < LAST_EPOCH {
+        return Ok(());
+    }
+    Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
+        .with_hint(DAMAGED_HINT))
 }
 
 /// What a shard stores about itself.
@@ -387,27 +350,14 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
 /// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
 pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
-    set_epoch(session, shard, router, None)?;
+    raise_epoch(session, shard, router)?;
     end_others(session, shard)
 }
 
-impl Reached {
-    /// Assigns the shard to this router.
-    fn assign(&mut self, router: Coordinator) -> Result<()> {
-        set_epoch(
-            &mut self.session,
-            &self.shard.name,
-            router,
-            (self.belief == Belief::Impossible).then_some(self.epoch),
-        )
-    }
-}
-
-/// Raises a shard's epoch to that of this router; or lowers it, from exactly the impossible one.
-fn set_epoch(session: &mut Session, shard: &str, router: Coordinator, impossible: Option<i64>) -> Result<()> {
+fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
     let Coordinator { cluster: cluster_id, epoch } = router;
-    let set = SetEpoch { epoch, cluster_id, router: &cluster::identity().to_string(), impossible };
-    if set.call(session)?.len() == 1 {
+    let raise = RaiseEpoch { epoch, cluster_id, router: &cluster::identity().to_string() };
+    if raise.call(session)?.len() == 1 {
         return Ok(());
     }
     Err(error!(Kind::ConflictingOperationInProgress, "another database has just taken over shard \"{shard}\""))

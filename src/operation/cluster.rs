@@ -53,9 +53,6 @@ pub fn take_over(options: &TakeOver) -> Result<Json> {
     if !taken.repaired.is_empty() {
         answer["loginsRepaired"] = taken.repaired.into();
     }
-    if !taken.epochs_repaired.is_empty() {
-        answer["epochsRepaired"] = taken.epochs_repaired.into();
-    }
     if let Some(address) = taken.local_address {
         answer["localAddress"] = address.into();
     }

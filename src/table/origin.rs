@@ -30,7 +30,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The origins of rows of which these columns are read.
+    /// The part that all origins of a scan have, if the statement reads these columns.
     pub fn of(layout: &Layout, columns: &[Column]) -> Result<Self> {
         let mut key = vec!["_id".to_owned()];
         if let Some(collection) = cache::find(&layout.options.namespace)? {

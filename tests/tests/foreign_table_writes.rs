@@ -230,16 +230,7 @@ fn concurrent_updates_through_parents_and_views_are_not_lost() {
          CREATE TRIGGER same BEFORE UPDATE ON high FOR EACH ROW EXECUTE FUNCTION same(); \
          INSERT INTO parts SELECT n * 50, n, 0, 0 FROM generate_series(0, 5) n",
     );
-    let add = |sql: &'static str, times: i32| {
-        let mut client = cluster.router.client();
-        std::thread::spawn(move || {
-            for _ in 0..times {
-                while let Err(error) = client.batch_execute(sql) {
-                    assert_eq!(error.code().map(|code| code.code()), Some("40001"), "{error:?}");
-                }
-            }
-        })
-    };
+    let add = |sql, times| cluster.router.repeat(sql, times);
     let threads = [
         add("UPDATE parts SET v = v + 1", 15),
         add("UPDATE barrier SET v = v + 1 WHERE k IN (100, 200)", 15),

@@ -11,11 +11,12 @@ use crate::ownership::access;
 use crate::pg::error::Result;
 use crate::remote::Session;
 use crate::store;
-use docshard_core::error::sqlstate::{REFUSED_CONNECTION, class};
+use docshard_core::error::sqlstate::REFUSED_CONNECTION;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::access::{DisconnectShard, LeaveCluster};
 use docshard_core::routing::protocol::table::DropTable;
+use docshard_core::sql::quote::quote_literal;
 use pgrx::pg_sys::Oid;
 use serde_json::json;
 use std::rc::Rc;
@@ -133,11 +134,7 @@ fn take_away(shard: &Shard) -> Result<()> {
         return store::shards::delete(shard.id);
     };
     let mut others = other_sessions(shard)?;
-    let leaving = open_unless_left(oid).map_err(|error| {
-        let refused = error.sqlstate == REFUSED_CONNECTION || error.is_of_class(class::AUTHORIZATION);
-        let error = error.at_shard(&shard.name);
-        if refused { error.with_hint(LOST_HINT) } else { error }
-    })?;
+    let leaving = open_unless_left(shard, oid)?;
     let puller = puller_name(shard.id)?;
     for (name, session) in &mut others {
         (DisconnectShard { server, puller: &puller }).call(session).map_err(|error| error.at_shard(name.as_str()))?;
@@ -159,19 +156,21 @@ fn other_sessions(shard: &Shard) -> Result<Vec<(String, Session)>> {
     let mut sessions = Vec::new();
     for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
         let Place::Remote(oid) = other.place else { continue };
-        let session = open_unless_left(oid).map_err(|error| error.at_shard(&other.name))?;
+        let session = open_unless_left(other, oid)?;
         sessions.extend(session.map(|session| (other.name.clone(), session)));
     }
     Ok(sessions)
 }
 
 /// A session at a shard; None if it has left the cluster, in the last call of a removal that failed afterwards.
-fn open_unless_left(server: Oid) -> Result<Option<Session>> {
+fn open_unless_left(shard: &Shard, server: Oid) -> Result<Option<Session>> {
     match Session::open(server) {
         Err(error) if error.sqlstate == REFUSED_CONNECTION && is_dismantled(server) => Ok(None),
+        Err(error) => Err(error.at_shard(&shard.name).with_hint(format!(
+            "All shards must be reachable. One that is lost, or whose database has left the cluster, is removed by \
+             docshard.remove_shard({}, '{{\"lost\": true}}').",
+            quote_literal(&shard.name)
+        ))),
         opened => opened.map(Some),
     }
 }
-
-const LOST_HINT: &str = "The shard has no documents of this cluster left. If its database has left the cluster, or belongs to another one, remove the \
-    shard by docshard.remove_shard(name, '{\"lost\": true}').";

@@ -50,8 +50,8 @@ pub(super) unsafe fn name_of(relation: pg_sys::Relation) -> String {
     unsafe { text((*(*relation).rd_rel).relname.data.as_ptr()) }
 }
 
-/// Checks that the table's owner may do what `user` does with it. Who may choose what a table stands for must not get more than its own rights from others' use
-/// of it, such as a view of theirs.
+/// Checks that the table's owner may do what `user` does with it. The owner chooses the collection, by the table's options. Without this check a view over the
+/// table would let the table's owner read all collections that the view's owner may read.
 ///
 /// # Safety
 /// An open relation.

@@ -10,7 +10,7 @@ use super::batched::{self, BATCH_ROWS, Methods, NAME, Shape};
 use super::clause::{Clause, Operator, Reader, Term};
 use super::plan::{ROUND_TRIP, ROW_SEEN, ROW_SENT, open, string_list, user_of};
 use super::upper;
-use super::value::{Kind, Scalar};
+use super::value::Scalar;
 use crate::pg::security::user;
 use crate::pg::version;
 use pgrx::{PgList, pg_guard, pg_sys};
@@ -100,7 +100,7 @@ unsafe fn is_own(rel: *mut pg_sys::RelOptInfo) -> bool {
     }
 }
 
-/// The column that a condition equates with a value of the outer side, that value, and the condition that the column is one of several values.
+/// The column that a condition equates with a value of the outer side, and the condition that it is one of several values.
 ///
 /// # Safety
 /// A condition of a join with this table.
@@ -109,7 +109,7 @@ unsafe fn key(
     outer: *mut pg_sys::RelOptInfo,
     inner: *mut pg_sys::RelOptInfo,
     restriction: *mut pg_sys::RestrictInfo,
-) -> Option<(i16, *mut pg_sys::Node, Kind, Json)> {
+) -> Option<(i16, Json)> {
     // SAFETY: promised by the caller.
     unsafe {
         let mut reader = Reader::new(root, (*inner).relid);
@@ -130,7 +130,7 @@ unsafe fn key(
         let opened = open((*pg_sys::planner_rt_fetch((*inner).relid, root)).relid);
         let condition = opened.translate(&member)?.condition;
         let narrows = user::as_checked_user(user_of(inner), || opened.narrows(std::slice::from_ref(&condition)));
-        narrows.then_some((column, value, kind, condition))
+        narrows.then_some((column, condition))
     }
 }
 
@@ -147,19 +147,18 @@ unsafe fn path(
 ) -> Option<*mut pg_sys::CustomPath> {
     // SAFETY: promised by the caller; the methods live as long as the process.
     unsafe {
-        let (column, _, _, condition) = key(root, outer, inner, restriction)?;
+        let (column, condition) = key(root, outer, inner, restriction)?;
         let cheapest = (*outer).cheapest_total_path;
         let batches = ((*cheapest).rows / BATCH_ROWS as f64).ceil().max(1.0);
-        // The rows that the key finds, of which other conditions may leave fewer.
+        // An estimate of the inner rows that have one of the keys: at least those that the join returns.
         let found = (*rel).rows.max(1.0);
         let private = string_list(&json!({"batch": condition}).to_string());
-        let target = null_mut();
         let scan_rows = (found / batches).max(1.0);
         let scan_cost = ROUND_TRIP + scan_rows * (ROW_SEEN + ROW_SENT);
         let scan = version::foreign_scan_path(
             root,
             inner,
-            target,
+            null_mut(),
             scan_rows,
             (ROUND_TRIP, scan_cost),
             null_mut(),

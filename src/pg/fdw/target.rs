@@ -4,12 +4,15 @@
 //! new one of. Of the whole row only those columns have values that something sees.
 
 use super::interface::{ORIGIN, raise};
-use super::value::{self, Kind, SqlValue};
+use super::value::{self, Kind, Scalar, SqlValue};
 use crate::pg::error::{Error, Result};
 use crate::pg::version;
 use docshard_core::error::Kind as ErrorKind;
 use pgrx::{PgList, pg_sys};
 use std::ptr::null_mut;
+
+/// The type of the origin.
+const BYTEA: Kind = Kind { scalar: Scalar::Bytea, is_array: false, length: None, rounding: None };
 
 const WHOLE: i16 = 0;
 const TABLE: i16 = pg_sys::TableOidAttributeNumber as i16;
@@ -24,7 +27,8 @@ pub(super) struct Written {
     pub shows_rows: bool,
 }
 
-/// Gives the whole row of which PostgreSQL makes the new one the table's type, if the statement names whole rows, too. A plan cannot tell them apart by their types.
+/// PostgreSQL adds a column with the whole row, of type `record`, to the plan of an UPDATE, and makes the new row of it. If the statement itself names whole
+/// rows, which have the table's type, this gives PostgreSQL's column that type, too: a plan does not distinguish two whole rows by their types.
 ///
 /// # Safety
 /// A base relation whose paths have not been made.
@@ -188,9 +192,8 @@ impl Rows {
     /// In the memory of a row.
     pub(super) unsafe fn put(&mut self, number: i16, value: &SqlValue, kinds: &[Option<(Kind, i32)>]) -> Result<()> {
         if number == ORIGIN {
-            let kind = Kind { scalar: value::Scalar::Bytea, is_array: false, length: None, rounding: None };
             // SAFETY: promised by the caller.
-            self.origin = Some(unsafe { value::to_datum(value, kind, -1) }?);
+            self.origin = Some(unsafe { value::to_datum(value, BYTEA, -1) }?);
             return Ok(());
         }
         let at = number as usize - 1;
@@ -242,12 +245,7 @@ impl Rows {
                 values[at] = match attribute.attlen {
                     _ if attribute.attbyval => pg_sys::Datum::from(0),
                     length if length > 0 => pg_sys::palloc0(length as usize).into(),
-                    _ => value::to_datum(
-                        &SqlValue::Bytes(Vec::new()),
-                        Kind { scalar: value::Scalar::Bytea, is_array: false, length: None, rounding: None },
-                        -1,
-                    )
-                    .unwrap_or(0.into()),
+                    _ => value::to_datum(&SqlValue::Bytes(Vec::new()), BYTEA, -1).unwrap_or(0.into()),
                 };
             }
             let tuple = pg_sys::heap_form_tuple((*self.relation).rd_att, values.as_mut_ptr(), nulls.as_mut_ptr());

@@ -2,10 +2,12 @@
 
 use super::node::Node;
 use crate::process::run;
+use postgres::error::SqlState;
 use postgres::types::FromSqlOwned;
 use postgres::{Client, NoTls};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
 
 /// statement_timeout of the tests' sessions, in seconds.
 const LIMIT_S: u32 = 120;
@@ -33,6 +35,18 @@ impl Node {
     /// A new connection as superuser.
     pub fn try_client(&self) -> Result<Client, postgres::Error> {
         Client::connect(&self.limited_url("docshard-tests"), NoTls)
+    }
+
+    /// Runs a statement as often as this, in a session of its own; after a conflict (40001) again.
+    pub fn repeat(&self, sql: &'static str, times: usize) -> JoinHandle<()> {
+        let mut client = self.client();
+        thread::spawn(move || {
+            for _ in 0..times {
+                while let Err(error) = client.batch_execute(sql) {
+                    assert_eq!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE), "{sql}: {error:?}");
+                }
+            }
+        })
     }
 
     /// A new connection as another role, to another database.

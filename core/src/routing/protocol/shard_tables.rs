@@ -130,9 +130,9 @@ shard_statements! {
         )
     }
 
-    /// Assigns the shard to a router; no row if it belongs to a later one. `impossible` is an epoch that is lowered, too.
-    SetEpoch<'a> { epoch: i64, cluster_id: i64, router: &'a str, impossible: Option<i64> } -> Vec<i32> {
-        "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND (epoch < $1 OR epoch = $4) RETURNING 1"
+    /// Assigns the shard to a router; no row if it belongs to this one already, or to a later one.
+    RaiseEpoch<'a> { epoch: i64, cluster_id: i64, router: &'a str } -> Vec<i32> {
+        "UPDATE docshard_data.node SET epoch = $1, router = $3 WHERE cluster_id = $2 AND epoch < $1 RETURNING 1"
     }
 
     /// The rows of `placement`: of one collection, or of all.
