@@ -33,7 +33,6 @@ use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_P
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, bail, error};
-use docshard_core::routing::names;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::{ReadPrepared, SayHello};
 use docshard_core::routing::protocol::shard_tables::{
