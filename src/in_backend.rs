@@ -180,7 +180,7 @@ mod tests {
     /// The statements on a shard's tables return the columns that are declared, and name a malformed answer as calls do.
     #[pg_test]
     fn declared_statements_return_their_columns() {
-        use crate::ownership::here::call;
+        use crate::shard::here::call;
         use docshard_core::routing::protocol::Call;
         use docshard_core::routing::protocol::node::{Ping, ProbeNode, ReadPrepared};
         use docshard_core::routing::protocol::shard_tables::*;
@@ -242,7 +242,7 @@ mod tests {
         }
         call(&DeleteChanges { migration, last: i64::MAX }).unwrap();
         spi::query("CREATE TABLE docshard_data.m12_staging ()", &[]).unwrap();
-        let tables = call(&ReadMoveTables { names: &crate::ownership::leftovers::move_tables() }).unwrap();
+        let tables = call(&ReadMoveTables { names: &crate::shard::leftovers::move_tables() }).unwrap();
         assert_eq!((&*tables[0].relation, tables[0].is_foreign, tables[0].migration), ("m12_staging", false, 12));
 
         for hi in [None, Some(&[9][..])] {

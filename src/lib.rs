@@ -2,7 +2,7 @@
 //!
 //! Layers, from the lowest to the highest; each uses only the ones before it: `docshard_core` (pure logic, and what a router decides) · [`pg`],
 //! [`storage`], [`remote`] (interfaces to PostgreSQL and libpq, with all `unsafe` code) · [`store`],
-//! [`ownership`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`], [`api`], [`table`] (the interfaces for users).
+//! [`shard`], [`catalog`], [`router`], … (the cluster) · [`operation`] · [`command`], [`api`], [`table`] (the interfaces for users).
 
 mod api;
 mod balancer;
@@ -11,7 +11,7 @@ mod command;
 mod indexing;
 mod migration;
 mod operation;
-mod ownership;
+mod shard;
 mod pg;
 mod remote;
 mod router;

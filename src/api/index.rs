@@ -3,7 +3,7 @@
 
 use super::engine::document;
 use super::run;
-use crate::ownership::index_functions::parsed;
+use crate::shard::index_functions::parsed;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::memory::call_state::compiled;
 use crate::storage::gin;

@@ -1,7 +1,7 @@
 //! Functions that measure a shard's documents. `protocol::measure` declares and describes them.
 
 use super::given;
-use crate::ownership::measure;
+use crate::shard::measure;
 use crate::pg::error::Raise as _;
 use docshard_core::routing::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;

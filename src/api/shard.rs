@@ -3,9 +3,9 @@
 use super::{given, run, shard_functions};
 use crate::catalog::protection;
 use crate::migration;
-use crate::ownership::placement::{Placement, check_read};
-use crate::ownership::updating::{self, Updating};
-use crate::ownership::{
+use crate::shard::placement::{Placement, check_read};
+use crate::shard::updating::{self, Updating};
+use crate::shard::{
     access, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load, router_lock,
     table, writing,
 };

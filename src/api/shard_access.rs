@@ -3,7 +3,7 @@
 //! All functions but `set_access` run as the extension's owner; only the service role may call them.
 
 use super::{given, run, shard_functions};
-use crate::ownership::{access, dismantle};
+use crate::shard::{access, dismantle};
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::access::SetAccess;

@@ -7,7 +7,7 @@ use crate::catalog::cluster::check_router;
 use crate::catalog::{cache, namespace, settings};
 use crate::indexing::progress::{self, Progress};
 use crate::operation::table;
-use crate::ownership::health;
+use crate::shard::health;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Raise as _;

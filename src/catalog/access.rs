@@ -10,7 +10,7 @@ use super::change;
 use super::grants::{self, EVERYTHING, Grant, Level};
 use super::namespace;
 use crate::catalog::shard::Place;
-use crate::ownership::access;
+use crate::shard::access;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::remote::Session;

@@ -19,7 +19,7 @@ use super::shards::connection_string::{
 use super::shards::names::{LOCAL, server_name};
 use super::shards::servers::{join_local, local_id};
 use crate::catalog::shard::{Place, Shard};
-use crate::ownership::access;
+use crate::shard::access;
 use crate::pg::error::{Error, Result};
 use crate::pg::{server, spi};
 use crate::remote::{self, Session};

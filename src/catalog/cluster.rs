@@ -10,7 +10,7 @@
 
 use super::{cache, holder};
 use crate::catalog::shard::{Place, Shard};
-use crate::ownership::{here, node};
+use crate::shard::{here, node};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;

@@ -7,7 +7,7 @@ use super::pending_drops;
 use super::shards::names::LOCAL;
 use super::{cache, change, cluster, holder};
 use crate::catalog::shard::{Place, Shard};
-use crate::ownership::node;
+use crate::shard::node;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::pg::{security::user, server, spi, transaction};

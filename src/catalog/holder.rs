@@ -1,7 +1,7 @@
 //! Describes the router that holds the lock on a shard, for the clients of a copy. The description has the address from which that
 //! router has connected to the shard; the shard knows no other one.
 
-use crate::ownership::router_lock;
+use crate::shard::router_lock;
 use crate::pg::error::Result;
 use crate::remote::Session;
 use crate::storage::lock::{self, Tag};

@@ -1,9 +1,9 @@
 //! Refuses to drop what a cluster needs: the extension, the servers of shards and the logins there, the tables of collections, and the
-//! database itself. This includes drops that cascade. Refuses changes of collections' tables, too (`ownership::table_shape`), and
-//! TRUNCATE. The extension's own objects are refused the same (`ownership::member_shape`), as the check itself depends on them.
+//! database itself. This includes drops that cascade. Refuses changes of collections' tables, too (`shard::table_shape`), and
+//! TRUNCATE. The extension's own objects are refused the same (`shard::member_shape`), as the check itself depends on them.
 //!
 //! A table is known as a collection's, and documents are found, also if rows of docshard's own tables were deleted:
-//! `ownership::table_witness`.
+//! `shard::table_witness`.
 //!
 //! A database needs protection if it is a router with other shards, if it is a shard of a router, or if it holds documents.
 //! docshard's own statements pass (`drop_guard::unguarded`); after `docshard.dismantle()` the database needs no protection. Triggers
@@ -11,9 +11,9 @@
 //! server.
 
 use super::shards::names::{LOCAL, server_name};
-use crate::ownership::member_shape::Damage;
-use crate::ownership::table_shape::{self, Property};
-use crate::ownership::{access, here, member_shape, node, table, table_witness};
+use crate::shard::member_shape::Damage;
+use crate::shard::table_shape::{self, Property};
+use crate::shard::{access, here, member_shape, node, table, table_witness};
 use crate::pg::error::{Error, Result};
 use crate::pg::object::change_watch::{self, Changed};
 use crate::pg::object::drop_guard::{self, Dropped, Relation};

@@ -7,7 +7,7 @@ use crate::catalog::indexes::{self, Draft, Drafted};
 use crate::catalog::shard::Shard;
 use crate::catalog::{cache, change, cluster};
 use crate::migration::shard::ShardSession;
-use crate::ownership::table;
+use crate::shard::table;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::{process::job, spi, transaction, transaction::top_level};

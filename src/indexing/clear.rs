@@ -3,7 +3,7 @@
 use super::sessions::{application, is_alone};
 use crate::catalog::cache;
 use crate::migration::shard::ShardSession;
-use crate::ownership::table;
+use crate::shard::table;
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard;
 use crate::pg::{transaction, transaction::top_level};

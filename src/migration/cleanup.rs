@@ -7,7 +7,7 @@ use super::shard::{RECOVERY, ShardSession, Sides};
 use crate::catalog::cluster::cluster_id;
 use crate::catalog::shard::Place;
 use crate::catalog::{cache, cluster};
-use crate::ownership::leftovers;
+use crate::shard::leftovers;
 use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
 use crate::store::{collections, migrations, placements};

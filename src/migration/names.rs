@@ -1,4 +1,4 @@
-//! The names of a move's prepared transactions, and the application name of its sessions. [`crate::ownership::leftovers`] has
+//! The names of a move's prepared transactions, and the application name of its sessions. [`crate::shard::leftovers`] has
 //! the names of its tables.
 
 /// The prefix of the prepared transactions' names in this cluster.

@@ -7,7 +7,7 @@ use super::attempt::{Attempt, range};
 use super::record::{self, Record};
 use super::shard::{LOCAL_SERVER, repair_hint};
 use crate::catalog::{access, cache, change, contacts};
-use crate::ownership::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
+use crate::shard::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction;

@@ -3,7 +3,7 @@
 use super::record::Record;
 use crate::catalog::cache;
 use crate::catalog::shard::{Place, Shard};
-use crate::ownership::access::ADDRESS;
+use crate::shard::access::ADDRESS;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction;

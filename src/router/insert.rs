@@ -353,7 +353,7 @@ fn insert_alone(collection: &Collection, document: &Storable, is_last: bool) -> 
     Ok(())
 }
 
-/// The statement that inserts packed documents: see `ownership::documents`.
+/// The statement that inserts packed documents: see `shard::documents`.
 fn insertion(collection: &Collection, packed: Vec<u8>) -> InsertDocuments<'static> {
     let documents = packed.into();
     InsertDocuments { collection: collection.id, token: collection.token, version: 0, documents }

@@ -1,6 +1,6 @@
 //! Checks that a collection is consistent. Every shard that has its table is checked; chunks may move meanwhile.
 //!
-//! Each shard inspects its own documents (`ownership::inspect`). Then all shards return their `_id`s in order, to find an `_id`
+//! Each shard inspects its own documents (`shard::inspect`). Then all shards return their `_id`s in order, to find an `_id`
 //! that several documents have. Only the shard key can tell such documents apart.
 
 use super::dispatch::reading;

@@ -15,7 +15,7 @@
 //! * [`explain`], [`explain_bounds`], [`explain_stages`]: translate PostgreSQL's plans into MongoDB's terms. [`explain_pipeline`]:
 //!   explains what shards and router do of a pipeline.
 //!
-//! INVARIANTS (see `ownership`): every statement carries the version that its map assumed; if one target reports a stale map,
+//! INVARIANTS (see `shard`): every statement carries the version that its map assumed; if one target reports a stale map,
 //! the answers of all targets are discarded; no row is returned before every target has confirmed its version; a write locks and
 //! checks first.
 

@@ -1,7 +1,7 @@
 //! The numbered write that this process runs: a command to which its client has given a session and a number, so that it can send it again
 //! after a network error. It is executed once; sent again, it gets the reply of that one time.
 //!
-//! The number is *claimed* at a shard in the transaction that writes: see `ownership::once`. A client may send the same number to two routers
+//! The number is *claimed* at a shard in the transaction that writes: see `shard::once`. A client may send the same number to two routers
 //! at the same time, and neither knows whether the other has it. So no router remembers anything. Correctness rests on one rule.
 //!
 //! RULE: all attempts of a number have the same *home*, a key in the collection's key space, which is computed from the command's bytes and

@@ -1,7 +1,7 @@
 //! Rows that shards return; the shard may be this database or another node.
 
 use super::lost_shards::LostShards;
-use crate::ownership::pipeline::as_router;
+use crate::shard::pipeline::as_router;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::remote;
@@ -68,7 +68,7 @@ impl ShardRow {
     }
 }
 
-/// Documents that arrived as one value: see `ownership::index_range`.
+/// Documents that arrived as one value: see `shard::index_range`.
 pub struct Packed {
     documents: packed::Documents,
     is_foreign: bool,

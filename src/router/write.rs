@@ -144,7 +144,7 @@ fn write_directly(collection: &Collection, write: &Write<'_>, target: &WriteTarg
     Ok(result)
 }
 
-/// Updates the document of a key: see `ownership::documents`. `is_last`: see [`writing::write_checked`].
+/// Updates the document of a key: see `shard::documents`. `is_last`: see [`writing::write_checked`].
 pub(super) fn update_by_key(
     collection: &Collection,
     destinations: &[Destination],
@@ -161,7 +161,7 @@ pub(super) fn update_by_key(
     Ok(WriteResult { matched: written.min(1), modified: (written - 1).max(0), ..WriteResult::default() })
 }
 
-/// Deletes the document of a key: see `ownership::documents`.
+/// Deletes the document of a key: see `shard::documents`.
 pub(super) fn delete_by_key(
     collection: &Collection,
     destinations: &[Destination],

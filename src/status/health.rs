@@ -4,7 +4,7 @@ use crate::catalog::behind::{self, Seen};
 use crate::catalog::shards::names::LOCAL;
 use crate::catalog::survey::{self, ShardAnswer};
 use crate::catalog::{cluster, contacts};
-use crate::ownership::health;
+use crate::shard::health;
 use crate::pg::error::Result;
 use crate::worker::activity::{self, Activity};
 use crate::{storage, store};

@@ -6,7 +6,7 @@ use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
 use crate::catalog::shard::Place;
 use crate::catalog::{cache, cluster, contacts, history, last_sizes, nodes, pending_drops, rotation, settings};
-use crate::ownership::once;
+use crate::shard::once;
 use crate::pg::error::Result;
 use crate::pg::process::settings::limit_lock_waits;
 use crate::pg::process::{self, Started};

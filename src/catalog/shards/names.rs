@@ -1,7 +1,7 @@
 //! The names of shards, of their postgres_fdw servers, and of the roles under which router and shards log in.
 
 use crate::catalog::cluster::cluster_id;
-use crate::ownership::access;
+use crate::shard::access;
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, error};
 

@@ -7,7 +7,7 @@ use crate::catalog::dismantle::is_dismantled;
 use crate::catalog::nodes::call_on;
 use crate::catalog::shard::{Place, Shard};
 use crate::catalog::{cache, change, zones};
-use crate::ownership::access;
+use crate::shard::access;
 use crate::pg::error::Result;
 use crate::remote::Session;
 use crate::store;

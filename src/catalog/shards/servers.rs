@@ -7,7 +7,7 @@ use super::names::{LOCAL, puller_name, server_name, service_name};
 use crate::catalog::access as grants;
 use crate::catalog::cache;
 use crate::catalog::shard::Place;
-use crate::ownership::{access, node};
+use crate::shard::{access, node};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
 use crate::pg::{security::user, server, spi};

@@ -4,8 +4,8 @@
 use super::request::{assumed, locate, sql, start};
 use crate::catalog::grants::{self, Level};
 use crate::catalog::shard::Place;
-use crate::ownership::pipeline::as_router;
-use crate::ownership::placement;
+use crate::shard::pipeline::as_router;
+use crate::shard::placement;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::spi;

@@ -2,7 +2,7 @@
 
 use crate::catalog::cache;
 use crate::catalog::shard::Shard;
-use crate::ownership::placement::Placement;
+use crate::shard::placement::Placement;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::remote;

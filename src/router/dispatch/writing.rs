@@ -4,7 +4,7 @@ use super::request::{Located, assumed, locate, sql as sent, start};
 use super::retry::{can_retry, failed, never_again, undone};
 use crate::catalog::grants::{self, Level};
 use crate::catalog::shard::Place;
-use crate::ownership::{placement, writing};
+use crate::shard::{placement, writing};
 use crate::pg::client::sole_call;
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::fault;
@@ -135,7 +135,7 @@ pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
     Ok(())
 }
 
-/// Like [`write`], for statements that lock and check by themselves (see `ownership::documents`).
+/// Like [`write`], for statements that lock and check by themselves (see `shard::documents`).
 ///
 /// All are sent at once. If one shard reports a stale map, the writes on the other shards are rolled back; if those had written
 /// before in this transaction, the error is a serialization failure. The shard `local`, which cannot roll back one statement,

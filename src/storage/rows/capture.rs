@@ -1,7 +1,7 @@
 //! Change capture: logs the keys of rows that change in a range that is being moved. Every write of a row of a collection calls
 //! this.
 //!
-//! A writer calls `ownership::writing::lock_and_check` first, which reads the captures with the newest snapshot under the
+//! A writer calls `shard::writing::lock_and_check` first, which reads the captures with the newest snapshot under the
 //! collection's lock, and passes them to [`set`]. A move waits for the holders of that lock after it has committed its capture,
 //! so the captures are exact while the lock is held. A direct write to the table takes the lock and reads the captures here,
 //! once in each transaction.

@@ -29,7 +29,7 @@ const LAYERS: &[&[&str]] = &[
     &["storage"],
     &["remote"],
     &["store"],
-    &["ownership"],
+    &["shard"],
     &["catalog"],
     &["router", "migration", "balancer", "transactions"],
     &["indexing"],

@@ -20,7 +20,7 @@ const OWNERS: &[(&str, &[&str], &[&str])] = &[
     ("docshard", &["src/api"], &["document"]),
     ("docshard_catalog", &["src/store"], &[]),
     // A shard's own tables: the statements that other nodes run on them, and those of the shard itself. One has a store.
-    ("docshard_data", &["core/src/routing/protocol", "src/ownership", "src/store/numbered_writes.rs"], &[]),
+    ("docshard_data", &["core/src/routing/protocol", "src/shard", "src/store/numbered_writes.rs"], &[]),
 ];
 
 /// The file that has the schema's name as a constant, for the names of collections' relations.

@@ -416,7 +416,7 @@ fn literal(bytes: &[u8]) -> String {
     text
 }
 
-/// Returns a column of an index as it is written in the index's definition: see `ownership::table`.
+/// Returns a column of an index as it is written in the index's definition: see `shard::table`.
 pub fn index_expression(doc: &str, index: &Index, column: usize) -> String {
     sql::index_key(doc, format_args!("{}::text", quote_literal(&index.definition)), column)
 }

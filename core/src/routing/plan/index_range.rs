@@ -2,7 +2,7 @@
 //! shard key's own.
 //!
 //! A shard scans the range directly, without PostgreSQL's planner and executor, and returns all documents as one packed value:
-//! see `ownership::index_range`. The path requires a limit, or an equality for the index's first column, so that the result is
+//! see `shard::index_range`. The path requires a limit, or an equality for the index's first column, so that the result is
 //! probably small. A shard may decline; then this find, and the next ones by that index, are planned without this path.
 
 use super::covered;

@@ -1,6 +1,6 @@
 //! Plans a pipeline: which stages run at the shards, and which documents they read.
 //!
-//! At a shard the stages run inside one function (`ownership::pipeline`), which reads the documents itself: by a scan of the table
+//! At a shard the stages run inside one function (`shard::pipeline`), which reads the documents itself: by a scan of the table
 //! without the executor where no index narrows the search, or else by the statement of the find.
 
 use super::conditions::Conditions;

@@ -26,7 +26,7 @@ use std::borrow::Cow;
 /// starts early, unless that costs many times as much in total.
 pub const UNKNOWN_LIMIT: &str = " LIMIT (SELECT NULL::int8)";
 
-/// One row: the document of a key, or null. See `ownership::documents`.
+/// One row: the document of a key, or null. See `shard::documents`.
 pub fn document(collection: &Collection, key: DocumentKey) -> Statement {
     key.find(collection).into()
 }
@@ -98,7 +98,7 @@ pub struct Find<'a> {
 
 impl Find<'_> {
     /// Returns the documents of a range as one packed value, or null if the shard declines: see
-    /// `ownership::index_range`.
+    /// `shard::index_range`.
     pub fn index_range(&self, range: IndexRange) -> Statement {
         let IndexRange { finds, lo, hi, most, backward, in_order, .. } = range;
         // Rows of a single shard, and rows without a sort, need no merge key.
