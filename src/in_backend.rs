@@ -265,7 +265,7 @@ mod tests {
 
         let probe = call(&ProbeNode {}).unwrap();
         assert_eq!(probe.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
-        assert_eq!(probe.identity(), crate::catalog::cluster::identity());
+        assert_eq!(probe.identity(), crate::catalog::cluster::identity::identity());
         assert_eq!(call(&Ping {}).unwrap(), [1]);
         assert!(call(&ReadPrepared { prefixes: &["docshard_", "x"] }).unwrap().is_empty());
 

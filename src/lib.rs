@@ -11,10 +11,10 @@ mod command;
 mod indexing;
 mod migration;
 mod operation;
-mod shard;
 mod pg;
 mod remote;
 mod router;
+mod shard;
 mod status;
 mod storage;
 mod store;
@@ -40,9 +40,9 @@ pub extern "C-unwind" fn _PG_init() {
     router::session::init();
     migration::init();
     indexing::init();
-    catalog::contacts::init();
-    catalog::rotation::init();
-    catalog::protection::init();
+    catalog::cluster::contacts::init();
+    catalog::cluster::rotation::init();
+    catalog::cluster::protection::init();
     transactions::init();
     worker::init();
 }

@@ -3,9 +3,10 @@
 //! A null is refused, but for `options`. Functions marked as nullable accept null for some arguments; there each is an `Option`.
 
 use super::{json_functions, required, run, with_options};
-use crate::catalog::cluster::check_may_change;
-use crate::catalog::shards::names::LOCAL;
-use crate::catalog::{addresses, index_removal};
+use crate::catalog::cluster::addresses;
+use crate::catalog::cluster::identity::check_may_change;
+use crate::catalog::cluster::shards::names::LOCAL;
+use crate::catalog::collections::index_removal;
 use crate::command;
 use crate::migration::jobs;
 use crate::operation::arguments::Arguments;
@@ -114,7 +115,7 @@ fn accept_shard_with_options(_nulls: Option<NoNulls>, name: &str, options: Json)
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn drop_collection(_nulls: Option<NoNulls>, ns: &str) -> bool {
-    run(|| crate::catalog::collections::drop(ns))
+    run(|| crate::catalog::collections::collection::drop(ns))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

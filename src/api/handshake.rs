@@ -1,9 +1,9 @@
 //! The functions that routers and other shards call first on a shard.
 
 use super::{given, run};
-use crate::shard::node;
 use crate::pg::error::Raise as _;
 use crate::pg::object::drop_guard;
+use crate::shard::node;
 use docshard_core::routing::protocol::node::{Greeted, SayHello};
 use pgrx::prelude::*;
 

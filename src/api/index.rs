@@ -3,9 +3,9 @@
 
 use super::engine::document;
 use super::run;
-use crate::shard::index_functions::parsed;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::memory::call_state::compiled;
+use crate::shard::index_functions::parsed;
 use crate::storage::gin;
 use docshard_core::query::index::{IndexKeys, unique};
 use pgrx::datum::Internal;

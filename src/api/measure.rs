@@ -1,8 +1,8 @@
 //! Functions that measure a shard's documents. `protocol::measure` declares and describes them.
 
 use super::given;
-use crate::shard::measure;
 use crate::pg::error::Raise as _;
+use crate::shard::measure;
 use docshard_core::routing::protocol::measure::FindSplitPoints;
 use pgrx::prelude::*;
 

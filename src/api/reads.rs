@@ -1,7 +1,7 @@
 //! SQL functions that read documents; docs/sql-reference.md describes them.
 
 use super::{run, with_options};
-use crate::catalog::namespace;
+use crate::catalog::collections::namespace;
 use crate::operation::reading::{self, Count};
 use crate::operation::request_parts::{Shared, Specification};
 use crate::operation::table::{self, Operation};
@@ -12,7 +12,7 @@ use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Result;
 use crate::pg::process::timeout::TimeLimit;
 use crate::router::by_key;
-use crate::router::explain::{self as explaining, Explained, Verbosity};
+use crate::router::explain::statement::{self as explaining, Explained, Verbosity};
 use docshard_core::query::specification::Role;
 use pgrx::prelude::*;
 

@@ -1,17 +1,17 @@
 //! Functions that routers call on a shard. `protocol` declares and describes them.
 
 use super::{given, run, shard_functions};
-use crate::catalog::protection;
+use crate::catalog::cluster::protection;
 use crate::migration;
+use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::error::Result;
+use crate::pg::memory::aggregate_state;
 use crate::shard::placement::{Placement, check_read};
 use crate::shard::updating::{self, Updating};
 use crate::shard::{
     access, clone_parts, documents, donor_delete, index_range, inspect, once, pipeline, recipient_load, router_lock,
     table, writing,
 };
-use crate::pg::datum::jsonb::RawJsonb;
-use crate::pg::error::Result;
-use crate::pg::memory::aggregate_state;
 use crate::storage::lock::{self, Tag};
 use crate::storage::rows::{FoundRow, Row, capture};
 use docshard_core::query::filter::Filter;

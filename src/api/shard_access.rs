@@ -3,8 +3,8 @@
 //! All functions but `set_access` run as the extension's owner; only the service role may call them.
 
 use super::{given, run, shard_functions};
-use crate::shard::{access, dismantle};
 use crate::pg::error::Result;
+use crate::shard::{access, dismantle};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::access::SetAccess;
 use pgrx::prelude::*;

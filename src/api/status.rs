@@ -3,16 +3,18 @@
 #![allow(clippy::type_complexity, reason = "the columns of SQL functions")]
 
 use super::{given, run, with_options};
-use crate::catalog::cluster::check_router;
-use crate::catalog::{cache, namespace, settings};
+use crate::catalog::cache;
+use crate::catalog::cluster::identity::check_router;
+use crate::catalog::cluster::settings;
+use crate::catalog::collections::namespace;
 use crate::indexing::progress::{self, Progress};
 use crate::operation::table;
-use crate::shard::health;
 use crate::pg::datum::json::Json;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::Raise as _;
 use crate::router::config;
-use crate::router::index_stats::{self, IndexStats};
+use crate::router::reads::index_stats::{self, IndexStats};
+use crate::shard::health;
 use crate::status::{self, health::Health};
 use crate::store;
 use docshard_core::error::{Kind, error};

@@ -1,7 +1,7 @@
 //! SQL functions that write documents; docs/sql-reference.md describes them.
 
 use super::{run, with_options};
-use crate::catalog::namespace;
+use crate::catalog::collections::namespace;
 use crate::operation::bulk_write::{self, BulkOperation};
 use crate::operation::errors::write_error;
 use crate::operation::find_and_modify::FindAndModify;
@@ -16,7 +16,7 @@ use crate::pg::error::{Error, Result, keeping_names};
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::router::by_key;
-use crate::router::insert::{self, Storable, WriteError};
+use crate::router::writes::insert::{self, Storable, WriteError};
 use docshard_core::error::{Kind, bail};
 use docshard_core::query::specification::Role;
 use docshard_core::query::update::Style;

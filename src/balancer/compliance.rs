@@ -1,8 +1,8 @@
 //! Reports whether a collection's chunks are distributed as the balancer's policy wants.
 
 use super::view::{Exceptions, View};
-use crate::catalog::databases;
-use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
+use crate::catalog::collections::databases;
+use crate::catalog::collections::sizes::{self, COUNTED_OFTEN_MB};
 use crate::pg::error::Result;
 use docshard_core::cluster::balancer::{self as policy, Compliance};
 use docshard_core::error::{Kind, bail};

@@ -3,7 +3,7 @@
 //! The setting `balancer_enabled` switches it on. Its current action is in the catalog table `balancer_state`, which has one
 //! row. The row is written only when something changes or once a minute, so that an idle cluster writes little.
 
-use crate::catalog::settings;
+use crate::catalog::cluster::settings;
 use crate::migration;
 use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;

@@ -1,6 +1,6 @@
 //! A cache of measured chunk sizes. A size is used again while its table has not changed.
 
-use crate::catalog::sizes::{Chunk, Collection};
+use crate::catalog::collections::sizes::{Chunk, Collection};
 use docshard_core::cluster::chunk_map::ShardId;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};

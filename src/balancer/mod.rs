@@ -26,9 +26,9 @@ mod moving;
 mod steps;
 mod view;
 
-use crate::catalog::settings;
-use crate::catalog::shard::Place;
-use crate::catalog::sizes::{self, COUNTED_OFTEN_MB, Collection};
+use crate::catalog::cluster::settings;
+use crate::catalog::cluster::shard::Place;
+use crate::catalog::collections::sizes::{self, COUNTED_OFTEN_MB, Collection};
 use crate::migration;
 use crate::pg::error::{Error, Result};
 use crate::pg::{process, transaction};

@@ -9,7 +9,8 @@
 
 use super::{Balancer, FRESH, Step, control, steps};
 use crate::balancer::view::View;
-use crate::catalog::{settings, sizes};
+use crate::catalog::cluster::settings;
+use crate::catalog::collections::sizes;
 use crate::migration::{self, MoveResult};
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job::Jobs;
@@ -270,7 +271,7 @@ impl Balancer {
     /// Makes the unreachable shard rest, or else the collection between these two shards. If moves between many pairs of shards fail, the
     /// collection rests.
     fn move_failed(&mut self, view: &mut View, running_move: &RunningMove, error: &Error) {
-        let names = |shard: &&std::rc::Rc<crate::catalog::shard::Shard>| {
+        let names = |shard: &&std::rc::Rc<crate::catalog::cluster::shard::Shard>| {
             [running_move.from, running_move.to].contains(&shard.id) && error.is_of_shard(&shard.name)
         };
         let what = format!("moving a chunk of {}: ", running_move.namespace);

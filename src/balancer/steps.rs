@@ -3,9 +3,9 @@
 use super::control;
 use super::view::View;
 use crate::catalog::change::{self, Locked};
-use crate::catalog::shard::Shard;
-use crate::catalog::sizes::{self, Chunk, Collection};
-use crate::catalog::{chunks, zones};
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::collections::sizes::{self, Chunk, Collection};
+use crate::catalog::collections::{chunks, zones};
 use crate::migration::MoveRequest;
 use crate::pg::error::Result;
 use crate::pg::transaction;

@@ -1,8 +1,10 @@
 //! The balancer's view of the cluster in one round: shards, collections and zones from the catalog, with measured sizes.
 
-use crate::catalog::shard::Shard;
-use crate::catalog::sizes::{self, Collection};
-use crate::catalog::{cache, settings, zones};
+use crate::catalog::cache;
+use crate::catalog::cluster::settings;
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::collections::sizes::{self, Collection};
+use crate::catalog::collections::zones;
 use crate::migration;
 use crate::pg::error::Result;
 use crate::store::migrations::Range;

@@ -4,8 +4,8 @@
 //! collection's revision, and the whole collection only if the revision has changed. Both are read with the newest snapshot, also
 //! under REPEATABLE READ: if the map is newer than the transaction's snapshot, the shard refuses the statement.
 
-use super::missing_grant;
-use crate::catalog::shard::{Place, Shard};
+use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::collections::missing_grant;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::invalidation;
 use crate::pg::server::foreign_server_oid;

@@ -7,7 +7,8 @@
 //! INVARIANT: a copy of the router changes nothing: [`lock`], [`touch`] and [`log`] refuse it. [`lock`] also refuses a database
 //! whose keeper does not hold the shards' locks, and which may be a copy.
 
-use super::{cache, cluster};
+use super::cache;
+use crate::catalog::cluster::identity;
 use crate::pg::error::Result;
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::storage::lock::{self, Tag};
@@ -41,7 +42,7 @@ fn note_locked(collection: i32) {
 /// Locks a collection's metadata.
 /// Errors: `NamespaceNotFound`; `NotWritablePrimary` at a copy of the router; `NotPrimaryOrSecondary` at one that may be a copy.
 pub fn lock(namespace: &str) -> Result<Locked> {
-    cluster::require_free()?;
+    identity::require_free()?;
     let locked = collections::lock(namespace)?.ok_or_else(|| cache::not_found(namespace))?;
     note_locked(locked.id);
     Ok(locked)
@@ -63,7 +64,7 @@ pub fn refuse_while_building(id: i32, name: &str) -> Result<()> {
 /// Advances a collection's revision and announces the change.
 /// Errors: `NotWritablePrimary` at a copy of the router.
 pub fn touch(collection: i32) -> Result<()> {
-    cluster::require_router()?;
+    identity::require_router()?;
     collections::advance_revision(collection)?;
     announce();
     Ok(())
@@ -74,6 +75,6 @@ pub use super::cache::announce;
 /// Writes a line into the changelog; `details` is a JSON object.
 /// Errors: `NotWritablePrimary` at a copy of the router.
 pub fn log(what: &str, namespace: Option<&str>, details: &serde_json::Value) -> Result<()> {
-    cluster::require_router()?;
+    identity::require_router()?;
     store::changelog::insert(what, namespace, details)
 }

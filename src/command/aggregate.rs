@@ -8,7 +8,7 @@ use crate::operation::arguments::{number, type_name};
 use crate::operation::reading::{self, WITHOUT_COLLECTION};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use crate::router::explain::Verbosity;
+use crate::router::explain::statement::Verbosity;
 use docshard_core::error::{Kind, error};
 use serde_json::Value as Json;
 

@@ -3,13 +3,14 @@
 use super::find::listing;
 use super::reply::{Document, Node, Reply, integer};
 use super::request::Request;
-use crate::catalog::{cache, namespace, views};
+use crate::catalog::cache;
+use crate::catalog::collections::{namespace, views};
 use crate::operation::arguments::{Arguments, Fields, Form, Type, mismatch, number};
 use crate::operation::{collections, shards, table};
 use crate::pg::error::{Error, Result};
-use crate::router::cluster_statistics::readable;
 use crate::router::config;
-use crate::router::measure::{self, Measured};
+use crate::router::reads::cluster_statistics::readable;
+use crate::router::reads::collection_sizes::{self, Measured};
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::filter::Filter;
@@ -63,7 +64,7 @@ pub fn drop(request: &Request<'_>) -> Result<Reply> {
         bail!(Kind::NamespaceNotFound, "ns not found");
     }
     request.answer(&table::DROP_COLLECTION, || {
-        crate::catalog::collections::drop(&namespace)?;
+        crate::catalog::collections::collection::drop(&namespace)?;
         Ok(match &collection {
             Some(collection) => json!({"nIndexesWas": count_of_indexes(collection), "ns": namespace}),
             None => json!({"ns": namespace}),
@@ -255,7 +256,7 @@ pub fn list_databases(request: &Request<'_>) -> Result<Reply> {
             let mut size = 0;
             let mut by_shard: Map<String, Json> = Map::new();
             for collection in readable(Some(&name))? {
-                for part in measure::collection(&collection)? {
+                for part in collection_sizes::collection(&collection)? {
                     size += part.total();
                     let before = by_shard.get(&part.shard).and_then(Json::as_i64).unwrap_or(0);
                     by_shard.insert(part.shard.clone(), (before + part.total()).into());
@@ -289,10 +290,10 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     views::refuse(&namespace)?;
     let collection = cache::find(&namespace)?;
     let parts = match collection.as_deref() {
-        Some(collection) => measure::collection(collection)?,
-        None => measure::of_config(&namespace)?.into_iter().collect(),
+        Some(collection) => collection_sizes::collection(collection)?,
+        None => collection_sizes::of_config(&namespace)?.into_iter().collect(),
     };
-    let mut answer = measure::sizes(&parts, scale);
+    let mut answer = collection_sizes::sizes(&parts, scale);
     answer["ns"] = namespace.as_str().into();
     answer["scaleFactor"] = scale.into();
     answer["capped"] = false.into();
@@ -307,8 +308,10 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     } else if let Some(part) = parts.first() {
         answer["primary"] = part.shard.as_str().into();
     }
-    let shards: Map<String, Json> =
-        parts.iter().map(|part| (part.shard.clone(), measure::sizes(std::slice::from_ref(part), scale))).collect();
+    let shards: Map<String, Json> = parts
+        .iter()
+        .map(|part| (part.shard.clone(), collection_sizes::sizes(std::slice::from_ref(part), scale)))
+        .collect();
     answer["shards"] = shards.into();
     Ok(Reply::of(answer))
 }
@@ -323,8 +326,8 @@ pub fn data_size(request: &Request<'_>) -> Result<Reply> {
     views::refuse(namespace)?;
     let began = Instant::now();
     let parts = match cache::find(namespace)? {
-        Some(collection) => measure::collection(&collection)?,
-        None => measure::of_config(namespace)?.into_iter().collect(),
+        Some(collection) => collection_sizes::collection(&collection)?,
+        None => collection_sizes::of_config(namespace)?.into_iter().collect(),
     };
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     Ok(Reply::ok()
@@ -349,12 +352,12 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     let (mut parts, mut indexes) = (Vec::new(), 0);
     for collection in &collections {
         indexes += count_of_indexes(collection);
-        parts.extend(measure::collection(collection)?);
+        parts.extend(collection_sizes::collection(collection)?);
     }
     let mut count = collections.len();
     if request.db == config::DATABASE {
         for name in config::collections() {
-            parts.extend(measure::of_config(&format!("{}.{name}", request.db))?);
+            parts.extend(collection_sizes::of_config(&format!("{}.{name}", request.db))?);
         }
         (count, indexes) = (parts.len(), parts.len() as i64);
     }
@@ -365,7 +368,7 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
         "collections": count,
         "views": views::of_database(request.db)?.len(),
         "objects": documents,
-        "avgObjSize": measure::average(bytes, documents),
+        "avgObjSize": collection_sizes::average(bytes, documents),
         "dataSize": bytes / scale,
         "storageSize": sum(|p| p.storage) / scale,
         "indexes": indexes,

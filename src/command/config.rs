@@ -4,7 +4,7 @@
 use super::reply::{Document, Reply, integer};
 use super::request::Request;
 use crate::catalog::cache;
-use crate::catalog::namespace::check_writable;
+use crate::catalog::collections::namespace::check_writable;
 use crate::operation::arguments::{Arguments, Form, Type, mismatch, number};
 use crate::operation::table;
 use crate::operation::{balancer, cluster, writing};

@@ -7,7 +7,7 @@ use crate::operation::reading;
 use crate::operation::request_parts::{self, Shared, Specification};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
-use crate::router::explain::{Explained, Verbosity, explain as explained};
+use crate::router::explain::statement::{Explained, Verbosity, explain as explained};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::request::query::Query;
 use serde_json::json;

@@ -4,7 +4,7 @@ use super::reply::{Node, Reply, integer};
 use crate::operation::errors::{duplicate_fields, write_error};
 use crate::pg::error::Error;
 use crate::pg::{server, transaction::snapshot};
-use crate::router::insert::WriteError;
+use crate::router::writes::insert::WriteError;
 use docshard_core::error::sqlstate::{self, class};
 use docshard_core::values::document::value::Value;
 

@@ -33,8 +33,8 @@ pub mod table;
 pub mod users;
 pub mod write;
 
-use crate::catalog::cluster::check_router;
-use crate::catalog::namespace;
+use crate::catalog::cluster::identity::check_router;
+use crate::catalog::collections::namespace;
 use crate::pg::datum::json::Json;
 use crate::pg::error::{Error, Result};
 use crate::pg::process::timeout::Deadline;

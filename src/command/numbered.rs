@@ -9,7 +9,7 @@ use crate::pg::server::sleep_ms;
 use crate::pg::transaction::snapshot;
 use crate::pg::transaction::subtransaction::{attempt, in_transaction_block};
 use crate::router::numbered::Numbered;
-use crate::router::once;
+use crate::router::writes::once;
 use docshard_core::error::sqlstate::UNDEFINED_FUNCTION;
 use docshard_core::error::{Kind, Retry, bail, ensure, error};
 use docshard_core::routing::protocol::once::{Number, Outcome};

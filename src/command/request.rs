@@ -1,7 +1,7 @@
 //! Commands as data, and the check of a command document against its entry.
 
 use super::reply::Reply;
-use crate::catalog::namespace;
+use crate::catalog::collections::namespace;
 use crate::operation::arguments::{Arguments, Conflict, Field, Fields, Type, may, mismatch, type_name};
 use crate::operation::concerns;
 use crate::operation::request_parts::Specification;

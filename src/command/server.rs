@@ -9,7 +9,7 @@ use crate::operation::arguments::{Arguments, Form};
 use crate::operation::{inspect, table};
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
-use crate::router::activity;
+use crate::router::reads::activity;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::sql::param::Param;
 use serde_json::{Value as Json, json};
@@ -157,7 +157,7 @@ pub fn kill_op(request: &Request<'_>) -> Result<Reply> {
 /// Checks a collection as `check_collection` does.
 pub fn validate(request: &Request<'_>) -> Result<Reply> {
     let namespace = request.namespace()?;
-    crate::catalog::views::refuse(&namespace)?;
+    crate::catalog::collections::views::refuse(&namespace)?;
     let report = request.administer(&table::CHECK_COLLECTION, || {
         let options = json!({});
         let known = table::CHECK_COLLECTION.options;

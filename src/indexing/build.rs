@@ -2,15 +2,16 @@
 
 use super::clear;
 use super::sessions::{application, is_alone};
-use crate::catalog::index_options::IndexOptions;
-use crate::catalog::indexes::{self, Draft, Drafted};
-use crate::catalog::shard::Shard;
-use crate::catalog::{cache, change, cluster};
+use crate::catalog::cluster::identity;
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::collections::index_options::IndexOptions;
+use crate::catalog::collections::indexes::{self, Draft, Drafted};
+use crate::catalog::{cache, change};
 use crate::migration::shard::ShardSession;
-use crate::shard::table;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::{process::job, spi, transaction, transaction::top_level};
+use crate::shard::table;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds;
 use docshard_core::error::{Kind, ensure};
@@ -101,7 +102,7 @@ fn attempt(draft: &Draft, options: &IndexOptions<'_>) -> Result<()> {
         let shards = draft.shards.iter().map(|id| cache::shard(*id)).collect::<Result<Vec<_>>>()?;
         let open = |shard: &Rc<Shard>| ShardSession::open(shard, &application(draft.id));
         let sessions = shards.iter().map(open).collect::<Result<Vec<_>>>()?;
-        cluster::require_kept(shards.iter().map(|shard| &**shard))?;
+        identity::require_kept(shards.iter().map(|shard| &**shard))?;
         Ok(sessions)
     })?;
     for session in &mut sessions {

@@ -3,10 +3,10 @@
 use super::sessions::{application, is_alone};
 use crate::catalog::cache;
 use crate::migration::shard::ShardSession;
-use crate::shard::table;
 use crate::pg::error::Result;
 use crate::pg::object::drop_guard;
 use crate::pg::{transaction, transaction::top_level};
+use crate::shard::table;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::index_builds::{self, Build};
 use crate::store::{indexes, placements};

@@ -23,11 +23,12 @@ mod clear;
 pub mod progress;
 mod sessions;
 
-use crate::catalog::index_options::IndexOptions;
-use crate::catalog::index_removal;
-use crate::catalog::indexes::Made;
-use crate::catalog::nodes::read_calls_at_once;
-use crate::catalog::{cache, namespace};
+use crate::catalog::cache;
+use crate::catalog::cluster::nodes::read_calls_at_once;
+use crate::catalog::collections::index_options::IndexOptions;
+use crate::catalog::collections::index_removal;
+use crate::catalog::collections::indexes::Made;
+use crate::catalog::collections::namespace;
 use crate::pg::error::{self, Result};
 use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;

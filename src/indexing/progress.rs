@@ -1,7 +1,7 @@
 //! Reports the progress of index builds, from PostgreSQL's progress views on each shard.
 
 use crate::catalog::cache;
-use crate::catalog::nodes::read_calls_at_once;
+use crate::catalog::cluster::nodes::read_calls_at_once;
 use crate::pg::error::Result;
 use crate::store::{index_builds, placements};
 use docshard_core::routing::protocol::shard_tables::{BuildProgress, ReadBuildProgress};

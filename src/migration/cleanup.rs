@@ -4,12 +4,13 @@
 use super::names;
 use super::record::{self, Record};
 use super::shard::{RECOVERY, ShardSession, Sides};
-use crate::catalog::cluster::cluster_id;
-use crate::catalog::shard::Place;
-use crate::catalog::{cache, cluster};
-use crate::shard::leftovers;
+use crate::catalog::cache;
+use crate::catalog::cluster::identity;
+use crate::catalog::cluster::identity::cluster_id;
+use crate::catalog::cluster::shard::Place;
 use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
+use crate::shard::leftovers;
 use crate::store::{collections, migrations, placements};
 use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::{Kind, bail};
@@ -103,7 +104,7 @@ pub fn sweep() -> Result<usize> {
     let mut left = 0;
     for shard in shards.values() {
         let swept = transaction::guarded(|| {
-            if shard.place != Place::Local && !transaction::run(|| Ok(cluster::may_finish(shard.id)))? {
+            if shard.place != Place::Local && !transaction::run(|| Ok(identity::may_finish(shard.id)))? {
                 return Ok(());
             }
             let cluster = transaction::run(cluster_id)?;

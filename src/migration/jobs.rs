@@ -3,8 +3,8 @@
 use super::abort::{Aborted, abort};
 use super::request::{MoveRequest, MoveResult, RangeRequest};
 use super::{adopt, coordinator, range, recovery};
-use crate::catalog::cluster;
-use crate::catalog::move_exclusion::ABORT;
+use crate::catalog::cluster::identity;
+use crate::catalog::cluster::move_exclusion::ABORT;
 use crate::pg::error::{Error, Result};
 use crate::pg::process::job;
 use crate::storage::lock::{self, Mode, Tag};
@@ -84,7 +84,7 @@ pub fn recover_and_wait() -> Result<i64> {
 pub fn complete_in_background(id: i64) -> Result<()> {
     let helper = Tag::Helper(id);
     // Only the router completes moves, not a copy of it.
-    cluster::require_router()?;
+    identity::require_router()?;
     if recovery::is_being_worked_on(id)? || !lock::try_acquire(helper, Mode::Exclusive) {
         return Ok(());
     }

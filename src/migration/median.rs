@@ -1,7 +1,7 @@
 //! Finds the key at which to split a chunk: the median of its documents' keys.
 
 use crate::catalog::cache;
-use crate::catalog::sizes::ask_split_points;
+use crate::catalog::collections::sizes::ask_split_points;
 use crate::pg::error::Result;
 use docshard_core::cluster::chunk_map::Chunk;
 use docshard_core::error::{Kind, error};

@@ -2,8 +2,9 @@
 //! other. If a part fails, the earlier ones stay at the recipient.
 
 use super::request::MoveRequest;
-use crate::catalog::sizes::{self, Chunk, Collection};
-use crate::catalog::{cache, chunks};
+use crate::catalog::cache;
+use crate::catalog::collections::chunks;
+use crate::catalog::collections::sizes::{self, Chunk, Collection};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 

@@ -5,8 +5,9 @@
 use super::coordinator::run;
 use super::request::{MoveRequest, MoveResult, RangeRequest};
 use super::{pieces, recovery, register};
-use crate::catalog::sizes::{Chunk, Collection};
-use crate::catalog::{chunks, settings};
+use crate::catalog::cluster::settings;
+use crate::catalog::collections::chunks;
+use crate::catalog::collections::sizes::{Chunk, Collection};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use docshard_core::error::{Kind, error};

@@ -6,11 +6,12 @@
 use super::attempt::{Attempt, range};
 use super::record::{self, Record};
 use super::shard::{LOCAL_SERVER, repair_hint};
-use crate::catalog::{access, cache, change, contacts};
-use crate::shard::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
+use crate::catalog::cluster::{access, contacts};
+use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction;
+use crate::shard::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::store::placements;
 use docshard_core::error::sqlstate::{
     INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, REFUSED_CONNECTION, UNDEFINED_FUNCTION,

@@ -1,6 +1,7 @@
 //! The catalog row of a move, with the rules that are not in [`crate::store::migrations`].
 
-use crate::catalog::{cache, change, cluster};
+use crate::catalog::cluster::identity;
+use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::store::migrations::{self, Range, begin_step, last_removals, set_attempts, set_error, standing};
 pub use crate::store::migrations::{
@@ -28,7 +29,7 @@ pub fn resting_ranges() -> Result<Vec<Range>> {
 /// True if a move of that number belongs to this router, or is in the catalog. The first digits of a number are the epoch of the
 /// router: see `catalog::takeover`.
 pub fn is_own(id: i64) -> Result<bool> {
-    Ok(id >= cluster::first_number(cluster::coordinator()?.epoch) || migrations::exists(id)?)
+    Ok(id >= identity::first_number(identity::coordinator()?.epoch) || migrations::exists(id)?)
 }
 
 /// Returns an error if no move has this number, which a user has given.

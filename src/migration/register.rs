@@ -4,11 +4,12 @@ use super::attempt::Attempt;
 use super::record::{self, Record};
 use super::request::MoveRequest;
 use super::shard::{ShardSession, repair_hint};
+use crate::catalog::cache;
 use crate::catalog::change::{self, Locked};
-use crate::catalog::cluster::{self, cluster_id};
-use crate::catalog::shard::Shard;
-use crate::catalog::sizes::{self, COUNTED_OFTEN_MB};
-use crate::catalog::{cache, move_exclusion};
+use crate::catalog::cluster::identity::{self, cluster_id};
+use crate::catalog::cluster::move_exclusion;
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::collections::sizes::{self, COUNTED_OFTEN_MB};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::{spi, transaction};
@@ -82,7 +83,7 @@ pub(super) fn check(request: &MoveRequest) -> Result<Option<Checked>> {
         let mut checked =
             Checked { donor_id, donor: open(&donor)?, loader: open(&recipient)?, puller: open(&recipient)? };
         checked.puller.waits_also_for(&checked.donor);
-        cluster::require_kept([&*donor, &*recipient])?;
+        identity::require_kept([&*donor, &*recipient])?;
         Ok(Some((checked, cluster_id()?, needed_relations(&collection, request.to)?)))
     })?;
     let Some((mut checked, cluster, mut needed)) = found else { return Ok(None) };

@@ -2,12 +2,12 @@
 
 use super::record::Record;
 use crate::catalog::cache;
-use crate::catalog::shard::{Place, Shard};
-use crate::shard::access::ADDRESS;
+use crate::catalog::cluster::shard::{Place, Shard};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction;
 use crate::remote::{Row, Session};
+use crate::shard::access::ADDRESS;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::Part;
 use docshard_core::error::{Kind, error};

@@ -11,7 +11,7 @@
 
 use super::attempt::Attempt;
 use super::shard::ShardSession;
-use crate::catalog::settings;
+use crate::catalog::cluster::settings;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
 use crate::pg::transaction;

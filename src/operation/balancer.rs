@@ -2,8 +2,9 @@
 
 use super::arguments::Arguments;
 use crate::balancer::{self, control};
-use crate::catalog::cluster::{check_may_change, check_router};
-use crate::catalog::{collections, namespace, settings, views};
+use crate::catalog::cluster::identity::{check_may_change, check_router};
+use crate::catalog::cluster::settings;
+use crate::catalog::collections::{collection, namespace, views};
 use crate::pg::error::Result;
 use crate::worker;
 use docshard_core::cluster::balancer::{Compliance, Reason};
@@ -96,7 +97,7 @@ fn change(ns: &str, change: impl FnOnce() -> Result<()>) -> Result<Json> {
 }
 
 pub fn set_balancing(ns: &str, on: bool) -> Result<Json> {
-    change(ns, || collections::set_balancing(ns, on))
+    change(ns, || collection::set_balancing(ns, on))
 }
 
 pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
@@ -109,6 +110,6 @@ pub fn configure(ns: &str, options: &Arguments<'_>) -> Result<Json> {
             }
         };
         // A missing option leaves its value unchanged.
-        if options.is_named("chunkSize") { collections::set_chunk_size(ns, size) } else { Ok(()) }
+        if options.is_named("chunkSize") { collection::set_chunk_size(ns, size) } else { Ok(()) }
     })
 }

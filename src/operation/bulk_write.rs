@@ -8,7 +8,7 @@ use super::table::BULK_OPERATIONS;
 use super::writing::{DocumentWrite, each, storable};
 use crate::pg::error::Result;
 use crate::pg::transaction::subtransaction::attempt;
-use crate::router::insert::{self, WriteError};
+use crate::router::writes::insert::{self, WriteError};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::update::Style;
 use docshard_core::values::document::value::Value;

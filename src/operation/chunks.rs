@@ -1,8 +1,9 @@
 //! Operations that split, merge and move chunks.
 
 use super::request_parts::Specification;
-use crate::catalog::cluster::check_may_change;
-use crate::catalog::{cache, chunks, namespace, views};
+use crate::catalog::cache;
+use crate::catalog::cluster::identity::check_may_change;
+use crate::catalog::collections::{chunks, namespace, views};
 use crate::migration::{self, MoveRequest, MoveResult, RangeRequest, jobs};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;

@@ -2,12 +2,12 @@
 
 use super::arguments::{Arguments, Form};
 use super::table::{LOGIN_OPTIONS, NO_USER};
-use crate::catalog::cluster::{check_may_change, check_router};
-use crate::catalog::dismantle::{self, Scope};
-use crate::catalog::grants::EVERYTHING;
-use crate::catalog::shards::Login;
-pub use crate::catalog::takeover::TakeOver;
-use crate::catalog::{access, addresses, contacts, rotation, settings, shard_state, takeover};
+use crate::catalog::cluster::dismantle::{self, Scope};
+use crate::catalog::cluster::identity::{check_may_change, check_router};
+use crate::catalog::cluster::shards::Login;
+pub use crate::catalog::cluster::takeover::TakeOver;
+use crate::catalog::cluster::{access, addresses, contacts, rotation, settings, shard_state, takeover};
+use crate::catalog::collections::grants::EVERYTHING;
 use crate::migration::jobs;
 use crate::pg::error::Result;
 use crate::pg::process;

@@ -2,16 +2,17 @@
 
 use super::arguments::{Arguments, Form};
 use super::table::{CREATE_INDEXES, INDEX_CHANGE, INDEX_CHANGE_CONFLICTS, OF_COLLECTIONS, Operation};
-use crate::catalog::cluster::check_may_change;
-use crate::catalog::index_changes::{self, IndexChange, Which};
-use crate::catalog::index_options::{self, IndexOptions};
-use crate::catalog::index_removal;
-use crate::catalog::indexes::{Draft, Made};
-use crate::catalog::sharding::{self, ShardOptions};
-use crate::catalog::{cache, collections, indexes, namespace, rename, views};
+use crate::catalog::cache;
+use crate::catalog::cluster::identity::check_may_change;
+use crate::catalog::collections::index_changes::{self, IndexChange, Which};
+use crate::catalog::collections::index_options::{self, IndexOptions};
+use crate::catalog::collections::index_removal;
+use crate::catalog::collections::indexes::{Draft, Made};
+use crate::catalog::collections::sharding::{self, ShardOptions};
+use crate::catalog::collections::{collection, indexes, namespace, rename, views};
 use crate::indexing;
 use crate::pg::error::{Error, Result};
-use crate::router::expiry;
+use crate::router::writes::expiry;
 use crate::store;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::Partial;
@@ -25,7 +26,7 @@ pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
     match options.text("viewOn") {
         Some(view_on) => views::create(ns, view_on, stages(options)?.unwrap_or_default(), collation)?,
-        None => collections::create(ns, collation.as_ref())?,
+        None => collection::create(ns, collation.as_ref())?,
     }
     Ok(json!({"ok": 1}))
 }

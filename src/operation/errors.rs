@@ -1,7 +1,7 @@
 //! Errors of writes as elements of `writeErrors`.
 
 use crate::pg::error::Error;
-use crate::router::insert::WriteError;
+use crate::router::writes::insert::WriteError;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{self, class};
 use docshard_core::values::document::ext_json;

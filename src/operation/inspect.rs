@@ -1,8 +1,8 @@
 //! Checks that a collection is consistent.
 
 use super::arguments::Arguments;
-use crate::catalog::cluster::check_router;
-use crate::catalog::namespace;
+use crate::catalog::cluster::identity::check_router;
+use crate::catalog::collections::namespace;
 use crate::pg::error::Result;
 use crate::router;
 use docshard_core::error::{Kind, error};
@@ -17,7 +17,7 @@ pub fn check_collection(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     namespace::split(ns)?;
     let limit = options.integer("limit")?.unwrap_or(LIMIT);
     match usize::try_from(limit) {
-        Ok(limit @ 0..=10_000) => router::inspect::collection(ns, limit),
+        Ok(limit @ 0..=10_000) => router::reads::inspect::collection(ns, limit),
         _ => Err(error!(Kind::BadValue, "limit must be from 0 to 10000, not {limit}")),
     }
 }

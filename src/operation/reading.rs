@@ -5,18 +5,18 @@ use super::concerns;
 use super::request_parts::{self, Shared, Specification};
 use super::sink;
 use super::table::Operation;
-use crate::catalog::views::{self, Resolved};
+use crate::catalog::collections::views::{self, Resolved};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
-use crate::router::aggregate::{self, Execution, Results};
-use crate::router::distinct::{self, Values};
 use crate::router::execute::Documents;
-use crate::router::explain::Verbosity;
-use crate::router::explain_pipeline::{self, ExplainedPipeline};
-use crate::router::read;
+use crate::router::explain::pipeline::{self, ExplainedPipeline};
+use crate::router::explain::statement::Verbosity;
+use crate::router::reads::aggregate::{self, Execution, Results};
+use crate::router::reads::distinct::{self, Values};
+use crate::router::reads::find;
+use crate::router::reads::statistics;
 use crate::router::session;
-use crate::router::statistics;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
@@ -105,7 +105,7 @@ pub fn find(namespace: &str, filter: Specification<'_>, arguments: &Arguments<'_
         return Ok(Found::View(Box::new(Aggregation { stages: &stages, shared, on_disk: true }.run_view(&view)?)));
     }
     let options = find_options(namespace, arguments)?;
-    Ok(Found::Collection(read::find(namespace, &find_query(filter, &options)?, &options)?))
+    Ok(Found::Collection(find::find(namespace, &find_query(filter, &options)?, &options)?))
 }
 
 /// Returns the stages of a find over a view.
@@ -161,7 +161,7 @@ impl<'a> Count<'a> {
             return self.run_view(&view);
         }
         let (query, options) = self.parts(namespace)?;
-        read::count(namespace, &query, &options)
+        find::count(namespace, &query, &options)
     }
 
     /// Returns the stages of a count over a view.
@@ -190,7 +190,7 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
     if let Some(view) = views::resolve(namespace)? {
         return Count { filter: Specification::EMPTY, skip: 0, limit: None, shared: Shared::default() }.run_view(&view);
     }
-    read::estimated_count(namespace)
+    find::estimated_count(namespace)
 }
 
 /// Runs a pipeline over a collection or a view; with the option `explain`, the only result is its plan.
@@ -269,7 +269,7 @@ impl<'a> Aggregation<'a> {
                 refuse_writes(&pipeline)?;
             }
             if pipeline.statistics().is_some_and(Statistics::are_of_collection) {
-                read::check(namespace)?;
+                find::check(namespace)?;
             }
             if pipeline.statistics().is_some() || pipeline.makes_documents() {
                 let stages = pipeline.shown();
@@ -284,7 +284,7 @@ impl<'a> Aggregation<'a> {
                 rest: &rest,
                 execution: &pipelines.execution(namespace),
             };
-            explain_pipeline::explain(namespace, &explained, verbosity)
+            pipeline::explain(namespace, &explained, verbosity)
         })
     }
 
@@ -379,7 +379,7 @@ fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Resul
     for other in pipeline.collections() {
         let other = format!("{database}.{other}");
         let view = views::resolve(&other)?;
-        read::check(view.as_ref().map_or(&other, |view| &view.namespace))?;
+        find::check(view.as_ref().map_or(&other, |view| &view.namespace))?;
     }
     Ok(pipeline)
 }
@@ -438,7 +438,7 @@ impl Pipelines {
         }
         let SplitPipeline { query, options, rest, .. } = divided(pipeline, environment, hint)?;
         if rest.stages().is_empty() {
-            return Results::over(read::find(namespace, &query, &options)?, &rest, &execution);
+            return Results::over(find::find(namespace, &query, &options)?, &rest, &execution);
         }
         aggregate::aggregate(namespace, &query, &options, &rest, &execution)
     }

@@ -1,10 +1,11 @@
 //! Operations on shards, databases and zones.
 
 use super::arguments::Arguments;
-use crate::catalog::cluster::{check_may_change, check_router};
-use crate::catalog::shards::add::{self, AddOptions, Added};
-use crate::catalog::shards::remove::{self, Removal};
-use crate::catalog::{cache, change, collections, databases, namespace, zones};
+use crate::catalog::cluster::identity::{check_may_change, check_router};
+use crate::catalog::cluster::shards::add::{self, AddOptions, Added};
+use crate::catalog::cluster::shards::remove::{self, Removal};
+use crate::catalog::collections::{collection, databases, namespace, zones};
+use crate::catalog::{cache, change};
 use crate::migration::{MoveRequest, jobs, lost};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
@@ -130,7 +131,7 @@ pub fn enable_sharding(db: &str, primary: Option<&str>) -> Result<Json> {
 }
 
 pub fn drop_database(db: &str) -> Result<Json> {
-    let dropped = collections::drop_database(db)?;
+    let dropped = collection::drop_database(db)?;
     Ok(if dropped { json!({"dropped": db, "ok": 1}) } else { json!({"ok": 1}) })
 }
 

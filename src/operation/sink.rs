@@ -10,18 +10,18 @@
 //! `on`, because a document may then match what the pipeline made of another document's target.
 
 use crate::catalog::cache;
-use crate::catalog::grants::{self, Level};
-use crate::catalog::namespace;
-use crate::catalog::views;
+use crate::catalog::collections::grants::{self, Level};
+use crate::catalog::collections::namespace;
+use crate::catalog::collections::views;
 use crate::pg::error::{DuplicateKey, Error, Result};
 use crate::pg::fault;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::transaction;
-use crate::router::aggregate::Results;
-use crate::router::insert::{self, Storable};
-use crate::router::keyed_updates::{self, KeyedUpdate, Outcome};
+use crate::router::reads::aggregate::Results;
 use crate::router::session;
-use crate::router::{clear, write};
+use crate::router::writes::insert::{self, Storable};
+use crate::router::writes::keyed_updates::{self, KeyedUpdate, Outcome};
+use crate::router::writes::{clear, modify};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, WhenNotMatched, target_filter};
@@ -310,7 +310,7 @@ impl<'p> Merge<'p> {
     /// Changes the matching document; returns false if there is none.
     fn change(&self, update: &KeyedUpdate) -> Result<bool> {
         let write = Write::of_one(&update.query, Some(&update.modification));
-        Ok(write::write(&self.target, &write)?.matched > 0)
+        Ok(modify::write(&self.target, &write)?.matched > 0)
     }
 
     /// How the document that one matches changes.

@@ -5,8 +5,8 @@
 //! SCRAM-SHA-256 verifier, so no statement contains the password.
 
 use super::arguments::Arguments;
-use crate::catalog::grants;
-use crate::catalog::grants::{EVERYTHING, Level};
+use crate::catalog::collections::grants;
+use crate::catalog::collections::grants::{EVERYTHING, Level};
 use crate::pg::error::{Error, Result};
 use crate::pg::security::credentials;
 use crate::pg::server;

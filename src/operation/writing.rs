@@ -9,10 +9,10 @@ use super::errors::is_of_one_operation;
 use super::request_parts::{self, Shared, Specification};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::subtransaction::attempt;
-use crate::router::insert::{self, Storable, WriteError};
-use crate::router::modification;
-use crate::router::once;
-use crate::router::write;
+use crate::router::writes::insert::{self, Storable, WriteError};
+use crate::router::writes::modification;
+use crate::router::writes::modify;
+use crate::router::writes::once;
 use docshard_core::error::{Kind, error};
 use docshard_core::query::specification::Role;
 use docshard_core::query::update::Style;
@@ -212,6 +212,6 @@ impl<'a> DocumentWrite<'a> {
         let sort = request_parts::sort(self.sort, query.environment.as_ref())?;
         let (many, skip_locked) = (self.many, self.skip_locked);
         let write = Write { many, upsert, sort, images, skip_locked, ..Write::of_one(query, modification) };
-        write::write(namespace, &write)
+        modify::write(namespace, &write)
     }
 }

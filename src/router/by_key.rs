@@ -1,17 +1,18 @@
 //! Finds, updates or deletes one document whose whole key is in the filter. Most statements of an application do this, so this
-//! path parses nothing of the filter but the key. The results are the same as those of [`super::read`] and [`super::write`].
+//! path parses nothing of the filter but the key. The results are the same as those of [`crate::router::reads::find`] and [`crate::router::writes::modify`].
 //!
 //! Every function returns None if the filter is more than a key, or if the statement needs something that this path does not
 //! offer.
 
 use super::execute;
 use super::fresh_map::with_fresh_map;
-use super::modification;
-use super::write;
-use crate::catalog::namespace::check_writable;
-use crate::catalog::{cache, duplicate};
+use crate::catalog::cache;
+use crate::catalog::collections::duplicate;
+use crate::catalog::collections::namespace::check_writable;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
+use crate::router::writes::modification;
+use crate::router::writes::modify;
 use docshard_core::cluster::targeting::point;
 use docshard_core::query::update::Style;
 use docshard_core::routing::model::Collection;
@@ -31,11 +32,11 @@ pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>
 pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<WriteResult>> {
     let Some(modification) = modification::kept(update, Style::Operators) else { return Ok(None) };
     with_key(namespace, filter, |collection, destination, key| {
-        if write::touches_key(collection, &modification) {
+        if modify::touches_key(collection, &modification) {
             return Ok(None);
         }
         check_writable(namespace)?;
-        write::update_by_key(collection, &[destination], &modification, key, true)
+        modify::update_by_key(collection, &[destination], &modification, key, true)
             .map(Some)
             .map_err(|error| duplicate::translate(collection, error))
     })
@@ -46,7 +47,7 @@ pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<
 pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<WriteResult>> {
     with_key(namespace, filter, |collection, destination, key| {
         check_writable(namespace)?;
-        write::delete_by_key(collection, &[destination], key)
+        modify::delete_by_key(collection, &[destination], key)
     })
 }
 

@@ -4,8 +4,8 @@
 //! shards run for documents, so filters, projections and sorts mean the same, and PostgreSQL sorts and streams.
 
 use super::rows::RowStream;
-use crate::catalog::cluster::check_router;
-use crate::catalog::namespace;
+use crate::catalog::cluster::identity::check_router;
+use crate::catalog::collections::namespace;
 use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;

@@ -7,9 +7,11 @@
 //! A shard that is behind the catalog, as after a failover that has lost commits, stays so: the statement fails at once. What follows an
 //! attempt is decided in core, by [`Attempts`].
 
-use crate::catalog::behind::Suspicion;
-use crate::catalog::cluster::{self, check_router};
-use crate::catalog::{cache, holder, views};
+use crate::catalog::cache;
+use crate::catalog::cluster::behind::Suspicion;
+use crate::catalog::cluster::holder;
+use crate::catalog::cluster::identity::{self, check_router};
+use crate::catalog::collections::views;
 use crate::migration::foresight::Foreseen;
 use crate::migration::{jobs, recovery};
 use crate::pg::error::{Error, Result};
@@ -157,7 +159,7 @@ impl Surroundings for Refused<'_> {
 
 /// True if the shards' versions of a collection may be about to become those of the catalog. A copy of the router does not learn of moves.
 fn may_change(collection: &Collection) -> Result<bool> {
-    let is_copy = matches!(as_extension_owner(cluster::standing)?, Standing::Copy(_));
+    let is_copy = matches!(as_extension_owner(identity::standing)?, Standing::Copy(_));
     Ok(!is_copy && recovery::may_change_placement(collection.id)?)
 }
 
@@ -198,7 +200,7 @@ fn lasting(namespace: &str, known: Option<&Collection>, conflict: Error) -> Resu
 fn disagreement(namespace: &str, error: &Error, sqlstate: SqlState) -> Error {
     let (mut message, mut hint) = (format!("{namespace}: {}", error.message), DISAGREE.to_owned());
     // As on a copy after the router has moved chunks.
-    if let Ok(Standing::Copy(reason)) = as_extension_owner(cluster::standing) {
+    if let Ok(Standing::Copy(reason)) = as_extension_owner(identity::standing) {
         message = format!("{message}; this database is a copy of the cluster's router: {reason}");
         hint = format!("Connect to the cluster's router{}.", holder::place(&reason));
     }

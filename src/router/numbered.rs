@@ -9,7 +9,7 @@
 //! protocol of ownership, which orders writes to one key over all routers and moves, so orders the attempts. What several shards write is one
 //! transaction with the claim.
 //!
-//! [`super::once`] chooses homes and claims. [`require_claim`] stands before everything else that writes.
+//! [`crate::router::writes::once`] chooses homes and claims. [`require_claim`] stands before everything else that writes.
 
 use crate::pg::error::Result;
 use docshard_core::error::{Kind, bail};

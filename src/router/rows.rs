@@ -1,10 +1,10 @@
 //! Rows that shards return; the shard may be this database or another node.
 
 use super::lost_shards::LostShards;
-use crate::shard::pipeline::as_router;
 use crate::pg::error::{Error, Result};
 use crate::pg::spi;
 use crate::remote;
+use crate::shard::pipeline::as_router;
 use docshard_core::routing::protocol::pipeline::{PipelineMeasurements, milliseconds};
 use docshard_core::values::document::{packed, raw};
 use std::cell::RefCell;

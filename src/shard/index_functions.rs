@@ -107,8 +107,8 @@ fn both(one: &[u8], other: &[u8], holds: impl Fn(raw::RawObject<'_>, raw::RawObj
 #[pgrx::pg_schema]
 mod tests {
     use super::*;
-    use crate::shard::table::index_statements;
     use crate::pg::spi;
+    use crate::shard::table::index_statements;
     use docshard_core::routing::protocol::qualified;
     use docshard_core::routing::protocol::table::CreateIndex;
     use docshard_core::sql::param::Param;

@@ -1,11 +1,11 @@
 //! Reports the health of every shard. All shards are queried at once, within a time limit, as some may not respond.
 
-use crate::catalog::behind::{self, Seen};
-use crate::catalog::shards::names::LOCAL;
-use crate::catalog::survey::{self, ShardAnswer};
-use crate::catalog::{cluster, contacts};
-use crate::shard::health;
+use crate::catalog::cluster::behind::{self, Seen};
+use crate::catalog::cluster::shards::names::LOCAL;
+use crate::catalog::cluster::survey::{self, ShardAnswer};
+use crate::catalog::cluster::{contacts, identity};
 use crate::pg::error::Result;
+use crate::shard::health;
 use crate::worker::activity::{self, Activity};
 use crate::{storage, store};
 use docshard_core::routing::protocol::node::NodeHealth;
@@ -74,7 +74,7 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     }
     // The router's own row, which has no other error.
     if let Some(own) = all.iter_mut().find(|one| one.shard == LOCAL || one.shard == ROUTER) {
-        own.error = cluster::lacks_keeper()?.or(own.error.take()).or_else(|| unequal_forms(&own.node));
+        own.error = identity::lacks_keeper()?.or(own.error.take()).or_else(|| unequal_forms(&own.node));
     }
     Ok(all)
 }

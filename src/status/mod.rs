@@ -6,15 +6,15 @@
 pub mod health;
 
 use crate::balancer::control;
-use crate::catalog::behind;
 use crate::catalog::cache;
-use crate::catalog::cluster;
-use crate::catalog::cluster::cluster_id;
-use crate::catalog::contacts;
-use crate::catalog::namespace;
-use crate::catalog::shard::Shard;
-use crate::catalog::shard_state::{self, Orphan};
-use crate::catalog::sizes::{self, Amount, Collection, Estimates};
+use crate::catalog::cluster::behind;
+use crate::catalog::cluster::contacts;
+use crate::catalog::cluster::identity;
+use crate::catalog::cluster::identity::cluster_id;
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::cluster::shard_state::{self, Orphan};
+use crate::catalog::collections::namespace;
+use crate::catalog::collections::sizes::{self, Amount, Collection, Estimates};
 use crate::pg::error::Result;
 use crate::store;
 use crate::worker;
@@ -159,10 +159,10 @@ fn write_head(
     unguarded: &HashMap<String, String>,
 ) -> Result<()> {
     line!(out, "cluster {:016x}", cluster_id()?);
-    if let Standing::Copy(reason) = cluster::standing()? {
+    if let Standing::Copy(reason) = identity::standing()? {
         line!(out, "this is a copy of the cluster's router and cannot change the cluster: {reason}");
     }
-    if let Some(problem) = cluster::lacks_keeper()? {
+    if let Some(problem) = identity::lacks_keeper()? {
         line!(out, "{problem}");
     }
     for problem in health::problems_here()? {

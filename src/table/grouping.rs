@@ -20,8 +20,8 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fdw::clause::Collation;
 use crate::pg::fdw::value::{Scalar, SqlValue};
 use crate::pg::fdw::{AggregateCall, Function, Groups, Scan, ScanPlan};
-use crate::router::aggregate::Results;
-use crate::router::read;
+use crate::router::reads::aggregate::Results;
+use crate::router::reads::find;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::{Decimal, Number};
@@ -245,7 +245,7 @@ impl Scan for GroupScan {
         let namespace = &self.scan.layout().options.namespace;
         self.is_empty_due = self.groups.is_whole;
         let Some(Request { filter, options }) = self.scan.request(&operands, None)? else {
-            return read::check(namespace);
+            return find::check(namespace);
         };
         let stages = self.stages(&filter)?;
         let collation: Map<String, Json> =

@@ -4,7 +4,8 @@
 //! the last column. Only collections that the caller may read are imported.
 
 use super::options;
-use crate::catalog::{cache, grants, views};
+use crate::catalog::cache;
+use crate::catalog::collections::{grants, views};
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::errors::is_of_one_operation;
 use crate::operation::reading;

@@ -20,7 +20,7 @@ mod scan;
 mod sorting;
 
 use crate::catalog::cache;
-use crate::catalog::grants::{self, Level};
+use crate::catalog::collections::grants::{self, Level};
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::fdw::clause::Clause;
@@ -29,7 +29,7 @@ use crate::pg::fdw::{
     Wrapper,
 };
 use crate::pg::spi;
-use crate::router::read;
+use crate::router::reads::find;
 use column::Layout;
 use condition::{Condition, Translator};
 use pgrx::datum::Internal;
@@ -88,7 +88,7 @@ fn bytes_by_default() -> bool {
 impl Table for CollectionTable {
     fn rows(&self) -> Result<f64> {
         let namespace = &self.layout.options.namespace;
-        read::check(namespace)?;
+        find::check(namespace)?;
         if cache::find(namespace)?.is_none() {
             return Ok(DEFAULT_ROWS);
         }
@@ -97,7 +97,7 @@ impl Table for CollectionTable {
         if let Some((_, rows)) = known.filter(|(at, _)| now.duration_since(*at) < ESTIMATE_AGE) {
             return Ok(rows);
         }
-        let rows = read::estimated_count(namespace)? as f64;
+        let rows = find::estimated_count(namespace)? as f64;
         ESTIMATES.with_borrow_mut(|known| {
             if known.len() >= MAX_ESTIMATES {
                 known.clear();
@@ -153,7 +153,7 @@ impl Table for CollectionTable {
         let namespace = &self.layout.options.namespace;
         match (access, cache::find(namespace)?) {
             (Access::Write, Some(collection)) => grants::require(&collection, Level::Write).map(drop),
-            _ => read::check(namespace),
+            _ => find::check(namespace),
         }
     }
 

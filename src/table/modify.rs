@@ -15,7 +15,7 @@ use crate::operation::writing::{DocumentWrite, storable};
 use crate::pg::error::Result;
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{Modify, RowValues};
-use crate::router::insert::{self, Storable};
+use crate::router::writes::insert::{self, Storable};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::update::Style;
 use docshard_core::values::document::raw;

@@ -1,6 +1,6 @@
 //! Options of foreign tables and their columns.
 
-use crate::catalog::namespace;
+use crate::catalog::collections::namespace;
 use crate::pg::error::Result;
 use crate::pg::fdw::{Owner, Setting};
 use docshard_core::error::{Kind, bail, ensure, error};

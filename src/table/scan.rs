@@ -12,9 +12,9 @@ use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{ORIGIN, Scan, ScanPlan};
-use crate::router::aggregate::Results;
-use crate::router::explain;
-use crate::router::read;
+use crate::router::explain::statement;
+use crate::router::reads::aggregate::Results;
+use crate::router::reads::find;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::raw;
 use serde_json::{Map, Value as Json, json};
@@ -131,7 +131,7 @@ impl CollectionScan {
 
 /// Refuses to read what does not exist: a foreign table is made for a collection, so its name is a mistake, or the collection was dropped.
 pub fn require_existing(layout: &Layout) -> Result<()> {
-    read::require_existing(&layout.options.namespace).map_err(|error| {
+    find::require_existing(&layout.options.namespace).map_err(|error| {
         error.with_hint(format!(
             "The foreign table \"{}\" names it. INSERT creates a collection that does not exist, and so does docshard.create_collection().",
             layout.name
@@ -163,7 +163,7 @@ impl Scan for CollectionScan {
         let namespace = &self.layout.options.namespace;
         let Some(Request { filter, options }) = self.request(&operands, limit)? else {
             // No row can match, and no shard is asked. The privileges are checked nevertheless.
-            return read::check(namespace);
+            return find::check(namespace);
         };
         let arguments = Arguments::parse(&options, Form::Options(FIND.function), FIND.options)?;
         self.found = Some(reading::find(namespace, Specification::Value(&filter), &arguments)?);
@@ -220,7 +220,7 @@ impl Scan for CollectionScan {
         verbose: bool,
     ) -> Result<Vec<(String, String)>> {
         let namespace = &self.layout.options.namespace;
-        read::check(namespace)?;
+        find::check(namespace)?;
         let mut shown = vec![("Collection".to_owned(), namespace.clone())];
         let Some(Request { filter, options }) = self.request(&operands, limit)? else {
             shown.push(("Shards".to_owned(), "none, as no row can match".to_owned()));
@@ -231,7 +231,7 @@ impl Scan for CollectionScan {
             let arguments = Arguments::parse(&options, Form::Options(FIND.function), FIND.options)?;
             let find = reading::find_options(namespace, &arguments)?;
             let query = reading::find_query(Specification::Value(&filter), &find)?;
-            if let Some(targets) = explain::targets_of_find(namespace, &query, &find)? {
+            if let Some(targets) = statement::targets_of_find(namespace, &query, &find)? {
                 let number = |name: &str| targets.get(name).and_then(Json::as_u64).unwrap_or(0);
                 let part = |one: &str, all: &str| format!("{} of {}", number(one), number(all));
                 shown.push(("Shards".to_owned(), part("targetedShards", "totalShards")));

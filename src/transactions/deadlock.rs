@@ -14,7 +14,7 @@
 //! The job has the rights of the extension's owner, and skips shards that do not answer. No process waits for the job.
 
 use crate::catalog::cache;
-use crate::catalog::shard::Shard;
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::Result;
 use crate::pg::server::sleep_ms;
 use crate::pg::{process::job, spi, transaction};

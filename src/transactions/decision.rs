@@ -1,7 +1,7 @@
 //! The router as the coordinator of transactions over several shards: takes the lock, and writes and deletes the decisions.
 
 use super::deadlock;
-use crate::catalog::cluster;
+use crate::catalog::cluster::identity;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::transaction::durability;
@@ -30,7 +30,7 @@ impl Coordinator for Router {
         // This is called at the local pre-commit, where there is no snapshot, and the session's user has no rights in the
         // catalog.
         let _snapshot = ActiveSnapshot::latest();
-        Ok(user::as_extension_owner(cluster::coordinator)?.token(transaction))
+        Ok(user::as_extension_owner(identity::coordinator)?.token(transaction))
     }
 
     fn decide(&self, gids: &[(Oid, String)], at_once: bool) -> Result<()> {

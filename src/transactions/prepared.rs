@@ -5,8 +5,8 @@
 
 use super::decision::decisions;
 use crate::catalog::cache;
-use crate::catalog::cluster;
-use crate::catalog::shard::{Place, Shard};
+use crate::catalog::cluster::identity;
+use crate::catalog::cluster::shard::{Place, Shard};
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::transaction::prepared::{self, Ended, Watch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -39,7 +39,7 @@ fn before(gid: &str) -> Option<u32> {
     );
     let transaction = rows.ok()?.first().and_then(|row| u32::try_from(row.i64(0)).ok())?;
     // A copy of the router must not end the router's transactions.
-    user::as_extension_owner(cluster::require_router).unwrap_or_else(|error| error.raise());
+    user::as_extension_owner(identity::require_router).unwrap_or_else(|error| error.raise());
     durability::require();
     Some(transaction)
 }
@@ -67,7 +67,7 @@ fn after(transaction: u32, ended: Ended) {
 
 /// Returns the names of the shards that failed.
 fn end_at_all(transaction: u32, ended: Ended) -> Result<Vec<String>> {
-    let prefix = cluster::coordinator()?.prefix(transaction);
+    let prefix = identity::coordinator()?.prefix(transaction);
     let mut late = Vec::new();
     for shard in cache::shards()?.values() {
         if end_at(shard, &prefix, ended).is_err() {

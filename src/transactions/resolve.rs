@@ -1,9 +1,10 @@
 //! Ends prepared transactions whose originator has ended.
 
 use super::decision::decisions;
-use crate::catalog::nodes::read_call_on;
-use crate::catalog::shard::{Place, Shard};
-use crate::catalog::{cache, cluster};
+use crate::catalog::cache;
+use crate::catalog::cluster::identity;
+use crate::catalog::cluster::nodes::read_call_on;
+use crate::catalog::cluster::shard::{Place, Shard};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::remote::Session;
@@ -46,10 +47,10 @@ pub fn resolve_all() -> Result<u64> {
 
 fn resolve(shard: &Shard) -> Result<u64> {
     let (Place::Remote(server), Some(server_name)) = (shard.place, &shard.server) else { return Ok(0) };
-    if !cluster::may_finish(shard.id) {
+    if !identity::may_finish(shard.id) {
         return Ok(0);
     }
-    let coordinator = cluster::coordinator()?;
+    let coordinator = identity::coordinator()?;
     // The decisions first, then the shard's prepared transactions: see the module's invariants.
     let decided = decisions(server_name)?;
     let gids = read_call_on(shard, &ReadPrepared { prefixes: &[&coordinator.cluster_prefix()] })?;

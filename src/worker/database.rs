@@ -4,14 +4,16 @@ use super::activity;
 use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
-use crate::catalog::shard::Place;
-use crate::catalog::{cache, cluster, contacts, history, last_sizes, nodes, pending_drops, rotation, settings};
-use crate::shard::once;
+use crate::catalog::cache;
+use crate::catalog::cluster::shard::Place;
+use crate::catalog::cluster::{contacts, history, identity, nodes, pending_drops, rotation, settings};
+use crate::catalog::collections::last_sizes;
 use crate::pg::error::Result;
 use crate::pg::process::settings::limit_lock_waits;
 use crate::pg::process::{self, Started};
 use crate::pg::transaction;
 use crate::remote::hung;
+use crate::shard::once;
 use crate::storage::lock::{self, Mode};
 use crate::store;
 use crate::{balancer, indexing, migration, transactions};
@@ -176,7 +178,7 @@ fn forget_numbered_writes() {
 /// True if this database is its cluster's router: it has no other shards, or its keeper has found no other router. `logged` is
 /// the last reason against it that was logged.
 fn may_act(database: Oid, logged: &mut Option<String>, keeper: &mut Keeper) -> bool {
-    let look = || Ok((cluster::standing()?, is_alone()?));
+    let look = || Ok((identity::standing()?, is_alone()?));
     let (why, alone) = match transaction::run(look) {
         Ok((Standing::Router, alone)) => (None, alone),
         Ok((Standing::Copy(reason), _)) => {

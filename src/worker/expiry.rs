@@ -6,11 +6,11 @@
 
 use super::activity;
 use super::own_process::report;
-use crate::catalog::settings;
+use crate::catalog::cluster::settings;
 use crate::pg::process::timeout::Deadline;
 use crate::pg::{process, transaction};
 use crate::remote::hung;
-use crate::router::expiry;
+use crate::router::writes::expiry;
 use crate::store::indexes::{self, Expiring};
 use std::time::{Duration, Instant};
 

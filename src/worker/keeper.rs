@@ -8,7 +8,8 @@
 //! are polled.
 
 use super::own_process::{FREE, KEEPER, WORKER, enter};
-use crate::catalog::{cache, cluster, contacts, holder, takeover};
+use crate::catalog::cache;
+use crate::catalog::cluster::{contacts, holder, identity, takeover};
 use crate::pg::error::Result;
 use crate::pg::{process, transaction};
 use crate::remote::{Session, hung};
@@ -124,7 +125,7 @@ fn log_once(logged: &mut String, message: &str) {
 }
 
 fn become_copy(reason: &str, epoch: i64) {
-    match transaction::run(|| cluster::become_copy(reason, epoch)) {
+    match transaction::run(|| identity::become_copy(reason, epoch)) {
         Ok(false) => {}
         Ok(true) => pgrx::log!("docshard keeper: this database is a copy of its cluster's router: {reason}"),
         // The next keeper tries again.
@@ -172,7 +173,7 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<StopReason>> {
 
 /// Updates the list of shards from the catalog; None if there are none.
 fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
-    if !lock::is_excluded(WORKER) || cluster::standing()? != Standing::Router {
+    if !lock::is_excluded(WORKER) || identity::standing()? != Standing::Router {
         return Ok(None);
     }
     let known = cache::shards()?;
@@ -190,7 +191,7 @@ fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
             *kept = new();
         }
     }
-    Ok(if shards.is_empty() { None } else { Some(cluster::coordinator()?) })
+    Ok(if shards.is_empty() { None } else { Some(identity::coordinator()?) })
 }
 
 /// Opens one missing session, if one is due.

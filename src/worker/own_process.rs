@@ -11,7 +11,7 @@ use std::ffi::CStr;
 pub(super) const WORKER_KIND: &str = "docshard worker";
 pub(super) const KEEPER_KIND: &str = "docshard keeper";
 
-pub(super) use crate::catalog::cluster::{FREE, KEEPER, WORKER};
+pub(super) use crate::catalog::cluster::identity::{FREE, KEEPER, WORKER};
 
 /// The catalog tables from which a worker sees whether it has work.
 const TABLES: [&CStr; 5] = [c"shards", c"migrations", c"transactions", c"index_builds", c"indexes"];

@@ -7,9 +7,9 @@
 //! to is closed before its answer is read.
 
 use crate::catalog::cache;
-use crate::catalog::contacts::{self, Visit};
-use crate::catalog::settings;
-use crate::catalog::shard::{Place, Shard};
+use crate::catalog::cluster::contacts::{self, Visit};
+use crate::catalog::cluster::settings;
+use crate::catalog::cluster::shard::{Place, Shard};
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::remote::{Session, hung};

@@ -2,8 +2,8 @@
 
 use super::request::{Located, locate, sql};
 use super::retry::{can_retry, failed};
-use crate::catalog::grants::{self, Level};
-use crate::catalog::shard::Place;
+use crate::catalog::cluster::shard::Place;
+use crate::catalog::collections::grants::{self, Level};
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::remote::{self, RequestScope, Role};

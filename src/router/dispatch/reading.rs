@@ -2,10 +2,8 @@
 //! have confirmed their version, or, for a read that allows partial results, could not be reached.
 
 use super::request::{assumed, locate, sql, start};
-use crate::catalog::grants::{self, Level};
-use crate::catalog::shard::Place;
-use crate::shard::pipeline::as_router;
-use crate::shard::placement;
+use crate::catalog::cluster::shard::Place;
+use crate::catalog::collections::grants::{self, Level};
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::pg::spi;
@@ -13,6 +11,8 @@ use crate::pg::transaction::snapshot::ActiveSnapshot;
 use crate::remote::{self, RequestScope};
 use crate::router::lost_shards::LostShards;
 use crate::router::rows::RowStream;
+use crate::shard::pipeline::as_router;
+use crate::shard::placement;
 use crate::storage::scan::Look;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;

@@ -1,11 +1,11 @@
 //! The parts that all requests to a shard have in common.
 
 use crate::catalog::cache;
-use crate::catalog::shard::Shard;
-use crate::shard::placement::Placement;
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::Result;
 use crate::pg::fault;
 use crate::remote;
+use crate::shard::placement::Placement;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;
 use docshard_core::routing::plan::statement::Statement;

@@ -1,7 +1,7 @@
 //! Decides whether a write that a shard refused because of a stale map may run again: only if it has left no trace on any shard.
 
 use super::request::Located;
-use crate::catalog::shard::Place;
+use crate::catalog::cluster::shard::Place;
 use crate::pg::error::Error;
 use crate::remote;
 use crate::router::fresh_map::{conflict, is_stale};

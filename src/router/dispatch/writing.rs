@@ -2,9 +2,8 @@
 
 use super::request::{Located, assumed, locate, sql as sent, start};
 use super::retry::{can_retry, failed, never_again, undone};
-use crate::catalog::grants::{self, Level};
-use crate::catalog::shard::Place;
-use crate::shard::{placement, writing};
+use crate::catalog::cluster::shard::Place;
+use crate::catalog::collections::grants::{self, Level};
 use crate::pg::client::sole_call;
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::fault;
@@ -14,6 +13,7 @@ use crate::remote::{self, RequestScope, Role};
 use crate::router::fresh_map::is_stale;
 use crate::router::numbered::require_claim;
 use crate::router::rows::ShardRow;
+use crate::shard::{placement, writing};
 use crate::storage::scan::Look;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;

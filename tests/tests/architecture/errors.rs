@@ -23,7 +23,7 @@ const BETWEEN: &[&str] =
     &["as_deref", "as_str", "as_ref", "unwrap_or_default", "is_some_and", "is_none_or", "and_then", "trim"];
 
 /// This file reads what only PostgreSQL's texts have: the index and the key of a unique violation, in any language.
-const READS_POSTGRESQL: &str = "src/catalog/duplicate.rs";
+const READS_POSTGRESQL: &str = "src/catalog/collections/duplicate.rs";
 
 /// True if the code after a text's name searches the text, or compares it.
 fn reads_text(mut code: &str) -> bool {

@@ -1,4 +1,4 @@
-//! Calls of numbered writes, which are executed once though their client sends them again: see `router::once`.
+//! Calls of numbered writes, which are executed once though their client sends them again: see `router::writes::once`.
 
 use super::checked::CheckedCall as _;
 use crate::error::{Error, Result};

@@ -1,0 +1,214 @@
+//! Shards at an older version of a collection than the catalog. Such a shard has lost commits: it was promoted from an asynchronous
+//! standby, or restored from a backup. It refuses the collection's statements until an administrator has it adopted (`migration::adopt`).
+//!
+//! A shard commits a change of ownership before the catalog does, so it is never behind the catalog. The exceptions are prepared
+//! transactions: those that the router has decided and the shard not yet committed, and, after a failover, those of moves that have ended,
+//! which the worker ends. So a shard is known to be behind only when all that were prepared there at an earlier look have ended, or
+//! when there were none.
+
+use super::identity;
+use crate::catalog::cache;
+use crate::catalog::cluster::nodes::read_call_on;
+use crate::catalog::cluster::shard::{Place, Shard};
+use crate::pg::error::{Error, Result};
+use crate::pg::security::user;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::store::{placements, transactions};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::error::Kind;
+use docshard_core::error::sqlstate;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::shard_tables::SeeVersions;
+use docshard_core::sql::record::{malformed, parse_json};
+use serde_json::Value as Json;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write;
+use std::rc::Rc;
+
+/// The most bytes of an answer to [`SeeVersions`]: enough for hundreds of thousands of collections.
+const MAX_SEEN: usize = 16 << 20;
+
+/// The collections that are named in a message.
+const NAMED: usize = 3;
+
+/// What a shard answers to [`SeeVersions`].
+pub struct Seen {
+    prepared: HashSet<String>,
+    /// token and version by collection
+    placed: HashMap<i64, (i64, i64)>,
+}
+
+impl Seen {
+    /// Reads the answer.
+    /// Errors: `InternalError` if it is not valid.
+    pub fn read(text: &[u8]) -> Result<Self> {
+        if text.len() > MAX_SEEN {
+            return Err(malformed(SeeVersions::NAME, &format!("{} bytes", text.len())));
+        }
+        let json = parse_json(SeeVersions::NAME, text)?;
+        let array = |value: &Json| value.as_array().cloned().unwrap_or_default();
+        let placed = array(&json["placed"]);
+        let numbers = placed.iter().filter_map(|row| Some((row[0].as_i64()?, (row[1].as_i64()?, row[2].as_i64()?))));
+        let prepared = array(&json["prepared"]).iter().filter_map(Json::as_str).map(str::to_owned).collect();
+        Ok(Self { prepared, placed: numbers.collect() })
+    }
+
+    /// The shard's version of a collection; None without its table, or with that of another collection.
+    fn version(&self, collection: i32, token: i64) -> Option<i64> {
+        let (found, version) = self.placed.get(&collection.into())?;
+        (*found == token).then_some(*version)
+    }
+}
+
+/// A collection of which a shard is behind the catalog.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Behind {
+    pub namespace: String,
+    /// the shard's version; None if it does not have the collection
+    pub found: Option<i64>,
+    /// the catalog's
+    pub version: i64,
+}
+
+impl Behind {
+    fn of(namespace: &str, found: Option<i64>, version: i64) -> Option<Self> {
+        found.is_none_or(|found| found < version).then(|| Self { namespace: namespace.to_owned(), found, version })
+    }
+}
+
+/// What must end before a shard is known to be behind: prepared transactions that may bring it forward.
+fn may_bring_forward(shard: &Shard, seen: &Seen) -> Result<HashSet<String>> {
+    if seen.prepared.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let decided = user::as_extension_owner(|| {
+        let _snapshot = ActiveSnapshot::latest();
+        transactions::read_of_server(shard.server.as_deref().unwrap_or_default())
+    })?;
+    let waits = |gid: &&String| gid.starts_with("docshard_m_") || decided.contains(gid);
+    Ok(seen.prepared.iter().filter(waits).cloned().collect())
+}
+
+/// Looks at a shard, at one collection or all.
+fn look(shard: &Shard, collection: Option<i32>) -> Result<Seen> {
+    Seen::read(&read_call_on(shard, &SeeVersions { collection })?.unwrap_or_default())
+}
+
+/// A suspicion that a shard is behind.
+#[derive(Default)]
+pub struct Suspicion(HashMap<ShardId, HashSet<String>>);
+
+impl Suspicion {
+    /// Looks at the shard whose error a statement has got, and returns the error to report if the shard is behind the catalog, to which
+    /// `collection` belongs. A shard that does not answer, and one whose prepared transactions may still bring it forward, counts as not
+    /// behind.
+    pub fn confirm(&mut self, collection: &Collection, error: &Error) -> Result<Option<Error>> {
+        let Some(shard) = shard_of(collection, error)? else { return Ok(None) };
+        let Some(&version) = collection.placements.get(&shard.id) else { return Ok(None) };
+        // Twice the first time: the first look's versions may be older than its prepared transactions.
+        for _ in 0..2 {
+            let Ok(seen) = look(&shard, Some(collection.id)) else { return Ok(None) };
+            let found = seen.version(collection.id, collection.token);
+            let Some(behind) = Behind::of(&collection.namespace, found, version) else {
+                self.0.remove(&shard.id);
+                return Ok(None);
+            };
+            match self.0.get_mut(&shard.id) {
+                Some(waits) => {
+                    waits.retain(|gid| seen.prepared.contains(gid));
+                    return Ok(waits.is_empty().then(|| refusal(&shard.name, &[behind])));
+                }
+                None => drop(self.0.insert(shard.id, may_bring_forward(&shard, &seen)?)),
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The remote shard that an error names as its place.
+fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>> {
+    let Some(name) = error.shards.last() else { return Ok(None) };
+    for id in collection.placements.keys() {
+        let shard = cache::shard(*id)?;
+        if shard.place != Place::Local && *name == shard.name {
+            return Ok(Some(shard));
+        }
+    }
+    Ok(None)
+}
+
+/// The error of a statement for which a shard is behind.
+fn refusal(shard: &str, behind: &[Behind]) -> Error {
+    // SQLSTATE 40001 would ask the client to repeat what cannot succeed.
+    Error::new(Kind::StaleShardVersion, describe(shard, behind))
+        .with_sqlstate(sqlstate::OBJECT_NOT_IN_PREREQUISITE_STATE)
+        .with_hint(hint(shard))
+}
+
+/// The function that repairs a shard, and what to think of before.
+pub fn hint(shard: &str) -> String {
+    format!(
+        "It was probably promoted from an asynchronous standby, or restored from a backup. If its previous primary is not coming back, \
+         docshard.accept_shard('{shard}', '{{\"adopt\": true}}') brings shard and catalog together, and says what is lost."
+    )
+}
+
+/// Says of which collections a shard is behind.
+pub fn describe(shard: &str, behind: &[Behind]) -> String {
+    let mut text = format!("shard \"{shard}\" has lost its last commits, and is behind the catalog: ");
+    for (n, Behind { namespace, found, version }) in behind.iter().take(NAMED).enumerate() {
+        let comma = if n == 0 { "" } else { ", " };
+        let _ = match found {
+            Some(found) => write!(text, "{comma}{namespace} is at version {found} there, not {version}"),
+            None => write!(text, "{comma}{namespace} is missing there"),
+        };
+    }
+    if behind.len() > NAMED {
+        let _ = write!(text, ", and {} more collections", behind.len() - NAMED);
+    }
+    text
+}
+
+/// The collections that each remote shard should have; read before the shards are asked.
+pub struct Expected(HashMap<ShardId, Vec<placements::PlacedCollection>>);
+
+impl Expected {
+    /// Reads the catalog.
+    pub fn read() -> Result<Self> {
+        let mut expected = HashMap::new();
+        for shard in cache::shards()?.values().filter(|shard| shard.place != Place::Local) {
+            expected.insert(shard.id, placements::of_shard(shard.id)?);
+        }
+        Ok(Self(expected))
+    }
+
+    fn compare(&self, shard: ShardId, seen: &Seen) -> Vec<Behind> {
+        let placed = self.0.get(&shard).into_iter().flatten();
+        placed
+            .filter_map(|one| Behind::of(&one.namespace, seen.version(one.collection, one.token), one.version))
+            .collect()
+    }
+
+    /// The collections of which a shard is known to be behind. None of them if it does not answer.
+    pub fn find(&self, shard: &Shard) -> Result<Vec<Behind>> {
+        match self.0.get(&shard.id).filter(|placed| !placed.is_empty()).map(|_| look(shard, None)) {
+            Some(Ok(first)) => self.behind(shard, &first),
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// As [`Expected::find`], after a first look at the shard.
+    pub fn behind(&self, shard: &Shard, first: &Seen) -> Result<Vec<Behind>> {
+        if identity::require_router().is_err() || self.compare(shard.id, first).is_empty() {
+            return Ok(Vec::new());
+        }
+        let waits = may_bring_forward(shard, first)?;
+        // What one shard answers must not prevent the report of others.
+        let Ok(seen) = look(shard, None) else { return Ok(Vec::new()) };
+        if waits.iter().any(|gid| seen.prepared.contains(gid)) {
+            return Ok(Vec::new());
+        }
+        Ok(self.compare(shard.id, &seen))
+    }
+}

@@ -1,0 +1,330 @@
+//! The known positions of shards. A position is a shard's timeline and its counter, which the router's worker advances.
+//! Handshakes compare it, to detect a shard that was restored from an older copy.
+//!
+//! INVARIANT: a counter is committed on the shard, and on its synchronous standbys, before the catalog has it.
+
+use super::pending_drops;
+use super::{holder, identity};
+use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shards::names::LOCAL;
+use crate::catalog::{cache, change};
+use crate::pg::error::{Error, Result};
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::pg::{security::user, server, spi, transaction};
+use crate::remote::{self, Cluster, ON_LOST_WRITES, OnLostWrites, RefusedHost, Row, Session};
+use crate::shard::node;
+use crate::store;
+use crate::store::contacts::{self, Trouble};
+use docshard_core::cluster::chunk_map::ShardId;
+use docshard_core::cluster::handshake::{
+    Donor, Hello, Member, NEWEST_PROTOCOL, NodeState, OLDEST_PROTOCOL, Position, Progress,
+};
+use docshard_core::cluster::prepared_name::Coordinator;
+use docshard_core::cluster::standing::Standing;
+use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::Identity;
+use docshard_core::routing::protocol::shard_tables::{AdvanceCounter, ReportPosition, ReportedPosition};
+use pgrx::datum::TimestampWithTimeZone;
+use pgrx::pg_sys::Oid;
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+/// Called from `_PG_init`.
+pub fn init() {
+    remote::set_cluster(&Catalog);
+}
+
+struct Catalog;
+
+impl Cluster for Catalog {
+    fn hello(&self, server: Oid) -> Result<Option<Hello>> {
+        let Some(name) = server::foreign_server_name(server) else { return Ok(None) };
+        // The caller may have no right to read the catalog, or may have an old snapshot.
+        let peer = user::as_extension_owner(|| {
+            let _snapshot = ActiveSnapshot::latest();
+            contacts::read_peer(&name)
+        })?;
+        let Some(peer) = peer else { return Ok(None) };
+        // For a shard that is being added, and for this database itself, only the server's name is known.
+        let named = || name.strip_prefix("docshard_").map(str::to_owned);
+        let Some(shard) = peer.shard.or_else(named) else { return Ok(None) };
+        let position = peer.timeline.zip(peer.counter).map(|(timeline, counter)| Position { timeline, counter });
+        Ok(Some(Hello {
+            known: position.filter(|_| shard != LOCAL),
+            to: Member { cluster: peer.cluster, shard },
+            router: identity::identity().to_string(),
+            epoch: peer.epoch,
+            refuse_lost_writes: refuses_lost_writes(),
+            oldest: OLDEST_PROTOCOL,
+            newest: NEWEST_PROTOCOL,
+        }))
+    }
+
+    fn pending(&self, server: Oid) -> Result<Vec<String>> {
+        pending_at(server)
+    }
+
+    fn next_password(&self, server: Oid) -> Result<Option<String>> {
+        let Some(name) = server::foreign_server_name(server) else { return Ok(None) };
+        user::as_extension_owner(|| {
+            let _snapshot = ActiveSnapshot::latest();
+            store::rotation::password(&name)
+        })
+    }
+
+    fn same_address(&self, server: Oid) -> Result<Option<String>> {
+        let address = |server: Oid| -> Result<Vec<(String, String)>> {
+            let mut options = remote::server_options(server)?;
+            options.retain(|(keyword, _)| ["host", "hostaddr", "port", "dbname"].contains(&keyword.as_str()));
+            options.sort();
+            Ok(options)
+        };
+        let own = address(server)?;
+        for shard in cache::shards()?.values() {
+            if let Place::Remote(other) = shard.place
+                && other != server
+                && address(other)? == own
+            {
+                return Ok(Some(shard.name.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn require_here(&self, identity: &str) -> Result<()> {
+        let cluster = user::as_extension_owner(identity::coordinator)?.cluster;
+        node::check_donor(identity, &own_identity(cluster).to_string())
+    }
+}
+
+/// The identity of the router's own database: a former router has the same name.
+fn own_identity(cluster: i64) -> Donor {
+    let member = Member { cluster, shard: LOCAL.to_owned() };
+    Donor { member, position: Position::default(), running: Some(node::running()) }
+}
+
+/// Returns the statements that the router must run on a server's shard before any other. A copy of the router runs none.
+fn pending_at(server: Oid) -> Result<Vec<String>> {
+    if user::as_extension_owner(identity::standing)? != Standing::Router {
+        return Ok(Vec::new());
+    }
+    match server::foreign_server_name(server) {
+        Some(name) => pending_drops::statements(&name),
+        None => Ok(Vec::new()),
+    }
+}
+
+/// The identity that a donor must report to a shard that pulls from it.
+/// Errors: `ShardNotFound`.
+pub fn expected(shard: ShardId) -> Result<Donor> {
+    let shard = cache::shard(shard)?;
+    let cluster = identity::coordinator()?.cluster;
+    if shard.place == Place::Local {
+        return Ok(own_identity(cluster));
+    }
+    let member = Member { cluster, shard: shard.name.clone() };
+    Ok(Donor { member, position: contacts::position(shard.id)?.unwrap_or_default(), running: None })
+}
+
+fn refuses_lost_writes() -> bool {
+    ON_LOST_WRITES.get() == OnLostWrites::Refuse
+}
+
+/// The prefix of the reason why this database is a copy, if its catalog is an older copy of the router's.
+const OLD_CATALOG: &str = "its catalog is an older copy, as from a backup: ";
+
+/// A shard's own report.
+struct Report {
+    position: Position,
+    /// when its counter was advanced, as PostgreSQL prints it
+    at: Option<String>,
+}
+
+/// Opens a session on a shard, and returns the shard's report.
+fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session, Report)> {
+    let Place::Remote(server) = shard.place else {
+        bail!(Kind::IllegalOperation, "the router's own database has no position: it contains the catalog");
+    };
+    let mut session = open(server)?;
+    let reports = ReportPosition {}.call(&mut session)?;
+    let ReportedPosition { identity, counted_at: at } = reports.into_iter().next().ok_or_else(no_answer)?;
+    let position = identity.parse::<Donor>()?.position;
+    Ok((session, Report { position, at }))
+}
+
+fn no_answer() -> Error {
+    error!(Kind::HostUnreachable, "the shard does not report its position")
+}
+
+/// Refuses a shard by its reported identity, as the handshake of a reader does. `known` is its position before it was asked.
+/// Errors: `HostUnreachable` for an old copy.
+pub(super) fn check(shard: &str, known: Position, found: Option<&str>) -> Result<()> {
+    let found = found.ok_or_else(no_answer)?.parse::<Donor>()?;
+    let member = Member { shard: shard.to_owned(), ..found.member };
+    let node = NodeState { member, epoch: 0, position: found.position };
+    node.compare(known, refuses_lost_writes(), false)
+}
+
+/// Checks a session that had no handshake: returns an error if it has reached an old copy of its shard, else None.
+pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: i64) -> Result<Option<Error>> {
+    let Some(known) = contacts::position(shard)? else { return Ok(None) };
+    let found = session.call_within(&Identity {}, milliseconds)?;
+    Ok(check(name, known, Some(&found)).err())
+}
+
+/// The result of the worker's visit to a shard.
+#[derive(Debug)]
+pub enum Visit {
+    /// a session in which the counter can be advanced, and its next value
+    Advance(Box<Session>, i64),
+    /// why the shard is refused
+    Refused(String),
+}
+
+/// Compares a shard's position with the catalog's, and records the position or the mismatch. Needs a transaction of its own.
+pub fn visit(shard: &Shard) -> Result<Visit> {
+    let (mut session, report) = ask(shard, Session::open_at_any_position)?;
+    let known = contacts::position(shard.id)?.unwrap_or(report.position);
+    let progress = known.progress_of(report.position);
+    let member = Member { cluster: identity::cluster_id()?, shard: shard.name.clone() };
+    let node = NodeState { member, epoch: 0, position: report.position };
+    if let Err(refusal) = node.compare(known, refuses_lost_writes(), true) {
+        let is_ahead = progress == Progress::CatalogIsOld;
+        let holder = if is_ahead { holder::other_at(&mut session, shard.id)? } else { None };
+        if matches!(progress, Progress::Deposed | Progress::OldCopy | Progress::Impossible)
+            && session.reject(&refusal.message)
+        {
+            return visit(shard);
+        }
+        note_trouble(shard, &(refusal.message.clone() + &holder::held_by(holder)), is_ahead)?;
+        return Ok(Visit::Refused(refusal.into_message()));
+    }
+    // Recorded before the counter is advanced again. An earlier worker may have ended before it could record it.
+    contacts::set_position(shard.id, report.position)?;
+    if progress == Progress::LostWrites {
+        note_lost_writes(shard, report.at.as_deref())?;
+    }
+    Ok(Visit::Advance(Box::new(session), report.position.counter.saturating_add(1)))
+}
+
+thread_local! {
+    /// The hosts, by shard and address, that this worker has reported.
+    static REPORTED: RefCell<HashSet<(String, String)>> = RefCell::default();
+}
+
+/// Reports hosts of shards that were refused while another host was used, each once. Must be called outside a transaction.
+pub fn report_refused_hosts() -> Result<()> {
+    for RefusedHost { shard, address, why } in remote::refused_hosts() {
+        if REPORTED.with_borrow_mut(|reported| reported.insert((shard.clone(), address.clone()))) {
+            let reason = format!("host {address}: {why}");
+            pgrx::log!("docshard: shard \"{shard}\" is used at another of its hosts: {reason}");
+            transaction::run(|| change::log("shardRefused", None, &json!({"shard": shard, "reason": reason})))?;
+        }
+    }
+    Ok(())
+}
+
+/// Records why a shard is refused, once. If the shard is ahead of the catalog, this router stops writing.
+fn note_trouble(shard: &Shard, trouble: &str, is_ahead: bool) -> Result<()> {
+    if !contacts::set_trouble(shard.id, trouble, is_ahead)? {
+        return Ok(());
+    }
+    if !is_ahead {
+        return change::log("shardRefused", None, &json!({"shard": shard.name, "reason": trouble}));
+    }
+    store::cluster::set_copy(&format!("{OLD_CATALOG}{trouble}"), None)?;
+    change::announce();
+    Ok(())
+}
+
+/// Records that a promoted shard lacks writes that its predecessor acknowledged after the last advance of its counter.
+fn note_lost_writes(shard: &Shard, since: Option<&str>) -> Result<()> {
+    let Some(Trouble { lost_from, lost_to: Some(to), .. }) = contacts::set_lost_writes(shard.id, since)? else {
+        return Ok(());
+    };
+    let from = lost_from.as_deref().unwrap_or("the beginning");
+    pgrx::log!(
+        "docshard: shard \"{}\" was promoted without all acknowledged writes: those from {from} to {to} may be lost",
+        shard.name
+    );
+    change::log("lostWrites", None, &json!({"shard": shard.name, "from": from, "to": to}))
+}
+
+/// Begins to advance a shard's counter, in a session that [`visit`] has opened. In a transaction.
+pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
+    let Coordinator { cluster: cluster_id, epoch } = identity::coordinator()?;
+    let (counted_at, router) = (&*now()?, &*identity::identity().to_string());
+    // Commits by itself, and waits for the shard's synchronous standbys.
+    AdvanceCounter { counter, counted_at, epoch, router, cluster_id }.start(session)
+}
+
+/// Records the counter that a shard has committed.
+/// Errors: `HostUnreachable` if it has not.
+pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
+    let identities = AdvanceCounter::decode(rows)?;
+    let identity = identities.first().ok_or_else(|| {
+        error!(Kind::HostUnreachable, "another router has advanced the counter of shard \"{}\"", shard.name)
+    })?;
+    contacts::set_position(shard.id, Position { timeline: identity.parse::<Donor>()?.position.timeline, counter })
+}
+
+/// The time in a format that PostgreSQL reads under every `DateStyle`.
+fn now() -> Result<String> {
+    let sql =
+        "SELECT pg_catalog.to_char(pg_catalog.clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US\"+00\"')";
+    let rows = spi::query(sql, &[])?;
+    rows.first().map(|row| row.text(0).to_owned()).ok_or_else(no_answer)
+}
+
+/// Accepts a refused shard: records its current position as the known one, and returns the writes that are known to be missing there.
+/// Errors: `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database.
+pub fn accept(name: &str) -> Result<Value> {
+    let shard = cache::shard_named(name)?;
+    // Prefers a host in the expected state.
+    let refused = |error: &Error| [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate);
+    let (_, report) = match ask(&shard, Session::open) {
+        Err(error) if refused(&error) => ask(&shard, Session::open_at_any_position)?,
+        asked => asked?,
+    };
+    if report.position.is_impossible() {
+        bail!(Kind::HostUnreachable, "shard \"{name}\" reports an impossible position: {}", report.position);
+    }
+    let progress = contacts::position(shard.id)?.map_or(Progress::Current, |known| known.progress_of(report.position));
+    let lost = matches!(progress, Progress::LostWrites | Progress::OldCopy | Progress::Deposed);
+    contacts::set_position(shard.id, report.position)?;
+    contacts::clear_lost_writes(shard.id)?;
+    if !contacts::exist_ahead()? {
+        store::cluster::clear_copy(OLD_CATALOG)?;
+    }
+    change::announce();
+    let mut said = json!({"shard": name, "timeline": report.position.timeline, "counter": report.position.counter});
+    if lost {
+        said["lostFrom"] = report.at.into();
+        said["lostTo"] = now()?.into();
+    }
+    // This router changes nothing else until the last shard is accepted.
+    if !store::cluster::is_copy()? {
+        change::log("acceptShard", None, &said)?;
+    }
+    Ok(said)
+}
+
+/// A notice about a shard for `status()`, if something is wrong.
+pub fn notes(shard: ShardId) -> Result<Option<String>> {
+    let Some(trouble) = contacts::trouble(shard)? else { return Ok(None) };
+    let lost = trouble.lost_to.map(|to| {
+        let from = trouble.lost_from.as_deref().unwrap_or("the beginning");
+        format!("writes from {from} to {to} may be lost; docshard.accept_shard() removes this notice")
+    });
+    Ok(trouble.trouble.or(lost))
+}
+
+/// When the worker last recorded the position of each shard.
+pub fn last() -> Result<HashMap<ShardId, TimestampWithTimeZone>> {
+    // A timestamp is the number of microseconds since the year 2000.
+    let timestamp = |microseconds: i64| TimestampWithTimeZone::try_from(microseconds).ok();
+    Ok(contacts::all()?.iter().filter_map(|contact| Some((contact.shard, timestamp(contact.at)?))).collect())
+}

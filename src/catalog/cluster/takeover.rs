@@ -1,0 +1,396 @@
+//! Take-over: a copy of the router becomes the cluster's router, and shards refuse the previous one.
+//!
+//! On each shard, in a transaction of its own, the epoch is raised and the other router's sessions are terminated; from then on the
+//! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
+//! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
+//!
+//! INVARIANT: the epoch of a shard never falls. A shard that reports one which no router can have is damaged, or malicious: nothing is derived
+//! from its report, and it is as if it could not be reached. One that is only far ahead may also show that others have taken over. Then the
+//! take-over is refused, unless it is forced.
+//!
+//! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
+//! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
+//! take-over, it gives the service role the password that this catalog has, in the transaction that raises the epoch.
+//!
+//! If this catalog was restored, the other router may have decided transactions and moves that it does not have. So prepared
+//! transactions on the shards are left to the administrator, and new numbers are higher than all that the other router has assigned.
+//! If shards have newer metadata than this catalog, the take-over is refused, unless it is forced. Then the shards' version checks
+//! refuse statements on what is newer, until the shard is accepted.
+
+use super::{holder, identity};
+use crate::catalog::cluster::identity::check_router;
+use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard_state::Known;
+use crate::catalog::cluster::shards::Login;
+use crate::catalog::cluster::shards::repair::{let_router_in, open_as_superuser};
+use crate::catalog::cluster::shards::servers::readdress_local;
+use crate::catalog::collections::collection::random_token;
+use crate::catalog::{cache, change};
+use crate::pg::error::{Error, Result};
+use crate::pg::{fault, server};
+use crate::remote::Session;
+use crate::store;
+use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
+use docshard_core::cluster::prepared_name::Coordinator;
+use docshard_core::error::sqlstate::class;
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::node::{ReadPrepared, SayHello};
+use docshard_core::routing::protocol::shard_tables::{
+    FoundRelation, NodeRow, RaiseEpoch, ReadLastNumbers, ReadNode, ReadRelations,
+};
+use docshard_core::sql::param::Param;
+use pgrx::pg_sys::Oid;
+use serde_json::json;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+/// How long the other router's sessions at a shard may take to end.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// How to take over.
+#[derive(Debug, Default)]
+pub struct TakeOver {
+    /// also if shards have newer metadata than this catalog
+    pub force: bool,
+    /// a superuser's login at shards that refuse the router's
+    pub login: Option<Login>,
+    /// that of single shards, by name
+    pub logins: Vec<(String, Login)>,
+}
+
+impl TakeOver {
+    fn login(&self, shard: &str) -> Option<&Login> {
+        self.logins.iter().find(|(name, _)| name == shard).map(|(_, login)| login).or(self.login.as_ref())
+    }
+}
+
+/// The result of a take-over.
+#[derive(Debug)]
+pub struct TakenOver {
+    /// the router's number from now on
+    pub epoch: i64,
+    /// shards that could not be reached yet, with their errors
+    pub unreachable: Vec<(String, String)>,
+    /// shards at which the router's login was repaired
+    pub repaired: Vec<String>,
+    /// shards, each with the name of a prepared transaction of another router there
+    pub left: Vec<(String, String)>,
+    /// shards, each with metadata that is newer there than in this catalog
+    pub newer: Vec<(String, String)>,
+    /// the new address of this database, if it had another router's
+    pub local_address: Option<String>,
+}
+
+/// How long a shard may take to report its router, in milliseconds.
+const ANSWER_MS: i64 = 3_000;
+
+/// Seconds that connecting to a host may take.
+const CONNECT_S: u32 = 10;
+
+/// The highest epoch that nodes accept.
+const LAST_EPOCH: i64 = 1 << 30;
+
+/// A take-over raises the epoch by a random number up to this one. Two databases that take over while each reaches other shards must not
+/// get the same epoch: a shard would accept both.
+const STEP: i64 = 1 << 16;
+
+/// How far the epoch of a shard may be ahead of this catalog: by 64 take-overs that it does not know, or more. A shard that reports a
+/// higher one is damaged or malicious, so its report is not believed: this router would write it to all shards.
+const MOST_AHEAD: i64 = 64 * STEP;
+
+/// The most by which a shard's epoch may exceed that of a router which it tells that it was replaced. A take-over may have written more than it
+/// accepted, and more than one may have taken place since.
+const MOST_AHEAD_OF_REPLACED: i64 = 16 * MOST_AHEAD;
+
+/// The same for the numbers of collections and indexes, which are assigned one by one.
+const MOST_NUMBERS_AHEAD: i64 = 1_000_000;
+
+/// The highest number of a collection or index: nine digits.
+const LAST_NUMBER: i64 = 999_999_999 - MOST_NUMBERS_AHEAD;
+
+/// A shard that answers.
+struct Reached {
+    shard: Rc<Shard>,
+    session: Session,
+    /// the shard's server, if the session is a superuser's because the router's login is refused
+    refuses_router: Option<Oid>,
+    epoch: i64,
+    counter: i64,
+    /// the highest numbers of a collection and of an index there
+    numbers: [i64; 2],
+    found: Vec<FoundRelation>,
+    /// describes the session of another router that holds its lock
+    holder: Option<String>,
+}
+
+/// Makes this database the cluster's router.
+///
+/// # Errors
+/// `Unauthorized` for a login without password, if the caller is no superuser; `IllegalOperation` on a shard, and if a shard has newer
+/// metadata; `OperationNotSupportedInTransaction`; `HostUnreachable` if no shard answers, or one refuses a given login;
+/// `ConflictingOperationInProgress` if another database takes over at the same time.
+pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
+    check_router()?;
+    if server::in_transaction_block() {
+        let message = "a cluster cannot be taken over inside a transaction block";
+        return Err(Error::new(Kind::OperationNotSupportedInTransaction, message));
+    }
+    for (shard, login) in &options.logins {
+        cache::shard_named(shard)?;
+        login.check_allowed()?;
+    }
+    options.login.as_ref().map_or(Ok(()), Login::check_allowed)?;
+    let own = identity::lock_epoch()?;
+    let coordinator = identity::coordinator()?;
+    let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);
+    let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
+    shards.sort_by_key(|shard| shard.id);
+    for shard in shards {
+        let Place::Remote(server) = shard.place else { continue };
+        let opened = open(&shard, server, options.login(&shard.name))?;
+        let router = Coordinator { epoch: own, ..coordinator };
+        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, router)) {
+            Ok(found) => reached.push(found),
+            // A refused login may be repaired by add_shard, which needs the router.
+            Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
+                is_password |= is_refused(&error);
+                unreachable.push((shard.name.clone(), error.into_message()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if reached.is_empty()
+        && let Some((_, error)) = unreachable.first()
+    {
+        let error = error!(Kind::HostUnreachable, "no shard can be reached: {error}");
+        return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
+    }
+    let newer = newer(&reached, own, options.force)?;
+    let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
+    if epoch >= LAST_EPOCH {
+        bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch would be {epoch}");
+    }
+    let (mut left, mut repaired) = (Vec::new(), Vec::new());
+    let router = Coordinator { epoch, ..coordinator };
+    for one in &mut reached {
+        match one.refuses_router {
+            Some(server) => {
+                take_with_login(one, server, router)?;
+                repaired.push(one.shard.name.clone());
+            }
+            None => raise_epoch(&mut one.session, &one.shard.name, router)?,
+        }
+        end_others(&mut one.session, &one.shard.name)?;
+        left.extend(left_at(one, coordinator.cluster)?);
+        store::contacts::set_position(one.shard.id, position_at(one, router)?)?;
+    }
+    let numbers = [0, 1].map(|of| reached.iter().map(|shard| shard.numbers[of]).max().unwrap_or(0));
+    for (table, last) in
+        [("collections", numbers[0]), ("indexes", numbers[1]), ("migrations", identity::first_number(epoch))]
+    {
+        store::skip_numbers(table, last)?;
+    }
+    let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
+    identity::become_router(epoch)?;
+    let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
+    let router = identity::identity().to_string();
+    let lacking: Vec<String> = newer.iter().map(|(shard, what)| format!("{shard}: {what}")).collect();
+    let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired,
+        "newerAtShards": lacking, "localAddress": local_address});
+    change::log("takeOver", None, &details)?;
+    Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
+}
+
+/// The most differences of a shard that an error shows.
+const SHOWN: usize = 5;
+
+/// What shards have that is newer than this catalog.
+/// Errors: `IllegalOperation` if there is anything, unless `force`.
+fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, String)>> {
+    let known = Known::read()?;
+    let (mut all, mut shown, mut at) = (Vec::new(), Vec::new(), None);
+    for one in reached {
+        let counter = store::contacts::position(one.shard.id)?.map(|position| position.counter);
+        let is_ahead =
+            one.epoch > own || counter.is_some_and(|counter| one.counter > counter.saturating_add(Position::IN_FLIGHT));
+        let mut newer = known.newer(one.shard.id, &one.found, is_ahead)?;
+        if one.epoch > own + MOST_AHEAD {
+            newer.insert(0, format!("its router has the epoch {}, far ahead of {own}", one.epoch));
+        }
+        let (Some(_), name) = (newer.first(), &one.shard.name) else { continue };
+        let more = newer.len().saturating_sub(SHOWN);
+        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        let counter = counter.map_or_else(|| "unknown".to_owned(), |counter| counter.to_string());
+        shown.push(format!(
+            "shard \"{name}\" (counter {}, in this catalog {counter}): {}{more}",
+            one.counter,
+            newer[..newer.len().min(SHOWN)].join(", ")
+        ));
+        at = at.or(one.holder.as_deref());
+        all.extend(newer.into_iter().map(|what| (name.clone(), what)));
+    }
+    if force || all.is_empty() {
+        return Ok(all);
+    }
+    Err(error!(
+        Kind::IllegalOperation,
+        "another router has changed the cluster since this catalog was copied: {}",
+        shown.join("; ")
+    )
+    .with_hint(format!(
+        "Connect to that router{}, or restore a later backup of it. Only if it is lost for ever, or a shard's report is damaged: \
+         docshard.take_over_cluster('{{\"force\": true}}').",
+        holder::place(at.unwrap_or_default())
+    )))
+}
+
+const LOGIN_HINT: &str = "If this catalog is older than the last docshard.rotate_service_password(), the shards have another password. With \
+    the login of a superuser at the shards this call sets it again: docshard.take_over_cluster('{\"user\": \"…\", \"password\": \"…\"}').";
+
+fn is_refused(error: &Error) -> bool {
+    error.is_of_class(class::AUTHORIZATION)
+}
+
+/// Opens a session at a shard: as the router, or as the superuser of `login` if the router's login is refused. The second value is then the
+/// server. The inner error is that of the router's login.
+fn open(shard: &Shard, server: Oid, login: Option<&Login>) -> Result<Result<(Session, Option<Oid>)>> {
+    Ok(match (Session::open_ungreeted(server, CONNECT_S), login) {
+        (Err(error), Some(login)) if is_refused(&error) => Ok((open_as_superuser(shard, server, login)?, Some(server))),
+        (opened, _) => opened.map(|session| (session, None)),
+    })
+}
+
+/// Assigns a shard to this router and repairs the router's login there, both or neither: else the present router would be locked out of a
+/// shard that it still has. Continues as the router.
+fn take_with_login(one: &mut Reached, server: Oid, router: Coordinator) -> Result<()> {
+    one.session.execute("BEGIN")?;
+    let_router_in(server, &mut one.session)?;
+    fault::point("takeover.let_in")?;
+    raise_epoch(&mut one.session, &one.shard.name, router)?;
+    one.session.execute("COMMIT")?;
+    one.session = Session::open_ungreeted(server, CONNECT_S)?;
+    one.session.execute(LOCK_TIMEOUT)
+}
+
+const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
+
+/// Reads what a shard has.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports what no shard can have; the shard's.
+fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
+    session.execute(LOCK_TIMEOUT)?;
+    let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, router)?;
+    check_epoch(&shard.name, epoch, router)?;
+    check_counter(&shard.name, counter)?;
+    let found = ReadRelations {}.call(&mut session)?;
+    let holder = holder::other_at(&mut session, shard.id)?;
+    let last = ReadLastNumbers {}.call(&mut session)?;
+    let numbers = [last.collection, last.index];
+    let known = [store::last_number("collections")?, store::last_number("indexes")?];
+    if numbers.iter().zip(known).any(|(there, known)| *there > LAST_NUMBER.min(known + MOST_NUMBERS_AHEAD)) {
+        bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
+    }
+    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, counter, numbers, found, holder })
+}
+
+fn check_counter(shard: &str, counter: i64) -> Result<()> {
+    let position = Position { timeline: 0, counter };
+    if position.is_impossible() {
+        return Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible counter {counter}")
+            .with_hint(DAMAGED_HINT));
+    }
+    Ok(())
+}
+
+const DAMAGED_HINT: &str = "If the shard is damaged, restore it from a backup, or remove it as lost: docshard.remove_shard(name, '{\"lost\": true}'). \
+    If this is an older copy of the router, connect to the router.";
+
+/// The epoch of the router that a shard belongs to; `router` is this one.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
+pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
+    let NodeRow { epoch, .. } = node_at(session, shard, router)?;
+    check_epoch(shard, epoch, router)?;
+    Ok(epoch)
+}
+
+fn check_epoch(shard: &str, epoch: i64, router: Coordinator) -> Result<()> {
+    if epoch <= router.epoch + MOST_AHEAD_OF_REPLACED && epoch < LAST_EPOCH {
+        return Ok(());
+    }
+    Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
+        .with_hint(DAMAGED_HINT))
+}
+
+/// What a shard stores about itself.
+/// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
+fn node_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<NodeRow> {
+    let mut rows = session.call_within(&ReadNode {}, ANSWER_MS)?.into_iter();
+    rows.find(|row| row.cluster_id == router.cluster && row.shard == shard).ok_or_else(|| {
+        let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
+        Error::new(Kind::HostUnreachable, message)
+    })
+}
+
+/// The position of a shard that this router has taken over.
+fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
+    let hello = Hello {
+        to: Member { cluster: router.cluster, shard: reached.shard.name.clone() },
+        router: identity::identity().to_string(),
+        epoch: router.epoch,
+        known: None,
+        refuse_lost_writes: false,
+        oldest: OLDEST_PROTOCOL,
+        newest: NEWEST_PROTOCOL,
+    };
+    let position = Welcome::from(SayHello::of(&hello, true).call(&mut reached.session)?).position;
+    check_counter(&reached.shard.name, position.counter)?;
+    Ok(position)
+}
+
+/// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
+/// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
+pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
+    raise_epoch(session, shard, router)?;
+    end_others(session, shard)
+}
+
+fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
+    let Coordinator { cluster: cluster_id, epoch } = router;
+    let raise = RaiseEpoch { epoch, cluster_id, router: &identity::identity().to_string() };
+    if raise.call(session)?.len() == 1 {
+        return Ok(());
+    }
+    Err(error!(Kind::ConflictingOperationInProgress, "another database has just taken over shard \"{shard}\""))
+}
+
+/// Terminates the sessions of routers at a shard that began before its epoch was raised.
+fn end_others(session: &mut Session, shard: &str) -> Result<()> {
+    // Sessions that start later have the new epoch, or are refused.
+    let until: Vec<String> = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
+    let until = until.concat();
+    let began = Instant::now();
+    loop {
+        let staying: Vec<bool> = session.query(
+            "SELECT pg_catalog.pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
+             WHERE usename = session_user AND datname = pg_catalog.current_database() AND pid <> pg_catalog.pg_backend_pid() \
+             AND backend_start < $1::pg_catalog.timestamptz",
+            &[Param::Text(&until)],
+        )?;
+        if staying.is_empty() {
+            return Ok(());
+        }
+        if began.elapsed() > ENDING {
+            let number = staying.len();
+            let message = format!("{number} sessions of the other router at shard \"{shard}\" do not end");
+            return Err(Error::new(Kind::OperationFailed, message)
+                .with_hint("Terminate them there, and call the function again."));
+        }
+        server::sleep_ms(20);
+    }
+}
+
+fn left_at(reached: &mut Reached, cluster: i64) -> Result<Vec<(String, String)>> {
+    let prefixes = [&*Coordinator { cluster, epoch: 0 }.cluster_prefix(), &*format!("docshard_m_{cluster}_")];
+    let gids = ReadPrepared { prefixes: &prefixes }.call(&mut reached.session)?;
+    Ok(gids.into_iter().map(|gid| (reached.shard.name.clone(), gid)).collect())
+}

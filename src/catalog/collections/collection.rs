@@ -1,0 +1,156 @@
+//! Creating and dropping collections. The changes of the catalog and of the shards' tables commit together.
+
+use super::{databases, namespace, views, zones};
+use crate::catalog::cluster::access;
+use crate::catalog::cluster::identity::check_may_change;
+use crate::catalog::cluster::move_exclusion;
+use crate::catalog::cluster::nodes::call_on_all;
+use crate::catalog::cluster::pending_drops::{self, Dropped};
+use crate::catalog::{cache, change};
+use crate::pg::error::Result;
+use crate::store::collections::Locked;
+use crate::store::{self, collections, placements};
+use docshard_core::cluster::chunk_map::{Chunk, ShardId};
+use docshard_core::error::{Kind, bail, error};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::protocol::table::CreateTable;
+use docshard_core::values::collation::Collator;
+use docshard_core::values::key::KeyPattern;
+use serde_json::json;
+use std::rc::Rc;
+
+pub(in crate::catalog) fn random_token() -> i64 {
+    i64::from_ne_bytes(bson::oid::ObjectId::new().bytes()[4..12].try_into().expect("8 bytes"))
+        ^ i64::from(std::process::id())
+}
+
+/// Creates an unsharded collection on its database's primary shard. Statements that name no collation use the collection's.
+/// Errors: `NamespaceExists`, `InvalidNamespace`.
+pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
+    namespace::split(name)?;
+    views::check_free(name)?;
+    create_unsharded(name, collation)
+}
+
+/// Creates the collection for a write to an unknown namespace, as MongoDB does.
+/// Errors: `Unauthorized`; as [`create`], without `NamespaceExists`.
+pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
+    if !collections::may_insert()? {
+        return Err(error!(Kind::Unauthorized, "not authorized to create the collection {name}")
+            .with_hint("An administrator can: docshard.create_collection()."));
+    }
+    create_unsharded(name, None)?;
+    cache::get(name)
+}
+
+fn create_unsharded(name: &str, collation: Option<&Collator>) -> Result<()> {
+    check_may_change()?;
+    let (database, _) = namespace::split(name)?;
+    let primary = databases::ensure(database, None)?;
+    let pattern = KeyPattern::unsharded();
+    // If another session has just created it, that collection is used.
+    let Some(id) = insert_row(name, database, None, collation)? else { return Ok(()) };
+    let chunk = Chunk { min: pattern.min_bound(), max: pattern.max_bound(), shard: primary };
+    lay_out(id, name, &pattern, &[chunk])?;
+    change::log("createCollection", Some(name), &json!({"primary": cache::shard(primary)?.name}))?;
+    change::touch(id)
+}
+
+/// Inserts the collection's row; None if the collection exists already.
+/// Errors: `CommandNotSupportedOnView` if there is a view of that name.
+pub(super) fn insert_row(
+    name: &str,
+    database: &str,
+    key: Option<&KeyPattern>,
+    collation: Option<&Collator>,
+) -> Result<Option<i32>> {
+    views::lock_name(name);
+    views::refuse(name)?;
+    let key = key.map(|key| key.to_json().to_string());
+    let collation = collation.map(|collator| collator.definition().to_string());
+    collections::insert(name, database, key.as_deref(), random_token(), collation.as_deref())
+}
+
+/// Inserts the chunks of a collection and creates its tables on their shards.
+pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[Chunk]) -> Result<()> {
+    let gone = || error!(Kind::NamespaceNotFound, "the collection was dropped");
+    let Locked { token, version, .. } = collections::lock_id(id)?.ok_or_else(gone)?;
+    let mut shards: Vec<ShardId> = chunks.iter().map(|chunk| chunk.shard).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    for chunk in chunks {
+        store::chunks::insert(id, chunk, version)?;
+    }
+    placements::insert_or_set(id, &shards, version)?;
+    call_on_all(&shards, &CreateTable { collection: id, token, version, id_index: !pattern.is_in_order_of_id() })?;
+    access::for_new_table(namespace, id, |access| call_on_all(&shards, access))
+}
+
+fn lock_sharded(name: &str) -> Result<Locked> {
+    let locked = change::lock(name)?;
+    if locked.key.is_none() {
+        bail!(Kind::NamespaceNotSharded, "ns not sharded: {name}");
+    }
+    Ok(locked)
+}
+
+/// Enables or disables the balancer for a sharded collection.
+/// Errors: `NamespaceNotFound`, `NamespaceNotSharded`.
+pub fn set_balancing(name: &str, on: bool) -> Result<()> {
+    let locked = lock_sharded(name)?;
+    collections::set_balance(locked.id, on)?;
+    change::log(if on { "enableBalancing" } else { "disableBalancing" }, Some(name), &json!({}))
+}
+
+/// Sets a sharded collection's own chunk size; None: the cluster's.
+/// Errors: `NamespaceNotFound`, `NamespaceNotSharded`.
+pub fn set_chunk_size(name: &str, mb: Option<i32>) -> Result<()> {
+    let locked = lock_sharded(name)?;
+    collections::set_chunk_size(locked.id, mb)?;
+    change::log("configureCollectionBalancing", Some(name), &json!({"chunkSize": mb}))
+}
+
+/// Drops a collection, its documents and its metadata, everywhere, or a view; true if there was one.
+/// Errors: `ConflictingOperationInProgress`, `LockTimeout`; the shards' errors.
+pub fn drop(name: &str) -> Result<bool> {
+    check_may_change()?;
+    namespace::split(name)?;
+    if views::drop(name)? {
+        return Ok(true);
+    }
+    let dropped = drop_but_zones(name)?;
+    zones::forget(name)?;
+    Ok(dropped)
+}
+
+/// As [`drop`], but keeps the collection's zone ranges.
+pub(super) fn drop_but_zones(name: &str) -> Result<bool> {
+    namespace::split(name)?;
+    let locked = match move_exclusion::lock(name) {
+        Err(error) if error.sqlstate == Kind::NamespaceNotFound.sqlstate() => return Ok(false),
+        locked => locked?,
+    };
+    change::refuse_while_building(locked.id, name)?;
+    let shards = placements::shards(locked.id)?;
+    let late = pending_drops::drop_everywhere(&shards, Dropped::Collection(locked.id), name)?;
+    collections::delete(locked.id)?;
+    let details = if late.is_empty() { json!({}) } else { json!({"pending": late}) };
+    change::log("dropCollection", Some(name), &details)?;
+    change::announce();
+    Ok(true)
+}
+
+/// Drops a database with all its collections, everywhere; true if there was one.
+pub fn drop_database(name: &str) -> Result<bool> {
+    namespace::check_database(name)?;
+    if databases::primary(name)?.is_none() {
+        return Ok(false);
+    }
+    for collection in collections::of_database(name)? {
+        drop(&collection)?;
+    }
+    views::drop_of_database(name)?;
+    zones::forget_database(name)?;
+    databases::forget(name)?;
+    Ok(true)
+}

@@ -1,0 +1,115 @@
+//! The rights of roles to read and write collections.
+//!
+//! A grant names a role, a resource (a collection, a database, or `*` for all) and a level. The router checks it before it sends
+//! anything. Every shard has the same rights as PostgreSQL's privileges on the collections' tables, and checks again.
+
+use super::missing_grant;
+use crate::catalog::cache;
+use crate::catalog::cluster::identity;
+use crate::pg::error::{Error, Result};
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::pg::{security::user, server};
+use crate::remote::Role;
+use crate::store::grants as store;
+use docshard_core::error::Kind;
+use docshard_core::routing::model::Collection;
+use pgrx::pg_sys::Oid;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// The resource that stands for all collections.
+pub const EVERYTHING: &str = "*";
+
+pub use crate::store::grants::{Grant, Level};
+
+impl Grant {
+    /// True if the grant covers the collection of that name.
+    pub fn covers(&self, namespace: &str) -> bool {
+        let resource = self.resource.as_str();
+        resource == EVERYTHING
+            || resource == namespace
+            || namespace.split_once('.').is_some_and(|(database, _)| database == resource)
+    }
+}
+
+/// The grants and the extension's owner, as they were in a generation of the catalog.
+struct Known {
+    generation: u64,
+    owner: Oid,
+    grants: Rc<Vec<Grant>>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Option<Known>> = const { RefCell::new(None) };
+}
+
+/// Every grant of a role that still exists, in the newest snapshot.
+pub fn all() -> Result<Vec<Grant>> {
+    let _snapshot = ActiveSnapshot::latest();
+    store::read_all()
+}
+
+/// The roles that may read a collection but not write it, and those that may write it; by name.
+pub fn of_collection<'g>(grants: &'g [Grant], namespace: &str) -> (Vec<&'g str>, Vec<&'g str>) {
+    let named = |level: Level| {
+        let mut names: Vec<&str> = grants
+            .iter()
+            .filter(|grant| grant.level == level && grant.covers(namespace))
+            .map(|grant| grant.name.as_str())
+            .collect();
+        names.dedup();
+        names
+    };
+    let writers = named(Level::Write);
+    let readers = named(Level::Read).into_iter().filter(|name| !writers.contains(name)).collect();
+    (readers, writers)
+}
+
+/// True if the current user may read the collection.
+pub fn may_read(collection: &Collection) -> Result<bool> {
+    role_of(collection, Level::Read).map(|role| role.is_some())
+}
+
+/// Returns the role whose privileges apply on shards when the current user runs a statement on a collection.
+/// Errors: `Unauthorized` if nothing was granted to the user, or to a role whose privileges the user has; `NotWritablePrimary`
+/// for a write at a copy of the router.
+pub fn require(collection: &Collection, level: Level) -> Result<Role> {
+    role_of(collection, level)?.ok_or_else(|| {
+        let namespace = &collection.namespace;
+        let message = format!("permission denied to {} {namespace}", level.name());
+        Error::new(Kind::Unauthorized, message).with_hint(missing_grant::hint(level.name(), namespace))
+    })
+}
+
+/// As [`require`]; None if nothing was granted.
+fn role_of(collection: &Collection, level: Level) -> Result<Option<Role>> {
+    let generation = cache::generation()?;
+    if level == Level::Write {
+        identity::require_router_in(generation)?;
+    }
+    let known = KNOWN.with_borrow(|known| match known {
+        Some(known) if known.generation == generation => Some((known.owner, Rc::clone(&known.grants))),
+        _ => None,
+    });
+    let user = server::current_user();
+    if server::is_superuser() {
+        return Ok(Some(Role::Service));
+    }
+    let (owner, grants) = match known {
+        Some(known) => known,
+        None => {
+            let (owner, grants) = (user::extension_owner()?, Rc::new(all()?));
+            KNOWN.set(Some(Known { generation, owner, grants: Rc::clone(&grants) }));
+            (owner, grants)
+        }
+    };
+    if user == owner {
+        return Ok(Some(Role::Service));
+    }
+    let mut usable = grants.iter().filter(|grant| {
+        grant.level >= level
+            && grant.covers(&collection.namespace)
+            && server::has_privileges_of(user, grant.role.into())
+    });
+    Ok(usable.next().map(|grant| Role::Application(grant.role.into())))
+}

@@ -1,0 +1,22 @@
+//! What a role lacks to which nothing was granted, or too little, and how an administrator grants it.
+
+use crate::pg::error::Error;
+use crate::pg::server;
+use docshard_core::error::Kind;
+use docshard_core::sql::quote::quote_literal;
+use serde_json::json;
+
+/// How an administrator grants the current user a level on a resource.
+pub(super) fn hint(level: &str, resource: &str) -> String {
+    let role = quote_literal(&server::user_name(server::current_user()));
+    let options = quote_literal(&json!({level: resource}).to_string());
+    format!(
+        "An administrator can grant it: docshard.grant_access({role}, {options}); or membership of a role that has it."
+    )
+}
+
+/// The error for a role to which nothing was granted: it may not even read the catalog.
+pub(in crate::catalog) fn no_access() -> Error {
+    let message = format!("role \"{}\" has no access to docshard", server::user_name(server::current_user()));
+    Error::new(Kind::Unauthorized, message).with_hint(hint("write", "database.collection"))
+}

@@ -1,0 +1,28 @@
+//! Collections and what belongs to them.
+//!
+//! * [`namespace`]: names of databases and collections, checked; [`databases`].
+//! * [`collection`]: creating and dropping one; [`sharding`]; [`rename`]; [`views`]: pipelines that are read like collections.
+//! * [`chunks`]: splitting and merging; [`zones`]: which shards and which ranges of keys belong to a zone.
+//! * [`indexes`]: creating secondary indexes; [`index_options`], [`index_removal`], [`index_changes`]; [`duplicate`]: MongoDB's errors for
+//!   violated unique indexes.
+//! * [`grants`]: the rights of roles to read and write collections.
+//! * [`sizes`]: the sizes of collections, as shards measure them; [`last_sizes`]: the last known ones.
+
+pub mod chunks;
+pub mod collection;
+pub mod databases;
+pub mod duplicate;
+mod foreign_tables;
+pub mod grants;
+pub mod index_changes;
+pub mod index_options;
+pub mod index_removal;
+pub mod indexes;
+pub mod last_sizes;
+pub(in crate::catalog) mod missing_grant;
+pub mod namespace;
+pub mod rename;
+pub mod sharding;
+pub mod sizes;
+pub mod views;
+pub mod zones;

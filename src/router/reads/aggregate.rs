@@ -1,0 +1,134 @@
+//! Runs pipelines. The shards run their part, and the router runs the rest over their results. Results stream: the router reads
+//! them from the shards when a stage asks for them.
+
+use super::find;
+use crate::pg::datum::jsonb::RawJsonb;
+use crate::pg::error::Result;
+use crate::pg::memory::stages::StageMemory;
+use crate::pg::stages;
+use crate::router::config;
+use crate::router::execute::{self, Documents};
+use crate::router::fresh_map::read_with_fresh_map;
+use crate::router::rows::ShardRow;
+use crate::router::session;
+use docshard_core::query::stage::{Collections, Input, Memory, Pipeline, Resources};
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::Allowed;
+use docshard_core::routing::plan::pipeline::{self, PlannedPipeline};
+use docshard_core::routing::request::options::{CountOptions, FindOptions};
+use docshard_core::routing::request::query::Query;
+use std::rc::Rc;
+
+/// What the pipelines of a statement share: memory, and other collections.
+#[derive(Clone)]
+pub struct Execution {
+    pub resources: Resources,
+    /// true if stages may use temporary files
+    pub on_disk: bool,
+}
+
+impl Execution {
+    /// Creates the memory of the stages. `on_disk`: they may use temporary files.
+    pub fn new(on_disk: bool, collections: Rc<dyn Collections>) -> Self {
+        let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(on_disk));
+        Self { resources: Resources { memory, collections }, on_disk }
+    }
+}
+
+/// The results of a pipeline at the router.
+pub struct Results(stages::StageResults);
+
+impl Results {
+    /// Runs stages over the documents of a find, or over the shards' results.
+    pub fn over(documents: Documents, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
+        stages::StageResults::with_resources(ShardDocuments::new(documents), pipeline, &execution.resources).map(Self)
+    }
+
+    /// Returns the results as the input of another pipeline.
+    pub fn into_stream(self) -> Input<'static> {
+        self.0.into_stream()
+    }
+
+    /// Runs stages over documents in memory.
+    pub fn over_documents(documents: Vec<Vec<u8>>, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
+        stages::StageResults::over_documents(documents, pipeline, &execution.resources).map(Self)
+    }
+
+    /// Returns these documents.
+    pub fn of(documents: Vec<Vec<u8>>) -> Self {
+        Self(stages::StageResults::of(documents))
+    }
+
+    /// Returns the next document. Not to be called again after it has returned None or an error.
+    pub fn next_document(&mut self) -> Result<Option<RawJsonb>> {
+        Ok(self.next_bytes()?.map(RawJsonb::from_bytes))
+    }
+
+    /// Returns the bytes of the next document, which are valid until the next call. See [`next_document`](Self::next_document).
+    pub fn next_bytes(&mut self) -> Result<Option<&[u8]>> {
+        Ok(self.0.advance()?.then(|| self.0.bytes()))
+    }
+}
+
+/// Runs a pipeline over the documents of a find.
+pub fn aggregate(
+    namespace: &str,
+    query: &Query,
+    options: &FindOptions,
+    pipeline: &Pipeline,
+    execution: &Execution,
+) -> Result<Results> {
+    let Execution { resources, on_disk } = execution;
+    if pipeline.only_counts() {
+        let count = find::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
+        return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources).map(Results);
+    }
+    if config::is_of(namespace) {
+        return Results::over(find::find(namespace, query, options)?, pipeline, execution);
+    }
+    read_with_fresh_map(namespace, |collection| {
+        let Some(collection) = collection else {
+            return Results::over(Documents::of_streams(Vec::new(), 0), pipeline, execution);
+        };
+        let search = session::search(&collection, query)?;
+        for allowed in [Allowed::All(&session::declined()), Allowed::Planned] {
+            let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
+            if let Some(documents) = documents(&collection, &planned)? {
+                return Results::over(documents, &planned.division.merging, execution);
+            }
+        }
+        Results::over(Documents::of_streams(Vec::new(), 0), pipeline, execution)
+    })
+}
+
+/// Sends the plan to the shards and returns their results; None if a shard declined.
+fn documents(collection: &Collection, planned: &PlannedPipeline) -> Result<Option<Documents>> {
+    let PlannedPipeline { plan, inner, .. } = planned;
+    match inner {
+        None => execute::documents(collection, plan),
+        Some(_) => execute::in_parts(collection, plan).map(Some),
+    }
+}
+
+/// Adapts the documents of shards to the input of stages.
+struct ShardDocuments {
+    documents: Documents,
+    row: Option<ShardRow>,
+}
+
+impl ShardDocuments {
+    pub fn new(documents: Documents) -> Self {
+        Self { documents, row: None }
+    }
+}
+
+impl stages::DocumentSource for ShardDocuments {
+    fn advance(&mut self) -> Result<bool> {
+        self.row = self.documents.next_row()?;
+        Ok(self.row.is_some())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        self.row.as_ref().map_or(&[], |row| row.bytes(0))
+    }
+}
