@@ -70,4 +70,13 @@ SELECT docshard.find_one('opt.c', '{}', '{"limit": 2}');
 \echo :LAST_ERROR_SQLSTATE
 SELECT docshard.count_documents('opt.c', '{}', '{"sort": {"a": 1}}');
 \echo :LAST_ERROR_SQLSTATE
+
+-- A document whose arrays one sort cannot order is an error, also where its key finds it; a sort by one field is none.
+SELECT docshard.insert_one('opt.c', '{"_id": 5, "b": [1, 2], "c": [3, 4]}') -> 'insertedId' AS inserted;
+SELECT docshard.find('opt.c', '{"_id": 5}', '{"sort": {"b": 1, "c": 1}}');
+SELECT docshard.find_one('opt.c', '{"_id": 5}', '{"sort": {"b": 1, "c": 1}}');
+SELECT docshard.find_one('opt.c', '{"_id": 5}', '{"sort": {"b": 1}}');
+SELECT docshard.find_one_and_update('opt.c', '{"_id": 5}', '{"$set": {"d": 1}}', '{"sort": {"b": 1, "c": 1}}');
+SELECT docshard.aggregate('opt.c', '[{"$match": {"_id": 5}}, {"$sort": {"b": 1, "c": 1}}]');
+SELECT docshard.find('opt.c', '{"_id": 5}', '{}');
 SELECT docshard.drop_database('opt');

@@ -43,7 +43,10 @@ impl DocumentKey {
         if search.query.bounds.is_some() || options.skip > 0 || options.projection.is_some() {
             return None;
         }
-        // At most one document has an `_id`, whatever the sort.
+        // At most one document has an `_id`, whatever the sort; but a document whose arrays one sort cannot order is an error.
+        if options.sort.as_ref().is_some_and(|(sort, _)| sort.fields.len() > 1) {
+            return None;
+        }
         let is_first = options.limit == Some(1) && options.sort.is_none();
         (is_first || only_id(search).is_some()).then(|| Self::of_search(search)).flatten()
     }
