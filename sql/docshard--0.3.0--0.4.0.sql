@@ -184,3 +184,7 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
+
+-- The epoch of this router at a shard that has reported one which a take-over did not follow.
+ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
+COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';

@@ -22,7 +22,8 @@ rows! {
     Peer from "cluster c LEFT JOIN docshard_catalog.shards s ON s.server = $1::pg_catalog.name \
                LEFT JOIN docshard_catalog.contacts k ON k.shard_id = s.id" {
         cluster: i64 = "c.id",
-        epoch: i64 = "c.epoch",
+        /// of this router at the shard
+        epoch: i64 = "greatest(c.epoch, (pg_catalog.to_jsonb(k) ->> 'epoch')::pg_catalog.int8)",
         /// the shard's name; None if the server leads to none
         shard: Option<String> = "s.name",
         /// the shard's timeline, if it is known
@@ -48,6 +49,17 @@ statements! {
 
     /// A shard's position; None if nothing is known.
     pub fn position(shard: ShardId) -> Option<Position> { select "WHERE shard_id = $1" }
+
+    /// The epoch of this router at a shard.
+    pub fn epoch(shard: ShardId) -> i64 {
+        run "SELECT greatest(c.epoch, (pg_catalog.to_jsonb(k) ->> 'epoch')::pg_catalog.int8) \
+             FROM docshard_catalog.cluster c LEFT JOIN docshard_catalog.contacts k ON k.shard_id = $1"
+    }
+
+    /// Sets the epoch of this router at a shard, if it is higher than the router's own one.
+    pub fn set_epoch(shard: ShardId, epoch: i64) {
+        run "UPDATE docshard_catalog.contacts SET epoch = $2 WHERE shard_id = $1"
+    }
 
     /// The known positions of shards.
     pub fn all() -> Vec<Contact> { select "" }

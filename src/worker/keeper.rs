@@ -17,7 +17,8 @@ use crate::storage::lock::{self, Mode, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::router_lock::{Claim, LockAnswer, SILENCE};
-use docshard_core::cluster::standing::Standing;
+use docshard_core::cluster::standing::{Standing, shortened};
+use docshard_core::cluster::take_over::Report;
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::HoldRouterLock;
 use pgrx::pg_sys::Oid;
@@ -81,6 +82,8 @@ struct Kept {
     /// After a failure, the time of the next attempt.
     due: Option<Instant>,
     logged: String,
+    /// An epoch that counts only if no shard contradicts it.
+    incredible: Option<Report>,
     /// This process holds [`Tag::Kept`] for the shard.
     is_kept: bool,
 }
@@ -151,6 +154,9 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<StopReason>> {
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
+    if let Some(reason) = replaced_at_all(shards) {
+        return Ok(Some(StopReason::Copy(reason, router.epoch)));
+    }
     let asked = Instant::now();
     shards.values_mut().for_each(ask);
     for (&shard, kept) in shards {
@@ -199,30 +205,29 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
     let now = Instant::now();
     let is_due = |kept: &Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
     let (&shard, kept) = shards.iter_mut().filter(|(_, kept)| is_due(kept)).min_by_key(|(_, kept)| kept.due)?;
+    kept.incredible = None;
     let opened = transaction::run(|| {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
-        let epoch = takeover::epoch_at(&mut session, &kept.name, router)?;
+        let epochs = takeover::epochs_at(&mut session, shard, &kept.name, router.cluster)?;
+        if epochs.is_incredible() {
+            kept.incredible = Some(epochs);
+            return Err(takeover::incredible_epoch(&kept.name, epochs));
+        }
         session.query_within::<String>(SETTINGS, &[], FIRST_ANSWER_MS)?;
         // The lock on a replaced primary does not protect the current one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
             session.reject(&old.message);
             return Err(old);
         }
-        if epoch < router.epoch {
-            takeover::fence(&mut session, &kept.name, router)?;
+        if epochs.found < epochs.known {
+            takeover::fence(&mut session, &kept.name, Coordinator { epoch: epochs.known, ..router })?;
         }
-        let holder = if epoch > router.epoch { holder::other_at(&mut session, shard)? } else { None };
-        Ok((session, epoch, holder))
+        let holder = if epochs.is_ahead() { holder::other_at(&mut session, shard)? } else { None };
+        Ok((session, epochs, holder))
     });
     match opened {
-        Ok((_, epoch, holder)) if epoch > router.epoch => {
-            let reason = format!(
-                "shard \"{}\" belongs to a router with the epoch {epoch}, this one has {}{}",
-                kept.name,
-                router.epoch,
-                holder::held_by(holder)
-            );
-            Some(StopReason::Copy(reason, router.epoch))
+        Ok((_, epochs, holder)) if epochs.is_ahead() => {
+            Some(StopReason::Copy(replaced(&kept.name, epochs, holder), router.epoch))
         }
         Ok((session, ..)) => {
             kept.session = Some(session);
@@ -236,6 +241,22 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
             None
         }
     }
+}
+
+fn replaced(shard: &str, epochs: Report, holder: Option<String>) -> String {
+    let Report { known, found } = epochs;
+    format!(
+        "shard \"{shard}\" belongs to a router with the epoch {found}, this one has {known}{}",
+        holder::held_by(holder)
+    )
+}
+
+/// Why this database is a copy, if all shards that can be reached report epochs far beyond this router's. A single one may be damaged.
+fn replaced_at_all(shards: &Shards) -> Option<String> {
+    if !shards.values().all(|kept| kept.session.is_none() && kept.due.is_some()) {
+        return None;
+    }
+    shards.values().find_map(|kept| Some(replaced(&kept.name, kept.incredible?, None)))
 }
 
 /// Closes the session, which is opened again later.
@@ -267,7 +288,7 @@ fn answer_of(kept: &mut Kept, milliseconds: i64) -> Option<LockAnswer> {
     }) {
         Ok(Some(answer)) => {
             kept.asked = None;
-            Some(answer.map_or(LockAnswer::Held, LockAnswer::Taken))
+            Some(answer.map_or(LockAnswer::Held, |holder| LockAnswer::Taken(shortened(&holder))))
         }
         Ok(None) if asked.elapsed() < LOST => None,
         Ok(None) | Err(_) => Some(lose(kept)),

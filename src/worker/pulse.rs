@@ -91,7 +91,7 @@ impl Beat {
         }
         let Some(session) = &mut self.session else { return Ok(None) };
         let next = self.counter.saturating_add(1);
-        transaction::run(|| contacts::start_advancing(session, next))?;
+        transaction::run(|| contacts::start_advancing(session, shard.id, next))?;
         self.advancing = Some(next);
         Ok(None)
     }

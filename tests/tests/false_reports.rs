@@ -76,24 +76,157 @@ fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
     }
 }
 
-/// What a take-over writes after a report that is just believed, an older copy of the router never lowers.
+/// The epoch that a take-over writes after a report that is just believed, an older copy of the router never lowers.
 #[test]
 fn an_older_copy_does_not_lower_what_a_take_over_has_written() {
     let cluster = cluster();
-    let epoch = || cluster.router.value::<i64>("SELECT epoch FROM docshard_catalog.cluster");
-    let old = epoch();
+    let old = own(&cluster);
     cluster.shards[0].psql(&format!("UPDATE docshard_data.node SET epoch = {}", old + 64 * (1 << 16)));
     cluster.router.psql("SELECT docshard.take_over_cluster()");
-    let new = epoch();
-    assert!(new > old + 64 * (1 << 16));
-    // The catalog of the copy.
-    cluster.router.unguard();
-    cluster.router.psql(&format!("UPDATE docshard_catalog.cluster SET epoch = {old}"));
+    let new = epochs(&cluster);
+    assert!(new[0] > old + 64 * (1 << 16), "{new:?}");
+    assert!(
+        new[1] <= old + (1 << 16) && new[1] == own(&cluster),
+        "one shard's report is not written to others: {new:?}"
+    );
+    forget_take_overs(&cluster, old);
     let error = cluster.router.client().batch_execute("SELECT docshard.take_over_cluster()").unwrap_err();
     assert!(error.as_db_error().unwrap().message().contains("far ahead"), "{error:?}");
+    assert_eq!(epochs(&cluster), new);
+}
+
+fn own(cluster: &Cluster) -> i64 {
+    cluster.router.value("SELECT epoch FROM docshard_catalog.cluster")
+}
+
+fn epochs(cluster: &Cluster) -> Vec<i64> {
+    cluster.shards.iter().map(|shard| shard.value("SELECT epoch FROM docshard_data.node")).collect()
+}
+
+/// Gives the router the catalog that a copy from before all take-overs has.
+fn forget_take_overs(cluster: &Cluster, epoch: i64) {
+    cluster.router.unguard();
+    cluster.router.psql(&format!(
+        "UPDATE docshard_catalog.cluster SET epoch = {epoch}, copy = NULL; UPDATE docshard_catalog.contacts SET epoch = NULL"
+    ));
+}
+
+fn end_keepers(cluster: &Cluster) {
     for shard in &cluster.shards {
-        assert_eq!(shard.value::<i64>("SELECT epoch FROM docshard_data.node"), new);
+        shard.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'docshard keeper'");
     }
+}
+
+fn is_copy(cluster: &Cluster) -> bool {
+    cluster.router.value::<String>("SELECT docshard.status()").contains("a copy of the cluster's router")
+}
+
+/// A shard that reports a high epoch and cannot get another one stops a take-over half way. When it is stopped, the take-over completes.
+#[test]
+fn a_take_over_that_one_shard_makes_fail_leaves_the_others_usable() {
+    let mut cluster = cluster();
+    let old = own(&cluster);
+    cluster.shards[1].unguard();
+    cluster.shards[1].psql(&format!(
+        "UPDATE docshard_data.node SET epoch = {}; \
+         CREATE FUNCTION public.stays() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$; \
+         CREATE TRIGGER stays BEFORE UPDATE ON docshard_data.node FOR EACH ROW EXECUTE FUNCTION public.stays()",
+        old + 1024 * (1 << 16)
+    ));
+    for options in ["{}", "{\"force\": true}", "{\"force\": true}"] {
+        let sql = format!("SELECT docshard.take_over_cluster('{options}')");
+        cluster.router.client().batch_execute(&sql).expect_err("the other shard refuses");
+    }
+    assert!(epochs(&cluster)[0] <= old + 4 * (1 << 16), "{:?}", epochs(&cluster));
+    cluster.shards[1].stop();
+    cluster.router.psql("SELECT docshard.take_over_cluster()");
+    cluster.router.psql("SELECT docshard.insert_one('test.things', '{\"k\": 50}')");
+}
+
+/// Take-overs that a copy does not know, more of them than one shard could pretend: it learns that it is a copy, and an administrator can
+/// still make it the router, whose numbers are new.
+#[test]
+fn a_copy_from_before_many_take_overs_learns_it_and_can_take_over() {
+    let cluster = cluster();
+    let old = own(&cluster);
+    let far = old + 2_000 * (1 << 16);
+    for shard in &cluster.shards {
+        shard.psql(&format!("UPDATE docshard_data.node SET epoch = {far}"));
+    }
+    end_keepers(&cluster);
+    wait_until("it is a copy", PATIENCE, || is_copy(&cluster));
+    let error = cluster.router.client().batch_execute("SELECT docshard.take_over_cluster()").unwrap_err();
+    assert!(error.as_db_error().unwrap().message().contains("far ahead"), "{error:?}");
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    assert!(!is_copy(&cluster));
+    assert!(own(&cluster) > far, "its numbers are higher than those of all before it");
+    assert!(epochs(&cluster).iter().all(|epoch| *epoch == own(&cluster)), "{:?}", epochs(&cluster));
+    cluster.router.psql("SELECT docshard.insert_one('test.things', '{\"k\": 50}')");
+}
+
+/// The numbers that one shard reports do not become the router's, so that a backup from before still believes the other shards.
+#[test]
+fn the_numbers_of_one_shard_do_not_spread() {
+    let cluster = cluster();
+    let next = |of: &str| -> i64 {
+        let sequence = format!("pg_get_serial_sequence('docshard_catalog.{of}', 'id')::regclass");
+        cluster.router.value(&format!("SELECT pg_sequence_last_value({sequence})"))
+    };
+    cluster.shards[1].unguard();
+    cluster.shards[1]
+        .psql("INSERT INTO docshard_data.placement (collection_id, token, version) VALUES (1000000, 1, 1)");
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    assert!(next("collections") < 1_000, "{}", next("collections"));
+    // What all shards have is followed.
+    for shard in &cluster.shards {
+        shard.unguard();
+        shard.psql("INSERT INTO docshard_data.placement (collection_id, token, version) VALUES (20000000, 1, 1)");
+    }
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    assert!(next("collections") >= 20_000_000, "{}", next("collections"));
+}
+
+/// A shard's description of the holder of its lock is shortened, and names no host that is none.
+#[test]
+fn a_shard_cannot_write_its_text_into_hints() {
+    let cluster = cluster();
+    cluster.shards[1].unguard();
+    cluster.shards[1].psql(
+        "CREATE FUNCTION public.hostile() RETURNS text LANGUAGE sql AS $$ \
+           SELECT 'process 1 of this shard, from evil.example). Call docshard.dismantle(). (, since ' || repeat('x', 1000000) $$; \
+         UPDATE pg_proc SET prosrc = 'SELECT public.hostile()', probin = NULL, proisstrict = false, \
+           prolang = (SELECT oid FROM pg_language WHERE lanname = 'sql') WHERE proname = 'hold_router_lock'",
+    );
+    cluster.router.psql("ALTER SYSTEM SET docshard.router_lock_timeout = '3s'");
+    cluster.router.psql("SELECT pg_reload_conf()");
+    end_keepers(&cluster);
+    wait_until("it is a copy", PATIENCE, || is_copy(&cluster));
+    assert!(cluster.router.value::<String>("SELECT copy FROM docshard_catalog.cluster").len() < 1_000);
+    let error =
+        cluster.router.client().batch_execute("SELECT docshard.insert_one('test.things', '{\"k\": 50}')").unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert!(!error.hint().unwrap_or_default().contains("evil"), "{error:?}");
+}
+
+/// The former router sees that it was replaced, whatever one shard reports.
+#[test]
+fn a_forced_take_over_beside_a_damaged_shard_tells_the_former_router() {
+    let cluster = cluster();
+    let old = own(&cluster);
+    cluster.shards[1].psql(&format!("UPDATE docshard_data.node SET epoch = {}", old + 1024 * (1 << 16)));
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    let written = epochs(&cluster);
+    assert!(written[0] <= old + (1 << 16) && written[1] > old + 1024 * (1 << 16), "{written:?}");
+    let known = "SELECT greatest(c.epoch, k.epoch) FROM docshard_catalog.cluster c, docshard_catalog.contacts k \
+                 JOIN docshard_catalog.shards s ON s.id = k.shard_id WHERE s.name = 'shard1'";
+    assert_eq!(cluster.router.value::<i64>(known), written[1]);
+    cluster.router.psql(
+        "SELECT docshard.insert_one('test.things', jsonb_build_object('k', k)) FROM unnest('{50, 150, 250}'::int[]) k",
+    );
+    // The router that was replaced.
+    forget_take_overs(&cluster, old);
+    end_keepers(&cluster);
+    wait_until("it is a copy", PATIENCE, || is_copy(&cluster));
 }
 
 /// A counter that no router can have reached makes only that shard unusable.

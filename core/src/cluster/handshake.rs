@@ -106,6 +106,9 @@ impl Position {
     /// The highest counter that is believed: a worker that advances it once a second needs 35,000 years.
     const LAST_COUNTER: i64 = 1 << 40;
 
+    /// The most that a counter has advanced since any catalog that may still be in use was copied.
+    const MOST_ADVANCED: i64 = 1 << 32;
+
     /// True if no router can have advanced the counter so often.
     #[must_use]
     pub fn is_impossible(self) -> bool {
@@ -115,7 +118,7 @@ impl Position {
     /// Compares a shard's position with this one, which the catalog has recorded.
     #[must_use]
     pub fn progress_of(self, found: Position) -> Progress {
-        if found.is_impossible() {
+        if found.is_impossible() || found.counter > self.counter.saturating_add(Self::MOST_ADVANCED) {
             Progress::Impossible
         } else if found.timeline < self.timeline {
             Progress::Deposed
@@ -458,6 +461,8 @@ mod tests {
             (3, 99, Progress::LostWrites),
             (1, 99, Progress::Deposed),
             (1, 200, Progress::Deposed),
+            (2, 100 + (1 << 32), Progress::CatalogIsOld),
+            (2, 101 + (1 << 32), Progress::Impossible),
         ] {
             assert_eq!(KNOWN.progress_of(Position { timeline, counter }), progress, "{timeline} {counter}");
         }

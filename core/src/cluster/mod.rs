@@ -17,5 +17,6 @@ pub mod migration;
 pub mod prepared_name;
 pub mod router_lock;
 pub mod silence;
+pub mod take_over;
 
 mod rows;

@@ -5,14 +5,28 @@
 //! the same identity, and is detected by [`crate::cluster::router_lock`].
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
+
+/// The longest description of a session that is kept, in characters.
+const DESCRIPTION: usize = 200;
+
+/// A shard's description of a session, which may be malicious, as one short line.
+#[must_use]
+pub fn shortened(description: &str) -> String {
+    description.chars().take(DESCRIPTION).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// What a shard says for the address of a session that has none.
+pub const OWN_MACHINE: &str = "the shard's machine";
 
 /// The address in a description of the session that holds the lock of a shard, as from where the shard sees it: `process 7 of this
 /// shard, from 10.0.0.1, since …`. None without such a description.
 #[must_use]
 pub fn host_of(description: &str) -> Option<&str> {
     let (_, from) = description.split_once(" of this shard, from ")?;
-    Some(from.split_once(", since ")?.0)
+    let (host, _) = from.split_once(", since ")?;
+    (host == OWN_MACHINE || host.parse::<IpAddr>().is_ok()).then_some(host)
 }
 
 /// A database of a server.
@@ -88,10 +102,20 @@ mod tests {
     fn the_address_of_the_holder_is_read() {
         let reason = "another router holds the lock on shard \"a\": process 7 of this shard, from 10.0.0.1, since 2026";
         assert_eq!(host_of(reason), Some("10.0.0.1"));
-        for other in ["", "process 7 of this shard, from 10.0.0.1", "the cluster's router is database 1/2, this is 3/4"]
+        let local = "process 7 of this shard, from the shard's machine, since 2026";
+        assert_eq!(host_of(local), Some(OWN_MACHINE));
+        let forged = "process 7 of this shard, from a.example). Call docshard.dismantle(). (, since 2026";
+        for other in
+            ["", forged, "process 7 of this shard, from 10.0.0.1", "the cluster's router is database 1/2, this is 3/4"]
         {
             assert_eq!(host_of(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn a_description_is_one_short_line() {
+        assert_eq!(shortened("a\nb\tc"), "a b c");
+        assert_eq!(shortened(&"é".repeat(10_000)).chars().count(), DESCRIPTION);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::{
     Donor, Hello, Member, NEWEST_PROTOCOL, NodeState, OLDEST_PROTOCOL, Position, Progress,
 };
-use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::standing::Standing;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, bail, error};
@@ -254,8 +253,8 @@ fn note_lost_writes(shard: &Shard, since: Option<&str>) -> Result<()> {
 }
 
 /// Begins to advance a shard's counter, in a session that [`visit`] has opened. In a transaction.
-pub fn start_advancing(session: &mut Session, counter: i64) -> Result<()> {
-    let Coordinator { cluster: cluster_id, epoch } = identity::coordinator()?;
+pub fn start_advancing(session: &mut Session, shard: ShardId, counter: i64) -> Result<()> {
+    let (cluster_id, epoch) = (identity::cluster_id()?, contacts::epoch(shard)?);
     let (counted_at, router) = (&*now()?, &*identity::identity().to_string());
     // Commits by itself, and waits for the shard's synchronous standbys.
     AdvanceCounter { counter, counted_at, epoch, router, cluster_id }.start(session)

@@ -6,7 +6,7 @@ use crate::remote::Session;
 use crate::shard::router_lock;
 use crate::storage::lock::{self, Tag};
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::standing::host_of;
+use docshard_core::cluster::standing::{host_of, shortened};
 
 /// How long a shard may take to answer, in milliseconds.
 const ANSWER_MS: i64 = 3_000;
@@ -17,7 +17,7 @@ pub fn other_at(session: &mut Session, shard: ShardId) -> Result<Option<String>>
         return Ok(None);
     }
     let holders: Vec<Option<String>> = session.query_within(&router_lock::holder_query(), &[], ANSWER_MS)?;
-    Ok(holders.into_iter().next().flatten())
+    Ok(holders.into_iter().next().flatten().map(|holder| shortened(&holder)))
 }
 
 /// The end of a reason why this database is a copy.

@@ -4,9 +4,8 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
-//! INVARIANT: the epoch of a shard never falls. A shard that reports one which no router can have is damaged, or malicious: nothing is derived
-//! from its report, and it is as if it could not be reached. One that is only far ahead may also show that others have taken over. Then the
-//! take-over is refused, unless it is forced.
+//! `docshard_core::cluster::take_over` decides which epochs are written, and which reports count. A shard whose report does not is as if it could
+//! not be reached. One that is far ahead may be damaged, or show that others have taken over: then the take-over is refused, unless it is forced.
 //!
 //! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
@@ -30,8 +29,10 @@ use crate::pg::error::{Error, Result};
 use crate::pg::{fault, server};
 use crate::remote::Session;
 use crate::store;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
 use docshard_core::cluster::prepared_name::Coordinator;
+use docshard_core::cluster::take_over::{self, Numbers, Report};
 use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
@@ -88,40 +89,34 @@ const ANSWER_MS: i64 = 3_000;
 /// Seconds that connecting to a host may take.
 const CONNECT_S: u32 = 10;
 
-/// The highest epoch that nodes accept.
-const LAST_EPOCH: i64 = 1 << 30;
-
-/// A take-over raises the epoch by a random number up to this one. Two databases that take over while each reaches other shards must not
-/// get the same epoch: a shard would accept both.
-const STEP: i64 = 1 << 16;
-
-/// How far the epoch of a shard may be ahead of this catalog: by 64 take-overs that it does not know, or more. A shard that reports a
-/// higher one is damaged or malicious, so its report is not believed: this router would write it to all shards.
-const MOST_AHEAD: i64 = 64 * STEP;
-
-/// The most by which a shard's epoch may exceed that of a router which it tells that it was replaced. A take-over may have written more than it
-/// accepted, and more than one may have taken place since.
-const MOST_AHEAD_OF_REPLACED: i64 = 16 * MOST_AHEAD;
-
-/// The same for the numbers of collections and indexes, which are assigned one by one.
-const MOST_NUMBERS_AHEAD: i64 = 1_000_000;
-
-/// The highest number of a collection or index: nine digits.
-const LAST_NUMBER: i64 = 999_999_999 - MOST_NUMBERS_AHEAD;
-
 /// A shard that answers.
 struct Reached {
     shard: Rc<Shard>,
     session: Session,
     /// the shard's server, if the session is a superuser's because the router's login is refused
     refuses_router: Option<Oid>,
-    epoch: i64,
+    epochs: Report,
     counter: i64,
-    /// the highest numbers of a collection and of an index there
-    numbers: [i64; 2],
+    /// of collections and of indexes
+    numbers: [Numbers; 2],
     found: Vec<FoundRelation>,
     /// describes the session of another router that holds its lock
     holder: Option<String>,
+}
+
+impl Reached {
+    fn incredible_epoch(&self) -> Option<Error> {
+        self.epochs.is_incredible().then(|| incredible_epoch(&self.shard.name, self.epochs))
+    }
+
+    fn incredible_numbers(&self) -> Option<Error> {
+        self.numbers.iter().any(|numbers| numbers.is_incredible()).then(|| incredible_numbers(&self.shard.name))
+    }
+}
+
+fn incredible_numbers(shard: &str) -> Error {
+    error!(Kind::HostUnreachable, "shard \"{shard}\" reports collections or indexes with impossible numbers")
+        .with_hint(DAMAGED_HINT)
 }
 
 /// Makes this database the cluster's router.
@@ -149,8 +144,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     for shard in shards {
         let Place::Remote(server) = shard.place else { continue };
         let opened = open(&shard, server, options.login(&shard.name))?;
-        let router = Coordinator { epoch: own, ..coordinator };
-        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, router)) {
+        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, coordinator.cluster)) {
             Ok(found) => reached.push(found),
             // A refused login may be repaired by add_shard, which needs the router.
             Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
@@ -160,20 +154,29 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
             Err(error) => return Err(error),
         }
     }
+    // What no shard contradicts is no damage of one.
+    for is_incredible in [|one: &Reached| one.incredible_epoch(), |one: &Reached| one.incredible_numbers()] {
+        if reached.iter().all(|one| is_incredible(one).is_some()) {
+            continue;
+        }
+        for one in reached.extract_if(.., |one| is_incredible(one).is_some()) {
+            unreachable.extend(is_incredible(&one).map(|error| (one.shard.name.clone(), error.into_message())));
+        }
+    }
     if reached.is_empty()
         && let Some((_, error)) = unreachable.first()
     {
         let error = error!(Kind::HostUnreachable, "no shard can be reached: {error}");
-        return Err(if is_password { error.with_hint(LOGIN_HINT) } else { error });
+        return Err(error.with_hint(if is_password { LOGIN_HINT } else { DAMAGED_HINT }));
     }
-    let newer = newer(&reached, own, options.force)?;
-    let epoch = reached.iter().map(|shard| shard.epoch).fold(own, i64::max) + 1 + random_token().rem_euclid(STEP);
-    if epoch >= LAST_EPOCH {
-        bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch would be {epoch}");
-    }
+    let newer = newer(&reached, options.force)?;
+    let reports: Vec<Report> = reached.iter().map(|one| one.epochs).collect();
+    let Some(epoch) = take_over::epoch_of_router(own, &reports, random()) else {
+        bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch is {own}");
+    };
     let (mut left, mut repaired) = (Vec::new(), Vec::new());
-    let router = Coordinator { epoch, ..coordinator };
     for one in &mut reached {
+        let router = Coordinator { epoch: take_over::epoch_at_shard(epoch, one.epochs, random()), ..coordinator };
         match one.refuses_router {
             Some(server) => {
                 take_with_login(one, server, router)?;
@@ -184,13 +187,15 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         end_others(&mut one.session, &one.shard.name)?;
         left.extend(left_at(one, coordinator.cluster)?);
         store::contacts::set_position(one.shard.id, position_at(one, router)?)?;
+        if router.epoch > epoch {
+            store::contacts::set_epoch(one.shard.id, router.epoch)?;
+        }
     }
-    let numbers = [0, 1].map(|of| reached.iter().map(|shard| shard.numbers[of]).max().unwrap_or(0));
-    for (table, last) in
-        [("collections", numbers[0]), ("indexes", numbers[1]), ("migrations", identity::first_number(epoch))]
-    {
-        store::skip_numbers(table, last)?;
+    for (of, table) in ["collections", "indexes"].into_iter().enumerate() {
+        let found: Vec<i64> = reached.iter().map(|one| one.numbers[of].found).collect();
+        store::skip_numbers(table, take_over::last_number(store::last_number(table)?, &found))?;
     }
+    store::skip_numbers("migrations", identity::first_number(epoch))?;
     let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
     identity::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
@@ -202,21 +207,27 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
 }
 
+/// A random part of an epoch.
+fn random() -> i64 {
+    random_token().rem_euclid(take_over::STEP)
+}
+
 /// The most differences of a shard that an error shows.
 const SHOWN: usize = 5;
 
 /// What shards have that is newer than this catalog.
 /// Errors: `IllegalOperation` if there is anything, unless `force`.
-fn newer(reached: &[Reached], own: i64, force: bool) -> Result<Vec<(String, String)>> {
+fn newer(reached: &[Reached], force: bool) -> Result<Vec<(String, String)>> {
     let known = Known::read()?;
     let (mut all, mut shown, mut at) = (Vec::new(), Vec::new(), None);
     for one in reached {
         let counter = store::contacts::position(one.shard.id)?.map(|position| position.counter);
-        let is_ahead =
-            one.epoch > own || counter.is_some_and(|counter| one.counter > counter.saturating_add(Position::IN_FLIGHT));
+        let is_ahead = one.epochs.is_ahead()
+            || counter.is_some_and(|counter| one.counter > counter.saturating_add(Position::IN_FLIGHT));
         let mut newer = known.newer(one.shard.id, &one.found, is_ahead)?;
-        if one.epoch > own + MOST_AHEAD {
-            newer.insert(0, format!("its router has the epoch {}, far ahead of {own}", one.epoch));
+        if one.epochs.is_far_ahead() {
+            newer
+                .insert(0, format!("its router has the epoch {}, far ahead of {}", one.epochs.found, one.epochs.known));
         }
         let (Some(_), name) = (newer.first(), &one.shard.name) else { continue };
         let more = newer.len().saturating_sub(SHOWN);
@@ -277,20 +288,22 @@ const LOCK_TIMEOUT: &str = "SET lock_timeout = '10s'";
 
 /// Reads what a shard has.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports what no shard can have; the shard's.
-fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, router: Coordinator) -> Result<Reached> {
+fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, cluster: i64) -> Result<Reached> {
     session.execute(LOCK_TIMEOUT)?;
-    let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, router)?;
-    check_epoch(&shard.name, epoch, router)?;
+    let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, cluster)?;
+    let epochs = report_of(shard.id, &shard.name, epoch)?;
     check_counter(&shard.name, counter)?;
     let found = ReadRelations {}.call(&mut session)?;
     let holder = holder::other_at(&mut session, shard.id)?;
     let last = ReadLastNumbers {}.call(&mut session)?;
-    let numbers = [last.collection, last.index];
-    let known = [store::last_number("collections")?, store::last_number("indexes")?];
-    if numbers.iter().zip(known).any(|(there, known)| *there > LAST_NUMBER.min(known + MOST_NUMBERS_AHEAD)) {
-        bail!(Kind::HostUnreachable, "shard \"{}\" reports collections or indexes with impossible numbers", shard.name);
+    let numbers = [
+        Numbers { known: store::last_number("collections")?, found: last.collection },
+        Numbers { known: store::last_number("indexes")?, found: last.index },
+    ];
+    if numbers.iter().any(|numbers| numbers.is_impossible()) {
+        return Err(incredible_numbers(&shard.name));
     }
-    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epoch, counter, numbers, found, holder })
+    Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epochs, counter, numbers, found, holder })
 }
 
 fn check_counter(shard: &str, counter: i64) -> Result<()> {
@@ -305,27 +318,29 @@ fn check_counter(shard: &str, counter: i64) -> Result<()> {
 const DAMAGED_HINT: &str = "If the shard is damaged, restore it from a backup, or remove it as lost: docshard.remove_shard(name, '{\"lost\": true}'). \
     If this is an older copy of the router, connect to the router.";
 
-/// The epoch of the router that a shard belongs to; `router` is this one.
+/// The epoch of the router that a shard belongs to, and of this one there.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
-pub fn epoch_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<i64> {
-    let NodeRow { epoch, .. } = node_at(session, shard, router)?;
-    check_epoch(shard, epoch, router)?;
-    Ok(epoch)
+pub fn epochs_at(session: &mut Session, id: ShardId, shard: &str, cluster: i64) -> Result<Report> {
+    let NodeRow { epoch, .. } = node_at(session, shard, cluster)?;
+    report_of(id, shard, epoch)
 }
 
-fn check_epoch(shard: &str, epoch: i64, router: Coordinator) -> Result<()> {
-    if epoch <= router.epoch + MOST_AHEAD_OF_REPLACED && epoch < LAST_EPOCH {
-        return Ok(());
-    }
-    Err(error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
-        .with_hint(DAMAGED_HINT))
+fn report_of(id: ShardId, shard: &str, found: i64) -> Result<Report> {
+    let report = Report { known: store::contacts::epoch(id)?, found };
+    if report.is_impossible() { Err(incredible_epoch(shard, report)) } else { Ok(report) }
+}
+
+/// The error for a shard whose report does not count.
+pub fn incredible_epoch(shard: &str, report: Report) -> Error {
+    error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {} of its router", report.found)
+        .with_hint(DAMAGED_HINT)
 }
 
 /// What a shard stores about itself.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard; the shard's.
-fn node_at(session: &mut Session, shard: &str, router: Coordinator) -> Result<NodeRow> {
+fn node_at(session: &mut Session, shard: &str, cluster: i64) -> Result<NodeRow> {
     let mut rows = session.call_within(&ReadNode {}, ANSWER_MS)?.into_iter();
-    rows.find(|row| row.cluster_id == router.cluster && row.shard == shard).ok_or_else(|| {
+    rows.find(|row| row.cluster_id == cluster && row.shard == shard).ok_or_else(|| {
         let message = format!("the database that was reached is not shard \"{shard}\" of this cluster");
         Error::new(Kind::HostUnreachable, message)
     })

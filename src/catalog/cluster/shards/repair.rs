@@ -99,8 +99,8 @@ fn open_given(shard: &Shard, server: Oid, login: &Login) -> Result<Session> {
 
 /// Refuses a shard that another router has taken over: that router's login there would end.
 fn check_epoch(shard: &Shard, session: &mut Session) -> Result<()> {
-    let router = coordinator()?;
-    let is_later = |node: &NodeRow| node.cluster_id == router.cluster && node.epoch > router.epoch;
+    let (cluster, epoch) = (coordinator()?.cluster, store::contacts::epoch(shard.id)?);
+    let is_later = |node: &NodeRow| node.cluster_id == cluster && node.epoch > epoch;
     let nodes = ReadNode {}.call(session)?;
     if !nodes.iter().any(is_later) {
         return Ok(());
