@@ -183,7 +183,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
         let (piece, enough) = pieces.entry(shard).or_insert((Vec::new(), FIRST_PIECE_BYTES));
         pack(piece, document.parts(&key));
         if piece.len() >= *enough {
-            sent = feed.send(shard, insertion(collection, std::mem::take(piece)).into());
+            sent = feed.send(shard, &insertion(collection, std::mem::take(piece)).into());
             *enough = PIECE_BYTES.min(*enough * 2);
         }
         bytes += document.bytes.len();
@@ -191,7 +191,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
     }
     for (shard, (piece, _)) in pieces {
         if sent.is_ok() && !piece.is_empty() {
-            sent = feed.send(shard, insertion(collection, piece).into());
+            sent = feed.send(shard, &insertion(collection, piece).into());
         }
     }
     match sent.and_then(|()| feed.finish()) {
