@@ -2,7 +2,6 @@
 
 use super::fan_out::{FanOut, never_again, start};
 use crate::catalog::collections::grants::{self, Level};
-use crate::pg::client::sole_call;
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::fault;
 use crate::pg::spi;
@@ -136,8 +135,8 @@ pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
 /// before in this transaction, the error is a serialization failure. The shard `local`, which cannot roll back one statement,
 /// locks first and writes last.
 ///
-/// `is_last` means that the user's function writes nothing after this. If the transaction consists of this write only and
-/// concerns a single shard, the shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
+/// `is_last` means that the transaction ends with this write: the call is the client's whole transaction, and writes nothing after
+/// this. If it consists of this write only and concerns a single shard, the shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
 pub fn write_checked<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -169,8 +168,7 @@ fn write_unclaimed<'s>(
 ) -> Result<Vec<Written>> {
     let to = FanOut::open(collection, destinations, Level::Write)?;
     lock_local(&to, range)?;
-    let decides = is_last && sole_call::may_commit_first();
-    let requests = to.requests(if decides { RequestScope::WholeTransaction } else { WRITE }, statement);
+    let requests = to.requests(if is_last { RequestScope::WholeTransaction } else { WRITE }, statement);
     let run = || {
         let mut streams = start(&requests)?;
         remote::await_all(&mut streams)?;
