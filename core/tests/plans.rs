@@ -4,6 +4,7 @@
 mod common;
 
 use docshard_core::cluster::chunk_map::{Chunk, ChunkMap, ShardId};
+use docshard_core::query::environment::{Environment, Session};
 use docshard_core::query::index::IndexKeys;
 use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
@@ -15,7 +16,7 @@ use docshard_core::routing::plan::{self, AccessPath, Allowed, Plan};
 use docshard_core::routing::protocol::checked::Parameter;
 use docshard_core::routing::protocol::documents::{IndexRangeSearch, SHARD_KEY};
 use docshard_core::routing::protocol::pipeline::PipelineRequest;
-use docshard_core::routing::request::options::{CountOptions, FindOptions, Session};
+use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::element::Element;
 use docshard_core::values::key::KeyPattern;
@@ -92,7 +93,8 @@ fn collection(key: &Json, indexes: &[Json], documents: &[Json], owners: &[ShardI
 }
 
 fn query(filter: &Json) -> Query {
-    Query::of(filter, &filter.to_string(), None, &SESSION).unwrap()
+    let environment = Environment::of_statement(None, None, SESSION).unwrap();
+    Query::of(filter, &filter.to_string(), environment).unwrap()
 }
 
 fn options(sort: Option<&Json>, projection: Option<&Json>, skip: u64, limit: Option<u64>) -> FindOptions {

@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use docshard_core::error::{Kind, Result};
+use docshard_core::query::environment::Environment;
 use docshard_core::query::update::{self, Instruction, Style};
 use serde_json::{Value as Json, json};
 
@@ -17,7 +18,7 @@ fn apply(update: &Json, array_filters: &Json, filter: &Json, to: &Json) -> Resul
         filter: &filter.to_string(),
         now: 0,
         keeps_key: false,
-        environment: None,
+        environment: &Environment::default(),
     };
     let text = instruction.compile()?.text;
     let update = update::read(&serde_json::from_str(&text).unwrap())?;

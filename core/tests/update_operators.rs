@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use docshard_core::error::{Kind, Result};
+use docshard_core::query::environment::Environment;
 use docshard_core::query::filter::Filter;
 use docshard_core::query::update::{self, Instruction, Style, Update};
 use docshard_core::values::order::compare_values;
@@ -26,7 +27,7 @@ fn instructed(update: &Json, array_filters: Option<&str>, filter: &str, to: &Jso
         filter,
         now: 1_500,
         keeps_key: false,
-        environment: None,
+        environment: &Environment::default(),
     };
     let text = instruction.compile()?.text;
     let update = update::read(&serde_json::from_str(&text).unwrap())?;
@@ -677,9 +678,18 @@ fn what_lasts_comes_of_operators_alone() {
         let json = |text: &str| serde_json::from_str::<Json>(text).unwrap();
         let (update, array_filters) = (&json(text), array_filters.map(json));
         let array_filters = array_filters.as_ref();
-        Instruction { update, text, style, array_filters, filter, now: 1_500, keeps_key: false, environment: None }
-            .compile()
-            .unwrap()
+        Instruction {
+            update,
+            text,
+            style,
+            array_filters,
+            filter,
+            now: 1_500,
+            keeps_key: false,
+            environment: &Environment::default(),
+        }
+        .compile()
+        .unwrap()
     };
     for (update, array_filters, lasts) in [
         (r#"{"$inc": {"n": 1}, "$push": {"a": {"$each": [1], "$sort": 1}}}"#, None, true),
@@ -702,7 +712,7 @@ fn what_lasts_comes_of_operators_alone() {
 fn a_time_in_the_environment_counts() {
     let (update, environment) = (json!([{"$set": {"at": "$$NOW"}}]), json!({"now": 1_000}));
     let (text, style) = (&update.to_string(), Style::Operators);
-    let environment = Some(&environment);
+    let environment = &Environment::parse(&environment).unwrap();
     let instruction = Instruction {
         update: &update,
         text,
@@ -729,7 +739,7 @@ fn merging(new: &Json) -> Json {
         filter,
         now: 0,
         keeps_key: true,
-        environment: None,
+        environment: &Environment::default(),
     };
     serde_json::from_str(&instruction.compile().unwrap().text).unwrap()
 }

@@ -126,11 +126,11 @@ fn create_index(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> String {
-    let _call = sole_call::Call::of_build(fcinfo);
+    let sole = sole_call::is_whole_transaction(fcinfo);
     run(|| {
         with_options(&options, &table::CREATE_INDEX, |options| {
             let wanted = [(keys.text(Role::Order)?.to_owned(), collections::index_options(ns, options)?)];
-            let names = collections::create_indexes(ns, &wanted, collections::concurrently(options))?;
+            let names = collections::create_indexes(ns, &wanted, collections::concurrently(options), sole)?;
             Ok(names.into_iter().next().unwrap_or_default())
         })
     })
@@ -138,8 +138,8 @@ fn create_index(
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn create_indexes(_nulls: Option<NoNulls>, ns: &str, indexes: Json, fcinfo: pg_sys::FunctionCallInfo) -> Vec<String> {
-    let _call = sole_call::Call::of_build(fcinfo);
-    run(|| collections::create_indexes_of(ns, &indexes.parse(Role::Request)?))
+    let sole = sole_call::is_whole_transaction(fcinfo);
+    run(|| collections::create_indexes_of(ns, &indexes.parse(Role::Request)?, sole))
 }
 
 #[pg_extern(name = "abort_migration", volatile, parallel_unsafe, requires = ["catalog"])]
@@ -160,9 +160,7 @@ fn recover_moves() -> i64 {
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn run_command(_nulls: Option<NoNulls>, db: &str, command: Json, fcinfo: pg_sys::FunctionCallInfo) -> RawJsonb {
-    // Only this command: others can still fail after their writes, so their shards must not commit first.
-    let _call = command::builds_indexes(&command).then(|| sole_call::Call::of_build(fcinfo));
-    match command::run(db, &command) {
+    match command::run(db, &command, sole_call::is_whole_transaction(fcinfo)) {
         Ok(answer) => RawJsonb::from_bytes(&answer),
         Err(error) => error.raise(),
     }
@@ -170,7 +168,5 @@ fn run_command(_nulls: Option<NoNulls>, db: &str, command: Json, fcinfo: pg_sys:
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn run_command_bson(_nulls: Option<NoNulls>, db: &str, command: &[u8], fcinfo: pg_sys::FunctionCallInfo) -> Vec<u8> {
-    // As in `run_command`.
-    let _call = command::builds_indexes_bson(command).then(|| sole_call::Call::of_build(fcinfo));
-    run(|| command::run_bson(db, command))
+    run(|| command::run_bson(db, command, sole_call::is_whole_transaction(fcinfo)))
 }

@@ -14,6 +14,7 @@ use crate::pg::process::timeout::TimeLimit;
 use crate::router::by_key;
 use crate::router::explain::statement::{self as explaining, Explained, Verbosity};
 use docshard_core::query::specification::Role;
+use docshard_core::routing::plan::Read;
 use pgrx::prelude::*;
 
 fn find_documents(ns: &str, filter: &Json, options: &Json, operation: &'static Operation) -> Result<reading::Found> {
@@ -144,7 +145,7 @@ fn explain(
         }
         let options = reading::find_options_of_call(ns, options.text(Role::Request)?, &table::EXPLAIN)?;
         let query = reading::find_query(Specification::Text(text), &options)?;
-        let explained = explaining::explain(ns, &query, Explained::Find(&options), verbosity)?;
+        let explained = explaining::explain(ns, &query, Explained::Read(Read::Find(&options)), verbosity)?;
         Ok(Json::new(explaining::pretty(&explained)))
     })
 }

@@ -50,13 +50,13 @@ fn insert_one(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
-    let _call = sole_call::Call::of(fcinfo);
+    let sole = sole_call::may_commit_first(fcinfo);
     run(|| {
         if !options.is_empty() {
             with_options(&options, &table::INSERT_ONE, |_| Ok(()))?;
         }
         let mut document = Some(Storable::new(doc.bytes())?);
-        let inserted = insert::insert(ns, &mut || Ok(document.take()))?;
+        let inserted = insert::insert(ns, sole, &mut || Ok(document.take()))?;
         let id = inserted.into_iter().next().map_or(Value::Null, |document| document.id);
         result([("insertedId", id)])
     })
@@ -86,7 +86,7 @@ fn insert_all(ns: &str, docs: impl ExactSizeIterator<Item = Option<RawJsonb>>, o
         let fields = [("insertedCount", number(ids.len() as i64)), ("insertedIds", Value::fixed_array(ids))];
         return result(fields.into_iter().chain(write_errors(&errors)));
     }
-    let documents = insert::insert(ns, &mut || {
+    let documents = insert::insert(ns, false, &mut || {
         let Some((index, doc)) = docs.next().transpose()? else { return Ok(None) };
         Storable::new(doc.bytes()).map(Some).map_err(|e| {
             let message = format!("document {index}: {}", e.message);
@@ -144,7 +144,7 @@ fn insert_select(_nulls: Option<NoNulls>, ns: &str, query: &str) -> RawJsonb {
                     return result([("insertedCount", number(inserted))]);
                 }
                 let mut batch = batch.into_iter();
-                let documents = insert::insert(ns, &mut || {
+                let documents = insert::insert(ns, false, &mut || {
                     let Some(row) = batch.next() else { return Ok(None) };
                     let bytes = row.get(0).ok_or_else(|| Error::null("a document is null"))?;
                     Storable::new(bytes).map(Some)
@@ -159,7 +159,7 @@ fn run_update(
     ns: &str,
     filter: &Json,
     update: (&Json, Style),
-    many: bool,
+    (many, sole): (bool, bool),
     options: &Json,
     operation: &'static Operation,
 ) -> Result<RawJsonb> {
@@ -167,7 +167,7 @@ fn run_update(
     let (filter, (update, style)) = (Specification::Text(filter.text(Role::Filter)?), update);
     let update = (Specification::Text(update.text(Role::Update)?), style);
     update_result(with_options(options, operation, |options| {
-        DocumentWrite::of(filter, Some(update), many, options, None).run(ns)
+        DocumentWrite { sole, ..DocumentWrite::of(filter, Some(update), many, options, None) }.run(ns)
     })?)
 }
 
@@ -189,14 +189,14 @@ fn update_one(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
-    let _call = sole_call::Call::of(fcinfo);
+    let sole = sole_call::may_commit_first(fcinfo);
     run(|| {
         if options.is_empty()
-            && let Some(updated) = by_key::update_one(ns, filter.text(Role::Filter)?, update.text(Role::Update)?)?
+            && let Some(updated) = by_key::update_one(ns, filter.text(Role::Filter)?, update.text(Role::Update)?, sole)?
         {
             return update_result(updated);
         }
-        run_update(ns, &filter, (&update, Style::Operators), false, &options, &table::UPDATE_ONE)
+        run_update(ns, &filter, (&update, Style::Operators), (false, sole), &options, &table::UPDATE_ONE)
     })
 }
 
@@ -208,7 +208,7 @@ fn update_many(
     update: Json,
     options: default!(Json, "'{}'"),
 ) -> RawJsonb {
-    run(|| run_update(ns, &filter, (&update, Style::Operators), true, &options, &table::UPDATE_MANY))
+    run(|| run_update(ns, &filter, (&update, Style::Operators), (true, false), &options, &table::UPDATE_MANY))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
@@ -220,15 +220,21 @@ fn replace_one(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
-    let _call = sole_call::Call::of(fcinfo);
-    run(|| run_update(ns, &filter, (&replacement, Style::Replacement), false, &options, &table::REPLACE_ONE))
+    let sole = sole_call::may_commit_first(fcinfo);
+    run(|| run_update(ns, &filter, (&replacement, Style::Replacement), (false, sole), &options, &table::REPLACE_ONE))
 }
 
-fn run_delete(ns: &str, filter: &Json, many: bool, options: &Json, operation: &'static Operation) -> Result<RawJsonb> {
+fn run_delete(
+    ns: &str,
+    filter: &Json,
+    (many, sole): (bool, bool),
+    options: &Json,
+    operation: &'static Operation,
+) -> Result<RawJsonb> {
     namespace::split(ns)?;
     let filter = Specification::Text(filter.text(Role::Filter)?);
     delete_result(with_options(options, operation, |options| {
-        DocumentWrite::of(filter, None, many, options, None).run(ns)
+        DocumentWrite { sole, ..DocumentWrite::of(filter, None, many, options, None) }.run(ns)
     })?)
 }
 
@@ -244,20 +250,20 @@ fn delete_one(
     options: default!(Json, "'{}'"),
     fcinfo: pg_sys::FunctionCallInfo,
 ) -> RawJsonb {
-    let _call = sole_call::Call::of(fcinfo);
+    let sole = sole_call::may_commit_first(fcinfo);
     run(|| {
         if options.is_empty()
-            && let Some(deleted) = by_key::delete_one(ns, filter.text(Role::Filter)?)?
+            && let Some(deleted) = by_key::delete_one(ns, filter.text(Role::Filter)?, sole)?
         {
             return delete_result(deleted);
         }
-        run_delete(ns, &filter, false, &options, &table::DELETE_ONE)
+        run_delete(ns, &filter, (false, sole), &options, &table::DELETE_ONE)
     })
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]
 fn delete_many(_nulls: Option<NoNulls>, ns: &str, filter: Json, options: default!(Json, "'{}'")) -> RawJsonb {
-    run(|| run_delete(ns, &filter, true, &options, &table::DELETE_MANY))
+    run(|| run_delete(ns, &filter, (true, false), &options, &table::DELETE_MANY))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

@@ -27,7 +27,6 @@ mod steps;
 mod view;
 
 use crate::catalog::cluster::settings;
-use crate::catalog::cluster::shard::Place;
 use crate::catalog::collections::sizes::{self, COUNTED_OFTEN_MB, Collection};
 use crate::migration;
 use crate::pg::error::{Error, Result};
@@ -272,7 +271,7 @@ impl Balancer {
                     self.silent.insert(shard.id);
                 } else if let Err(error) = outcome {
                     self.note(&error, &format!("measuring {} at shard \"{}\": ", collection.namespace, shard.name));
-                    if shard.place == Place::Local || !error.is_out_of_reach() {
+                    if shard.is_local() || !error.is_out_of_reach() {
                         self.collections.failed(collection.id, &error.message);
                     } else {
                         self.shards.failed(shard.id, &error.message);

@@ -4,7 +4,7 @@
 //! collection's revision, and the whole collection only if the revision has changed. Both are read with the newest snapshot, also
 //! under REPEATABLE READ: if the map is newer than the transaction's snapshot, the shard refuses the statement.
 
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::{Server, Shard};
 use crate::catalog::collections::missing_grant;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::invalidation;
@@ -19,6 +19,7 @@ use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::query::specification;
 use docshard_core::routing::model::{Collection, Index, View};
 use docshard_core::values::collation::Collator;
+use pgrx::pg_sys::Oid;
 use serde_json::Value as Json;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -160,21 +161,29 @@ pub fn shards() -> Result<Shards> {
     let _snapshot = ActiveSnapshot::latest();
     let mut shards = HashMap::new();
     for store::shards::StoredShard { id, name, server, draining, max_size_mb } in store::shards::read_all()? {
-        let place = match &server {
-            None => Place::Local,
-            Some(server) => Place::Remote(foreign_server_oid(server).ok_or_else(|| {
-                let message = format!("foreign server \"{server}\" of shard \"{name}\" is gone");
-                Error::new(Kind::ShardNotFound, message).with_hint(format!(
-                    "If it has another name: ALTER SERVER … RENAME TO \"{server}\". If it was dropped: CREATE SERVER with the shard's address, \
-                     and CREATE USER MAPPING with the router's login for the owner of the extension."
-                ))
-            })?),
+        let gone = |server: &str| {
+            error!(Kind::ShardNotFound, "foreign server \"{server}\" of shard \"{name}\" is gone").with_hint(format!(
+                "If it has another name: ALTER SERVER … RENAME TO \"{server}\". If it was dropped: CREATE SERVER with the shard's address, \
+                 and CREATE USER MAPPING with the router's login for the owner of the extension."
+            ))
         };
-        shards.insert(id, Rc::new(Shard { id, name, server, place, draining, max_size_mb }));
+        let found = |name: String| match foreign_server_oid(&name) {
+            Some(oid) => Ok(Server { name, oid }),
+            None => Err(gone(&name)),
+        };
+        let server = server.map(found).transpose()?;
+        shards.insert(id, Rc::new(Shard { id, name, server, draining, max_size_mb }));
     }
     let shards = Rc::new(shards);
     CACHE.with_borrow_mut(|cache| cache.shards = Some((generation, Rc::clone(&shards))));
     Ok(shards)
+}
+
+/// The shards on other nodes with their servers, by number.
+pub fn remote_shards() -> Result<Vec<(Rc<Shard>, Oid)>> {
+    let mut remote: Vec<_> = shards()?.values().filter_map(|shard| Some((Rc::clone(shard), shard.oid()?))).collect();
+    remote.sort_by_key(|(shard, _)| shard.id);
+    Ok(remote)
 }
 
 /// One shard.

@@ -121,7 +121,7 @@ pub fn create_indexes(request: &Request<'_>) -> Result<Reply> {
             let keys = fields.get("key").map(Json::to_string).unwrap_or_default();
             Ok((keys, collections::index_options(&namespace, fields)?))
         });
-        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?, None)
+        collections::create_indexes(&namespace, &wanted.collect::<Result<Vec<_>>>()?, None, request.sole)
     })?;
     let (was, is) = (before.as_ref().map_or(1, |c| count_of_indexes(c)), count_of_indexes(&*cache::get(&namespace)?));
     let mut answer = json!({
@@ -289,10 +289,7 @@ pub fn coll_stats(request: &Request<'_>) -> Result<Reply> {
     let scale = scale(request)?;
     views::refuse(&namespace)?;
     let collection = cache::find(&namespace)?;
-    let parts = match collection.as_deref() {
-        Some(collection) => collection_sizes::collection(collection)?,
-        None => collection_sizes::of_config(&namespace)?.into_iter().collect(),
-    };
+    let parts = collection_sizes::of_namespace(&namespace)?;
     let mut answer = collection_sizes::sizes(&parts, scale);
     answer["ns"] = namespace.as_str().into();
     answer["scaleFactor"] = scale.into();
@@ -325,10 +322,7 @@ pub fn data_size(request: &Request<'_>) -> Result<Reply> {
     }
     views::refuse(namespace)?;
     let began = Instant::now();
-    let parts = match cache::find(namespace)? {
-        Some(collection) => collection_sizes::collection(&collection)?,
-        None => collection_sizes::of_config(namespace)?.into_iter().collect(),
-    };
+    let parts = collection_sizes::of_namespace(namespace)?;
     let sum = |of: fn(&Measured) -> i64| parts.iter().map(of).sum::<i64>();
     Ok(Reply::ok()
         .with("estimate", Value::Bool(request.fields.flag("estimate")))
@@ -357,7 +351,7 @@ pub fn db_stats(request: &Request<'_>) -> Result<Reply> {
     let mut count = collections.len();
     if request.db == config::DATABASE {
         for name in config::collections() {
-            parts.extend(collection_sizes::of_config(&format!("{}.{name}", request.db))?);
+            parts.extend(collection_sizes::of_namespace(&format!("{}.{name}", request.db))?);
         }
         (count, indexes) = (parts.len(), parts.len() as i64);
     }

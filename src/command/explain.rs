@@ -8,7 +8,10 @@ use crate::operation::request_parts::{self, Shared, Specification};
 use crate::operation::table;
 use crate::pg::error::{Error, Result};
 use crate::router::explain::statement::{Explained, Verbosity, explain as explained};
+use crate::router::session;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::query::environment::Environment;
+use docshard_core::routing::plan::Read;
 use docshard_core::routing::request::query::Query;
 use serde_json::json;
 
@@ -59,18 +62,21 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         return Ok(Reply::of(explained));
     }
     let explain = |query: &Query, what| explained(&namespace, query, what, verbosity);
-    let plain = || request_parts::query(filter, None, arguments.get("hint"));
+    let environment = || Environment::of_statement(None, None, session::session());
+    let plain = || request_parts::query(filter, environment()?, arguments.get("hint"));
     let mut plan = match inner.spec.name {
         "find" => {
             arguments.count("limit")?;
             let options = reading::find_options(&namespace, &arguments)?;
-            explain(&reading::find_query(filter, &options)?, Explained::Find(&options))?
+            explain(&reading::find_query(filter, &options)?, Explained::Read(Read::Find(&options)))?
         }
         "count" => {
             let (query, options) = super::documents::counted(&inner)?.parts(&namespace)?;
-            explain(&query, Explained::Count(&options))?
+            explain(&query, Explained::Read(Read::Count(&options)))?
         }
-        "distinct" => explain(&plain()?, Explained::Distinct(inner.fields.text("key").unwrap_or_default()))?,
+        "distinct" => {
+            explain(&plain()?, Explained::Read(Read::Distinct(inner.fields.text("key").unwrap_or_default())))?
+        }
         name => {
             let deletes = name == "delete" || inner.fields.flag("remove");
             let stage = if deletes { "DELETE" } else { "UPDATE" };

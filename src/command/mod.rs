@@ -49,31 +49,17 @@ use request::Request;
 const INSERT: &str = "insert";
 const DOCUMENTS: &str = "documents";
 
-/// The command whose builds may be outside the transaction if the caller does nothing else.
-const CREATE_INDEXES: &str = "createIndexes";
-
-/// Runs a command and returns the answer as jsonb. Returns only errors that must end the transaction.
-pub fn run(db: &str, command: &Json) -> Result<Vec<u8>> {
-    answer(db, document(command).map(|json| (json, None)), Form::Json)
+/// Runs a command and returns the answer as jsonb. Returns only errors that must end the transaction. `sole`: the call is the client's
+/// whole transaction.
+pub fn run(db: &str, command: &Json, sole: bool) -> Result<Vec<u8>> {
+    answer(db, document(command).map(|json| (json, None)), Form::Json, sole)
 }
 
 /// As [`run`]; the command and the answer are BSON.
-pub fn run_bson(db: &str, command: &[u8]) -> Result<Vec<u8>> {
+pub fn run_bson(db: &str, command: &[u8], sole: bool) -> Result<Vec<u8>> {
     // Documents to be inserted need not become JSON first.
     let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);
-    answer(db, specification::read_bson(command, Role::Request, left), Form::Bson)
-}
-
-/// True for `createIndexes`.
-pub fn builds_indexes(command: &Json) -> bool {
-    let is_named_so = |json: &serde_json::Value| json.as_object()?.keys().next().map(|name| name == CREATE_INDEXES);
-    let text = || command.text(Role::Request).unwrap_or_default();
-    text().contains(CREATE_INDEXES) && document(command).is_ok_and(|json| is_named_so(&json) == Some(true))
-}
-
-/// As [`builds_indexes`], of a command in BSON.
-pub fn builds_indexes_bson(command: &[u8]) -> bool {
-    bson::first_name(command) == Some(CREATE_INDEXES)
+    answer(db, specification::read_bson(command, Role::Request, left), Form::Bson, sole)
 }
 
 /// Parses a command document. Its first field is the command's name.
@@ -98,18 +84,18 @@ impl Form {
     }
 }
 
-fn answer(db: &str, command: Result<bson::Split<'_>>, form: Form) -> Result<Vec<u8>> {
-    match command.and_then(|command| execute(db, &command, form)) {
+fn answer(db: &str, command: Result<bson::Split<'_>>, form: Form, sole: bool) -> Result<Vec<u8>> {
+    match command.and_then(|command| execute(db, &command, form, sole)) {
         Ok(bytes) => Ok(bytes),
         Err(error) if failure::must_end_transaction(&error) => Err(error),
         Err(error) => form.encode(&failure::shaped(&error)),
     }
 }
 
-fn execute(db: &str, (json, documents): &bson::Split<'_>, form: Form) -> Result<Vec<u8>> {
+fn execute(db: &str, (json, documents): &bson::Split<'_>, form: Form, sole: bool) -> Result<Vec<u8>> {
     // The replies to numbered writes are stored as BSON.
     let mut request = Request::parse(db, json, table::COMMANDS, form == Form::Bson)?;
-    request.documents = documents.as_deref();
+    (request.documents, request.sole) = (documents.as_deref(), sole);
     let deadline = request.max_time_ms()?.map(Deadline::after);
     let run = || -> Result<(Reply, Vec<u8>)> {
         check_router()?;

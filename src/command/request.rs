@@ -157,6 +157,8 @@ pub struct Request<'a> {
     /// documents to be inserted that are BSON; then the command's own field is empty
     pub documents: Option<&'a [&'a [u8]]>,
     pub generic: Arguments<'a>,
+    /// the call is the client's whole transaction; only an index build makes use of it: other commands can still fail after their writes
+    pub sole: bool,
 }
 
 impl<'a> Request<'a> {
@@ -202,7 +204,7 @@ impl<'a> Request<'a> {
             bail!(Kind::InvalidNamespace, "the command is for the database '{other}' and was run in '{db}'");
         }
         check_api(spec, &generic)?;
-        Ok(Self { db, name, commands, spec, fields, target, documents: None, generic })
+        Ok(Self { db, name, commands, spec, fields, target, documents: None, generic, sole: false })
     }
 
     pub fn run(&self) -> Result<Reply> {

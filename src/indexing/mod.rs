@@ -32,8 +32,8 @@ use crate::catalog::collections::namespace;
 use crate::pg::error::{self, Result};
 use crate::pg::process::job;
 use crate::pg::server::lock_timeout_ms;
+use crate::pg::transaction;
 use crate::pg::transaction::snapshot::{self, IgnoredByIndexBuilds};
-use crate::pg::{client::sole_call, transaction};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::shard_tables::ReadTableSize;
@@ -48,11 +48,11 @@ pub fn init() {
     job::register(BUILD, |request| Ok(json!(build_all(request)?)));
 }
 
-/// True if indexes of a collection should be built this way: the caller's transaction does nothing else, and the collection has
+/// True if indexes of a collection should be built this way: the call is the whole transaction (`sole`), and the collection has
 /// documents.
-pub fn is_called_for(namespace: &str) -> Result<bool> {
+pub fn is_called_for(namespace: &str, sole: bool) -> Result<bool> {
     namespace::split(namespace)?;
-    if !sole_call::is_whole_transaction() {
+    if !sole {
         return Ok(false);
     }
     let Some(collection) = cache::find(namespace)? else { return Ok(false) };
@@ -65,8 +65,8 @@ pub fn is_called_for(namespace: &str) -> Result<bool> {
 ///
 /// # Errors
 /// `OperationNotSupportedInTransaction` instead if `concurrently` is true.
-pub fn before_blocking_build(namespace: &str, index: &str, concurrently: Option<bool>) -> Result<()> {
-    if sole_call::is_whole_transaction() || concurrently == Some(false) || is_empty(&*cache::get(namespace)?)? {
+pub fn before_blocking_build(namespace: &str, index: &str, concurrently: Option<bool>, sole: bool) -> Result<()> {
+    if sole || concurrently == Some(false) || is_empty(&*cache::get(namespace)?)? {
         return Ok(());
     }
     let hint = "Call docshard.create_index(…) as a statement of its own, outside a transaction block and not in a function or DO.";

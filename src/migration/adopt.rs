@@ -17,7 +17,7 @@ use super::settle::{flip, settle};
 use super::shard::{RECOVERY, ShardSession, Sides, connect};
 use super::{cleanup, names, recovery};
 use crate::catalog::cluster::identity::{cluster_id, require_router};
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{access, contacts, move_exclusion};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
@@ -150,7 +150,7 @@ fn give_back(namespace: &str) -> Result<()> {
         let mut behind: BTreeMap<ShardId, (ShardSession, Option<i64>)> = BTreeMap::new();
         for (id, version) in &collection.placements {
             let shard = cache::shard(*id)?;
-            if shard.place == Place::Local {
+            if shard.is_local() {
                 continue;
             }
             let mut session = ShardSession::open(&shard, RECOVERY)?;

@@ -7,7 +7,6 @@ use super::shard::{RECOVERY, ShardSession, Sides};
 use crate::catalog::cache;
 use crate::catalog::cluster::identity;
 use crate::catalog::cluster::identity::cluster_id;
-use crate::catalog::cluster::shard::Place;
 use crate::pg::error::Result;
 use crate::pg::{fault, transaction};
 use crate::shard::leftovers;
@@ -104,7 +103,7 @@ pub fn sweep() -> Result<usize> {
     let mut left = 0;
     for shard in shards.values() {
         let swept = transaction::guarded(|| {
-            if shard.place != Place::Local && !transaction::run(|| Ok(identity::may_finish(shard.id)))? {
+            if !shard.is_local() && !transaction::run(|| Ok(identity::may_finish(shard.id)))? {
                 return Ok(());
             }
             let cluster = transaction::run(cluster_id)?;

@@ -12,7 +12,7 @@ use super::settle::flip;
 use super::shard::{RECOVERY, ShardSession};
 use crate::catalog::cluster::identity::cluster_id;
 use crate::catalog::cluster::lost;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::remove::{begin_removal, forget_lost};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
@@ -76,7 +76,7 @@ pub fn remove(name: &str, token: &str) -> Result<Json> {
 
 /// Returns an error for a shard that is not lost.
 fn check_lost(shard: &Shard) -> Result<()> {
-    let Place::Remote(oid) = shard.place else {
+    let Some(oid) = shard.oid() else {
         return Err(error!(Kind::IllegalOperation, "the router's own database is not lost")
             .with_hint("docshard.remove_shard('local') drains it."));
     };

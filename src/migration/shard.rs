@@ -2,7 +2,7 @@
 
 use super::record::Record;
 use crate::catalog::cache;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
 use crate::pg::server::foreign_server_oid;
 use crate::pg::transaction;
@@ -55,9 +55,9 @@ pub struct ShardSession {
 impl ShardSession {
     /// Opens a session as the service role. Must be called inside a transaction.
     pub fn open(shard: &Shard, application: &str) -> Result<Self> {
-        let (server, oid) = match (shard.place, &shard.server) {
-            (Place::Remote(oid), Some(server)) => (server.as_str(), oid),
-            _ => {
+        let (server, oid) = match &shard.server {
+            Some(server) => (server.name.as_str(), server.oid),
+            None => {
                 let missing = || {
                     error!(
                         Kind::OperationFailed,

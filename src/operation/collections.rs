@@ -141,19 +141,20 @@ pub fn index_options<'a>(ns: &str, given: &Arguments<'a>) -> Result<IndexOptions
 }
 
 /// Creates all of these indexes on every shard, or none, and returns their names. It does not block writes if the call is the whole
-/// transaction; `concurrently` says what happens otherwise. `wanted` has the JSON text of the keys, and the options.
+/// transaction (`sole`); `concurrently` says what happens otherwise. `wanted` has the JSON text of the keys, and the options.
 pub fn create_indexes(
     ns: &str,
     wanted: &[(String, IndexOptions<'_>)],
     concurrently: Option<bool>,
+    sole: bool,
 ) -> Result<Vec<String>> {
     check_may_change()?;
-    if indexing::is_called_for(ns)? {
+    if indexing::is_called_for(ns, sole)? {
         return indexing::build_and_wait(ns, wanted);
     }
     let mut made = Made::none(ns)?;
     let create = |(keys, options): &(String, IndexOptions<'_>)| -> Result<String> {
-        let before = |draft: &Draft| indexing::before_blocking_build(ns, &draft.name, concurrently);
+        let before = |draft: &Draft| indexing::before_blocking_build(ns, &draft.name, concurrently, sole);
         let name = indexes::create(ns, keys, options, &before)?;
         made.add(&name)?;
         Ok(name)
@@ -162,7 +163,7 @@ pub fn create_indexes(
 }
 
 /// Creates indexes; each element of `indexes` is `{"key": {"from": 1}, …}`, with the options next to the key.
-pub fn create_indexes_of(ns: &str, indexes: &Json) -> Result<Vec<String>> {
+pub fn create_indexes_of(ns: &str, indexes: &Json, sole: bool) -> Result<Vec<String>> {
     check_may_change()?;
     let Json::Array(indexes) = indexes else {
         return Err(Error::new(Kind::TypeMismatch, "indexes must be an array, such as [{\"key\": {\"from\": 1}}]"));
@@ -184,7 +185,7 @@ pub fn create_indexes_of(ns: &str, indexes: &Json) -> Result<Vec<String>> {
     // All are built or none: one that may not block refuses all, and the warning is omitted if all may.
     let all_may = concurrently.iter().all(|given| *given == Some(false));
     let concurrently = if concurrently.contains(&Some(true)) { Some(true) } else { all_may.then_some(false) };
-    create_indexes(ns, &wanted, concurrently)
+    create_indexes(ns, &wanted, concurrently, sole)
 }
 
 /// The option `concurrently`, if it is given.

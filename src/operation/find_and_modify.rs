@@ -10,7 +10,6 @@ use docshard_core::query::projection::Projection;
 use docshard_core::query::specification;
 use docshard_core::query::update::Style;
 use docshard_core::routing::request::modification::WriteResult;
-use docshard_core::routing::request::options::parsed_environment;
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::raw;
 use serde_json::Value as Json;
@@ -45,7 +44,7 @@ impl<'a> FindAndModify<'a> {
 
     /// Returns the projected document, if one matched, and the counts. An upsert that inserts has no old document.
     pub fn run(&self, namespace: &str) -> Result<(Option<Vec<u8>>, WriteResult)> {
-        let query = self.write.shared.query(namespace, self.write.filter, self.projection)?;
+        let query = self.write.shared.query(namespace, self.write.filter)?;
         let projection = projection(self.projection, &query)?;
         let after = self.new && self.write.update.is_some();
         // The update may remove the array element that the filter matched.
@@ -70,13 +69,13 @@ impl<'a> FindAndModify<'a> {
 /// Parses the projection; None if whole documents are returned.
 fn projection(json: Option<&Json>, query: &Query) -> Result<Option<Projection>> {
     let Some(json) = json else { return Ok(None) };
-    let parsed = Projection::parse_in(json, &parsed_environment(query.environment.as_ref())?)?;
+    let parsed = Projection::parse_in(json, &query.environment)?;
     if parsed.is_identity() {
         return Ok(None);
     }
     if !parsed.is_positional() {
         return Ok(Some(parsed));
     }
-    let text = envelope::wrap(&json.to_string(), query.environment.as_ref(), Some(&query.text));
+    let text = envelope::wrap(&json.to_string(), query.environment.json().as_ref(), Some(&query.text));
     Ok(Some(Projection::read(&specification::parse(&text)?)?))
 }

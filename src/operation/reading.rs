@@ -16,7 +16,6 @@ use crate::router::reads::aggregate::{self, Execution, Results};
 use crate::router::reads::distinct::{self, Values};
 use crate::router::reads::find;
 use crate::router::reads::statistics;
-use crate::router::session;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::environment::Environment;
@@ -25,12 +24,13 @@ use docshard_core::query::projection::Projection;
 use docshard_core::query::specification;
 use docshard_core::query::specification::Role;
 use docshard_core::query::stage::{Collections, Find, Input, Pipeline, STAGES, Sink, Statistics};
-use docshard_core::routing::request::options::{CountOptions, FindOptions, Session, parsed_environment};
+use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::value::Value;
 use docshard_core::values::document::{ext_json, raw, write};
 use serde_json::{Value as Json, json};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// The collection name in the namespace of a pipeline that reads no collection, as in MongoDB.
 pub const WITHOUT_COLLECTION: &str = "$cmd.aggregate";
@@ -45,12 +45,9 @@ pub fn find_options_of_call(namespace: &str, text: &str, operation: &'static Ope
 pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOptions> {
     let shared = Shared::of(arguments, None);
     let projection = arguments.get("projection");
-    let environment = shared.environment(namespace, projection)?;
-    let sort = request_parts::sort(arguments.get("sort"), environment.as_ref())?;
-    let parsed = match projection {
-        Some(spec) => Some(Projection::parse_in(spec, &parsed_environment(environment.as_ref())?)?),
-        None => None,
-    };
+    let environment = shared.environment(namespace)?;
+    let sort = request_parts::sort(arguments.get("sort"), &environment)?;
+    let parsed = projection.map(|spec| Projection::parse_in(spec, &environment)).transpose()?;
     Ok(FindOptions {
         sort,
         positional: parsed.as_ref().is_some_and(Projection::is_positional),
@@ -66,7 +63,7 @@ pub fn find_options(namespace: &str, arguments: &Arguments<'_>) -> Result<FindOp
 }
 
 pub fn find_query(filter: Specification<'_>, options: &FindOptions) -> Result<Query> {
-    let query = request_parts::query(filter, options.environment.as_ref(), options.hint.as_ref())?;
+    let query = request_parts::query(filter, options.environment.clone(), options.hint.as_ref())?;
     Ok(Query { bounds: options.bounds.clone(), ..query })
 }
 
@@ -152,7 +149,7 @@ impl<'a> Count<'a> {
     }
 
     pub fn parts(&self, namespace: &str) -> Result<(Query, CountOptions)> {
-        let query = self.shared.query(namespace, self.filter, None)?;
+        let query = self.shared.query(namespace, self.filter)?;
         Ok((query, CountOptions { skip: self.skip, limit: self.limit }))
     }
 
@@ -262,9 +259,8 @@ impl<'a> Aggregation<'a> {
     /// Explains the pipeline.
     fn explain(&self, namespace: &str, verbosity: Verbosity) -> Result<Json> {
         self.with_collection(namespace, |aggregation, namespace| {
-            let environment = aggregation.environment(namespace)?;
-            let pipelines = aggregation.pipelines(environment.as_ref());
-            let pipeline = parsed(namespace, aggregation.stages, environment.as_ref())?;
+            let environment = aggregation.shared.environment(namespace)?;
+            let pipeline = parsed(namespace, aggregation.stages, &environment)?;
             if verbosity == Verbosity::Run {
                 refuse_writes(&pipeline)?;
             }
@@ -276,13 +272,13 @@ impl<'a> Aggregation<'a> {
                 return Ok(json!({"namespace": namespace, "mergeType": null, "splitPipeline": null, "stages": stages}));
             }
             let SplitPipeline { beginning, query, options, rest } =
-                divided(&pipeline, environment, aggregation.shared.hint)?;
+                divided(&pipeline, &environment, aggregation.shared.hint)?;
             let explained = ExplainedPipeline {
                 beginning: &beginning,
                 query: &query,
                 options: &options,
                 rest: &rest,
-                execution: &pipelines.execution(namespace),
+                execution: &aggregation.pipelines().execution(namespace),
             };
             pipeline::explain(namespace, &explained, verbosity)
         })
@@ -312,26 +308,18 @@ impl<'a> Aggregation<'a> {
         work(&Aggregation { stages: &stages, shared, ..*self }, &view.namespace)
     }
 
-    fn environment(&self, namespace: &str) -> Result<Option<Json>> {
-        let stages = serde_json::to_string(self.stages).unwrap_or_default();
-        session::environment(namespace, self.shared.collation, self.shared.variables, &[&stages])
-    }
-
-    fn pipelines(&self, environment: Option<&Json>) -> Pipelines {
-        let now = environment.and_then(|environment| environment.get("now")).and_then(Json::as_i64);
-        let now = now.unwrap_or_else(session::now);
-        Pipelines { on_disk: self.on_disk, depth: 0, now }
+    fn pipelines(&self) -> Pipelines {
+        Pipelines { on_disk: self.on_disk, depth: 0 }
     }
 
     /// Runs the pipeline. If its last stage writes, the results are empty.
     fn run_on_collection(&self, namespace: &str) -> Result<Results> {
-        let environment = self.environment(namespace)?;
-        let pipeline = parsed(namespace, self.stages, environment.as_ref())?;
-        let pipelines = self.pipelines(environment.as_ref());
-        let Some(writing) = sink::prepare(namespace, &pipeline, environment.as_ref())? else {
-            return pipelines.run(namespace, &pipeline, environment, self.shared.hint);
-        };
-        writing.run(&mut pipelines.run(namespace, &pipeline, environment.clone(), self.shared.hint)?)?;
+        let environment = self.shared.environment(namespace)?;
+        let pipeline = parsed(namespace, self.stages, &environment)?;
+        let writing = sink::prepare(namespace, &pipeline, &environment)?;
+        let mut results = self.pipelines().run(namespace, &pipeline, &environment, self.shared.hint)?;
+        let Some(writing) = writing else { return Ok(results) };
+        writing.run(&mut results)?;
         Ok(Results::of(Vec::new()))
     }
 }
@@ -357,8 +345,8 @@ fn behind(view: &Resolved, stages: &[Json]) -> Result<Vec<Json>> {
 }
 
 /// Parses a pipeline over a collection, and checks that the caller may read the other collections of its stages.
-fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Result<Pipeline> {
-    let pipeline = Pipeline::parse(stages, &parsed_environment(environment)?)?.rearranged()?;
+fn parsed(namespace: &str, stages: &[Json], environment: &Environment) -> Result<Pipeline> {
+    let pipeline = Pipeline::parse(stages, environment)?.rearranged()?;
     let (database, collection) = namespace.split_once('.').unwrap_or((namespace, ""));
     let has_collection = collection != WITHOUT_COLLECTION;
     let of_cluster = pipeline.statistics().filter(|wanted| !wanted.are_of_collection());
@@ -384,21 +372,25 @@ fn parsed(namespace: &str, stages: &[Json], environment: Option<&Json>) -> Resul
     Ok(pipeline)
 }
 
-fn divided(pipeline: &Pipeline, environment: Option<Json>, hint: Option<&Json>) -> Result<SplitPipeline> {
+fn divided(pipeline: &Pipeline, environment: &Environment, hint: Option<&Json>) -> Result<SplitPipeline> {
     let (beginning, rest) = pipeline.find();
     let projection = beginning.projection();
     let parsed = projection.as_ref().map(Projection::parse).transpose()?;
     let options = FindOptions {
-        sort: request_parts::sort(beginning.sort.as_ref(), environment.as_ref())?,
+        sort: request_parts::sort(beginning.sort.as_ref(), environment)?,
         included: parsed.as_ref().and_then(Projection::included),
         projection: projection.as_ref().map(Json::to_string),
-        environment,
+        environment: environment.clone(),
         skip: beginning.skip,
         limit: beginning.limit,
         hint: hint.cloned(),
         ..FindOptions::default()
     };
-    let query = find_query(Specification::Value(&beginning.filter), &options)?;
+    let query = match &beginning.parsed {
+        Some(filter) => Query::parsed(Arc::clone(filter), &beginning.filter.to_string(), environment.clone()),
+        None => Query::of(&beginning.filter, "{}", environment.clone())?,
+    }
+    .hinted(hint)?;
     Ok(SplitPipeline { beginning, query, options, rest })
 }
 
@@ -409,8 +401,6 @@ struct Pipelines {
     on_disk: bool,
     /// the number of enclosing pipelines
     depth: usize,
-    /// the time of the statement, for views that use it while the statement does not
-    now: i64,
 }
 
 /// The largest number of enclosing pipelines, including those of views: MongoDB's limit.
@@ -426,7 +416,7 @@ impl Pipelines {
         &self,
         namespace: &str,
         pipeline: &Pipeline,
-        environment: Option<Json>,
+        environment: &Environment,
         hint: Option<&Json>,
     ) -> Result<Results> {
         let execution = self.execution(namespace);
@@ -444,7 +434,7 @@ impl Pipelines {
     }
 
     /// Runs an inner pipeline, over a collection or a view.
-    fn run_within(&self, namespace: &str, stages: &[Json], environment: Json) -> Result<Results> {
+    fn run_within(&self, namespace: &str, stages: &[Json], environment: &Environment) -> Result<Results> {
         if self.depth == MAX_DEPTH {
             bail!(
                 Kind::MaxSubPipelineDepthExceeded,
@@ -452,17 +442,15 @@ impl Pipelines {
             );
         }
         let pipelines = Self { depth: self.depth + 1, ..self.clone() };
+        let environment = environment.within()?;
         let Some(view) = views::resolve(namespace)? else {
-            let pipeline = parsed(namespace, stages, Some(&environment))?;
-            return pipelines.run(namespace, &pipeline, Some(environment), None);
+            let pipeline = parsed(namespace, stages, &environment)?;
+            return pipelines.run(namespace, &pipeline, &environment, None);
         };
-        view.collation_for(Some(environment.get("collation").unwrap_or(&json!({"locale": "simple"}))))?;
-        let mut environment = Some(environment);
-        let text = Json::from(view.stages.clone()).to_string();
-        let session = Session { now: self.now, ..session::session() };
-        session.complete(&mut environment, std::iter::once(text.as_str()))?;
-        let pipeline = parsed(&view.namespace, &behind(&view, stages)?, environment.as_ref())?;
-        pipelines.run(&view.namespace, &pipeline, environment, None)
+        let simple = json!({"locale": "simple"});
+        view.collation_for(Some(environment.collator().map_or(&simple, |collator| collator.definition())))?;
+        let pipeline = parsed(&view.namespace, &behind(&view, stages)?, &environment)?;
+        pipelines.run(&view.namespace, &pipeline, &environment, None)
     }
 }
 
@@ -476,7 +464,7 @@ struct InnerPipelines {
 impl Collections for InnerPipelines {
     fn read(&self, collection: Option<&str>, stages: &[Json], environment: &Environment) -> Result<Input<'static>> {
         let namespace = format!("{}.{}", self.database, collection.unwrap_or(WITHOUT_COLLECTION));
-        let results = self.pipelines.run_within(&namespace, stages, environment.as_json());
+        let results = self.pipelines.run_within(&namespace, stages, environment);
         results.map(Results::into_stream)
     }
 }
@@ -490,10 +478,10 @@ pub fn distinct_stages(field: &str, filter: Specification<'_>) -> Result<Vec<Jso
 
 pub fn distinct(namespace: &str, field: &str, filter: Specification<'_>, shared: &Shared<'_>) -> Result<Values> {
     let Some(view) = views::resolve(namespace)? else {
-        return distinct::distinct(namespace, field, &shared.query(namespace, filter, None)?);
+        return distinct::distinct(namespace, field, &shared.query(namespace, filter)?);
     };
     let shared = Shared { collation: Some(view.collation_for(shared.collation)?), ..*shared };
-    let environment = parsed_environment(shared.environment(&view.namespace, None)?.as_ref())?;
+    let environment = shared.environment(&view.namespace)?;
     let stages = distinct_stages(field, filter)?;
     let field = Distinct::parse(field, &environment)?;
     let documents = Aggregation { stages: &stages, shared, on_disk: true }.run_view(&view)?;

@@ -4,9 +4,9 @@ use super::arguments::Arguments;
 use crate::pg::error::Result;
 use crate::router::session;
 use docshard_core::query::envelope;
+use docshard_core::query::environment::Environment;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::specification::Role;
-use docshard_core::routing::request::options::parsed_environment;
 use docshard_core::routing::request::query::Query;
 use serde_json::Value as Json;
 use std::borrow::Cow;
@@ -18,6 +18,12 @@ pub enum Specification<'a> {
     Text(&'a str),
     /// a part of a larger request
     Value(&'a Json),
+}
+
+impl Default for Specification<'_> {
+    fn default() -> Self {
+        Self::EMPTY
+    }
 }
 
 impl<'a> Specification<'a> {
@@ -70,32 +76,31 @@ impl<'a> Shared<'a> {
         }
     }
 
-    /// Returns the environment of the statement; `projection` may use `$$NOW`.
-    pub fn environment(&self, namespace: &str, projection: Option<&Json>) -> Result<Option<Json>> {
-        let text = projection.map(Json::to_string).unwrap_or_default();
-        session::environment(namespace, self.collation, self.variables, &[&text])
+    /// Returns the environment of the statement.
+    pub fn environment(&self, namespace: &str) -> Result<Environment> {
+        session::environment(namespace, self.collation, self.variables)
     }
 
-    pub fn query(&self, namespace: &str, filter: Specification<'_>, projection: Option<&Json>) -> Result<Query> {
-        query(filter, self.environment(namespace, projection)?.as_ref(), self.hint)
+    pub fn query(&self, namespace: &str, filter: Specification<'_>) -> Result<Query> {
+        query(filter, self.environment(namespace)?, self.hint)
     }
 }
 
-pub fn query(filter: Specification<'_>, environment: Option<&Json>, hint: Option<&Json>) -> Result<Query> {
+pub fn query(filter: Specification<'_>, environment: Environment, hint: Option<&Json>) -> Result<Query> {
     let (json, text) = filter.parse(Role::Filter)?;
-    Query::of(&json, &text.map_or_else(|| filter.text(), Cow::Owned), environment, &session::session())?.hinted(hint)
+    Query::of(&json, &text.map_or_else(|| filter.text(), Cow::Owned), environment)?.hinted(hint)
 }
 
 /// Parses a sort and returns it with the text that is sent to shards; None if it is empty.
-pub fn sort(spec: Option<&Json>, environment: Option<&Json>) -> Result<Option<(Sort, String)>> {
+pub fn sort(spec: Option<&Json>, environment: &Environment) -> Result<Option<(Sort, String)>> {
     match spec {
         Some(spec) => {
-            let sort = Sort::parse_in(spec, &parsed_environment(environment)?)?;
+            let sort = Sort::parse_in(spec, environment)?;
             if sort.fields.is_empty() {
                 return Ok(None);
             }
             let text = if spec.is_array() { sort.to_json().to_string() } else { spec.to_string() };
-            Ok(Some((sort, envelope::wrap(&text, environment, None))))
+            Ok(Some((sort, envelope::wrap(&text, environment.json().as_ref(), None))))
         }
         None => Ok(None),
     }

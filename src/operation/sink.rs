@@ -28,13 +28,12 @@ use docshard_core::query::stage::{Memory, Merging, Pipeline, Sink, WhenMatched, 
 use docshard_core::query::update::Style;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::request::modification::{Modification, Write};
-use docshard_core::routing::request::options::parsed_environment;
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::raw::{self, RawObject, RawValue};
 use docshard_core::values::document::value::Value;
-use serde_json::{Map, Value as Json, json};
+use serde_json::{Value as Json, json};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -47,7 +46,7 @@ const ATTEMPTS: usize = 5;
 /// Checks the target of a pipeline that writes, and prepares to write; None if the pipeline does not end with `$merge` or `$out`.
 /// Errors: `Location51183`, `Location28769`, those of [`check_special`]; `InvalidNamespace`, `CommandNotSupportedOnView`, `Unauthorized`;
 /// 25006 in a read-only transaction.
-pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: Option<&'p Json>) -> Result<Option<Writing<'p>>> {
+pub fn prepare<'p>(source: &str, pipeline: &'p Pipeline, environment: &'p Environment) -> Result<Option<Writing<'p>>> {
     let Some(sink) = pipeline.sink() else { return Ok(None) };
     let (database, _) = source.split_once('.').unwrap_or((source, ""));
     // A dot in the database's name would make another namespace.
@@ -139,12 +138,11 @@ pub struct Merge<'p> {
     /// `on` is the shard key with `_id`
     by_document_key: bool,
     /// the environment of the pipeline
-    environment: Option<&'p Json>,
-    parsed: Environment,
+    environment: &'p Environment,
     /// compares the values at `on`
     collator: Option<Arc<Collator>>,
     /// the environment of the filter that finds the matching document
-    filter_environment: Option<Json>,
+    filter_environment: Environment,
     /// the stages of the update, and their text
     stages: Option<(Json, String)>,
 }
@@ -176,21 +174,21 @@ impl<'p> Merge<'p> {
         target: String,
         merging: &'p Merging,
         collection: Option<&Collection>,
-        environment: Option<&'p Json>,
+        environment: &'p Environment,
     ) -> Result<Self> {
-        let parsed = parsed_environment(environment)?;
         let key = document_key(collection);
         let on = merging.on.clone().unwrap_or_else(|| key.clone());
-        check_unique(collection, &on, parsed.collator().map(AsRef::as_ref))?;
+        check_unique(collection, &on, environment.collator().map(AsRef::as_ref))?;
         let by_document_key = same(&on, &key);
         // Shard key and `_id` are compared bytewise, without a collation.
-        let collator = parsed.collator().filter(|_| !by_document_key).cloned();
-        let filter_environment = collator.as_ref().map(|collator| json!({"collation": collator.definition()}));
+        let collator = environment.collator().filter(|_| !by_document_key).cloned();
+        let collation = collator.as_deref().map(Collator::definition);
+        let filter_environment = Environment::of_statement(collation, None, session::session())?;
         let stages = merging.matched.stages().map(|stages| {
             let text = stages.to_string();
             (stages, text)
         });
-        Ok(Self { target, merging, on, by_document_key, environment, parsed, collator, filter_environment, stages })
+        Ok(Self { target, merging, on, by_document_key, environment, collator, filter_environment, stages })
     }
 
     fn run(&self, documents: &mut Results) -> Result<()> {
@@ -206,7 +204,11 @@ impl<'p> Merge<'p> {
             }
             self.write(items)?;
             // Documents that were written after another client had dropped the index were inserted, whatever they match.
-            check_unique(cache::find(&self.target)?.as_deref(), &self.on, self.parsed.collator().map(AsRef::as_ref))?;
+            check_unique(
+                cache::find(&self.target)?.as_deref(),
+                &self.on,
+                self.environment.collator().map(AsRef::as_ref),
+            )?;
             fault::point("merge.written")?;
         }
     }
@@ -316,36 +318,29 @@ impl<'p> Merge<'p> {
     /// How the document that one matches changes.
     fn update(&self, item: &Item) -> Result<KeyedUpdate> {
         let now = session::now();
-        let query =
-            Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.as_ref(), &session::session())?;
+        let query = Query::of(&item.filter, &item.filter.to_string(), self.filter_environment.clone())?;
         let modification = match &self.stages {
             // Whether it exists is all there is to know.
-            _ if self.merging.matched == WhenMatched::KeepExisting => {
-                Modification::keeping_key(r#"{"$set":{}}"#, &json!({"$set": {}}), Style::Operators, None, now)
-            }
+            _ if self.merging.matched == WhenMatched::KeepExisting => Modification::keeping_key(
+                r#"{"$set":{}}"#,
+                &json!({"$set": {}}),
+                Style::Operators,
+                &Environment::default(),
+                now,
+            ),
             Some((stages, text)) => {
-                let variables = self.merging.variables(item.object()?, &self.parsed)?;
-                let environment = with_variables(self.environment, variables);
-                Modification::keeping_key(text, stages, Style::Operators, Some(&environment), now)
+                let variables = self.merging.variables(item.object()?, self.environment)?;
+                let environment = self.environment.and(variables)?;
+                Modification::keeping_key(text, stages, Style::Operators, &environment, now)
             }
             None => {
                 let document = ext_json::to_json(&Value::from_raw(RawValue::Object(item.object()?)));
                 let style = if self.merging.matched == WhenMatched::Merge { Style::Merge } else { Style::Replacement };
-                Modification::keeping_key(&document.to_string(), &document, style, None, now)
+                Modification::keeping_key(&document.to_string(), &document, style, &Environment::default(), now)
             }
         }?;
         Ok(KeyedUpdate { query, modification })
     }
-}
-
-/// The environment with further variables.
-fn with_variables(environment: Option<&Json>, variables: Map<String, Json>) -> Json {
-    let mut environment = environment.cloned().unwrap_or_else(|| json!({}));
-    match environment.get_mut("let").and_then(Json::as_object_mut) {
-        Some(outer) => outer.extend(variables),
-        None => environment["let"] = Json::Object(variables),
-    }
-    environment
 }
 
 /// Returns the paths whose combination is unique in every collection: the shard key and `_id`.

@@ -156,7 +156,7 @@ fn insert_each(
 }
 
 /// An update, a replacement or a deletion, of one or many documents.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct DocumentWrite<'a> {
     pub filter: Specification<'a>,
     /// the update, and the forms that it may have; None: delete the documents
@@ -168,6 +168,8 @@ pub struct DocumentWrite<'a> {
     pub sort: Option<&'a Json>,
     /// for a write of one document: skip documents that other transactions have locked
     pub skip_locked: bool,
+    /// the call is the client's whole transaction
+    pub sole: bool,
     pub shared: Shared<'a>,
 }
 
@@ -188,12 +190,13 @@ impl<'a> DocumentWrite<'a> {
             array_filters: arguments.get("arrayFilters"),
             sort: arguments.get("sort"),
             skip_locked: arguments.flag("skipLocked"),
+            sole: false,
             shared: Shared::of(arguments, variables),
         }
     }
 
     pub fn run(&self, namespace: &str) -> Result<WriteResult> {
-        self.run_on(namespace, &self.shared.query(namespace, self.filter, None)?, false)
+        self.run_on(namespace, &self.shared.query(namespace, self.filter)?, false)
     }
 
     /// Writes the documents that `query` finds, which was made from the filter. `images`: also returns the old and the new form of
@@ -209,9 +212,9 @@ impl<'a> DocumentWrite<'a> {
             return Err(Error::new(Kind::FailedToParse, message));
         }
         let upsert = self.upsert && modification.is_some();
-        let sort = request_parts::sort(self.sort, query.environment.as_ref())?;
-        let (many, skip_locked) = (self.many, self.skip_locked);
-        let write = Write { many, upsert, sort, images, skip_locked, ..Write::of_one(query, modification) };
+        let sort = request_parts::sort(self.sort, &query.environment)?;
+        let &Self { many, skip_locked, sole, .. } = self;
+        let write = Write { many, upsert, sort, images, skip_locked, sole, ..Write::of_one(query, modification) };
         modify::write(namespace, &write)
     }
 }

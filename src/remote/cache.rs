@@ -123,8 +123,13 @@ impl Pool {
     }
 
     /// Sends a request; returns the connection's id, and the state that it shares with the stream.
-    pub(super) fn send(&mut self, request: &Request<'_>, local: Local) -> Result<(u64, Rc<RefCell<Progress>>)> {
-        let at = self.connection(request.server, request.scope)?;
+    pub(super) fn send(
+        &mut self,
+        server: Oid,
+        request: &Request<'_>,
+        local: Local,
+    ) -> Result<(u64, Rc<RefCell<Progress>>)> {
+        let at = self.connection(server, request.scope)?;
         self.used = true;
         let decides = request.write
             && request.scope == RequestScope::WholeTransaction
@@ -136,8 +141,8 @@ impl Pool {
     }
 
     /// Sends a statement of a feed; returns the connection's id.
-    pub(super) fn feed(&mut self, request: &Request<'_>, local: Local) -> Result<u64> {
-        let at = self.connection(request.server, request.scope)?;
+    pub(super) fn feed(&mut self, server: Oid, request: &Request<'_>, local: Local) -> Result<u64> {
+        let at = self.connection(server, request.scope)?;
         self.used = true;
         let connection = &mut self.connections[at];
         connection.feed(request, local, &mut self.scratch)?;

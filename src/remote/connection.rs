@@ -290,7 +290,7 @@ impl Connection {
             && !implicit
             && !self.state.is_implicit()
             && (!follows || (self.state.depth() == local.level && !self.state.has_release()));
-        scratch.encode(request.statement.params, Some(request.statement.columns.into()))?;
+        scratch.encode(&request.statement.params, Some(request.statement.columns.into()))?;
         self.deciding = decides.then(Deciding::begin);
         let found = if alone { self.prepared.find(request.statement.sql, &scratch.types) } else { None };
         let sent = match found {
@@ -451,7 +451,7 @@ impl Connection {
             sent &= self.plain(c"DEALLOCATE ALL", &none, Step::Silent);
         }
         let accepted = statements.into_iter().try_fold(sent, |sent, (statement, step)| {
-            scratch.encode(statement.params, Some(statement.columns.into()))?;
+            scratch.encode(&statement.params, Some(statement.columns.into()))?;
             Ok(self.statement(statement.sql, step, scratch)? && sent)
         });
         if let Err(error) = accepted {

@@ -8,21 +8,23 @@ use docshard_core::error::{Kind, error};
 use docshard_core::sql::column::{Column, Columns};
 pub use docshard_core::sql::param::Param;
 use pgrx::pg_sys::{self, Oid};
+use std::borrow::Cow;
 use std::ffi::CString;
 
 /// One statement, without NUL. A connection prepares it once and finds it again by its text, so texts should repeat.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Sql<'a> {
     pub sql: &'a str,
-    pub params: &'a [Param<'a>],
+    pub params: Cow<'a, [Param<'a>]>,
     /// of its rows: a row of the shard with others violates the protocol
     pub columns: &'static [Column],
 }
 
 /// One statement for one shard.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Request<'a> {
-    pub server: Oid,
+    /// None: this database, in which the caller runs the statement
+    pub server: Option<Oid>,
     pub role: Role,
     /// executed before the statement in the same round trip and transaction; its rows are discarded
     pub preamble: Option<Sql<'a>>,

@@ -37,20 +37,28 @@ impl Drop for Stream {
     }
 }
 
-/// Sends all requests before it awaits any answer; returns a stream for each. A second request for the same server is sent when
-/// the rows of the first one have arrived.
-pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
+/// Sends all requests before it awaits any answer; returns a stream for each, and None for one of this database. A second request
+/// for the same server is sent when the rows of the first one have arrived.
+pub fn start(requests: &[Request<'_>]) -> Result<Vec<Option<Stream>>> {
+    let mut streams = Vec::with_capacity(requests.len());
+    if requests.iter().all(|request| request.server.is_none()) {
+        streams.resize_with(requests.len(), || None);
+        return Ok(streams);
+    }
     let local = ffi::local();
     with_pool(|pool| {
         transaction::follow(pool);
-        let mut streams = Vec::with_capacity(requests.len());
-        for (at, request) in requests.iter().enumerate() {
-            if at > 0 {
+        for request in requests {
+            let Some(server) = request.server else {
+                streams.push(None);
+                continue;
+            };
+            if streams.iter().any(Option::is_some) {
                 fault::point("dispatch.sent")?;
             }
-            match pool.send(request, local) {
+            match pool.send(server, request, local) {
                 Ok((connection, progress)) => {
-                    streams.push(Stream { connection, epoch: pool.epoch, progress, head: None })
+                    streams.push(Some(Stream { connection, epoch: pool.epoch, progress, head: None }))
                 }
                 Err(error) => return Err(fail_all(pool, &mut streams, error)),
             }
@@ -63,11 +71,12 @@ pub fn start(requests: &[Request<'_>]) -> Result<Vec<Stream>> {
 /// Waits for every stream's first row, end or error. After an error it cancels and drains all, and rolls back remote
 /// transactions that had written nothing before, so that the requests can be sent again if [`super::can_retry`] allows it for
 /// every server. If there are several errors, it returns one that reports a stale map (`Error::is_stale`).
-pub fn await_all(streams: &mut [Stream]) -> Result<()> {
+pub fn await_all(streams: &mut [Option<Stream>]) -> Result<()> {
     with_pool(|pool| {
         for at in 0..streams.len() {
-            let stream = &mut streams[at];
-            if stream.head.is_none() {
+            if let Some(stream) = &mut streams[at]
+                && stream.head.is_none()
+            {
                 match stream.advance(pool) {
                     Ok(row) => stream.head = row,
                     Err(error) => return Err(fail_all(pool, streams, error)),
@@ -79,11 +88,11 @@ pub fn await_all(streams: &mut [Stream]) -> Result<()> {
 }
 
 /// Ends all streams after an error of one; returns the error to report.
-fn fail_all(pool: &mut Pool, streams: &mut [Stream], error: Error) -> Error {
-    let live = |s: &&mut Stream| matches!(s.progress.borrow().phase, Phase::Live);
-    let live: Vec<u64> = streams.iter_mut().filter(live).map(|s| s.connection).collect();
+fn fail_all(pool: &mut Pool, streams: &mut [Option<Stream>], error: Error) -> Error {
+    let live = |s: &&Stream| matches!(s.progress.borrow().phase, Phase::Live);
+    let live: Vec<u64> = streams.iter().flatten().filter(live).map(|s| s.connection).collect();
     let error = cancel(pool, &live, error);
-    for stream in streams {
+    for stream in streams.iter_mut().flatten() {
         if let Some(connection) = pool.by_id(stream.connection) {
             connection.undo();
         }
@@ -126,10 +135,11 @@ pub struct Feed {
 impl Feed {
     /// Sends a statement. Waits only for earlier ones to be written to the socket.
     pub fn send(&mut self, request: &Request<'_>) -> Result<()> {
+        let Some(server) = request.server else { bail!(Kind::InternalError, "this database cannot be fed") };
         let local = ffi::local();
         with_pool(|pool| {
             transaction::follow(pool);
-            match pool.feed(request, local) {
+            match pool.feed(server, request, local) {
                 Ok(id) if !self.connections.contains(&id) => self.connections.push(id),
                 Ok(_) => {}
                 Err(error) => return Err(self.fail_all(pool, error)),

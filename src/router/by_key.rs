@@ -28,15 +28,16 @@ pub fn find_one(namespace: &str, filter: &str) -> Result<Option<Option<RawJsonb>
     })
 }
 
-/// Applies an update by operators that does not touch the shard key and whose parsed form the session has cached.
-pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<WriteResult>> {
+/// Applies an update by operators that does not touch the shard key and whose parsed form the session has cached. `sole`: as of
+/// [`Write::sole`](docshard_core::routing::request::modification::Write::sole).
+pub fn update_one(namespace: &str, filter: &str, update: &str, sole: bool) -> Result<Option<WriteResult>> {
     let Some(modification) = modification::kept(update, Style::Operators) else { return Ok(None) };
     with_key(namespace, filter, |collection, destination, key| {
         if modify::touches_key(collection, &modification) {
             return Ok(None);
         }
         check_writable(namespace)?;
-        modify::update_by_key(collection, &[destination], &modification, key, true)
+        modify::update_by_key(collection, &[destination], &modification, key, sole)
             .map(Some)
             .map_err(|error| duplicate::translate(collection, error))
     })
@@ -44,10 +45,10 @@ pub fn update_one(namespace: &str, filter: &str, update: &str) -> Result<Option<
 }
 
 /// Deletes the document and returns how many were deleted.
-pub fn delete_one(namespace: &str, filter: &str) -> Result<Option<WriteResult>> {
+pub fn delete_one(namespace: &str, filter: &str, sole: bool) -> Result<Option<WriteResult>> {
     with_key(namespace, filter, |collection, destination, key| {
         check_writable(namespace)?;
-        modify::delete_by_key(collection, &[destination], key)
+        modify::delete_by_key(collection, &[destination], key, sole)
     })
 }
 

@@ -10,6 +10,7 @@ use crate::pg::error::Result;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
 use docshard_core::error::{Kind, bail};
+use docshard_core::routing::plan::Read;
 use docshard_core::routing::plan::statement::{DOCUMENT, DOCUMENT_AND_KEY, Statement, TWO_NUMBERS, borrowed};
 use docshard_core::routing::protocol::checked::Parameter;
 use docshard_core::routing::protocol::sql;
@@ -48,11 +49,6 @@ pub fn fields(namespace: &str) -> Option<&'static str> {
     view(name).filter(|_| database == DATABASE).map(|(_, _, fields)| *fields)
 }
 
-/// Also true for a collection that does not exist.
-pub fn is_of(namespace: &str) -> bool {
-    namespace.split_once('.').is_some_and(|(database, _)| database == DATABASE)
-}
-
 /// True for a collection that exists.
 pub fn has(namespace: &str) -> bool {
     namespace.split_once('.').is_some_and(|(database, name)| database == DATABASE && view(name).is_some())
@@ -62,9 +58,28 @@ fn view(name: &str) -> Option<&'static (&'static str, bool, &'static str)> {
     COLLECTIONS.iter().find(|(known, ..)| *known == name)
 }
 
+/// The statement of a read; None if this is no collection of the database.
+pub fn statement(namespace: &str, query: &Query, read: Read<'_>) -> Result<Option<Statement>> {
+    if !has(namespace) {
+        return Ok(None);
+    }
+    match read {
+        Read::Find(options) => find(namespace, query, options),
+        Read::Count(_) => count(namespace, query),
+        Read::Distinct(field) => distinct(namespace, field, query),
+    }
+}
+
+/// The rows of a read; none if this is no collection of the database.
+pub fn rows(namespace: &str, query: &Query, read: Read<'_>) -> Result<Vec<RowStream>> {
+    let Some(Statement { sql, params, .. }) = statement(namespace, query, read)? else { return Ok(Vec::new()) };
+    let _snapshot = ActiveSnapshot::of_statement();
+    Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
+}
+
 /// The statement that returns the matching documents in the order of the view unless a sort is given. As of the other
-/// statements, None if the collection does not exist.
-pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Statement>> {
+/// statements, None if the catalog does not have the view yet.
+fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Option<Statement>> {
     if query.bounds.is_some() {
         bail!(Kind::NotImplemented, "min and max are not supported in the database config");
     }
@@ -89,8 +104,8 @@ pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Opt
 }
 
 /// The statement that returns the distinct values of a field with their keys, in the order of the keys.
-pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<Statement>> {
-    let environment = query.environment.as_ref().map(ToString::to_string).unwrap_or_default();
+fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<Statement>> {
+    let environment = query.environment.json().map(|json| json.to_string()).unwrap_or_default();
     let mut params = vec![Parameter::Text(field.to_owned()), Parameter::Text(environment)];
     let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };
     let sql = format!(
@@ -102,19 +117,12 @@ pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Option<St
 }
 
 /// The statement that returns the number of matching documents, and of their bytes.
-pub fn count(namespace: &str, query: &Query) -> Result<Option<Statement>> {
+fn count(namespace: &str, query: &Query) -> Result<Option<Statement>> {
     let mut params = Vec::new();
     let Some(from) = source(namespace, query, &mut params)? else { return Ok(None) };
     let bytes = format!("pg_catalog.sum(pg_catalog.octet_length({}))", sql::pack("t.doc"));
     let sql = format!("SELECT pg_catalog.count(*), coalesce({bytes}, 0)::int8 {from}");
     Ok(Some(Statement { sql, params, columns: TWO_NUMBERS }))
-}
-
-/// Runs such a statement here.
-pub fn rows(statement: Option<Statement>) -> Result<Vec<RowStream>> {
-    let Some(Statement { sql, params, .. }) = statement else { return Ok(Vec::new()) };
-    let _snapshot = ActiveSnapshot::of_statement();
-    Ok(vec![RowStream::Local(spi::cursor::Cursor::open(&sql, &borrowed(&params))?)])
 }
 
 fn param(params: &mut Vec<Parameter>, value: Parameter) -> String {

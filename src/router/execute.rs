@@ -7,11 +7,12 @@ use super::rows::{Observed, RowStream, ShardRow};
 use super::session;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
+use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;
 use docshard_core::routing::plan::order::Order;
 use docshard_core::routing::plan::statement::Statement;
-use docshard_core::routing::plan::{AccessPath, Plan, pipeline};
+use docshard_core::routing::plan::{AccessPath, Allowed, Plan, pipeline};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -33,6 +34,11 @@ impl Documents {
     pub fn of_plan(streams: Vec<RowStream>, plan: &Plan) -> Self {
         let rows = MergedRows::new(streams, plan.order);
         Self { rows, skip: plan.skip, left: plan.limit.unwrap_or(u64::MAX), lost: None }
+    }
+
+    /// The rows, of a read that neither skips nor ends early.
+    pub fn into_rows(self) -> MergedRows {
+        self.rows
     }
 
     /// Reads the shards' rows to the end, and discards them.
@@ -154,13 +160,12 @@ pub fn document(collection: &Collection, destination: Destination, statement: &S
     Documents::of_streams(streams, 1).next_document()
 }
 
-/// Adds up the first columns of all rows.
-pub fn sum(streams: Vec<RowStream>) -> Result<i64> {
-    let mut total = 0;
-    for mut stream in streams {
-        while let Some(row) = stream.next_row()? {
-            total = i64::saturating_add(total, row.i64(0));
+/// Calls `attempt` with these access paths, and if a shard declines (None) with those of PostgreSQL's planner.
+pub fn unless_declined<T>(first: Allowed<'_>, mut attempt: impl FnMut(Allowed<'_>) -> Result<Option<T>>) -> Result<T> {
+    for allowed in [first, Allowed::Planned] {
+        if let Some(done) = attempt(allowed)? {
+            return Ok(done);
         }
     }
-    Ok(total)
+    Err(error!(Kind::InternalError, "every plan was declined"))
 }

@@ -42,6 +42,15 @@ impl MergedRows {
         Ok(Some(row))
     }
 
+    /// Adds up the first columns of all rows.
+    pub fn sum(mut self) -> Result<i64> {
+        let mut total = 0;
+        while let Some(row) = self.next_row()? {
+            total = i64::saturating_add(total, row.i64(0));
+        }
+        Ok(total)
+    }
+
     /// Reads all streams to their ends, and discards the rows.
     pub fn drain(&mut self) -> Result<()> {
         for stream in &mut self.streams {

@@ -3,11 +3,10 @@
 use crate::catalog::cache;
 use crate::pg::error::Result;
 use crate::pg::spi;
-use docshard_core::query::environment::Environment;
+use docshard_core::query::environment::{Environment, Session};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::index_range::Declined;
 use docshard_core::routing::plan::search::Search;
-use docshard_core::routing::request::options::{Session, parsed_environment};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::collation::Collator;
 use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
@@ -48,23 +47,12 @@ pub fn session() -> Session {
     Session { now: now(), roles }
 }
 
-/// Returns the environment of a statement: its collation (by default the collection's), its variables, and what
-/// [`Session::complete`] adds for the texts. None if it is empty.
-pub fn environment(
-    namespace: &str,
-    collation: Option<&Json>,
-    variables: Option<&Json>,
-    texts: &[&str],
-) -> Result<Option<Json>> {
+/// Returns the environment of a statement: its collation (by default the collection's) and its variables.
+pub fn environment(namespace: &str, collation: Option<&Json>, variables: Option<&Json>) -> Result<Environment> {
     let given = collation.filter(|json| !json.as_object().is_some_and(serde_json::Map::is_empty));
     let collection = if given.is_none() { cache::find(namespace)? } else { None };
     let own = collection.as_ref().and_then(|collection| collection.collation.as_deref());
-    let collation = given.or_else(|| own.map(Collator::definition));
-    let mut json = Environment::to_json(collation, variables, None);
-    let variables = variables.map(Json::to_string);
-    session().complete(&mut json, texts.iter().copied().chain(variables.as_deref()))?;
-    parsed_environment(json.as_ref())?;
-    Ok(json)
+    Environment::of_statement(given.or_else(|| own.map(Collator::definition)), variables, session())
 }
 
 fn roles() -> Result<Vec<String>> {

@@ -39,16 +39,7 @@ pub struct CollectionModify {
 /// Deletes all documents.
 pub fn truncate(layout: &Layout) -> Result<()> {
     scan::require_existing(layout)?;
-    let write = DocumentWrite {
-        filter: Specification::EMPTY,
-        update: None,
-        many: true,
-        upsert: false,
-        array_filters: None,
-        sort: None,
-        skip_locked: false,
-        shared: Shared::default(),
-    };
+    let write = DocumentWrite { many: true, ..DocumentWrite::default() };
     write.run(&layout.options.namespace).map(drop)
 }
 
@@ -109,14 +100,10 @@ impl CollectionModify {
         let write = DocumentWrite {
             filter: Specification::Value(&filter),
             update: update.as_ref().map(|(update, style)| (Specification::Value(update), *style)),
-            many: false,
-            upsert: false,
-            array_filters: None,
-            sort: None,
-            skip_locked: false,
             shared,
+            ..DocumentWrite::default()
         };
-        let result = write.run_on(namespace, &shared.query(namespace, write.filter, None)?, is_read)?;
+        let result = write.run_on(namespace, &shared.query(namespace, write.filter)?, is_read)?;
         if result.matched > 0 {
             if is_update || key.len() > 1 {
                 self.written.insert(hash);

@@ -24,6 +24,7 @@ use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::deadlock::{self, Process, Wait};
 use docshard_core::routing::protocol::Connection as _;
 use docshard_core::sql::record::{Record, decode_all};
+use pgrx::pg_sys::Oid;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -120,13 +121,11 @@ fn here(pid: i32) -> Process {
 
 /// Opens sessions at the shards that can be reached.
 fn open() -> Result<Vec<Node>> {
-    let shards = transaction::run(|| Ok(cache::shards()?.values().cloned().collect::<Vec<_>>()))?;
-    let open = |shard: &Rc<Shard>| {
-        let server = shard.place.server()?;
+    let open = |(shard, server): (Rc<Shard>, Oid)| {
         let session = transaction::run(|| Session::open(server)).ok()?;
         Some(Node { shard: shard.id, session })
     };
-    Ok(shards.iter().filter_map(open).collect())
+    Ok(transaction::run(cache::remote_shards)?.into_iter().filter_map(open).collect())
 }
 
 /// Queries all nodes. A shard that does not answer is removed from them.

@@ -6,7 +6,7 @@
 use super::decision::decisions;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::{Server, Shard};
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::transaction::prepared::{self, Ended, Watch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -79,14 +79,14 @@ fn end_at_all(transaction: u32, ended: Ended) -> Result<Vec<String>> {
 }
 
 fn end_at(shard: &Shard, prefix: &str, ended: Ended) -> Result<()> {
-    let (Place::Remote(server), Some(name)) = (shard.place, &shard.server) else { return Ok(()) };
+    let Some(Server { name, oid }) = &shard.server else { return Ok(()) };
     let commits = ended == Ended::Committed;
     let mut decided = if commits { decisions(name)? } else { Vec::new() };
     decided.retain(|gid| gid.starts_with(prefix));
     if commits && decided.is_empty() {
         return Ok(());
     }
-    let mut session = Session::open(server)?;
+    let mut session = Session::open(*oid)?;
     // A rollback has removed the rows of the shards' transactions. The worker may have committed some of those that are decided.
     let mut gids = ReadPrepared { prefixes: &[prefix] }.call(&mut session)?;
     gids.retain(|gid| !commits || decided.contains(gid));

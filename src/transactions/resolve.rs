@@ -4,7 +4,7 @@ use super::decision::decisions;
 use crate::catalog::cache;
 use crate::catalog::cluster::identity;
 use crate::catalog::cluster::nodes::read_call_on;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::remote::Session;
@@ -27,12 +27,10 @@ thread_local! {
 pub fn resolve_all() -> Result<u64> {
     let shards = transaction::run(|| {
         store::transactions::delete_of_removed_shards()?;
-        let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
-        shards.sort_by_key(|shard| shard.id);
-        Ok(shards)
+        cache::remote_shards()
     })?;
     let mut outcome = Ok(0);
-    for shard in shards.into_iter().filter(|shard| shard.place != Place::Local) {
+    for (shard, _) in shards {
         match transaction::run(|| resolve(&shard)) {
             Ok(done) => outcome = outcome.map(|sum: u64| sum + done),
             Err(mut error) if outcome.is_ok() => {
@@ -46,13 +44,13 @@ pub fn resolve_all() -> Result<u64> {
 }
 
 fn resolve(shard: &Shard) -> Result<u64> {
-    let (Place::Remote(server), Some(server_name)) = (shard.place, &shard.server) else { return Ok(0) };
+    let Some(server) = &shard.server else { return Ok(0) };
     if !identity::may_finish(shard.id) {
         return Ok(0);
     }
     let coordinator = identity::coordinator()?;
     // The decisions first, then the shard's prepared transactions: see the module's invariants.
-    let decided = decisions(server_name)?;
+    let decided = decisions(&server.name)?;
     let gids = read_call_on(shard, &ReadPrepared { prefixes: &[&coordinator.cluster_prefix()] })?;
     let prepared: Vec<(&str, Origin)> =
         gids.iter().filter_map(|gid| Some((gid.as_str(), coordinator.origin(gid)?))).collect();
@@ -71,7 +69,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
     if left.is_empty() {
         return Ok(0);
     }
-    let decided = decisions(server_name)?;
+    let decided = decisions(&server.name)?;
     let mut session = None;
     let mut done = 0;
     for (gid, origin) in left {
@@ -82,7 +80,7 @@ fn resolve(shard: &Shard) -> Result<u64> {
         }
         let session = match &mut session {
             Some(session) => session,
-            none => none.insert(Session::open(server)?),
+            none => none.insert(Session::open(server.oid)?),
         };
         // Its session may have ended it since it was listed, before it released its lock. An attempt would be an error in the shard's log.
         let found = ReadPrepared { prefixes: &[gid] }.call(session)?;

@@ -5,7 +5,6 @@ use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
 use crate::catalog::cache;
-use crate::catalog::cluster::shard::Place;
 use crate::catalog::cluster::{contacts, history, identity, nodes, pending_drops, rotation, settings};
 use crate::catalog::collections::last_sizes;
 use crate::pg::error::Result;
@@ -202,7 +201,7 @@ fn may_act(database: Oid, logged: &mut Option<String>, keeper: &mut Keeper) -> b
 }
 
 fn is_alone() -> Result<bool> {
-    Ok(cache::shards()?.values().all(|shard| shard.place == Place::Local))
+    Ok(cache::remote_shards()?.is_empty())
 }
 
 /// True if the keeper has found no other router.

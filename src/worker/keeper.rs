@@ -182,14 +182,14 @@ fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
     if !lock::is_excluded(WORKER) || identity::standing()? != Standing::Router {
         return Ok(None);
     }
-    let known = cache::shards()?;
+    let known = cache::remote_shards()?;
     shards.retain(|id, kept| {
-        let stays = known.get(id).is_some_and(|shard| shard.place.server() == Some(kept.server));
+        let stays = known.iter().any(|(shard, server)| shard.id == *id && *server == kept.server);
         kept.is_kept = hold(Tag::Kept(*id), kept.is_kept, kept.is_kept && stays);
         stays
     });
-    for (&id, shard) in known.iter() {
-        let Some(server) = shard.place.server() else { continue };
+    for (shard, server) in known {
+        let id = shard.id;
         let new = || Kept { name: shard.name.clone(), server, ..Kept::default() };
         let kept = shards.entry(id).or_insert_with(new);
         if kept.session.as_ref().is_some_and(|session| !session.is_usable()) {

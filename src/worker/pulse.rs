@@ -9,7 +9,7 @@
 use crate::catalog::cache;
 use crate::catalog::cluster::contacts::{self, Visit};
 use crate::catalog::cluster::settings;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::remote::{Session, hung};
@@ -39,16 +39,17 @@ struct Beat {
 impl Pulse {
     /// Reads the answers that have arrived, and starts to advance the counters that are due.
     pub(super) fn beat(&mut self) {
-        let (shards, interval) = match transaction::run(|| Ok((cache::shards()?, settings::integer(INTERVAL)?))) {
+        let (shards, interval) = match transaction::run(|| Ok((cache::remote_shards()?, settings::integer(INTERVAL)?)))
+        {
             Ok((shards, interval)) => (shards, Duration::from_millis(u64::try_from(interval).unwrap_or(0))),
             Err(error) => {
                 pgrx::log!("docshard worker: {}", error.message);
                 return;
             }
         };
-        self.shards.retain(|id, _| shards.contains_key(id));
-        for shard in shards.values().filter(|shard| shard.place != Place::Local) {
-            self.shards.entry(shard.id).or_default().beat(shard, interval);
+        self.shards.retain(|id, _| shards.iter().any(|(shard, _)| shard.id == *id));
+        for (shard, _) in shards {
+            self.shards.entry(shard.id).or_default().beat(&shard, interval);
         }
     }
 }

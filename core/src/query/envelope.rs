@@ -1,7 +1,7 @@
 //! The JSON form of an [`Environment`], and of a filter, projection or sort that is sent to a shard with one:
 //! `{"$setting": …, "$of": …}`.
 
-use super::environment::{Binding, Environment};
+use super::environment::{Binding, Environment, Offer, Session};
 use super::expression::{Expression, check_variable_name};
 use crate::error::{Kind, Result, bail, error};
 use crate::values::collation::Collator;
@@ -10,7 +10,8 @@ use crate::values::document::number::Number;
 use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// The environment.
 const ENVIRONMENT: &str = "$setting";
@@ -47,11 +48,86 @@ const NOW: &str = "now";
 const ROLES: &str = "roles";
 
 impl Environment {
+    /// Parses the collation and the variables of a statement; the session offers time and roles.
+    ///
+    /// # Errors
+    /// As [`Environment::parse`].
+    pub fn of_statement(collation: Option<&Json>, variables: Option<&Json>, session: Session) -> Result<Environment> {
+        let given = Self::to_json(collation, variables, None);
+        Self::offered(Offer { session, uses_now: AtomicBool::new(false), roles: OnceLock::new(), given })
+    }
+
+    fn offered(offer: Offer) -> Result<Environment> {
+        let offer = Arc::new(offer);
+        Self::parse_with(offer.given.as_ref().unwrap_or(&json!({})), Some(Arc::clone(&offer)))
+    }
+
+    /// The environment for a pipeline that a stage of the statement runs over another collection.
+    ///
+    /// # Errors
+    /// None that the statement has not had.
+    pub fn within(&self) -> Result<Environment> {
+        self.part(self.as_json())
+    }
+
+    /// The environment with more variables, given as expressions.
+    ///
+    /// # Errors
+    /// As [`Environment::parse`].
+    pub fn and(&self, variables: Map<String, Json>) -> Result<Environment> {
+        let mut given = self.json().unwrap_or_else(|| json!({}));
+        match given.get_mut(LET).and_then(Json::as_object_mut) {
+            Some(known) => known.extend(variables),
+            None => given[LET] = Json::Object(variables),
+        }
+        self.part(given)
+    }
+
+    /// The environment of a part of the statement.
+    fn part(&self, given: Json) -> Result<Environment> {
+        let Some(Offer { session, uses_now, roles, .. }) = self.offer.as_deref() else { return Self::parse(&given) };
+        let given = Some(given).filter(|given| given.as_object().is_some_and(|fields| !fields.is_empty()));
+        Self::offered(Offer {
+            session: *session,
+            uses_now: AtomicBool::new(uses_now.load(Ordering::Relaxed)),
+            roles: roles.clone(),
+            given,
+        })
+    }
+
+    /// The environment as it is sent to shards, with the time and the roles if parts have used them; None if it is empty.
+    pub fn json(&self) -> Option<Json> {
+        let mut json = match &self.offer {
+            Some(offer) => offer.given.clone(),
+            None => Some(self.as_json()).filter(|json| json.as_object().is_some_and(|fields| !fields.is_empty())),
+        };
+        let mut add = |name: &str, value: Json| json.get_or_insert_with(|| json!({}))[name] = value;
+        let offer = self.offer.as_deref();
+        let used = offer.filter(|offer| offer.uses_now.load(Ordering::Relaxed)).map(|offer| offer.session.now);
+        if let Some(now) = self.now.or(used) {
+            add(NOW, now.into());
+        }
+        if let Some(roles) = self.roles.as_ref().or_else(|| offer?.roles.get()) {
+            add(ROLES, json!(roles));
+        }
+        json
+    }
+
+    /// The environment with a time of its own, which is sent whether or not a part uses it.
+    pub fn timed(&self, now: i64) -> Environment {
+        let now = self.now.or_else(|| self.offer.as_ref().map(|offer| offer.session.now)).unwrap_or(now);
+        Environment { now: Some(now), ..self.clone() }
+    }
+
     /// Parses `{"collation": …, "let": {name: value, …}, "now": milliseconds since 1970, "roles": [name, …]}`, each optional.
     ///
     /// # Errors
     /// Those of [`Collator::parse`] and of expressions, which must be constant; `TypeMismatch`, `BadValue` for an unknown name.
     pub fn parse(json: &Json) -> Result<Environment> {
+        Self::parse_with(json, None)
+    }
+
+    fn parse_with(json: &Json, offer: Option<Arc<Offer>>) -> Result<Environment> {
         let Some(fields) = ext_json::document(json) else {
             bail!(Kind::TypeMismatch, "a statement's environment must be an object")
         };
@@ -71,7 +147,8 @@ impl Environment {
                 Err(_) => bail!(Kind::TypeMismatch, "a statement's roles must be names"),
             },
         };
-        let mut environment = Environment { collator, variables: HashMap::new(), now, roles, in_group: false };
+        let variables = HashMap::new();
+        let mut environment = Environment { collator, variables, now, roles, offer, in_group: false };
         match fields.get(LET) {
             None => {}
             Some(Json::Object(variables)) if ext_json::is_document(variables) => {
@@ -102,7 +179,7 @@ impl Environment {
             (name.clone(), json)
         });
         let variables = Some(Json::Object(variables.collect())).filter(|_| !self.variables.is_empty());
-        let json = Environment::to_json(collation, variables.as_ref(), self.now());
+        let json = Environment::to_json(collation, variables.as_ref(), self.now);
         let mut json = json.unwrap_or_else(|| json!({}));
         if let Some(roles) = &self.roles {
             json[ROLES] = json!(roles);

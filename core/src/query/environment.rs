@@ -1,9 +1,35 @@
 //! The environment of a statement: its collation, its variables, its time and the roles of its user.
+//!
+//! The router takes time and roles from its session, so that both are the same on all shards, which run statements as another role. It
+//! sends them only with statements that use them: an environment notes what the parts that were parsed in it have used.
 
+use crate::error::Result;
 use crate::values::collation::Collator;
 use crate::values::document::value::Value;
+use serde_json::Value as Json;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What a statement takes from the session that runs it.
+#[derive(Clone, Copy, Debug)]
+pub struct Session {
+    /// milliseconds since 1970
+    pub now: i64,
+    /// the names of the roles that the current user is a member of, with its own
+    pub roles: fn() -> Result<Vec<String>>,
+}
+
+/// What a session offers, and what of it the parts of a statement have used.
+#[derive(Debug)]
+pub(super) struct Offer {
+    pub(super) session: Session,
+    pub(super) uses_now: AtomicBool,
+    /// once they have been used
+    pub(super) roles: OnceLock<Vec<String>>,
+    /// the JSON of the statement's collation and variables
+    pub(super) given: Option<Json>,
+}
 
 /// The value of a variable of `let`.
 #[derive(Clone, Debug)]
@@ -25,6 +51,8 @@ pub struct Environment {
     pub(super) now: Option<i64>,
     /// the names of the roles that the user is a member of
     pub(super) roles: Option<Vec<String>>,
+    /// of an environment that was made from a session: time and roles that it has not itself
+    pub(super) offer: Option<Arc<Offer>>,
     /// the expressions are those of `$group`
     pub(super) in_group: bool,
 }
@@ -37,16 +65,34 @@ impl Environment {
 
     /// The statement's time, in milliseconds since 1970, if it is given.
     pub(crate) fn now(&self) -> Option<i64> {
-        self.now
+        self.now.or_else(|| {
+            let offer = self.offer.as_ref()?;
+            offer.uses_now.store(true, Ordering::Relaxed);
+            Some(offer.session.now)
+        })
     }
 
     /// The value of `$$USER_ROLES`, if the roles are given: documents in MongoDB's form, all of the database `admin`.
-    pub(crate) fn roles(&self) -> Option<Value> {
+    ///
+    /// # Errors
+    /// Those of [`Session::roles`].
+    pub(crate) fn roles(&self) -> Result<Option<Value>> {
         let field = |name: &str, value: &str| (name.to_owned(), Value::String(value.to_owned()));
         let document = |role: &String| {
             Value::fixed_object(vec![field("db", "admin"), field("_id", &format!("admin.{role}")), field("role", role)])
         };
-        self.roles.as_ref().map(|roles| Value::fixed_array(roles.iter().map(document).collect()))
+        let roles = match (&self.roles, &self.offer) {
+            (Some(roles), _) => roles,
+            (None, Some(offer)) => match offer.roles.get() {
+                Some(roles) => roles,
+                None => {
+                    let roles = (offer.session.roles)()?;
+                    offer.roles.get_or_init(|| roles)
+                }
+            },
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(Value::fixed_array(roles.iter().map(document).collect())))
     }
 
     /// Returns a copy of the environment for the expressions of `$group`.

@@ -7,7 +7,6 @@
 
 use crate::catalog::cache;
 use crate::catalog::change;
-use crate::catalog::cluster::shard::Place;
 use crate::catalog::collections::grants::{self, EVERYTHING, Grant, Level};
 use crate::catalog::collections::namespace;
 use crate::pg::error::{Error, Result};
@@ -106,20 +105,17 @@ fn apply(role: &str) -> Result<()> {
     let mut granted = grants::all()?;
     granted.retain(|grant| grant.name == role);
     let collections = store::collections::all()?;
-    for shard in cache::shards()?.values() {
-        if let Place::Remote(server) = shard.place {
-            let mut session = Session::open(server)?;
-            if !granted.is_empty() {
-                CreateRole { role }.call(&mut session)?;
-            }
-            for Named { id, namespace } in &collections {
-                let [readers, writers, others] = lists(&granted, namespace, role);
-                SetAccess { collection: *id, readers: &readers, writers: &writers, others: &others }
-                    .call(&mut session)?;
-            }
-            if granted.is_empty() {
-                DropRole { role }.call(&mut session)?;
-            }
+    for (_, server) in cache::remote_shards()? {
+        let mut session = Session::open(server)?;
+        if !granted.is_empty() {
+            CreateRole { role }.call(&mut session)?;
+        }
+        for Named { id, namespace } in &collections {
+            let [readers, writers, others] = lists(&granted, namespace, role);
+            SetAccess { collection: *id, readers: &readers, writers: &writers, others: &others }.call(&mut session)?;
+        }
+        if granted.is_empty() {
+            DropRole { role }.call(&mut session)?;
         }
     }
     for Named { id, namespace } in &collections {

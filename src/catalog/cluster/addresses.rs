@@ -13,7 +13,7 @@
 use crate::catalog::cache;
 use crate::catalog::change;
 use crate::catalog::cluster::identity::{check_may_change, cluster_id};
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::connection_string::{
     REACH_HINT, display_host, parse_connection, refuse_foreign_options, unreachable_shard, value,
 };
@@ -54,7 +54,7 @@ type Pending = Vec<(String, String)>;
 pub fn set_shard(name: &str, conn: &str) -> Result<Changed> {
     check_may_change()?;
     let shard = cache::shard_named(name)?;
-    let Place::Remote(oid) = shard.place else {
+    let Some(oid) = shard.oid() else {
         return Err(error!(Kind::IllegalOperation, "the shard \"{name}\" is the router's own database")
             .with_hint("docshard.set_local_address() tells shards how to reach it."));
     };
@@ -196,13 +196,7 @@ type Told = (Rc<Shard>, Session);
 /// Sets the new address on all other shards, which check it. Does not commit.
 fn tell_others(id: i32, server: &str, given: &Keywords, key: i64) -> Result<(Vec<Told>, Pending)> {
     let (mut told, mut pending) = (Vec::new(), Vec::new());
-    let mut others: Vec<_> = cache::shards()?.values().cloned().collect();
-    others.sort_by_key(|shard| shard.id);
-    for other in others {
-        let Place::Remote(oid) = other.place else { continue };
-        if other.id == id {
-            continue;
-        }
+    for (other, oid) in cache::remote_shards()?.into_iter().filter(|(other, _)| other.id != id) {
         match Session::open(oid) {
             Err(error) => pending.push((other.name.clone(), error.into_message())),
             Ok(mut session) => {
@@ -243,10 +237,8 @@ fn try_from(session: &mut Session, server: &str, key: i64) -> Result<()> {
 
 /// Sets the addresses of the other shards on the shard that has moved.
 fn tell_moved(session: &mut Session, moved: &Shard) -> Result<()> {
-    for other in cache::shards()?.values().filter(|other| other.id != moved.id) {
-        if let Place::Remote(oid) = other.place {
-            change_at(session, &server_name(&other.name), &remote::server_options(oid)?)?;
-        }
+    for (other, oid) in cache::remote_shards()?.into_iter().filter(|(other, _)| other.id != moved.id) {
+        change_at(session, &server_name(&other.name), &remote::server_options(oid)?)?;
     }
     Ok(())
 }

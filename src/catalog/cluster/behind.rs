@@ -9,7 +9,7 @@
 use super::identity;
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::read_call_on;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::user;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -84,7 +84,7 @@ fn may_bring_forward(shard: &Shard, seen: &Seen) -> Result<HashSet<String>> {
     }
     let decided = user::as_extension_owner(|| {
         let _snapshot = ActiveSnapshot::latest();
-        transactions::read_of_server(shard.server.as_deref().unwrap_or_default())
+        transactions::read_of_server(shard.server.as_ref().map_or("", |server| &server.name))
     })?;
     let waits = |gid: &&String| gid.starts_with("docshard_m_") || decided.contains(gid);
     Ok(seen.prepared.iter().filter(waits).cloned().collect())
@@ -131,7 +131,7 @@ fn shard_of(collection: &Collection, error: &Error) -> Result<Option<Rc<Shard>>>
     let Some(name) = error.shards.last() else { return Ok(None) };
     for id in collection.placements.keys() {
         let shard = cache::shard(*id)?;
-        if shard.place != Place::Local && *name == shard.name {
+        if !shard.is_local() && *name == shard.name {
             return Ok(Some(shard));
         }
     }
@@ -177,7 +177,7 @@ impl Expected {
     /// Reads the catalog.
     pub fn read() -> Result<Self> {
         let mut expected = HashMap::new();
-        for shard in cache::shards()?.values().filter(|shard| shard.place != Place::Local) {
+        for (shard, _) in cache::remote_shards()? {
             expected.insert(shard.id, placements::of_shard(shard.id)?);
         }
         Ok(Self(expected))

@@ -5,7 +5,7 @@
 
 use super::pending_drops;
 use super::{holder, identity};
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::names::LOCAL;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
@@ -82,11 +82,8 @@ impl Cluster for Catalog {
             Ok(options)
         };
         let own = address(server)?;
-        for shard in cache::shards()?.values() {
-            if let Place::Remote(other) = shard.place
-                && other != server
-                && address(other)? == own
-            {
+        for (shard, other) in cache::remote_shards()? {
+            if other != server && address(other)? == own {
                 return Ok(Some(shard.name.clone()));
             }
         }
@@ -121,7 +118,7 @@ fn pending_at(server: Oid) -> Result<Vec<String>> {
 pub fn expected(shard: ShardId) -> Result<Donor> {
     let shard = cache::shard(shard)?;
     let cluster = identity::coordinator()?.cluster;
-    if shard.place == Place::Local {
+    if shard.is_local() {
         return Ok(own_identity(cluster));
     }
     let member = Member { cluster, shard: shard.name.clone() };
@@ -144,7 +141,7 @@ struct Report {
 
 /// Opens a session on a shard, and returns the shard's report.
 fn ask(shard: &Shard, open: impl Fn(Oid) -> Result<Session>) -> Result<(Session, Report)> {
-    let Place::Remote(server) = shard.place else {
+    let Some(server) = shard.oid() else {
         bail!(Kind::IllegalOperation, "the router's own database has no position: it contains the catalog");
     };
     let mut session = open(server)?;

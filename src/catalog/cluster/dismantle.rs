@@ -5,7 +5,7 @@
 //! afterwards, which shards of the old one refuse.
 
 use super::{access as grants, identity};
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::names::{LOCAL, puller_name, server_name};
 use crate::catalog::cluster::shards::servers::readdress_local;
 use crate::catalog::{cache, change};
@@ -76,12 +76,8 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         bail!(Kind::Unauthorized, "only a superuser may dismantle a cluster");
     }
     let target = look()?;
-    let others: Vec<Rc<Shard>> = match (&target.shard, scope.shards) {
-        (None, true) => {
-            let mut others: Vec<_> = cache::shards()?.values().filter(|s| s.place != Place::Local).cloned().collect();
-            others.sort_by_key(|shard| shard.id);
-            others
-        }
+    let others = match (&target.shard, scope.shards) {
+        (None, true) => cache::remote_shards()?,
         _ => Vec::new(),
     };
     if let (false, Standing::Copy(reason)) = (others.is_empty(), identity::standing()?) {
@@ -91,7 +87,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
         )
         .with_hint("docshard.dismantle(confirm, '{\"shards\": false}') removes only this database from the cluster."));
     }
-    let names: Vec<&str> = others.iter().map(|shard| shard.name.as_str()).collect();
+    let names: Vec<&str> = others.iter().map(|(shard, _)| shard.name.as_str()).collect();
     let Some(confirm) = confirm else {
         return Ok(json!({
             "msg": "this would drop all documents of these databases; to confirm, pass the value of confirm",
@@ -192,12 +188,11 @@ fn stop_moves() -> Result<()> {
 }
 
 /// Dismantles the shards; returns those that could not be reached.
-fn dismantle_others(target: &Target, others: &[Rc<Shard>], scope: Scope) -> Result<Vec<String>> {
+fn dismantle_others(target: &Target, others: &[(Rc<Shard>, Oid)], scope: Scope) -> Result<Vec<String>> {
     let mut sessions = Vec::new();
     let mut unreachable = Vec::new();
     // Connects to all shards before any is changed.
-    for shard in others {
-        let Some(oid) = shard.place.server() else { continue };
+    for &(ref shard, oid) in others {
         match Session::open(oid) {
             Ok(session) => sessions.push((shard.name.clone(), session)),
             // By an interrupted call.
@@ -255,7 +250,7 @@ fn dismantle_here(target: &Target) -> Result<()> {
     store::clear()?;
     for shard in shards.values() {
         if let Some(server) = &shard.server {
-            access::disconnect_shard(server, &puller_name(shard.id)?)?;
+            access::disconnect_shard(&server.name, &puller_name(shard.id)?)?;
         }
     }
     access::drop_server(&server_name(LOCAL))?;

@@ -10,7 +10,7 @@
 
 use super::holder;
 use crate::catalog::cache;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -101,8 +101,7 @@ pub fn check_may_change() -> Result<()> {
 /// Errors: `NotWritablePrimary`, `NotPrimaryOrSecondary`.
 pub fn require_free() -> Result<()> {
     require_router()?;
-    let shards = cache::shards()?;
-    if shards.values().all(|shard| shard.place == Place::Local || is_added(shard.id)) {
+    if cache::remote_shards()?.iter().all(|(shard, _)| is_added(shard.id)) {
         return Ok(());
     }
     await_keeper(FREE, "its shards")
@@ -112,7 +111,7 @@ pub fn require_free() -> Result<()> {
 /// Errors: `NotWritablePrimary`, `NotPrimaryOrSecondary`.
 pub fn require_kept<'a>(shards: impl IntoIterator<Item = &'a Shard>) -> Result<()> {
     for shard in shards {
-        if shard.place != Place::Local && !is_added(shard.id) {
+        if !shard.is_local() && !is_added(shard.id) {
             await_keeper(Tag::Kept(shard.id), &format!("shard \"{}\"", shard.name))?;
         }
     }
@@ -145,7 +144,7 @@ const KEEPER_START: Duration = Duration::from_millis(1500);
 
 /// What is wrong if this router has no keeper, without which metadata cannot change; None for a database that needs none.
 pub fn lacks_keeper() -> Result<Option<String>> {
-    let is_alone = cache::shards()?.values().all(|shard| shard.place == Place::Local);
+    let is_alone = cache::remote_shards()?.is_empty();
     if !process::is_preloaded() || is_alone || standing()? != Standing::Router {
         return Ok(None);
     }

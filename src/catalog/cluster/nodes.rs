@@ -3,7 +3,7 @@
 
 use super::identity;
 use crate::catalog::cache;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::spi::{self, Row};
 use crate::remote::{self, RequestScope, Role};
@@ -12,6 +12,7 @@ use docshard_core::routing::protocol::{Answer, Call};
 use docshard_core::sql::column::Column;
 use docshard_core::sql::param::Param;
 use docshard_core::sql::record::{Record, decode_all};
+use std::borrow::Cow;
 
 /// Runs a statement on a shard; it commits or rolls back with the caller's transaction.
 pub fn run_on(shard: &Shard, sql: &str, params: &[Param<'_>]) -> Result<()> {
@@ -61,16 +62,17 @@ fn run_at_once(
     columns: &'static [Column],
     write: bool,
 ) -> Result<Vec<Vec<Row>>> {
-    let request = |&(shard, params): &(&Shard, _)| {
-        let statement = remote::Sql { sql, params, columns };
-        let server = shard.place.server()?;
-        let (role, scope) = (Role::Service, RequestScope::Metadata);
-        Some(remote::Request { server, role, preamble: None, statement, write, scope })
+    let request = |&(shard, params): &(&Shard, _)| remote::Request {
+        server: shard.oid(),
+        role: Role::Service,
+        preamble: None,
+        statement: remote::Sql { sql, params: Cow::Borrowed(params), columns },
+        write,
+        scope: RequestScope::Metadata,
     };
-    let requests: Vec<_> = asked.iter().filter_map(request).collect();
-    let mut streams = if requests.is_empty() { Vec::new() } else { remote::start(&requests)? };
+    let mut streams = remote::start(&asked.iter().map(request).collect::<Vec<_>>())?;
     let mut local = Vec::new();
-    for (_, params) in asked.iter().filter(|(shard, _)| shard.place == Place::Local) {
+    for (_, params) in asked.iter().filter(|(shard, _)| shard.is_local()) {
         local = catch_unique_violation(|| spi::query(sql, params))?;
     }
     remote::await_all(&mut streams)?;
@@ -78,12 +80,11 @@ fn run_at_once(
         // Now that the shards have answered, so that one that is unreachable is reported as such.
         identity::require_kept(asked.iter().map(|(shard, _)| *shard))?;
     }
-    let mut streams = streams.iter_mut();
-    let rows = |(shard, _): &(&Shard, _)| match shard.place {
-        Place::Local => Ok(std::mem::take(&mut local)),
-        Place::Remote(_) => streams.next().map_or_else(|| Ok(Vec::new()), |stream| rows_of(stream, columns.len())),
+    let rows = |stream: Option<remote::Stream>| match stream {
+        Some(mut stream) => rows_of(&mut stream, columns.len()),
+        None => Ok(std::mem::take(&mut local)),
     };
-    asked.iter().map(rows).collect()
+    streams.into_iter().map(rows).collect()
 }
 
 fn rows_of(stream: &mut remote::Stream, columns: usize) -> Result<Vec<Row>> {

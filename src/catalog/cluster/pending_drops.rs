@@ -107,7 +107,7 @@ pub fn finish() -> Result<()> {
 
 fn finish_at(shard: ShardId, due: &[Dropped]) -> Result<()> {
     let shard = cache::shard(shard)?;
-    let Some(server) = shard.place.server() else { return Ok(()) };
+    let Some(server) = shard.oid() else { return Ok(()) };
     let mut session = Session::open(server)?;
     session.execute("SET lock_timeout = '2s'")?;
     for dropped in due {

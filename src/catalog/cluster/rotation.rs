@@ -10,7 +10,6 @@
 //! PostgreSQL server that have accepted the router under one role; these shards share a password.
 
 use crate::catalog::cache;
-use crate::catalog::cluster::shard::Place;
 use crate::catalog::cluster::shards::names::{LOCAL, server_name};
 use crate::pg::error::Result;
 use crate::pg::security::credentials;
@@ -47,10 +46,8 @@ pub fn rotate_and_wait() -> Result<Value> {
 /// The servers of this cluster that the router logs in at with a password, each with its number.
 fn servers() -> Result<Vec<(String, Oid)>> {
     let shards = cache::shards()?;
-    let remote = shards.values().filter_map(|shard| match (shard.place, &shard.server) {
-        (Place::Remote(oid), Some(server)) => Some((server.clone(), oid)),
-        _ => None,
-    });
+    let remote =
+        shards.values().filter_map(|shard| shard.server.as_ref().map(|server| (server.name.clone(), server.oid)));
     let local = server::foreign_server_oid(&server_name(LOCAL)).map(|oid| (server_name(LOCAL), oid));
     let mut servers: Vec<_> = remote.chain(local).collect();
     let mut with_password = Vec::new();

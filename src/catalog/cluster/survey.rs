@@ -55,7 +55,7 @@ fn rows(
     let types = [Column::INT8, Column::BYTES, Column::BYTES];
     let types = types.into_iter().chain(columns.iter().map(|column| column.or_null())).collect();
     let own = 3..3 + columns.len();
-    let servers: Vec<_> = shards.iter().filter_map(|shard| shard.place.server()).collect();
+    let servers: Vec<_> = shards.iter().filter_map(|shard| shard.oid()).collect();
     let sql = with_mark(statement);
     // Read before the shards are asked, as their counters may advance meanwhile.
     let known: HashMap<_, _> = store::contacts::all()?
@@ -63,13 +63,13 @@ fn rows(
         .map(|Contact { shard, timeline, counter, .. }| (*shard, Position { timeline: *timeline, counter: *counter }))
         .collect();
     let cluster = cluster_id()?;
-    let remotes: Vec<_> = shards.iter().filter(|shard| shard.place.server().is_some()).collect();
+    let remotes: Vec<_> = shards.iter().filter(|shard| !shard.is_local()).collect();
     let accept = |at: usize, rows: &[remote::Row]| check(remotes[at], cluster, known.get(&remotes[at].id), rows);
     let mut surveyed = remote::survey(&servers, &sql, params, types, limit, &accept)?.into_iter();
     let mut answers = Vec::with_capacity(shards.len());
     let cells = |row: &remote::Row| own.clone().map(|column| row.get(column).map(<[u8]>::to_vec)).collect();
     for shard in shards.iter().cloned() {
-        answers.push(match shard.place.server().and_then(|_| surveyed.next()) {
+        answers.push(match shard.oid().and_then(|_| surveyed.next()) {
             Some(answer) => {
                 let is_joined = |row: &&remote::Row| own.clone().any(|column| row.get(column).is_some());
                 let rows =

@@ -18,7 +18,7 @@
 
 use super::{holder, identity};
 use crate::catalog::cluster::identity::check_router;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shard_state::Known;
 use crate::catalog::cluster::shards::Login;
 use crate::catalog::cluster::shards::repair::{let_router_in, open_as_superuser};
@@ -139,10 +139,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     let own = identity::lock_epoch()?;
     let coordinator = identity::coordinator()?;
     let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);
-    let mut shards: Vec<_> = cache::shards()?.values().cloned().collect();
-    shards.sort_by_key(|shard| shard.id);
-    for shard in shards {
-        let Place::Remote(server) = shard.place else { continue };
+    for (shard, server) in cache::remote_shards()? {
         let opened = open(&shard, server, options.login(&shard.name))?;
         match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, coordinator.cluster)) {
             Ok(found) => reached.push(found),

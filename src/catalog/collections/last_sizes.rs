@@ -3,7 +3,7 @@
 
 use crate::catalog::cache;
 use crate::catalog::cluster::nodes::read_call_on;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::store::last_sizes as store;
@@ -12,9 +12,8 @@ use docshard_core::routing::protocol::shard_tables::ReadRelations;
 /// Asks every shard on another node, each in a transaction of its own; called outside a transaction. An unreachable shard keeps its
 /// last number.
 pub fn note_all() -> Result<()> {
-    let shards = transaction::run(cache::shards)?;
-    for shard in shards.values().filter(|shard| shard.place != Place::Local) {
-        let _ = transaction::run(|| note(shard));
+    for (shard, _) in transaction::run(cache::remote_shards)? {
+        let _ = transaction::run(|| note(&shard));
     }
     Ok(())
 }

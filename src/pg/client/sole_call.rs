@@ -7,12 +7,7 @@
 
 use crate::pg::version::has_unread_input;
 use pgrx::{PgList, pg_sys};
-use std::cell::Cell;
 use std::ffi::c_int;
-
-thread_local! {
-    static IS_SOLE: Cell<bool> = const { Cell::new(false) };
-}
 
 // SAFETY: PostgreSQL's own signature (libpq.h).
 unsafe extern "C-unwind" {
@@ -22,41 +17,20 @@ unsafe extern "C-unwind" {
 /// The largest result of such a call, in bytes. As text it is a few times as long; memory contexts begin with 8 kB.
 pub const MAX_RESULT: usize = 256;
 
-/// A function's call, while it lives.
-pub struct Call {
-    outer: bool,
+/// True if the call is the client's whole transaction and its result needs no conversion to the client's encoding: what it writes last
+/// may be committed before it returns.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
+pub fn may_commit_first(call: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it; the encodings are numbers of this session.
+    unsafe { is_sole(call, false) && pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }
 }
 
-impl Call {
-    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
-    pub fn of(call: pg_sys::FunctionCallInfo) -> Self {
-        // SAFETY: PostgreSQL made the call, and its caller's portal and plan outlive it.
-        Self { outer: IS_SOLE.replace(unsafe { is_sole(call, false) }) }
-    }
-
-    /// As [`of`](Self::of), also for `SELECT … FROM f(…)`: for a function whose writes are not committed before its call returns.
-    #[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
-    pub fn of_build(call: pg_sys::FunctionCallInfo) -> Self {
-        // SAFETY: as in `of`.
-        Self { outer: IS_SOLE.replace(unsafe { is_sole(call, true) }) }
-    }
-}
-
-impl Drop for Call {
-    fn drop(&mut self) {
-        IS_SOLE.set(self.outer);
-    }
-}
-
-/// True inside a [`Call`] that is the client's whole transaction.
-pub fn is_whole_transaction() -> bool {
-    IS_SOLE.get()
-}
-
-/// Like [`is_whole_transaction`], if the result needs no conversion to the client's encoding.
-pub fn may_commit_first() -> bool {
-    // SAFETY: numbers of this session.
-    is_whole_transaction() && unsafe { pg_sys::pg_get_client_encoding() == pg_sys::GetDatabaseEncoding() }
+/// True if the call is the client's whole transaction, also as `SELECT … FROM f(…)`: for a function whose writes are not committed
+/// before its call returns.
+#[allow(clippy::not_unsafe_ptr_arg_deref, reason = "PostgreSQL passes this pointer to the function")]
+pub fn is_whole_transaction(call: pg_sys::FunctionCallInfo) -> bool {
+    // SAFETY: as above.
+    unsafe { is_sole(call, true) }
 }
 
 /// True if the call is the client's whole statement, and the statement its whole transaction.

@@ -4,8 +4,7 @@
 //! check their version inside the statement. Requests to all remote targets are sent before the local one runs, and no answer is
 //! used before all have confirmed their version.
 
+mod fan_out;
 pub mod feed;
 pub mod reading;
-mod request;
-mod retry;
 pub mod writing;

@@ -1,20 +1,15 @@
 //! Sends writing statements: every shard takes locks and checks its version before it writes.
 
-use super::request::{Located, assumed, locate, sql as sent, start};
-use super::retry::{can_retry, failed, never_again, undone};
-use crate::catalog::cluster::shard::Place;
+use super::fan_out::{FanOut, never_again, start};
 use crate::catalog::collections::grants::{self, Level};
-use crate::pg::client::sole_call;
 use crate::pg::error::{Result, catch_unique_violation};
 use crate::pg::fault;
 use crate::pg::spi;
-use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::remote::{self, RequestScope, Role};
+use crate::remote::{self, Request, RequestScope, Sql};
 use crate::router::fresh_map::is_stale;
 use crate::router::numbered::require_claim;
 use crate::router::rows::ShardRow;
-use crate::shard::{placement, writing};
-use crate::storage::scan::Look;
+use crate::shard::writing;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;
 use docshard_core::routing::plan::statement::Statement;
@@ -89,43 +84,42 @@ pub fn write<'s>(
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
     require_claim()?;
-    let destinations = &locate(destinations)?[..];
-    let role = grants::require(collection, Level::Write)?;
-    let single = destinations.len() == 1;
+    let to = FanOut::open(collection, destinations, Level::Write)?;
     let lock = range.statement(collection);
-    let retryable = can_retry(destinations);
-
-    if !single {
-        let mut streams = send(destinations, role, WRITE, None, |_| &lock)?;
-        let checked = lock_local(collection, destinations, range).and_then(|()| remote::await_all(&mut streams));
-        let drained = checked.and_then(|()| drain(&mut streams));
-        if let Err(error) = drained {
-            if !retryable || !is_stale(&error) {
-                return Err(never_again(error));
-            }
-            // Release the locks on the shards that have locked but not written, so that the next attempt starts clean.
-            for stream in &mut streams {
-                match drain(std::slice::from_mut(stream)) {
-                    Err(other) if !is_stale(&other) => return Err(other),
-                    _ => {}
-                }
-            }
-            return Err(undone(destinations, error));
-        }
-        drop(streams);
-        fault::point("dispatch.checked")?;
+    let single = to.shards.len() == 1;
+    let requests = if single {
+        lock_local(&to, range)?;
+        to.requests_after(&lock, WRITE, |at| statement(at))
     } else {
-        lock_local(collection, destinations, range)?;
-    }
-
-    let preamble = single.then_some(&lock);
-    let run = || -> Result<Vec<Written>> {
-        let mut streams = send(destinations, role, WRITE, preamble, &statement)?;
-        let local = write_local(collection, destinations, &statement)?;
-        remote::await_all(&mut streams)?;
-        collect(destinations, streams, local)
+        lock_all(&to, range, &lock)?;
+        fault::point("dispatch.checked")?;
+        to.requests(WRITE, |at| statement(at))
     };
-    run().map_err(|error| if single && retryable { error } else { never_again(error) })
+    let run = || {
+        let mut streams = start(&requests)?;
+        let local = write_local(&to, &requests)?;
+        remote::await_all(&mut streams)?;
+        collect(streams, local)
+    };
+    run().map_err(|error| if single && to.may_retry(&error) { error } else { never_again(error) })
+}
+
+/// Locks and checks on all shards. If the map was stale, those that have locked release their locks, so that the next attempt starts
+/// clean.
+fn lock_all(to: &FanOut<'_>, range: &LockRange, lock: &Statement) -> Result<()> {
+    let mut streams = start(&to.requests(WRITE, |_| lock))?;
+    let checked = lock_local(to, range).and_then(|()| remote::await_all(&mut streams));
+    let Err(error) = checked.and_then(|()| drain(&mut streams)) else { return Ok(()) };
+    if !to.may_retry(&error) {
+        return Err(never_again(error));
+    }
+    for stream in &mut streams {
+        match drain(std::slice::from_mut(stream)) {
+            Err(other) if !is_stale(&other) => return Err(other),
+            _ => {}
+        }
+    }
+    Err(to.undone(error))
 }
 
 /// Takes the lock of upserts (see [`LockRange`]) on this node.
@@ -141,8 +135,8 @@ pub fn lock_upsert_here(collection: &Collection, number: i64) -> Result<()> {
 /// before in this transaction, the error is a serialization failure. The shard `local`, which cannot roll back one statement,
 /// locks first and writes last.
 ///
-/// `is_last` means that the user's function writes nothing after this. If the transaction consists of this write only and
-/// concerns a single shard, the shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
+/// `is_last` means that the transaction ends with this write: the call is the client's whole transaction, and writes nothing after
+/// this. If it consists of this write only and concerns a single shard, the shard commits with the statement; if that answer is lost, the error is 08007 (outcome unknown).
 pub fn write_checked<'s>(
     collection: &Collection,
     destinations: &[Destination],
@@ -172,121 +166,64 @@ fn write_unclaimed<'s>(
     is_last: bool,
     statement: impl Fn(usize) -> &'s Statement,
 ) -> Result<Vec<Written>> {
-    let destinations = &locate(destinations)?[..];
-    let role = grants::require(collection, Level::Write)?;
-    let retryable = can_retry(destinations);
-    lock_local(collection, destinations, range)?;
-    let run = || -> Result<Vec<Written>> {
-        let scope = if is_last && sole_call::may_commit_first() {
-            RequestScope::WholeTransaction
-        } else {
-            RequestScope::WholeStatement
-        };
-        let mut streams = send(destinations, role, scope, None, &statement)?;
+    let to = FanOut::open(collection, destinations, Level::Write)?;
+    lock_local(&to, range)?;
+    let requests = to.requests(if is_last { RequestScope::WholeTransaction } else { WRITE }, statement);
+    let run = || {
+        let mut streams = start(&requests)?;
         remote::await_all(&mut streams)?;
-        let local = write_local(collection, destinations, &statement)?;
-        let written = collect(destinations, streams, local)?;
+        let local = write_local(&to, &requests)?;
+        let written = collect(streams, local)?;
         fault::point("dispatch.answered")?;
         Ok(written)
     };
-    run().map_err(|error| failed(destinations, retryable, error))
+    run().map_err(|error| to.failed(error))
 }
 
-fn collect(destinations: &[Located], streams: Vec<remote::Stream>, mut local: Option<Written>) -> Result<Vec<Written>> {
-    let mut streams = streams.into_iter();
-    destinations
-        .iter()
-        .map(|destination| match destination.shard.place {
-            Place::Local => Ok(local.take().unwrap_or_default()),
-            Place::Remote(_) => {
-                let mut stream = streams.next().expect("one stream a remote destination");
-                let rows = stream.rows()?.into_iter().map(ShardRow::Remote).collect();
-                Ok(Written { rows, affected: stream.affected() })
-            }
-        })
-        .collect()
+/// What the shards have written; `local`: in this database.
+fn collect(streams: Vec<Option<remote::Stream>>, mut local: Option<Written>) -> Result<Vec<Written>> {
+    let written = |stream: Option<remote::Stream>| {
+        let Some(mut stream) = stream else { return Ok(local.take().unwrap_or_default()) };
+        let rows = stream.rows()?.into_iter().map(ShardRow::Remote).collect();
+        Ok(Written { rows, affected: stream.affected() })
+    };
+    streams.into_iter().map(written).collect()
 }
 
-fn write_local<'s>(
-    collection: &Collection,
-    destinations: &[Located],
-    statement: impl Fn(usize) -> &'s Statement,
-) -> Result<Option<Written>> {
-    let Some(at) = destinations.iter().position(|d| d.shard.place == Place::Local) else { return Ok(None) };
-    write_here(collection, &destinations[at], statement(at)).map(Some)
-}
-
-fn drain(streams: &mut [remote::Stream]) -> Result<()> {
-    for stream in streams {
+fn drain(streams: &mut [Option<remote::Stream>]) -> Result<()> {
+    for stream in streams.iter_mut().flatten() {
         while stream.next()?.is_some() {}
     }
     Ok(())
 }
 
-fn lock_local(collection: &Collection, destinations: &[Located], range: &LockRange) -> Result<()> {
-    match destinations.iter().find(|d| d.shard.place == Place::Local) {
-        Some(d) => {
-            writing::lock_and_check(collection.id, assumed(collection, d), range.lo.as_deref(), range.hi.as_deref())?;
-            range.serializing_lock.map_or(Ok(()), |number| writing::lock_upsert(collection.id, number))
-        }
-        None => Ok(()),
-    }
+fn lock_local(to: &FanOut<'_>, range: &LockRange) -> Result<()> {
+    let (Some(at), collection) = (to.local(), to.collection.id) else { return Ok(()) };
+    writing::lock_and_check(collection, to.assumed(at), range.lo.as_deref(), range.hi.as_deref())?;
+    range.serializing_lock.map_or(Ok(()), |number| writing::lock_upsert(collection, number))
 }
 
-/// Writes in this database, with a snapshot whose version has been checked.
-fn write_here(collection: &Collection, destination: &Located, statement: &Statement) -> Result<Written> {
-    let _snapshot = ActiveSnapshot::of_statement();
-    placement::check(collection.id, assumed(collection, destination), Look::Active)?;
+/// Writes in this database, with a snapshot whose version has been checked. None if no shard is here.
+fn write_local(to: &FanOut<'_>, requests: &[Request<'_>]) -> Result<Option<Written>> {
+    let Some(at) = to.local() else { return Ok(None) };
+    let _snapshot = to.checked_snapshot(at)?;
     fault::point("dispatch.writing")?;
-    let params = statement.params_at(destination.version);
-    Ok(catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?.into())
+    let Sql { sql, params, .. } = &requests[at].statement;
+    Ok(Some(catch_unique_violation(|| spi::write_in_active_snapshot(sql, params))?.into()))
 }
 
 /// Runs a statement on rows that this operation has locked on the shard. The version needs no check, because locked rows cannot
 /// be moved.
 pub fn write_locked(collection: &Collection, destination: &Destination, statement: &Statement) -> Result<Written> {
     require_claim()?;
-    let destinations = &locate(std::slice::from_ref(destination))?[..];
-    let role = grants::require(collection, Level::Write)?;
-    let mut streams = send(destinations, role, WRITE, None, |_| statement)?;
+    let to = FanOut::open(collection, std::slice::from_ref(destination), Level::Write)?;
+    let request = to.request(0, WRITE, statement);
+    let mut streams = start(std::slice::from_ref(&request))?;
     remote::await_all(&mut streams)?;
-    let local = match destinations[0].shard.place {
-        Place::Local => Some(spi::execute(&statement.sql, &statement.params_at(destination.version))?.into()),
-        Place::Remote(_) => None,
-    };
-    Ok(collect(destinations, streams, local)?.pop().unwrap_or_default())
+    let Sql { sql, params, .. } = &request.statement;
+    let local = to.local().map(|_| spi::execute(sql, params)).transpose()?.map(Into::into);
+    Ok(collect(streams, local)?.pop().unwrap_or_default())
 }
 
 /// How a write to a single shard takes part in the transaction, by default.
 const WRITE: RequestScope = RequestScope::WholeStatement;
-
-/// Sends each remote destination its statement, after `preamble` in the same round trip.
-fn send<'s>(
-    destinations: &[Located],
-    role: Role,
-    scope: RequestScope,
-    preamble: Option<&Statement>,
-    statement: impl Fn(usize) -> &'s Statement,
-) -> Result<Vec<remote::Stream>> {
-    let remote: Vec<_> = destinations
-        .iter()
-        .enumerate()
-        .filter_map(|(at, d)| {
-            let statement = statement(at);
-            let before = preamble.map(|preamble| preamble.params_at(d.version));
-            Some((d.shard.place.server()?, before, statement, statement.params_at(d.version)))
-        })
-        .collect();
-    let requests: Vec<_> = remote
-        .iter()
-        .map(|(server, before, statement, params)| remote::Request {
-            server: *server,
-            role,
-            preamble: preamble.zip(before.as_deref()).map(|(preamble, params)| sent(preamble, params)),
-            statement: sent(statement, params),
-            write: true,
-            scope: if remote.len() == 1 { scope } else { RequestScope::OneOfSeveral },
-        })
-        .collect();
-    start(&requests)
-}

@@ -7,19 +7,17 @@
 
 use crate::pg::error::Result;
 use crate::pg::stages::{DocumentSource, StageResults};
-use crate::router::config;
 use crate::router::execute::{self, Documents};
 use crate::router::explain::statement::{self, Explained, Verbosity};
 use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::reads::aggregate::Execution;
 use crate::router::rows::ShardRow;
 use crate::router::session;
-use docshard_core::error::{Kind, error};
 use docshard_core::query::stage::{Find, Pipeline};
 use docshard_core::routing::model::Collection;
-use docshard_core::routing::plan::Allowed;
 use docshard_core::routing::plan::pipeline::{self, PlannedPipeline};
 use docshard_core::routing::plan::search::Search;
+use docshard_core::routing::plan::{Allowed, Read};
 use docshard_core::routing::protocol::pipeline::{PipelineMeasurements, StageMeasurements, milliseconds};
 use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
@@ -42,29 +40,26 @@ pub fn explain(namespace: &str, explained: &ExplainedPipeline<'_>, verbosity: Ve
     let &ExplainedPipeline { query, options, rest, .. } = explained;
     if rest.only_counts() {
         let count = CountOptions { skip: options.skip, limit: options.limit };
-        let mut answer = statement::explain(namespace, query, Explained::Count(&count), verbosity)?;
+        let mut answer = statement::explain(namespace, query, Explained::Read(Read::Count(&count)), verbosity)?;
         let divided = rest.divided(None)?;
         let at_shards = [beginning(explained.beginning), divided.at_shards.shown()].concat();
         split(&mut answer, at_shards, divided.merging.shown());
         return Ok(answer);
     }
-    if config::is_of(namespace) {
-        let mut answer = statement::explain(namespace, query, Explained::Find(options), verbosity)?;
-        split(&mut answer, beginning(explained.beginning), rest.shown());
-        return Ok(answer);
-    }
+    let how = Explained::Read(Read::Find(options));
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
+            let mut answer = statement::explain(namespace, query, how, verbosity)?;
+            if answer.get("exists").is_none() {
+                split(&mut answer, beginning(explained.beginning), rest.shown());
+            }
+            return Ok(answer);
         };
         let search = session::search(&collection, query)?;
-        for allowed in [Allowed::AllToExplain(&session::declined()), Allowed::Planned] {
+        execute::unless_declined(Allowed::AllToExplain(&session::declined()), |allowed| {
             let planned = pipeline::plan(&search, options, (rest, explained.execution.on_disk), allowed)?;
-            if let Some(answer) = explained.by_plan(&search, &planned, verbosity)? {
-                return Ok(answer);
-            }
-        }
-        Err(error!(Kind::InternalError, "every plan was declined"))
+            explained.by_plan(&search, &planned, verbosity)
+        })
     })
 }
 
@@ -72,7 +67,7 @@ impl ExplainedPipeline<'_> {
     /// Explains by this plan; None if the plan was executed and a shard declined.
     fn by_plan(&self, search: &Search<'_>, planned: &PlannedPipeline, verbosity: Verbosity) -> Result<Option<Json>> {
         let (collection, find) = (search.collection, planned.find());
-        let how = Explained::Find(self.options);
+        let how = Explained::Read(Read::Find(self.options));
         let executed = match verbosity {
             Verbosity::Planned => None,
             Verbosity::Run => {

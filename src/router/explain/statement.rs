@@ -12,6 +12,7 @@ use crate::router::execute;
 use crate::router::explain::bounds::bounds;
 use crate::router::explain::stages::{self, Examined};
 use crate::router::fresh_map::with_fresh_map;
+use crate::router::merged_rows::MergedRows;
 use crate::router::reads::find;
 use crate::router::rows::{RowStream, ShardRow};
 use crate::router::session;
@@ -23,10 +24,10 @@ use docshard_core::routing::plan::destination::Destination;
 use docshard_core::routing::plan::order::Order;
 use docshard_core::routing::plan::search::Search;
 use docshard_core::routing::plan::select;
-use docshard_core::routing::plan::{self, AccessPath, Allowed, Plan};
+use docshard_core::routing::plan::{self, AccessPath, Allowed, Plan, Read};
 use docshard_core::routing::protocol::documents::SHARD_KEY;
 use docshard_core::routing::protocol::pipeline::PipelineMeasurements;
-use docshard_core::routing::request::options::{CountOptions, FindOptions};
+use docshard_core::routing::request::options::FindOptions;
 use docshard_core::routing::request::query::Query;
 use docshard_core::sql::record::parse_json;
 use docshard_core::values::document::raw;
@@ -60,9 +61,7 @@ impl Verbosity {
 
 #[derive(Clone, Copy)]
 pub enum Explained<'a> {
-    Find(&'a FindOptions),
-    Count(&'a CountOptions),
-    Distinct(&'a str),
+    Read(Read<'a>),
     /// how a write finds its documents
     Write {
         /// MongoDB's stage on a shard
@@ -75,7 +74,7 @@ pub enum Explained<'a> {
 impl Explained<'_> {
     /// True if rows are documents.
     fn is_find(self) -> bool {
-        matches!(self, Self::Find(_) | Self::Write { .. })
+        matches!(self, Self::Read(Read::Find(_)) | Self::Write { .. })
     }
 
     /// The router's stage.
@@ -100,9 +99,7 @@ impl Explained<'_> {
 
     fn plan(self, search: &Search<'_>, allowed: Allowed<'_>) -> Result<Plan> {
         match self {
-            Self::Find(options) => plan::find(search, options, allowed),
-            Self::Count(options) => plan::count(search, options),
-            Self::Distinct(field) => plan::distinct(search, field),
+            Self::Read(read) => read.plan(search, allowed),
             Self::Write { .. } => plan::find(search, &FindOptions::default(), Allowed::Planned),
         }
     }
@@ -114,12 +111,9 @@ const SAMPLE: u64 = 100;
 /// Explains a read by the plan that would be executed. For a path that shards may decline, the fallback plan is shown
 /// beside it; if the read is executed and a shard declines, only the fallback is shown.
 pub fn explain(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
-    if config::has(namespace) {
-        return explain_config(namespace, query, explained, verbosity);
-    }
     with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
+            return explain_catalog(namespace, query, explained, verbosity);
         };
         let search = session::search(&collection, query)?;
         let plan = explained.plan(&search, Allowed::AllToExplain(&session::declined()))?;
@@ -163,7 +157,7 @@ pub fn targets_of_find(namespace: &str, query: &Query, options: &FindOptions) ->
     let Some(collection) = cache::find(namespace)? else { return Ok(None) };
     let search = session::search(&collection, query)?;
     let plan = plan::find(&search, options, Allowed::AllToExplain(&session::declined()))?;
-    Ok(Some(targets(&search, Explained::Find(options).stage(&plan), &plan)))
+    Ok(Some(targets(&search, Explained::Read(Read::Find(options)).stage(&plan), &plan)))
 }
 
 /// Warns of fields that the filter compares with strings, if a sample of the documents has only dates there.
@@ -203,15 +197,13 @@ pub(super) fn targets(search: &Search<'_>, stage: &str, plan: &Plan) -> Json {
     })
 }
 
-/// Explains a read of the database `config`, which is a statement over the catalog.
-fn explain_config(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
-    let statement = match explained {
-        Explained::Find(options) => config::find(namespace, query, options),
-        Explained::Count(_) => config::count(namespace, query),
-        Explained::Distinct(field) => config::distinct(namespace, field, query),
-        Explained::Write { .. } => config::find(namespace, query, &FindOptions::default()),
-    }?;
-    let Some(statement) = statement else { return Ok(Json::Null) };
+/// Explains a read of the database `config`, which is a statement over the catalog, or of a collection that does not exist.
+fn explain_catalog(namespace: &str, query: &Query, explained: Explained<'_>, verbosity: Verbosity) -> Result<Json> {
+    let documents = FindOptions::default();
+    let read = if let Explained::Read(read) = explained { read } else { Read::Find(&documents) };
+    let Some(statement) = config::statement(namespace, query, read)? else {
+        return Ok(json!({"namespace": namespace, "exists": false, "shards": []}));
+    };
     let plans = |form: &str| {
         let explained = statement.explained(form);
         let _snapshot = ActiveSnapshot::of_statement();
@@ -281,7 +273,7 @@ pub(super) fn executed(collection: &Collection, find: &Plan, runs: &[PipelineMea
         };
         texts.into_iter().zip(runs).map(step).collect()
     };
-    Shown::of_plan(began, steps, find, Explained::Find(&FindOptions::default()))
+    Shown::of_plan(began, steps, find, Explained::Read(Read::Find(&FindOptions::default())))
 }
 
 impl Shown {
@@ -398,7 +390,7 @@ fn direct_steps(collection: &Collection, plan: &Plan, verbosity: Verbosity) -> R
     if plan.path == AccessPath::CountMatching {
         let all = select::count_all(collection);
         for (step, stream) in steps.iter_mut().zip(reading::read(collection, &plan.destinations, &all)?) {
-            let documents = execute::sum(vec![stream])?.unsigned_abs();
+            let documents = MergedRows::new(vec![stream], Order::None).sum()?.unsigned_abs();
             if let Some((_, examined, _)) = &mut step.run {
                 examined.documents = documents;
             }

@@ -6,7 +6,6 @@ use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
 use crate::pg::memory::stages::StageMemory;
 use crate::pg::stages;
-use crate::router::config;
 use crate::router::execute::{self, Documents};
 use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::rows::ShardRow;
@@ -83,21 +82,16 @@ pub fn aggregate(
         let count = find::count(namespace, query, &CountOptions { skip: options.skip, limit: options.limit })?;
         return stages::StageResults::of_count(count.unsigned_abs(), pipeline, resources).map(Results);
     }
-    if config::is_of(namespace) {
-        return Results::over(find::find(namespace, query, options)?, pipeline, execution);
-    }
     read_with_fresh_map(namespace, |collection| {
         let Some(collection) = collection else {
-            return Results::over(Documents::of_streams(Vec::new(), 0), pipeline, execution);
+            return Results::over(find::find(namespace, query, options)?, pipeline, execution);
         };
         let search = session::search(&collection, query)?;
-        for allowed in [Allowed::All(&session::declined()), Allowed::Planned] {
+        execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
             let planned = pipeline::plan(&search, options, (pipeline, *on_disk), allowed)?;
-            if let Some(documents) = documents(&collection, &planned)? {
-                return Results::over(documents, &planned.division.merging, execution);
-            }
-        }
-        Results::over(Documents::of_streams(Vec::new(), 0), pipeline, execution)
+            let results = |documents| Results::over(documents, &planned.division.merging, execution);
+            documents(&collection, &planned)?.map(results).transpose()
+        })
     })
 }
 

@@ -10,9 +10,11 @@ use crate::router::dispatch::reading;
 use crate::router::fresh_map::with_fresh_map;
 use crate::router::rows::LARGEST_NUMBER;
 use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::Read;
 use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination;
 use docshard_core::routing::protocol::sql;
+use docshard_core::routing::request::options::CountOptions;
 use docshard_core::routing::request::query::Query;
 use docshard_core::sql::column::Column;
 use docshard_core::sql::record::parse_json;
@@ -86,20 +88,21 @@ pub fn collection(collection: &Collection) -> Result<Vec<Measured>> {
     })
 }
 
-/// Measures a collection of the database `config`, in which nothing is stored; None if it does not exist.
-pub fn of_config(namespace: &str) -> Result<Option<Measured>> {
-    if !config::has(namespace) {
-        return Ok(None);
+/// Measures a collection on every shard that has chunks of it. One of the database `config`, in which nothing is stored, has one part; one
+/// that does not exist has none.
+pub fn of_namespace(namespace: &str) -> Result<Vec<Measured>> {
+    if let Some(found) = cache::find(namespace)? {
+        return collection(&found);
     }
-    let mut measured = None;
-    for mut stream in config::rows(config::count(namespace, &Query::all()?)?)? {
-        measured = stream.next_row()?.map(|row| Measured {
+    let mut measured = Vec::new();
+    for mut stream in config::rows(namespace, &Query::all()?, Read::Count(&CountOptions::default()))? {
+        measured.extend(stream.next_row()?.map(|row| Measured {
             shard: config::DATABASE.to_owned(),
             documents: row.i64(0),
             bytes: row.i64(1),
             storage: 0,
             indexes: vec![("_id_".to_owned(), 0)],
-        });
+        }));
     }
     Ok(measured)
 }

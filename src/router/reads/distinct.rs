@@ -3,17 +3,12 @@
 
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
-use crate::router::config;
-use crate::router::execute;
-use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::merged_rows::MergedRows;
 use crate::router::reads::aggregate::Results;
-use crate::router::session;
+use crate::router::reads::find;
 use docshard_core::query::distinct::Distinct;
 use docshard_core::query::stage::{Memory, Sorter};
-use docshard_core::routing::plan;
-use docshard_core::routing::plan::order::Order;
-use docshard_core::routing::request::options::parsed_environment;
+use docshard_core::routing::plan::Read;
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::document::raw;
 
@@ -76,19 +71,7 @@ fn is_new(last: &mut Option<Vec<u8>>, key: &[u8]) -> bool {
 /// Returns the distinct values of a field in the matching documents; arrays contribute their elements. Numbers are
 /// compared by value, strings by the collation. A collection that does not exist has none.
 pub fn distinct(namespace: &str, field: &str, query: &Query) -> Result<Values> {
-    Distinct::parse(field, &parsed_environment(query.environment.as_ref())?)?;
-    read_with_fresh_map(namespace, |collection| {
-        let rows = match collection {
-            None => {
-                let config = config::is_of(namespace);
-                let streams =
-                    if config { config::rows(config::distinct(namespace, field, query)?)? } else { Vec::new() };
-                MergedRows::new(streams, Order::Ascending)
-            }
-            Some(collection) => {
-                execute::merged(&collection, &plan::distinct(&session::search(&collection, query)?, field)?)?
-            }
-        };
-        Ok(Values { rows: Rows::OfShards(rows), last: None })
-    })
+    Distinct::parse(field, &query.environment)?;
+    let rows = find::read(namespace, query, Read::Distinct(field))?.into_rows();
+    Ok(Values { rows: Rows::OfShards(rows), last: None })
 }

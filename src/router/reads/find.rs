@@ -8,11 +8,13 @@ use crate::router::config;
 use crate::router::dispatch::reading;
 use crate::router::execute::{self, Documents};
 use crate::router::fresh_map::read_with_fresh_map;
+use crate::router::merged_rows::MergedRows;
 use crate::router::session;
 use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination;
+use docshard_core::routing::plan::order::Order;
 use docshard_core::routing::plan::statement::NUMBER;
-use docshard_core::routing::plan::{self, Allowed};
+use docshard_core::routing::plan::{Allowed, Read};
 use docshard_core::routing::request::options::{CountOptions, FindOptions};
 use docshard_core::routing::request::query::Query;
 use docshard_core::values::key::KeyRanges;
@@ -35,41 +37,35 @@ pub fn require_existing(namespace: &str) -> Result<()> {
 
 /// Finds documents. A collection that does not exist has none.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
-    if config::is_of(namespace) {
-        return Ok(Documents::of_streams(config::rows(config::find(namespace, query, options)?)?, u64::MAX));
-    }
+    read(namespace, query, Read::Find(options))
+}
+
+/// Reads the rows of documents, counts or values. A collection that does not exist has none; those of the database `config` are read
+/// from the catalog.
+pub fn read(namespace: &str, query: &Query, read: Read<'_>) -> Result<Documents> {
     read_with_fresh_map(namespace, |collection| {
-        let Some(collection) = collection else { return Ok(Documents::of_streams(Vec::new(), 0)) };
+        let Some(collection) = collection else {
+            return Ok(Documents::of_streams(config::rows(namespace, query, read)?, u64::MAX));
+        };
         let search = session::search(&collection, query)?;
-        let plan = plan::find(&search, options, Allowed::All(&session::declined()))?;
-        if let Some(documents) = execute::documents(&collection, &plan)? {
-            return Ok(documents);
-        }
-        let plan = plan::find(&search, options, Allowed::Planned)?;
-        Ok(execute::documents(&collection, &plan)?.unwrap_or_else(|| Documents::of_streams(Vec::new(), 0)))
+        execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
+            execute::documents(&collection, &read.plan(&search, allowed)?)
+        })
     })
 }
 
 pub fn count(namespace: &str, query: &Query, options: &CountOptions) -> Result<i64> {
-    let counted = read_with_fresh_map(namespace, |collection| {
-        if config::is_of(namespace) {
-            return execute::sum(config::rows(config::count(namespace, query)?)?);
-        }
-        let Some(collection) = collection else { return Ok(0) };
-        let plan = plan::count(&session::search(&collection, query)?, options)?;
-        execute::sum(execute::rows(&collection, &plan)?.unwrap_or_default())
-    })?;
+    let counted = read(namespace, query, Read::Count(options))?.into_rows().sum()?;
     let after_skip = counted.saturating_sub(i64::try_from(options.skip).unwrap_or(i64::MAX)).max(0);
     Ok(options.limit.map_or(after_skip, |limit| after_skip.min(i64::try_from(limit).unwrap_or(i64::MAX))))
 }
 
 /// Returns the number of documents according to PostgreSQL's statistics; they are counted if there are none yet.
 pub fn estimated_count(namespace: &str) -> Result<i64> {
-    if config::is_of(namespace) {
-        return count(namespace, &Query::all()?, &CountOptions::default());
-    }
     read_with_fresh_map(namespace, |collection| {
-        let Some(collection) = collection else { return Ok(0) };
+        let Some(collection) = collection else {
+            return count(namespace, &Query::all()?, &CountOptions::default());
+        };
         let destinations = destination::destinations(&collection, &KeyRanges::all())?;
         let conditions = Conditions::new(&collection);
         let sql = format!(
@@ -79,6 +75,6 @@ pub fn estimated_count(namespace: &str) -> Result<i64> {
             check = conditions.sql()
         );
         let statement = conditions.into_statement(sql, NUMBER);
-        execute::sum(reading::read(&collection, &destinations, &statement)?)
+        MergedRows::new(reading::read(&collection, &destinations, &statement)?, Order::None).sum()
     })
 }

@@ -6,7 +6,6 @@ use super::cluster_statistics;
 use super::index_stats;
 use crate::catalog::cache;
 use crate::pg::error::Result;
-use crate::router::config;
 use crate::router::reads::collection_sizes::{self, Measured};
 use docshard_core::error::{Kind, bail};
 use docshard_core::query::stage::Statistics;
@@ -34,19 +33,13 @@ pub fn documents(namespace: &str, wanted: &Statistics) -> Result<Vec<Vec<u8>>> {
 
 fn of_collection(namespace: &str, count: bool, storage: Option<i64>) -> Result<Vec<Json>> {
     let collection = cache::find(namespace)?;
-    let parts = match collection.as_deref() {
-        Some(collection) => collection_sizes::collection(collection)?,
-        None => {
-            let of_config = collection_sizes::of_config(namespace)?;
-            if of_config.is_none() && (count || storage.is_some()) {
-                bail!(Kind::NamespaceNotFound, "Collection [{namespace}] not found.");
-            }
-            if of_config.is_none() {
-                return Ok(vec![json!({"ns": namespace, "localTime": local_time()})]);
-            }
-            of_config.into_iter().collect()
+    let parts = collection_sizes::of_namespace(namespace)?;
+    if collection.is_none() && parts.is_empty() {
+        if count || storage.is_some() {
+            bail!(Kind::NamespaceNotFound, "Collection [{namespace}] not found.");
         }
-    };
+        return Ok(vec![json!({"ns": namespace, "localTime": local_time()})]);
+    }
     let indexes = collection.as_deref().map_or(1, |collection| collection.count_of_indexes());
     let local_time = local_time();
     let describe = |part: &Measured| {
@@ -71,7 +64,7 @@ fn local_time() -> Json {
 }
 
 fn of_indexes(namespace: &str) -> Result<Vec<Json>> {
-    if config::is_of(namespace) || cache::find(namespace)?.is_none() {
+    if cache::find(namespace)?.is_none() {
         return Ok(Vec::new());
     }
     let describe = |index: index_stats::IndexStats| {

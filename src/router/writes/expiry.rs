@@ -23,8 +23,8 @@ pub fn delete(index: &Expiring, until: i64) -> Result<i64> {
     let may_not_scan = may_scan("off")?;
     let simple = json!({"locale": "simple"});
     let collation = index.collation.as_ref().unwrap_or(&simple);
-    let environment = session::environment(&index.namespace, Some(collation), None, &[])?;
-    let query = &Query::of(&filter, &filter.to_string(), environment.as_ref(), &session::session())?;
+    let environment = session::environment(&index.namespace, Some(collation), None)?;
+    let query = &Query::of(&filter, &filter.to_string(), environment)?;
     let write = Write { many: true, ..Write::of_one(query, None) };
     let deleted = modify::write(&index.namespace, &write)?.matched;
     may_scan(&may_not_scan)?;

@@ -137,8 +137,13 @@ impl Incoming<'_> {
     }
 }
 
-/// Inserts all documents that `next` returns, and returns them; after an error none is inserted.
-pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>>) -> Result<Vec<Storable>> {
+/// Inserts all documents that `next` returns, and returns them; after an error none is inserted. `sole`: the caller does nothing else in
+/// the client's transaction, which may be committed by the shard that writes last.
+pub fn insert(
+    namespace: &str,
+    sole: bool,
+    next: &mut dyn FnMut() -> Result<Option<Storable>>,
+) -> Result<Vec<Storable>> {
     namespace::split(namespace)?;
     namespace::check_writable(namespace)?;
     let mut incoming = Incoming { made: Vec::new(), next, ended: false };
@@ -153,7 +158,7 @@ pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>
                     collection::create_implicitly(namespace)?
                 }
             };
-            insert_from(&collection, &mut incoming, start)
+            insert_from(&collection, sole, &mut incoming, start)
         })?;
     }
     Ok(incoming.made)
@@ -161,15 +166,15 @@ pub fn insert(namespace: &str, next: &mut dyn FnMut() -> Result<Option<Storable>
 
 pub fn insert_all(namespace: &str, documents: Vec<Storable>) -> Result<Vec<Storable>> {
     let mut documents = documents.into_iter();
-    insert(namespace, &mut || Ok(documents.next()))
+    insert(namespace, false, &mut || Ok(documents.next()))
 }
 
 /// Inserts a batch that begins at `start` and returns its end.
-fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usize) -> Result<usize> {
+fn insert_from(collection: &Collection, sole: bool, incoming: &mut Incoming<'_>, start: usize) -> Result<usize> {
     let feed = if incoming.has(start + 1)? { Feed::open(collection)? } else { None };
     let Some(mut feed) = feed else {
         let end = incoming.batch_end(start)?;
-        let is_last = !incoming.has(end)?;
+        let is_last = sole && !incoming.has(end)?;
         insert_at_once(collection, &incoming.made[start..end], is_last)?;
         return Ok(end);
     };
@@ -183,7 +188,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
         let (piece, enough) = pieces.entry(shard).or_insert((Vec::new(), FIRST_PIECE_BYTES));
         pack(piece, document.parts(&key));
         if piece.len() >= *enough {
-            sent = feed.send(shard, insertion(collection, std::mem::take(piece)).into());
+            sent = feed.send(shard, &insertion(collection, std::mem::take(piece)).into());
             *enough = PIECE_BYTES.min(*enough * 2);
         }
         bytes += document.bytes.len();
@@ -191,7 +196,7 @@ fn insert_from(collection: &Collection, incoming: &mut Incoming<'_>, start: usiz
     }
     for (shard, (piece, _)) in pieces {
         if sent.is_ok() && !piece.is_empty() {
-            sent = feed.send(shard, insertion(collection, piece).into());
+            sent = feed.send(shard, &insertion(collection, piece).into());
         }
     }
     match sent.and_then(|()| feed.finish()) {

@@ -35,7 +35,7 @@ pub fn parse<'u>(
     array_filters: Option<&Json>,
     query: &Query,
 ) -> Result<Rc<Modification>> {
-    let may_be_kept = array_filters.is_none() && query.environment.is_none() && text.len() <= LONGEST_KEPT;
+    let may_be_kept = array_filters.is_none() && query.environment.json().is_none() && text.len() <= LONGEST_KEPT;
     if may_be_kept && let Some(known) = kept(text, style) {
         return Ok(known);
     }

@@ -123,8 +123,10 @@ fn write_directly(collection: &Collection, write: &Write<'_>, target: &WriteTarg
     let destinations = &target.destinations;
     if let Some(key) = target.key().filter(|_| !write.many) {
         return match write.modification {
-            Some(modification) => update_by_key(collection, destinations, modification, key, !write.upsert),
-            None => delete_by_key(collection, destinations, key),
+            Some(modification) => {
+                update_by_key(collection, destinations, modification, key, write.sole && !write.upsert)
+            }
+            None => delete_by_key(collection, destinations, key, write.sole),
         };
     }
     let statement = match write.modification {
@@ -166,9 +168,10 @@ pub(in crate::router) fn delete_by_key(
     collection: &Collection,
     destinations: &[Destination],
     key: DocumentKey,
+    is_last: bool,
 ) -> Result<WriteResult> {
     let skey = key.skey.clone();
-    let matched = once::write(collection, destinations, &skey, true, key.delete(collection))?;
+    let matched = once::write(collection, destinations, &skey, is_last, key.delete(collection))?;
     Ok(WriteResult { matched, ..WriteResult::default() })
 }
 

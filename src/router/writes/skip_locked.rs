@@ -115,7 +115,7 @@ fn take(search: &Search<'_>, write: &Write<'_>, destination: &Destination, bound
             }
         }
     }
-    if let Some(server) = cache::shard(destination.shard)?.place.server()
+    if let Some(server) = cache::shard(destination.shard)?.oid()
         && snapshot::per_statement()
     {
         remote::undo(server);

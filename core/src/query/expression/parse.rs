@@ -302,7 +302,7 @@ impl Parser<'_> {
                 None => bail!(51144, "Builtin variable '$$NOW' is not available"),
             },
             "CLUSTER_TIME" => bail!(10071200, "Builtin variable '$$CLUSTER_TIME' is not available"),
-            "USER_ROLES" => match self.environment.roles() {
+            "USER_ROLES" => match self.environment.roles()? {
                 Some(roles) => roles,
                 None => bail!(51144, "Builtin variable '$$USER_ROLES' is not available"),
             },

@@ -7,6 +7,7 @@ use super::runtime::statistics::Statistics;
 use super::runtime::stream::Input;
 use crate::error::{Kind, Result, bail, ensure, error};
 use crate::query::environment::Environment;
+use crate::query::filter::Filter;
 use crate::query::sort::Sort;
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
@@ -298,7 +299,7 @@ pub(super) trait Operation: fmt::Debug + Send + Sync {
 /// What rearranging and dividing need to know about a stage.
 #[derive(Debug)]
 pub(super) enum Shape<'o> {
-    Match,
+    Match(&'o Arc<Filter>),
     Limit(u64),
     Skip(u64),
     Sort(&'o Sort),

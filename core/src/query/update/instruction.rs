@@ -6,7 +6,7 @@ use crate::error::{Kind, Result, bail};
 use crate::query::environment::Environment;
 use crate::query::filter::Filter;
 use crate::values::document::ext_json;
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 /// The allowed forms of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,8 +42,8 @@ pub struct Instruction<'a> {
     pub now: i64,
     /// true if the document's shard key must not change
     pub keeps_key: bool,
-    /// the statement's collation and variables, as `Environment::to_json` writes them
-    pub environment: Option<&'a Json>,
+    /// the environment of the statement
+    pub environment: &'a Environment,
 }
 
 /// An instruction that can be sent.
@@ -82,24 +82,14 @@ impl Instruction<'_> {
             bail!(Kind::FailedToParse, "arrayFilters may not be specified for replacement-style updates");
         }
         // Any expression of a pipeline may use the time.
-        let mut environment = self.environment.cloned();
-        if json.is_array() {
-            let fields = environment.get_or_insert_with(|| Json::Object(Map::new()));
-            if fields.get("now").is_none() {
-                fields["now"] = Json::from(self.now);
-            }
-        }
+        let environment = if json.is_array() { self.environment.timed(self.now) } else { self.environment.clone() };
         let merges = self.style == Style::Merge;
         let mut update = if replaces {
             Update::parse_replacement(json)?
         } else if merges {
             Update::parse_merge(json)?
         } else {
-            Update::parse_in(
-                json,
-                filters,
-                &environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default(),
-            )?
+            Update::parse_in(json, filters, &environment)?
         };
         let mut text = if merges {
             let document = self.text;
@@ -117,7 +107,10 @@ impl Instruction<'_> {
         if let Some(filters) = self.array_filters {
             text += &format!(",\"arrayFilters\":{filters}");
         }
-        if let Some(environment) = environment.filter(|_| !replaces && !merges) {
+        if !replaces
+            && !merges
+            && let Some(environment) = environment.json()
+        {
             text += &format!(",\"setting\":{environment}");
         }
         if update.is_positional() {

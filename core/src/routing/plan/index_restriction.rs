@@ -12,7 +12,6 @@ use crate::query::index::{IndexKeys, Span};
 use crate::routing::model::{Collection, Index};
 use crate::routing::names;
 use crate::routing::protocol::sql;
-use crate::routing::request::options::parsed_environment;
 use crate::routing::request::query::Query;
 use serde_json::Value as Json;
 use std::sync::Arc;
@@ -57,9 +56,8 @@ impl<'a> IndexRestriction<'a> {
         let index = if own.is_some() { None } else { named(collection, hint)? };
         if let Some(bounds) = &query.bounds {
             // A document that is not in the index has no key in the span, so the result lacks it anyway.
-            let environment = parsed_environment(query.environment.as_ref())?;
             let keys = index.map(|index| index.keys.clone()).or(own).unwrap_or_else(IndexKeys::of_id);
-            let span = bounds.span(&keys, environment.collator().map(Arc::as_ref))?;
+            let span = bounds.span(&keys, query.environment.collator().map(Arc::as_ref))?;
             return Ok(Self::Part { index, keys, span });
         }
         let Some(index) = index else { return Ok(Self::KeyIndexes) };

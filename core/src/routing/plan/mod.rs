@@ -137,31 +137,59 @@ pub enum Allowed<'a> {
     Planned,
 }
 
+/// A read of a query's documents.
+#[derive(Clone, Copy, Debug)]
+pub enum Read<'a> {
+    Find(&'a FindOptions),
+    Count(&'a CountOptions),
+    /// the distinct values of a field
+    Distinct(&'a str),
+}
+
+impl Read<'_> {
+    pub fn plan(self, search: &Search<'_>, allowed: Allowed<'_>) -> Result<Plan> {
+        match self {
+            Read::Find(options) => find(search, options, allowed),
+            Read::Count(options) => count(search, options),
+            Read::Distinct(field) => distinct(search, field),
+        }
+    }
+}
+
 pub fn find(search: &Search<'_>, options: &FindOptions, allowed: Allowed<'_>) -> Result<Plan> {
+    if let Some(plan) = unplanned_find(search, options, allowed)? {
+        return Ok(plan);
+    }
     let destinations = search.destinations()?;
-    if destinations.is_empty() {
-        return Ok(Plan::unordered(destinations, AccessPath::Nothing, Statement::none()));
-    }
     let single_target = destinations.len() == 1;
-    let limit = options.limit;
-    let allow_partial = options.allow_partial;
-    if let Allowed::All(declined) | Allowed::AllToExplain(declined) = allowed {
-        if single_target && let Some(key) = DocumentKey::of_find(search, options) {
-            let statement = select::document(search.collection, key);
-            let plan = Plan::unordered(destinations, AccessPath::Key, statement);
-            return Ok(Plan { limit, allow_partial, ..plan });
-        }
-        if let Some(range) = IndexRange::of_find(search, options, declined, matches!(allowed, Allowed::All(_))) {
-            let (finds, backward, sorted) = (range.finds, range.backward, !range.in_order);
-            let path = AccessPath::IndexRange { finds, backward, sorted };
-            let order = range.order(options);
-            let statement = Find { search, options, single_target }.index_range(range);
-            return Ok(Plan { destinations, path, statement, order, skip: options.skip, limit, allow_partial });
-        }
-    }
     let (path, statement, order) = planned_find(search, options, single_target)?;
     let skip = if single_target { 0 } else { options.skip };
+    let &FindOptions { limit, allow_partial, .. } = options;
     Ok(Plan { destinations, path, statement, order, skip, limit, allow_partial })
+}
+
+/// A find that needs no planner of PostgreSQL's: of no shard, of one document by its key, or of few by an index. None for others.
+fn unplanned_find(search: &Search<'_>, options: &FindOptions, allowed: Allowed<'_>) -> Result<Option<Plan>> {
+    let destinations = search.destinations()?;
+    if destinations.is_empty() {
+        return Ok(Some(Plan::unordered(destinations, AccessPath::Nothing, Statement::none())));
+    }
+    let (Allowed::All(declined) | Allowed::AllToExplain(declined)) = allowed else { return Ok(None) };
+    let single_target = destinations.len() == 1;
+    let &FindOptions { skip, limit, allow_partial, .. } = options;
+    if single_target && let Some(key) = DocumentKey::of_find(search, options) {
+        let statement = select::document(search.collection, key);
+        let plan = Plan::unordered(destinations, AccessPath::Key, statement);
+        return Ok(Some(Plan { limit, allow_partial, ..plan }));
+    }
+    let range = IndexRange::of_find(search, options, declined, matches!(allowed, Allowed::All(_)));
+    Ok(range.map(|range| {
+        let (finds, backward, sorted) = (range.finds, range.backward, !range.in_order);
+        let path = AccessPath::IndexRange { finds, backward, sorted };
+        let order = range.order(options);
+        let statement = Find { search, options, single_target }.index_range(range);
+        Plan { destinations, path, statement, order, skip, limit, allow_partial }
+    }))
 }
 
 fn planned_find(

@@ -8,7 +8,7 @@ use super::order::Order;
 use super::search::Search;
 use super::select::{Find, bounded_sort, run_pipeline};
 use super::statement::Statement;
-use super::{AccessPath, Allowed, Plan, find, planned_find};
+use super::{AccessPath, Allowed, Plan, find, planned_find, unplanned_find};
 use crate::cluster::targeting;
 use crate::error::Result;
 use crate::query::specification;
@@ -60,12 +60,13 @@ pub fn plan(
     allowed: Allowed<'_>,
 ) -> Result<PlannedPipeline> {
     let division = division(search, options, pipeline)?;
-    if division.at_shards.stages().is_empty() || !matches!(allowed, Allowed::Planned) {
-        let plan = find(search, options, allowed)?;
-        let is_direct = matches!(plan.path, AccessPath::Nothing | AccessPath::Key | AccessPath::IndexRange { .. });
-        if is_direct || division.at_shards.stages().is_empty() {
-            return Ok(PlannedPipeline { plan, inner: None, work: None, division: pipeline.undivided() });
-        }
+    let at_router = if division.at_shards.stages().is_empty() {
+        Some(find(search, options, allowed)?)
+    } else {
+        unplanned_find(search, options, allowed)?
+    };
+    if let Some(plan) = at_router {
+        return Ok(PlannedPipeline { plan, inner: None, work: None, division: pipeline.undivided() });
     }
     let destinations = search.destinations()?;
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
@@ -80,7 +81,7 @@ pub fn plan(
     stages.extend(division.at_shards.stages().iter().map(Stage::to_json));
     let work = PipelineRequest {
         stages,
-        environment: options.environment.clone(),
+        environment: options.environment.json(),
         keyed: division.order.is_some(),
         projection: None,
         on_disk,

@@ -69,7 +69,7 @@ pub fn covered_count(search: &Search<'_>, covered: &Covered<'_>) -> Statement {
 /// differ, such as `2` and a decimal `2.00`, the shortest is returned.
 pub fn distinct(search: &Search<'_>, mut conditions: Conditions, field: &str) -> Statement {
     let field = conditions.param(Parameter::Text(field.to_owned()));
-    let environment = search.query.environment.as_ref().map(ToString::to_string).unwrap_or_default();
+    let environment = search.query.environment.json().map(|json| json.to_string()).unwrap_or_default();
     let environment = conditions.param(Parameter::Text(environment));
     let sql = format!(
         "SELECT DISTINCT ON (d.key) d.value, d.key FROM (\
@@ -232,7 +232,7 @@ impl Find<'_> {
         let skip = if self.single_target { options.skip } else { 0 };
         let work = PipelineRequest {
             stages: bounded_sort(sort, most, skip),
-            environment: options.environment.clone(),
+            environment: options.environment.json(),
             keyed: !self.single_target,
             projection: self.projection(),
             on_disk: true,
@@ -259,7 +259,10 @@ impl Find<'_> {
     fn projection(&self) -> Option<String> {
         let options = self.options;
         let filter = options.positional.then_some(self.search.query.text.as_str());
-        options.projection.as_ref().map(|projection| envelope::wrap(projection, options.environment.as_ref(), filter))
+        options
+            .projection
+            .as_ref()
+            .map(|projection| envelope::wrap(projection, options.environment.json().as_ref(), filter))
     }
 
     fn projected(&self, document: &str, conditions: &mut Conditions) -> String {

@@ -1,8 +1,8 @@
 //! Parsed updates, and the description of a write.
 
-use super::options::Session;
 use super::query::Query;
 use crate::error::Result;
+use crate::query::environment::{Environment, Session};
 use crate::query::sort::Sort;
 use crate::query::update::{Compiled, Instruction, Style, Update};
 use crate::values::document::value::Value;
@@ -27,12 +27,7 @@ impl Modification {
         query: &Query,
         session: &Session,
     ) -> Result<(Self, bool)> {
-        let mut environment = query.environment.clone();
-        if update.is_array() {
-            session.complete(&mut environment, std::iter::once(text))?;
-        }
-        let environment = environment.as_ref();
-        let (filter, now) = (query.text.as_str(), session.now);
+        let (filter, now, environment) = (query.text.as_str(), session.now, &query.environment);
         let instruction =
             Instruction { update, text, style, array_filters, filter, now, keeps_key: false, environment };
         let Compiled { update, text, is_lasting } = instruction.compile()?;
@@ -40,7 +35,7 @@ impl Modification {
     }
 
     /// Parses an update of one document whose shard key must not change, in an environment of its own.
-    pub fn keeping_key(text: &str, update: &Json, style: Style, environment: Option<&Json>, now: i64) -> Result<Self> {
+    pub fn keeping_key(text: &str, update: &Json, style: Style, environment: &Environment, now: i64) -> Result<Self> {
         let instruction =
             Instruction { update, text, style, array_filters: None, filter: "{}", now, keeps_key: true, environment };
         let Compiled { update, text, .. } = instruction.compile()?;
@@ -64,12 +59,15 @@ pub struct Write<'a> {
     pub images: bool,
     /// for a write of one document without `upsert`: skip documents that other transactions have locked
     pub skip_locked: bool,
+    /// the call that writes is the client's whole transaction, which may be committed by the shard that writes last
+    pub sole: bool,
 }
 
 impl<'a> Write<'a> {
     /// A write of the first document that matches, with nothing else.
     pub fn of_one(query: &'a Query, modification: Option<&'a Modification>) -> Self {
-        Self { query, modification, many: false, upsert: false, sort: None, images: false, skip_locked: false }
+        let (many, upsert, images, skip_locked, sole) = (false, false, false, false, false);
+        Self { query, modification, many, upsert, sort: None, images, skip_locked, sole }
     }
 }
 

@@ -1,25 +1,25 @@
 //! A parsed filter with its environment and hint.
 
-use super::options::{Session, parsed_environment};
 use crate::cluster::targeting;
 use crate::error::Result;
 use crate::error::{Kind, error};
 use crate::query::envelope;
+use crate::query::environment::Environment;
 use crate::query::filter::Filter;
 use crate::query::index::Bounds;
 use crate::routing::model::Collection;
 use crate::values::document::ext_json;
 use crate::values::key::KeyRanges;
 use serde_json::{Map, Value as Json};
+use std::sync::Arc;
 
 /// A parsed filter with everything that its evaluation needs.
 #[derive(Debug)]
 pub struct Query {
-    pub filter: Filter,
+    pub filter: Arc<Filter>,
     /// the filter's text with the environment, as it is sent to shards
     pub text: String,
-    /// collation, variables and time, as `Environment::to_json` writes them
-    pub environment: Option<Json>,
+    pub environment: Environment,
     /// an index's name or keys, or `{"$natural": 1}`
     pub hint: Option<Json>,
     /// `min` and `max` of the hinted index
@@ -29,25 +29,19 @@ pub struct Query {
 impl Query {
     /// The query of all documents.
     pub fn all() -> Result<Self> {
-        Self::complete(&Json::Object(Map::new()), "{}", None)
+        Self::of(&Json::Object(Map::new()), "{}", Environment::default())
     }
 
-    /// Parses a filter in an environment, to which the session adds what the filter uses; `text` is its text.
-    pub fn of(json: &Json, text: &str, environment: Option<&Json>, session: &Session) -> Result<Self> {
-        let mut environment = environment.cloned();
-        session.complete(&mut environment, std::iter::once(text))?;
-        Self::complete(json, text, environment)
+    /// Parses a filter in an environment; `text` is its text.
+    pub fn of(json: &Json, text: &str, environment: Environment) -> Result<Self> {
+        let filter = Filter::parse_in(json, &environment)?;
+        Ok(Self::parsed(Arc::new(filter), text, environment))
     }
 
-    fn complete(json: &Json, text: &str, environment: Option<Json>) -> Result<Self> {
-        let filter = Filter::parse_in(json, &parsed_environment(environment.as_ref())?)?;
-        Ok(Self {
-            filter,
-            text: envelope::wrap(text, environment.as_ref(), None),
-            environment,
-            hint: None,
-            bounds: None,
-        })
+    /// The query of a filter that was parsed in this environment.
+    pub fn parsed(filter: Arc<Filter>, text: &str, environment: Environment) -> Self {
+        let text = envelope::wrap(text, environment.json().as_ref(), None);
+        Self { filter, text, environment, hint: None, bounds: None }
     }
 
     /// Sets the hint; an empty object is ignored.

@@ -3,7 +3,7 @@
 use crate::catalog::cluster::dismantle::is_dismantled;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::nodes::call_on;
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::{Server, Shard};
 use crate::catalog::cluster::shards::add::stop_draining;
 use crate::catalog::cluster::shards::names::puller_name;
 use crate::catalog::collections::zones;
@@ -110,12 +110,11 @@ fn check_dispensable(shard: &Shard) -> Result<()> {
 /// Removes a lost shard from the catalog, with the decisions that were pending for it. Other shards that cannot be reached keep a
 /// useless foreign server.
 pub fn forget_lost(shard: &Shard) -> Result<()> {
-    let Some(server) = &shard.server else { return Ok(()) };
+    let Some(Server { name: server, .. }) = &shard.server else { return Ok(()) };
     store::transactions::delete_of_server(server)?;
     store::rotation::delete(server)?;
     let puller = puller_name(shard.id)?;
-    for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
-        let Place::Remote(oid) = other.place else { continue };
+    for (_, oid) in cache::remote_shards()?.into_iter().filter(|(other, _)| other.id != shard.id) {
         let _ =
             Session::open(oid).and_then(|mut session| DisconnectShard { server, puller: &puller }.call(&mut session));
     }
@@ -130,12 +129,12 @@ pub fn forget_lost(shard: &Shard) -> Result<()> {
 fn take_away(shard: &Shard) -> Result<()> {
     let placed = store::placements::delete_of_shard(shard.id)?;
     placed.iter().try_for_each(|&collection| change::touch(collection))?;
-    let (Place::Remote(oid), Some(server)) = (shard.place, &shard.server) else {
+    let Some(Server { name: server, oid }) = &shard.server else {
         placed.iter().try_for_each(|&collection| call_on(shard, &DropTable { collection }).map(drop))?;
         return store::shards::delete(shard.id);
     };
     let mut others = other_sessions(shard)?;
-    let leaving = open_unless_left(shard, oid)?;
+    let leaving = open_unless_left(shard, *oid)?;
     let puller = puller_name(shard.id)?;
     for (name, session) in &mut others {
         (DisconnectShard { server, puller: &puller }).call(session).map_err(|error| error.at_shard(name.as_str()))?;
@@ -155,9 +154,8 @@ fn take_away(shard: &Shard) -> Result<()> {
 /// Sessions at all other shards, with their names.
 fn other_sessions(shard: &Shard) -> Result<Vec<(String, Session)>> {
     let mut sessions = Vec::new();
-    for other in cache::shards()?.values().filter(|other| other.id != shard.id) {
-        let Place::Remote(oid) = other.place else { continue };
-        let session = open_unless_left(other, oid)?;
+    for (other, oid) in cache::remote_shards()?.into_iter().filter(|(other, _)| other.id != shard.id) {
+        let session = open_unless_left(&other, oid)?;
         sessions.extend(session.map(|session| (other.name.clone(), session)));
     }
     Ok(sessions)

@@ -6,7 +6,7 @@
 
 use crate::catalog::cluster::access as grants;
 use crate::catalog::cluster::identity::{cluster_id, coordinator};
-use crate::catalog::cluster::shard::{Place, Shard};
+use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::connection_string::{Keywords, REACH_HINT, unreachable_shard};
 use crate::catalog::cluster::shards::names::server_name;
 use crate::catalog::cluster::shards::servers::{Introduced, Login, introduce, own_login};
@@ -30,7 +30,7 @@ use serde_json::json;
 /// `OperationFailed` if the shard's server leads to another database; those of connecting.
 pub(super) fn repair(name: &str, found: &NodeProbe, given: &Login) -> Result<Vec<(String, String)>> {
     let shard = cache::shard_named(name)?;
-    let Place::Remote(server) = shard.place else { return Ok(Vec::new()) };
+    let Some(server) = shard.oid() else { return Ok(Vec::new()) };
     if found.superuser {
         let mut session = open_given(&shard, server, given)?;
         check_same(&shard, found, &mut session)?;

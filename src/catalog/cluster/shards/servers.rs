@@ -2,7 +2,6 @@
 
 use crate::catalog::cache;
 use crate::catalog::cluster::access as grants;
-use crate::catalog::cluster::shard::Place;
 use crate::catalog::cluster::shards::connection_string::{
     Keywords, REACH_HINT, display_host, refuse_foreign_secrets, set, unreachable_shard, value,
 };
@@ -107,8 +106,7 @@ pub(in crate::catalog) fn introduce(session: &mut Session, new: &Introduced<'_>)
     connect(session, LOCAL, &local_address(seen.as_deref())?, &puller)?;
 
     let mut failed = Vec::new();
-    for shard in cache::shards()?.values().filter(|shard| shard.id != new.id) {
-        let Place::Remote(oid) = shard.place else { continue };
+    for (shard, oid) in cache::remote_shards()?.into_iter().filter(|(shard, _)| shard.id != new.id) {
         let mut other = match Session::open(oid) {
             Ok(other) => other,
             Err(error) => {

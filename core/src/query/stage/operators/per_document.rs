@@ -32,7 +32,7 @@ enum Transformation {
     /// `$replaceWith`, `$replaceRoot`
     Replace(Expression),
     /// `$match`
-    Match(Filter),
+    Match(Arc<Filter>),
     /// `$redact`
     Redact(Expression),
 }
@@ -74,7 +74,7 @@ impl Operation for PerDocument {
     }
 
     fn shape(&self) -> Shape<'_> {
-        if matches!(self.kind, Transformation::Match(_)) { Shape::Match } else { Shape::Other }
+        if let Transformation::Match(filter) = &self.kind { Shape::Match(filter) } else { Shape::Other }
     }
 }
 
@@ -209,7 +209,7 @@ pub(in crate::query::stage) fn replace_root(parser: &Parser<'_>, json: &Json) ->
 
 pub(in crate::query::stage) fn parse_match(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
     ensure!(ext_json::document(json).is_some(), 15959, "the match filter must be an expression in an object");
-    per_document(parser, Transformation::Match(Filter::parse_in(json, parser.environment)?))
+    per_document(parser, Transformation::Match(Arc::new(Filter::parse_in(json, parser.environment)?)))
 }
 
 pub(in crate::query::stage) fn redact(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {

@@ -1,11 +1,13 @@
 //! Divides the stages of a pipeline between the shards and the router, which merges the shards' documents.
 
 use crate::error::Result;
+use crate::query::filter::Filter;
 use crate::query::stage::fields::Written;
 use crate::query::stage::needed::projection;
 use crate::query::stage::operation::{Merge, ParseStage, Shape, Stage};
 use crate::query::stage::table::{MERGED_GROUP, PARTIAL_GROUP};
 use serde_json::{Value as Json, json};
+use std::sync::Arc;
 
 /// The stages that the shards run, and those that run over the merged documents.
 #[derive(Debug)]
@@ -100,10 +102,12 @@ fn keeps(written: &Written, paths: &[&str]) -> bool {
 }
 
 /// The first stages of a pipeline as the arguments of a find.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub struct Find {
     /// the filter; `{}` for all
     pub filter: Json,
+    /// its parsed form; None for all
+    pub parsed: Option<Arc<Filter>>,
     /// the order of documents
     pub sort: Option<Json>,
     /// how many documents to skip
@@ -131,7 +135,10 @@ pub(in crate::query::stage) fn find(
     for stage in stages {
         let begins = find.limit.is_none() && find.skip == 0;
         match stage.operation.shape() {
-            Shape::Match if begins && count == 0 => find.filter = stage.argument.clone(),
+            Shape::Match(filter) if begins && count == 0 => {
+                find.filter = stage.argument.clone();
+                find.parsed = Some(Arc::clone(filter));
+            }
             Shape::Sort(_) if begins && find.sort.is_none() => find.sort = Some(stage.argument.clone()),
             Shape::Limit(most) if begins => find.limit = Some(most),
             Shape::Skip(skip) if find.skip == 0 && find.limit.is_none_or(|most| most > skip) => {

@@ -55,7 +55,7 @@ fn may_follow(stage: &Stage, sort: &Sort) -> bool {
 /// With `preserveNullAndEmptyArrays`, or the position of each result, it matters which results there are before the filter.
 fn filtered(stages: &[Stage], parse: ParseStage<'_>) -> Result<Option<(usize, Vec<Stage>)>> {
     let [lookup, unwind, filter, ..] = stages else { return Ok(None) };
-    let (Shape::Lookup(target), Shape::Unwind(path, options), Shape::Match) =
+    let (Shape::Lookup(target), Shape::Unwind(path, options), Shape::Match(_)) =
         (lookup.operation.shape(), unwind.operation.shape(), filter.operation.shape())
     else {
         return Ok(None);

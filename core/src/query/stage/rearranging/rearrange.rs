@@ -39,7 +39,7 @@ pub(in crate::query::stage) fn rearranged(mut stages: Vec<Stage>, parse: ParseSt
 }
 
 fn is_match(stage: &Stage) -> bool {
-    matches!(stage.operation.shape(), Shape::Match)
+    matches!(stage.operation.shape(), Shape::Match(_))
 }
 
 /// How many of these adjacent stages become others, and which; None if they stay.
@@ -64,10 +64,10 @@ fn of_two(first: &Stage, second: &Stage, parse: ParseStage<'_>) -> Result<Option
     let limit = |most: u64| parse(&json!({"$limit": most}));
     let skip = |count: u64| parse(&json!({"$skip": count}));
     Ok(match (first.operation.shape(), second.operation.shape()) {
-        (_, Shape::Match) if !first.operator.is_stateful && !first.operator.comes_first => {
+        (_, Shape::Match(_)) if !first.operator.is_stateful && !first.operator.comes_first => {
             ahead(first, second, parse, &|_, _| true)?
         }
-        (Shape::Partitions(partitioning), Shape::Match) => {
+        (Shape::Partitions(partitioning), Shape::Match(_)) => {
             // Such a condition keeps all documents of a partition, or none.
             let is_by_partition = |part: &Json, parsed: &Stage| {
                 let read = parsed.operation.fields().read.unwrap_or_default();

@@ -1,0 +1,143 @@
+//! The shards of one statement. Each gets one request, and all are sent before any answer is awaited. The answer of this database is
+//! made by the caller, as it writes or reads in its own snapshot.
+//!
+//! A write that a shard refused because of a stale map may run again only if it has left no trace on any shard.
+
+use crate::catalog::cache;
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::collections::grants::{self, Level};
+use crate::pg::error::{Error, Result};
+use crate::pg::fault;
+use crate::pg::transaction::snapshot::ActiveSnapshot;
+use crate::remote::{self, Request, RequestScope, Role, Sql};
+use crate::router::fresh_map::{conflict, is_stale};
+use crate::shard::placement::{self, Placement};
+use crate::storage::scan::Look;
+use docshard_core::routing::model::Collection;
+use docshard_core::routing::plan::destination::Destination;
+use docshard_core::routing::plan::statement::Statement;
+use std::borrow::Cow;
+use std::rc::Rc;
+
+/// A destination, and where it is.
+pub(super) struct Located {
+    pub(super) shard: Rc<Shard>,
+    version: i64,
+}
+
+impl Located {
+    fn sql<'s>(&self, statement: &'s Statement) -> Sql<'s> {
+        let params = Cow::Owned(statement.params_at(self.version));
+        Sql { sql: &statement.sql, params, columns: statement.columns }
+    }
+}
+
+pub(super) struct FanOut<'a> {
+    pub(super) collection: &'a Collection,
+    pub(super) shards: Vec<Located>,
+    role: Role,
+    write: bool,
+    /// the statement can run again without losing earlier writes of this transaction
+    retryable: bool,
+}
+
+impl<'a> FanOut<'a> {
+    /// Looks up where the destinations are, and checks the caller's right to read or write the collection.
+    pub(super) fn open(collection: &'a Collection, destinations: &[Destination], level: Level) -> Result<Self> {
+        let located = |to: &Destination| Ok(Located { shard: cache::shard(to.shard)?, version: to.version });
+        let shards = destinations.iter().map(located).collect::<Result<_>>()?;
+        let (role, write) = (grants::require(collection, level)?, level == Level::Write);
+        let mut opened = Self { collection, shards, role, write, retryable: false };
+        opened.retryable = write && opened.can_retry();
+        Ok(opened)
+    }
+
+    /// The position of this database among the shards.
+    pub(super) fn local(&self) -> Option<usize> {
+        self.shards.iter().position(|to| to.shard.is_local())
+    }
+
+    /// What this statement assumes of a shard.
+    pub(super) fn assumed(&self, at: usize) -> Placement {
+        Placement { token: self.collection.token, version: self.shards[at].version }
+    }
+
+    /// Takes a snapshot of this database, at this position, whose version it checks.
+    pub(super) fn checked_snapshot(&self, at: usize) -> Result<ActiveSnapshot> {
+        let snapshot = ActiveSnapshot::of_statement();
+        placement::check(self.collection.id, self.assumed(at), Look::Active)?;
+        Ok(snapshot)
+    }
+
+    /// The request for the shard at a position. `scope` applies if it is the only one that is sent.
+    pub(super) fn request<'s>(&self, at: usize, scope: RequestScope, statement: &'s Statement) -> Request<'s> {
+        let sent = self.shards.iter().filter(|to| !to.shard.is_local()).count();
+        Request {
+            server: self.shards[at].shard.oid(),
+            role: self.role,
+            preamble: None,
+            statement: self.shards[at].sql(statement),
+            write: self.write,
+            scope: if sent == 1 { scope } else { RequestScope::OneOfSeveral },
+        }
+    }
+
+    /// The requests for all shards; `statement` maps a position to the statement.
+    pub(super) fn requests<'s>(
+        &self,
+        scope: RequestScope,
+        statement: impl Fn(usize) -> &'s Statement,
+    ) -> Vec<Request<'s>> {
+        (0..self.shards.len()).map(|at| self.request(at, scope, statement(at))).collect()
+    }
+
+    /// As [`requests`](Self::requests), with a statement that goes before each in the same round trip.
+    pub(super) fn requests_after<'s>(
+        &self,
+        before: &'s Statement,
+        scope: RequestScope,
+        statement: impl Fn(usize) -> &'s Statement,
+    ) -> Vec<Request<'s>> {
+        let mut requests = self.requests(scope, statement);
+        for (request, to) in requests.iter_mut().zip(&self.shards) {
+            request.preamble = Some(to.sql(before));
+        }
+        requests
+    }
+
+    /// The error to report if the statement fails. If a map was stale and it can run again, it is rolled back on all shards.
+    pub(super) fn failed(&self, error: Error) -> Error {
+        if self.retryable { self.undone(error) } else { never_again(error) }
+    }
+
+    /// As [`failed`](Self::failed), for a statement that has written nothing but locks.
+    pub(super) fn undone(&self, error: Error) -> Error {
+        if !is_stale(&error) {
+            return error;
+        }
+        self.shards.iter().filter_map(|to| to.shard.oid()).for_each(remote::undo);
+        if self.can_retry() { error } else { conflict(&error) }
+    }
+
+    /// True if the map was stale and nothing has been written, so that the statement can run again.
+    pub(super) fn may_retry(&self, error: &Error) -> bool {
+        self.retryable && is_stale(error)
+    }
+
+    fn can_retry(&self) -> bool {
+        self.shards.iter().filter_map(|to| to.shard.oid()).all(remote::can_retry)
+    }
+}
+
+/// The error of a statement that has been written in part.
+pub(super) fn never_again(error: Error) -> Error {
+    if is_stale(&error) { conflict(&error) } else { error }
+}
+
+/// Sends requests, all before it awaits any answer; those of this database have none.
+pub(super) fn start(requests: &[Request<'_>]) -> Result<Vec<Option<remote::Stream>>> {
+    if requests.iter().any(|request| request.server.is_some()) {
+        fault::point("dispatch.sending")?;
+    }
+    remote::start(requests)
+}
