@@ -8,7 +8,7 @@ use super::interface::{Access, Scan, ScanPlan, raise, wrapper};
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Result, keeping_all};
 use crate::pg::memory::context;
 use crate::pg::security::user;
 use crate::pg::{server, version};
@@ -149,7 +149,7 @@ impl State {
         unsafe {
             self.scan.stop();
             pg_sys::MemoryContextReset(self.memory);
-            let values = self.values(node)?;
+            let values = keeping_all(|| self.values(node))?;
             let most = self.most(&values);
             let before = pg_sys::MemoryContextSwitchTo(self.memory);
             let (scan, user) = (&mut self.scan, self.user);
