@@ -1,5 +1,6 @@
 //! Calls watchers around utility statements, by PostgreSQL's `ProcessUtility_hook`.
 
+use crate::pg::error::keeping_all;
 use pgrx::{pg_guard, pg_sys};
 use std::cell::RefCell;
 use std::ffi::c_char;
@@ -43,7 +44,7 @@ unsafe extern "C-unwind" fn on_utility(
     unsafe {
         let after: Vec<_> = watchers.iter().filter_map(|watcher| watcher(statement)).collect();
         let (of, to) = (environment, destination);
-        match NEXT.get().copied().flatten() {
+        keeping_all(|| match NEXT.get().copied().flatten() {
             // The guard turns an ERROR of another extension's hook into a panic, which unwinds.
             Some(next) => pg_sys::ffi::pg_guard_ffi_boundary(|| {
                 next(statement, text, keep_tree, context, params, of, to, completion);
@@ -51,7 +52,7 @@ unsafe extern "C-unwind" fn on_utility(
             None => {
                 pg_sys::standard_ProcessUtility(statement, text, keep_tree, context, params, of, to, completion);
             }
-        }
+        });
         after.into_iter().for_each(|call| call());
     }
 }

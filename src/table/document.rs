@@ -51,7 +51,9 @@ pub fn json(column: &Column, value: &SqlValue) -> Result<Json> {
             let one = |item: &Option<SqlValue>| item.as_ref().map_or(Ok(Json::Null), |item| json(column, item));
             Json::Array(items.iter().map(one).collect::<Result<_>>()?)
         }
-        SqlValue::Quotient(..) | SqlValue::Unknown(_) => bail!(Kind::InternalError, "a value is not known"),
+        // As EXPLAIN shows it.
+        SqlValue::Unknown(number) => format!("${number}").into(),
+        SqlValue::Quotient(..) => bail!(Kind::InternalError, "a value is not known"),
     })
 }
 

@@ -9,10 +9,10 @@
 //! * Sums of integers are added as such, and those of bigint as decimals of 34 digits, so that they do not become doubles. `avg` is a division of numeric.
 //! * `min` and `max` are for types whose orders agree: strings only by their bytes.
 
-use super::column::{Column, DATES, DAY_MS, EPOCH_MS, Layout, Read, TIMESTAMPS};
+use super::column::{Column, Layout, Read};
 use super::condition::orders_by_bytes;
+use super::fitting::{fits, unproven, value_of};
 use super::scan::{CollectionScan, Request};
-use crate::catalog::cache;
 use crate::operation::arguments::{Arguments, Form};
 use crate::operation::reading;
 use crate::operation::table::AGGREGATE;
@@ -55,51 +55,6 @@ pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool
         && groups.compared.iter().all(|number| column(*number).is_some())
 }
 
-fn value_of(column: &Column) -> Json {
-    format!("${}", column.path).into()
-}
-
-fn is_null(column: &Column) -> Json {
-    json!({"$in": [{"$type": value_of(column)}, ["missing", "null"]]})
-}
-
-/// The expression that a value fits its column; None for a type whose groups are not made by shards.
-fn fits(column: &Column) -> Option<Json> {
-    if !column.is_scalar() || column.path.is_empty() {
-        return None;
-    }
-    let value = value_of(column);
-    let has_type = |name: &str| json!({"$eq": [{"$type": value}, name]});
-    let date = |millis: i64| json!({"$literal": ext_json::to_json(&Value::Date(millis))});
-    let between =
-        |least: i64, greatest: i64| [json!({"$gte": [value, date(least)]}), json!({"$lte": [value, date(greatest)]})];
-    let fits = match column.kind.scalar {
-        Scalar::Bool => has_type("bool"),
-        // What is between two numbers is a number.
-        Scalar::Int2 | Scalar::Int4 | Scalar::Int8 => {
-            let (least, greatest) = column.integers();
-            json!({"$and": [{"$gte": [value, least]}, {"$lte": [value, greatest]}, {"$eq": [value, {"$trunc": value}]}]})
-        }
-        Scalar::Text | Scalar::Bytea if column.is_object_id => has_type("objectId"),
-        Scalar::Text => match column.kind.length {
-            None => has_type("string"),
-            Some(most) => json!({"$and": [has_type("string"), {"$lte": [{"$strLenCP": value}, most]}]}),
-        },
-        Scalar::Date => {
-            let [least, greatest] = between(DATES.start * DAY_MS + EPOCH_MS, (DATES.end - 1) * DAY_MS + EPOCH_MS);
-            let is_midnight = json!({"$eq": [{"$mod": [{"$toLong": value}, DAY_MS]}, 0]});
-            json!({"$and": [least, greatest, is_midnight]})
-        }
-        Scalar::Timestamp | Scalar::TimestampTz => {
-            let millis = |micros: i64| micros.div_euclid(1000) + EPOCH_MS;
-            let [least, greatest] = between(millis(TIMESTAMPS.start), millis(TIMESTAMPS.end - 1));
-            json!({"$and": [least, greatest]})
-        }
-        _ => return None,
-    };
-    Some(if column.not_null { fits } else { json!({"$or": [fits, is_null(column)]}) })
-}
-
 /// The digits of a sum of integers.
 fn integer(sum: &Number) -> Result<String> {
     match sum {
@@ -130,21 +85,6 @@ impl GroupScan {
     fn column(&self, number: i16) -> Result<&Column> {
         let found = self.scan.columns().iter().find(|column| column.number == number);
         found.ok_or_else(|| error!(Kind::InternalError, "a column of a foreign table is missing"))
-    }
-
-    /// The columns in which a value may not fit.
-    fn unproven(&self) -> Result<Vec<&Column>> {
-        let mut proven = Vec::new();
-        if let Some(collection) = cache::find(&self.scan.layout().options.namespace)? {
-            self.scan.conditions().for_each(|condition| condition.proves(&mut proven));
-            let key: Vec<&str> = collection.key.fields.iter().map(|(path, _)| path.as_str()).collect();
-            proven.retain(|path| *path == "_id" || key.contains(path));
-            let proven: Vec<String> = proven.into_iter().map(str::to_owned).collect();
-            let mut columns: Vec<&Column> = self.scan.columns().iter().collect();
-            columns.retain(|column| column.kind.length.is_some() || !proven.contains(&column.path));
-            return Ok(columns);
-        }
-        Ok(self.scan.columns().iter().collect())
     }
 
     fn stages(&self, filter: &Json) -> Result<Json> {
@@ -178,7 +118,7 @@ impl GroupScan {
                 }
             };
         }
-        for column in self.unproven()? {
+        for column in unproven(&self.scan)? {
             let found = json!({"id": "$_id", "type": {"$type": value_of(column)}});
             let misfit = json!({"$cond": [fits(column), null, found]});
             group.insert(format!("m{}", column.number), json!({"$max": misfit}));

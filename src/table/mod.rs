@@ -2,14 +2,17 @@
 //!
 //! * [`options`], [`column`]: the definition of a table, and values between documents and columns.
 //! * [`condition`], [`sorting`]: conditions and orders of SQL as filters and sorts of MongoDB.
-//! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample. [`document`], [`modify`], [`origin`]: writing.
+//! * [`scan`]: reading; [`grouping`], [`sample`]: reading of groups, and of a sample; [`fitting`]: what these must not miss. [`document`], [`modify`],
+//!   [`origin`]: writing, of documents that were read; [`direct`]: of those that were not.
 //! * [`import`]: foreign tables for the collections of a database.
 //!
 //! What PostgreSQL's planner and executor call is in `pg::fdw`.
 
 mod column;
 mod condition;
+mod direct;
 mod document;
+mod fitting;
 mod grouping;
 mod import;
 mod modify;
@@ -142,11 +145,19 @@ impl Table for CollectionTable {
         grouping::can(&self.layout, groups, &bytes_by_default)
     }
 
+    fn can_write(&self, compared: &[i16], set: &[i16]) -> bool {
+        let Ok(found) = cache::find(&self.layout.options.namespace) else { return false };
+        let key = found.iter().flat_map(|collection| collection.key.fields.iter());
+        let key: Vec<&str> = key.map(|(field, _)| field.as_str()).collect();
+        direct::can(&self.layout, compared, set, &key)
+    }
+
     fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>> {
-        match plan.groups.clone() {
-            Some(groups) => Ok(Box::new(grouping::GroupScan::new(self.layout, plan, groups)?)),
-            None => Ok(Box::new(scan::CollectionScan::new(self.layout, plan)?)),
-        }
+        Ok(match (plan.groups.clone(), plan.write.clone()) {
+            (Some(groups), _) => Box::new(grouping::GroupScan::new(self.layout, plan, groups)?),
+            (None, Some(write)) => Box::new(direct::DirectScan::new(self.layout, plan, write)?),
+            (None, None) => Box::new(scan::CollectionScan::new(self.layout, plan)?),
+        })
     }
 
     fn check(&self, access: Access) -> Result<()> {

@@ -21,6 +21,7 @@ use docshard_core::query::update::Style;
 use docshard_core::values::document::raw;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
 /// Rows that COPY collects, and their bytes.
 const COLLECTED_ROWS: usize = 2000;
@@ -34,6 +35,32 @@ pub struct CollectionModify {
     collected_bytes: usize,
     /// the rows that were updated, and those that were deleted if others can have the same `_id`, by a hash of their keys
     written: HashSet<u128>,
+}
+
+/// The update that gives columns these values. None removes the field.
+pub fn changes<'r>(columns: impl Iterator<Item = (&'r Column, Option<&'r SqlValue>)>) -> Result<Json> {
+    let (mut set, mut unset) = (Map::new(), Map::new());
+    for (column, value) in columns {
+        match value {
+            Some(value) => set.insert(column.path.clone(), json(column, value)?),
+            None => unset.insert(column.path.clone(), json!("")),
+        };
+    }
+    let mut update = Map::new();
+    if !set.is_empty() {
+        update.insert("$set".to_owned(), set.into());
+    }
+    if !unset.is_empty() {
+        update.insert("$unset".to_owned(), unset.into());
+    }
+    Ok(update.into())
+}
+
+/// SQL compares strings by their bytes, whatever the collection's default is.
+pub fn shared(namespace: &str) -> Result<Shared<'static>> {
+    static SIMPLE: LazyLock<Json> = LazyLock::new(|| json!({"locale": "simple"}));
+    let collated = cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some());
+    Ok(Shared { collation: collated.then_some(&*SIMPLE), ..Shared::default() })
 }
 
 /// Deletes all documents.
@@ -93,9 +120,7 @@ impl CollectionModify {
         }
         let filter = Json::Object(filter);
         let namespace = &self.layout.options.namespace;
-        let simple = json!({"locale": "simple"});
-        let collated = cache::find(namespace)?.is_some_and(|collection| collection.collation.is_some());
-        let shared = Shared { collation: collated.then_some(&simple), ..Shared::default() };
+        let shared = shared(namespace)?;
         let is_update = update.is_some();
         let write = DocumentWrite {
             filter: Specification::Value(&filter),
@@ -177,21 +202,8 @@ impl Modify for CollectionModify {
             let document = document::of_row(&columns, Nulls::Removed)?;
             return self.write(origin, Some((Json::Object(document), Style::Replacement)), is_read);
         }
-        let (mut set, mut unset) = (Map::new(), Map::new());
-        for (column, value) in columns {
-            match value {
-                Some(value) => set.insert(column.path.clone(), json(column, value)?),
-                None => unset.insert(column.path.clone(), json!("")),
-            };
-        }
-        let mut update = Map::new();
-        if !set.is_empty() {
-            update.insert("$set".to_owned(), set.into());
-        }
-        if !unset.is_empty() {
-            update.insert("$unset".to_owned(), unset.into());
-        }
-        self.write(origin, Some((Json::Object(update), Style::Operators)), is_read)
+        let update = changes(columns.into_iter().map(|(column, value)| (column, value.as_ref())))?;
+        self.write(origin, Some((update, Style::Operators)), is_read)
     }
 
     fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>> {

@@ -121,6 +121,13 @@ impl CollectionScan {
         Ok(Some(Request { filter, options: Json::Object(options) }))
     }
 
+    /// Starts to read what a request asks for.
+    pub fn find(&mut self, Request { filter, options }: &Request) -> Result<()> {
+        let arguments = Arguments::parse(options, Form::Options(FIND.function), FIND.options)?;
+        self.found = Some(reading::find(&self.layout.options.namespace, Specification::Value(filter), &arguments)?);
+        Ok(())
+    }
+
     /// A row has a value of this type in a column that cannot have it.
     pub fn misfit(&self, column: &Column, type_name: &str, id: &str) -> Error {
         // The reader of a view may not be allowed to know which rows it leaves out.

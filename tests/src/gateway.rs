@@ -1,4 +1,4 @@
-//! The gateway, and MongoDB's own clients, which connect to it.
+//! The gateway, and clients as users have them, which are programs of other projects.
 
 use crate::cluster::Node;
 use crate::process::{project, run};
@@ -36,7 +36,24 @@ fn program() -> &'static PathBuf {
     })
 }
 
-/// Installs MongoDB's clients once, and returns their folder.
+/// A program of `tests/tests` with the clients of `.ci/clients`.
+fn python_command(program: &str) -> Command {
+    let mut python = Command::new(clients().join("venv/bin/python"));
+    python.env("PYTHONDONTWRITEBYTECODE", "1").arg(project().join("tests/tests").join(program));
+    python
+}
+
+/// Runs such a program, and returns what it prints.
+///
+/// # Panics
+/// If it fails.
+pub fn python(program: &str, arguments: &[&str]) -> String {
+    let mut python = python_command(program);
+    python.args(arguments);
+    run(python)
+}
+
+/// Installs clients once, and returns their folder.
 fn clients() -> &'static PathBuf {
     static CLIENTS: OnceLock<PathBuf> = OnceLock::new();
     CLIENTS.get_or_init(|| {
@@ -154,8 +171,7 @@ impl Gateway {
     }
 
     fn python_command(&self, program: &str, arguments: &[&str]) -> Command {
-        let mut python = Command::new(clients().join("venv/bin/python"));
-        python.env("PYTHONDONTWRITEBYTECODE", "1").arg(project().join("tests/tests/gateway").join(program));
+        let mut python = python_command(&format!("gateway/{program}"));
         python.arg(self.port.to_string()).args(arguments);
         python
     }

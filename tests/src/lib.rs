@@ -32,7 +32,7 @@ mod release;
 pub use cluster::{Backup, Cluster, DiskClone, FrozenReceiver, Node, Standby};
 pub use data::{docs, shared_data};
 pub use faults::Fault;
-pub use gateway::Gateway;
+pub use gateway::{Gateway, python};
 pub use installation::Installation;
 pub use process::is_alive;
 pub use proxy::{Conditions, Proxy};

@@ -3,7 +3,8 @@
 
 use docshard_core::query::vocabulary;
 use docshard_tests::Cluster;
-use postgres::{Client, error::SqlState};
+use postgres::Client;
+use postgres::error::{ErrorPosition, SqlState};
 use serde_json::{Map, Value, json};
 use std::sync::LazyLock;
 
@@ -518,4 +519,40 @@ fn mutated_commands_are_answered() {
         }
     }
     assert!(succeeded > failed / 10, "{succeeded} of {} commands succeed: too much is spoilt", succeeded + failed);
+}
+
+/// docshard's hooks are around statements that have nothing to do with it. Their errors have all fields.
+#[test]
+fn errors_of_other_statements_are_whole() {
+    let cluster = Cluster::start(1);
+    let mut client = cluster.router.client();
+    client.batch_execute("CREATE TABLE u (a int PRIMARY KEY)").unwrap();
+    let mut error = |sql: &str| {
+        let error = client.batch_execute(sql).expect_err(sql);
+        error.as_db_error().expect("the server's").clone()
+    };
+    let raised = error(
+        "DO $$BEGIN RAISE 'x' USING ERRCODE = 'ABC01', COLUMN = 'c', TABLE = 't', DETAIL = 'd', HINT = 'h'; END$$",
+    );
+    assert_eq!((raised.code().code(), raised.column(), raised.table()), ("ABC01", Some("c"), Some("t")));
+    assert_eq!((raised.detail(), raised.hint()), (Some("d"), Some("h")));
+    assert_eq!(raised.where_(), Some("PL/pgSQL function inline_code_block line 1 at RAISE"));
+    let unknown = error("CREATE TABLE v (a int, b nosuch)");
+    assert_eq!(unknown.position(), Some(&ErrorPosition::Original(26)));
+    // A statement in a statement: each adds its context once.
+    let inner = error("DO $$BEGIN EXECUTE 'CREATE TABLE v (b nosuch)'; END$$");
+    let query = "CREATE TABLE v (b nosuch)".to_owned();
+    assert_eq!(inner.position(), Some(&ErrorPosition::Internal { position: 19, query }));
+    assert_eq!(inner.where_(), Some("PL/pgSQL function inline_code_block line 1 at EXECUTE"));
+    let nested = error("DO $$BEGIN EXECUTE 'CREATE TABLE u ()'; END$$");
+    let lines = "SQL statement \"CREATE TABLE u ()\"\nPL/pgSQL function inline_code_block line 1 at EXECUTE";
+    assert_eq!((nested.code(), nested.where_()), (&SqlState::DUPLICATE_TABLE, Some(lines)));
+    let copied = (|| {
+        let mut writer = client.copy_in("COPY u FROM STDIN")?;
+        std::io::Write::write_all(&mut writer, b"1\n1\n").expect("it is sent");
+        writer.finish()
+    })()
+    .expect_err("a duplicate");
+    let copied = copied.as_db_error().expect("the server's");
+    assert_eq!((copied.constraint(), copied.where_()), (Some("u_pkey"), Some("COPY u, line 2")));
 }

@@ -28,6 +28,8 @@ fn seen(node: &Node, database: &str) -> Value {
         "notes": look("SELECT d FROM docshard.find('shop.notes') d"),
         "views": look("SELECT * FROM docshard.views ORDER BY namespace"),
         "viewed": look("SELECT d FROM docshard.find('shop.few', '{}', '{\"sort\": {\"_id\": 1}}') d"),
+        "foreign_table": look("SELECT * FROM shop.things WHERE n = 3 ORDER BY k"),
+        "counted": look("SELECT * FROM shop.counted"),
     })
 }
 
@@ -52,6 +54,9 @@ fn prepare(cluster: &Cluster) {
         "SELECT docshard.create_collection('shop.few',
            '{\"viewOn\": \"things\", \"pipeline\": [{\"$match\": {\"n\": {\"$lt\": 1.0}}}], \"collation\": {\"locale\": \"en\"}}')",
         "SELECT docshard.insert_one('shop.notes', '{\"_id\": 1, \"text\": \"a note, on the router itself\"}')",
+        "CREATE SCHEMA shop",
+        "CREATE FOREIGN TABLE shop.things (_id int NOT NULL, k int NOT NULL, n int, doc jsonb OPTIONS (path '')) SERVER docshard OPTIONS (namespace 'shop.things')",
+        "CREATE MATERIALIZED VIEW shop.counted AS SELECT count(*) FROM shop.things",
     ] {
         client.batch_execute(sql).unwrap_or_else(|e| panic!("{sql}: {e:?}"));
     }

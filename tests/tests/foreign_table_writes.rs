@@ -5,6 +5,7 @@ use docshard_tests::logins::sqlstate_of;
 use docshard_tests::{Cluster, is_thorough, wait_until};
 use fastrand::Rng;
 use postgres::Client;
+use serde_json::json;
 use std::time::Duration;
 
 /// Sharded by ranges of `k`, as [`Cluster::spread`] does.
@@ -135,6 +136,130 @@ fn random_writes_do_what_they_do_to_plain_tables() {
     assert_eq!(one::<i64>(&mut client, kept), 0, "seed {seed}");
 }
 
+/// A random condition that shards evaluate exactly.
+fn exact_condition(random: &mut Rng) -> String {
+    let one = |random: &mut Rng| match random.u8(..9) {
+        0 => format!("k = {}", random.u32(..300)),
+        1 => format!("k BETWEEN {0} AND {0} + 60", random.u32(..300)),
+        2 => format!("a = {}", random.u8(..12)),
+        3 => format!("a IN ({}, NULL, {})", random.u8(..12), random.u8(..12)),
+        4 => "s IS NULL".to_owned(),
+        5 => format!("s <> 'x{}'", random.u8(..4)),
+        6 => format!("at >= '2026-01-0{}T00:00:00.0005Z'", random.u8(1..9)),
+        7 => "NOT b".to_owned(),
+        _ => format!("a > {}", random.i8(-3..12)),
+    };
+    let (first, second) = (one(random), one(random));
+    match random.u8(..4) {
+        0 => format!("{first} AND {second}"),
+        1 => format!("{first} OR {second}"),
+        _ => first,
+    }
+}
+
+/// Statements that the shards do alone.
+#[test]
+fn direct_writes_do_what_they_do_to_plain_tables() {
+    let seed = fastrand::u64(..);
+    let mut random = Rng::with_seed(seed);
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "CREATE FOREIGN TABLE docs (id int OPTIONS (path '_id') NOT NULL, k int NOT NULL, a int, s text, at timestamptz, b boolean, n numeric OPTIONS (path 'm.n')) \
+               SERVER docshard OPTIONS (namespace 'test.rows'); \
+             CREATE TABLE rows (id int, k int, a int, s text, at timestamptz, b boolean, n numeric); \
+             CREATE INDEX ON rows (id); \
+             CREATE FUNCTION is_direct(statement text) RETURNS boolean LANGUAGE plpgsql AS $$ \
+             DECLARE plan jsonb; BEGIN EXECUTE 'EXPLAIN (FORMAT json) ' || statement INTO plan; \
+               RETURN plan @? '$.** ? (@.\"Node Type\" == \"Foreign Scan\" && @.\"Operation\" != \"Select\")'; END$$",
+        )
+        .unwrap();
+    let fill = "INSERT INTO rows SELECT id, id * 7 % 300, nullif(id % 11, 3), nullif('x' || id % 5, 'x3'), timestamptz '2026-01-01 00:00Z' + id * interval '1 hour', id % 3 = 0, id / 4.0 \
+                  FROM generate_series(0, 299) id; INSERT INTO docs TABLE rows";
+    client.batch_execute(fill).unwrap();
+    let different =
+        "SELECT count(*) FROM (TABLE docs EXCEPT ALL TABLE rows UNION ALL (TABLE rows EXCEPT ALL TABLE docs)) d";
+    let (mut rounds, mut direct) = (0, 0);
+    let mut round = |client: &mut Client, retries: bool| {
+        let condition = exact_condition(&mut random);
+        let sets =
+            ["a = NULL", "a = 7", "s = 'x2'", "s = NULL", "at = '2026-01-05 10:00Z'", "b = true", "n = 1.50", "n = 12"];
+        let mut sets = sets.to_vec();
+        random.shuffle(&mut sets);
+        let mut columns: Vec<&str> = Vec::new();
+        sets.retain(|set| {
+            let is_new = !columns.contains(&&set[..2]);
+            columns.push(&set[..2]);
+            is_new
+        });
+        sets.truncate(random.usize(1..4));
+        let deletes = random.bool() && condition.contains("k = ");
+        let statement = |table: &str| {
+            if deletes {
+                return format!("DELETE FROM {table} WHERE {condition}");
+            }
+            format!("UPDATE {table} SET {} WHERE {condition}", sets.join(", "))
+        };
+        let (of_docs, of_rows) = (statement("docs"), statement("rows"));
+        let asked = client.query_one("SELECT is_direct($1)", &[&of_docs]).unwrap();
+        direct += u32::from(asked.get::<_, bool>(0));
+        rounds += 1;
+        let found = loop {
+            match client.execute(&of_docs, &[]) {
+                Err(error) if retries && error.code().is_some_and(|code| code.code() == "40001") => {}
+                done => break done.unwrap_or_else(|e| panic!("{of_docs}, seed {seed}: {e:?}")),
+            }
+        };
+        assert_eq!(found, client.execute(&of_rows, &[]).unwrap(), "{of_docs}, seed {seed}");
+        assert_eq!(one::<i64>(client, different), 0, "after {of_docs}, seed {seed}");
+    };
+    for _ in 0..if is_thorough() { 500 } else { 60 } {
+        round(&mut client, false);
+    }
+    // Chunks that move meanwhile are neither left out nor written twice.
+    let moves = [
+        (NS, json!({"k": 150}), "local"),
+        (NS, json!({"k": 250}), "shard0"),
+        (NS, json!({"k": 150}), "shard1"),
+        (NS, json!({"k": 50}), "shard1"),
+    ];
+    let mut other = cluster.router.client();
+    cluster.while_chunks_move(&moves, || round(&mut other, true));
+    // Few are not, as their conditions select too little for what they look at.
+    assert!(direct * 2 > rounds, "{direct} of {rounds}, seed {seed}");
+}
+
+/// A direct write waits for another transaction, and compares what that has left.
+#[test]
+fn direct_writes_see_what_others_have_committed() {
+    let cluster = Cluster::spread(NS);
+    let mut client = cluster.router.client();
+    client
+        .batch_execute(
+            "CREATE FOREIGN TABLE docs (id int OPTIONS (path '_id') NOT NULL, k int NOT NULL, a int, s text) SERVER docshard OPTIONS (namespace 'test.rows'); \
+             INSERT INTO docs SELECT n, n * 10, 1, NULL FROM generate_series(0, 29) n",
+        )
+        .unwrap();
+    for (statement, left) in [("UPDATE docs SET s = 'seen' WHERE a = 1", 30), ("DELETE FROM docs WHERE a = 1", 15)] {
+        let mut holder = cluster.router.client();
+        holder.batch_execute("BEGIN; UPDATE docs SET a = 2 WHERE k < 150").unwrap();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| cluster.router.client().execute(statement, &[]));
+            wait_until("the writer waits", Duration::from_secs(60), || {
+                let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+                let nodes = std::iter::once(&cluster.router).chain(&cluster.shards);
+                nodes.into_iter().any(|node| node.value::<i64>(waiting) > 0)
+            });
+            holder.batch_execute("COMMIT").unwrap();
+            assert_eq!(writer.join().unwrap().unwrap(), 15, "{statement}");
+        });
+        assert_eq!(one::<i64>(&mut client, "SELECT count(*) FROM docs"), left, "{statement}");
+        client.batch_execute("UPDATE docs SET a = 1 WHERE a = 2").unwrap();
+    }
+    assert_eq!(one::<i64>(&mut client, "SELECT count(*) FROM docs WHERE s IS NULL AND k < 150"), 15);
+}
+
 /// Runs a statement that reads rows and then waits, while another session runs `meanwhile`. `$wait` in the statement is an integer, 0.
 fn with_change_between(cluster: &Cluster, statement: &str, meanwhile: &str) -> Result<u64, String> {
     let (mut holder, mut writer, mut other) =
@@ -180,7 +305,7 @@ fn changes_between_reading_and_writing_are_noticed() {
         ("UPDATE parts SET v = v + 1 + $wait", "v = v + 10"),
         ("DELETE FROM parent WHERE v + $wait = 1", "v = v + 10"),
         ("DELETE FROM parts WHERE v + $wait = 1", "v = v + 10"),
-        ("UPDATE hidden SET v = 77 + $wait", "owner = 'eve'"),
+        ("UPDATE hidden SET v = v * 0 + 77 + $wait", "owner = 'eve'"),
         ("UPDATE computed SET v = 77 + $wait", "owner = 'eve'"),
         ("DELETE FROM computed WHERE _id + $wait = 1", "owner = 'eve'"),
         ("UPDATE rows SET r = r + 1 + $wait", "r = r + 10"),
@@ -202,6 +327,8 @@ fn changes_between_reading_and_writing_are_noticed() {
     // What is not read may change; a document that is gone is not written.
     for (statement, meanwhile, rows) in [
         ("UPDATE rows SET v = v + 1 + $wait", "UPDATE rows SET r = 7, x = 5", 1),
+        // The shards do this alone, and compare what there is.
+        ("UPDATE hidden SET v = 77 + $wait", "UPDATE rows SET owner = 'eve'", 0),
         (
             "UPDATE rows SET x = x + 1 + $wait",
             "SELECT docshard.update_one('test.rows', '{\"_id\": 1}', '{\"$set\": {\"m.y\": 1}}')",

@@ -69,6 +69,9 @@ mod annotate {
         fn errcode(sqlerrcode: c_int) -> c_int;
         fn errcontext_msg(fmt: *const c_char, ...) -> c_int;
         fn err_generic_string(field: c_int, text: *const c_char) -> c_int;
+        fn errposition(position: c_int) -> c_int;
+        fn internalerrposition(position: c_int) -> c_int;
+        fn internalerrquery(query: *const c_char) -> c_int;
         fn geterrcode() -> c_int;
         fn CopyErrorData() -> *mut pg_sys::ErrorData;
         fn FreeErrorData(error: *mut pg_sys::ErrorData);
@@ -79,53 +82,74 @@ mod annotate {
         context: Option<CString>,
         /// fields of the protocol, `PG_DIAG_…`, with their values
         names: Vec<(u8, CString)>,
+        place: Option<Place>,
+    }
+
+    /// Where in the text of a statement an error is.
+    struct Place {
+        position: c_int,
+        /// a statement of a function, and the position in it
+        query: Option<CString>,
+        query_position: c_int,
+    }
+
+    /// What is collected of an error.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(super) enum Kept {
+        Names,
+        All,
     }
 
     thread_local! {
         static PENDING: RefCell<Option<Pending>> = const { RefCell::new(None) };
     }
 
-    /// While it lives, the names of the last error that PostgreSQL finished are collected. If it is dropped by that error, which pgrx
-    /// then raises again, they are added to it.
-    pub(super) struct Names {
+    /// While it lives, what pgrx would drop of the last error that PostgreSQL finished is collected. If it is dropped by that error, which pgrx
+    /// then raises again, this is added to it.
+    pub(super) struct Collector {
         previous: *mut pg_sys::ErrorContextCallback,
-        _entry: Box<pg_sys::ErrorContextCallback>,
+        slot: Box<Slot>,
     }
 
-    thread_local! {
-        static COLLECTED: RefCell<Option<Pending>> = const { RefCell::new(None) };
+    struct Slot {
+        entry: pg_sys::ErrorContextCallback,
+        kept: Kept,
+        collected: Option<Pending>,
     }
 
-    impl Names {
-        pub(super) fn collect() -> Self {
-            COLLECTED.with(|collected| collected.borrow_mut().take());
+    impl Collector {
+        pub(super) fn new(kept: Kept) -> Self {
             // SAFETY: single-threaded; the entry lives until it is taken off the stack.
             unsafe {
                 let previous = pg_sys::error_context_stack;
-                let mut entry =
-                    Box::new(pg_sys::ErrorContextCallback { previous, callback: Some(collect), arg: null_mut() });
-                pg_sys::error_context_stack = &raw mut *entry;
-                Self { previous, _entry: entry }
+                let entry = pg_sys::ErrorContextCallback { previous, callback: Some(collect), arg: null_mut() };
+                let mut slot = Box::new(Slot { entry, kept, collected: None });
+                slot.entry.arg = (&raw mut *slot).cast();
+                pg_sys::error_context_stack = &raw mut slot.entry;
+                Self { previous, slot }
             }
         }
     }
 
-    impl Drop for Names {
+    impl Drop for Collector {
         fn drop(&mut self) {
             // SAFETY: single-threaded; entries that were pushed later have been removed.
             unsafe { pg_sys::error_context_stack = self.previous };
             if std::thread::panicking()
-                && let Some(pending) = COLLECTED.with(|collected| collected.borrow_mut().take())
+                && let Some(pending) = self.slot.collected.take()
             {
                 annotate_next(pending);
             }
         }
     }
 
-    unsafe extern "C-unwind" fn collect(_arg: *mut c_void) {
-        // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack. The copy is made outside of the memory context of
+    unsafe extern "C-unwind" fn collect(slot: *mut c_void) {
+        // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack, and with a collector's slot. The copy is made outside of the memory context of
         // errors, and freed. Nothing is allocated if memory is short.
         unsafe {
+            let slot = &mut *slot.cast::<Slot>();
+            let kept = slot.kept;
+            slot.collected = None;
             if geterrcode() == pack_sqlstate(sqlstate::OUT_OF_MEMORY) {
                 return;
             }
@@ -141,11 +165,24 @@ mod annotate {
             ];
             let named = named.into_iter().filter(|(_, name)| !name.is_null());
             let names: Vec<_> = named.map(|(field, name)| (field, CStr::from_ptr(name).to_owned())).collect();
-            let pending = Pending { sqlstate: super::unpack_sqlstate((*error).sqlerrcode), context: None, names };
+            let string =
+                |text: *mut c_char| (!text.is_null() && kept == Kept::All).then(|| CStr::from_ptr(text).to_owned());
+            let pending = Pending {
+                sqlstate: super::unpack_sqlstate((*error).sqlerrcode),
+                // What functions and statements around this one add, they add once more.
+                context: string((*error).context),
+                names,
+                place: (kept == Kept::All).then(|| Place {
+                    position: (*error).cursorpos,
+                    query: string((*error).internalquery),
+                    query_position: (*error).internalpos,
+                }),
+            };
+            let is_error = (*error).elevel >= pgrx::PgLogLevel::ERROR as c_int;
             FreeErrorData(error);
             pg_sys::CurrentMemoryContext = context;
-            let is_of_interest = !pending.names.is_empty();
-            COLLECTED.with(|collected| *collected.borrow_mut() = Some(pending).filter(|_| is_of_interest));
+            let is_of_interest = is_error && (kept == Kept::All || !pending.names.is_empty());
+            slot.collected = Some(pending).filter(|_| is_of_interest);
         }
     }
 
@@ -153,7 +190,7 @@ mod annotate {
         pg_sys::ErrorContextCallback { previous: null_mut(), callback: Some(annotate), arg: null_mut() };
 
     unsafe extern "C-unwind" fn annotate(_arg: *mut c_void) {
-        let Some(Pending { sqlstate, context, names }) = PENDING.with(|p| p.borrow_mut().take()) else { return };
+        let Some(Pending { sqlstate, context, names, place }) = PENDING.with(|p| p.borrow_mut().take()) else { return };
         // SAFETY: called by errfinish, so an error is on PostgreSQL's error stack; none of the functions raises.
         unsafe {
             errcode(pack_sqlstate(sqlstate));
@@ -163,6 +200,13 @@ mod annotate {
             }
             for (field, name) in names {
                 err_generic_string(c_int::from(field), name.as_ptr());
+            }
+            if let Some(Place { position, query, query_position }) = place {
+                errposition(position);
+                if let Some(query) = query {
+                    internalerrquery(query.as_ptr());
+                    internalerrposition(query_position);
+                }
             }
         }
     }
@@ -181,7 +225,7 @@ mod annotate {
         });
         let names = names.filter_map(|(field, name)| Some((field, CString::new(name).ok()?))).collect();
         let context = context.and_then(|c| CString::new(c).ok());
-        annotate_next(Pending { sqlstate, context, names });
+        annotate_next(Pending { sqlstate, context, names, place: None });
     }
 
     /// Annotates the next error that PostgreSQL finishes. The code that catches it restores the stack of callbacks.
@@ -200,7 +244,14 @@ mod annotate {
 
 /// Runs statements of a user. An ERROR of theirs keeps the fields that name objects, such as `constraint_name`, which pgrx would drop.
 pub fn keeping_names<T>(run: impl FnOnce() -> T) -> T {
-    let _names = annotate::Names::collect();
+    let _collector = annotate::Collector::new(annotate::Kept::Names);
+    run()
+}
+
+/// Calls code of PostgreSQL whose ERROR passes through, and keeps what pgrx would drop of it: its SQLSTATE, if that is a user's own, its context, its position in the statement,
+/// and the names of objects.
+pub fn keeping_all<T>(run: impl FnOnce() -> T) -> T {
+    let _collector = annotate::Collector::new(annotate::Kept::All);
     run()
 }
 

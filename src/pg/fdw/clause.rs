@@ -373,7 +373,7 @@ impl Reader {
     ///
     /// # Safety
     /// As [`clause`](Self::clause).
-    unsafe fn operand(&mut self, node: *mut pg_sys::Node) -> Option<usize> {
+    pub(super) unsafe fn operand(&mut self, node: *mut pg_sys::Node) -> Option<usize> {
         // SAFETY: promised by the caller.
         unsafe {
             let relations = pg_sys::pull_varnos(self.root, node);

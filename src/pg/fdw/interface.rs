@@ -144,6 +144,8 @@ pub trait Table {
     fn narrows(&self, conditions: &[Json]) -> bool;
     /// True if the table evaluates these groups exactly as PostgreSQL would.
     fn can_group(&self, groups: &Groups) -> bool;
+    /// True if the table can update or delete the rows that exact conditions on these columns select, and set these columns, without returning them.
+    fn can_write(&self, compared: &[i16], set: &[i16]) -> bool;
     fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>>;
     /// Checks that the current user may do this.
     fn check(&self, access: Access) -> Result<()>;
@@ -169,6 +171,15 @@ pub trait Modify {
     fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>>;
 }
 
+/// A write of all rows that a scan selects.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DirectWrite {
+    /// columns, and the operands that are their new values; None: the rows are deleted
+    pub set: Option<Vec<(i16, usize)>>,
+    /// the statement's number of rows is that of this write
+    pub counts: bool,
+}
+
 /// What a scan does.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ScanPlan {
@@ -189,6 +200,8 @@ pub struct ScanPlan {
     pub has_batch: bool,
     /// the rows are groups
     pub groups: Option<Groups>,
+    /// the rows are not returned, but written
+    pub write: Option<DirectWrite>,
     /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user
     #[serde(skip)]
     pub is_of_other_user: bool,
@@ -204,6 +217,10 @@ pub trait Scan {
     /// Takes the error of the last row, which has NULL for a value that does not fit. It is raised if the row passes the conditions that are
     /// evaluated here.
     fn take_misfit(&mut self) -> Option<Error>;
+    /// The number of rows that were written by the start.
+    fn written(&self) -> u64 {
+        0
+    }
     /// Drops what a started scan holds.
     fn stop(&mut self);
     /// Returns what EXPLAIN shows: labels and texts.

@@ -2,7 +2,7 @@
 //!
 //! The layer above implements [`Wrapper`], [`Table`] and [`Scan`], and hands a wrapper to [`handler`]. This module turns PostgreSQL's
 //! planner nodes into [`clause::Clause`], and datums into [`value::SqlValue`]; [`plan`], [`upper`], [`join`] and [`scan_plan`] have the planner's callbacks, [`scan`] and [`batched`] the
-//! executor's, [`modify`] those of writes, and [`target`] the rows that a write scans.
+//! executor's, [`modify`] those of writes, [`target`] the rows that a write scans, and [`direct`] writes without such rows.
 //!
 //! INVARIANTS: A condition that the table cannot evaluate exactly as PostgreSQL would is evaluated again here, in the order that the
 //! planner gives, so that no function of a user sees a row before the conditions of a security-barrier view. A scan runs as the user
@@ -12,6 +12,7 @@ mod analyze;
 mod batched;
 pub mod clause;
 mod define;
+mod direct;
 mod import;
 mod interface;
 mod join;
@@ -54,6 +55,11 @@ pub fn handler(wrapper: &'static dyn Wrapper) -> pg_sys::Datum {
         ExecForeignUpdate: Some(modify::update),
         ExecForeignDelete: Some(modify::delete),
         EndForeignModify: Some(modify::end),
+        PlanDirectModify: Some(direct::plan),
+        BeginDirectModify: Some(scan::begin),
+        IterateDirectModify: Some(direct::iterate),
+        EndDirectModify: Some(scan::end),
+        ExplainDirectModify: Some(scan::explain),
         BeginForeignInsert: Some(modify::begin_insert),
         EndForeignInsert: Some(modify::end),
         ExecForeignTruncate: Some(modify::truncate),

@@ -8,7 +8,7 @@ use super::interface::{Access, Scan, ScanPlan, raise, wrapper};
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
-use crate::pg::error::{Error, Result};
+use crate::pg::error::{Error, Result, keeping_all};
 use crate::pg::memory::context;
 use crate::pg::security::user;
 use crate::pg::{server, version};
@@ -26,6 +26,8 @@ struct State {
     offset: Option<usize>,
     /// the last operand, which a batched join gives; Some(None): not yet
     batch: Option<Option<SqlValue>>,
+    /// the rows are written, and whether they are the statement's
+    write: Option<bool>,
     /// for each column its type and modifier; None if it is not read
     columns: Vec<Option<(Kind, i32)>>,
     /// the rows, if they are written
@@ -82,11 +84,27 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
         };
         let (limit, offset, batch) = (plan.limit, plan.offset, plan.has_batch.then_some(None));
         let rows = plan.is_target.then(|| Rows::new(relation, foreign.fdw_scan_tlist));
+        let write = plan.write.as_ref().map(|write| write.counts);
         raise(define::check_owner(relation, user, &*table, Access::Read));
+        if write.is_some() {
+            raise(define::check_owner(relation, user, &*table, Access::Write));
+        }
         let scan = raise(user::as_checked_user(user, || table.scan(plan)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign scan");
-        let state =
-            State { scan, operands, types, limit, offset, batch, columns, rows, user, memory, is_started: false };
+        let state = State {
+            scan,
+            operands,
+            types,
+            limit,
+            offset,
+            batch,
+            write,
+            columns,
+            rows,
+            user,
+            memory,
+            is_started: false,
+        };
         let kept = PgMemoryContexts::For((*estate).es_query_cxt).leak_and_drop_on_delete(Some(state));
         (*node).fdw_state = kept.cast();
     }
@@ -149,7 +167,7 @@ impl State {
         unsafe {
             self.scan.stop();
             pg_sys::MemoryContextReset(self.memory);
-            let values = self.values(node)?;
+            let values = keeping_all(|| self.values(node))?;
             let most = self.most(&values);
             let before = pg_sys::MemoryContextSwitchTo(self.memory);
             let (scan, user) = (&mut self.scan, self.user);
@@ -200,6 +218,20 @@ pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanSta
             }
         }
         slot
+    }
+}
+
+/// Writes the rows that a scan selects, when it is called first: their number, and whether they are the statement's.
+///
+/// # Safety
+/// Between begin and end, in the memory of a row.
+pub(super) unsafe fn write(node: *mut pg_sys::ForeignScanState) -> Result<Option<(u64, bool)>> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let Some(state) = state(node) else { return Ok(None) };
+        let Some(counts) = state.write.filter(|_| !state.is_started) else { return Ok(None) };
+        state.start(node)?;
+        Ok(Some((state.scan.written(), counts)))
     }
 }
 

@@ -2,7 +2,7 @@
 //! the reader. PostgreSQL decides whether to measure when it starts the executor, so this sets a hook there.
 
 use super::Connection;
-use crate::pg::error::Result;
+use crate::pg::error::{Result, keeping_all};
 use docshard_core::error::{Kind, error};
 use pgrx::{pg_guard, pg_sys};
 use serde_json::Value as Json;
@@ -34,11 +34,11 @@ unsafe extern "C-unwind" fn on_start(query: *mut pg_sys::QueryDesc, flags: c_int
         if INSTRUMENTED.get() {
             (*query).instrument_options |= pg_sys::InstrumentOption::INSTRUMENT_ROWS.cast_signed();
         }
-        match NEXT.get().copied().flatten() {
+        keeping_all(|| match NEXT.get().copied().flatten() {
             // The guard turns an ERROR of another extension's hook into a panic, which unwinds.
             Some(next) => pg_sys::ffi::pg_guard_ffi_boundary(|| next(query, flags)),
             None => pg_sys::standard_ExecutorStart(query, flags),
-        }
+        });
     }
 }
 

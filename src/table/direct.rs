@@ -1,0 +1,124 @@
+//! An UPDATE or DELETE that shards do alone, without rows that are read here: one `update_many` or `delete_many`.
+//!
+//! It does what the ordinary way does. Its conditions are all exact, and what SET gives is known before. A document whose value does not fit a column
+//! of a condition is not written: such a document is searched first, and is an error, as it is when it is read. It cannot exist where
+//! [`unproven`] names no column. Documents that change meanwhile are compared again by the shards, which have locked them.
+
+use super::column::Layout;
+use super::fitting::{fits, unproven};
+use super::modify::{changes, shared};
+use super::scan::{CollectionScan, Request};
+use super::sorting;
+use crate::operation::request_parts::Specification;
+use crate::operation::writing::DocumentWrite;
+use crate::pg::error::{Error, Result};
+use crate::pg::fdw::value::SqlValue;
+use crate::pg::fdw::{DirectWrite, Scan, ScanPlan};
+use crate::router::reads::find;
+use docshard_core::query::update::Style;
+use serde_json::{Map, Value as Json, json};
+
+/// True if the columns of the conditions can be checked, and these columns be set for several documents at once.
+/// `key`: the fields of the shard key.
+pub fn can(layout: &Layout, compared: &[i16], set: &[i16], key: &[&str]) -> bool {
+    let is_within =
+        |path: &str, other: &str| path == other || path.strip_prefix(other).is_some_and(|rest| rest.starts_with('.'));
+    let can_set = |number: &i16| {
+        layout.column(*number).is_some_and(|column| {
+            let path = &column.path;
+            let identifies = |field: &&str| is_within(path, field) || is_within(field, path);
+            !path.is_empty() && !key.iter().chain(&["_id"]).any(identifies)
+        })
+    };
+    let can_check = |number: &i16| layout.column(*number).is_some_and(|column| fits(column).is_some());
+    compared.iter().all(can_check) && set.iter().all(can_set)
+}
+
+pub struct DirectScan {
+    scan: CollectionScan,
+    write: DirectWrite,
+    written: i64,
+}
+
+/// Adds a condition to a filter of columns, which has no `$expr` yet.
+fn with_expression(filter: &Json, expression: Json) -> Json {
+    let mut filter: Map<String, Json> = filter.as_object().cloned().unwrap_or_default();
+    filter.insert("$expr".to_owned(), expression);
+    filter.into()
+}
+
+impl DirectScan {
+    pub fn new(layout: Layout, plan: ScanPlan, write: DirectWrite) -> Result<Self> {
+        Ok(Self { scan: CollectionScan::new(layout, ScanPlan { is_target: false, ..plan })?, write, written: 0 })
+    }
+
+    /// The update; None: the documents are deleted.
+    fn update(&self, operands: &[Option<SqlValue>]) -> Result<Option<Json>> {
+        let layout = self.scan.layout();
+        let Some(set) = &self.write.set else { return Ok(None) };
+        let value = |(number, operand): &(i16, usize)| Ok((layout.valid_column(*number)?, operands.get(*operand)));
+        let new = set.iter().map(value).collect::<Result<Vec<_>>>()?;
+        changes(new.into_iter().map(|(column, value)| (column, value.and_then(Option::as_ref)))).map(Some)
+    }
+}
+
+impl Scan for DirectScan {
+    fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()> {
+        let namespace = self.scan.layout().options.namespace.clone();
+        find::check(&namespace)?;
+        let update = self.update(&operands)?;
+        let Some(Request { mut filter, options }) = self.scan.request(&operands, limit)? else { return Ok(()) };
+        let fitting: Vec<Json> = unproven(&self.scan)?.into_iter().filter_map(fits).collect();
+        if !fitting.is_empty() {
+            let fitting = json!({"$and": fitting});
+            self.scan.find(&Request { filter: with_expression(&filter, json!({"$not": [fitting]})), options })?;
+            while self.scan.next_row(&mut |_, _| Ok(()))? {
+                if let Some(misfit) = self.scan.take_misfit() {
+                    return Err(misfit);
+                }
+            }
+            filter = with_expression(&filter, fitting);
+        }
+        let write = DocumentWrite {
+            filter: Specification::Value(&filter),
+            update: update.as_ref().map(|update| (Specification::Value(update), Style::Operators)),
+            many: true,
+            upsert: false,
+            array_filters: None,
+            sort: None,
+            skip_locked: false,
+            shared: shared(&namespace)?,
+        };
+        self.written = write.run(&namespace)?.matched;
+        Ok(())
+    }
+
+    fn next_row(&mut self, _put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
+        Ok(false)
+    }
+
+    fn written(&self) -> u64 {
+        self.written.try_into().unwrap_or(0)
+    }
+
+    fn take_misfit(&mut self) -> Option<Error> {
+        None
+    }
+
+    fn stop(&mut self) {
+        self.scan.stop();
+    }
+
+    fn explain(
+        &self,
+        operands: Vec<Option<SqlValue>>,
+        limit: Option<u64>,
+        verbose: bool,
+    ) -> Result<Vec<(String, String)>> {
+        let first = self.write.set.iter().flatten().map(|(_, operand)| *operand).min();
+        let compared = operands.iter().take(first.unwrap_or(operands.len())).cloned().collect();
+        let mut shown = self.scan.explain(compared, limit, verbose)?;
+        shown.extend(self.update(&operands)?.map(|update| ("Update at Shards".to_owned(), sorting::readable(&update))));
+        Ok(shown)
+    }
+}
