@@ -419,6 +419,7 @@ kinds! {
     Interrupted = 11601, QUERY_CANCELED;
     DocumentTooDeep = 15994, PROGRAM_LIMIT_EXCEEDED;
     DuplicateKey = 11000, UNIQUE_VIOLATION;
+    DocumentValidationFailure = 121, CHECK_VIOLATION;
     WriteConflict = 112, SERIALIZATION_FAILURE;
     TransactionTooLarge = 257, PROGRAM_LIMIT_EXCEEDED;
     IncompleteTransactionHistory = 217, INVALID_TRANSACTION_STATE;
