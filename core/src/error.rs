@@ -41,6 +41,8 @@ pub struct Parts {
     pub shards: Vec<String>,
     /// The violated unique index, in an error of docshard's.
     pub duplicate: Option<Box<DuplicateKey>>,
+    /// The database and the collection whose validator has refused a document, in an error of docshard's.
+    pub validated: Option<Box<(String, String)>>,
     /// Whether the statement can run again at once, as it has done nothing.
     pub retry: Retry,
 }
@@ -99,6 +101,7 @@ impl Error {
             context: None,
             shards: Vec::new(),
             duplicate: None,
+            validated: None,
             retry: if sqlstate == sqlstate::STALE { Retry::NewMap } else { Retry::None },
         }
     }

@@ -18,7 +18,10 @@ pub const VALIDATOR: &str = "validator";
 pub const LEVEL: &str = "validationLevel";
 /// As [`VALIDATOR`].
 pub const ACTION: &str = "validationAction";
-const COLLATION: &str = "collation";
+/// As [`VALIDATOR`]: the collation by which the validator compares strings.
+pub const COLLATION: &str = "collation";
+/// The name of [`Level::Off`].
+pub const OFF: &str = "off";
 
 /// The size of an `_id` that is reported.
 const MOST_ID_BYTES: usize = 512;
@@ -46,7 +49,7 @@ pub enum Action {
 }
 
 /// The levels, by their names.
-pub const LEVELS: &[(&str, Level)] = &[("off", Level::Off), ("strict", Level::Strict), ("moderate", Level::Moderate)];
+pub const LEVELS: &[(&str, Level)] = &[(OFF, Level::Off), ("strict", Level::Strict), ("moderate", Level::Moderate)];
 /// The actions, by their names.
 pub const ACTIONS: &[(&str, Action)] =
     &[("error", Action::Error), ("warn", Action::Warn), ("errorAndLog", Action::ErrorAndLog)];

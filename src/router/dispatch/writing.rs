@@ -5,7 +5,7 @@ use super::retry::{can_retry, failed, never_again, undone};
 use crate::catalog::cluster::shard::Place;
 use crate::catalog::collections::grants::{self, Level};
 use crate::pg::client::sole_call;
-use crate::pg::error::{Result, catch_unique_violation};
+use crate::pg::error::{Result, catch_violation};
 use crate::pg::fault;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -239,7 +239,7 @@ fn write_here(collection: &Collection, destination: &Located, statement: &Statem
     placement::check(collection.id, assumed(collection, destination), Look::Active)?;
     fault::point("dispatch.writing")?;
     let params = statement.params_at(destination.version);
-    Ok(catch_unique_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?.into())
+    Ok(catch_violation(|| spi::write_in_active_snapshot(&statement.sql, &params))?.into())
 }
 
 /// Runs a statement on rows that this operation has locked on the shard. The version needs no check, because locked rows cannot

@@ -63,9 +63,10 @@ impl Report<'_> {
         if let Some((_, reason)) = SIMPLE.iter().find(|(known, _)| *known == keyword) {
             return self.of_simple(schema, keyword, argument, value, reason);
         }
-        let named = |mut details: Details| {
-            details.insert("operatorName".to_owned(), keyword.into());
-            details
+        let named = |details: Details| {
+            let mut named = object(json!({"operatorName": keyword}));
+            named.extend(details);
+            named
         };
         match (keyword, argument) {
             ("not", schema) => {
@@ -100,8 +101,9 @@ impl Report<'_> {
         if accepts(&given, value) {
             return None;
         }
-        let mut details = object(json!({"operatorName": keyword, "reason": reason}));
+        let mut details = object(json!({"operatorName": keyword}));
         self.specify(&mut details, given);
+        details.insert("reason".to_owned(), reason.into());
         self.add(&mut details, "consideredValue", value);
         match (keyword, value) {
             ("type" | "bsonType", _) => drop(details.insert("consideredType".to_owned(), type_name(value).into())),
@@ -214,8 +216,9 @@ impl Report<'_> {
             }
             ("required", Json::Array(names)) => {
                 let missing = self.missing(names, object_)?;
-                let mut details = object(json!({"missingProperties": missing}));
+                let mut details = Details::new();
                 self.specify(&mut details, json!({keyword: argument}));
+                details.insert("missingProperties".to_owned(), missing.into());
                 Some(details)
             }
             ("properties", Json::Object(properties)) => {
