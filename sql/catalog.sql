@@ -67,13 +67,15 @@ CREATE TABLE docshard_catalog.collections (
     chunk_size_mb int CHECK (chunk_size_mb > 0),
     balance       boolean NOT NULL DEFAULT true,
     created_at    timestamptz NOT NULL DEFAULT now(),
-    has_key_index boolean NOT NULL DEFAULT true
+    has_key_index boolean NOT NULL DEFAULT true,
+    validation    text
 );
 COMMENT ON TABLE docshard_catalog.collections IS 'Collections; key is null for an unsharded one';
 COMMENT ON COLUMN docshard_catalog.collections.collation_spec IS 'the collation of statements that name none; null: simple';
 COMMENT ON COLUMN docshard_catalog.collections.version IS 'the last ownership version that was assigned; never reused';
 COMMENT ON COLUMN docshard_catalog.collections.token IS 'random: distinguishes collections with the same name or number';
 COMMENT ON COLUMN docshard_catalog.collections.has_key_index IS 'the shard key has an index of its own; false if another one that begins with the shard key was there before, if the shard key is unique and has a unique index, or if it was dropped';
+COMMENT ON COLUMN docshard_catalog.collections.validation IS 'validator, validationLevel and validationAction as they were set, as JSON; null: nothing is';
 COMMENT ON COLUMN docshard_catalog.collections.revision IS 'increased by every change that cached chunk maps must see';
 
 CREATE TABLE docshard_catalog.views (
@@ -320,9 +322,12 @@ COMMENT ON COLUMN docshard_data.service.secret IS 'the password with which this 
 CREATE TABLE docshard_data.placement (
     collection_id int PRIMARY KEY,
     token         bigint NOT NULL,
-    version       bigint NOT NULL
+    version       bigint NOT NULL,
+    validator_id  bigint,
+    validator     text
 );
 COMMENT ON TABLE docshard_data.placement IS 'The version of this shard: its rows are exactly the documents that it owns at that version';
+COMMENT ON COLUMN docshard_data.placement.validator IS 'the definition of the validator of new documents, as JSON; null: none. Its validator_id is equal for equal definitions';
 
 CREATE TABLE docshard_data.tables (
     collection_id int PRIMARY KEY,

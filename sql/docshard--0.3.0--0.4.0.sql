@@ -107,6 +107,22 @@ BEGIN
     END IF;
 END $$;
 
+-- Validators of collections.
+ALTER TABLE docshard_catalog.collections ADD COLUMN validation text;
+COMMENT ON COLUMN docshard_catalog.collections.validation IS 'validator, validationLevel and validationAction as they were set, as JSON; null: nothing is';
+ALTER TABLE docshard_data.placement ADD COLUMN validator_id bigint, ADD COLUMN validator text;
+COMMENT ON COLUMN docshard_data.placement.validator IS 'the definition of the validator of new documents, as JSON; null: none. Its validator_id is equal for equal definitions';
+CREATE OR REPLACE VIEW docshard.collections AS
+SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique AS "unique", c.balance, c.chunk_size_mb,
+       (SELECT count(*) FROM docshard_catalog.chunks k WHERE k.collection_id = c.id) AS chunks,
+       'docshard_data.c' || c.id AS "table", c.version, c.created_at, c.collation_spec AS "collation",
+       c.validation::json AS validation
+  FROM docshard_catalog.collections c;
+COMMENT ON COLUMN docshard.collections.validation IS 'validator, validationLevel and validationAction, as far as they are set';
+
+CREATE FUNCTION docshard_internal.set_validator(collection int, token bigint, definition text) RETURNS void
+VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'set_validator_wrapper';
+
 -- Writes that MongoDB's clients number, and are executed once.
 CREATE TABLE docshard_data.numbered_writes (
     session       bytea PRIMARY KEY,
@@ -157,7 +173,7 @@ BEGIN
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
            AND p.proname IN ('claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once',
-                             'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes', 'fdw_handler', 'fdw_validator')
+                             'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes', 'set_validator', 'fdw_handler', 'fdw_validator')
         UNION ALL
         SELECT 'SELECT, INSERT, UPDATE, DELETE ON docshard_data.numbered_writes', 'pg_catalog.pg_class',
                'docshard_data.numbered_writes'::pg_catalog.regclass, NULL, false

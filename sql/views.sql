@@ -40,10 +40,12 @@ COMMENT ON VIEW docshard.databases IS 'Databases; the primary shard stores the u
 CREATE VIEW docshard.collections AS
 SELECT c.namespace, c.database, c.key IS NOT NULL AS sharded, c.key, c.is_unique AS "unique", c.balance, c.chunk_size_mb,
        (SELECT count(*) FROM docshard_catalog.chunks k WHERE k.collection_id = c.id) AS chunks,
-       'docshard_data.c' || c.id AS "table", c.version, c.created_at, c.collation_spec AS "collation"
+       'docshard_data.c' || c.id AS "table", c.version, c.created_at, c.collation_spec AS "collation",
+       c.validation::json AS validation
   FROM docshard_catalog.collections c;
 COMMENT ON VIEW docshard.collections IS 'Collections; key is the shard key, null for an unsharded one';
 COMMENT ON COLUMN docshard.collections.namespace IS 'join with chunks, indexes, migrations, changelog';
+COMMENT ON COLUMN docshard.collections.validation IS 'validator, validationLevel and validationAction, as far as they are set';
 COMMENT ON COLUMN docshard.collections."table" IS 'the table with its documents, on every shard that has some';
 
 CREATE VIEW docshard.views AS

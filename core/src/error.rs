@@ -41,6 +41,8 @@ pub struct Parts {
     pub shards: Vec<String>,
     /// The violated unique index, in an error of docshard's.
     pub duplicate: Option<Box<DuplicateKey>>,
+    /// The database and the collection whose validator has refused a document, in an error of docshard's.
+    pub validated: Option<Box<(String, String)>>,
     /// Whether the statement can run again at once, as it has done nothing.
     pub retry: Retry,
 }
@@ -99,6 +101,7 @@ impl Error {
             context: None,
             shards: Vec::new(),
             duplicate: None,
+            validated: None,
             retry: if sqlstate == sqlstate::STALE { Retry::NewMap } else { Retry::None },
         }
     }
@@ -419,6 +422,7 @@ kinds! {
     Interrupted = 11601, QUERY_CANCELED;
     DocumentTooDeep = 15994, PROGRAM_LIMIT_EXCEEDED;
     DuplicateKey = 11000, UNIQUE_VIOLATION;
+    DocumentValidationFailure = 121, CHECK_VIOLATION;
     WriteConflict = 112, SERIALIZATION_FAILURE;
     TransactionTooLarge = 257, PROGRAM_LIMIT_EXCEEDED;
     IncompleteTransactionHistory = 217, INVALID_TRANSACTION_STATE;

@@ -24,7 +24,7 @@ use docshard_core::routing::protocol::migration::{
 };
 use docshard_core::routing::protocol::once::{ClaimWrite, DeleteOnce, InsertOnce, Outcome, RememberReply, UpdateOnce};
 use docshard_core::routing::protocol::pipeline::RunPipeline;
-use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
+use docshard_core::routing::protocol::table::{CreateIndex, CreateTable, SetValidator};
 use pgrx::datum::{Array, Internal};
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -209,6 +209,11 @@ shard_functions! {
 
     [volatile, parallel_unsafe] create_table(collection: i32, token: i64, version: i64, id_index: bool) =>
         table::create(&CreateTable { collection, token, version, id_index });
+
+    [volatile, parallel_unsafe] set_validator(collection: Option<i32>, token: Option<i64>, definition: Option<&str>) => {
+        given!(collection, token);
+        table::set_validator(&SetValidator { collection, token, definition })
+    };
 
     [volatile, parallel_unsafe] drop_table(collection: i32) => table::drop(collection);
 

@@ -52,13 +52,13 @@ fn insert_one(
 ) -> RawJsonb {
     let sole = sole_call::may_commit_first(fcinfo);
     run(|| {
-        if !options.is_empty() {
-            with_options(&options, &table::INSERT_ONE, |_| Ok(()))?;
-        }
-        let mut document = Some(Storable::new(doc.bytes())?);
-        let inserted = insert::insert(ns, sole, &mut || Ok(document.take()))?;
-        let id = inserted.into_iter().next().map_or(Value::Null, |document| document.id);
-        result([("insertedId", id)])
+        let insert = || {
+            let mut document = Some(Storable::new(doc.bytes())?);
+            let inserted = insert::insert(ns, sole, &mut || Ok(document.take()))?;
+            let id = inserted.into_iter().next().map_or(Value::Null, |document| document.id);
+            result([("insertedId", id)])
+        };
+        if options.is_empty() { insert() } else { with_options(&options, &table::INSERT_ONE, |_| insert()) }
     })
 }
 
@@ -73,7 +73,10 @@ fn insert_many(
 }
 
 fn insert_all(ns: &str, docs: impl ExactSizeIterator<Item = Option<RawJsonb>>, options: &Json) -> Result<RawJsonb> {
-    let ordered = with_options(options, &table::INSERT_MANY, |options| Ok(options.flag("ordered")))?;
+    with_options(options, &table::INSERT_MANY, |options| insert_batch(ns, docs, options.flag("ordered")))
+}
+
+fn insert_batch(ns: &str, docs: impl ExactSizeIterator<Item = Option<RawJsonb>>, ordered: bool) -> Result<RawJsonb> {
     if docs.len() == 0 {
         writing::check_size(0)?;
     }

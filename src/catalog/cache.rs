@@ -17,7 +17,7 @@ use docshard_core::cluster::chunk_map::{ChunkMap, ShardId};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::{IndexKeys, Partial};
 use docshard_core::query::specification;
-use docshard_core::routing::model::{Collection, Index, View};
+use docshard_core::routing::model::{Collection, Index, Validation, View};
 use docshard_core::values::collation::Collator;
 use pgrx::pg_sys::Oid;
 use serde_json::Value as Json;
@@ -216,13 +216,15 @@ fn load(namespace: &str, cached: Option<Rc<Collection>>) -> Result<Option<Rc<Col
         None => Rc::new(whole_map(id)?),
     };
     let placements = placements::read(id)?;
+    let collation = collator(definition.collation.as_ref())?;
     Ok(Some(Rc::new(Collection {
         id,
         namespace: namespace.to_owned(),
         key,
         unique: definition.unique,
         has_key_index: definition.has_key_index,
-        collation: collator(definition.collation.as_ref())?,
+        validation: validation(definition.validation.as_deref(), collation.as_deref())?,
+        collation,
         token,
         revision,
         map,
@@ -280,6 +282,12 @@ fn changed_map(collection: i32, cached: &Collection) -> Result<Option<Rc<ChunkMa
     }
     changed.sort_unstable_by(|a, b| a.min.cmp(&b.min));
     Ok(cached.map.with_changes(&changed).ok().map(Rc::new))
+}
+
+fn validation(stored: Option<&str>, collation: Option<&Collator>) -> Result<Option<Rc<Validation>>> {
+    let Some(stored) = stored else { return Ok(None) };
+    let Json::Object(options) = specification::parse(stored)? else { return Ok(None) };
+    Ok(Validation::of(options, collation).map(Rc::new))
 }
 
 fn collator(stored: Option<&Json>) -> Result<Option<Arc<Collator>>> {

@@ -221,10 +221,14 @@ pub fn list_collections(request: &Request<'_>) -> Result<Reply> {
     for collection in store::collections::listed(request.db)? {
         let mut shown = json!({"name": collection.name, "type": "collection"});
         if !name_only {
-            shown["options"] = match collection.collation {
-                Some(collation) => json!({"collation": collation}),
+            let mut options = match collection.validation {
+                Some(validation) => docshard_core::query::specification::parse(&validation)?,
                 None => json!({}),
             };
+            if let Some(collation) = collection.collation {
+                options["collation"] = collation;
+            }
+            shown["options"] = options;
             shown["info"] = json!({"readOnly": false, "uuid": collection.uuid});
             shown["idIndex"] = id_index();
         }

@@ -1,7 +1,7 @@
 //! Errors as MongoDB's answers.
 
 use super::reply::{Node, Reply, integer};
-use crate::operation::errors::{duplicate_fields, write_error};
+use crate::operation::errors::{duplicate_fields, validation_field, write_error};
 use crate::pg::error::Error;
 use crate::pg::{server, transaction::snapshot};
 use crate::router::writes::insert::WriteError;
@@ -30,7 +30,7 @@ pub fn shaped(error: &Error) -> Reply {
         .with("errmsg", Value::String(error.message.clone()))
         .with("code", integer(error.kind.code().into()))
         .with("codeName", Value::String(error.kind.name().into_owned()));
-    for (name, value) in duplicate_fields(error) {
+    for (name, value) in duplicate_fields(error).into_iter().chain(validation_field(error)) {
         reply = reply.with(name, value);
     }
     if error.is_of_class(class::ROLLBACK) {

@@ -19,6 +19,7 @@ use super::{cleanup, names, recovery};
 use crate::catalog::cluster::identity::{cluster_id, require_router};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{access, contacts, move_exclusion};
+use crate::catalog::collections::validation;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::server::sleep_ms;
@@ -250,6 +251,8 @@ fn adopt(shard: &Shard, session: &mut ShardSession, namespace: &str) -> Result<O
             (changes["from"], changes["to"]) = (found.into(), version.into());
             (changes["removed"], changes["lost"]) = (removed.into(), lost);
         }
+        // It may have lost a change of the validator.
+        validation::place_by(locked.id, collection.token, collection.validation.as_deref(), |set| set.call(session))?;
         let is_repaired = repair_indexes(session, &collection, &mut changes)?;
         fault::point("adopt.adopting")?;
         session.execute("COMMIT")?;

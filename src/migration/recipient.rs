@@ -7,6 +7,7 @@ use super::attempt::{Attempt, range};
 use super::record::{self, Record};
 use super::shard::{LOCAL_SERVER, repair_hint};
 use crate::catalog::cluster::{access, contacts};
+use crate::catalog::collections::validation;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
@@ -69,7 +70,8 @@ impl Attempt {
             let create = CreateTable { collection: id, token, version, id_index: !collection.key.is_in_order_of_id() };
             access::for_new_table(&record.namespace, id, |access| {
                 create.call(loader)?;
-                access.call(loader)
+                access.call(loader)?;
+                validation::place_by(id, token, collection.validation.as_deref(), |set| set.call(loader))
             })
         })?;
         for index in &collection.indexes {

@@ -1,7 +1,7 @@
 //! Administration of collections and their indexes.
 
-use super::arguments::{Arguments, Form};
-use super::table::{CREATE_INDEXES, INDEX_CHANGE, INDEX_CHANGE_CONFLICTS, OF_COLLECTIONS, Operation};
+use super::arguments::{Arguments, Field, Form};
+use super::table::{CREATE_INDEXES, INDEX_CHANGE, INDEX_CHANGE_CONFLICTS, OF_COLLECTIONS, Operation, VALIDATION};
 use crate::catalog::cache;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::collections::index_changes::{self, IndexChange, Which};
@@ -9,7 +9,7 @@ use crate::catalog::collections::index_options::{self, IndexOptions};
 use crate::catalog::collections::index_removal;
 use crate::catalog::collections::indexes::{Draft, Made};
 use crate::catalog::collections::sharding::{self, ShardOptions};
-use crate::catalog::collections::{collection, indexes, namespace, rename, views};
+use crate::catalog::collections::{collection, indexes, namespace, rename, validation, views};
 use crate::indexing;
 use crate::pg::error::{Error, Result};
 use crate::router::writes::expiry;
@@ -18,7 +18,7 @@ use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::Partial;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use std::rc::Rc;
 
 pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
@@ -26,9 +26,19 @@ pub fn create(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     let collation = options.get("collation").map(Collator::parse).transpose()?.flatten();
     match options.text("viewOn") {
         Some(view_on) => views::create(ns, view_on, stages(options)?.unwrap_or_default(), collation)?,
-        None => collection::create(ns, collation.as_ref())?,
+        None => {
+            let collation = collation.as_ref();
+            let validation = validation::of_options(ns, validating(options), collation)?;
+            collection::create(ns, collection::Options { collation, validation: validation.as_ref() })?;
+        }
     }
     Ok(json!({"ok": 1}))
+}
+
+/// What is given of a collection's validation.
+fn validating(options: &Arguments<'_>) -> Map<String, Json> {
+    let given = VALIDATION.iter().filter_map(|field| Some((field.name.to_owned(), options.get(field.name)?.clone())));
+    given.collect()
 }
 
 /// The stages of a view.
@@ -76,7 +86,7 @@ fn modify_index(ns: &str, given: &Json) -> Result<Json> {
     Ok(answer)
 }
 
-/// Changes a view, or an index of a collection.
+/// Changes a view, or an index or the validation of a collection.
 pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     check_may_change()?;
     namespace::split(ns)?;
@@ -84,12 +94,14 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
     if !is_view {
         cache::get(ns)?;
     }
-    if let Some(field) = OF_COLLECTIONS.iter().find(|field| options.get(field.name).is_some()) {
-        let (kind, of) = match is_view {
-            true => (Kind::InvalidOptions, "on a view"),
-            false => (Kind::NotImplemented, "by docshard"),
-        };
-        bail!(kind, "the option '{}' is not supported {of}", field.name);
+    let is_given = |field: &&Field| options.get(field.name).is_some();
+    if let Some(field) = OF_COLLECTIONS.iter().chain(VALIDATION).find(is_given)
+        && is_view
+    {
+        bail!(Kind::InvalidOptions, "the option '{}' is not supported on a view", field.name);
+    }
+    if let Some(field) = OF_COLLECTIONS.iter().find(is_given) {
+        bail!(Kind::NotImplemented, "the option '{}' is not supported by docshard", field.name);
     }
     let (view_on, stages) = (options.text("viewOn"), stages(options)?);
     if let Some(index) = options.get("index") {
@@ -99,7 +111,17 @@ pub fn modify(ns: &str, options: &Arguments<'_>) -> Result<Json> {
         if view_on.is_some() || stages.is_some() {
             bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
         }
+        if let Some(field) = VALIDATION.iter().find(is_given) {
+            bail!(Kind::InvalidOptions, "the options 'index' and '{}' cannot be given together", field.name);
+        }
         return modify_index(ns, index);
+    }
+    let validating = validating(options);
+    if !validating.is_empty() {
+        if view_on.is_some() || stages.is_some() {
+            bail!(Kind::InvalidOptions, "{ns} is not a view: viewOn and pipeline are for views");
+        }
+        validation::change(ns, validating)?;
     }
     if view_on.is_some() || stages.is_some() {
         views::modify(ns, view_on, stages)?;

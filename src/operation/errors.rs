@@ -7,6 +7,7 @@ use docshard_core::error::sqlstate::{self, class};
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
+use serde_json::Value as Json;
 
 /// True if one document or operation of a batch caused the error, so that others may succeed. Errors of a connection, a
 /// privilege, a lock, the transaction, the server's resources, or of a node that is no router fail the batch.
@@ -35,8 +36,35 @@ pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
         ("errmsg".to_owned(), Value::String(failed.error.message.clone())),
     ];
     fields.extend(duplicate_fields(&failed.error));
+    fields.extend(validation_field(&failed.error));
     fields
 }
+
+/// MongoDB's field `errInfo`: what a document violates of its collection's validator.
+pub fn validation_field(error: &Error) -> Option<(String, Value)> {
+    let detail = error.detail.as_deref().filter(|_| error.kind == Kind::DocumentValidationFailure)?;
+    Some(("errInfo".to_owned(), reported(&serde_json::from_str(detail).ok()?)))
+}
+
+/// A report's JSON as a value. It repeats values of documents, and operators of filters, which are no values in Extended JSON.
+fn reported(json: &Json) -> Value {
+    match json {
+        Json::Object(fields)
+            if fields.keys().any(|name| FILTER_OPERATORS.contains(&name.as_str()))
+                || ext_json::from_json(json).is_err() =>
+        {
+            Value::fixed_object(fields.iter().map(|(name, json)| (name.clone(), reported(json))).collect())
+        }
+        Json::Object(fields) if ext_json::is_document(fields) => {
+            Value::fixed_object(fields.iter().map(|(name, json)| (name.clone(), reported(json))).collect())
+        }
+        Json::Array(items) => Value::fixed_array(items.iter().map(reported).collect()),
+        json => ext_json::from_json(json).unwrap_or(Value::Null),
+    }
+}
+
+/// Operators that are also names of values in Extended JSON.
+const FILTER_OPERATORS: [&str; 2] = ["$regex", "$type"];
 
 /// MongoDB's fields `keyPattern` and `keyValue`.
 pub fn duplicate_fields(error: &Error) -> Vec<(String, Value)> {

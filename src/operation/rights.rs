@@ -1,14 +1,26 @@
 //! Checks who may run an operation that no statement calls: the roles that may execute its SQL function. It runs with the
 //! function's rights.
 
-use super::table::Operation;
+use super::arguments::Arguments;
+use super::table::{self, Operation};
 use crate::pg::error::Result;
+use crate::pg::security::bypass;
 use crate::pg::security::function::Executable;
 
 /// Returns an error for a role that may not execute the operation's SQL function. The operation then runs as the caller, whose
 /// privileges on the collection are checked.
 pub fn check(operation: &Operation) -> Result<()> {
     Executable::find(operation.function).map(|_| ())
+}
+
+/// Runs `work`, which bypasses validators if the arguments say so. Who may change validators may do that.
+/// Errors: `Unauthorized`.
+pub fn with_bypass<T>(arguments: &Arguments<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let is_asked = arguments.flag(table::BYPASS.name);
+    if is_asked {
+        check(&table::MODIFY_COLLECTION)?;
+    }
+    bypass::during(is_asked, work)
 }
 
 /// Runs `work` with the rights of the operation's SQL function: functions for administration run as the extension's owner.

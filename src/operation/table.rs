@@ -79,8 +79,10 @@ pub const COUNT_COMMAND: Fields =
     &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Object)], CHOICE];
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
 
-/// Collections have no validators, so there is nothing to bypass.
-const AGGREGATING: &[Field] = &[may("allowDiskUse", Bool).or_true(), may("bypassDocumentValidation", Bool)];
+/// True: what the operation writes is not checked by a validator. Who may change validators may do that.
+pub const BYPASS: Field = may("bypassDocumentValidation", Bool);
+const BYPASSING: &[Field] = &[BYPASS];
+const AGGREGATING: &[Field] = &[may("allowDiskUse", Bool).or_true(), BYPASS];
 pub const AGGREGATE_COMMAND: Fields =
     &[&[must("pipeline", Array), may("cursor", Object), may("explain", Bool)], AGGREGATING, CHOICE, LET];
 pub const AGGREGATE_CONFLICTS: &[Conflict] = &[Conflict::All(
@@ -102,7 +104,7 @@ pub const BULK_OPERATIONS: &[(&str, Fields)] = &[
     ("deleteMany", &[&[FILTER], CHOICE, LET]),
 ];
 
-const BATCH: &[Field] = &[ORDERED, may("bypassDocumentValidation", Bool), may("let", Object)];
+const BATCH: &[Field] = &[ORDERED, BYPASS, may("let", Object)];
 pub const INSERT_COMMAND: Fields = &[&[must("documents", Array)], BATCH];
 pub const UPDATE_COMMAND: Fields = &[&[must("updates", Array)], BATCH];
 pub const DELETE_COMMAND: Fields = &[&[must("deletes", Array), ORDERED, may("let", Object)]];
@@ -195,8 +197,7 @@ pub const FIND_AND_MODIFY_CONFLICTS: &[Conflict] = &[
     ),
 ];
 /// Another code than that of other commands refuses a hint of a wrong type, when it is read.
-pub const FIND_AND_MODIFY_COMMAND: Fields =
-    &[FIND_AND_MODIFY_FIELDS, &[may("bypassDocumentValidation", Bool), may("hint", Any), COLLATION], LET];
+pub const FIND_AND_MODIFY_COMMAND: Fields = &[FIND_AND_MODIFY_FIELDS, &[BYPASS, may("hint", Any), COLLATION], LET];
 
 // Collections and indexes.
 
@@ -217,11 +218,9 @@ pub const CREATE_COMMAND: Fields = &[
         may("timeseries", Object).refused(),
         may("expireAfterSeconds", Integer).refused(),
         may("clusteredIndex", Any).refused(),
-        may("validator", Object).refused(),
-        may("validationLevel", Choice(&["off", "strict", "moderate"])),
-        may("validationAction", Choice(&["error", "warn", "errorAndLog"])),
         may("indexOptionDefaults", Object),
     ],
+    VALIDATION,
     VIEW,
     ONLY_COLLATION,
 ];
@@ -234,6 +233,9 @@ pub const CREATE_CONFLICTS: &[Conflict] = &[
     Conflict::All(&[False("capped"), Given("size")], Kind::InvalidOptions, NOT_CAPPED),
     Conflict::All(&[False("capped"), Given("max")], Kind::InvalidOptions, NOT_CAPPED),
     NO_VIEW,
+    NO_VALIDATED_VIEW[0],
+    NO_VALIDATED_VIEW[1],
+    NO_VALIDATED_VIEW[2],
     Conflict::All(
         &[Given("viewOn"), Given("idIndex")],
         Kind::InvalidOptions,
@@ -252,12 +254,33 @@ pub const CREATE_CONFLICTS: &[Conflict] = &[
 ];
 const NOT_CAPPED: &str = "the 'capped' field needs to be true when either the 'size' or 'max' fields are present";
 
-/// What may be changed of a collection in MongoDB, and not here. None of it is of views.
-pub const OF_COLLECTIONS: &[Field] = &[
-    may("expireAfterSeconds", Any),
+/// What is set for a collection's validation.
+pub const VALIDATION: &[Field] = &[
     may("validator", Object),
     may("validationLevel", Choice(&["off", "strict", "moderate"])),
     may("validationAction", Choice(&["error", "warn", "errorAndLog"])),
+];
+const NO_VALIDATED_VIEW: [Conflict; 3] = [
+    Conflict::All(
+        &[Given("viewOn"), Given("validator")],
+        Kind::InvalidOptions,
+        "the option 'validator' is not supported on a view",
+    ),
+    Conflict::All(
+        &[Given("viewOn"), Given("validationLevel")],
+        Kind::InvalidOptions,
+        "the option 'validationLevel' is not supported on a view",
+    ),
+    Conflict::All(
+        &[Given("viewOn"), Given("validationAction")],
+        Kind::InvalidOptions,
+        "the option 'validationAction' is not supported on a view",
+    ),
+];
+
+/// What may be changed of a collection in MongoDB, and not here. None of it is of views.
+pub const OF_COLLECTIONS: &[Field] = &[
+    may("expireAfterSeconds", Any),
     may("timeseries", Object),
     may("changeStreamPreAndPostImages", Object),
     may("cappedSize", Integer),
@@ -404,23 +427,24 @@ operations! {
     COUNT = "count_documents" &[&[may("skip", Integer), may("limit", Integer)], CHOICE, LET, COMMENT];
     DISTINCT = "distinct" &[CHOICE, LET, COMMENT];
     AGGREGATE = "aggregate" &[AGGREGATING, &[may("explain", Bool)], CHOICE, LET, LIMITS, COMMENT];
-    INSERT_ONE = "insert_one" &[COMMENT];
-    INSERT_MANY = "insert_many" &[&[ORDERED], COMMENT];
-    UPDATE_ONE = "update_one" &[UPDATING, SORT, CHOICE, LET, COMMENT];
-    UPDATE_MANY = "update_many" &[UPDATING, CHOICE, LET, COMMENT];
-    REPLACE_ONE = "replace_one" &[&[UPSERT], SORT, CHOICE, LET, COMMENT];
+    INSERT_ONE = "insert_one" &[BYPASSING, COMMENT];
+    INSERT_MANY = "insert_many" &[&[ORDERED], BYPASSING, COMMENT];
+    UPDATE_ONE = "update_one" &[UPDATING, BYPASSING, SORT, CHOICE, LET, COMMENT];
+    UPDATE_MANY = "update_many" &[UPDATING, BYPASSING, CHOICE, LET, COMMENT];
+    REPLACE_ONE = "replace_one" &[&[UPSERT], BYPASSING, SORT, CHOICE, LET, COMMENT];
     DELETE_ONE = "delete_one" &[CHOICE, LET, COMMENT];
     DELETE_MANY = "delete_many" &[CHOICE, LET, COMMENT];
-    BULK_WRITE = "bulk_write" &[&[ORDERED], LET, COMMENT];
-    FIND_ONE_AND_UPDATE = "find_one_and_update" &[ANSWERED, RETURNING, &[ARRAY_FILTERS], CHOICE, LET, COMMENT]
+    BULK_WRITE = "bulk_write" &[&[ORDERED], BYPASSING, LET, COMMENT];
+    FIND_ONE_AND_UPDATE = "find_one_and_update" &[ANSWERED, RETURNING, &[ARRAY_FILTERS, BYPASS], CHOICE, LET, COMMENT]
         => unless &[NO_LOCKED_UPSERT];
-    FIND_ONE_AND_REPLACE = "find_one_and_replace" &[ANSWERED, RETURNING, CHOICE, LET, COMMENT]
+    FIND_ONE_AND_REPLACE = "find_one_and_replace" &[ANSWERED, RETURNING, BYPASSING, CHOICE, LET, COMMENT]
         => unless &[NO_LOCKED_UPSERT];
     FIND_ONE_AND_DELETE = "find_one_and_delete" &[ANSWERED, CHOICE, LET, COMMENT];
-    FIND_AND_MODIFY = "find_and_modify" &[FIND_AND_MODIFY_FIELDS, CHOICE, LET, COMMENT]
+    FIND_AND_MODIFY = "find_and_modify" &[FIND_AND_MODIFY_FIELDS, BYPASSING, CHOICE, LET, COMMENT]
         => unless FIND_AND_MODIFY_CONFLICTS;
-    CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION, VIEW] => unless &[NO_VIEW];
-    MODIFY_COLLECTION = "modify_collection" &[VIEW, &[may("index", Object)], OF_COLLECTIONS];
+    CREATE_COLLECTION = "create_collection" &[ONLY_COLLATION, VALIDATION, VIEW]
+        => unless &[NO_VIEW, NO_VALIDATED_VIEW[0], NO_VALIDATED_VIEW[1], NO_VALIDATED_VIEW[2]];
+    MODIFY_COLLECTION = "modify_collection" &[VIEW, VALIDATION, &[may("index", Object)], OF_COLLECTIONS];
     RENAME_COLLECTION = "rename_collection" &[&[may("dropTarget", Bool)]];
     DROP_COLLECTION = "drop_collection" &[];
     CREATE_INDEX = "create_index" &[INDEX, EXPIRY, INDEXED, CONCURRENTLY];

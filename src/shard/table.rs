@@ -1,6 +1,6 @@
 //! A collection's table on this shard. It is created and dropped together with its placement.
 
-use super::{here, index_functions, node, table_witness};
+use super::{here, index_functions, node, table_witness, writing};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -10,13 +10,13 @@ use crate::pg::spi;
 use crate::storage::SCHEMA;
 use crate::storage::counting;
 use crate::storage::matching;
-use crate::storage::rows::{Owner, Purpose, Writer};
+use crate::storage::rows::{Owner, Purpose, Writer, validation};
 use crate::storage::scan::document_by_key;
-use docshard_core::error::{Kind, error};
+use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::index::IndexKeys;
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, ReadPlacements};
-use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
+use docshard_core::routing::protocol::table::{CreateIndex, CreateTable, SetValidator};
 use docshard_core::routing::protocol::{qualified, sql};
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::{quote_ident, quote_literal};
@@ -139,6 +139,23 @@ pub fn create(table: &CreateTable) -> Result<()> {
          ON CONFLICT (collection_id) DO UPDATE SET token = excluded.token, version = excluded.version",
         &[Param::Int4(collection), Param::Int8(token), Param::Int8(version)],
     )?;
+    Ok(())
+}
+
+/// Sets the collection's validator, or takes it away. Excludes writers until the transaction ends: see `rows::validation`.
+///
+/// # Errors
+/// `NamespaceNotFound` if this shard does not have the collection.
+pub fn set_validator(set: &SetValidator<'_>) -> Result<()> {
+    let &SetValidator { collection, token, definition } = set;
+    writing::exclude_writers(collection);
+    let number = definition.map(validation::number_of);
+    let sql = "UPDATE docshard_data.placement SET validator_id = $3, validator = $4 WHERE collection_id = $1 AND token = $2 RETURNING true";
+    let params = [Param::Int4(collection), Param::Int8(token), Param::OptInt8(number), Param::OptText(definition)];
+    if spi::query(sql, &params)?.is_empty() {
+        bail!(Kind::NamespaceNotFound, "collection {collection} is not placed on this shard");
+    }
+    validation::set(collection, number);
     Ok(())
 }
 

@@ -9,7 +9,7 @@
 //! Or its hand-over is over; then the version has changed. In the other order a hand-over between the two steps would be missed.
 //! So after this no hand-over of the range can happen before the transaction ends, whatever snapshots its statements use.
 //!
-//! The captures are also stored for the row trigger, [`capture`]. Locks are taken only for a user who may write to the
+//! The captures are also stored for the row trigger, [`capture`], as is which validator the collection has, [`validation`]. Locks are taken only for a user who may write to the
 //! collection, as they block moves and index builds. Their names contain no chunk, so that splits and merges do not matter. They
 //! are held to the end of the transaction; a prepared transaction holds them, too.
 
@@ -23,6 +23,7 @@ use crate::pg::transaction::epoch::{self, Epoch};
 use crate::pg::transaction::snapshot;
 use crate::storage::lock::{Mode, Tag, acquire, is_excluded};
 use crate::storage::rows::capture::{self, Capture, captures};
+use crate::storage::rows::validation;
 use crate::storage::scan::Look;
 use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
@@ -78,9 +79,12 @@ pub fn lock_and_check(collection: i32, assumed: Placement, lo: Option<&[u8]>, hi
         }
         acquire(Tag::Migration(capture.migration), Mode::Shared);
     }
-    if let Err(stale) = check(collection, assumed, Look::Latest) {
-        captured.iter().filter(|c| c.overlaps(lo, hi)).for_each(stand_by);
-        return Err(stale);
+    match check(collection, assumed, Look::Latest) {
+        Ok(validator) => validation::set(collection, validator),
+        Err(stale) => {
+            captured.iter().filter(|c| c.overlaps(lo, hi)).for_each(stand_by);
+            return Err(stale);
+        }
     }
     capture::set(collection, captured);
     fault::point("write.checked")?;

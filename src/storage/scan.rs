@@ -24,6 +24,10 @@ impl Columns<'_> {
     pub fn i64(&self, column: usize) -> i64 {
         self.values[column].value() as i64
     }
+    /// An int8 column; None for null, and for a column that the table does not have yet.
+    pub fn opt_i64(&self, column: usize) -> Option<i64> {
+        self.nulls.get(column).is_some_and(|null| !null).then(|| self.i64(column))
+    }
     /// Returns the bytes of a bytea or jsonb column; no bytes for null.
     pub fn slice(&self, column: usize) -> &[u8] {
         if self.nulls[column] {

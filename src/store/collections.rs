@@ -23,6 +23,8 @@ rows! {
         has_key_index: bool,
         /// how statements that name no collation compare strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
+        /// what is set for its validation, as JSON
+        validation: Option<String> = "to_jsonb(collections) ->> 'validation'",
     }
 
     /// A collection's row while it is locked.
@@ -58,6 +60,8 @@ rows! {
         uuid: Json = sql::collection_uuid("id", "token") + "::pg_catalog.text",
         /// how statements that name no collation compare strings; None: by their bytes
         collation: Option<Json> = "collation_spec",
+        /// what is set for its validation, as JSON
+        validation: Option<String> = "to_jsonb(collections) ->> 'validation'",
     }
 
     /// A collection's number, name and token.
@@ -192,6 +196,11 @@ statements! {
     /// Sets the collection's own chunk size, in MiB; None: the cluster's.
     pub fn set_chunk_size(id: i32, mb: Option<i32>) {
         run "UPDATE docshard_catalog.collections SET chunk_size_mb = $2 WHERE id = $1"
+    }
+
+    /// Sets what is set for its validation.
+    pub fn set_validation(id: i32, validation: Option<&str>) {
+        run "UPDATE docshard_catalog.collections SET validation = $2 WHERE id = $1"
     }
 
     /// Changes its name, to one in the same database.

@@ -87,6 +87,7 @@ impl Scan for DirectScan {
             array_filters: None,
             sort: None,
             skip_locked: false,
+            sole: false,
             shared: shared(&namespace)?,
         };
         self.written = write.run(&namespace)?.matched;

@@ -22,6 +22,7 @@ pub mod filter;
 pub mod projection;
 pub mod stage;
 pub mod update;
+pub mod validator;
 
 pub mod index;
 pub mod vocabulary;

@@ -2,12 +2,14 @@
 
 use super::names;
 use crate::cluster::chunk_map::{ChunkMap, ShardId};
-use crate::error::{Kind, Result, error};
+use crate::error::{Kind, Result, bail, error};
 use crate::query::index::{IndexKeys, Partial};
+use crate::query::validator::{COLLATION, LEVEL, OFF, VALIDATOR, Validator};
 use crate::values::collation::Collator;
+use crate::values::document::ext_json;
 use crate::values::key::KeyPattern;
 use crate::values::key::pattern::FieldKind;
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -68,6 +70,54 @@ impl Index {
     /// The filter of its `partialFilterExpression`, as text.
     pub fn partial_filter(&self) -> Option<&str> {
         self.partial.as_deref().filter(|_| !self.sparse).map(|partial| partial.expression.as_str())
+    }
+}
+
+/// What is set for a collection's validation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Validation {
+    /// those of `validator`, `validationLevel` and `validationAction` that are set
+    pub options: Map<String, Json>,
+    /// how the validator compares strings
+    pub collation: Option<Json>,
+}
+
+/// The longest definition of a validator, in bytes of text: each session at a shard keeps some of them parsed.
+const MAX_VALIDATOR_BYTES: usize = 1 << 20;
+
+impl Validation {
+    /// What is set for a collection with this collation; None if nothing is. An empty validator is none.
+    pub fn of(mut options: Map<String, Json>, collation: Option<&Collator>) -> Option<Validation> {
+        if options.get(VALIDATOR).and_then(ext_json::document).is_some_and(Map::is_empty) {
+            options.remove(VALIDATOR);
+        }
+        let collation = collation.map(|collator| collator.definition().clone());
+        (!options.is_empty()).then_some(Validation { options, collation })
+    }
+
+    fn definition(&self) -> Option<Json> {
+        self.options.get(VALIDATOR)?;
+        let collation = self.collation.iter().map(|collation| (COLLATION.to_owned(), collation.clone()));
+        Some(Json::Object(self.options.clone().into_iter().chain(collation).collect()))
+    }
+
+    /// Checks the validator.
+    ///
+    /// # Errors
+    /// `BSONObjectTooLarge`; those of [`Validator::parse`].
+    pub fn check(&self) -> Result<()> {
+        let Some(definition) = self.definition() else { return Ok(()) };
+        let bytes = definition.to_string().len();
+        if bytes > MAX_VALIDATOR_BYTES {
+            bail!(Kind::BSONObjectTooLarge, "a validator may have at most {MAX_VALIDATOR_BYTES} bytes, not {bytes}");
+        }
+        Validator::parse(&definition).map(drop)
+    }
+
+    /// The text of the validator's definition that shards get; None: nothing is checked.
+    pub fn for_shards(&self) -> Option<String> {
+        let is_off = self.options.get(LEVEL).is_some_and(|level| level == OFF);
+        self.definition().filter(|_| !is_off).map(|definition| definition.to_string())
     }
 }
 
@@ -133,6 +183,8 @@ pub struct Collection {
     pub has_key_index: bool,
     /// the default collation of statements
     pub collation: Option<Arc<Collator>>,
+    /// its validator; None if nothing was ever set
+    pub validation: Option<Rc<Validation>>,
     /// a random number that distinguishes it from another collection with the same `id`, as in a restored cluster
     pub token: i64,
     /// advanced by every change

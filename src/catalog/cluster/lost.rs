@@ -9,17 +9,16 @@ use crate::catalog::change;
 use crate::catalog::change::refuse_while_building;
 use crate::catalog::cluster::nodes::{call_on_all, read_call_on};
 use crate::catalog::cluster::shard::Shard;
-use crate::catalog::collections::zones;
+use crate::catalog::collections::{validation, zones};
 use crate::pg::error::Result;
 use crate::pg::security::credentials;
 use crate::store::{chunks, collections, databases, placements, shards};
 use crate::store::{last_sizes, lost_shards};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::{Kind, bail, error};
-use docshard_core::routing::model::Index;
+use docshard_core::routing::model::Collection;
 use docshard_core::routing::protocol::node::Ping;
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
-use docshard_core::values::key::KeyPattern;
 use serde_json::{Value as Json, json};
 use std::collections::HashMap;
 
@@ -160,24 +159,19 @@ pub fn reassign(namespace: &str, lost: ShardId, heirs: &[ShardId]) -> Result<()>
         }
         let mut targets: Vec<ShardId> = targets.into_keys().collect();
         targets.sort_unstable();
-        place(namespace, &locked, &targets, version, &collection.key, &collection.indexes)?;
+        place(&collection, &locked, &targets, version)?;
     }
     placements::delete(locked.id, lost)?;
     change::touch(locked.id)
 }
 
-/// Sets the version of a collection on shards, and creates its table and indexes where they are missing.
-fn place(
-    namespace: &str,
-    locked: &change::Locked,
-    targets: &[ShardId],
-    version: i64,
-    key: &KeyPattern,
-    indexes: &[Index],
-) -> Result<()> {
+/// Sets the version of a collection on shards, and creates its table and indexes where they are missing; they get its validator.
+fn place(collection: &Collection, locked: &change::Locked, targets: &[ShardId], version: i64) -> Result<()> {
+    let namespace = &collection.namespace;
     placements::insert_or_set(locked.id, targets, version)?;
-    let id_index = !key.is_in_order_of_id();
+    let id_index = !collection.key.is_in_order_of_id();
     call_on_all(targets, &CreateTable { collection: locked.id, token: locked.token, version, id_index })?;
     access::for_new_table(namespace, locked.id, |access| call_on_all(targets, access))?;
-    indexes.iter().try_for_each(|index| call_on_all(targets, &CreateIndex::of(locked.id, index)))
+    validation::place(targets, locked.id, locked.token, collection.validation.as_deref())?;
+    collection.indexes.iter().try_for_each(|index| call_on_all(targets, &CreateIndex::of(locked.id, index)))
 }

@@ -4,7 +4,7 @@
 use super::identity;
 use crate::catalog::cache;
 use crate::catalog::cluster::shard::Shard;
-use crate::pg::error::{Result, catch_unique_violation};
+use crate::pg::error::{Result, catch_violation};
 use crate::pg::spi::{self, Row};
 use crate::remote::{self, RequestScope, Role};
 use docshard_core::cluster::chunk_map::ShardId;
@@ -73,7 +73,7 @@ fn run_at_once(
     let mut streams = remote::start(&asked.iter().map(request).collect::<Vec<_>>())?;
     let mut local = Vec::new();
     for (_, params) in asked.iter().filter(|(shard, _)| shard.is_local()) {
-        local = catch_unique_violation(|| spi::query(sql, params))?;
+        local = catch_violation(|| spi::query(sql, params))?;
     }
     remote::await_all(&mut streams)?;
     if write {

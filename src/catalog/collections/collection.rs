@@ -1,6 +1,6 @@
 //! Creating and dropping collections. The changes of the catalog and of the shards' tables commit together.
 
-use super::{databases, namespace, views, zones};
+use super::{databases, namespace, validation, views, zones};
 use crate::catalog::cluster::access;
 use crate::catalog::cluster::identity::check_may_change;
 use crate::catalog::cluster::move_exclusion;
@@ -12,11 +12,11 @@ use crate::store::collections::Locked;
 use crate::store::{self, collections, placements};
 use docshard_core::cluster::chunk_map::{Chunk, ShardId};
 use docshard_core::error::{Kind, bail, error};
-use docshard_core::routing::model::Collection;
+use docshard_core::routing::model::{Collection, Validation};
 use docshard_core::routing::protocol::table::CreateTable;
 use docshard_core::values::collation::Collator;
 use docshard_core::values::key::KeyPattern;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 use std::rc::Rc;
 
 pub(in crate::catalog) fn random_token() -> i64 {
@@ -24,12 +24,21 @@ pub(in crate::catalog) fn random_token() -> i64 {
         ^ i64::from(std::process::id())
 }
 
-/// Creates an unsharded collection on its database's primary shard. Statements that name no collation use the collection's.
+/// The options of a new collection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options<'a> {
+    /// statements that name no collation use it
+    pub collation: Option<&'a Collator>,
+    /// what is set for its validation
+    pub validation: Option<&'a Validation>,
+}
+
+/// Creates an unsharded collection on its database's primary shard.
 /// Errors: `NamespaceExists`, `InvalidNamespace`.
-pub fn create(name: &str, collation: Option<&Collator>) -> Result<()> {
+pub fn create(name: &str, options: Options<'_>) -> Result<()> {
     namespace::split(name)?;
     views::check_free(name)?;
-    create_unsharded(name, collation)
+    create_unsharded(name, options)
 }
 
 /// Creates the collection for a write to an unknown namespace, as MongoDB does.
@@ -39,19 +48,19 @@ pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
         return Err(error!(Kind::Unauthorized, "not authorized to create the collection {name}")
             .with_hint("An administrator can: docshard.create_collection()."));
     }
-    create_unsharded(name, None)?;
+    create_unsharded(name, Options::default())?;
     cache::get(name)
 }
 
-fn create_unsharded(name: &str, collation: Option<&Collator>) -> Result<()> {
+fn create_unsharded(name: &str, options: Options<'_>) -> Result<()> {
     check_may_change()?;
     let (database, _) = namespace::split(name)?;
     let primary = databases::ensure(database, None)?;
     let pattern = KeyPattern::unsharded();
     // If another session has just created it, that collection is used.
-    let Some(id) = insert_row(name, database, None, collation)? else { return Ok(()) };
+    let Some(id) = insert_row(name, database, None, options)? else { return Ok(()) };
     let chunk = Chunk { min: pattern.min_bound(), max: pattern.max_bound(), shard: primary };
-    lay_out(id, name, &pattern, &[chunk])?;
+    lay_out(id, name, &pattern, &[chunk], options.validation)?;
     change::log("createCollection", Some(name), &json!({"primary": cache::shard(primary)?.name}))?;
     change::touch(id)
 }
@@ -62,17 +71,27 @@ pub(super) fn insert_row(
     name: &str,
     database: &str,
     key: Option<&KeyPattern>,
-    collation: Option<&Collator>,
+    options: Options<'_>,
 ) -> Result<Option<i32>> {
     views::lock_name(name);
     views::refuse(name)?;
     let key = key.map(|key| key.to_json().to_string());
-    let collation = collation.map(|collator| collator.definition().to_string());
-    collections::insert(name, database, key.as_deref(), random_token(), collation.as_deref())
+    let collation = options.collation.map(|collator| collator.definition().to_string());
+    let id = collections::insert(name, database, key.as_deref(), random_token(), collation.as_deref())?;
+    if let Some((id, validation)) = id.zip(options.validation) {
+        collections::set_validation(id, Some(&Json::Object(validation.options.clone()).to_string()))?;
+    }
+    Ok(id)
 }
 
-/// Inserts the chunks of a collection and creates its tables on their shards.
-pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[Chunk]) -> Result<()> {
+/// Inserts the chunks of a collection and creates its tables on their shards, which get its validator.
+pub(super) fn lay_out(
+    id: i32,
+    namespace: &str,
+    pattern: &KeyPattern,
+    chunks: &[Chunk],
+    validation: Option<&Validation>,
+) -> Result<()> {
     let gone = || error!(Kind::NamespaceNotFound, "the collection was dropped");
     let Locked { token, version, .. } = collections::lock_id(id)?.ok_or_else(gone)?;
     let mut shards: Vec<ShardId> = chunks.iter().map(|chunk| chunk.shard).collect();
@@ -83,7 +102,8 @@ pub(super) fn lay_out(id: i32, namespace: &str, pattern: &KeyPattern, chunks: &[
     }
     placements::insert_or_set(id, &shards, version)?;
     call_on_all(&shards, &CreateTable { collection: id, token, version, id_index: !pattern.is_in_order_of_id() })?;
-    access::for_new_table(namespace, id, |access| call_on_all(&shards, access))
+    access::for_new_table(namespace, id, |access| call_on_all(&shards, access))?;
+    validation::place(&shards, id, token, validation)
 }
 
 fn lock_sharded(name: &str) -> Result<Locked> {

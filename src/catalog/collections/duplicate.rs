@@ -72,8 +72,14 @@ fn title(index: &str, collation: Option<&Collator>) -> String {
     }
 }
 
-/// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's. Other errors are unchanged.
-pub fn translate(collection: &Collection, error: Error) -> Error {
+/// Translates PostgreSQL's error for a violated unique index, which names a relation, into MongoDB's, and adds the collection to that of
+/// its validator. Other errors are unchanged.
+pub fn translate(collection: &Collection, mut error: Error) -> Error {
+    if error.kind == Kind::DocumentValidationFailure {
+        let (database, name) = collection.namespace.split_once('.').unwrap_or((&collection.namespace, ""));
+        error.validated = Some(Box::new((database.to_owned(), name.to_owned())));
+        return error;
+    }
     if error.sqlstate != UNIQUE_VIOLATION || error.is_ours {
         return error;
     }

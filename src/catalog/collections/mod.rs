@@ -24,5 +24,6 @@ pub mod namespace;
 pub mod rename;
 pub mod sharding;
 pub mod sizes;
+pub mod validation;
 pub mod views;
 pub mod zones;

@@ -5,7 +5,7 @@ use crate::catalog::change::refuse_while_building;
 use crate::catalog::cluster::nodes::{call_on, query_on, run_on};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::{move_exclusion, settings};
-use crate::catalog::collections::collection::{drop_but_zones, insert_row, lay_out};
+use crate::catalog::collections::collection::{Options, drop_but_zones, insert_row, lay_out};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::store;
@@ -131,8 +131,9 @@ fn shard_new(
 ) -> Result<i32> {
     let primary = databases::ensure(database, None)?;
     let collation = former.and_then(|former| former.collation.as_deref());
+    let validation = former.and_then(|former| former.validation.as_deref());
     let serves = former.map_or(Ok(false), |former| has_index_or_place(former, pattern, options))?;
-    let Some(id) = insert_row(name, database, Some(pattern), collation)? else {
+    let Some(id) = insert_row(name, database, Some(pattern), Options { collation, validation })? else {
         bail!(Kind::ConflictingOperationInProgress, "{name} was created concurrently");
     };
     let mut bounds = Vec::new();
@@ -142,7 +143,7 @@ fn shard_new(
     }
     let homes = zones::homes(&shards.iter().map(|shard| shard.id).collect::<Vec<_>>())?;
     let chunks = zones.initial_chunks(pattern, bounds, &homes, primary);
-    lay_out(id, name, pattern, &chunks)?;
+    lay_out(id, name, pattern, &chunks, validation)?;
     if serves {
         store::collections::drop_key_index(id)?;
     }
@@ -200,7 +201,7 @@ fn shard_existing(
     let chunks: Vec<_> =
         bounds.windows(2).map(|pair| Chunk { min: pair[0].clone(), max: pair[1].clone(), shard: shard.id }).collect();
     store::chunks::delete_all(collection.id)?;
-    lay_out(collection.id, name, pattern, &chunks)?;
+    lay_out(collection.id, name, pattern, &chunks, collection.validation.as_deref())?;
     if options.unique {
         make_unique(collection.id, name, pattern)?;
     }

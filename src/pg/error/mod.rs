@@ -15,6 +15,9 @@ use std::panic::AssertUnwindSafe;
 
 pub use docshard_core::error::{DuplicateKey, Error, Result};
 
+/// The name of the constraint that a document violates which its collection's validator refuses.
+const VALIDATOR: &str = "validator";
+
 /// An error that can be raised.
 pub trait Raise {
     /// Raises it as a PostgreSQL ERROR.
@@ -25,7 +28,9 @@ impl Raise for Error {
     fn raise(self) -> ! {
         let code = PgSqlErrorCode::from(pack_sqlstate(self.sqlstate));
         let (detail, context) = (self.detail_text(), self.context_text());
-        let Parts { sqlstate, message, hint, duplicate, .. } = self.into_parts();
+        let Parts { sqlstate, message, hint, duplicate, validated, .. } = self.into_parts();
+        let of_index = duplicate.map(|duplicate| (duplicate.schema, duplicate.table, duplicate.index));
+        let of_validator = || validated.map(|validated| (validated.0, validated.1, VALIDATOR.to_owned()));
         let mut report = ErrorReport::new(code, message, "docshard");
         if let Some(detail) = detail {
             report = report.set_detail(detail);
@@ -33,7 +38,7 @@ impl Raise for Error {
         if let Some(hint) = hint {
             report = report.set_hint(hint);
         }
-        annotate::next_error(sqlstate, context, duplicate);
+        annotate::next_error(sqlstate, context, of_index.or_else(of_validator));
         report.report(PgLogLevel::ERROR);
         unreachable!("an ERROR does not return")
     }
@@ -59,7 +64,7 @@ pub(in crate::pg) fn from_caught(caught: CaughtError) -> Error {
 /// internal error. PostgreSQL calls error-context callbacks when it finishes an error, and these may set its code.
 mod annotate {
     #![allow(unsafe_code)]
-    use super::{DuplicateKey, SqlState, pack_sqlstate, sqlstate};
+    use super::{SqlState, pack_sqlstate, sqlstate};
     use pgrx::pg_sys;
     use std::cell::RefCell;
     use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -218,11 +223,10 @@ mod annotate {
     }
 
     /// Sets code, context and names of the next error that PostgreSQL finishes.
-    pub(super) fn next_error(sqlstate: SqlState, context: Option<String>, duplicate: Option<Box<DuplicateKey>>) {
-        let names = duplicate.into_iter().flat_map(|duplicate| {
-            let DuplicateKey { schema, table, index, .. } = *duplicate;
-            [(b's', schema), (b't', table), (b'n', index)]
-        });
+    pub(super) fn next_error(sqlstate: SqlState, context: Option<String>, names: Option<(String, String, String)>) {
+        let names = names
+            .into_iter()
+            .flat_map(|(schema, table, constraint)| [(b's', schema), (b't', table), (b'n', constraint)]);
         let names = names.filter_map(|(field, name)| Some((field, CString::new(name).ok()?))).collect();
         let context = context.and_then(|c| CString::new(c).ok());
         annotate_next(Pending { sqlstate, context, names, place: None });
@@ -270,18 +274,24 @@ pub fn init() {
     unsafe { std::env::set_var("RUST_LIB_BACKTRACE", "0") };
 }
 
-/// Runs SQL here. A unique violation becomes an `Err`, as in [`catch`].
-pub fn catch_unique_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
-    catch(PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, run)
+/// Runs SQL here. A violation of a unique index or of a validator becomes an `Err`, as in [`catch`].
+pub fn catch_violation<T>(run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_all(&[PgSqlErrorCode::ERRCODE_UNIQUE_VIOLATION, PgSqlErrorCode::ERRCODE_CHECK_VIOLATION], run)
 }
 
 /// Runs `run`. An ERROR of this code becomes an `Err`, which the caller must raise again, as the transaction has failed; other
 /// ERRORs pass.
 pub fn catch<T>(code: PgSqlErrorCode, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_all(&[code], run)
+}
+
+fn catch_all<T>(codes: &[PgSqlErrorCode], run: impl FnOnce() -> Result<T>) -> Result<T> {
     let run = std::cell::Cell::new(Some(run));
-    PgTryBuilder::new(AssertUnwindSafe(|| (run.take().expect("run once"))()))
-        .catch_when(code, |caught| Err(from_caught(caught)))
-        .execute()
+    let mut tried = PgTryBuilder::new(AssertUnwindSafe(|| (run.take().expect("run once"))()));
+    for code in codes {
+        tried = tried.catch_when(*code, |caught| Err(from_caught(caught)));
+    }
+    tried.execute()
 }
 
 /// PostgreSQL's packed form of a SQLSTATE (`MAKE_SQLSTATE`).

@@ -1,10 +1,18 @@
-//! Keeps errors of one SQLSTATE out of the server's log, unless `log_min_messages` is `debug1` or below: these errors are
+//! The server's log: writes a line, and keeps errors of one SQLSTATE out of it, unless `log_min_messages` is `debug1` or below: these errors are
 //! frequent, and the router handles them.
 
 use super::pack_sqlstate;
 use docshard_core::error::sqlstate::SqlState;
-use pgrx::{pg_guard, pg_sys};
+use pgrx::pg_sys::panic::ErrorReport;
+use pgrx::{PgLogLevel, PgSqlErrorCode, pg_guard, pg_sys};
 use std::sync::OnceLock;
+
+/// Writes a line to the server's log, which the client does not get.
+pub fn write(message: &'static str, detail: String) {
+    ErrorReport::new(PgSqlErrorCode::ERRCODE_SUCCESSFUL_COMPLETION, message, "docshard")
+        .set_detail(detail)
+        .report(PgLogLevel::LOG);
+}
 
 /// The packed SQLSTATE, and the previous hook.
 static HIDDEN: OnceLock<(i32, pg_sys::emit_log_hook_type)> = OnceLock::new();

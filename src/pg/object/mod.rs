@@ -6,4 +6,4 @@ pub mod drop_guard;
 pub mod extension;
 pub mod invalidation;
 pub mod lookup_cache;
-mod own_statement;
+pub(in crate::pg) mod own_statement;

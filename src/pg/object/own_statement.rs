@@ -15,6 +15,11 @@ pub fn trust_session() {
     TRUSTED.set(true);
 }
 
+/// True if a router has identified itself in this session.
+pub fn is_of_router() -> bool {
+    TRUSTED.get()
+}
+
 /// True for a statement of docshard's, of a router, of the extension's update scripts, or of pg_upgrade.
 pub(super) fn is_own_statement() -> bool {
     // SAFETY: reads variables of this process; the extension is looked up inside a transaction.

@@ -1,5 +1,6 @@
 //! Users, privileges, credentials and the search path.
 
+pub mod bypass;
 pub mod credentials;
 pub mod function;
 pub mod permission;

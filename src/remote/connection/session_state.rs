@@ -8,6 +8,7 @@
 //! them. PostgreSQL undoes a `SET` with its transaction or savepoint, so after a rollback all of them are sent again.
 
 use super::super::param::Role;
+use crate::pg::security::bypass;
 use crate::pg::server;
 use docshard_core::sql::quote::quote_ident;
 use std::ffi::CString;
@@ -19,15 +20,17 @@ pub(super) struct Settings {
     lock_timeout: u64,
     /// commits are at least as durable as with `synchronous_commit = on`
     durable: bool,
+    /// writes bypass the validators of collections
+    bypasses: bool,
 }
 
 impl Settings {
     /// The settings of a new connection.
-    const DEFAULT: Self = Self { role: Role::Service, lock_timeout: 0, durable: false };
+    const DEFAULT: Self = Self { role: Role::Service, lock_timeout: 0, durable: false, bypasses: false };
 
     /// The settings that the next statement needs.
     fn wanted(role: Role) -> Self {
-        Self { role, lock_timeout: server::lock_timeout_ms(), ..Self::DEFAULT }
+        Self { role, lock_timeout: server::lock_timeout_ms(), bypasses: bypass::is_requested(), ..Self::DEFAULT }
     }
 }
 
@@ -41,11 +44,13 @@ pub(super) struct SessionState {
     confirmed: Option<Settings>,
     /// the open transaction has changed some
     changed: bool,
+    /// the session has bypassed validators
+    has_bypassed: bool,
 }
 
 impl SessionState {
     pub(super) fn new() -> Self {
-        Self { confirmed: Some(Settings::DEFAULT), changed: false }
+        Self { confirmed: Some(Settings::DEFAULT), changed: false, has_bypassed: false }
     }
 
     /// True if the session has the settings that the next statement needs.
@@ -88,6 +93,10 @@ impl SessionState {
         }
         if from.is_none_or(|from| from.durable != to.durable) {
             steps.push(if to.durable { DURABLE } else { "RESET synchronous_commit" }.to_owned());
+        }
+        if from.map_or(to.bypasses || self.has_bypassed, |from| from.bypasses != to.bypasses) {
+            self.has_bypassed |= to.bypasses;
+            steps.push(format!("SET {} = {}", bypass::SETTING, if to.bypasses { "on" } else { "off" }));
         }
         steps.into_iter().map(|sql| CString::new(sql).unwrap_or_default()).collect()
     }

@@ -2,7 +2,7 @@
 
 use super::fan_out::{FanOut, never_again, start};
 use crate::catalog::collections::grants::{self, Level};
-use crate::pg::error::{Result, catch_unique_violation};
+use crate::pg::error::{Result, catch_violation};
 use crate::pg::fault;
 use crate::pg::spi;
 use crate::remote::{self, Request, RequestScope, Sql};
@@ -209,7 +209,7 @@ fn write_local(to: &FanOut<'_>, requests: &[Request<'_>]) -> Result<Option<Writt
     let _snapshot = to.checked_snapshot(at)?;
     fault::point("dispatch.writing")?;
     let Sql { sql, params, .. } = &requests[at].statement;
-    Ok(Some(catch_unique_violation(|| spi::write_in_active_snapshot(sql, params))?.into()))
+    Ok(Some(catch_violation(|| spi::write_in_active_snapshot(sql, params))?.into()))
 }
 
 /// Runs a statement on rows that this operation has locked on the shard. The version needs no check, because locked rows cannot

@@ -119,9 +119,14 @@ pub fn bypass() {
     BYPASS.set(Some(local_transaction()));
 }
 
+/// True if the transaction is a move's own.
+pub(super) fn is_bypassed() -> bool {
+    BYPASS.get() == Some(local_transaction())
+}
+
 /// True if changes of the collection by this transaction may have to be logged.
 pub(super) fn is_captured(collection: i32) -> Result<bool> {
-    if BYPASS.get() == Some(local_transaction()) {
+    if is_bypassed() {
         return Ok(false);
     }
     let cached = CAPTURES.with_borrow_mut(|all| all.refresh().get(collection).map(|captures| !captures.is_empty()));

@@ -143,6 +143,7 @@ impl Writer {
         let Some(accepted) = accept(found.document().bytes())? else { return Ok(None) };
         let verified = if found.unverified { self.verify(&found) } else { Some(found) };
         let Some(found) = &verified else { return Ok(None) };
+        self.validate_change(found, &accepted.0)?;
         let decision = match self.attempt(found, &accepted.0)? {
             ChangeOutcome::Changed => Some(accepted),
             ChangeOutcome::Gone => None,
@@ -156,7 +157,11 @@ impl Writer {
                         let newer = unsafe { FoundRow::in_slot(locked) };
                         // The other transaction may have changed the keys.
                         let same = newer.skey() == found.skey() && newer.id() == found.id();
-                        if same { accept(newer.document().bytes())? } else { None }
+                        let decision = if same { accept(newer.document().bytes())? } else { None };
+                        if let Some((change, _)) = &decision {
+                            self.validate_change(&newer, change)?;
+                        }
+                        decision
                     }
                 };
                 if let Some((change, _)) = &decision {
@@ -170,6 +175,13 @@ impl Writer {
             self.capture(std::iter::once_with(|| (found.skey(), found.id())))?;
         }
         Ok(Some(result))
+    }
+
+    fn validate_change(&self, found: &FoundRow, change: &Change) -> Result<()> {
+        match change {
+            Change::Update(doc) => self.validate(Some(found.document().bytes()), doc),
+            Change::Nothing | Change::Delete => Ok(()),
+        }
     }
 
     /// Reads the row at the place that a caller has named; None if it does not have these keys. A change of a place without a

@@ -1,6 +1,8 @@
 //! All writes to collections' tables. Every write, except those of a move itself, is captured for moves ([`capture`]): those of
 //! SQL statements by the tables' [`trigger`], all others by the [`Writer`] or by [`bulk`].
 //!
+//! Both check new documents by the collection's validator, too ([`validation`]).
+//!
 //! A writer executes one statement as PostgreSQL does for logical replication: it maintains indexes, constraints and triggers,
 //! and checks privileges, without parser, planner and executor. An update that changes no index entry writes none
 //! ([`heap_only`]). The table has the columns `skey bytea, id bytea, doc` (a domain over jsonb), all not null, with a primary
@@ -15,6 +17,7 @@ mod owner;
 mod row;
 mod trigger;
 mod unique_conflict;
+pub mod validation;
 mod writer;
 
 pub use changing::{Change, FoundRow};

@@ -1,7 +1,9 @@
-//! The triggers of collections' tables. `capture` (AFTER … FOR EACH ROW) captures changes by SQL statements, `refuse_truncate` (BEFORE
+//! The triggers of collections' tables. `capture` (AFTER … FOR EACH ROW) validates documents and captures changes of SQL statements, `refuse_truncate` (BEFORE
 //! TRUNCATE) refuses that. Both call the same function.
 
 use super::capture;
+use super::row::DOC;
+use super::validation;
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::object::drop_guard;
 use crate::storage::collection_of;
@@ -25,7 +27,28 @@ pub(super) unsafe fn are_own(triggers: &pg_sys::TriggerDesc) -> bool {
     count <= NAMES.len() && NAMES.iter().take(count).enumerate().all(is_named)
 }
 
-/// Captures a change of a row; `old` is null for INSERT, `new` for DELETE.
+/// Checks a new document by the collection's validator. One that stays as it is, while its keys change, is not checked.
+///
+/// # Safety
+/// As for [`capture_change`].
+unsafe fn validate(
+    rel: pg_sys::Relation,
+    collection: i32,
+    old: pg_sys::HeapTuple,
+    new: pg_sys::HeapTuple,
+) -> Result<()> {
+    if new.is_null() {
+        return Ok(());
+    }
+    let Some(validator) = validation::of(collection)? else { return Ok(()) };
+    // SAFETY: promised by the caller.
+    let document = |tuple: pg_sys::HeapTuple| unsafe { visit_tuple(rel, tuple, |row| row.slice(DOC).to_vec()) };
+    let before = (!old.is_null()).then(|| document(old));
+    let after = document(new);
+    if before.as_ref() == Some(&after) { Ok(()) } else { validation::check(&validator, before.as_deref(), &after) }
+}
+
+/// Validates a new row and captures a change of a row; `old` is null for INSERT, `new` for DELETE.
 ///
 /// # Safety
 /// The relation is open, and the tuples are null or of it.
@@ -33,6 +56,8 @@ unsafe fn capture_change(rel: pg_sys::Relation, old: pg_sys::HeapTuple, new: pg_
     // SAFETY: promised by the caller; the name ends with a zero byte.
     let name = unsafe { CStr::from_ptr((*(*rel).rd_rel).relname.data.as_ptr()) };
     let Some(collection) = name.to_str().ok().and_then(collection_of) else { return Ok(()) };
+    // SAFETY: promised by the caller.
+    unsafe { validate(rel, collection, old, new) }?;
     if !capture::is_captured(collection)? {
         return Ok(());
     }

@@ -5,12 +5,14 @@ use super::index::{Held, Index, Values};
 use super::owner::Owner;
 use super::row::{DOC, Purpose, Row, store};
 use super::trigger;
+use super::validation;
 use crate::pg::datum::jsonb::detoasted_bytes;
 use crate::pg::error::{Error, Result};
 use crate::pg::security::permission;
 use crate::pg::security::pinned::Pinned;
 use crate::pg::version;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::query::validator::Validator;
 use docshard_core::routing::names;
 use docshard_core::sql::quote::quote_ident;
 use pgrx::pg_sys;
@@ -35,6 +37,8 @@ pub struct Writer {
     pub(super) purpose: Purpose,
     /// empty for deletes
     pub(super) indexes: Rc<[Index]>,
+    /// checks new documents, unless the trigger does
+    validator: Option<Rc<Validator>>,
     /// slots for changes: the existing version, the locked one, the new one
     pub(super) change_slots: Option<[*mut pg_sys::TupleTableSlot; 3]>,
     /// the slot of an old row for the comparison with the new one
@@ -93,13 +97,21 @@ impl Writer {
                 |at| Index::new(*(*info).ri_IndexRelationDescs.add(at), *(*info).ri_IndexRelationInfo.add(at), owner);
             let indexes = (0..(*info).ri_NumIndices as usize).map(index).collect();
             pg_sys::MemoryContextSwitchTo(context);
-            Ok(Self { collection, rel, estate, info, fires, purpose, indexes, change_slots: None, compared: None })
+            let validator = if fires || purpose == Purpose::Delete { None } else { validation::of(collection)? };
+            let (change_slots, compared) = (None, None);
+            Ok(Self { collection, rel, estate, info, fires, purpose, indexes, validator, change_slots, compared })
         }
     }
 
     /// Captures changes of the rows with these keys (skey, id), unless the trigger does. Must be called for every change.
     pub(super) fn capture<'k>(&self, keys: impl IntoIterator<Item = (&'k [u8], &'k [u8])>) -> Result<()> {
         if self.fires { Ok(()) } else { capture::changed(self.collection, keys) }
+    }
+
+    /// Checks a document by the collection's validator, unless the trigger does; `before` is the one that it replaces. Must be called
+    /// for every new document.
+    pub(super) fn validate(&self, before: Option<&[u8]>, after: &[u8]) -> Result<()> {
+        self.validator.as_ref().map_or(Ok(()), |validator| validation::check(validator, before, after))
     }
 
     /// A slot for the table's rows, freed with the executor's state.
@@ -136,6 +148,7 @@ impl Writer {
     /// Like [`Writer::insert`]; `chunk` is the number of rows whose index entries are inserted together. Larger chunks access
     /// indexes with another order more locally, and take more memory.
     pub fn insert_by(&mut self, chunk: usize, rows: &[Row<'_>]) -> Result<()> {
+        rows.iter().try_for_each(|row| self.validate(None, row.doc))?;
         self.store_all(chunk, rows);
         self.capture(rows.iter().map(|row| (row.skey, row.id)))
     }

@@ -8,6 +8,7 @@
 //! * [`implication`] decides whether one filter implies another, and checks the filters of partial indexes.
 //! * [`side`], [`types`], [`modulo`] and [`bits`] are single operators: argument and test.
 //! * [`schema`] is `$jsonSchema`.
+//! * [`violation`] and [`schema_violation`] say what a document violates of a filter.
 //! * [`strings`] finds fields that are compared with strings, and have dates.
 
 mod bits;
@@ -27,6 +28,10 @@ mod position;
 mod implication;
 pub mod strings;
 
+mod violation;
+
+mod schema_violation;
+
 use crate::budget::Evaluation;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::envelope;
@@ -42,6 +47,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet};
 
 pub(crate) use parse::{is_of_documents, is_shallow, operator_names};
+pub(crate) use violation::Report;
 
 /// A parsed filter.
 #[derive(Debug)]

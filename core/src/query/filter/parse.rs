@@ -149,6 +149,11 @@ pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
     FIELD_OPERATORS.iter().map(|(name, _)| *name).chain(TOP_LEVEL_OPERATORS.iter().map(|operator| operator.name))
 }
 
+/// True for an operator in the place of a path.
+pub(super) fn is_top_level(name: &str) -> bool {
+    TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name)
+}
+
 /// True for an operator that makes an argument of `$pull` a filter of documents.
 pub(crate) fn is_of_documents(name: &str) -> bool {
     TOP_LEVEL_OPERATORS.iter().any(|operator| operator.name == name && operator.of_documents)
@@ -491,7 +496,7 @@ fn push(conjunction: &mut Vec<Node>, node: Node) {
 }
 
 /// The operators of an object whose first name starts with `$`, unless it is a value.
-fn as_operators(json: &Json) -> Option<&Map<String, Json>> {
+pub(super) fn as_operators(json: &Json) -> Option<&Map<String, Json>> {
     let Json::Object(fields) = json else { return None };
     let first = fields.keys().next()?;
     (first.starts_with('$') && !is_extended(fields)).then_some(fields)

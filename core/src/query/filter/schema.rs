@@ -246,7 +246,8 @@ impl Schema {
         self.matches(RawValue::Object(document))
     }
 
-    fn matches(&self, value: RawValue<'_>) -> bool {
+    /// True if the value matches.
+    pub fn matches(&self, value: RawValue<'_>) -> bool {
         budget::steps(1 + self.rules.len());
         self.rules.iter().all(|rule| rule.accepts(value))
     }

@@ -7,6 +7,9 @@ calls! {
     /// Creates a collection's table and places it at a version.
     create_table => CreateTable { collection: i32, token: i64, version: i64, id_index: bool } -> ();
 
+    /// Sets the validator of a collection at the shard, by the text of its definition; None: it has none. Excludes writers.
+    set_validator => SetValidator<'a> { collection: i32, token: i64, definition: Option<&'a str> } -> ();
+
     /// Drops a collection's table and its placement.
     drop_table => DropTable { collection: i32 } -> ();
 

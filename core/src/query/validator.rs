@@ -1,0 +1,170 @@
+//! The validator of a collection: a filter that its documents must match, and what happens to one that does not.
+
+use crate::budget::Evaluation;
+use crate::error::{Error, Kind, Result, bail, ensure, error};
+use crate::query::environment::Environment;
+use crate::query::filter::{Filter, Report};
+use crate::values::collation::Collator;
+use crate::values::document::ext_json;
+use crate::values::document::raw::RawObject;
+use crate::values::document::value::Value;
+use serde_json::{Map, Value as Json, json};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The names of a definition's fields.
+pub const VALIDATOR: &str = "validator";
+/// As [`VALIDATOR`].
+pub const LEVEL: &str = "validationLevel";
+/// As [`VALIDATOR`].
+pub const ACTION: &str = "validationAction";
+/// As [`VALIDATOR`]: the collation by which the validator compares strings.
+pub const COLLATION: &str = "collation";
+/// The name of [`Level::Off`].
+pub const OFF: &str = "off";
+
+/// The size of an `_id` that is reported.
+const MOST_ID_BYTES: usize = 512;
+
+/// Which writes are checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// none
+    Off,
+    /// inserts, and updates of documents that were valid
+    Moderate,
+    /// all
+    Strict,
+}
+
+/// What happens to a document that is not valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// it is refused
+    Error,
+    /// it is stored, and the server's log says so
+    Warn,
+    /// it is refused, and the server's log says so
+    ErrorAndLog,
+}
+
+/// The levels, by their names.
+pub const LEVELS: &[(&str, Level)] = &[(OFF, Level::Off), ("strict", Level::Strict), ("moderate", Level::Moderate)];
+/// The actions, by their names.
+pub const ACTIONS: &[(&str, Action)] =
+    &[("error", Action::Error), ("warn", Action::Warn), ("errorAndLog", Action::ErrorAndLog)];
+
+/// A parsed validator.
+#[derive(Debug)]
+pub struct Validator {
+    json: Json,
+    filter: Filter,
+    collator: Option<Arc<Collator>>,
+    /// it depends on the time
+    is_timed: bool,
+    /// which writes are checked
+    pub level: Level,
+    /// what happens to a document that is not valid
+    pub action: Action,
+}
+
+/// What a document violates.
+#[derive(Debug)]
+pub struct Violation {
+    id: Json,
+    details: Json,
+    truncated: bool,
+}
+
+impl Violation {
+    /// MongoDB's `errInfo`.
+    pub fn info(&self) -> Json {
+        let mut info = json!({"failingDocumentId": self.id, "details": self.details});
+        if self.truncated {
+            info["truncated"] = true.into();
+        }
+        info
+    }
+}
+
+fn chosen<T: Copy>(fields: &Map<String, Json>, name: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
+    let Some(given) = fields.get(name) else { return Ok(None) };
+    match choices.iter().find(|(known, _)| given.as_str() == Some(known)) {
+        Some((_, choice)) => Ok(Some(*choice)),
+        None => Err(error!(Kind::BadValue, "Enumeration value '{given}' for field '{name}' is not a valid value.")),
+    }
+}
+
+impl Validator {
+    /// Parses `{"validator": filter, "validationLevel": …, "validationAction": …, "collation": …}`, of which all but the first are
+    /// optional.
+    ///
+    /// # Errors
+    /// `TypeMismatch`, `BadValue`; `InvalidOptions` for an operator that a validator cannot have; those of [`Filter::parse`].
+    pub fn parse(definition: &Json) -> Result<Validator> {
+        let _evaluation = Evaluation::begin();
+        let fields = ext_json::document(definition)
+            .ok_or_else(|| error!(Kind::TypeMismatch, "a validator's definition must be an object"))?;
+        let json = fields.get(VALIDATOR).unwrap_or(&Json::Null);
+        ensure!(ext_json::document(json).is_some(), Kind::TypeMismatch, "'validator' must be an object, not {json}");
+        let collator = fields.get(COLLATION).map(Collator::parse).transpose()?.flatten().map(Arc::new);
+        let level = chosen(fields, LEVEL, LEVELS)?.unwrap_or(Level::Strict);
+        let action = chosen(fields, ACTION, ACTIONS)?.unwrap_or(Action::Error);
+        // Texts are constants of an expression, too. One that is not meant as a variable only costs time.
+        let text = json.to_string();
+        let is_timed = text.contains("$$NOW") || text.contains("$$CLUSTER_TIME");
+        if text.contains("$$USER_ROLES") {
+            bail!(Kind::QueryFeatureNotAllowed, "a validator must not depend on who writes: $$USER_ROLES");
+        }
+        if text.contains("\"$sampleRate\":") || text.contains("\"$rand\":") {
+            bail!(Kind::QueryFeatureNotAllowed, "a validator must not depend on chance: $rand, $sampleRate");
+        }
+        let filter = Filter::parse_in(json, &environment(collator.as_ref(), is_timed))?;
+        Ok(Validator { json: json.clone(), filter, collator, is_timed, level, action })
+    }
+
+    /// What a document violates that is to be stored; `before` is its old form, None if it is new. None: it may be stored.
+    ///
+    /// A condition that cannot be evaluated is violated.
+    pub fn violation(&self, before: Option<RawObject<'_>>, after: RawObject<'_>) -> Option<Violation> {
+        let _evaluation = Evaluation::begin();
+        if self.level == Level::Off || self.accepts(after) {
+            return None;
+        }
+        if self.level == Level::Moderate && before.is_some_and(|before| !self.accepts(before)) {
+            return None;
+        }
+        Some(self.describe(after))
+    }
+
+    fn accepts(&self, document: RawObject<'_>) -> bool {
+        if self.is_timed {
+            let filter = Filter::parse_in(&self.json, &environment(self.collator.as_ref(), true));
+            return filter.is_ok_and(|filter| filter.matches(document));
+        }
+        self.filter.matches(document)
+    }
+
+    fn describe(&self, document: RawObject<'_>) -> Violation {
+        let environment = environment(self.collator.as_ref(), self.is_timed);
+        let mut report = Report::new(&environment);
+        let details = Json::Object(report.of_filter(&self.json, document, false));
+        let id = document.get("_id").map_or(Json::Null, |id| ext_json::to_json(&Value::from_raw(id)));
+        let is_long = id.to_string().len() > MOST_ID_BYTES;
+        let id = if is_long { Json::Null } else { id };
+        Violation { id, details, truncated: report.truncated || is_long }
+    }
+}
+
+fn environment(collator: Option<&Arc<Collator>>, is_timed: bool) -> Environment {
+    let now = || {
+        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    };
+    Environment { collator: collator.cloned(), now: is_timed.then(now), ..Environment::default() }
+}
+
+/// The error for a document that is refused.
+pub fn refused(violation: &Violation) -> Error {
+    Error::new(Kind::DocumentValidationFailure, "Document failed validation").with_detail(violation.info().to_string())
+}

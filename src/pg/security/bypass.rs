@@ -1,0 +1,53 @@
+//! Whether writes bypass the validators of collections.
+//!
+//! An operation of this session sets it for its own duration. At a shard the router sets it, by a setting that counts in its sessions
+//! only: any role may change the setting, and none is allowed anything by it.
+
+use crate::pg::object::own_statement;
+use pgrx::{GucContext, GucFlags, GucRegistry, GucSetting};
+use std::cell::Cell;
+
+/// The name of the setting.
+pub const SETTING: &str = "docshard.bypass_validation";
+
+static OF_ROUTER: GucSetting<bool> = GucSetting::<bool>::new(false);
+
+thread_local! {
+    static REQUESTED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Called from `_PG_init`.
+pub fn init() {
+    GucRegistry::define_bool_guc(
+        c"docshard.bypass_validation",
+        c"Set by a router, for a write that bypasses the validator of its collection.",
+        c"It has no effect in other sessions.",
+        &OF_ROUTER,
+        GucContext::Userset,
+        GucFlags::NO_SHOW_ALL,
+    );
+}
+
+/// True while the present operation bypasses validators.
+pub fn is_requested() -> bool {
+    REQUESTED.get()
+}
+
+/// True if a write that is made here now bypasses the validator.
+pub fn is_on() -> bool {
+    REQUESTED.get() || OF_ROUTER.get() && own_statement::is_of_router()
+}
+
+struct Restore(bool);
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        REQUESTED.set(self.0);
+    }
+}
+
+/// Runs an operation that bypasses validators, or not, whatever the one does that it is part of.
+pub fn during<T>(on: bool, run: impl FnOnce() -> T) -> T {
+    let _restore = Restore(REQUESTED.replace(on));
+    run()
+}

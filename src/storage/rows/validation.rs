@@ -1,0 +1,124 @@
+//! Validators of collections, as this shard has them: each document is checked where its row is written.
+//!
+//! A collection's validator stands beside its version, in `docshard_data.placement`, so a writer reads its number with the version, under
+//! the collection's lock ([`set`]). A change of the validator excludes writers. So while the lock is held the validator is the one that
+//! counts, whatever the router knows, and after a change has committed no document passes by the old one. A direct write to the table
+//! takes the lock and reads the number here, once in each transaction.
+//!
+//! Rows of a move are not checked: their documents were stored before.
+
+use super::capture;
+use crate::pg::error::{Result, server_log};
+use crate::pg::memory::small_cache::SmallCache;
+use crate::pg::security::bypass;
+use crate::pg::transaction::epoch::{self, Epoch};
+use crate::storage::lock::{self, Mode, Tag};
+use crate::storage::own_table;
+use crate::storage::scan::{Columns, Look, by_int4};
+use docshard_core::error::{Kind, error};
+use docshard_core::query::specification;
+use docshard_core::query::validator::{self, Action, Validator};
+use docshard_core::values::document::raw;
+use docshard_core::values::key::encode::hash_encoded;
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Columns of `docshard_data.placement`.
+const NUMBER: usize = 3;
+const DEFINITION: usize = 4;
+
+/// The number of parsed validators that a session caches.
+const MAX_CACHED: usize = 8;
+
+/// The number of each collection's validator that this transaction has read; None: it has none.
+#[derive(Default)]
+struct Known {
+    epoch: Epoch,
+    of: Vec<(i32, Option<i64>)>,
+}
+
+thread_local! {
+    static KNOWN: RefCell<Known> = RefCell::default();
+    static PARSED: RefCell<SmallCache<(i32, i64), Rc<Validator>, MAX_CACHED>> = const { RefCell::new(SmallCache::NONE) };
+}
+
+/// The number of a validator: equal for equal definitions.
+pub fn number_of(definition: &str) -> i64 {
+    hash_encoded(definition.as_bytes())
+}
+
+/// The number of the validator in a row of `placement`.
+pub fn number_in(row: &Columns<'_>) -> Option<i64> {
+    row.opt_i64(NUMBER)
+}
+
+/// Sets which validator a collection has, as it was read under its lock.
+pub fn set(collection: i32, number: Option<i64>) {
+    KNOWN.with_borrow_mut(|known| {
+        let now = epoch::now();
+        if known.epoch != now {
+            *known = Known { epoch: now, of: Vec::new() };
+        }
+        match known.of.iter_mut().find(|(of, _)| *of == collection) {
+            Some(entry) => entry.1 = number,
+            None => known.of.push((collection, number)),
+        }
+    });
+}
+
+fn known(collection: i32) -> Option<Option<i64>> {
+    KNOWN.with_borrow(|known| {
+        let entry = known.of.iter().find(|(of, _)| *of == collection).filter(|_| known.epoch == epoch::now());
+        entry.map(|(_, number)| *number)
+    })
+}
+
+/// The validator that counts for writes of this transaction to a collection now.
+pub(super) fn of(collection: i32) -> Result<Option<Rc<Validator>>> {
+    let number = match known(collection) {
+        Some(number) => number,
+        None if capture::is_bypassed() => return Ok(None),
+        None => {
+            lock::acquire(Tag::Collection(collection), Mode::Shared);
+            let number = read(collection, |row| number_in(&row))?.flatten();
+            set(collection, number);
+            number
+        }
+    };
+    let Some(number) = number.filter(|_| !bypass::is_on() && !capture::is_bypassed()) else { return Ok(None) };
+    if let Some(parsed) = PARSED.with_borrow(|parsed| parsed.find(|of| *of == (collection, number))) {
+        return Ok(Some(parsed));
+    }
+    let malformed =
+        || error!(Kind::InternalError, "the validator of collection {collection} is malformed on this shard");
+    let text = read(collection, |row| row.bytes(DEFINITION))?.flatten().ok_or_else(malformed)?;
+    let text = String::from_utf8(text).map_err(|_| malformed())?;
+    let parsed = Rc::new(Validator::parse(&specification::parse(&text)?)?);
+    PARSED.with_borrow_mut(|cache| cache.insert((collection, number), Rc::clone(&parsed)));
+    Ok(Some(parsed))
+}
+
+fn read<T>(collection: i32, visit: impl Fn(Columns<'_>) -> T) -> Result<Option<T>> {
+    let (table, index) = own_table(c"placement", c"placement_pkey")?;
+    let mut found = None;
+    by_int4(table, index, collection, Look::Latest, |row| found = Some(visit(row)));
+    Ok(found)
+}
+
+/// Checks a document that is to be stored; `before` is the one that it replaces.
+///
+/// # Errors
+/// `DocumentValidationFailure` (23514), with MongoDB's `errInfo` as its detail.
+pub(super) fn check(validator: &Validator, before: Option<&[u8]>, after: &[u8]) -> Result<()> {
+    let Some(document) = raw::document(after) else { return Ok(()) };
+    let Some(violation) = validator.violation(before.and_then(raw::document), document) else { return Ok(()) };
+    if validator.action != Action::Error {
+        let what = if validator.action == Action::Warn {
+            "Document would fail validation"
+        } else {
+            "Document failed validation"
+        };
+        server_log::write(what, violation.info().to_string());
+    }
+    if validator.action == Action::Warn { Ok(()) } else { Err(validator::refused(&violation)) }
+}
