@@ -13,7 +13,7 @@ use docshard_core::error::{Kind, bail, error};
 use docshard_core::query::environment::Environment;
 use docshard_core::routing::plan::Read;
 use docshard_core::routing::request::query::Query;
-use serde_json::json;
+use serde_json::{Value as Json, json};
 
 const EXPLAINED: &[&str] = &["find", "count", "distinct", "aggregate", "update", "delete", "findAndModify"];
 
@@ -29,24 +29,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
         }
         return Ok(Reply::of(super::aggregate::explain(&inner, verbosity)?));
     }
-    let first = |list: &str, path, known| -> Result<_> {
-        let operations = inner.fields.array(list);
-        if operations.len() != 1 {
-            bail!(Kind::InvalidLength, "explained write batches must be of size 1");
-        }
-        let parse = |json| Arguments::parse(json, Form::Command(path), known);
-        operations.first().map(parse).transpose()
-    };
-    let of_batch = match inner.spec.name {
-        "update" => first("updates", "update.updates", table::UPDATE_ELEMENT)?,
-        "delete" => first("deletes", "delete.deletes", table::DELETE_ELEMENT)?,
-        name if EXPLAINED.contains(&name) => None,
-        other => {
-            let error = error!(Kind::CommandNotFound, "Explain failed due to unknown command: {other}");
-            return Err(error.with_hint(format!("Commands that can be explained: {}.", EXPLAINED.join(", "))));
-        }
-    };
-    let arguments = of_batch.unwrap_or(inner.fields);
+    let arguments = element(&inner)?.unwrap_or(inner.fields);
     let filter = Specification::of(arguments.get("filter"));
     let namespace = inner.namespace()?;
     let shared = Shared::of(&arguments, None);
@@ -64,7 +47,7 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     let explain = |query: &Query, what| explained(&namespace, query, what, verbosity);
     let environment = || Environment::of_statement(None, None, session::session());
     let plain = || request_parts::query(filter, environment()?, arguments.get("hint"));
-    let mut plan = match inner.spec.name {
+    let plan = match inner.spec.name {
         "find" => {
             arguments.count("limit")?;
             let options = reading::find_options(&namespace, &arguments)?;
@@ -83,11 +66,15 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
             explain(&plain()?, Explained::Write { stage, batch: name != "findAndModify" })?
         }
     };
+    reply(request, &namespace, &filter.text(), plan)
+}
+
+fn reply(request: &Request<'_>, namespace: &str, filter: &str, mut plan: Json) -> Result<Reply> {
     let run = plan.as_object_mut().and_then(|plan| plan.remove("executionStats"));
     let mut reply = json!({
         "queryPlanner": {
             "namespace": namespace,
-            "parsedQuery": { "text": filter.text() },
+            "parsedQuery": { "text": filter },
             "winningPlan": plan,
         },
     });
@@ -97,4 +84,25 @@ pub fn explain(request: &Request<'_>) -> Result<Reply> {
     reply["serverInfo"] = super::information::server()?;
     reply["command"] = json!({ "text": request.target.to_string() });
     Ok(Reply::of(reply))
+}
+
+/// The only write of a batch; None for commands that have no batch.
+fn element<'r>(inner: &Request<'r>) -> Result<Option<Arguments<'r>>> {
+    let first = |list: &str, path, known| -> Result<_> {
+        let operations = inner.fields.array(list);
+        if operations.len() != 1 {
+            bail!(Kind::InvalidLength, "explained write batches must be of size 1");
+        }
+        let parse = |json| Arguments::parse(json, Form::Command(path), known);
+        operations.first().map(parse).transpose()
+    };
+    match inner.spec.name {
+        "update" => first("updates", "update.updates", table::UPDATE_ELEMENT),
+        "delete" => first("deletes", "delete.deletes", table::DELETE_ELEMENT),
+        name if EXPLAINED.contains(&name) => Ok(None),
+        other => {
+            let error = error!(Kind::CommandNotFound, "Explain failed due to unknown command: {other}");
+            Err(error.with_hint(format!("Commands that can be explained: {}.", EXPLAINED.join(", "))))
+        }
+    }
 }

@@ -18,25 +18,25 @@
 mod deciding;
 mod draining;
 mod ending;
+mod receiving;
 mod session_state;
 mod watch;
 
 use self::session_state::SessionState;
-use self::watch::Watch;
-use super::ffi::{self, HoldCancel, Local, Xact};
+use super::ffi::{HoldCancel, Local, Xact};
 use super::handshake::{self, HandshakeState};
 use super::login;
 use super::options::{self, Route};
 use super::param::{Encoded, Request, Role, Sql, c_string};
 use super::prepared::Prepared;
-use super::row::{Row, Spool};
+use super::row::Spool;
 use super::session::Session;
 use super::wire::{Finished, Limit, Lost, Wire};
-use crate::pg::error::{Error, Raise as _, Result};
+use crate::pg::error::{Error, Result};
 use crate::pg::server::current_user;
 use docshard_core::cluster::connection::ConnectionState;
 use docshard_core::cluster::frontend::Answer;
-use docshard_core::error::sqlstate::{self, READ_ONLY, REFUSED_CONNECTION};
+use docshard_core::error::sqlstate::{self, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, bail};
 use docshard_core::sql::column::Columns;
 use pgrx::pg_sys::Oid;
@@ -455,22 +455,26 @@ impl Connection {
             Ok(self.statement(statement.sql, step, scratch)? && sent)
         });
         if let Err(error) = accepted {
-            // The wire has the start of the batch already.
-            self.session.rolled_back();
-            self.state.end_feed();
-            self.deciding = None;
-            if self.state.roll_back_implicit(self.batch.fresh) {
-                // A synchronisation point alone would commit.
-                drop(self.send_sync(ROLL_BACK));
-            } else {
-                self.steps.push_back(Step::Sync);
-                self.wire.pg.sync();
-                self.wire.sent();
-            }
-            drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
+            self.abandon_batch();
             return Err(error);
         }
         Ok(accepted? && (self.state.is_feeding() || self.end_batch()))
+    }
+
+    /// Ends a batch that cannot be completed. The wire has its start already.
+    fn abandon_batch(&mut self) {
+        self.session.rolled_back();
+        self.state.end_feed();
+        self.deciding = None;
+        if self.state.roll_back_implicit(self.batch.fresh) {
+            // A synchronisation point alone would commit.
+            drop(self.send_sync(ROLL_BACK));
+        } else {
+            self.steps.push_back(Step::Sync);
+            self.wire.pg.sync();
+            self.wire.sent();
+        }
+        drop(self.drain(Limit::Until(Instant::now() + CLEANUP)));
     }
 
     /// Sends a statement, and before that its preparation if the shard has not prepared it.
@@ -494,185 +498,6 @@ impl Connection {
     fn plain(&mut self, sql: &CStr, none: &Encoded, step: Step) -> bool {
         self.steps.push_back(step);
         self.wire.pg.send_params(sql, none)
-    }
-
-    /// The next row of the main statement; None at the end of the batch. An error is returned at the end of the batch, when the
-    /// connection is in order again.
-    pub(super) fn next(&mut self, limit: Limit) -> std::result::Result<Option<Row>, Stop> {
-        self.end_feed();
-        let mut ends_at_sync = 0;
-        let mut unread = 0;
-        let mut watch: Option<Watch> = None;
-        loop {
-            let Some(&step) = self.steps.front() else {
-                // Sent only now, after an error in an implicit transaction.
-                if self.state.take_sync_due() {
-                    self.send_sync(&[])?;
-                    continue;
-                }
-                break;
-            };
-            let patience = match self.patience(limit) {
-                // A read is watched, too: changes of the table wait for its locks.
-                Limit::Served if !self.wire.has_arrived() => {
-                    Limit::ServedUntil(watch.get_or_insert_with(Watch::new).next_check())
-                }
-                Limit::Outcome => Limit::OutcomeUntil(watch.get_or_insert_with(Watch::new).next_check()),
-                limit => limit,
-            };
-            let result = match self.wire.result(patience) {
-                Ok(result) => result,
-                Err(Lost::Late) if matches!(patience, Limit::OutcomeUntil(_)) => {
-                    // The wait is reported, too: the session may hold locks at the router.
-                    let watch = watch.get_or_insert_with(Watch::new);
-                    // Also sets the time of the next check: until then the answer is awaited.
-                    let is_chosen = watch.is_chosen();
-                    if ffi::cancel_is_due() {
-                        self.pass_cancel_on(false);
-                    } else if is_chosen && !self.is_victim() {
-                        self.pass_cancel_on(true);
-                    } else {
-                        watch.report(true);
-                    }
-                    continue;
-                }
-                Err(Lost::Late)
-                    if !self.is_deciding()
-                        && let Some(watch) = &mut watch =>
-                {
-                    if watch.is_chosen() {
-                        watch::deadlock().raise();
-                    }
-                    watch.report(false);
-                    continue;
-                }
-                Err(Lost::Late) if !self.is_deciding() || matches!(limit, Limit::Until(_)) => return Err(Stop::Late),
-                Err(lost) => return Err(self.break_down(&lost).into()),
-            };
-            let Some(result) = result else {
-                if !self.wire.pg.is_good() {
-                    return Err(self.lost().into());
-                }
-                if step != Step::Sync {
-                    self.steps.pop_front();
-                } else {
-                    ends_at_sync += 1;
-                    if ends_at_sync > 1 {
-                        let violation = Lost::Violation("no answer to a synchronisation point".into());
-                        return Err(self.break_down(&violation).into());
-                    }
-                }
-                continue;
-            };
-            match result {
-                Answer::Row(columns) if step == Step::Main => return Ok(Some(Row::of(columns))),
-                Answer::Row(columns) => {
-                    unread += 1;
-                    if unread > MAX_UNREAD_ROWS {
-                        let violation = Lost::Violation("rows that no statement returns".into());
-                        return Err(self.break_down(&violation).into());
-                    }
-                    if step == Step::Handshake {
-                        self.handshake.receive(Row::of(columns));
-                    }
-                }
-                Answer::Skipped => {}
-                Answer::Done(_) => self.succeeded(step, &result),
-                Answer::Sync => {
-                    self.steps.pop_front();
-                    if !self.wire.pg.exit_pipeline() {
-                        return Err(self.lost().into());
-                    }
-                }
-                Answer::Error(report) => {
-                    let error = self.wire.report(&report);
-                    if report.is_fatal() || !self.wire.pg.is_good() {
-                        // Only an error report from the shard itself proves that nothing was committed.
-                        let in_doubt = self.is_deciding() && !report.is_fatal();
-                        let lost = self.break_down(&Lost::Broken(String::new()));
-                        return Err(if in_doubt { lost } else { error }.into());
-                    }
-                    self.failure.get_or_insert(error);
-                    if step == Step::Handshake {
-                        self.state.refuse();
-                    }
-                    if self.state.roll_back_implicit(self.batch.fresh) {
-                        self.state.set_sync_due();
-                    }
-                }
-            }
-        }
-        self.current = None;
-        for number in self.preparing.drain(..) {
-            self.prepared.forget(number);
-        }
-        match self.failure.take() {
-            None => {
-                if self.state.depth() == 0 {
-                    self.session.committed();
-                }
-                self.decided(true);
-                Ok(None)
-            }
-            Some(mut error) => {
-                let is_victim = self.is_victim();
-                self.failed(&error);
-                self.handshake.unanswered();
-                if self.state.is_refused() {
-                    self.state.set_broken();
-                    let ahead = error.sqlstate == READ_ONLY;
-                    let has_other = !ahead && login::pass_over(self.server, self.wire.host, &error.message);
-                    error = error.of_handshake(has_other);
-                }
-                self.decided(false);
-                Err(if is_victim && error.sqlstate == sqlstate::QUERY_CANCELED { watch::deadlock() } else { error }
-                    .into())
-            }
-        }
-    }
-
-    fn succeeded(&mut self, step: Step, result: &Answer) {
-        self.state.answered();
-        match step {
-            Step::Open(depth) => self.state.opened(depth),
-            Step::Outlived(level) => self.state.outlived(level),
-            Step::Prepare(number) => self.preparing.retain(|n| *n != number),
-            Step::Main => {
-                self.affected = if self.batch.write { result.affected() } else { 0 };
-                if self.batch.write && !self.is_deciding() {
-                    self.state.written();
-                }
-            }
-            Step::Fed => self.state.written(),
-            Step::Handshake => {
-                if let Err(error) = self.handshake.answered() {
-                    self.failure.get_or_insert(error);
-                    self.state.refuse();
-                }
-            }
-            Step::Silent | Step::Sync => {}
-        }
-    }
-
-    fn failed(&mut self, error: &Error) {
-        self.session.rolled_back();
-        if error.sqlstate == sqlstate::INSUFFICIENT_PRIVILEGE {
-            self.session.refused();
-        }
-        // The shard does not know the statement, or its table has changed: prepare it again next time.
-        if [sqlstate::UNDEFINED_STATEMENT, sqlstate::FEATURE_NOT_SUPPORTED].contains(&error.sqlstate) {
-            self.prepared.clear();
-            self.purge = true;
-        }
-        if self.xact() == Xact::Idle {
-            self.ended();
-        } else if self.xact() == Xact::Failed {
-            self.undo();
-            // A write is always awaited, so its error was reported.
-            if self.state.depth() > 0 && !self.batch.write {
-                self.abort_cause.get_or_insert_with(|| (error.clone(), self.batch.user));
-            }
-        }
     }
 
     fn lost(&mut self) -> Error {

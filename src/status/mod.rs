@@ -151,6 +151,41 @@ macro_rules! line {
     ($out:expr, $($arg:tt)*) => { writeln!($out, $($arg)*).unwrap_or_default() };
 }
 
+/// What there is to say of a shard, after its name.
+fn shard_notes(
+    shard: &Shard,
+    expected: &behind::Expected,
+    unreachable: Option<&String>,
+    orphaned: usize,
+    unguarded: Option<&str>,
+) -> Result<String> {
+    let mut notes = String::new();
+    if shard.draining {
+        notes.push_str("  draining");
+    }
+    if let Some(max) = shard.max_size_mb {
+        let _ = write!(notes, "  at most {max} MiB");
+    }
+    let behind = if unreachable.is_none() { expected.find(shard)? } else { Vec::new() };
+    if let Some(error) = unreachable {
+        let _ = write!(notes, "  unreachable: {error}");
+    } else if !behind.is_empty() {
+        let _ = write!(notes, "  {}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name));
+    } else if let Some(note) = contacts::notes(shard.id)? {
+        let _ = write!(notes, "  {note}");
+    }
+    match orphaned {
+        0 => {}
+        count => {
+            let _ = write!(notes, "  {count} orphaned: docshard.list_orphaned_relations()");
+        }
+    }
+    if let Some(note) = unguarded {
+        let _ = write!(notes, "  {note}");
+    }
+    Ok(notes)
+}
+
 fn write_head(
     out: &mut String,
     shards: &BTreeMap<ShardId, Rc<Shard>>,
@@ -173,31 +208,10 @@ fn write_head(
     let locations = store::shards::locations()?;
     for shard in shards.values() {
         let host = locations.iter().find(|found| found.id == shard.id).map_or("", |found| found.host.as_str());
-        let mut notes = String::new();
-        if shard.draining {
-            notes.push_str("  draining");
-        }
-        if let Some(max) = shard.max_size_mb {
-            let _ = write!(notes, "  at most {max} MiB");
-        }
-        let is_reachable = !unreachable.contains_key(&shard.id);
-        let behind = if is_reachable { expected.find(shard)? } else { Vec::new() };
-        if let Some(error) = unreachable.get(&shard.id) {
-            let _ = write!(notes, "  unreachable: {error}");
-        } else if !behind.is_empty() {
-            let _ = write!(notes, "  {}; {}", behind::describe(&shard.name, &behind), behind::hint(&shard.name));
-        } else if let Some(note) = contacts::notes(shard.id)? {
-            let _ = write!(notes, "  {note}");
-        }
-        match orphans.iter().filter(|orphan| orphan.shard == shard.name).count() {
-            0 => {}
-            count => {
-                let _ = write!(notes, "  {count} orphaned: docshard.list_orphaned_relations()");
-            }
-        }
-        if let Some(note) = unguarded.get(&shard.name) {
-            let _ = write!(notes, "  {note}");
-        }
+        let note = unguarded.get(&shard.name).map(String::as_str);
+        let (why, orphaned) =
+            (unreachable.get(&shard.id), orphans.iter().filter(|orphan| orphan.shard == shard.name).count());
+        let notes = shard_notes(shard, &expected, why, orphaned, note)?;
         line!(out, "  {}  {host}{notes}", shard.name);
     }
     let state = control::state()?;

@@ -226,35 +226,51 @@ pub fn statements(import: &Import) -> Result<Vec<String>> {
     Ok(made)
 }
 
+/// The columns of a table, and what a sample of the documents has there.
+struct Sample {
+    columns: Vec<(String, Counts)>,
+    /// how many of the columns come first because they were named, not found
+    named: usize,
+    documents: usize,
+}
+
+impl Sample {
+    fn of(namespace: &str, paths: Vec<String>) -> Result<Self> {
+        let mut columns: Vec<(String, Counts)> = Vec::new();
+        let mut seen = HashSet::new();
+        for path in paths {
+            if options::check_path(&path).is_ok() && !path.contains("$**") && seen.insert(path.clone()) {
+                columns.push((path, Counts::default()));
+            }
+        }
+        let named = columns.len();
+        let json = json!({"limit": SAMPLE});
+        let arguments = Arguments::parse(&json, Form::Options(FIND.function), FIND.options)?;
+        let mut sample = reading::find(namespace, Specification::EMPTY, &arguments)?;
+        let mut documents = 0;
+        while let Some(document) = sample.next_document()? {
+            let Some(object) = raw::document(document.bytes()) else { continue };
+            documents += 1;
+            for (name, _) in object.iter() {
+                let is_field = !name.contains('.') && options::check_path(name).is_ok();
+                if is_field && columns.len() < MAX_COLUMNS && seen.insert(name.to_owned()) {
+                    columns.push((name.to_owned(), Counts::default()));
+                }
+            }
+            for (path, counts) in &mut columns {
+                if let Some(value) = at(object, path) {
+                    counts.add(value);
+                }
+            }
+        }
+        Ok(Self { columns, named, documents })
+    }
+}
+
 /// The statement that creates a table. The first `required` paths are NOT NULL if every document of the sample has them.
 fn statement(import: &Import, namespace: &str, table: &str, paths: Vec<String>, required: usize) -> Result<String> {
-    let mut columns: Vec<(String, Counts)> = Vec::new();
-    let mut seen = HashSet::new();
-    for path in paths {
-        if options::check_path(&path).is_ok() && !path.contains("$**") && seen.insert(path.clone()) {
-            columns.push((path, Counts::default()));
-        }
-    }
-    let required = required.min(columns.len());
-    let json = json!({"limit": SAMPLE});
-    let arguments = Arguments::parse(&json, Form::Options(FIND.function), FIND.options)?;
-    let mut sample = reading::find(namespace, Specification::EMPTY, &arguments)?;
-    let mut documents = 0;
-    while let Some(document) = sample.next_document()? {
-        let Some(object) = raw::document(document.bytes()) else { continue };
-        documents += 1;
-        for (name, _) in object.iter() {
-            let is_field = !name.contains('.') && options::check_path(name).is_ok();
-            if is_field && columns.len() < MAX_COLUMNS && seen.insert(name.to_owned()) {
-                columns.push((name.to_owned(), Counts::default()));
-            }
-        }
-        for (path, counts) in &mut columns {
-            if let Some(value) = at(object, path) {
-                counts.add(value);
-            }
-        }
-    }
+    let Sample { columns, named, documents } = Sample::of(namespace, paths)?;
+    let required = required.min(named);
     let mut names = Names(SYSTEM_COLUMNS.map(str::to_owned).into());
     let mut sql = format!("CREATE FOREIGN TABLE {} (", quote_ident(table));
     for (number, (path, counts)) in columns.iter().enumerate() {

@@ -113,17 +113,7 @@ fn serve(database: Oid) {
         let interval = transaction::run(|| settings::integer("balancer_interval_ms")).unwrap_or(10_000);
         let interval = Duration::from_millis(u64::try_from(interval).unwrap_or(10_000));
         if resolved.is_none_or(|at| at.elapsed() >= interval.min(RESOLVE_INTERVAL)) {
-            for (name, what, duty) in DUTIES {
-                activity::show(name);
-                duty().unwrap_or_else(|error| report(&error, what));
-            }
-            if counted.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL) {
-                activity::show("forgetting numbered writes");
-                forget_numbered_writes();
-                activity::show("noting the sizes of collections");
-                last_sizes::note_all().unwrap_or_else(|error| report(&error, ""));
-                counted = Some(Instant::now());
-            }
+            fulfil_duties(&mut counted);
             resolved = Some(Instant::now());
         }
         if let Err(error) = prune.round() {
@@ -152,6 +142,21 @@ fn serve(database: Oid) {
             expiry.hasten();
             balancer.hasten();
         }
+    }
+}
+
+/// `counted`: when sizes were last noted.
+fn fulfil_duties(counted: &mut Option<Instant>) {
+    for (name, what, duty) in DUTIES {
+        activity::show(name);
+        duty().unwrap_or_else(|error| report(&error, what));
+    }
+    if counted.is_none_or(|at| at.elapsed() >= COUNT_INTERVAL) {
+        activity::show("forgetting numbered writes");
+        forget_numbered_writes();
+        activity::show("noting the sizes of collections");
+        last_sizes::note_all().unwrap_or_else(|error| report(&error, ""));
+        *counted = Some(Instant::now());
     }
 }
 

@@ -60,6 +60,15 @@ const VERSION: &str = "57.1";
 const OPTIONS: &str =
     "locale strength caseLevel caseFirst numericOrdering alternate maxVariable normalization backwards version";
 
+fn case_first(text: &str) -> Result<Option<CollationCaseFirst>> {
+    Ok(Some(match text {
+        "off" => CollationCaseFirst::False,
+        "upper" => CollationCaseFirst::Upper,
+        "lower" => CollationCaseFirst::Lower,
+        other => return Err(invalid("caseFirst", other)),
+    }))
+}
+
 impl Collator {
     /// Parses `{"locale": "en", "strength": 2}`; None for `{"locale": "simple"}` and for `{}`.
     ///
@@ -83,13 +92,7 @@ impl Collator {
         };
         let (options, strength) = options(fields)?;
         let first = string(fields, "caseFirst")?;
-        let case_first = match first {
-            None => None,
-            Some("off") => Some(CollationCaseFirst::False),
-            Some("upper") => Some(CollationCaseFirst::Upper),
-            Some("lower") => Some(CollationCaseFirst::Lower),
-            Some(other) => return Err(invalid("caseFirst", other)),
-        };
+        let case_first = first.map_or(Ok(None), case_first)?;
         let numeric = boolean(fields, "numericOrdering")? == Some(true);
         let numeric_ordering = if numeric { CollationNumericOrdering::True } else { CollationNumericOrdering::False };
         let normalization = boolean(fields, "normalization")?.unwrap_or(false);

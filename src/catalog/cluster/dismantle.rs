@@ -54,6 +54,16 @@ impl Target {
     fn confirmation(&self) -> String {
         format!("{:016x}", self.cluster)
     }
+
+    /// The answer to a call without confirmation.
+    fn offer(&self, others: &[&str]) -> Json {
+        json!({
+            "msg": "this would drop all documents of these databases; to confirm, pass the value of confirm",
+            "confirm": self.confirmation(),
+            "role": if self.shard.is_some() { "shard" } else { "router" },
+            "shard": self.shard, "shards": others, "collections": self.collections, "ok": 1,
+        })
+    }
 }
 
 fn look() -> Result<Target> {
@@ -89,12 +99,7 @@ pub fn dismantle(confirm: Option<&str>, scope: Scope) -> Result<Json> {
     }
     let names: Vec<&str> = others.iter().map(|(shard, _)| shard.name.as_str()).collect();
     let Some(confirm) = confirm else {
-        return Ok(json!({
-            "msg": "this would drop all documents of these databases; to confirm, pass the value of confirm",
-            "confirm": target.confirmation(),
-            "role": if target.shard.is_some() { "shard" } else { "router" },
-            "shard": target.shard, "shards": names, "collections": target.collections, "ok": 1,
-        }));
+        return Ok(target.offer(&names));
     };
     if confirm != target.confirmation() {
         return Err(error!(Kind::BadValue, "the confirmation is not the identity of this cluster")

@@ -13,6 +13,9 @@ use std::sync::Arc;
 /// The longest time after which documents expire, in seconds: MongoDB's limit.
 const MAX_EXPIRY_S: i64 = 2_147_483_647;
 
+/// The longest name of an index, in bytes.
+const MAX_NAME: usize = 128;
+
 /// The options of an index.
 #[derive(Clone, Debug, Default)]
 pub struct IndexOptions<'a> {
@@ -84,6 +87,18 @@ impl<'a> IndexOptions<'a> {
 }
 
 impl IndexOptions<'_> {
+    /// The name that is given, or else made from the keys.
+    pub(super) fn name_of(&self, keys: &IndexKeys) -> Result<String> {
+        let name = self.name.map_or_else(|| keys.default_name(), str::to_owned);
+        if name == "*" {
+            bail!(Kind::BadValue, "The index name '*' is not valid.");
+        }
+        if name.is_empty() || name.len() > MAX_NAME {
+            bail!(Kind::CannotCreateIndex, "an index's name has 1 to {MAX_NAME} bytes: \"{name}\"");
+        }
+        Ok(name)
+    }
+
     pub(super) fn check(&self, keys: &IndexKeys) -> Result<()> {
         let refuse = |message: String| Err(Error::new(Kind::CannotCreateIndex, message));
         let of_id = keys.is_of_id();

@@ -20,8 +20,6 @@ use serde_json::{Value as Json, json};
 
 /// The most indexes of a collection, the one on `_id` included: MongoDB's limit.
 const MAX_INDEXES: usize = 64;
-/// The longest name of an index, in bytes.
-const MAX_NAME: usize = 128;
 
 /// Creates an index on every shard; returns its name. Does nothing if the same index exists. Calls `before` unless it does.
 /// Errors: `BadValue`, `CannotCreateIndex`, `IndexKeySpecsConflict`, `IndexOptionsConflict`, `InvalidIndexSpecificationOption`,
@@ -100,13 +98,7 @@ pub fn draft(ns: &str, keys_json: &str, options: &IndexOptions<'_>) -> Result<Dr
     let keys = IndexKeys::parse(&parsed)?.projected(options.wildcard_projection)?.under(options.collation.clone());
     let keys_json = pairs_as_object(&parsed).to_string();
     options.check(&keys)?;
-    let name = options.name.map_or_else(|| keys.default_name(), str::to_owned);
-    if name == "*" {
-        bail!(Kind::BadValue, "The index name '*' is not valid.");
-    }
-    if name.is_empty() || name.len() > MAX_NAME {
-        bail!(Kind::CannotCreateIndex, "an index's name has 1 to {MAX_NAME} bytes: \"{name}\"");
-    }
+    let name = options.name_of(&keys)?;
     if cache::find(ns)?.is_none() {
         collection::create_implicitly(ns)?;
     }

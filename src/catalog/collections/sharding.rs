@@ -44,28 +44,8 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
     if namespace::is_reserved(database) {
         bail!(Kind::IllegalOperation, "can't shard a collection of '{database}'");
     }
-    let hashed = pattern.hashed_field();
-    if options.unique && hashed.is_some() {
-        bail!(
-            Kind::InvalidOptions,
-            "Hashed shard keys cannot be declared unique. It's possible to \
-            ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field."
-        );
-    }
     let shards = usable_shards()?;
-    if let Some(wanted) = options.initial_chunks {
-        if hashed != Some(0) {
-            let message = "numInitialChunks is only supported when the shard key starts with a hashed field";
-            return Err(Error::new(Kind::InvalidOptions, message));
-        }
-        let most = (MAX_INITIAL_CHUNKS_PER_SHARD * shards.len()) as i64;
-        ensure!(
-            (1..=most).contains(&wanted),
-            Kind::InvalidOptions,
-            "numInitialChunks must be from 1 to {most} with {} shards, not {wanted}",
-            shards.len()
-        );
-    }
+    check_options(pattern, options, shards.len())?;
     views::refuse(name)?;
     zones::lock()?;
     databases::enable_sharding(database, None)?;
@@ -108,6 +88,31 @@ pub fn shard(name: &str, pattern: &KeyPattern, options: &ShardOptions) -> Result
     let details = json!({"key": pattern.to_json(), "unique": options.unique});
     change::log("shardCollection", Some(name), &details)?;
     change::touch(id)
+}
+
+fn check_options(pattern: &KeyPattern, options: &ShardOptions, shards: usize) -> Result<()> {
+    let hashed = pattern.hashed_field();
+    if options.unique && hashed.is_some() {
+        bail!(
+            Kind::InvalidOptions,
+            "Hashed shard keys cannot be declared unique. It's possible to \
+            ensure uniqueness on the hashed field by declaring an additional (non-hashed) unique index on the field."
+        );
+    }
+    if let Some(wanted) = options.initial_chunks {
+        if hashed != Some(0) {
+            let message = "numInitialChunks is only supported when the shard key starts with a hashed field";
+            return Err(Error::new(Kind::InvalidOptions, message));
+        }
+        let most = (MAX_INITIAL_CHUNKS_PER_SHARD * shards) as i64;
+        ensure!(
+            (1..=most).contains(&wanted),
+            Kind::InvalidOptions,
+            "numInitialChunks must be from 1 to {most} with {} shards, not {wanted}",
+            shards
+        );
+    }
+    Ok(())
 }
 
 fn usable_shards() -> Result<Vec<Rc<Shard>>> {

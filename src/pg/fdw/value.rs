@@ -135,40 +135,8 @@ impl Kind {
 /// In a transaction. The datum is used as one of this type.
 pub(super) unsafe fn to_datum(value: &SqlValue, kind: Kind, modifier: i32) -> Result<pg_sys::Datum> {
     if let (SqlValue::Array(items), true) = (value, kind.is_array) {
-        // SAFETY: promised by the caller; the vectors have as many entries as are said.
-        return unsafe {
-            let element = kind.scalar.oid();
-            let (mut length, mut by_value, mut align) = (0, false, 0);
-            pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
-            let one = Kind { is_array: false, ..kind };
-            let mut datums = Vec::with_capacity(items.len());
-            let mut nulls = Vec::with_capacity(items.len());
-            for item in items {
-                nulls.push(item.is_none());
-                datums.push(match item {
-                    Some(item) => to_datum(item, one, modifier)?,
-                    None => pg_sys::Datum::from(0),
-                });
-            }
-            let mut dimensions = [i32::try_from(items.len()).unwrap_or(i32::MAX)];
-            let mut bounds = [1];
-            let array = if items.is_empty() {
-                pg_sys::construct_empty_array(element)
-            } else {
-                pg_sys::construct_md_array(
-                    datums.as_mut_ptr(),
-                    nulls.as_mut_ptr(),
-                    1,
-                    dimensions.as_mut_ptr(),
-                    bounds.as_mut_ptr(),
-                    element,
-                    i32::from(length),
-                    by_value,
-                    align,
-                )
-            };
-            Ok(pg_sys::Datum::from(array))
-        };
+        // SAFETY: promised by the caller.
+        return unsafe { array_to_datum(items, kind, modifier) };
     }
     Ok(match (value, kind.scalar) {
         (SqlValue::Bool(value), Scalar::Bool) => pg_sys::Datum::from(*value),
@@ -199,6 +167,47 @@ pub(super) unsafe fn to_datum(value: &SqlValue, kind: Kind, modifier: i32) -> Re
         (SqlValue::Bytes(bytes), Scalar::Bytea) | (SqlValue::Jsonb(bytes), Scalar::Jsonb) => new_varlena(bytes).into(),
         _ => return Err(Error::new(ErrorKind::InternalError, "a value has another type than its column")),
     })
+}
+
+/// Makes an array's datum.
+///
+/// # Safety
+/// As [`to_datum`].
+unsafe fn array_to_datum(items: &[Option<SqlValue>], kind: Kind, modifier: i32) -> Result<pg_sys::Datum> {
+    // SAFETY: promised by the caller; the vectors have as many entries as are said.
+    unsafe {
+        let element = kind.scalar.oid();
+        let (mut length, mut by_value, mut align) = (0, false, 0);
+        pg_sys::get_typlenbyvalalign(element, &raw mut length, &raw mut by_value, &raw mut align);
+        let one = Kind { is_array: false, ..kind };
+        let mut datums = Vec::with_capacity(items.len());
+        let mut nulls = Vec::with_capacity(items.len());
+        for item in items {
+            nulls.push(item.is_none());
+            datums.push(match item {
+                Some(item) => to_datum(item, one, modifier)?,
+                None => pg_sys::Datum::from(0),
+            });
+        }
+        let mut dimensions = [i32::try_from(items.len()).unwrap_or(i32::MAX)];
+        let mut bounds = [1];
+        let array = if items.is_empty() {
+            pg_sys::construct_empty_array(element)
+        } else {
+            pg_sys::construct_md_array(
+                datums.as_mut_ptr(),
+                nulls.as_mut_ptr(),
+                1,
+                dimensions.as_mut_ptr(),
+                bounds.as_mut_ptr(),
+                element,
+                i32::from(length),
+                by_value,
+                align,
+            )
+        };
+        Ok(pg_sys::Datum::from(array))
+    }
 }
 
 fn numeric(text: &str, modifier: i32) -> pg_sys::Datum {

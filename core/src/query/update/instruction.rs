@@ -58,12 +58,8 @@ pub struct Compiled {
 }
 
 impl Instruction<'_> {
-    /// Parses the update, and writes the text for [`read`], without the parts that a shard does not need.
-    ///
-    /// # Errors
-    /// Those of [`Update::parse_with_array_filters`] and [`Update::parse_replacement`]; `FailedToParse` for array filters
-    /// beside a replacement, `TypeMismatch` for invalid array filters.
-    pub fn compile(&self) -> Result<Compiled> {
+    /// The conditions of array filters, and whether the update is a replacement.
+    fn form(&self) -> Result<(&[Json], bool)> {
         let json = self.update;
         let filters = match self.array_filters {
             None => &[][..],
@@ -81,9 +77,19 @@ impl Instruction<'_> {
         if replaces && !filters.is_empty() {
             bail!(Kind::FailedToParse, "arrayFilters may not be specified for replacement-style updates");
         }
+        Ok((filters, replaces))
+    }
+
+    /// Parses the update, and writes the text for [`read`], without the parts that a shard does not need.
+    ///
+    /// # Errors
+    /// Those of [`Update::parse_with_array_filters`] and [`Update::parse_replacement`]; `FailedToParse` for array filters
+    /// beside a replacement, `TypeMismatch` for invalid array filters.
+    pub fn compile(&self) -> Result<Compiled> {
+        let (json, merges) = (self.update, self.style == Style::Merge);
+        let (filters, replaces) = self.form()?;
         // Any expression of a pipeline may use the time.
         let environment = if json.is_array() { self.environment.timed(self.now) } else { self.environment.clone() };
-        let merges = self.style == Style::Merge;
         let mut update = if replaces {
             Update::parse_replacement(json)?
         } else if merges {

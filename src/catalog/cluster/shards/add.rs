@@ -11,7 +11,7 @@ use crate::catalog::cluster::access as grants;
 use crate::catalog::cluster::identity::{self, check_may_change, cluster_id};
 use crate::catalog::cluster::lost;
 use crate::catalog::cluster::shards::connection_string::{
-    REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
+    Keywords, REACH_HINT, display_host, parse_connection, refuse_foreign_secrets, set, unreachable_shard, value,
 };
 use crate::catalog::cluster::shards::names::{LOCAL, check_name, server_name, service_name};
 use crate::catalog::cluster::shards::repair::{mark, repair};
@@ -63,22 +63,15 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
         return add_local(options);
     }
     let (mut keywords, replica_set) = parse_connection(conn)?;
-    let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
-    let database = here.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
-    if value(&keywords, "dbname").is_none() {
-        set(&mut keywords, "dbname", &database);
-    }
-    let caller = server::outer_user_name();
-    let user = options.user.as_deref().or(value(&keywords, "user")).unwrap_or(&caller).to_owned();
-    let password = options.password.as_deref().or(value(&keywords, "password")).map(str::to_owned);
-    keywords.retain(|(keyword, _)| keyword != "user" && keyword != "password");
+    complete(&mut keywords)?;
+    let given = given_login(&mut keywords, options);
     let by_superuser = server::outer_user_is_superuser();
     if !by_superuser {
-        refuse_foreign_secrets(&keywords, password.as_deref())?;
+        refuse_foreign_secrets(&keywords, given.password.as_deref())?;
     }
     let mut login = keywords.clone();
-    set(&mut login, "user", &user);
-    if let Some(password) = &password {
+    set(&mut login, "user", &given.user);
+    if let Some(password) = &given.password {
         set(&mut login, "password", password);
     }
 
@@ -86,7 +79,6 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
         .map_err(|error| unreachable_shard(error).with_hint(REACH_HINT))?;
     let probe = ProbeNode {}.call(&mut session)?;
     let wanted = options.name.clone().or(replica_set);
-    let given = Login { user, password };
     if let Some(name) = existing(&mut session, &probe, wanted.as_deref())? {
         drop(session);
         let pending = repair(&name, &probe, &given)?;
@@ -121,13 +113,36 @@ pub fn add(conn: &str, options: &AddOptions) -> Result<Added> {
     identity::note_added(id);
     change::log("addShard", None, &json!({"name": name, "host": display_host(&keywords)}))?;
     change::announce();
+    warn_of_transactions(&name, &probe);
+    Ok(Added { name, pending: Vec::new() })
+}
+
+fn warn_of_transactions(name: &str, probe: &NodeProbe) {
     if !probe.prepared_transactions {
         pgrx::warning!(
             "shard \"{name}\" allows no prepared transactions: a transaction can't write on it and another shard, and no \
              chunk can move from or to it; preload docshard there, or set max_prepared_transactions, and restart it"
         );
     }
-    Ok(Added { name, pending: Vec::new() })
+}
+
+/// A connection string without a database means one of the same name.
+fn complete(keywords: &mut Keywords) -> Result<()> {
+    let here = spi::query("SELECT pg_catalog.current_database()::pg_catalog.text", &[])?;
+    let database = here.first().map(|row| row.text(0).to_owned()).unwrap_or_default();
+    if value(keywords, "dbname").is_none() {
+        set(keywords, "dbname", &database);
+    }
+    Ok(())
+}
+
+/// The login that is given by the options or in the connection string, from which it is removed.
+fn given_login(keywords: &mut Keywords, options: &AddOptions) -> Login {
+    let caller = server::outer_user_name();
+    let user = options.user.as_deref().or(value(keywords, "user")).unwrap_or(&caller).to_owned();
+    let password = options.password.as_deref().or(value(keywords, "password")).map(str::to_owned);
+    keywords.retain(|(keyword, _)| keyword != "user" && keyword != "password");
+    Login { user, password }
 }
 
 /// Ends draining: a shard that is being removed and is added again stays.
@@ -170,11 +185,14 @@ fn existing(session: &mut Session, probe: &NodeProbe, wanted: Option<&str>) -> R
     }
 }
 
-/// Makes the node a shard of this cluster: creates the extension and the service role there, and writes its row of
-/// the table `node`. The given login is used only here if it is a superuser's; otherwise it becomes the service role's.
-fn prepare_node(session: &mut Session, probe: &NodeProbe, name: &str, id: i32, given: &Login) -> Result<Login> {
+/// An error of a database that cannot become a shard.
+fn refuse(message: String) -> Error {
+    Error::new(Kind::OperationFailed, message)
+}
+
+/// Checks that the node has docshard, in a version that works with the router's, and creates the extension if it is missing.
+fn require_extension(session: &mut Session, probe: &NodeProbe) -> Result<()> {
     let ours = env!("CARGO_PKG_VERSION");
-    let refuse = |message: String| Error::new(Kind::OperationFailed, message);
     if probe.default_version.is_none() {
         return Err(refuse("docshard is not installed on the node".to_owned())
             .with_hint("Install the extension's files on that machine: make install."));
@@ -197,6 +215,13 @@ fn prepare_node(session: &mut Session, probe: &NodeProbe, name: &str, id: i32, g
         }
         session.execute("CREATE EXTENSION IF NOT EXISTS docshard CASCADE")?;
     }
+    Ok(())
+}
+
+/// Makes the node a shard of this cluster: creates the extension and the service role there, and writes its row of
+/// the table `node`. The given login is used only here if it is a superuser's; otherwise it becomes the service role's.
+fn prepare_node(session: &mut Session, probe: &NodeProbe, name: &str, id: i32, given: &Login) -> Result<Login> {
+    require_extension(session, probe)?;
     let sample = sql::pack("'{\"n\": 12345.678, \"s\": \"x\"}'");
     let sql = format!("SELECT ({}), encode({sample}, 'hex')", store::collections::COUNT);
     let answers: Vec<(i64, String)> = session.query(&sql, &[])?;
