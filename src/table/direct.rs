@@ -83,12 +83,8 @@ impl Scan for DirectScan {
             filter: Specification::Value(&filter),
             update: update.as_ref().map(|update| (Specification::Value(update), Style::Operators)),
             many: true,
-            upsert: false,
-            array_filters: None,
-            sort: None,
-            skip_locked: false,
-            sole: false,
             shared: shared(&namespace)?,
+            ..DocumentWrite::default()
         };
         self.written = write.run(&namespace)?.matched;
         Ok(())
