@@ -138,34 +138,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     options.login.as_ref().map_or(Ok(()), Login::check_allowed)?;
     let own = identity::lock_epoch()?;
     let coordinator = identity::coordinator()?;
-    let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);
-    for (shard, server) in cache::remote_shards()? {
-        let opened = open(&shard, server, options.login(&shard.name))?;
-        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, coordinator.cluster)) {
-            Ok(found) => reached.push(found),
-            // A refused login may be repaired by add_shard, which needs the router.
-            Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
-                is_password |= is_refused(&error);
-                unreachable.push((shard.name.clone(), error.into_message()));
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    // What no shard contradicts is no damage of one.
-    for is_incredible in [|one: &Reached| one.incredible_epoch(), |one: &Reached| one.incredible_numbers()] {
-        if reached.iter().all(|one| is_incredible(one).is_some()) {
-            continue;
-        }
-        for one in reached.extract_if(.., |one| is_incredible(one).is_some()) {
-            unreachable.extend(is_incredible(&one).map(|error| (one.shard.name.clone(), error.into_message())));
-        }
-    }
-    if reached.is_empty()
-        && let Some((_, error)) = unreachable.first()
-    {
-        let error = error!(Kind::HostUnreachable, "no shard can be reached: {error}");
-        return Err(error.with_hint(if is_password { LOGIN_HINT } else { DAMAGED_HINT }));
-    }
+    let (mut reached, unreachable) = reach_all(options, coordinator.cluster)?;
     let newer = newer(&reached, options.force)?;
     let reports: Vec<Report> = reached.iter().map(|one| one.epochs).collect();
     let Some(epoch) = take_over::epoch_of_router(own, &reports, random()) else {
@@ -202,6 +175,42 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         "newerAtShards": lacking, "localAddress": local_address});
     change::log("takeOver", None, &details)?;
     Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
+}
+
+/// Shards that could not be reached, each with its error.
+type Unreachable = Vec<(String, String)>;
+
+/// The shards whose reports can be believed, and the others, each with its error. At least one can be.
+fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreachable)> {
+    let (mut reached, mut unreachable, mut is_password) = (Vec::new(), Vec::new(), false);
+    for (shard, server) in cache::remote_shards()? {
+        let opened = open(&shard, server, options.login(&shard.name))?;
+        match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, cluster)) {
+            Ok(found) => reached.push(found),
+            // A refused login may be repaired by add_shard, which needs the router.
+            Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
+                is_password |= is_refused(&error);
+                unreachable.push((shard.name.clone(), error.into_message()));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    // What no shard contradicts is no damage of one.
+    for is_incredible in [|one: &Reached| one.incredible_epoch(), |one: &Reached| one.incredible_numbers()] {
+        if reached.iter().all(|one| is_incredible(one).is_some()) {
+            continue;
+        }
+        for one in reached.extract_if(.., |one| is_incredible(one).is_some()) {
+            unreachable.extend(is_incredible(&one).map(|error| (one.shard.name.clone(), error.into_message())));
+        }
+    }
+    if reached.is_empty()
+        && let Some((_, error)) = unreachable.first()
+    {
+        let error = error!(Kind::HostUnreachable, "no shard can be reached: {error}");
+        return Err(error.with_hint(if is_password { LOGIN_HINT } else { DAMAGED_HINT }));
+    }
+    Ok((reached, unreachable))
 }
 
 /// A random part of an epoch.
