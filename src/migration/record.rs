@@ -10,6 +10,7 @@ pub use crate::store::migrations::{
 };
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::migration::State;
+use docshard_core::cluster::take_over;
 use docshard_core::error::{Kind, error};
 use serde_json::json;
 
@@ -29,7 +30,7 @@ pub fn resting_ranges() -> Result<Vec<Range>> {
 /// True if a move of that number belongs to this router, or is in the catalog. The first digits of a number are the epoch of the
 /// router: see `catalog::takeover`.
 pub fn is_own(id: i64) -> Result<bool> {
-    Ok(id >= identity::first_number(identity::coordinator()?.epoch) || migrations::exists(id)?)
+    Ok(take_over::is_move_of(identity::coordinator()?.epoch, id) || migrations::exists(id)?)
 }
 
 /// Returns an error if no move has this number, which a user has given.

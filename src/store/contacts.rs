@@ -56,6 +56,11 @@ statements! {
              FROM docshard_catalog.cluster c LEFT JOIN docshard_catalog.contacts k ON k.shard_id = $1"
     }
 
+    /// True if the table has the column `epoch`: not before `ALTER EXTENSION docshard UPDATE` to 0.4.0.
+    pub fn have_epochs() -> bool {
+        run "SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'docshard_catalog.contacts'::pg_catalog.regclass AND attname = 'epoch'"
+    }
+
     /// Sets the epoch of this router at a shard, if it is higher than the router's own one.
     pub fn set_epoch(shard: ShardId, epoch: i64) {
         run "UPDATE docshard_catalog.contacts SET epoch = $2 WHERE shard_id = $1"

@@ -19,6 +19,7 @@ use docshard_core::cluster::prepared_name::Coordinator;
 use docshard_core::cluster::router_lock::{Claim, LockAnswer, SILENCE};
 use docshard_core::cluster::standing::{Standing, shortened};
 use docshard_core::cluster::take_over::Report;
+use docshard_core::error::{Kind, ensure};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::HoldRouterLock;
 use pgrx::pg_sys::Oid;
@@ -48,8 +49,15 @@ const SETTINGS: &str = "SELECT pg_catalog.set_config(name, value, false) FROM (V
 /// The connection timeout of a host, in seconds.
 const CONNECT_S: u32 = 3;
 
-/// The longest time of a statement.
-const STATEMENT: Duration = Duration::from_secs(10);
+/// The longest time of a statement. With [`CONNECT_S`], [`CONNECT`] and [`ENDING`] it bounds how long a shard delays the others: less than the
+/// silence after which they give the lock to another router.
+const STATEMENT: Duration = Duration::from_secs(3);
+
+/// A shard that has taken longer to connect gets no other sessions ended.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// How long sessions of another router may take to end.
+const ENDING: Duration = Duration::from_secs(2);
 
 /// The setting `docshard.router_lock_timeout`, in milliseconds.
 static PATIENCE: GucSetting<i32> = GucSetting::<i32>::new(30_000);
@@ -82,8 +90,6 @@ struct Kept {
     /// After a failure, the time of the next attempt.
     due: Option<Instant>,
     logged: String,
-    /// An epoch that counts only if no shard contradicts it.
-    incredible: Option<Report>,
     /// This process holds [`Tag::Kept`] for the shard.
     is_kept: bool,
 }
@@ -154,9 +160,6 @@ fn round(shards: &mut Shards, began: Instant) -> Result<Option<StopReason>> {
     if let Some(end) = connect_one(shards, router) {
         return Ok(Some(end));
     }
-    if let Some(reason) = replaced_at_all(shards) {
-        return Ok(Some(StopReason::Copy(reason, router.epoch)));
-    }
     let asked = Instant::now();
     shards.values_mut().for_each(ask);
     for (&shard, kept) in shards {
@@ -205,14 +208,9 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
     let now = Instant::now();
     let is_due = |kept: &Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
     let (&shard, kept) = shards.iter_mut().filter(|(_, kept)| is_due(kept)).min_by_key(|(_, kept)| kept.due)?;
-    kept.incredible = None;
     let opened = transaction::run(|| {
         let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
         let epochs = takeover::epochs_at(&mut session, shard, &kept.name, router.cluster)?;
-        if epochs.is_incredible() {
-            kept.incredible = Some(epochs);
-            return Err(takeover::incredible_epoch(&kept.name, epochs));
-        }
         session.query_within::<String>(SETTINGS, &[], FIRST_ANSWER_MS)?;
         // The lock on a replaced primary does not protect the current one.
         if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
@@ -220,7 +218,8 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
             return Err(old);
         }
         if epochs.found < epochs.known {
-            takeover::fence(&mut session, &kept.name, Coordinator { epoch: epochs.known, ..router })?;
+            ensure!(now.elapsed() < CONNECT, Kind::HostUnreachable, "shard \"{}\" is too slow", kept.name);
+            takeover::fence(&mut session, &kept.name, Coordinator { epoch: epochs.known, ..router }, ENDING)?;
         }
         let holder = if epochs.is_ahead() { holder::other_at(&mut session, shard)? } else { None };
         Ok((session, epochs, holder))
@@ -249,14 +248,6 @@ fn replaced(shard: &str, epochs: Report, holder: Option<String>) -> String {
         "shard \"{shard}\" belongs to a router with the epoch {found}, this one has {known}{}",
         holder::held_by(holder)
     )
-}
-
-/// Why this database is a copy, if all shards that can be reached report epochs far beyond this router's. A single one may be damaged.
-fn replaced_at_all(shards: &Shards) -> Option<String> {
-    if !shards.values().all(|kept| kept.session.is_none() && kept.due.is_some()) {
-        return None;
-    }
-    shards.values().find_map(|kept| Some(replaced(&kept.name, kept.incredible?, None)))
 }
 
 /// Closes the session, which is opened again later.

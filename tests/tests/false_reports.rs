@@ -13,7 +13,7 @@ fn cluster() -> Cluster {
 #[test]
 fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
     // The second one is the highest whose successor is not.
-    for epoch in [i64::MAX, (1 << 30) - 2, 100_000_000] {
+    for epoch in [i64::MAX, (1 << 30) - 2, (1 << 30) - (1 << 16)] {
         let cluster = cluster();
         let mut router = cluster.router.client();
         wait_until("the router has its shards' locks", PATIENCE, || {
@@ -47,7 +47,7 @@ fn a_shard_with_an_epoch_that_none_can_have_decides_nothing() {
 /// that other take-overs may have added. A forced take-over ends that.
 #[test]
 fn an_epoch_that_a_take_over_may_write_is_seen_by_the_former_router() {
-    for steps in [65, 70, 1000] {
+    for steps in [65, 70, 1000, 2000, 16_000] {
         let cluster = cluster();
         let is_copy =
             || cluster.router.value::<String>("SELECT docshard.status()").contains("a copy of the cluster's router");
@@ -143,8 +143,7 @@ fn a_take_over_that_one_shard_makes_fail_leaves_the_others_usable() {
     cluster.router.psql("SELECT docshard.insert_one('test.things', '{\"k\": 50}')");
 }
 
-/// Take-overs that a copy does not know, more of them than one shard could pretend: it learns that it is a copy, and an administrator can
-/// still make it the router, whose numbers are new.
+/// Take-overs that a copy does not know, however many: it learns that it is a copy, and an administrator can still make it the router.
 #[test]
 fn a_copy_from_before_many_take_overs_learns_it_and_can_take_over() {
     let cluster = cluster();
@@ -159,8 +158,7 @@ fn a_copy_from_before_many_take_overs_learns_it_and_can_take_over() {
     assert!(error.as_db_error().unwrap().message().contains("far ahead"), "{error:?}");
     cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
     assert!(!is_copy(&cluster));
-    assert!(own(&cluster) > far, "its numbers are higher than those of all before it");
-    assert!(epochs(&cluster).iter().all(|epoch| *epoch == own(&cluster)), "{:?}", epochs(&cluster));
+    assert!(own(&cluster) > old && epochs(&cluster).iter().all(|epoch| *epoch > far), "{:?}", epochs(&cluster));
     cluster.router.psql("SELECT docshard.insert_one('test.things', '{\"k\": 50}')");
 }
 
@@ -177,13 +175,10 @@ fn the_numbers_of_one_shard_do_not_spread() {
         .psql("INSERT INTO docshard_data.placement (collection_id, token, version) VALUES (1000000, 1, 1)");
     cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
     assert!(next("collections") < 1_000, "{}", next("collections"));
-    // What all shards have is followed.
-    for shard in &cluster.shards {
-        shard.unguard();
-        shard.psql("INSERT INTO docshard_data.placement (collection_id, token, version) VALUES (20000000, 1, 1)");
-    }
+    // What is near is followed, also beside what is not.
+    cluster.shards[1].psql("INSERT INTO docshard_data.placement (collection_id, token, version) VALUES (50000, 1, 1)");
     cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
-    assert!(next("collections") >= 20_000_000, "{}", next("collections"));
+    assert_eq!(next("collections"), 50_000);
 }
 
 /// A shard's description of the holder of its lock is shortened, and names no host that is none.
@@ -267,7 +262,7 @@ fn a_shard_with_numbers_that_none_can_have_decides_nothing() {
         let mut router = cluster.router.client();
         let take_over = "SELECT to_jsonb(docshard.take_over_cluster('{\"force\": true}'))";
         let taken: Value = router.query_one(take_over, &[]).expect("the answer").get(0);
-        assert!(taken.to_string().contains("impossible numbers"), "{damage}: {taken}");
+        assert!(taken.get("unreachable").is_none(), "{damage}: {taken}");
         assert!(!taken.to_string().contains("shard1"), "{damage}: {taken}");
         let last: i64 = cluster
             .router

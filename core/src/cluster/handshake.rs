@@ -211,7 +211,9 @@ impl NodeState {
         );
         match known.progress_of(*position) {
             Progress::Impossible => Err(refused(format!("{member} reports an impossible position: {position}"))
-                .with_hint("Restore this shard from a backup, or remove it as lost: docshard.remove_shard(name, '{\"lost\": true}').")),
+                .with_hint(format!(
+                    "Restore this shard from a backup, or remove it as lost: docshard.remove_shard(name, '{{\"lost\": true}}'). If only its \
+                     counter is damaged: docshard.accept_shard('{}').", member.shard))),
             Progress::Deposed => Err(refused(format!(
                 "expected {member} at {known}, but the server that was reached is at {position}: \
                  it is an old primary, or was restored"

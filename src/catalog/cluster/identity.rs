@@ -19,7 +19,6 @@ use crate::shard::{here, node};
 use crate::storage::lock::{self, Tag};
 use crate::store::cluster as store;
 use docshard_core::cluster::chunk_map::ShardId;
-use docshard_core::cluster::prepared_name::FIRST_EPOCH;
 use docshard_core::cluster::standing::{Identity, Standing};
 use docshard_core::error::{Kind, error};
 use std::cell::RefCell;
@@ -218,11 +217,6 @@ fn refused(reason: &str) -> Error {
 }
 
 pub use crate::store::cluster::coordinator;
-
-/// The first number of moves by the router of an epoch. Remains of an earlier router on shards have lower numbers.
-pub fn first_number(epoch: i64) -> i64 {
-    if epoch == FIRST_EPOCH { 0 } else { epoch << 32 }
-}
 
 /// Records that this database is the router, before the first other shard is added.
 pub(super) fn register() -> Result<()> {

@@ -4,8 +4,8 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
-//! `docshard_core::cluster::take_over` decides which epochs are written, and which reports count. A shard whose report does not is as if it could
-//! not be reached. One that is far ahead may be damaged, or show that others have taken over: then the take-over is refused, unless it is forced.
+//! `docshard_core::cluster::take_over` decides which epochs are written. A shard that reports an impossible one is as if it could not be reached.
+//! One that is far ahead may be damaged, or show that others have taken over: then the take-over is refused, unless it is forced.
 //!
 //! If this catalog was restored from a backup that is older than a shard's password, the shard refuses the router's login. With the login
 //! of a superuser there, the take-over first reads and compares the shard's state as that role. Only when nothing more can refuse the
@@ -32,13 +32,13 @@ use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
 use docshard_core::cluster::prepared_name::Coordinator;
-use docshard_core::cluster::take_over::{self, Numbers, Report};
+use docshard_core::cluster::take_over::{self, Report};
 use docshard_core::error::sqlstate::class;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::{ReadPrepared, SayHello};
 use docshard_core::routing::protocol::shard_tables::{
-    FoundRelation, NodeRow, RaiseEpoch, ReadLastNumbers, ReadNode, ReadRelations,
+    FoundRelation, LastNumbers, NodeRow, RaiseEpoch, ReadLastNumbers, ReadNode, ReadRelations,
 };
 use docshard_core::sql::param::Param;
 use pgrx::pg_sys::Oid;
@@ -86,6 +86,9 @@ pub struct TakenOver {
 /// How long a shard may take to report its router, in milliseconds.
 const ANSWER_MS: i64 = 3_000;
 
+/// How long a shard may take to list what it has, in milliseconds.
+const READ_MS: i64 = 60_000;
+
 /// Seconds that connecting to a host may take.
 const CONNECT_S: u32 = 10;
 
@@ -97,26 +100,11 @@ struct Reached {
     refuses_router: Option<Oid>,
     epochs: Report,
     counter: i64,
-    /// of collections and of indexes
-    numbers: [Numbers; 2],
+    /// the highest numbers of a collection and of an index there that count
+    numbers: [i64; 2],
     found: Vec<FoundRelation>,
     /// describes the session of another router that holds its lock
     holder: Option<String>,
-}
-
-impl Reached {
-    fn incredible_epoch(&self) -> Option<Error> {
-        self.epochs.is_incredible().then(|| incredible_epoch(&self.shard.name, self.epochs))
-    }
-
-    fn incredible_numbers(&self) -> Option<Error> {
-        self.numbers.iter().any(|numbers| numbers.is_incredible()).then(|| incredible_numbers(&self.shard.name))
-    }
-}
-
-fn incredible_numbers(shard: &str) -> Error {
-    error!(Kind::HostUnreachable, "shard \"{shard}\" reports collections or indexes with impossible numbers")
-        .with_hint(DAMAGED_HINT)
 }
 
 /// Makes this database the cluster's router.
@@ -144,6 +132,11 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     let Some(epoch) = take_over::epoch_of_router(own, &reports, random()) else {
         bail!(Kind::IllegalOperation, "the cluster has been taken over too often: its epoch is {own}");
     };
+    if reports.iter().any(|report| report.found >= epoch) && !store::contacts::have_epochs()? {
+        let message = "a shard reports a higher epoch than this catalog can have for it";
+        return Err(Error::new(Kind::IllegalOperation, message)
+            .with_hint("Run ALTER EXTENSION docshard UPDATE, and call the function again."));
+    }
     let (mut left, mut repaired) = (Vec::new(), Vec::new());
     for one in &mut reached {
         let router = Coordinator { epoch: take_over::epoch_at_shard(epoch, one.epochs, random()), ..coordinator };
@@ -154,7 +147,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
             }
             None => raise_epoch(&mut one.session, &one.shard.name, router)?,
         }
-        end_others(&mut one.session, &one.shard.name)?;
+        end_others(&mut one.session, &one.shard.name, ENDING)?;
         left.extend(left_at(one, coordinator.cluster)?);
         store::contacts::set_position(one.shard.id, position_at(one, router)?)?;
         if router.epoch > epoch {
@@ -162,10 +155,9 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         }
     }
     for (of, table) in ["collections", "indexes"].into_iter().enumerate() {
-        let found: Vec<i64> = reached.iter().map(|one| one.numbers[of].found).collect();
-        store::skip_numbers(table, take_over::last_number(store::last_number(table)?, &found))?;
+        store::skip_numbers(table, reached.iter().map(|one| one.numbers[of]).max().unwrap_or(0))?;
     }
-    store::skip_numbers("migrations", identity::first_number(epoch))?;
+    store::skip_numbers("migrations", take_over::first_move(epoch))?;
     let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
     identity::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
@@ -193,15 +185,6 @@ fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreacha
                 unreachable.push((shard.name.clone(), error.into_message()));
             }
             Err(error) => return Err(error),
-        }
-    }
-    // What no shard contradicts is no damage of one.
-    for is_incredible in [|one: &Reached| one.incredible_epoch(), |one: &Reached| one.incredible_numbers()] {
-        if reached.iter().all(|one| is_incredible(one).is_some()) {
-            continue;
-        }
-        for one in reached.extract_if(.., |one| is_incredible(one).is_some()) {
-            unreachable.extend(is_incredible(&one).map(|error| (one.shard.name.clone(), error.into_message())));
         }
     }
     if reached.is_empty()
@@ -299,16 +282,14 @@ fn reach(shard: &Rc<Shard>, mut session: Session, refuses_router: Option<Oid>, c
     let NodeRow { epoch, counter, .. } = node_at(&mut session, &shard.name, cluster)?;
     let epochs = report_of(shard.id, &shard.name, epoch)?;
     check_counter(&shard.name, counter)?;
-    let found = ReadRelations {}.call(&mut session)?;
+    let found = session.call_within(&ReadRelations {}, READ_MS)?;
     let holder = holder::other_at(&mut session, shard.id)?;
-    let last = ReadLastNumbers {}.call(&mut session)?;
-    let numbers = [
-        Numbers { known: store::last_number("collections")?, found: last.collection },
-        Numbers { known: store::last_number("indexes")?, found: last.index },
-    ];
-    if numbers.iter().any(|numbers| numbers.is_impossible()) {
-        return Err(incredible_numbers(&shard.name));
-    }
+    let last = ReadLastNumbers {
+        collections: take_over::last_number_that_counts(store::last_number("collections")?),
+        indexes: take_over::last_number_that_counts(store::last_number("indexes")?),
+    };
+    let LastNumbers { collection, index } = session.call_within(&last, READ_MS)?;
+    let numbers = [collection, index];
     Ok(Reached { shard: Rc::clone(shard), session, refuses_router, epochs, counter, numbers, found, holder })
 }
 
@@ -333,12 +314,12 @@ pub fn epochs_at(session: &mut Session, id: ShardId, shard: &str, cluster: i64) 
 
 fn report_of(id: ShardId, shard: &str, found: i64) -> Result<Report> {
     let report = Report { known: store::contacts::epoch(id)?, found };
-    if report.is_impossible() { Err(incredible_epoch(shard, report)) } else { Ok(report) }
+    if report.is_impossible() { Err(impossible_epoch(shard, report.found)) } else { Ok(report) }
 }
 
 /// The error for a shard whose report does not count.
-pub fn incredible_epoch(shard: &str, report: Report) -> Error {
-    error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {} of its router", report.found)
+fn impossible_epoch(shard: &str, epoch: i64) -> Error {
+    error!(Kind::HostUnreachable, "shard \"{shard}\" reports the impossible epoch {epoch} of its router")
         .with_hint(DAMAGED_HINT)
 }
 
@@ -368,11 +349,12 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
     Ok(position)
 }
 
-/// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router.
+/// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router, for which it
+/// waits up to `ending`.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
-pub fn fence(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
+pub fn fence(session: &mut Session, shard: &str, router: Coordinator, ending: Duration) -> Result<()> {
     raise_epoch(session, shard, router)?;
-    end_others(session, shard)
+    end_others(session, shard, ending)
 }
 
 fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Result<()> {
@@ -385,7 +367,7 @@ fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Resul
 }
 
 /// Terminates the sessions of routers at a shard that began before its epoch was raised.
-fn end_others(session: &mut Session, shard: &str) -> Result<()> {
+fn end_others(session: &mut Session, shard: &str, ending: Duration) -> Result<()> {
     // Sessions that start later have the new epoch, or are refused.
     let until: Vec<String> = session.query("SELECT pg_catalog.clock_timestamp()::pg_catalog.text", &[])?;
     let until = until.concat();
@@ -400,7 +382,7 @@ fn end_others(session: &mut Session, shard: &str) -> Result<()> {
         if staying.is_empty() {
             return Ok(());
         }
-        if began.elapsed() > ENDING {
+        if began.elapsed() > ending {
             let number = staying.len();
             let message = format!("{number} sessions of the other router at shard \"{shard}\" do not end");
             return Err(Error::new(Kind::OperationFailed, message)

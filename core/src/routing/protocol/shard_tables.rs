@@ -154,12 +154,15 @@ shard_statements! {
         format!("SELECT {} AS report, {} AS seen", super::node::NodeHealth::SIGNATURE.invocation(), seen("NULL"))
     }
 
-    /// The highest number of a collection that is placed at the shard, and of an index. A table that has no row of `placement` does not
-    /// count: it may have any number.
-    ReadLastNumbers {} -> LastNumbers {
-        "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::pg_catalog.int8 FROM docshard_data.placement) AS collection, \
-           (SELECT coalesce(pg_catalog.max(pg_catalog.substring(relname, '^i([0-9]{1,9})')::pg_catalog.int8), 0) \
-              FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'i') AS index"
+    /// The highest number of a collection that is placed at the shard, and of an index, up to the given ones. A table that has no row of
+    /// `placement` does not count: it may have any number.
+    ReadLastNumbers { collections: i64, indexes: i64 } -> LastNumbers {
+        "SELECT (SELECT coalesce(pg_catalog.max(collection_id), 0)::pg_catalog.int8 FROM docshard_data.placement \
+              WHERE collection_id <= $1) AS collection, \
+           (SELECT coalesce(pg_catalog.max(n), 0) \
+              FROM (SELECT pg_catalog.substring(relname, '^i([0-9]{1,9})')::pg_catalog.int8 AS n FROM pg_catalog.pg_class \
+                    WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relkind = 'i') AS i \
+              WHERE n <= $2) AS index"
     }
 
     /// The number of writes to each of these collections that the shard has.
