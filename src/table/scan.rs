@@ -18,9 +18,10 @@ use crate::router::reads::find;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::raw;
 use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
 
 pub struct CollectionScan {
-    layout: Layout,
+    layout: Rc<Layout>,
     columns: Vec<Column>,
     conditions: Vec<(Condition, usize)>,
     order: Option<Json>,
@@ -42,7 +43,7 @@ pub struct Request {
 }
 
 impl CollectionScan {
-    pub fn new(layout: Layout, plan: ScanPlan) -> Result<Self> {
+    pub fn new(layout: Rc<Layout>, plan: ScanPlan) -> Result<Self> {
         let columns = layout.chosen(&plan.columns)?;
         let parse = |(condition, first): (Json, usize)| match serde_json::from_value(condition) {
             Ok(condition) => Ok((condition, first)),

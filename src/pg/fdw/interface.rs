@@ -5,6 +5,7 @@ use super::value::{Kind, SqlValue};
 use crate::pg::error::{Error, Raise as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 /// A name with its text, as `OPTIONS (name 'text')`.
@@ -123,12 +124,12 @@ pub struct Groups {
 pub trait Wrapper: Sync {
     /// Checks options.
     fn validate(&self, owner: Owner, options: &[Setting]) -> Result<()>;
-    fn open(&self, definition: Definition) -> Result<Box<dyn Table>>;
+    fn open(&self, definition: Definition) -> Result<Rc<dyn Table>>;
     /// The statements that create the foreign tables of a schema.
     fn import(&self, import: &Import) -> Result<Vec<String>>;
 }
 
-/// A foreign table, while a statement is planned or started.
+/// A foreign table. It is kept until PostgreSQL says that the relation has changed.
 pub trait Table {
     /// The estimated number of rows without conditions.
     fn rows(&self) -> Result<f64>;
@@ -146,13 +147,13 @@ pub trait Table {
     fn can_group(&self, groups: &Groups) -> bool;
     /// True if the table can update or delete the rows that exact conditions on these columns select, and set these columns, without returning them.
     fn can_write(&self, compared: &[i16], set: &[i16]) -> bool;
-    fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>>;
+    fn scan(&self, plan: ScanPlan) -> Result<Box<dyn Scan>>;
     /// Checks that the current user may do this.
     fn check(&self, access: Access) -> Result<()>;
     /// Starts writing. `returned`: the columns that RETURNING names.
-    fn modify(self: Box<Self>, returned: Vec<i16>) -> Result<Box<dyn Modify>>;
+    fn modify(&self, returned: Vec<i16>) -> Result<Box<dyn Modify>>;
     /// Deletes all rows.
-    fn truncate(self: Box<Self>) -> Result<()>;
+    fn truncate(&self) -> Result<()>;
 }
 
 /// Columns with their values; None is NULL.
