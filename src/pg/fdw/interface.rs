@@ -208,6 +208,15 @@ pub struct ScanPlan {
     pub is_of_other_user: bool,
 }
 
+/// What a shard has returned.
+#[derive(Clone, Debug, Default)]
+pub struct ShardPart {
+    pub name: String,
+    pub rows: u64,
+    /// from the request to the last row that was read, in milliseconds
+    pub took_ms: u64,
+}
+
 /// A scan of a foreign table. It can be started several times.
 pub trait Scan {
     /// Starts from the beginning. NULL operands are None.
@@ -221,6 +230,12 @@ pub trait Scan {
     /// The number of rows that were written by the start.
     fn written(&self) -> u64 {
         0
+    }
+    /// From now on, what each shard returns is observed, for EXPLAIN ANALYZE.
+    fn observe(&mut self) {}
+    /// What each shard has returned so far.
+    fn parts(&self) -> Vec<ShardPart> {
+        Vec::new()
     }
     /// Drops what a started scan holds.
     fn stop(&mut self);

@@ -4,7 +4,7 @@
 //! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
 
 use super::define;
-use super::interface::{Access, Scan, ScanPlan, raise};
+use super::interface::{Access, Scan, ScanPlan, ShardPart, raise};
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
@@ -177,6 +177,9 @@ impl State {
         // SAFETY: promised by the caller; nothing is left of the last start in this memory.
         unsafe {
             self.scan.stop();
+            if !(*node).ss.ps.instrument.is_null() {
+                self.scan.observe();
+            }
             pg_sys::MemoryContextReset(self.memory);
             let values = keeping_all(|| self.values(node))?;
             let most = self.most(&values);
@@ -302,6 +305,15 @@ pub(super) unsafe extern "C-unwind" fn explain(
         for (label, text) in raise(user::as_checked_user(user, || scan.explain(values, most, verbose))) {
             let (label, text) = (CString::new(label).unwrap_or_default(), CString::new(text).unwrap_or_default());
             pg_sys::ExplainPropertyText(label.as_ptr(), text.as_ptr(), explained);
+        }
+        let parts = if (*explained).analyze { state.scan.parts() } else { Vec::new() };
+        let part = |part: &ShardPart| match (*explained).timing {
+            true => format!("{} {} in {} ms", part.name, part.rows, part.took_ms),
+            false => format!("{} {}", part.name, part.rows),
+        };
+        if !parts.is_empty() {
+            let text = CString::new(parts.iter().map(part).collect::<Vec<_>>().join(", ")).unwrap_or_default();
+            pg_sys::ExplainPropertyText(c"Rows of Shards".as_ptr(), text.as_ptr(), explained);
         }
     }
 }
