@@ -9,7 +9,7 @@ use crate::catalog::collections::views::{self, Resolved};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::memory::stages::StageMemory;
-use crate::router::execute::Documents;
+use crate::router::execute::{Documents, Part};
 use crate::router::explain::pipeline::{self, ExplainedPipeline};
 use crate::router::explain::statement::Verbosity;
 use crate::router::reads::aggregate::{self, Execution, Results};
@@ -103,6 +103,20 @@ pub fn find(namespace: &str, filter: Specification<'_>, arguments: &Arguments<'_
     }
     let options = find_options(namespace, arguments)?;
     Ok(Found::Collection(find::find(namespace, &find_query(filter, &options)?, &options)?))
+}
+
+/// As [`find`], with what is observed of each shard. Of a view nothing is.
+pub fn find_observed(
+    namespace: &str,
+    filter: Specification<'_>,
+    arguments: &Arguments<'_>,
+) -> Result<(Found, Vec<Part>)> {
+    if views::resolve(namespace)?.is_some() {
+        return Ok((find(namespace, filter, arguments)?, Vec::new()));
+    }
+    let options = find_options(namespace, arguments)?;
+    let (documents, parts) = find::find_observed(namespace, &find_query(filter, &options)?, &options)?;
+    Ok((Found::Collection(documents), parts))
 }
 
 /// Returns the stages of a find over a view.

@@ -7,6 +7,7 @@ use super::rows::{Observed, RowStream, ShardRow};
 use super::session;
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
+use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::Destination;
@@ -145,6 +146,17 @@ pub fn documents(collection: &Collection, plan: &Plan) -> Result<Option<Document
         lost.report();
     }
     Ok(Some(Documents { lost, ..Documents::of_plan(streams, plan) }))
+}
+
+/// What is known of a shard's part of an answer.
+pub type Part = (ShardId, Observed);
+
+/// As [`documents`], with what is observed of each shard.
+pub fn observed_documents(collection: &Collection, plan: &Plan) -> Result<Option<(Documents, Vec<Part>)>> {
+    let Some(streams) = observed_rows(collection, plan)? else { return Ok(None) };
+    let (streams, observed): (Vec<_>, Vec<_>) = streams.into_iter().unzip();
+    let parts = plan.destinations.iter().map(|to| to.shard).zip(observed).collect();
+    Ok(Some((Documents::of_plan(streams, plan), parts)))
 }
 
 /// Returns what stages at the shards return, in parts that are packed.

@@ -17,6 +17,7 @@ use crate::pg::fdw::{DirectWrite, Scan, ScanPlan};
 use crate::router::reads::find;
 use docshard_core::query::update::Style;
 use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
 
 /// True if the columns of the conditions can be checked, and these columns be set for several documents at once.
 /// `key`: the fields of the shard key.
@@ -48,7 +49,7 @@ fn with_expression(filter: &Json, expression: Json) -> Json {
 }
 
 impl DirectScan {
-    pub fn new(layout: Layout, plan: ScanPlan, write: DirectWrite) -> Result<Self> {
+    pub fn new(layout: Rc<Layout>, plan: ScanPlan, write: DirectWrite) -> Result<Self> {
         Ok(Self { scan: CollectionScan::new(layout, ScanPlan { is_target: false, ..plan })?, write, written: 0 })
     }
 

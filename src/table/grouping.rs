@@ -28,6 +28,7 @@ use docshard_core::values::document::number::{Decimal, Number};
 use docshard_core::values::document::raw::{self, RawObject, RawValue};
 use docshard_core::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
 
 /// True if groups are exact.
 pub fn can(layout: &Layout, groups: &Groups, bytes_by_default: &dyn Fn() -> bool) -> bool {
@@ -75,7 +76,7 @@ pub struct GroupScan {
 }
 
 impl GroupScan {
-    pub fn new(layout: Layout, mut plan: ScanPlan, groups: Groups) -> Result<Self> {
+    pub fn new(layout: Rc<Layout>, mut plan: ScanPlan, groups: Groups) -> Result<Self> {
         plan.columns = groups.compared.clone();
         plan.columns.extend(groups.keys.iter().map(|(number, _)| *number));
         plan.columns.extend(groups.calls.iter().filter_map(|call| call.column));

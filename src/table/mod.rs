@@ -40,6 +40,7 @@ use pgrx::prelude::*;
 use serde_json::Value as Json;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 /// How long an estimated number of rows is used.
@@ -61,7 +62,7 @@ static DOCSHARD: Docshard = Docshard;
 
 /// A foreign table over a collection or a view.
 struct CollectionTable {
-    layout: Layout,
+    layout: Rc<Layout>,
 }
 
 impl Wrapper for Docshard {
@@ -69,8 +70,8 @@ impl Wrapper for Docshard {
         options::validate(owner, options)
     }
 
-    fn open(&self, definition: Definition) -> Result<Box<dyn Table>> {
-        Ok(Box::new(CollectionTable { layout: Layout::of(definition)? }))
+    fn open(&self, definition: Definition) -> Result<Rc<dyn Table>> {
+        Ok(Rc::new(CollectionTable { layout: Rc::new(Layout::of(definition)?) }))
     }
 
     fn import(&self, import: &Import) -> Result<Vec<String>> {
@@ -152,11 +153,11 @@ impl Table for CollectionTable {
         direct::can(&self.layout, compared, set, &key)
     }
 
-    fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>> {
+    fn scan(&self, plan: ScanPlan) -> Result<Box<dyn Scan>> {
         Ok(match (plan.groups.clone(), plan.write.clone()) {
-            (Some(groups), _) => Box::new(grouping::GroupScan::new(self.layout, plan, groups)?),
-            (None, Some(write)) => Box::new(direct::DirectScan::new(self.layout, plan, write)?),
-            (None, None) => Box::new(scan::CollectionScan::new(self.layout, plan)?),
+            (Some(groups), _) => Box::new(grouping::GroupScan::new(self.layout.clone(), plan, groups)?),
+            (None, Some(write)) => Box::new(direct::DirectScan::new(self.layout.clone(), plan, write)?),
+            (None, None) => Box::new(scan::CollectionScan::new(self.layout.clone(), plan)?),
         })
     }
 
@@ -168,11 +169,11 @@ impl Table for CollectionTable {
         }
     }
 
-    fn modify(self: Box<Self>, returned: Vec<i16>) -> Result<Box<dyn Modify>> {
-        Ok(Box::new(modify::CollectionModify::new(self.layout, returned)))
+    fn modify(&self, returned: Vec<i16>) -> Result<Box<dyn Modify>> {
+        Ok(Box::new(modify::CollectionModify::new(self.layout.clone(), returned)))
     }
 
-    fn truncate(self: Box<Self>) -> Result<()> {
+    fn truncate(&self) -> Result<()> {
         modify::truncate(&self.layout)
     }
 }

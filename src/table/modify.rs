@@ -21,6 +21,7 @@ use docshard_core::query::update::Style;
 use docshard_core::values::document::raw;
 use serde_json::{Map, Value as Json, json};
 use std::collections::HashSet;
+use std::rc::Rc;
 use std::sync::LazyLock;
 
 /// Rows that COPY collects, and their bytes.
@@ -28,7 +29,7 @@ const COLLECTED_ROWS: usize = 2000;
 const COLLECTED_BYTES: usize = 4 * 1024 * 1024;
 
 pub struct CollectionModify {
-    layout: Layout,
+    layout: Rc<Layout>,
     /// the columns that RETURNING names
     returned: Vec<i16>,
     collected: Vec<Storable>,
@@ -71,7 +72,7 @@ pub fn truncate(layout: &Layout) -> Result<()> {
 }
 
 impl CollectionModify {
-    pub fn new(layout: Layout, returned: Vec<i16>) -> Self {
+    pub fn new(layout: Rc<Layout>, returned: Vec<i16>) -> Self {
         Self { layout, returned, collected: Vec::new(), collected_bytes: 0, written: HashSet::new() }
     }
 

@@ -9,6 +9,7 @@ use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{Scan, ScanPlan};
 use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
 
 pub struct SampleScan {
     scan: CollectionScan,
@@ -16,7 +17,7 @@ pub struct SampleScan {
 }
 
 impl SampleScan {
-    pub fn new(layout: Layout, most: usize) -> Result<Self> {
+    pub fn new(layout: Rc<Layout>, most: usize) -> Result<Self> {
         // As for a reader of another user's rows, a value that does not fit is no error by itself.
         let plan = ScanPlan { columns: layout.numbers(), is_of_other_user: true, ..ScanPlan::default() };
         Ok(Self { scan: CollectionScan::new(layout, plan)?, most })

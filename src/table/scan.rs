@@ -11,16 +11,18 @@ use crate::operation::request_parts::Specification;
 use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
-use crate::pg::fdw::{ORIGIN, Scan, ScanPlan};
+use crate::pg::fdw::{ORIGIN, Scan, ScanPlan, ShardPart};
+use crate::router::execute::Part;
 use crate::router::explain::statement;
 use crate::router::reads::aggregate::Results;
 use crate::router::reads::find;
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::values::document::raw;
 use serde_json::{Map, Value as Json, json};
+use std::rc::Rc;
 
 pub struct CollectionScan {
-    layout: Layout,
+    layout: Rc<Layout>,
     columns: Vec<Column>,
     conditions: Vec<(Condition, usize)>,
     order: Option<Json>,
@@ -33,6 +35,10 @@ pub struct CollectionScan {
     is_of_other_user: bool,
     misfit: Option<Error>,
     found: Option<Found>,
+    /// of the present start; None: nothing is observed
+    observed: Option<Vec<Part>>,
+    /// of the starts before
+    parts: Vec<ShardPart>,
 }
 
 /// What a scan asks for.
@@ -42,7 +48,7 @@ pub struct Request {
 }
 
 impl CollectionScan {
-    pub fn new(layout: Layout, plan: ScanPlan) -> Result<Self> {
+    pub fn new(layout: Rc<Layout>, plan: ScanPlan) -> Result<Self> {
         let columns = layout.chosen(&plan.columns)?;
         let parse = |(condition, first): (Json, usize)| match serde_json::from_value(condition) {
             Ok(condition) => Ok((condition, first)),
@@ -63,6 +69,8 @@ impl CollectionScan {
             is_of_other_user,
             misfit: None,
             found: None,
+            observed: None,
+            parts: Vec::new(),
         })
     }
 
@@ -124,7 +132,15 @@ impl CollectionScan {
     /// Starts to read what a request asks for.
     pub fn find(&mut self, Request { filter, options }: &Request) -> Result<()> {
         let arguments = Arguments::parse(options, Form::Options(FIND.function), FIND.options)?;
-        self.found = Some(reading::find(&self.layout.options.namespace, Specification::Value(filter), &arguments)?);
+        let (namespace, filter) = (&self.layout.options.namespace, Specification::Value(filter));
+        self.found = Some(match &mut self.observed {
+            None => reading::find(namespace, filter, &arguments)?,
+            Some(observed) => {
+                let (found, parts) = reading::find_observed(namespace, filter, &arguments)?;
+                *observed = parts;
+                found
+            }
+        });
         Ok(())
     }
 
@@ -167,14 +183,11 @@ fn fields(columns: &[Column], origin: Option<&Origin>) -> Option<Vec<String>> {
 
 impl Scan for CollectionScan {
     fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()> {
-        let namespace = &self.layout.options.namespace;
-        let Some(Request { filter, options }) = self.request(&operands, limit)? else {
+        match self.request(&operands, limit)? {
+            Some(request) => self.find(&request),
             // No row can match, and no shard is asked. The privileges are checked nevertheless.
-            return find::check(namespace);
-        };
-        let arguments = Arguments::parse(&options, Form::Options(FIND.function), FIND.options)?;
-        self.found = Some(reading::find(namespace, Specification::Value(&filter), &arguments)?);
-        Ok(())
+            None => find::check(&self.layout.options.namespace),
+        }
     }
 
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
@@ -216,7 +229,30 @@ impl Scan for CollectionScan {
         self.misfit.take()
     }
 
+    fn observe(&mut self) {
+        self.observed.get_or_insert_default();
+    }
+
+    fn parts(&self) -> Vec<ShardPart> {
+        let mut parts = self.parts.clone();
+        for (shard, observed) in self.observed.iter().flatten() {
+            let observed = observed.borrow();
+            let name = cache::shard(*shard).map_or_else(|_| format!("{shard:?}"), |shard| shard.name.clone());
+            let at = parts.iter().position(|part| part.name == name).unwrap_or_else(|| {
+                parts.push(ShardPart { name, ..ShardPart::default() });
+                parts.len() - 1
+            });
+            parts[at].rows += observed.read;
+            parts[at].took_ms += observed.took_ms;
+        }
+        parts
+    }
+
     fn stop(&mut self) {
+        if self.observed.is_some() {
+            self.parts = self.parts();
+            self.observed = Some(Vec::new());
+        }
         self.found = None;
     }
 

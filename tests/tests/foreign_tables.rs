@@ -318,6 +318,27 @@ fn analyze_samples_all_shards_in_proportion() {
     assert_eq!(tuples, 5000.0);
 }
 
+/// EXPLAIN ANALYZE says what each shard has returned, also over several starts of a scan.
+#[test]
+fn explain_shows_the_rows_of_each_shard() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql(
+        "CREATE FOREIGN TABLE rows (_id int NOT NULL, k int NOT NULL) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         INSERT INTO rows SELECT n, n FROM generate_series(50, 219) n",
+    );
+    let plan = |options: &str, sql: &str| router.psql(&format!("EXPLAIN (ANALYZE, COSTS OFF, {options}) {sql}"));
+    let whole = plan("TIMING OFF", "SELECT _id FROM rows");
+    for part in ["local 50", "shard0 100", "shard1 20"] {
+        assert!(whole.contains("Rows of Shards: ") && whole.contains(part), "{part}: {whole}");
+    }
+    let part = plan("TIMING OFF", "SELECT _id FROM rows WHERE k >= 200");
+    assert!(part.contains("Rows of Shards: shard1 20\n"), "{part}");
+    assert!(plan("TIMING ON", "SELECT _id FROM rows WHERE k < 100").contains("Rows of Shards: local 50 in "));
+    let loops = plan("TIMING OFF", "SELECT (SELECT _id FROM rows WHERE k = n OFFSET 0) FROM generate_series(50, 59) n");
+    assert!(loops.contains("loops=10") && loops.contains("Rows of Shards: local 10\n"), "{loops}");
+}
+
 /// An update that another transaction comes between is not lost: it fails, and can be run again.
 #[test]
 fn concurrent_writes_are_not_lost() {

@@ -1,7 +1,7 @@
 //! `ANALYZE` of a foreign table: a sample of its rows, from which PostgreSQL makes statistics. It runs as the table's owner.
 
-use super::define::definition;
-use super::interface::{Table, raise, wrapper};
+use super::define::open;
+use super::interface::raise;
 use super::value::{self, Kind, SqlValue};
 use crate::pg::memory::context;
 use crate::pg::version;
@@ -10,11 +10,6 @@ use std::ffi::c_int;
 
 /// The most bytes of a sample. Rows come in a random order, so the first of them are a sample, too.
 const MOST_BYTES: usize = 64 * 1024 * 1024;
-
-unsafe fn open(relation: pg_sys::Relation) -> Box<dyn Table> {
-    // SAFETY: PostgreSQL has locked the table.
-    raise(wrapper().open(unsafe { definition((*relation).rd_id) }))
-}
 
 #[pg_guard]
 pub(super) unsafe extern "C-unwind" fn analyze(
@@ -42,7 +37,7 @@ unsafe extern "C-unwind" fn sample(
     // SAFETY: PostgreSQL calls this for an open table, with room for this many rows. They are in its memory context, and what is only needed for a
     // row in another one.
     unsafe {
-        let table = open(relation);
+        let table = open((*relation).rd_id);
         (*total, *dead) = (raise(table.rows()), 0.0);
         let mut scan = raise(table.sample(usize::try_from(most).unwrap_or(0)));
         raise(scan.start(Vec::new(), None));

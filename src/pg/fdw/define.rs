@@ -1,12 +1,15 @@
 //! Reads the definition of a foreign table from PostgreSQL's catalog, and checks its owner's rights.
 
 use super::clause::text;
-use super::interface::{Access, ColumnDefinition, Definition, Setting, Table};
+use super::interface::{Access, ColumnDefinition, Definition, Setting, Table, raise, wrapper};
 use super::value::Kind;
 use crate::pg::error::Result;
+use crate::pg::object::lookup_cache::LookupCache;
 use crate::pg::security::user;
 use crate::pg::version;
 use pgrx::{PgList, pg_sys};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 /// # Safety
 /// In a transaction.
@@ -18,11 +21,26 @@ pub(super) unsafe fn settings(options: *mut pg_sys::List) -> Vec<Setting> {
     }
 }
 
+thread_local! {
+    static TABLES: RefCell<LookupCache<u32, Rc<dyn Table>>> = const { RefCell::new(LookupCache::NONE) };
+}
+
+/// A table that the statement has locked.
+///
+/// # Safety
+/// In a transaction.
+pub(super) unsafe fn open(table: pg_sys::Oid) -> Rc<dyn Table> {
+    // SAFETY: promised by the caller.
+    let open = || Some(raise(wrapper().open(unsafe { definition(table) })));
+    let opened = TABLES.with(|known| LookupCache::get(known, table.to_u32(), open));
+    opened.unwrap_or_else(|| unreachable!("it is opened, or an ERROR"))
+}
+
 /// The definition of a table that the statement has locked.
 ///
 /// # Safety
 /// In a transaction.
-pub(super) unsafe fn definition(table: pg_sys::Oid) -> Definition {
+unsafe fn definition(table: pg_sys::Oid) -> Definition {
     // SAFETY: promised by the caller; the relation is closed again, and its lock is the statement's.
     unsafe {
         let relation = pg_sys::table_open(table, pg_sys::NoLock as i32);

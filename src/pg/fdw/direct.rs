@@ -4,8 +4,9 @@
 //! PostgreSQL does not ask if there are row triggers, generated columns, or the check of a view.
 
 use super::clause::Reader;
+use super::define::open;
 use super::interface::{DirectWrite, ScanPlan, raise};
-use super::plan::{open, string_list, string_of, user_of};
+use super::plan::{string_list, string_of, user_of};
 use super::scan;
 use super::value::Kind;
 use crate::pg::security::user;

@@ -5,6 +5,7 @@ use super::value::{Kind, SqlValue};
 use crate::pg::error::{Error, Raise as _, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 /// A name with its text, as `OPTIONS (name 'text')`.
@@ -123,12 +124,12 @@ pub struct Groups {
 pub trait Wrapper: Sync {
     /// Checks options.
     fn validate(&self, owner: Owner, options: &[Setting]) -> Result<()>;
-    fn open(&self, definition: Definition) -> Result<Box<dyn Table>>;
+    fn open(&self, definition: Definition) -> Result<Rc<dyn Table>>;
     /// The statements that create the foreign tables of a schema.
     fn import(&self, import: &Import) -> Result<Vec<String>>;
 }
 
-/// A foreign table, while a statement is planned or started.
+/// A foreign table. It is kept until PostgreSQL says that the relation has changed.
 pub trait Table {
     /// The estimated number of rows without conditions.
     fn rows(&self) -> Result<f64>;
@@ -146,13 +147,13 @@ pub trait Table {
     fn can_group(&self, groups: &Groups) -> bool;
     /// True if the table can update or delete the rows that exact conditions on these columns select, and set these columns, without returning them.
     fn can_write(&self, compared: &[i16], set: &[i16]) -> bool;
-    fn scan(self: Box<Self>, plan: ScanPlan) -> Result<Box<dyn Scan>>;
+    fn scan(&self, plan: ScanPlan) -> Result<Box<dyn Scan>>;
     /// Checks that the current user may do this.
     fn check(&self, access: Access) -> Result<()>;
     /// Starts writing. `returned`: the columns that RETURNING names.
-    fn modify(self: Box<Self>, returned: Vec<i16>) -> Result<Box<dyn Modify>>;
+    fn modify(&self, returned: Vec<i16>) -> Result<Box<dyn Modify>>;
     /// Deletes all rows.
-    fn truncate(self: Box<Self>) -> Result<()>;
+    fn truncate(&self) -> Result<()>;
 }
 
 /// Columns with their values; None is NULL.
@@ -207,6 +208,15 @@ pub struct ScanPlan {
     pub is_of_other_user: bool,
 }
 
+/// What a shard has returned.
+#[derive(Clone, Debug, Default)]
+pub struct ShardPart {
+    pub name: String,
+    pub rows: u64,
+    /// from the request to the last row that was read, in milliseconds
+    pub took_ms: u64,
+}
+
 /// A scan of a foreign table. It can be started several times.
 pub trait Scan {
     /// Starts from the beginning. NULL operands are None.
@@ -220,6 +230,12 @@ pub trait Scan {
     /// The number of rows that were written by the start.
     fn written(&self) -> u64 {
         0
+    }
+    /// From now on, what each shard returns is observed, for EXPLAIN ANALYZE.
+    fn observe(&mut self) {}
+    /// What each shard has returned so far.
+    fn parts(&self) -> Vec<ShardPart> {
+        Vec::new()
     }
     /// Drops what a started scan holds.
     fn stop(&mut self);

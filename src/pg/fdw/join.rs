@@ -8,7 +8,8 @@
 
 use super::batched::{self, BATCH_ROWS, Methods, NAME, Shape};
 use super::clause::{Clause, Operator, Reader, Term};
-use super::plan::{ROUND_TRIP, ROW_SEEN, ROW_SENT, open, string_list, user_of};
+use super::define::open;
+use super::plan::{ROUND_TRIP, ROW_SEEN, ROW_SENT, string_list, user_of};
 use super::upper;
 use super::value::Scalar;
 use crate::pg::security::user;

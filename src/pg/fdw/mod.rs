@@ -9,6 +9,7 @@
 //! whose privileges PostgreSQL checks for the relation. What a scan holds is dropped with the executor's memory, also after an ERROR.
 
 mod analyze;
+mod barrier;
 mod batched;
 pub mod clause;
 mod define;

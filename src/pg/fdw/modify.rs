@@ -7,8 +7,8 @@
 //! An UPDATE writes the columns that SET names, generated ones, and those that a BEFORE trigger has changed. The other columns of the new row may never have been
 //! read.
 
-use super::define::{self, definition};
-use super::interface::{Access, Modify, ORIGIN, RowValues, raise, wrapper};
+use super::define;
+use super::interface::{Access, Modify, ORIGIN, RowValues, raise};
 use super::plan::{numbers, string_list, string_of};
 use super::value::{self, Kind, SqlValue};
 use crate::pg::error::{Error, Result};
@@ -131,7 +131,7 @@ unsafe fn begin_state(
             || triggers.into_iter().chain(of_root).any(|triggers| triggers.trig_insert_after_statement);
         let user = version::user_of_target(target, estate);
         let user = if user == pg_sys::InvalidOid { server::current_user() } else { user };
-        let table = raise(wrapper().open(definition((*relation).rd_id)));
+        let table = define::open((*relation).rd_id);
         raise(define::check_owner(relation, user, &*table, Access::Write));
         let modify = raise(user::as_checked_user(user, || table.modify(private.returned)));
         let memory = context::of_execution((*estate).es_query_cxt, c"docshard foreign modify");
@@ -479,7 +479,7 @@ pub(super) unsafe extern "C-unwind" fn truncate(
     // SAFETY: PostgreSQL has locked these tables, and checked the current user's privileges.
     unsafe {
         for relation in PgList::<pg_sys::RelationData>::from_pg(relations).iter_ptr() {
-            let table = raise(wrapper().open(definition((*relation).rd_id)));
+            let table = define::open((*relation).rd_id);
             raise(define::check_owner(relation, server::current_user(), &*table, Access::Write));
             raise(table.truncate());
         }

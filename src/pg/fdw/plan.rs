@@ -3,9 +3,10 @@
 //! A table has these paths: all rows that its conditions select; the same in the order of the statement, if the table can return it; each
 //! with conditions on columns of other tables, whose values a nested loop gives. [`super::upper`] adds those that also group rows, or end after LIMIT.
 
+use super::barrier::Barrier;
 use super::clause::{Reader, collation_of, is_family, text};
-use super::define::definition;
-use super::interface::{ScanPlan, SortKey, Table, Translation, raise, wrapper};
+use super::define::open;
+use super::interface::{ScanPlan, SortKey, Table, Translation, raise};
 use super::target;
 use super::value;
 use crate::pg::security::user;
@@ -29,11 +30,6 @@ pub(super) const ROW_SEEN: f64 = 0.01;
 pub(super) unsafe fn user_of(rel: *mut pg_sys::RelOptInfo) -> pg_sys::Oid {
     // SAFETY: promised by the caller.
     unsafe { (*rel).userid }
-}
-
-pub(super) unsafe fn open(table: pg_sys::Oid) -> Box<dyn Table> {
-    // SAFETY: the planner has locked the table.
-    raise(wrapper().open(unsafe { definition(table) }))
 }
 
 #[pg_guard]
@@ -103,11 +99,13 @@ pub(super) unsafe fn divide(
             }
             read.push((expression, level, translation, reader.operands));
         }
+        let barrier = if here == pg_sys::Index::MAX { None } else { Barrier::above(root) };
         for (expression, level, translation, mut operands) in read {
             pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut divided.columns);
             // If a condition of a security barrier is evaluated here, a later one must not choose among the rows that it hides, not even by the error of a value
             // that does not fit.
-            match translation.filter(|_| level <= here) {
+            let is_first = level <= here && barrier.as_ref().is_none_or(|barrier| barrier.has(expression));
+            match translation.filter(|_| is_first) {
                 Some(Translation { condition, is_exact, not_null }) => {
                     divided.plan.conditions.push((condition, divided.operands.len()));
                     divided.operands.append(&mut operands);

@@ -3,8 +3,8 @@
 //! Operands are evaluated when the first row is asked for, as parameters of a nested loop and of sub-queries have values only then. What a scan
 //! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
 
-use super::define::{self, definition};
-use super::interface::{Access, Scan, ScanPlan, raise, wrapper};
+use super::define;
+use super::interface::{Access, Scan, ScanPlan, ShardPart, raise};
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
@@ -15,6 +15,9 @@ use crate::pg::{server, version};
 use docshard_core::error::Kind as ErrorKind;
 use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
 use std::ffi::{CString, c_int};
+
+/// The most elements of an array that conditions compare with: the filter of a shard has them all, which takes some hundred bytes for each.
+const MOST_ELEMENTS: usize = 100_000;
 
 /// The state of a scan, which lives in the executor's memory.
 struct State {
@@ -60,7 +63,7 @@ pub(super) unsafe extern "C-unwind" fn begin(node: *mut pg_sys::ForeignScanState
                 .map_err(|_| Error::new(ErrorKind::InternalError, "malformed plan of a foreign scan")),
         );
         plan.is_of_other_user = user != server::current_user();
-        let table = raise(wrapper().open(definition((*relation).rd_id)));
+        let table = define::open((*relation).rd_id);
         let row =
             if plan.groups.is_some() { (*(*node).ss.ss_ScanTupleSlot).tts_tupleDescriptor } else { (*relation).rd_att };
         let attributes = version::attributes(row);
@@ -135,6 +138,14 @@ impl State {
                 if is_null {
                     return Ok(None);
                 }
+                if Kind::of(*oid, -1).is_some_and(|kind| kind.is_array) && value::elements(datum) > MOST_ELEMENTS {
+                    let message = format!(
+                        "an array of more than {MOST_ELEMENTS} elements cannot be compared with a column of a foreign table"
+                    );
+                    let error = Error::new(ErrorKind::BSONObjectTooLarge, message);
+                    return Err(error
+                        .with_hint("A join with unnest() of the array asks the shards for some elements at a time."));
+                }
                 let value = value::of_datum(datum, *oid);
                 let unknown =
                     || Error::new(ErrorKind::InternalError, "an operand of a foreign scan has an unknown type");
@@ -166,6 +177,9 @@ impl State {
         // SAFETY: promised by the caller; nothing is left of the last start in this memory.
         unsafe {
             self.scan.stop();
+            if !(*node).ss.ps.instrument.is_null() {
+                self.scan.observe();
+            }
             pg_sys::MemoryContextReset(self.memory);
             let values = keeping_all(|| self.values(node))?;
             let most = self.most(&values);
@@ -291,6 +305,15 @@ pub(super) unsafe extern "C-unwind" fn explain(
         for (label, text) in raise(user::as_checked_user(user, || scan.explain(values, most, verbose))) {
             let (label, text) = (CString::new(label).unwrap_or_default(), CString::new(text).unwrap_or_default());
             pg_sys::ExplainPropertyText(label.as_ptr(), text.as_ptr(), explained);
+        }
+        let parts = if (*explained).analyze { state.scan.parts() } else { Vec::new() };
+        let part = |part: &ShardPart| match (*explained).timing {
+            true => format!("{} {} in {} ms", part.name, part.rows, part.took_ms),
+            false => format!("{} {}", part.name, part.rows),
+        };
+        if !parts.is_empty() {
+            let text = CString::new(parts.iter().map(part).collect::<Vec<_>>().join(", ")).unwrap_or_default();
+            pg_sys::ExplainPropertyText(c"Rows of Shards".as_ptr(), text.as_ptr(), explained);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The planner's callback that makes the plan of a scan from a path of [`super::plan`], [`super::upper`] or [`super::join`].
 
+use super::define::open;
 use super::interface::{ScanPlan, raise};
-use super::plan::{divide, numbers, open, string_list, string_of};
+use super::plan::{divide, numbers, string_list, string_of};
 use super::target;
 use super::upper::{self, Grouped};
 use crate::pg::error::Error;

@@ -5,10 +5,9 @@
 //! another path ends after LIMIT and OFFSET; PostgreSQL's own Limit node stays above it.
 
 use super::clause::{Reader, collation_of, operator_of, without_relabel};
+use super::define::open;
 use super::interface::{AggregateCall, Function, Groups};
-use super::plan::{
-    Divided, ROUND_TRIP, ROW_SEEN, ROW_SENT, divide, numbers, open, order, private, string_list, user_of,
-};
+use super::plan::{Divided, ROUND_TRIP, ROW_SEEN, ROW_SENT, divide, numbers, order, private, string_list, user_of};
 use super::value::Kind;
 use crate::pg::fdw::clause::Operator;
 use crate::pg::security::user;

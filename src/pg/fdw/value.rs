@@ -250,6 +250,18 @@ pub(super) unsafe fn of_datum(datum: pg_sys::Datum, oid: pg_sys::Oid) -> Option<
     }
 }
 
+/// The number of an array's elements.
+///
+/// # Safety
+/// An array.
+pub(super) unsafe fn elements(datum: pg_sys::Datum) -> usize {
+    // SAFETY: promised by the caller; the lengths of the dimensions follow the header.
+    unsafe {
+        let array: *mut pg_sys::ArrayType = pg_sys::pg_detoast_datum(datum.cast_mut_ptr()).cast();
+        usize::try_from(pg_sys::ArrayGetNItems((*array).ndim, array.add(1).cast())).unwrap_or(usize::MAX)
+    }
+}
+
 /// True for an array that [`of_datum`] changes: of several dimensions, or whose first element has another number than 1.
 ///
 /// # Safety

@@ -6,7 +6,7 @@ use crate::catalog::collections::namespace;
 use crate::pg::error::Result;
 use crate::router::config;
 use crate::router::dispatch::reading;
-use crate::router::execute::{self, Documents};
+use crate::router::execute::{self, Documents, Part};
 use crate::router::fresh_map::read_with_fresh_map;
 use crate::router::merged_rows::MergedRows;
 use crate::router::session;
@@ -38,6 +38,20 @@ pub fn require_existing(namespace: &str) -> Result<()> {
 /// Finds documents. A collection that does not exist has none.
 pub fn find(namespace: &str, query: &Query, options: &FindOptions) -> Result<Documents> {
     read(namespace, query, Read::Find(options))
+}
+
+/// As [`find`], with what is observed of each shard.
+pub fn find_observed(namespace: &str, query: &Query, options: &FindOptions) -> Result<(Documents, Vec<Part>)> {
+    read_with_fresh_map(namespace, |collection| {
+        let read = Read::Find(options);
+        let Some(collection) = collection else {
+            return Ok((Documents::of_streams(config::rows(namespace, query, read)?, u64::MAX), Vec::new()));
+        };
+        let search = session::search(&collection, query)?;
+        execute::unless_declined(Allowed::All(&session::declined()), |allowed| {
+            execute::observed_documents(&collection, &read.plan(&search, allowed)?)
+        })
+    })
 }
 
 /// Reads the rows of documents, counts or values. A collection that does not exist has none; those of the database `config` are read

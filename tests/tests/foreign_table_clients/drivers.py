@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import decimal
 import sys
+import time
 import uuid
 
 import asyncpg
@@ -110,6 +111,21 @@ def psycopg_streams(connection):
     connection.commit()
 
 
+def copy_shows_its_progress():
+    with psycopg.connect(url) as connection, psycopg.connect(url, autocommit=True) as other:
+        with connection.cursor().copy("COPY shop.inbox (_id, recipient, sent) FROM STDIN") as copy:
+            for n in range(20_000, 40_000):
+                copy.write_row((n, "progress", hour(n)))
+            for _ in range(600):
+                query = "SELECT relid::regclass::text, command, tuples_processed, bytes_processed FROM pg_stat_progress_copy WHERE pid = %s"
+                progress = other.execute(query, (connection.info.backend_pid,)).fetchone()
+                if progress and progress[2] > 5000:
+                    break
+                time.sleep(0.1)
+            assert progress[:2] == ("shop.inbox", "COPY FROM") and progress[2] > 5000 and progress[3] > 100_000, progress
+        connection.rollback()
+
+
 async def asyncpg_prepares():
     """Named statements with binary parameters, whose types the server tells, as JDBC's drivers use them."""
     connection = await asyncpg.connect(url)
@@ -133,5 +149,6 @@ async def asyncpg_prepares():
 with psycopg.connect(url) as connection:
     psycopg_prepares(connection)
     psycopg_streams(connection)
+copy_shows_its_progress()
 asyncio.run(asyncpg_prepares())
 print("done")

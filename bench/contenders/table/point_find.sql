@@ -1,0 +1,1 @@
+SELECT doc FROM tables.inbox WHERE recipient = :recipient AND sent = :sent;
