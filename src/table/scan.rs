@@ -114,7 +114,7 @@ impl CollectionScan {
             }
             options.insert("projection".to_owned(), Json::Object(projection));
         }
-        // SQL compares strings by their bytes, whatever the collection's default is.
+        // SQL compares strings by their bytes, whatever the collection's default is. For a view with a collation see `reading::over_collated_view`.
         if cache::find(&self.layout.options.namespace)?.is_some_and(|collection| collection.collation.is_some()) {
             options.insert("collation".to_owned(), json!({"locale": "simple"}));
         }
@@ -123,9 +123,19 @@ impl CollectionScan {
 
     /// Starts to read what a request asks for.
     pub fn find(&mut self, Request { filter, options }: &Request) -> Result<()> {
+        let namespace = &self.layout.options.namespace;
         let arguments = Arguments::parse(options, Form::Options(FIND.function), FIND.options)?;
-        self.found = Some(reading::find(&self.layout.options.namespace, Specification::Value(filter), &arguments)?);
+        let filter = Specification::Value(filter);
+        self.found = Some(match reading::over_collated_view(namespace, || reading::find_stages(filter, &arguments))? {
+            Some(results) => Found::View(Box::new(results)),
+            None => reading::find(namespace, filter, &arguments)?,
+        });
         Ok(())
+    }
+
+    /// Where conditions are evaluated, as EXPLAIN shows it.
+    pub fn place(&self) -> Result<&'static str> {
+        Ok(if reading::is_collated_view(&self.layout.options.namespace)? { "Router" } else { "Shards" })
     }
 
     /// A row has a value of this type in a column that cannot have it.
@@ -167,14 +177,11 @@ fn fields(columns: &[Column], origin: Option<&Origin>) -> Option<Vec<String>> {
 
 impl Scan for CollectionScan {
     fn start(&mut self, operands: Vec<Option<SqlValue>>, limit: Option<u64>) -> Result<()> {
-        let namespace = &self.layout.options.namespace;
-        let Some(Request { filter, options }) = self.request(&operands, limit)? else {
+        match self.request(&operands, limit)? {
+            Some(request) => self.find(&request),
             // No row can match, and no shard is asked. The privileges are checked nevertheless.
-            return find::check(namespace);
-        };
-        let arguments = Arguments::parse(&options, Form::Options(FIND.function), FIND.options)?;
-        self.found = Some(reading::find(namespace, Specification::Value(&filter), &arguments)?);
-        Ok(())
+            None => find::check(&self.layout.options.namespace),
+        }
     }
 
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
@@ -216,6 +223,13 @@ impl Scan for CollectionScan {
         self.misfit.take()
     }
 
+    fn may_see(&self, written: &str) -> bool {
+        let own = &self.layout.options.namespace;
+        let database = |namespace: &str| namespace.split('.').next().map(str::to_owned);
+        // A view reads collections of its database.
+        own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
+    }
+
     fn stop(&mut self) {
         self.found = None;
     }
@@ -251,9 +265,10 @@ impl Scan for CollectionScan {
             }
         }
         let is_empty = filter.as_object().is_some_and(Map::is_empty);
-        shown.extend((!is_empty).then(|| ("Filter at Shards".to_owned(), sorting::readable(&filter))));
-        shown.extend(self.order.as_ref().map(|order| ("Sort at Shards".to_owned(), sorting::readable(order))));
-        shown.extend(limit.map(|limit| ("Limit at Shards".to_owned(), limit.to_string())));
+        let place = self.place()?;
+        shown.extend((!is_empty).then(|| (format!("Filter at {place}"), sorting::readable(&filter))));
+        shown.extend(self.order.as_ref().map(|order| (format!("Sort at {place}"), sorting::readable(order))));
+        shown.extend(limit.map(|limit| (format!("Limit at {place}"), limit.to_string())));
         if verbose && let Some(fields) = &self.fields {
             shown.push(("Fields".to_owned(), fields.join(", ")));
         }
