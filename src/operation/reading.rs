@@ -213,6 +213,45 @@ pub fn aggregate(namespace: &str, stages: &Json, arguments: &Arguments<'_>) -> R
     Aggregation::of(stages, arguments)?.run(namespace)
 }
 
+/// Checks that the caller may read a collection, or all that a view reads.
+/// Errors: `Unauthorized`.
+pub fn check(namespace: &str) -> Result<()> {
+    check_within(namespace, 0)
+}
+
+fn check_within(namespace: &str, depth: usize) -> Result<()> {
+    let Some(view) = views::resolve(namespace)? else { return find::check(namespace) };
+    if depth == MAX_DEPTH {
+        return Err(too_deep());
+    }
+    find::check(&view.namespace)?;
+    let shared = Shared { collation: Some(&view.collation), ..Shared::default() };
+    let pipeline = parsed(&view.namespace, &view.stages, &shared.environment(&view.namespace)?)?;
+    let (database, _) = view.namespace.split_once('.').unwrap_or_default();
+    pipeline.collections().into_iter().try_for_each(|other| check_within(&format!("{database}.{other}"), depth + 1))
+}
+
+/// True if it is a view with a collation.
+pub fn is_collated_view(namespace: &str) -> Result<bool> {
+    Ok(collated_view(namespace)?.is_some())
+}
+
+fn collated_view(namespace: &str) -> Result<Option<Resolved>> {
+    Ok(views::resolve(namespace)?.filter(|view| view.collation != json!({"locale": "simple"})))
+}
+
+/// Runs stages that compare strings by their bytes over a view with a collation, which its own stages keep: here, over their results. None for another namespace.
+pub fn over_collated_view(namespace: &str, stages: impl FnOnce() -> Result<Vec<Json>>) -> Result<Option<Results>> {
+    let Some(view) = collated_view(namespace)? else { return Ok(None) };
+    let seen = Aggregation { stages: &[], shared: Shared::default(), on_disk: true }.run_view(&view)?;
+    let simple = json!({"locale": "simple"});
+    let shared = Shared { collation: Some(&simple), ..Shared::default() };
+    let own = Aggregation { stages: &stages()?, shared, on_disk: true };
+    let pipeline = parsed(namespace, own.stages, &shared.environment(namespace)?)?;
+    let execution = own.pipelines().execution(namespace);
+    seen.then(&pipeline, &execution).map(Some)
+}
+
 /// Explains a pipeline over a collection or a view.
 pub fn explain_aggregate(
     namespace: &str,
@@ -420,6 +459,10 @@ struct Pipelines {
 /// The largest number of enclosing pipelines, including those of views: MongoDB's limit.
 const MAX_DEPTH: usize = 20;
 
+fn too_deep() -> Error {
+    error!(Kind::MaxSubPipelineDepthExceeded, "Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}")
+}
+
 impl Pipelines {
     fn execution(&self, namespace: &str) -> Execution {
         let database = namespace.split_once('.').map_or(namespace, |(database, _)| database).to_owned();
@@ -450,10 +493,7 @@ impl Pipelines {
     /// Runs an inner pipeline, over a collection or a view.
     fn run_within(&self, namespace: &str, stages: &[Json], environment: &Environment) -> Result<Results> {
         if self.depth == MAX_DEPTH {
-            bail!(
-                Kind::MaxSubPipelineDepthExceeded,
-                "Maximum number of nested sub-pipelines exceeded. Limit is {MAX_DEPTH}"
-            );
+            return Err(too_deep());
         }
         let pipelines = Self { depth: self.depth + 1, ..self.clone() };
         let environment = environment.within()?;

@@ -106,6 +106,11 @@ impl StageResults {
         Ok(Self(pipeline.run_counted(count, resources)?))
     }
 
+    /// Runs further stages over the results.
+    pub fn then(self, pipeline: &Pipeline, resources: &Resources) -> Result<Self> {
+        Ok(Self(pipeline.run_with(self.0, resources)?))
+    }
+
     /// Returns the results as the input of another pipeline.
     pub fn into_stream(self) -> Input<'static> {
         self.0

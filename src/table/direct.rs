@@ -6,7 +6,7 @@
 
 use super::column::Layout;
 use super::fitting::{fits, unproven};
-use super::modify::{changes, shared};
+use super::modify::{arrays_on_the_way, changes, shared};
 use super::scan::{CollectionScan, Request};
 use super::sorting;
 use crate::operation::request_parts::Specification;
@@ -28,7 +28,7 @@ pub fn can(layout: &Layout, compared: &[i16], set: &[i16], key: &[&str]) -> bool
         layout.column(*number).is_some_and(|column| {
             let path = &column.path;
             let identifies = |field: &&str| is_within(path, field) || is_within(field, path);
-            !path.is_empty() && !key.iter().chain(&["_id"]).any(identifies)
+            !path.is_empty() && arrays_on_the_way(path).next().is_none() && !key.iter().chain(&["_id"]).any(identifies)
         })
     };
     let can_check = |number: &i16| layout.column(*number).is_some_and(|column| fits(column).is_some());
@@ -95,8 +95,12 @@ impl Scan for DirectScan {
         Ok(false)
     }
 
-    fn written(&self) -> u64 {
-        self.written.try_into().unwrap_or(0)
+    fn written(&self) -> Option<(u64, &str)> {
+        Some((self.written.try_into().unwrap_or(0), &self.scan.layout().options.namespace))
+    }
+
+    fn may_see(&self, written: &str) -> bool {
+        self.scan.may_see(written)
     }
 
     fn take_misfit(&mut self) -> Option<Error> {

@@ -88,7 +88,7 @@ impl GroupScan {
         found.ok_or_else(|| error!(Kind::InternalError, "a column of a foreign table is missing"))
     }
 
-    fn stages(&self, filter: &Json) -> Result<Json> {
+    fn stages(&self, filter: &Json) -> Result<Vec<Json>> {
         let mut group = Map::new();
         let mut key = Map::new();
         for (at, (number, _)) in self.groups.keys.iter().enumerate() {
@@ -112,8 +112,10 @@ impl GroupScan {
                 Function::Max => group.insert(format!("v{at}"), json!({"$max": value})),
                 Function::Count => group.insert(format!("n{at}"), json!({"$sum": count})),
                 Function::Sum | Function::Avg => {
-                    let to = if column.kind.scalar == Scalar::Int8 { "decimal" } else { "long" };
-                    let number = json!({"$convert": {"input": value, "to": to, "onError": null, "onNull": null}});
+                    let converted = |input: Json, to| json!({"$convert": {"input": input, "to": to, "onError": null, "onNull": null}});
+                    // A double becomes a decimal of 15 digits only, but a long with all of them.
+                    let long = converted(value, "long");
+                    let number = if column.kind.scalar == Scalar::Int8 { converted(long, "decimal") } else { long };
                     group.insert(format!("v{at}"), json!({"$sum": number}));
                     group.insert(format!("n{at}"), json!({"$sum": count}))
                 }
@@ -129,7 +131,7 @@ impl GroupScan {
             stages.push(json!({"$match": filter}));
         }
         stages.push(json!({"$group": group}));
-        Ok(stages.into())
+        Ok(stages)
     }
 
     /// The error of a value that does not fit, if there is one in the group.
@@ -193,7 +195,10 @@ impl Scan for GroupScan {
             options.get("collation").map(|collation| ("collation".to_owned(), collation.clone())).into_iter().collect();
         let options = Json::Object(collation);
         let arguments = Arguments::parse(&options, Form::Options(AGGREGATE.function), AGGREGATE.options)?;
-        self.found = Some(reading::aggregate(namespace, &stages, &arguments)?);
+        self.found = Some(match reading::over_collated_view(namespace, || Ok(stages.clone()))? {
+            Some(results) => results,
+            None => reading::aggregate(namespace, &stages.into(), &arguments)?,
+        });
         Ok(())
     }
 
@@ -240,6 +245,10 @@ impl Scan for GroupScan {
         None
     }
 
+    fn may_see(&self, written: &str) -> bool {
+        self.scan.may_see(written)
+    }
+
     fn stop(&mut self) {
         self.found = None;
     }
@@ -258,8 +267,9 @@ impl Scan for GroupScan {
             Ok(format!("{function}({})", call.column.map_or_else(|| Ok("*".to_owned()), name)?))
         };
         let calls = self.groups.calls.iter().map(call).collect::<Result<Vec<String>>>()?;
-        shown.extend((!keys.is_empty()).then(|| ("Group at Shards".to_owned(), keys.join(", "))));
-        shown.extend((!calls.is_empty()).then(|| ("Aggregates at Shards".to_owned(), calls.join(", "))));
+        let place = self.scan.place()?;
+        shown.extend((!keys.is_empty()).then(|| (format!("Group at {place}"), keys.join(", "))));
+        shown.extend((!calls.is_empty()).then(|| (format!("Aggregates at {place}"), calls.join(", "))));
         Ok(shown)
     }
 }

@@ -23,7 +23,9 @@ mod scan;
 mod sorting;
 
 use crate::catalog::cache;
+use crate::catalog::collections::collection;
 use crate::catalog::collections::grants::{self, Level};
+use crate::operation::reading;
 use crate::pg::datum::nulls::NoNulls;
 use crate::pg::error::{Raise as _, Result};
 use crate::pg::fdw::clause::Clause;
@@ -165,7 +167,11 @@ impl Table for CollectionTable {
         let namespace = &self.layout.options.namespace;
         match (access, cache::find(namespace)?) {
             (Access::Write, Some(collection)) => grants::require(&collection, Level::Write).map(drop),
-            _ => find::check(namespace),
+            // INSERT creates it.
+            (Access::Write, None) if cache::view(namespace)?.is_none() => {
+                collection::check_may_create_implicitly(namespace)
+            }
+            _ => reading::check(namespace),
         }
     }
 

@@ -12,7 +12,7 @@ use crate::catalog::cache;
 use crate::operation::reading;
 use crate::operation::request_parts::{Shared, Specification};
 use crate::operation::writing::{DocumentWrite, storable};
-use crate::pg::error::Result;
+use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{Modify, RowValues};
 use crate::router::writes::insert::{self, Storable};
@@ -36,6 +36,7 @@ pub struct CollectionModify {
     collected_bytes: usize,
     /// the rows that were updated, and those that were deleted if others can have the same `_id`, by a hash of their keys
     written: HashSet<u128>,
+    has_written: bool,
 }
 
 /// The update that gives columns these values. None removes the field.
@@ -71,9 +72,25 @@ pub fn truncate(layout: &Layout) -> Result<()> {
     write.run(&layout.options.namespace).map(drop)
 }
 
+/// The conditions that a number in a path, by which an update finds an element of an array, is behind an array. For a column it is the name of a field.
+pub fn arrays_on_the_way(path: &str) -> impl Iterator<Item = Json> + '_ {
+    let numbers = path.match_indices('.').filter(|(at, _)| {
+        let step = path[at + 1..].split('.').next().unwrap_or_default();
+        step.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    numbers.map(|(at, _)| json!({"$isArray": [format!("${}", &path[..at])]}))
+}
+
 impl CollectionModify {
     pub fn new(layout: Rc<Layout>, returned: Vec<i16>) -> Self {
-        Self { layout, returned, collected: Vec::new(), collected_bytes: 0, written: HashSet::new() }
+        Self {
+            layout,
+            returned,
+            collected: Vec::new(),
+            collected_bytes: 0,
+            written: HashSet::new(),
+            has_written: false,
+        }
     }
 
     /// The columns of a row. One that no table can have need not have a value.
@@ -106,9 +123,17 @@ impl CollectionModify {
         self.layout.valid().map(value).collect()
     }
 
-    /// Writes the document that a row was. None if it is gone.
-    fn write(&mut self, origin: &[u8], update: Option<(Json, Style)>, is_read: bool) -> Result<Option<RowValues>> {
-        let Found { key, unchanged } = Found::of(origin)?;
+    /// Writes the document that a row was. None if it is gone. `arrays`: conditions with which it must not be written.
+    fn write(
+        &mut self,
+        origin: &[u8],
+        update: Option<(Json, Style)>,
+        arrays: &[Json],
+        is_read: bool,
+    ) -> Result<Option<RowValues>> {
+        self.has_written = true;
+        let Found { key, mut unchanged } = Found::of(origin)?;
+        unchanged.extend(arrays.iter().map(|condition| json!({"$not": [condition]})));
         let text = Json::Object(key.clone()).to_string();
         let hash = u128::from(xxhash_rust::xxh64::xxh64(text.as_bytes(), 0)) << 64
             | u128::from(xxhash_rust::xxh64::xxh64(text.as_bytes(), 1));
@@ -143,10 +168,22 @@ impl CollectionModify {
                     .unwrap_or_default(),
             ));
         }
+        let exists = |filter: &Json| {
+            let count = reading::Count { filter: Specification::Value(filter), skip: 0, limit: Some(1), shared };
+            Ok::<bool, Error>(count.run(namespace)? > 0)
+        };
+        if !arrays.is_empty() {
+            let mut filter = key.clone();
+            filter.insert("$expr".to_owned(), json!({"$or": arrays}));
+            if exists(&filter.into())? {
+                let name = &self.layout.name;
+                let message = format!("a path of a column of the foreign table \"{name}\" leads into an array");
+                return Err(error!(Kind::PathNotViable, "{message}, whose elements are not written")
+                    .with_hint("Write a column of type jsonb with the whole array."));
+            }
+        }
         // Another transaction may also have given it another shard key.
-        let key = json!({"_id": key.get("_id")});
-        let count = reading::Count { filter: Specification::Value(&key), skip: 0, limit: Some(1), shared };
-        if count.run(namespace)? == 0 {
+        if !exists(&json!({"_id": key.get("_id")}))? {
             return Ok(None);
         }
         Err(error!(
@@ -159,6 +196,7 @@ impl CollectionModify {
 
 impl Modify for CollectionModify {
     fn insert(&mut self, rows: Vec<RowValues>, skips_conflicts: bool, is_read: bool) -> Result<Vec<Option<RowValues>>> {
+        self.has_written = true;
         let documents = rows.iter().map(|row| self.storable(row)).collect::<Result<Vec<_>>>()?;
         let namespace = &self.layout.options.namespace;
         let (documents, taken) = if skips_conflicts {
@@ -201,13 +239,18 @@ impl Modify for CollectionModify {
         let columns = self.columns(&new)?;
         if columns.iter().any(|(column, _)| column.path.is_empty()) {
             let document = document::of_row(&columns, Nulls::Removed)?;
-            return self.write(origin, Some((Json::Object(document), Style::Replacement)), is_read);
+            return self.write(origin, Some((Json::Object(document), Style::Replacement)), &[], is_read);
         }
+        let arrays: Vec<Json> = columns.iter().flat_map(|(column, _)| arrays_on_the_way(&column.path)).collect();
         let update = changes(columns.into_iter().map(|(column, value)| (column, value.as_ref())))?;
-        self.write(origin, Some((update, Style::Operators)), is_read)
+        self.write(origin, Some((update, Style::Operators)), &arrays, is_read)
     }
 
     fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>> {
-        self.write(origin, None, is_read)
+        self.write(origin, None, &[], is_read)
+    }
+
+    fn written(&self) -> Option<&str> {
+        self.has_written.then_some(&self.layout.options.namespace)
     }
 }

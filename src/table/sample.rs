@@ -52,6 +52,10 @@ impl Scan for SampleScan {
         self.scan.take_misfit()
     }
 
+    fn may_see(&self, written: &str) -> bool {
+        self.scan.may_see(written)
+    }
+
     fn stop(&mut self) {
         self.scan.stop();
     }

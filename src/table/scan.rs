@@ -122,7 +122,7 @@ impl CollectionScan {
             }
             options.insert("projection".to_owned(), Json::Object(projection));
         }
-        // SQL compares strings by their bytes, whatever the collection's default is.
+        // SQL compares strings by their bytes, whatever the collection's default is. For a view with a collation see `reading::over_collated_view`.
         if cache::find(&self.layout.options.namespace)?.is_some_and(|collection| collection.collation.is_some()) {
             options.insert("collation".to_owned(), json!({"locale": "simple"}));
         }
@@ -131,8 +131,13 @@ impl CollectionScan {
 
     /// Starts to read what a request asks for.
     pub fn find(&mut self, Request { filter, options }: &Request) -> Result<()> {
+        let namespace = &self.layout.options.namespace;
         let arguments = Arguments::parse(options, Form::Options(FIND.function), FIND.options)?;
-        let (namespace, filter) = (&self.layout.options.namespace, Specification::Value(filter));
+        let filter = Specification::Value(filter);
+        if let Some(results) = reading::over_collated_view(namespace, || reading::find_stages(filter, &arguments))? {
+            self.found = Some(Found::View(Box::new(results)));
+            return Ok(());
+        }
         self.found = Some(match &mut self.observed {
             None => reading::find(namespace, filter, &arguments)?,
             Some(observed) => {
@@ -142,6 +147,11 @@ impl CollectionScan {
             }
         });
         Ok(())
+    }
+
+    /// Where conditions are evaluated, as EXPLAIN shows it.
+    pub fn place(&self) -> Result<&'static str> {
+        Ok(if reading::is_collated_view(&self.layout.options.namespace)? { "Router" } else { "Shards" })
     }
 
     /// A row has a value of this type in a column that cannot have it.
@@ -248,6 +258,13 @@ impl Scan for CollectionScan {
         parts
     }
 
+    fn may_see(&self, written: &str) -> bool {
+        let own = &self.layout.options.namespace;
+        let database = |namespace: &str| namespace.split('.').next().map(str::to_owned);
+        // A view reads collections of its database.
+        own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
+    }
+
     fn stop(&mut self) {
         if self.observed.is_some() {
             self.parts = self.parts();
@@ -287,9 +304,10 @@ impl Scan for CollectionScan {
             }
         }
         let is_empty = filter.as_object().is_some_and(Map::is_empty);
-        shown.extend((!is_empty).then(|| ("Filter at Shards".to_owned(), sorting::readable(&filter))));
-        shown.extend(self.order.as_ref().map(|order| ("Sort at Shards".to_owned(), sorting::readable(order))));
-        shown.extend(limit.map(|limit| ("Limit at Shards".to_owned(), limit.to_string())));
+        let place = self.place()?;
+        shown.extend((!is_empty).then(|| (format!("Filter at {place}"), sorting::readable(&filter))));
+        shown.extend(self.order.as_ref().map(|order| (format!("Sort at {place}"), sorting::readable(order))));
+        shown.extend(limit.map(|limit| (format!("Limit at {place}"), limit.to_string())));
         if verbose && let Some(fields) = &self.fields {
             shown.push(("Fields".to_owned(), fields.join(", ")));
         }

@@ -416,7 +416,54 @@ fn a_tables_owner_needs_the_rights_too() {
         error.as_db_error().unwrap().hint(),
         Some("The owner of the foreign table \"t\" needs this right, too.")
     );
+    // A view of docshard's is no way around, and neither are statistics of a parent.
+    router.psql("SELECT docshard.create_collection('test.through', '{\"viewOn\": \"rows\"}'), docshard.create_collection('test.looked', '{\"viewOn\": \"open\", \
+                 \"pipeline\": [{\"$lookup\": {\"from\": \"rows\", \"pipeline\": [], \"as\": \"k\"}}]}')");
+    for view in ["through", "looked"] {
+        bob.batch_execute(&format!("ALTER FOREIGN TABLE bob.t OPTIONS (SET namespace 'test.{view}')")).unwrap();
+        assert_eq!(sqlstate_of(&mut adm, "SELECT doc FROM bob.t"), "42501", "{view}");
+    }
+    bob.batch_execute("ALTER FOREIGN TABLE bob.t OPTIONS (SET namespace 'test.rows')").unwrap();
+    router.psql(
+        "SELECT docshard.insert_many('test.rows', array_agg(jsonb_build_object('_id', n, 'k', 4711))) FROM generate_series(10, 19) n; \
+         CREATE TABLE adm.par (_id int, k int) WITH (autovacuum_enabled = false); INSERT INTO adm.par SELECT n, 12 FROM generate_series(1, 20) n; \
+         ALTER TABLE adm.par OWNER TO adm; GRANT SELECT ON adm.par TO bob; \
+         CREATE FOREIGN TABLE adm.chi () INHERITS (adm.par) SERVER docshard OPTIONS (namespace 'test.open'); ALTER FOREIGN TABLE adm.chi OWNER TO bob",
+    );
+    bob.batch_execute("ALTER FOREIGN TABLE adm.chi OPTIONS (SET namespace 'test.rows')").unwrap();
+    let values = |client: &mut Client| {
+        one::<String>(
+            client,
+            "SELECT coalesce(string_agg(most_common_vals::text, ' '), 'none') FROM pg_stats WHERE tablename = 'par' AND attname = 'k'",
+        )
+    };
+    assert_eq!(sqlstate_of(&mut adm, "SELECT * FROM adm.par"), "42501");
+    adm.batch_execute("ANALYZE adm.par").unwrap();
+    assert!(!values(&mut bob).contains("4711"), "{}", values(&mut bob));
+    router.psql("ANALYZE adm.par; ANALYZE adm.chi");
+    assert!(!values(&mut bob).contains("4711"), "{}", values(&mut bob));
+    // What a table names and does not exist is created only if its owner may create it.
+    bob.batch_execute("CREATE FOREIGN TABLE bob.fresh (_id int) SERVER docshard OPTIONS (namespace 'test.fresh'); GRANT ALL ON bob.fresh TO PUBLIC").unwrap();
+    let mut superuser = router.client();
+    assert_eq!(sqlstate_of(&mut superuser, "INSERT INTO bob.fresh VALUES (1)"), "42501");
+    assert_eq!(
+        router.value::<i64>("SELECT count(*) FROM docshard_catalog.collections WHERE namespace = 'test.fresh'"),
+        0
+    );
     router.psql("SELECT docshard.grant_access('bob', '{\"write\": \"test.rows\"}')");
+    adm.batch_execute("ANALYZE adm.par").unwrap();
+    assert!(values(&mut bob).contains("4711"), "{}", values(&mut bob));
+    // Autovacuum reads no foreign table, also not as a child.
+    router.psql("DELETE FROM pg_statistic WHERE starelid = 'adm.par'::regclass");
+    router.psql("ALTER SYSTEM SET autovacuum_naptime = '1s'");
+    router.psql("ALTER SYSTEM SET autovacuum = on");
+    router.psql("SELECT pg_reload_conf(); ALTER TABLE adm.par SET (autovacuum_enabled = true, autovacuum_analyze_threshold = 1, autovacuum_analyze_scale_factor = 0); \
+                 INSERT INTO adm.par SELECT n, 12 FROM generate_series(21, 40) n");
+    wait_until("autovacuum has analysed the parent", Duration::from_secs(120), || {
+        router.value::<bool>("SELECT autoanalyze_count > 0 FROM pg_stat_all_tables WHERE relid = 'adm.par'::regclass")
+    });
+    assert!(values(&mut bob).contains("12") && !values(&mut bob).contains("4711"), "{}", values(&mut bob));
+    router.psql("DELETE FROM adm.par; SELECT docshard.delete_many('test.rows', '{\"_id\": {\"$gt\": 1}}')");
     assert_eq!(adm.execute("UPDATE bob.t SET k = 3", &[]).unwrap(), 1);
     assert_eq!(bob.execute("DELETE FROM adm.v", &[]).unwrap(), 1);
 }

@@ -339,6 +339,31 @@ fn explain_shows_the_rows_of_each_shard() {
     assert!(loops.contains("loops=10") && loops.contains("Rows of Shards: local 10\n"), "{loops}");
 }
 
+/// A rename changes the foreign tables that nobody uses, and neither waits long for the others nor keeps readers waiting.
+#[test]
+fn a_rename_does_not_wait_for_readers() {
+    let cluster = Cluster::spread(NS);
+    let router = &cluster.router;
+    router.psql(
+        "SELECT docshard.insert_one('test.rows', '{\"_id\": 1, \"k\": 1}'); \
+         CREATE FOREIGN TABLE app (_id int) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE FOREIGN TABLE used (_id int) SERVER docshard OPTIONS (namespace 'test.rows'); \
+         CREATE FOREIGN TABLE last (_id int) SERVER docshard OPTIONS (namespace 'test.rows')",
+    );
+    let (mut reader, mut client) = (router.client(), router.client());
+    reader.batch_execute("BEGIN; SELECT * FROM used").unwrap();
+    client.batch_execute("SELECT docshard.rename_collection('test.rows', 'test.renamed')").unwrap();
+    let names =
+        "SELECT string_agg(ftrelid::regclass || ' ' || ftoptions[1], ', ' ORDER BY ftrelid) FROM pg_foreign_table";
+    let renamed: String = client.query_one(names, &[]).unwrap().get(0);
+    assert_eq!(renamed, "app namespace=test.renamed, used namespace=test.rows, last namespace=test.renamed");
+    assert_eq!(client.query_one("SELECT count(*) FROM app", &[]).unwrap().get::<_, i64>(0), 1);
+    reader.batch_execute("COMMIT").unwrap();
+    // A setting of the session counts again.
+    let timeout: String = client.query_one("SHOW lock_timeout", &[]).unwrap().get(0);
+    assert_eq!(timeout, "0");
+}
+
 /// An update that another transaction comes between is not lost: it fails, and can be run again.
 #[test]
 fn concurrent_writes_are_not_lost() {

@@ -41,13 +41,19 @@ pub fn create(name: &str, options: Options<'_>) -> Result<()> {
     create_unsharded(name, options)
 }
 
+/// Errors: `Unauthorized`.
+pub fn check_may_create_implicitly(name: &str) -> Result<()> {
+    if collections::may_insert()? {
+        return Ok(());
+    }
+    Err(error!(Kind::Unauthorized, "not authorized to create the collection {name}")
+        .with_hint("An administrator can: docshard.create_collection()."))
+}
+
 /// Creates the collection for a write to an unknown namespace, as MongoDB does.
 /// Errors: `Unauthorized`; as [`create`], without `NamespaceExists`.
 pub fn create_implicitly(name: &str) -> Result<Rc<Collection>> {
-    if !collections::may_insert()? {
-        return Err(error!(Kind::Unauthorized, "not authorized to create the collection {name}")
-            .with_hint("An administrator can: docshard.create_collection()."));
-    }
+    check_may_create_implicitly(name)?;
     create_unsharded(name, Options::default())?;
     cache::get(name)
 }

@@ -4,11 +4,17 @@ use crate::pg::error::Result;
 use crate::pg::object::drop_guard;
 use crate::pg::security::user;
 use crate::pg::spi;
+use crate::pg::transaction::subtransaction;
+use docshard_core::error::Kind;
 use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
+use std::time::{Duration, Instant};
+
+/// How long to wait for other transactions that use the tables, all together. Meanwhile nobody can use those that are changed already.
+const MOST_WAIT: Duration = Duration::from_secs(1);
 
 /// Changes the option `namespace` of the foreign tables of a collection that was renamed. The caller need not own them: a foreign table gives no right to its
-/// collection. One whose owner's privileges the extension's owner does not have keeps the old name, with a NOTICE.
+/// collection. One whose owner's privileges the extension's owner does not have, or that others use meanwhile, keeps the old name, with a NOTICE.
 pub fn rename(from: &str, to: &str) -> Result<()> {
     user::as_extension_owner(|| {
         let sql = "SELECT c.oid::pg_catalog.regclass::text, pg_catalog.pg_has_role(c.relowner, 'USAGE') \
@@ -16,6 +22,7 @@ pub fn rename(from: &str, to: &str) -> Result<()> {
                      JOIN pg_catalog.pg_foreign_server s ON s.oid = t.ftserver \
                      JOIN pg_catalog.pg_foreign_data_wrapper w ON w.oid = s.srvfdw \
                     WHERE w.fdwname = 'docshard' AND 'namespace=' || $1 = ANY (t.ftoptions) ORDER BY c.oid";
+        let began = Instant::now();
         for table in spi::query(sql, &[Param::Text(from)])? {
             let name = table.text(0);
             if !table.bool(1) {
@@ -23,8 +30,27 @@ pub fn rename(from: &str, to: &str) -> Result<()> {
                 continue;
             }
             let sql = format!("ALTER FOREIGN TABLE {name} OPTIONS (SET namespace {})", quote_literal(to));
-            drop_guard::unguarded(|| spi::run_script(&sql))?;
+            let wait = MOST_WAIT.saturating_sub(began.elapsed()).as_millis().max(1).to_string();
+            let changed = subtransaction::attempt(|| {
+                let before = spi::query("SELECT pg_catalog.current_setting('lock_timeout')", &[])?;
+                set_lock_timeout(&wait)?;
+                drop_guard::unguarded(|| spi::run_script(&sql))?;
+                before.first().map_or(Ok(()), |row| set_lock_timeout(row.text(0)))
+            });
+            match changed {
+                Err(error) if error.kind == Kind::LockTimeout => {
+                    pgrx::notice!(
+                        "the foreign table {name} still names the collection {from}, as another transaction uses it"
+                    );
+                }
+                changed => changed?,
+            }
         }
         Ok(())
     })
+}
+
+/// Limits the wait for locks until the end of the subtransaction.
+fn set_lock_timeout(value: &str) -> Result<()> {
+    spi::query("SELECT pg_catalog.set_config('lock_timeout', $1, true)", &[Param::Text(value)]).map(drop)
 }

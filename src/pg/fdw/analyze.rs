@@ -1,10 +1,11 @@
-//! `ANALYZE` of a foreign table: a sample of its rows, from which PostgreSQL makes statistics. It runs as the table's owner.
+//! `ANALYZE` of a foreign table: a sample of its rows, from which PostgreSQL makes statistics. It runs as the table's owner, or as the owner of a
+//! parent whose statistics include the table's rows. The table's own owner needs the right to read, as for every statement.
 
-use super::define::open;
-use super::interface::raise;
+use super::define;
+use super::interface::{Access, raise};
 use super::value::{self, Kind, SqlValue};
 use crate::pg::memory::context;
-use crate::pg::version;
+use crate::pg::{server, version};
 use pgrx::{pg_guard, pg_sys};
 use std::ffi::c_int;
 
@@ -19,9 +20,20 @@ pub(super) unsafe extern "C-unwind" fn analyze(
 ) -> bool {
     // SAFETY: PostgreSQL calls this for an open table, and gives places for results. The number of pages is only shown.
     unsafe {
+        // A sample shows values to readers of pg_stats, so nobody but the owner of the table, or of its parent, decides that there is one.
+        if relation.is_null() || pg_sys::MyBackendType == pg_sys::BackendType::B_AUTOVAC_WORKER {
+            return false;
+        }
+        // One child that cannot be read leaves the others.
+        if let Err(error) =
+            define::check_owner(relation, server::current_user(), &*define::open((*relation).rd_id), Access::Read)
+        {
+            pgrx::warning!("cannot analyze the foreign table \"{}\": {error}", define::name_of(relation));
+            return false;
+        }
         *acquire = Some(sample);
         *pages = 1;
-        !relation.is_null()
+        true
     }
 }
 
@@ -37,7 +49,8 @@ unsafe extern "C-unwind" fn sample(
     // SAFETY: PostgreSQL calls this for an open table, with room for this many rows. They are in its memory context, and what is only needed for a
     // row in another one.
     unsafe {
-        let table = open((*relation).rd_id);
+        let table = define::open((*relation).rd_id);
+        raise(define::check_owner(relation, server::current_user(), &*table, Access::Read));
         (*total, *dead) = (raise(table.rows()), 0.0);
         let mut scan = raise(table.sample(usize::try_from(most).unwrap_or(0)));
         raise(scan.start(Vec::new(), None));

@@ -30,6 +30,8 @@ pub(super) unsafe extern "C-unwind" fn plan(
         let is_alone = (*(*root).parse).resultRelation as i64 == i64::from(number)
             && (*plan).rootRelation == 0
             && (*plan).returningLists.is_null()
+            // The columns of `SET (a, b) = (SELECT …)` look like values that are known before, but are computed for each row.
+            && (*root).multiexpr_params.is_null()
             && !below.is_null()
             && (*below).type_ == pg_sys::NodeTag::T_ForeignScan;
         if !is_alone {

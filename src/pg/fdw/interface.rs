@@ -168,6 +168,8 @@ pub trait Modify {
     fn finish(&mut self) -> Result<()>;
     /// Changes columns of the row with this origin; None if there is none any more. Otherwise as [`insert`](Self::insert).
     fn update(&mut self, origin: &[u8], new: RowValues, is_read: bool) -> Result<Option<RowValues>>;
+    /// Returns the name of what was written; None if nothing was.
+    fn written(&self) -> Option<&str>;
     /// Deletes the row with this origin, and returns what it was; None if there is none any more.
     fn delete(&mut self, origin: &[u8], is_read: bool) -> Result<Option<RowValues>>;
 }
@@ -227,9 +229,9 @@ pub trait Scan {
     /// Takes the error of the last row, which has NULL for a value that does not fit. It is raised if the row passes the conditions that are
     /// evaluated here.
     fn take_misfit(&mut self) -> Option<Error>;
-    /// The number of rows that were written by the start.
-    fn written(&self) -> u64 {
-        0
+    /// Once rows were written by the start, their number, and the name of what was written, as [`Modify::written`] has it.
+    fn written(&self) -> Option<(u64, &str)> {
+        None
     }
     /// From now on, what each shard returns is observed, for EXPLAIN ANALYZE.
     fn observe(&mut self) {}
@@ -237,6 +239,8 @@ pub trait Scan {
     fn parts(&self) -> Vec<ShardPart> {
         Vec::new()
     }
+    /// True if the scan may see rows of what [`Modify::written`] names.
+    fn may_see(&self, written: &str) -> bool;
     /// Drops what a started scan holds.
     fn stop(&mut self);
     /// Returns what EXPLAIN shows: labels and texts.

@@ -7,6 +7,7 @@
 //! An UPDATE writes the columns that SET names, generated ones, and those that a BEFORE trigger has changed. The other columns of the new row may never have been
 //! read.
 
+use super::collected;
 use super::define;
 use super::interface::{Access, Modify, ORIGIN, RowValues, raise};
 use super::plan::{numbers, string_list, string_of};
@@ -50,6 +51,8 @@ struct State {
     is_triggered: bool,
     /// the position of the origin in the plan's rows
     origin: i16,
+    /// the node below, whose rows are collected; null for rows that are routed to a partition, and for COPY
+    source: *mut pg_sys::PlanState,
     skips_conflicts: bool,
     /// rows are collected until the end
     collects: bool,
@@ -100,10 +103,11 @@ unsafe fn begin_state(
     mtstate: *mut pg_sys::ModifyTableState,
     target: *mut pg_sys::ResultRelInfo,
     private: Private,
-    targets: *mut pg_sys::List,
+    source: *mut pg_sys::PlanState,
 ) {
     // SAFETY: promised by the caller.
     unsafe {
+        let targets = if source.is_null() { null_mut() } else { (*(*source).plan).targetlist };
         let estate = (*mtstate).ps.state;
         let relation = (*target).ri_RelationDesc;
         let attributes = version::attributes((*relation).rd_att);
@@ -141,6 +145,7 @@ unsafe fn begin_state(
             updated,
             is_triggered,
             origin,
+            source,
             skips_conflicts: private.skips_conflicts,
             collects: is_copy && !notices,
             user,
@@ -165,8 +170,9 @@ pub(super) unsafe extern "C-unwind" fn begin(
             return;
         }
         let private = serde_json::from_str(&string_of(private)).unwrap_or_default();
-        let targets = (*(*(*mtstate).ps.lefttree).plan).targetlist;
-        begin_state(mtstate, target, private, targets);
+        let source = (*mtstate).ps.lefttree;
+        begin_state(mtstate, target, private, source);
+        collected::collect(source);
     }
 }
 
@@ -210,6 +216,16 @@ unsafe fn state<'a>(target: *mut pg_sys::ResultRelInfo) -> &'a mut State {
         Some(Some(state)) => state,
         _ => raise(Err(Error::new(ErrorKind::InternalError, "a write of a foreign table was not started"))),
     }
+}
+
+/// The name of what was written to a target.
+///
+/// # Safety
+/// A target of this wrapper, if any, with its state.
+pub(super) unsafe fn written(target: *mut pg_sys::ResultRelInfo) -> Option<String> {
+    // SAFETY: promised by the caller.
+    let state = unsafe { (*target).ri_FdwState.cast::<Option<State>>().as_ref() };
+    state?.as_ref()?.modify.written().map(str::to_owned)
 }
 
 impl State {
@@ -495,6 +511,7 @@ pub(super) unsafe extern "C-unwind" fn end(_estate: *mut pg_sys::EState, target:
             if state.collects {
                 state.run(|state| state.modify.finish());
             }
+            collected::end(state.source);
             *kept = None;
         }
     }

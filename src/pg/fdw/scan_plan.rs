@@ -58,9 +58,15 @@ pub(super) unsafe extern "C-unwind" fn plan(
             // PostgreSQL does not evaluate the conditions again on a row that is written.
             (remote, row) = (null_mut(), written.row);
         } else {
-            pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut needed);
+            let mut shown = null_mut();
+            pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut shown);
+            if target::is_only_marked(root, rel) {
+                // It is invalid, and PostgreSQL looks at it for local parts only.
+                shown = pg_sys::bms_del_member(shown, target::member(target::MARK));
+            }
+            needed = pg_sys::bms_union(needed, shown);
             for number in pg_sys::FirstLowInvalidHeapAttributeNumber + 1..0 {
-                if pg_sys::bms_is_member(number - pg_sys::FirstLowInvalidHeapAttributeNumber, needed) {
+                if pg_sys::bms_is_member(target::member(number as i16), needed) {
                     target::refuse_system_column(number as i16);
                 }
             }

@@ -105,6 +105,60 @@ pub(super) fn refuse_system_column(number: i16) {
     }
 }
 
+/// The system column that identifies a row of a local table.
+pub(super) const MARK: i16 = pg_sys::SelfItemPointerAttributeNumber as i16;
+
+/// The member of a column in a set that `pull_varattnos` has made.
+pub(super) fn member(number: i16) -> i32 {
+    i32::from(number) - pg_sys::FirstLowInvalidHeapAttributeNumber
+}
+
+/// True if the statement itself does not name the [`MARK`] of a table above its scan. PostgreSQL asks all parts of a table for it, if one of them is a local table, whose row it
+/// may have to find again.
+///
+/// # Safety
+/// A base relation, or a part of one.
+pub(super) unsafe fn is_only_marked(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> bool {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut top = (*rel).relid as i32;
+        if !(*rel).top_parent_relids.is_null()
+            && !pg_sys::bms_get_singleton_member((*rel).top_parent_relids, &raw mut top)
+        {
+            return false;
+        }
+        let marks = PgList::<pg_sys::PlanRowMark>::from_pg((*root).rowMarks);
+        let is_marked = marks.iter_ptr().any(|mark| (*mark).rti as i32 == top && (*mark).isParent);
+        if !is_marked {
+            return false;
+        }
+        // Of a part nothing is known here. A member above 0, which stands for the statement's results, is a table of a join whose conditions name the column.
+        let whole = pg_sys::find_base_rel(root, top);
+        let above = *(*whole).attr_needed.add((MARK - (*whole).min_attr) as usize);
+        if pg_sys::bms_next_member(above, 0) >= 0 {
+            return false;
+        }
+        let names = |expression: *mut pg_sys::Node| {
+            let mut found = null_mut();
+            pg_sys::pull_varattnos(expression, top as pg_sys::Index, &raw mut found);
+            pg_sys::bms_is_member(member(MARK), found)
+        };
+        let results = PgList::<pg_sys::TargetEntry>::from_pg((*root).processed_tlist);
+        let is_result = results.iter_ptr().any(|entry| names((*entry).expr.cast()) && !is_mark(&*entry));
+        !is_result && !names((*(*root).parse).returningList.cast())
+    }
+}
+
+/// The entry that PostgreSQL adds for a mark, such as `ctid2`.
+///
+/// # Safety
+/// An entry of the planner.
+unsafe fn is_mark(entry: &pg_sys::TargetEntry) -> bool {
+    // SAFETY: promised by the caller.
+    let name = || unsafe { super::clause::text(entry.resname) };
+    entry.resjunk && !entry.resname.is_null() && name().starts_with("ctid")
+}
+
 /// The columns of the relation in expressions.
 ///
 /// # Safety

@@ -43,6 +43,11 @@ impl Results {
         stages::StageResults::with_resources(ShardDocuments::new(documents), pipeline, &execution.resources).map(Self)
     }
 
+    /// Runs further stages over the results.
+    pub fn then(self, pipeline: &Pipeline, execution: &Execution) -> Result<Self> {
+        self.0.then(pipeline, &execution.resources).map(Self)
+    }
+
     /// Returns the results as the input of another pipeline.
     pub fn into_stream(self) -> Input<'static> {
         self.0.into_stream()

@@ -1,0 +1,184 @@
+//! What a statement that writes foreign tables reads of them: their state before the statement.
+//!
+//! PostgreSQL's own tables have versions of rows, so that no part of a statement sees what another part writes. A request to a shard sees what the transaction
+//! has written before, also by the same statement. So:
+//!
+//! * The rows of the plan below a write are all computed before the first one is written, and kept in at most `work_mem`, or on disk. Sub-queries, joins and functions of
+//!   the statement then have read what they need.
+//! * What runs later cannot start a scan of the collection any more: `RETURNING`, the check of a view, and what surrounds a WITH that writes. It is refused.
+//!
+//! The plan's node gets another function that returns its rows. Nothing else calls it, as only ModifyTable is above it.
+
+use super::interface::{Scan, raise};
+use super::modify;
+use crate::pg::error::Error;
+use docshard_core::error::Kind;
+use pgrx::{PgList, PgMemoryContexts, pg_guard, pg_sys};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::ptr::null_mut;
+
+/// A plan's node, and the rows that it has returned.
+#[derive(Clone, Copy)]
+struct Collected {
+    /// the node's own function
+    run: pg_sys::ExecProcNodeMtd,
+    /// null before the first row is asked for, and when they are dropped
+    rows: *mut pg_sys::Tuplestorestate,
+    /// a row as it is kept, and as the node returns it; null if there is none
+    kept: *mut pg_sys::TupleTableSlot,
+    returned: *mut pg_sys::TupleTableSlot,
+    is_filled: bool,
+}
+
+thread_local! {
+    /// by the node
+    static NODES: RefCell<HashMap<usize, Collected>> = RefCell::default();
+}
+
+/// Forgets a node with the memory of its statement.
+struct Known(usize);
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        NODES.with_borrow_mut(|nodes| nodes.remove(&self.0));
+    }
+}
+
+/// Makes the plan below a write return its rows only when all of them are known.
+///
+/// # Safety
+/// The node below a ModifyTable that is being started.
+pub(super) unsafe fn collect(node: *mut pg_sys::PlanState) {
+    // SAFETY: promised by the caller; the entry is dropped before the node's memory can be used again.
+    unsafe {
+        let is_one_row = (*node).type_ == pg_sys::NodeTag::T_ResultState && (*node).lefttree.is_null();
+        if is_one_row || NODES.with_borrow(|nodes| nodes.contains_key(&(node as usize))) {
+            return;
+        }
+        let (rows, kept, returned) = (null_mut(), null_mut(), null_mut());
+        let collected = Collected { run: (*node).ExecProcNodeReal, rows, kept, returned, is_filled: false };
+        NODES.with_borrow_mut(|nodes| nodes.insert(node as usize, collected));
+        PgMemoryContexts::For((*(*node).state).es_query_cxt).leak_and_drop_on_delete(Known(node as usize));
+        pg_sys::ExecSetExecProcNode(node, Some(next));
+    }
+}
+
+/// Drops the rows that are left.
+///
+/// # Safety
+/// At the end of the ModifyTable above the node.
+pub(super) unsafe fn end(node: *mut pg_sys::PlanState) {
+    let rows = NODES.with_borrow_mut(|nodes| {
+        nodes.get_mut(&(node as usize)).map_or(null_mut(), |known| std::mem::replace(&mut known.rows, null_mut()))
+    });
+    if !rows.is_null() {
+        // SAFETY: made by `fill`, and forgotten above.
+        unsafe { pg_sys::tuplestore_end(rows) };
+    }
+}
+
+#[pg_guard]
+unsafe extern "C-unwind" fn next(node: *mut pg_sys::PlanState) -> *mut pg_sys::TupleTableSlot {
+    let Some(mut collected) = NODES.with_borrow(|nodes| nodes.get(&(node as usize)).copied()) else {
+        return raise(Err(Error::new(Kind::InternalError, "the rows of a write are lost")));
+    };
+    // SAFETY: PostgreSQL's executor calls this for a node that `collect` was given; the slots and rows live as long as the statement.
+    unsafe {
+        if !collected.is_filled {
+            collected.fill(node);
+            NODES.with_borrow_mut(|nodes| nodes.insert(node as usize, collected));
+        }
+        if collected.returned.is_null() || collected.rows.is_null() {
+            return null_mut();
+        }
+        if !pg_sys::tuplestore_gettupleslot(collected.rows, true, false, collected.kept) {
+            end(node);
+            return pg_sys::ExecClearTuple(collected.returned);
+        }
+        pg_sys::ExecCopySlot(collected.returned, collected.kept)
+    }
+}
+
+impl Collected {
+    /// # Safety
+    /// While the node is executed.
+    unsafe fn fill(&mut self, node: *mut pg_sys::PlanState) {
+        // SAFETY: promised by the caller; the node's own function is called as the executor does.
+        unsafe {
+            let estate = (*node).state;
+            let before = pg_sys::MemoryContextSwitchTo((*estate).es_query_cxt);
+            self.is_filled = true;
+            self.rows = pg_sys::tuplestore_begin_heap(false, false, pg_sys::work_mem);
+            let Some(run) = self.run else { return };
+            loop {
+                let row = pg_sys::ffi::pg_guard_ffi_boundary(|| run(node));
+                if row.is_null() || (*row).tts_flags & pg_sys::TTS_FLAG_EMPTY as u16 != 0 {
+                    break;
+                }
+                if self.returned.is_null() {
+                    // What is compiled above reads rows of this kind.
+                    let description = (*row).tts_tupleDescriptor;
+                    self.returned = pg_sys::ExecInitExtraTupleSlot(estate, description, (*row).tts_ops);
+                    self.kept =
+                        pg_sys::ExecInitExtraTupleSlot(estate, description, &raw const pg_sys::TTSOpsMinimalTuple);
+                }
+                pg_sys::tuplestore_puttupleslot(self.rows, row);
+            }
+            pg_sys::MemoryContextSwitchTo(before);
+        }
+    }
+}
+
+/// Notes what a direct write has written. Its target has no other state.
+///
+/// # Safety
+/// The node of a direct write.
+pub(super) unsafe fn note_written(node: *mut pg_sys::ForeignScanState, name: &str) {
+    let name = CString::new(name).unwrap_or_default();
+    // SAFETY: promised by the caller; the copy lives as long as the statement.
+    unsafe {
+        if let Some(target) = (*node).resultRelInfo.as_mut() {
+            target.ri_FdwState = pg_sys::MemoryContextStrdup((*(*node).ss.ps.state).es_query_cxt, name.as_ptr()).cast();
+        }
+    }
+}
+
+/// What was written to a target of a running statement, if it is a foreign table.
+///
+/// # Safety
+/// A target of a running statement, for the duration of this call.
+unsafe fn written(target: *mut pg_sys::ResultRelInfo) -> Option<String> {
+    // SAFETY: promised by the caller; a state is that of `modify`, or of `note_written`.
+    unsafe {
+        let begin = (*target).ri_FdwRoutine.as_ref()?.BeginForeignModify?;
+        let is_own = begin as usize == modify::begin as *const () as usize;
+        if !is_own || (*target).ri_FdwState.is_null() {
+            return None;
+        }
+        if (*target).ri_usesFdwDirectModify {
+            return Some(super::clause::text((*target).ri_FdwState.cast()));
+        }
+        modify::written(target)
+    }
+}
+
+/// Refuses to start a scan that would see what its statement has written.
+///
+/// # Safety
+/// A running statement.
+pub(super) unsafe fn refuse_after_write(estate: *mut pg_sys::EState, scan: &dyn Scan) {
+    // SAFETY: promised by the caller.
+    let written = unsafe {
+        let lists = [(*estate).es_opened_result_relations, (*estate).es_tuple_routing_result_relations];
+        let targets = lists.map(|list| PgList::<pg_sys::ResultRelInfo>::from_pg(list));
+        let mut written = targets.iter().flat_map(PgList::iter_ptr).filter_map(|target| written(target));
+        written.any(|name| scan.may_see(&name))
+    };
+    if written {
+        let message = "a statement that has written to a collection cannot begin to read it again";
+        let error = Error::new(Kind::NotImplemented, message);
+        raise::<()>(Err(error.with_hint("Read it in a statement before or after this one.")));
+    }
+}
