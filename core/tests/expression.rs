@@ -347,6 +347,45 @@ fn operators_mean_what_they_mean_in_mongodb() {
             json!({"$toUUID": "12345678-1234-4234-8234-123456789abc"}),
             json!({"$uuid": "12345678-1234-4234-8234-123456789abc"}),
         ),
+        // An integer in another base.
+        (json!({"$convert": {"input": "-0x1F", "to": "int", "base": 16}}), json!(-31)),
+        (json!({"$convert": {"input": "0o17", "to": "long", "base": 8}}), json!(15)),
+        (json!({"$convert": {"input": "101", "to": "int", "base": 2, "onError": "no"}}), json!(5)),
+        (json!({"$convert": {"input": "102", "to": "int", "base": 2, "onError": "no"}}), json!("no")),
+        (json!({"$convert": {"input": "--1", "to": "int", "base": 10, "onError": "no"}}), json!("no")),
+        (json!({"$convert": {"input": -255, "to": "string", "base": 16}}), json!("-FF")),
+        (json!({"$convert": {"input": 5.5, "to": "string", "base": 2, "onError": "no"}}), json!("no")),
+        (json!({"$convert": {"input": 5, "to": "string", "base": null}}), json!("5")),
+        // Hashes.
+        (
+            json!({"$hexHash": {"input": "report.pdf", "algorithm": "sha256"}}),
+            json!("6466E450A16B77B865C5829D6B6C56D9F892956475642DBEB9CCC4340FE01B15"),
+        ),
+        (json!({"$hexHash": {"input": "abc", "algorithm": "md5"}}), json!("900150983CD24FB0D6963F7D28E17F72")),
+        (json!({"$hexHash": {"input": "abc", "algorithm": "xxh64"}}), json!("44BC2CF5AD770999")),
+        (json!({"$hexHash": {"input": "$nil", "algorithm": "md5"}}), json!(null)),
+        (
+            json!({"$hash": {"input": {"$binary": {"base64": "YWJj", "subType": "00"}}, "algorithm": "xxh64"}}),
+            json!({"$binary": {"base64": "RLws9a13CZk=", "subType": "00"}}),
+        ),
+        (json!({"$subtype": {"$uuid": "12345678-1234-4234-8234-123456789abc"}}), json!(4)),
+        (json!({"$subtype": "$missing"}), json!(null)),
+        // Positions in arrays.
+        (
+            json!({"$map": {"input": ["a", "b"], "arrayIndexAs": "i", "in": ["$$i", "$$this"]}}),
+            json!([[0, "a"], [1, "b"]]),
+        ),
+        (json!({"$filter": {"input": [5, 6, 7, 8], "cond": {"$mod": ["$$IDX", 2]}}}), json!([6, 8])),
+        (
+            json!({"$reduce": {"input": [5, 6], "initialValue": 0, "as": "x", "valueAs": "sum", "arrayIndexAs": "i",
+                "in": {"$add": ["$$sum", {"$multiply": ["$$x", "$$i"]}]}}}),
+            json!(6),
+        ),
+        (
+            json!({"$map": {"input": [[1, 2], [3]], "in": {"$map": {"input": "$$this", "as": "x", "in": ["$$IDX", "$$x"]}}}}),
+            json!([[[0, 1], [1, 2]], [[0, 3]]]),
+        ),
+        (json!({"$type": {"$createObjectId": {}}}), json!("objectId")),
         // Parts of dates.
         (json!({"$month": "$date"}), json!(2)),
         (json!({"$dayOfMonth": "$date"}), json!(29)),
@@ -393,6 +432,20 @@ fn operators_mean_what_they_mean_in_mongodb() {
 fn errors_have_mongodbs_codes() {
     for (expression, code) in [
         (json!({"$noSuch": 1}), 168),
+        (json!({"$hash": {"input": 5, "algorithm": "md5"}}), 14),
+        (json!({"$hash": {"input": "x", "algorithm": "sha1"}}), 2),
+        (json!({"$hash": {"input": "x"}}), 9),
+        (json!({"$hexHash": {"input": "x", "algorithm": "md5", "more": 1}}), 9),
+        (json!({"$subtype": "x"}), 14),
+        (json!({"$createObjectId": {"a": 1}}), 3040501),
+        (json!({"$createObjectId": 1}), 10065),
+        (json!({"$convert": {"input": "1", "to": "int", "base": 3}}), 2),
+        (json!({"$convert": {"input": "1", "to": "int", "base": "x"}}), 2),
+        (json!({"$map": {"input": [], "arrayIndexAs": "I", "in": 1}}), 9),
+        (json!({"$map": {"input": [], "arrayIndexAs": 1, "in": 1}}), 9),
+        (json!({"$reduce": {"input": [], "initialValue": 0, "valueAs": "V", "in": 1}}), 9),
+        (json!({"$map": {"input": [1], "arrayIndexAs": "i", "in": "$$IDX"}}), 17276),
+        (json!({"$serializeEJSON": {"input": 1}}), 238),
         (json!({"$add": [1], "$subtract": [1, 2]}), 15983),
         (json!("$"), 16872),
         (json!({"$median": {"input": "$a"}}), 40414),

@@ -82,6 +82,7 @@ fn collection(key: &Json, indexes: &[Json], documents: &[Json], owners: &[ShardI
         unique: false,
         has_key_index: true,
         collation: None,
+        validation: None,
         token: 11,
         revision: 1,
         placements: (1..4).map(|shard| (shard, 5)).collect(),

@@ -1,6 +1,6 @@
 //! A collection's table on this shard. It is created and dropped together with its placement.
 
-use super::{here, index_functions, node, table_witness, writing};
+use super::{here, index_functions, node, table_witness};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::{Error, Result};
 use crate::pg::object::drop_guard;
@@ -9,6 +9,7 @@ use crate::pg::server::{self, relation_oid};
 use crate::pg::spi;
 use crate::storage::SCHEMA;
 use crate::storage::counting;
+use crate::storage::lock::{self, Mode, Tag};
 use crate::storage::matching;
 use crate::storage::rows::{Owner, Purpose, Writer, validation};
 use crate::storage::scan::document_by_key;
@@ -148,7 +149,7 @@ pub fn create(table: &CreateTable) -> Result<()> {
 /// `NamespaceNotFound` if this shard does not have the collection.
 pub fn set_validator(set: &SetValidator<'_>) -> Result<()> {
     let &SetValidator { collection, token, definition } = set;
-    writing::exclude_writers(collection);
+    lock::acquire(Tag::Collection(collection), Mode::Exclusive);
     let number = definition.map(validation::number_of);
     let sql = "UPDATE docshard_data.placement SET validator_id = $3, validator = $4 WHERE collection_id = $1 AND token = $2 RETURNING true";
     let params = [Param::Int4(collection), Param::Int8(token), Param::OptInt8(number), Param::OptText(definition)];

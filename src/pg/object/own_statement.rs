@@ -16,7 +16,7 @@ pub fn trust_session() {
 }
 
 /// True if a router has identified itself in this session.
-pub fn is_of_router() -> bool {
+pub fn is_trusted_session() -> bool {
     TRUSTED.get()
 }
 

@@ -10,7 +10,7 @@ use std::cell::Cell;
 /// The name of the setting.
 pub const SETTING: &str = "docshard.bypass_validation";
 
-static OF_ROUTER: GucSetting<bool> = GucSetting::<bool>::new(false);
+static GIVEN: GucSetting<bool> = GucSetting::<bool>::new(false);
 
 thread_local! {
     static REQUESTED: Cell<bool> = const { Cell::new(false) };
@@ -22,7 +22,7 @@ pub fn init() {
         c"docshard.bypass_validation",
         c"Set by a router, for a write that bypasses the validator of its collection.",
         c"It has no effect in other sessions.",
-        &OF_ROUTER,
+        &GIVEN,
         GucContext::Userset,
         GucFlags::NO_SHOW_ALL,
     );
@@ -35,7 +35,7 @@ pub fn is_requested() -> bool {
 
 /// True if a write that is made here now bypasses the validator.
 pub fn is_on() -> bool {
-    REQUESTED.get() || OF_ROUTER.get() && own_statement::is_of_router()
+    REQUESTED.get() || GIVEN.get() && own_statement::is_trusted_session()
 }
 
 struct Restore(bool);

@@ -1,9 +1,10 @@
 """Commands that pymongo sends, besides those of documents: commands.py PORT URI."""
 
+import datetime
 import sys
 
 import pymongo
-from pymongo.errors import ClientBulkWriteException, OperationFailure
+from pymongo.errors import BulkWriteError, ClientBulkWriteException, OperationFailure, WriteError
 
 port, uri = int(sys.argv[1]), sys.argv[2]
 client = pymongo.MongoClient(uri)
@@ -80,6 +81,54 @@ def collections():
     assert client.ren.things.count_documents({}) == 11
 
 
+def validators():
+    """Documents are checked, and errors have MongoDB's errInfo, with its order of fields and its types."""
+    schema = {"$jsonSchema": {"title": "guest", "required": ["name", "since"], "properties": {
+        "age": {"bsonType": "int", "minimum": 0}, "since": {"bsonType": "date"}}}}
+    guests = client.valid.create_collection("guests", validator=schema, validationAction="error")
+    at = datetime.datetime(2024, 2, 29)
+    guests.insert_one({"_id": 1, "name": "Ada", "since": at})
+    try:
+        guests.insert_one({"_id": 2, "age": -1, "name": "Bob", "since": 5})
+        raise AssertionError("it succeeds")
+    except WriteError as error:
+        assert error.code == 121 and error.details["errmsg"] == "Document failed validation", error.details
+        info = error.details["errInfo"]
+        assert list(info) == ["failingDocumentId", "details"] and info["failingDocumentId"] == 2
+        assert list(info["details"]) == ["operatorName", "title", "schemaRulesNotSatisfied"]
+        (rule,) = info["details"]["schemaRulesNotSatisfied"]
+        age, since = rule["propertiesNotSatisfied"]
+        assert age["details"] == [{"operatorName": "minimum", "specifiedAs": {"minimum": 0}, "reason": "comparison failed", "consideredValue": -1}]
+        assert list(since["details"][0]) == ["operatorName", "specifiedAs", "reason", "consideredValue", "consideredType"]
+    requests = [pymongo.InsertOne({"_id": 3}), pymongo.InsertOne({"_id": 4, "name": "x", "since": at}), pymongo.UpdateOne({"_id": 1}, {"$set": {"age": "x"}})]
+    try:
+        guests.bulk_write(requests, ordered=False)
+        raise AssertionError("it succeeds")
+    except BulkWriteError as error:
+        assert [(failed["index"], failed["code"], failed["errInfo"]["failingDocumentId"]) for failed in error.details["writeErrors"]] == [(0, 121, 3), (2, 121, 1)]
+        assert error.details["nInserted"] == 1
+    assert code(lambda: guests.find_one_and_update({"_id": 1}, {"$unset": {"name": 1}})) == 121
+    guests.insert_one({"_id": 5}, bypass_document_validation=True)
+    assert code(lambda: guests.update_one({"_id": 5}, {"$set": {"a": 1}})) == 121
+    client.valid.command("collMod", "guests", validationLevel="moderate")
+    assert guests.update_one({"_id": 5}, {"$set": {"a": 1}}).modified_count == 1
+    options = next(client.valid.list_collections(filter={"name": "guests"}))["options"]
+    assert options == {"validator": schema, "validationAction": "error", "validationLevel": "moderate"}, options
+    # Values of the document and of the filter are what they are, and an operator is no value.
+    typed = client.valid.create_collection("typed", validator={"at": {"$gt": at}, "kind": {"$type": "string"}, "key": {"$regex": "^k", "$options": "i"}})
+    try:
+        typed.insert_one({"_id": 1, "at": at, "kind": 1, "key": "x"})
+        raise AssertionError("it succeeds")
+    except WriteError as error:
+        clauses = [clause["details"] for clause in error.details["errInfo"]["details"]["clausesNotSatisfied"]]
+        assert [(clause["specifiedAs"], clause["consideredValue"]) for clause in clauses] == [
+            ({"at": {"$gt": at}}, at), ({"kind": {"$type": "string"}}, 1), ({"key": {"$regex": "^k", "$options": "i"}}, "x")], clauses
+    client.valid.source.insert_one({"_id": 9})
+    assert code(lambda: client.valid.source.aggregate([{"$out": "typed"}])) == 121
+    client.valid.source.aggregate([{"$merge": "typed"}], bypassDocumentValidation=True)
+    assert typed.count_documents({}) == 1
+
+
 def server():
     assert client.admin.command("serverStatus")["process"] == "mongos"
     assert client.admin.command("hostInfo")["system"]["numCores"] >= 1
@@ -130,6 +179,6 @@ def users():
     assert code(lambda: db.command({"$db": "social", "getLastError": 1})) == 59
 
 
-for step in (bulk_write, order, collections, server, users):
+for step in (bulk_write, order, collections, validators, server, users):
     step()
 print("done")

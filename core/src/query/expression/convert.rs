@@ -22,6 +22,13 @@ pub(super) const OPERATORS: &[Operator] = &[
         // A missing value has the key of null.
         Ok(Operand::int(hashed_index::hash(&call.argument(0)?.into_option().unwrap_or(Value::Null))))
     }),
+    Operator::unary("$subtype", |call, value| {
+        let type_name = value.type_name();
+        match value.into_value() {
+            Value::Binary(subtype, _) => Ok(Operand::int(subtype.into())),
+            _ => bail!(Kind::TypeMismatch, "{} requires binary data, found: {type_name}", call.name),
+        }
+    }),
     Operator::exactly("$isNumber", 1, |call| Ok(Operand::bool(call.argument(0)?.number().is_some()))),
     Operator::new("$convert", Arguments::Named(CONVERT_PARAMETERS, [9, 9]), convert),
     Operator::conversion("$toInt", COUNT, |_, input| converted(&input.into_value(), &Target::of("int"))),
@@ -46,6 +53,7 @@ const CONVERT_PARAMETERS: &[Parameter] = &[
     lazy("onNull"),
     optional("format"),
     optional("byteOrder"),
+    optional("base"),
 ];
 
 /// The type that a value is converted to.
@@ -57,11 +65,13 @@ struct Target {
     format: Option<String>,
     /// true if the bytes of a number in binary data begin with the most significant one
     is_big_endian: bool,
+    /// the base of an integer in a string; None: decimal, as numbers are written without it
+    base: Option<u32>,
 }
 
 impl Target {
     fn of(name: &'static str) -> Target {
-        Target { name, subtype: Value::Number(Number::Int(0)), format: None, is_big_endian: false }
+        Target { name, subtype: Value::Number(Number::Int(0)), format: None, is_big_endian: false, base: None }
     }
 
     /// A string, which has binary data as base64, and a UUID in its own form.
@@ -116,10 +126,53 @@ fn convert<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let Some(target) = target else { return Ok(Operand::NULL) };
     let is_big_endian = is_big_endian(call)?;
     let format = format_of(call, &format)?.map(str::to_owned);
-    match converted(&input.into_value(), &Target { format, is_big_endian, ..target }) {
+    let base = base_of(call)?;
+    match converted(&input.into_value(), &Target { format, is_big_endian, base, ..target }) {
         Err(error) if error.kind == Kind::ConversionFailure && call.is_given(2) => call.argument(2),
         other => other,
     }
+}
+
+/// The argument `base`; None if it is null or missing.
+fn base_of(call: &Call<'_>) -> Result<Option<u32>> {
+    let base = if call.is_given(6) { call.argument(6)? } else { Operand::NULL };
+    if base.is_nullish() {
+        return Ok(None);
+    }
+    match base.int32() {
+        Some(base @ (2 | 8 | 10 | 16)) => Ok(u32::try_from(base).ok()),
+        _ => bail!(Kind::BadValue, "In $convert, 'base' must be 2, 8, 10 or 16, not {}", base.shown()),
+    }
+}
+
+/// An integer in a string of that base, with a sign or without, which may begin as in C: `0b`, `0o` or `0x`.
+fn integer_of_base(text: &str, base: u32) -> Option<i64> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let prefixes: &[&str] = match base {
+        2 => &["0b", "0B"],
+        8 => &["0o", "0O"],
+        16 => &["0x", "0X"],
+        _ => &[],
+    };
+    let digits = prefixes.iter().find_map(|prefix| digits.strip_prefix(prefix)).unwrap_or(digits);
+    let is_digits = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(base));
+    is_digits.then(|| i64::from_str_radix(&format!("{sign}{digits}"), base).ok()).flatten()
+}
+
+/// The digits of an integer in a base, as it is written without a prefix.
+fn text_of_base(number: &Number, base: u32) -> Option<String> {
+    let integer = number.as_i64()?;
+    let digits = integer.unsigned_abs();
+    let digits = match base {
+        2 => format!("{digits:b}"),
+        8 => format!("{digits:o}"),
+        16 => format!("{digits:X}"),
+        _ => digits.to_string(),
+    };
+    Some(if integer < 0 { format!("-{digits}") } else { digits })
 }
 
 /// True if the argument `byteOrder` is "big".
@@ -250,7 +303,13 @@ fn integer(value: &Value, target: &Target, least: i64, greatest: i64) -> Result<
             }
             truncated(number).filter(fits).ok_or_else(|| overflow(number))
         }
-        Value::String(text) => text.parse::<i64>().ok().filter(fits).ok_or_else(|| unreadable(text, target)),
+        Value::String(text) => {
+            let read = match target.base {
+                Some(base) => integer_of_base(text, base),
+                None => text.parse::<i64>().ok(),
+            };
+            read.filter(fits).ok_or_else(|| unreadable(text, target))
+        }
         Value::Date(millis) if target.name == "long" => Ok(*millis),
         Value::Binary(_, bytes) if target.name == "long" => integer_in(bytes, &[1, 2, 4, 8], target),
         Value::Binary(_, bytes) => integer_in(bytes, &[1, 2, 4], target),
@@ -374,6 +433,12 @@ fn string(value: &Value, target: &Target) -> Result<String> {
     Ok(match value {
         Value::String(text) | Value::Symbol(text) => text.clone(),
         Value::Bool(value) => value.to_string(),
+        Value::Number(number) if target.base.is_some() => {
+            let base = target.base.unwrap_or(10);
+            let whole =
+                || error!(Kind::ConversionFailure, "In $convert with 'base', a number must be an integer of 64 bits");
+            text_of_base(number, base).ok_or_else(whole)?
+        }
         Value::Number(_) | Value::Date(_) => text_of(value)?,
         Value::ObjectId(id) => hex::encode(id),
         Value::Binary(subtype, bytes) => {

@@ -32,6 +32,7 @@ mod variable;
 
 mod array;
 mod convert;
+mod hash;
 
 mod string;
 

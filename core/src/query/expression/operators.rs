@@ -2,8 +2,8 @@
 
 use super::parse::Operator;
 use super::{
-    accumulator, arithmetic, array, bits, boolean, convert, date, date_arithmetic, date_format, object, percentile,
-    regex, set, string, trigonometry, variable,
+    accumulator, arithmetic, array, bits, boolean, convert, date, date_arithmetic, date_format, hash, object,
+    percentile, regex, set, string, trigonometry, variable,
 };
 use crate::error::{Error, Kind, Result, error};
 
@@ -18,6 +18,7 @@ const TABLES: &[&[Operator]] = &[
     string::OPERATORS,
     regex::OPERATORS,
     convert::OPERATORS,
+    hash::OPERATORS,
     date::OPERATORS,
     date_arithmetic::OPERATORS,
     date_format::OPERATORS,
@@ -33,7 +34,7 @@ pub(crate) fn operator_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// MongoDB's operators that are not supported.
-const NOT_SUPPORTED: &[&str] = &["$meta", "$encStrStartsWith"];
+const NOT_SUPPORTED: &[&str] = &["$meta", "$encStrStartsWith", "$serializeEJSON", "$deserializeEJSON"];
 
 /// Finds an operator by its name.
 ///

@@ -7,20 +7,31 @@ use super::parse::{
 use crate::error::{Error, Kind, Result, bail, ensure};
 use crate::query::operand::Operand;
 use crate::values::document::ext_json;
+use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json};
+use std::time::SystemTime;
 
 pub(super) const OPERATORS: &[Operator] = &[
     Operator::new("$let", Arguments::Special(parse_let), evaluate_let).impure(),
     Operator::new(
         "$map",
-        Arguments::Named(&[required("input", 16880), literal("as"), within("in", 16882, element_name)], [16878, 16879]),
+        Arguments::Named(
+            &[required("input", 16880), literal("as"), within("in", 16882, element_names), literal("arrayIndexAs")],
+            [16878, 16879],
+        ),
         map,
     )
     .impure(),
     Operator::new(
         "$filter",
         Arguments::Named(
-            &[required("input", 28648), literal("as"), within("cond", 28650, element_name), optional("limit")],
+            &[
+                required("input", 28648),
+                literal("as"),
+                within("cond", 28650, element_names),
+                optional("limit"),
+                literal("arrayIndexAs"),
+            ],
             [28646, 28647],
         ),
         filter,
@@ -32,26 +43,51 @@ pub(super) const OPERATORS: &[Operator] = &[
             &[
                 required("input", 40077),
                 required("initialValue", 40078),
-                within("in", 40079, |_| Ok(vec!["value", ELEMENT])),
+                within("in", 40079, |fields| {
+                    let value = variable_name(fields, "valueAs", VALUE)?;
+                    Ok([vec![value], element_names(fields)?].concat())
+                }),
+                literal("as"),
+                literal("valueAs"),
+                literal("arrayIndexAs"),
             ],
             [40075, 40076],
         ),
         reduce,
     )
     .impure(),
-    Operator::new("$rand", Arguments::Special(parse_rand), |_| Ok(Operand::double(fastrand::f64()))).impure(),
+    Operator::new("$rand", Arguments::Special(parse_nothing), |_| Ok(Operand::double(fastrand::f64()))).impure(),
+    Operator::new("$createObjectId", Arguments::Special(parse_nothing), |_| {
+        Ok(Operand::Made(Value::ObjectId(object_id())))
+    })
+    .impure(),
 ];
 
 /// The default name of the variable of an element.
 const ELEMENT: &str = "this";
 
-/// The name of the variable of an element: `as`, or the default.
-fn element_name(fields: &Map<String, Json>) -> Result<Vec<&str>> {
-    match fields.get("as") {
-        None => Ok(vec![ELEMENT]),
-        Some(Json::String(name)) => check_variable_name(name).map(|()| vec![name.as_str()]),
-        Some(_) => bail!(Kind::FailedToParse, "'as' must be the name of a variable"),
+/// The default name of the variable of the value so far.
+const VALUE: &str = "value";
+/// The default name of the variable of an element's position.
+const INDEX: &str = "IDX";
+
+/// The name of a variable that a field gives, or the default.
+fn variable_name<'j>(fields: &'j Map<String, Json>, field: &str, default: &'static str) -> Result<&'j str> {
+    match fields.get(field) {
+        None => Ok(default),
+        Some(Json::String(name)) => check_variable_name(name).map(|()| name.as_str()),
+        Some(_) => bail!(Kind::FailedToParse, "'{field}' must be the name of a variable"),
     }
+}
+
+/// The names of the variables of an element and of its position.
+fn element_names(fields: &Map<String, Json>) -> Result<Vec<&str>> {
+    Ok(vec![variable_name(fields, "as", ELEMENT)?, variable_name(fields, "arrayIndexAs", INDEX)?])
+}
+
+/// The values of these variables.
+fn of_element<'v>(index: usize, item: Operand<'v>) -> Vec<Operand<'v>> {
+    vec![item, Operand::int(i64::try_from(index).unwrap_or(i64::MAX))]
 }
 
 /// Parses the variables' values and the expression.
@@ -80,8 +116,10 @@ fn evaluate_let<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 
 fn map<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
-    let items = call.items(input, "'input'", 16883)?.into_iter();
-    let mapped = items.map(|item| call.scope.with(item, |scope| Ok(call.argument_in(2, scope)?.into_value())));
+    let items = call.items(input, "'input'", 16883)?.into_iter().enumerate();
+    let mapped = items.map(|(index, item)| {
+        call.scope.with_all(of_element(index, item), |scope| Ok(call.argument_in(2, scope)?.into_value()))
+    });
     Operand::array(mapped.collect::<Result<_>>()?)
 }
 
@@ -98,11 +136,12 @@ fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
         }
     };
     let mut kept = Vec::new();
-    for item in items {
+    for (index, item) in items.into_iter().enumerate() {
         if kept.len() >= limit {
             break;
         }
-        if call.scope.with(item.clone(), |scope| Ok::<_, Error>(call.argument_in(2, scope)?.is_true()))? {
+        let variables = of_element(index, item.clone());
+        if call.scope.with_all(variables, |scope| Ok::<_, Error>(call.argument_in(2, scope)?.is_true()))? {
             kept.push(item.into_value());
         }
     }
@@ -112,21 +151,30 @@ fn filter<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
 fn reduce<'s>(call: &Call<'s>) -> Result<Operand<'s>> {
     let Some(input) = call.argument(0)?.non_null() else { return Ok(Operand::NULL) };
     let mut value = call.argument(1)?;
-    for item in call.items(input, "'input'", 40080)? {
-        let next =
-            call.scope.with_all(vec![value, item], |scope| Ok::<_, Error>(call.argument_in(2, scope)?.into_owned()))?;
+    for (index, item) in call.items(input, "'input'", 40080)?.into_iter().enumerate() {
+        let variables = [vec![value], of_element(index, item)].concat();
+        let next = call.scope.with_all(variables, |scope| Ok::<_, Error>(call.argument_in(2, scope)?.into_owned()))?;
         value = next;
     }
     Ok(value)
 }
 
-fn parse_rand(_: &mut Parser<'_>, _: &str, argument: &Json) -> Result<Vec<Node>> {
+/// An ObjectId: the time in seconds, and random bytes.
+fn object_id() -> [u8; 12] {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut id = [0; 12];
+    fastrand::fill(&mut id);
+    id[..4].copy_from_slice(&u32::try_from(since.as_secs()).unwrap_or(u32::MAX).to_be_bytes());
+    id
+}
+
+fn parse_nothing(_: &mut Parser<'_>, operator: &str, argument: &Json) -> Result<Vec<Node>> {
     match argument {
         Json::Object(fields) if fields.is_empty() => Ok(Vec::new()),
         Json::Array(items) if items.is_empty() => Ok(Vec::new()),
         argument if argument.is_array() || ext_json::document(argument).is_some() => {
-            bail!(3040501, "$rand does not currently accept arguments")
+            bail!(3040501, "{operator} does not currently accept arguments")
         }
-        _ => bail!(10065, "invalid parameter: expected an object ($rand)"),
+        _ => bail!(10065, "invalid parameter: expected an object ({operator})"),
     }
 }

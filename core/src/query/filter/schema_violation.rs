@@ -29,10 +29,15 @@ const SIMPLE: &[(&str, &str)] = &[
 /// Keywords that change what another one means.
 const BESIDE: &[(&str, &str)] = &[("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")];
 
-/// True if a schema accepts a value. One that was stored parses.
+/// A test whether a schema accepts values. One that was stored parses.
+fn acceptor(schema: &Json) -> impl Fn(RawValue<'_>) -> bool {
+    let schema = Schema::parse(schema, MAX_DEPTH).ok();
+    move |value| schema.as_ref().is_none_or(|schema| regex::watched(|| schema.matches(value)).unwrap_or(false))
+}
+
+/// True if a schema accepts a value.
 fn accepts(schema: &Json, value: RawValue<'_>) -> bool {
-    let Ok(schema) = Schema::parse(schema, MAX_DEPTH) else { return true };
-    regex::watched(|| schema.matches(value)).unwrap_or(false)
+    acceptor(schema)(value)
 }
 
 impl Report<'_> {
@@ -237,12 +242,9 @@ impl Report<'_> {
                 let mut entries = Vec::new();
                 for (source, schema) in patterns {
                     let Ok(pattern) = Pattern::new(source, "") else { continue };
+                    let accepts = acceptor(schema);
                     for (name, value) in object_.iter() {
-                        if !self.truncated
-                            && pattern.is_found_in(name)
-                            && !accepts(schema, value)
-                            && self.takes_entry(name)
-                        {
+                        if !self.truncated && pattern.is_found_in(name) && !accepts(value) && self.takes_entry(name) {
                             let introduction = json!({"propertyName": name, "regexMatched": source});
                             entries.push(self.of_nested(introduction, schema, value));
                         }
@@ -309,7 +311,8 @@ impl Report<'_> {
                 (!names.is_empty()).then(|| object(json!({"specifiedAs": specified, "additionalProperties": names})))
             }
             schema => {
-                let (name, value) = others.find(|(_, value)| !accepts(schema, *value))?;
+                let accepts = acceptor(schema);
+                let (name, value) = others.find(|(_, value)| !accepts(*value))?;
                 self.takes_entry(name);
                 let reason = "at least one additional property did not match the subschema";
                 let introduction = json!({"reason": reason, "failingProperty": name});
@@ -320,7 +323,7 @@ impl Report<'_> {
 }
 
 /// The first item that the schema does not accept, and its position.
-fn first_refused<'a>(schema: &Json, mut items: impl Iterator<Item = RawValue<'a>>) -> Option<(usize, RawValue<'a>)> {
-    let parsed = Schema::parse(schema, MAX_DEPTH).ok()?;
-    items.by_ref().enumerate().find(|(_, item)| !regex::watched(|| parsed.matches(*item)).unwrap_or(false))
+fn first_refused<'a>(schema: &Json, items: impl Iterator<Item = RawValue<'a>>) -> Option<(usize, RawValue<'a>)> {
+    let accepts = acceptor(schema);
+    items.enumerate().find(|(_, item)| !accepts(*item))
 }

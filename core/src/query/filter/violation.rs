@@ -5,11 +5,12 @@
 //! INVARIANT: a report takes at most about [`MOST_BYTES`], however large the document and the filter are. What is left out makes it
 //! truncated.
 
-use super::Filter;
+use super::parse;
 use crate::budget;
 use crate::error::{Error, Result};
 use crate::query::environment::Environment;
 use crate::query::expression::Expression;
+use crate::query::regex;
 use crate::values::document::element::Element;
 use crate::values::document::ext_json;
 use crate::values::document::raw::{RawObject, RawValue};
@@ -109,9 +110,9 @@ fn clauses(filter: &Json) -> Vec<Clause<'_>> {
     let mut clauses = Vec::new();
     for (name, argument) in filter.as_object().into_iter().flatten() {
         budget::step();
-        match super::parse::as_operators(argument) {
+        match parse::as_operators(argument) {
             _ if name == "$comment" => {}
-            _ if super::parse::is_top_level(name) => clauses.push(Clause::Top(name, argument)),
+            _ if parse::is_top_level(name) => clauses.push(Clause::Top(name, argument)),
             None => {
                 let is_regex = matches!(ext_json::from_json(argument), Ok(Value::Regex(..)));
                 clauses.push(Clause::Field(name, if is_regex { "$regex" } else { "$eq" }, argument.clone()));
@@ -181,7 +182,8 @@ impl<'e> Report<'e> {
     }
 
     fn evaluate(&self, filter: &Json, document: RawObject<'_>) -> Result<bool> {
-        Filter::parse_in(filter, self.environment)?.evaluate(document)
+        let node = parse::filter(filter, self.environment)?;
+        regex::watched(|| node.matches(Base::Object(document)))?
     }
 
     /// Describes why a document does not match a filter, or, if `matched`, why it does.

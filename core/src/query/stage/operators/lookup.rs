@@ -462,7 +462,7 @@ fn visit_variables<'j>(json: &'j Json, visit: &mut impl FnMut(&'j str)) {
 }
 
 /// The operators and stages whose results are random.
-const RANDOM: &[&str] = &["$rand", "$sample", "$sampleRate"];
+const RANDOM: &[&str] = &["$rand", "$createObjectId", "$sample", "$sampleRate"];
 
 fn is_random(json: &Json) -> bool {
     budget::step();
