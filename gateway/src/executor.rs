@@ -33,6 +33,11 @@ impl From<Failure> for Error {
     }
 }
 
+/// The part of the sessions for transactions of which each role gets at most one.
+const RESERVE: usize = 8;
+/// With fewer sessions than this there is no such part.
+const MANY_ROLES: usize = 3;
+
 #[derive(Debug)]
 pub struct Executor {
     pub routers: Routers,
@@ -50,8 +55,10 @@ pub struct Executor {
 impl Executor {
     pub fn new(routers: Routers, pools: Arc<Pools>, transaction_lifetime: Duration, anonymous: Option<String>) -> Self {
         let sessions = Arc::new(Sessions::new(transaction_lifetime));
-        // A quarter is left for what is outside transactions.
-        let shares = Shares::new(pools.limit() - pools.limit() / 4, pools.limit().div_ceil(2));
+        // A quarter is left for what is outside transactions. Of the rest two roles cannot have all.
+        let whole = pools.limit() - pools.limit() / 4;
+        let shares =
+            Shares::with_reserve(whole, pools.limit().div_ceil(2), whole.div_ceil(RESERVE).min(whole / MANY_ROLES));
         Self {
             routers,
             pools,

@@ -6,7 +6,8 @@
 //! A client holds a session only while its statement runs, or its transaction (`Lease::pin`). Whoever finds none free waits, in order, for
 //! a bounded time. A cursor's statements go to the session that has the cursor (`wanted`).
 //!
-//! No role keeps others out by what it runs ([`State::may_use_more`]): of the sessions that other roles do not use at the time, it uses at most three
+//! No role keeps others out by what it owns ([`State::loser_to`]): at the limit a login of a role that owns fewer sessions takes the place of an
+//! idle one of the role that owns most. And none by what it runs ([`State::may_use_more`]): of the sessions that other roles do not use at the time, it uses at most three
 //! quarters, and the last eighth of all is for roles that use none. So a session is idle that a login of another role can replace.
 //!
 //! A client uses only the sessions of the generation of its login. A role's generation ends with its last session, and when the router
@@ -210,6 +211,21 @@ impl State {
         own == 0 || own < left - left.div_ceil(4) && all < self.limit - self.limit.div_ceil(8)
     }
 
+    /// At the limit, the role that loses its oldest idle session to another one's login: that of those with idle sessions which owns most, if
+    /// it does not own fewer then. For a role that has none, also another one's last session.
+    fn loser_to(&self, role: &str) -> Option<String> {
+        let owned = |pool: &Role| pool.idle.len() + pool.leased.len();
+        let own = self.roles.get(role).map_or(0, owned);
+        let idle = self.roles.iter().filter(|(name, pool)| *name != role && !pool.idle.is_empty());
+        let (name, most) = idle.max_by_key(|(_, pool)| (owned(pool), pool.idle.len()))?;
+        (own == 0 || owned(most) > own + 1).then(|| name.clone())
+    }
+
+    /// True if a login of the role would bring it a session more.
+    fn has_room(&self, role: &str) -> bool {
+        self.count() < self.limit || self.loser_to(role).is_some()
+    }
+
     /// A session has come back whose generation has ended.
     fn retire(&mut self, role: &str) {
         if let Some(count) = self.retired.get_mut(role) {
@@ -271,8 +287,8 @@ impl Pools {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds the session of a login, and returns the generation of the role. At the limit, the new session is closed if the role has
-    /// others, and else takes the place of an idle one of another role. None if neither is possible.
+    /// Adds the session of a login, and returns the generation of the role. At the limit it takes the place of an idle one of another role
+    /// that owns more; else it is closed, if the role has others. None if neither is possible.
     pub fn add(self: &Arc<Self>, role: &str, mut session: Session) -> Option<u64> {
         if session.end().is_some() {
             return None;
@@ -284,14 +300,8 @@ impl Pools {
             state.end(role);
         }
         if state.count() >= self.limit {
-            if let Some(pool) = state.roles.get(role) {
-                return Some(pool.generation);
-            }
-            // The role with the most idle sessions loses one: its last one only if every role has but one.
-            let most = state.roles.iter_mut().filter(|(_, pool)| !pool.idle.is_empty());
-            let (name, most) =
-                most.max_by_key(|(_, pool)| (pool.idle.len() + pool.leased.len() > 1, pool.idle.len()))?;
-            let (name, evicted) = (name.clone(), most.idle.remove(0));
+            let Some(name) = state.loser_to(role) else { return Some(state.roles.get(role)?.generation) };
+            let evicted = state.roles.get_mut(&name)?.idle.remove(0);
             state.forget(&name, evicted.id);
         }
         if !state.roles.contains_key(role) {
@@ -337,7 +347,7 @@ impl Pools {
         let receive = {
             let state = &mut *self.lock();
             loop {
-                let (is_full, is_allowed) = (state.count() >= self.limit, state.may_use_more(role));
+                let (has_room, is_allowed) = (state.has_room(role), state.may_use_more(role));
                 let pool = state.roles.get_mut(role);
                 let Some(pool) = pool.filter(|pool| who.generation.is_none_or(|own| own == pool.generation)) else {
                     return Err(missing(wanted));
@@ -353,7 +363,7 @@ impl Pools {
                         return Err(missing(wanted));
                     }
                     let is_pinned = is_allowed && pool.pinned.len() == pool.leased.len();
-                    if wanted.is_none() && such.can_log_in && !is_full && is_pinned {
+                    if wanted.is_none() && such.can_log_in && has_room && is_pinned {
                         return Err(Unavailable::Pinned);
                     }
                     let (send, receive) = oneshot::channel();
@@ -401,7 +411,7 @@ impl Pools {
     pub fn is_wanting(&self, role: &str) -> bool {
         let state = self.lock();
         match state.roles.get(role) {
-            Some(pool) => pool.idle.is_empty() && state.count() < state.limit && state.may_use_more(role),
+            Some(pool) => pool.idle.is_empty() && state.has_room(role) && state.may_use_more(role),
             None => state.may_use_more(role),
         }
     }

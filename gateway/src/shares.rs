@@ -2,6 +2,8 @@
 //!
 //! INVARIANT: who waits for its own part holds nothing of the whole, so clients that have used theirs up delay no others. Both are
 //! given in the order of waiting. Nobody may wait while holding a share of the same limit.
+//!
+//! A limit may have a reserve, of which each client takes at most one: so a few clients with large parts leave something to others.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -11,16 +13,25 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 #[derive(Debug)]
 pub struct Shares<K> {
+    /// without the reserve
     whole: Arc<Semaphore>,
+    reserve: Arc<Semaphore>,
     part: usize,
     parts: Mutex<Parts<K>>,
 }
 
 #[derive(Debug)]
 struct Parts<K> {
-    of: HashMap<K, Weak<Semaphore>>,
+    of: HashMap<K, Weak<Part>>,
     /// at this length those that nobody uses are removed
     full: usize,
+}
+
+#[derive(Debug)]
+struct Part {
+    free: Arc<Semaphore>,
+    /// of the reserve
+    reserved: Arc<Semaphore>,
 }
 
 /// The least number of parts that are looked through.
@@ -29,33 +40,53 @@ const FEW: usize = 64;
 /// What was taken, until it is dropped.
 #[derive(Debug)]
 pub struct Share {
-    _part: OwnedSemaphorePermit,
-    _whole: OwnedSemaphorePermit,
+    _part: Arc<Part>,
+    _permits: Vec<OwnedSemaphorePermit>,
 }
 
 impl<K: Hash + Eq + Clone> Shares<K> {
     pub fn new(whole: usize, part: usize) -> Self {
+        Self::with_reserve(whole, part, 0)
+    }
+
+    /// Of the whole, `reserve` are for clients one at a time.
+    pub fn with_reserve(whole: usize, part: usize, reserve: usize) -> Self {
         let parts = Mutex::new(Parts { of: HashMap::new(), full: FEW });
-        Self { whole: Arc::new(Semaphore::new(whole)), part: part.clamp(1, whole), parts }
+        let [general, reserve] = [whole - reserve, reserve].map(|count| Arc::new(Semaphore::new(count)));
+        Self { whole: general, reserve, part: part.clamp(1, whole), parts }
     }
 
     /// Waits until `count` are free. More than a client's part counts as all of it.
     pub async fn take(&self, client: &K, count: usize) -> Share {
         let count = u32::try_from(count.min(self.part)).unwrap_or(u32::MAX);
-        let part = taken(self.part_of(client), count).await;
-        let whole = taken(self.whole.clone(), count).await;
-        Share { _part: part, _whole: whole }
+        let part = self.part_of(client);
+        let own = taken(part.free.clone(), count).await;
+        let reserved = async {
+            if count > 1 {
+                return std::future::pending().await;
+            }
+            let first = taken(part.reserved.clone(), 1).await;
+            vec![first, taken(self.reserve.clone(), 1).await]
+        };
+        let mut permits = tokio::select! {
+            biased;
+            permit = taken(self.whole.clone(), count) => vec![permit],
+            permits = reserved => permits,
+        };
+        permits.push(own);
+        Share { _part: part, _permits: permits }
     }
 
-    /// Takes `count` if they are free.
+    /// Takes `count` if they are free, not of the reserve.
     pub fn try_take(&self, client: &K, count: usize) -> Option<Share> {
         let count = u32::try_from(count.min(self.part)).unwrap_or(u32::MAX);
-        let part = self.part_of(client).try_acquire_many_owned(count).ok()?;
+        let part = self.part_of(client);
+        let own = part.free.clone().try_acquire_many_owned(count).ok()?;
         let whole = self.whole.clone().try_acquire_many_owned(count).ok()?;
-        Some(Share { _part: part, _whole: whole })
+        Some(Share { _part: part, _permits: vec![whole, own] })
     }
 
-    fn part_of(&self, client: &K) -> Arc<Semaphore> {
+    fn part_of(&self, client: &K) -> Arc<Part> {
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(part) = parts.of.get(client).and_then(Weak::upgrade) {
             return part;
@@ -64,7 +95,8 @@ impl<K: Hash + Eq + Clone> Shares<K> {
             parts.of.retain(|_, part| part.strong_count() > 0);
             parts.full = FEW.max(2 * parts.of.len());
         }
-        let part = Arc::new(Semaphore::new(self.part));
+        let [free, reserved] = [self.part, 1].map(|count| Arc::new(Semaphore::new(count)));
+        let part = Arc::new(Part { free, reserved });
         parts.of.insert(client.clone(), Arc::downgrade(&part));
         part
     }
@@ -106,6 +138,25 @@ mod tests {
         assert!(timeout(SHORT, shares.take(&"b", 1)).await.is_err());
         drop(other);
         assert!(timeout(SHORT, shares.take(&"b", 1)).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_clients_leave_the_reserve_to_others() {
+        let shares = Shares::with_reserve(30, 20, 4);
+        let take = async |client: &'static str| timeout(SHORT, shares.take(&client, 1)).await;
+        let mut held = HashMap::new();
+        for client in ["a", "b"] {
+            let own: &mut Vec<Share> = held.entry(client).or_default();
+            while let Ok(share) = take(client).await {
+                own.push(share);
+            }
+        }
+        assert_eq!((held["a"].len(), held["b"].len()), (20, 7), "a part, and the rest with one of the reserve");
+        let others = [take("c").await, take("d").await, take("e").await];
+        assert!(others.iter().all(Result::is_ok) && take("c").await.is_err() && take("f").await.is_err());
+        // What comes back serves all.
+        held.clear();
+        assert!(take("c").await.is_ok() && take("a").await.is_ok());
     }
 
     #[test]

@@ -320,6 +320,36 @@ async fn the_number_of_sessions_is_limited() {
 }
 
 #[tokio::test]
+async fn at_the_limit_a_login_takes_the_place_of_the_one_who_has_most() {
+    let all: Vec<(&str, u64)> = (1..=8).map(|id| ("nob", id)).collect();
+    let (pools, mut ends) = pools(8, SOON, &all);
+    let mut log_in = |role: &str, id: u64| {
+        let (session, end) = Session::detached(id);
+        ends.push(end);
+        pools.add(role, session).map(|generation| who(role, generation))
+    };
+    let ann = log_in("ann", 20).unwrap();
+    // One client's transaction keeps ann's only session: another client is told to log in, and gets one.
+    let such = Wanted { can_log_in: true, ..Wanted::default() };
+    let mut transaction = pools.lease(&ann, None).await.unwrap();
+    transaction.pin();
+    assert!(pools.is_wanting("ann"));
+    assert_eq!(pools.lease_such(&ann, such).await.unwrap_err(), Unavailable::Pinned);
+    assert_eq!(log_in("ann", 21), Some(ann.clone()));
+    let second = pools.lease_such(&ann, such).await.unwrap();
+    // Until both have as many; the oldest of the other went first.
+    (22..30).for_each(|id| assert_eq!(log_in("ann", id), Some(ann.clone())));
+    assert_eq!((ids(&pools, "ann").len() + 2, ids(&pools, "nob")), (4, vec![5, 6, 7, 8]));
+    (30..40).for_each(|id| assert!(log_in("nob", id).is_some()));
+    assert_eq!((count(&pools), ids(&pools, "nob").len()), (8, 4));
+    // A third role takes from whoever has most, and nobody loses the last one.
+    (40..50).for_each(|id| assert!(log_in("bob", id).is_some()));
+    assert_eq!(ids(&pools, "bob").len(), 2);
+    assert_eq!(count(&pools), 8);
+    drop((transaction, second));
+}
+
+#[tokio::test]
 async fn a_role_leaves_sessions_to_others() {
     let all: Vec<(&str, u64)> = (1..=16).map(|id| ("eve", id)).collect();
     let (pools, _ends) = pools(16, SOON, &all);
@@ -344,13 +374,14 @@ async fn a_role_leaves_sessions_to_others() {
     while let Ok(lease) = pools.lease(&mallory, None).await {
         others.push(lease);
     }
-    assert_eq!(others.len(), 1);
+    assert_eq!(others.len(), 2);
     for (number, role) in ["ann", "bob"].into_iter().enumerate() {
         let user = who(role, join(role, 40 + number as u64));
         others.push(pools.lease(&user, None).await.unwrap());
         assert_eq!(pools.lease(&user, None).await.unwrap_err(), Unavailable::Timeout);
     }
     // Who has ended its generation still uses what it uses.
+    others.remove(0);
     pools.lock().end("eve");
     let again = who("eve", join("eve", 60));
     assert_eq!(pools.lease(&again, None).await.unwrap_err(), Unavailable::Timeout);
