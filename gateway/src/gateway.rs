@@ -9,7 +9,10 @@ use crate::sasl::Context;
 use crate::shares::{self, Shares};
 use crate::tls;
 use crate::work::Work;
+use std::fs::File;
+use std::io::Read;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_rustls::TlsAcceptor;
@@ -36,8 +39,7 @@ impl Gateway {
     pub fn new(options: &Options) -> Result<Arc<Self>, String> {
         let mut routers = Routers::parse(&options.routers, options.router_ca.as_deref())?;
         if let Some(file) = &options.router_password_file {
-            let text =
-                std::fs::read_to_string(file).map_err(|error| format!("--router-password-file: {file}: {error}"))?;
+            let text = password_file(file).map_err(|error| format!("--router-password-file: {file}: {error}"))?;
             routers.password = text.lines().next().map(|line| line.as_bytes().to_vec());
         }
         let pools = Pools::new(options.pool_size, options.pool_timeout, options.hold_timeout);
@@ -72,5 +74,47 @@ impl Gateway {
             logins: &self.logins,
             hold: self.hold,
         }
+    }
+}
+
+/// Reads a file with a password, which other users of the machine must not be able to read, as PostgreSQL demands of a server's key: its
+/// group may if it is root's.
+fn password_file(path: &str) -> Result<String, String> {
+    let mut file = File::open(path).map_err(|error| error.to_string())?;
+    let metadata = file.metadata().map_err(|error| error.to_string())?;
+    let others = if metadata.uid() == 0 { 0o037 } else { 0o077 };
+    if metadata.is_file() && metadata.mode() & others != 0 {
+        let mode = metadata.mode() & 0o777;
+        return Err(format!(
+            "other users have access (mode {mode:04o}); it must be 0600 or less, or 0640 or less if root owns it"
+        ));
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(|error| error.to_string())?;
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{Permissions, remove_file, set_permissions, write};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_password_that_others_can_read_is_refused() {
+        let path = std::env::temp_dir().join(format!("docshard-gateway-password-{}", std::process::id()));
+        write(&path, "secret\n").unwrap();
+        let read = |mode: u32| {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            password_file(path.to_str().unwrap())
+        };
+        assert_eq!((read(0o600), read(0o400)), (Ok("secret\n".to_owned()), Ok("secret\n".to_owned())));
+        for mode in [0o604, 0o644, 0o620, 0o602] {
+            let refused = read(mode).unwrap_err();
+            assert!(refused.contains(&format!("mode {mode:04o}")), "{refused}");
+        }
+        let is_root = std::fs::metadata(&path).unwrap().uid() == 0;
+        assert_eq!(read(0o640).is_ok(), is_root);
+        remove_file(&path).unwrap();
     }
 }

@@ -5,6 +5,7 @@ mod once;
 use docshard_tests::{Cluster, Gateway, Node, wait_until};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ChildStdout;
 use std::time::Duration;
@@ -213,6 +214,7 @@ fn clients_without_a_user_share_sessions() {
     cluster.router.psql("SELECT pg_reload_conf()");
     let file = cluster.router.scratch_file("password");
     std::fs::write(&file, format!("{PASSWORD}\n")).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let file = file.to_str().unwrap();
     let options = ["--anonymous-role", "ann", "--router-password-file", file, "--pool-size", "8"];
     let gateway = Gateway::start(&cluster.router, &options);
