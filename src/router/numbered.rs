@@ -5,7 +5,8 @@
 //! at the same time, and neither knows whether the other has it. So no router remembers anything. Correctness rests on one rule.
 //!
 //! RULE: all attempts of a number have the same *home*, a key in the collection's key space, which is computed from the command's bytes and
-//! the shard key alone; and no statement of the command writes before the claim, in the same transaction, at the home's owner. The
+//! the shard key alone, not from what a statement takes from its session: the time, the user's roles, random numbers, an `_id` that is made.
+//! Only expressions and `let` take such values, so homes ignore them (`targeting::least_key_as_written`). And no statement of the command writes before the claim, in the same transaction, at the home's owner. The
 //! protocol of ownership, which orders writes to one key over all routers and moves, so orders the attempts. What several shards write is one
 //! transaction with the claim.
 //!

@@ -23,6 +23,13 @@ pub fn key_ranges(pattern: &KeyPattern, filter: &Filter) -> KeyRanges {
     compound_ranges(pattern, |path| filter.ranges_within(path))
 }
 
+/// The least shard key that a matching document can have, as far as the filter's text alone says: the same whenever and by whomever it is
+/// parsed, whatever its expressions are computed from.
+pub fn least_key_as_written(pattern: &KeyPattern, filter: &Filter) -> Vec<u8> {
+    let ranges = compound_ranges(pattern, |path| filter.ranges_as_written(path));
+    ranges.hull().map(|hull| hull.lo).unwrap_or_default()
+}
+
 /// The only shard key that a matching document can have, if the filter has an equality condition for each of its fields. None for
 /// an unsharded collection, where all documents have the same key, and for a regular expression.
 pub fn exact_key(pattern: &KeyPattern, filter: &Filter) -> Option<Vec<u8>> {

@@ -43,7 +43,7 @@ pub fn write(namespace: &str, write: &Write<'_>) -> Result<WriteResult> {
                 None if write.upsert => collection::create_implicitly(namespace)?,
                 None => return Ok(Some(WriteResult::default())),
             };
-            once::claim_for(&collection, write.query, || is_by_key(&collection, write))?;
+            once::claim_for(&collection, write.query, || written_key(&collection, write))?;
             write_once(&collection, write, misses, &mut collisions)
                 .map_err(|error| duplicate::translate(&collection, error))
         })?;
@@ -94,12 +94,12 @@ fn locks_document(collection: &Collection, write: &Write<'_>) -> bool {
     write.images || !write.many && (write.sort.is_some() || may_move())
 }
 
-/// True if the write is one call for the document of a key: see [`write_directly`].
-fn is_by_key(collection: &Collection, write: &Write<'_>) -> Result<bool> {
+/// The key, if the write is one call for the document of a key: see [`write_directly`].
+fn written_key(collection: &Collection, write: &Write<'_>) -> Result<Option<DocumentKey>> {
     if write.many || write.upsert || write.skip_locked || locks_document(collection, write) {
-        return Ok(false);
+        return Ok(None);
     }
-    Ok(DocumentKey::of_search(&session::search(collection, write.query)?).is_some())
+    Ok(DocumentKey::of_search(&session::search(collection, write.query)?))
 }
 
 /// True if the update names a field of the shard key.

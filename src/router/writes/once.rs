@@ -2,7 +2,8 @@
 //!
 //! * A write to one document whose key is known has that key as its home. The shard's function claims and writes in one call, so that no
 //!   round trip is added.
-//! * Another write of one operation claims, before it reads, at the least key that it can concern. That is the same key where both apply.
+//! * Another write of one operation claims, before it reads, at the least key that it can concern by its text alone. So does one whose key
+//!   follows from more, such as the time. That is the same key where both apply.
 //! * A command of several operations claims before the first one: inserts at the first document's key, others at the collection's least
 //!   one.
 //!
@@ -16,10 +17,11 @@ use crate::pg::server::current_user;
 use crate::router::dispatch::writing::{self, LockRange};
 use crate::router::fresh_map::with_fresh_map;
 use crate::router::numbered::{Home, Numbered, State, set, unclaimed};
-use crate::router::session;
+use docshard_core::cluster::targeting;
 use docshard_core::error::Kind;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::destination::{self, Destination};
+use docshard_core::routing::plan::document_key::DocumentKey;
 use docshard_core::routing::plan::statement::Statement;
 use docshard_core::routing::protocol::documents::{DeleteDocument, InsertDocuments, UpdateDocument};
 use docshard_core::routing::protocol::once::{
@@ -73,16 +75,19 @@ fn claim(collection: &Collection, home: &[u8]) -> Result<()> {
     }
 }
 
-/// Before the only operation of a command reads or writes: claims at the least key that it can concern, unless the operation writes
-/// `by_key`, and so claims by itself.
-pub(super) fn claim_for(collection: &Collection, query: &Query, by_key: impl FnOnce() -> Result<bool>) -> Result<()> {
-    match unclaimed() {
-        Some((_, is_single)) if !(is_single && by_key()?) => {
-            let keys = session::search(collection, query)?.keys;
-            claim(collection, &keys.hull().map(|hull| hull.lo).unwrap_or_default())
-        }
-        _ => Ok(()),
+/// Before the only operation of a command reads or writes: claims at its home, the least key that it can concern by its text, unless the
+/// operation writes by a key, its home, and so claims by itself.
+pub(super) fn claim_for(
+    collection: &Collection,
+    query: &Query,
+    written_key: impl FnOnce() -> Result<Option<DocumentKey>>,
+) -> Result<()> {
+    let Some((_, is_single)) = unclaimed() else { return Ok(()) };
+    let home = targeting::least_key_as_written(&collection.key, &query.filter);
+    if is_single && written_key()?.is_some_and(|key| key.skey == home) {
+        return Ok(());
     }
+    claim(collection, &home)
 }
 
 /// True if the command is one operation that may claim by itself.

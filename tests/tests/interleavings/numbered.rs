@@ -325,3 +325,40 @@ fn n09_a_number_belongs_to_its_role_and_command() {
     }
     assert_eq!(moving.field(1, "n").as_deref(), Some("2"));
 }
+
+/// Each attempt computes another key, of the time.
+#[test]
+fn n12_the_time_does_not_decide_where_a_number_is_claimed() {
+    let moving = Moving::start(200);
+    let of_time = doc! { "$mod": [{ "$toLong": "$$NOW" }, 200] };
+    let is = |value: &Bson| doc! { "$expr": { "$eq": ["$k", value] } };
+    let (now, variable) = (is(&of_time.clone().into()), is(&Bson::from("$$day")));
+    let either = doc! { "$or": [{ "k": 6 }, &now] };
+    let inc = doc! { "$inc": { "n": 1 } };
+    let update = |query: &Document, with: Option<&Document>| {
+        let mut update = doc! { "update": collection(), "updates": [{ "q": query, "u": &inc }] };
+        update.extend(with.map(|value| ("let".to_owned(), Bson::from(doc! { "day": value }))));
+        update
+    };
+    for command in [
+        update(&now, None),
+        update(&either, None),
+        update(&variable, Some(&of_time)),
+        doc! { "findAndModify": collection(), "query": &now, "update": &inc },
+        doc! { "findAndModify": collection(), "query": &either, "remove": true },
+        doc! { "delete": collection(), "deletes": [{ "q": &now, "limit": 1 }] },
+    ] {
+        let session = Session::new();
+        let before = content(&moving);
+        let (first, was_executed) = without_statements(session.run(&moving, 1, &command));
+        assert!(is_ok(&first) && !was_executed, "{command} {first}");
+        let after = content(&moving);
+        let changed = before.lines().filter(|line| !after.contains(line)).count();
+        assert!(changed <= 1, "{command}");
+        for _ in 0..12 {
+            thread::sleep(Duration::from_millis(23));
+            assert_eq!(without_statements(session.run(&moving, 1, &command)), (first.clone(), true), "{command}");
+            assert_eq!(content(&moving), after, "{command}");
+        }
+    }
+}

@@ -20,34 +20,42 @@ use crate::values::order::Class;
 impl Node {
     /// The encodings of the field's value in matching documents.
     pub fn ranges_of(&self, path: &str, stored: Stored<'_>) -> KeyRanges {
-        self.narrowed(path, stored, false).unwrap_or_else(KeyRanges::all)
+        self.narrowed(path, stored, Sources::OF_PATH).unwrap_or_else(KeyRanges::all)
     }
 
     /// As [`ranges_of`](Self::ranges_of), also from an equality of a whole document that contains the field: `{"a": {"b": 1}}`
     /// implies that `a.b` is 1.
     pub fn ranges_within(&self, path: &str) -> KeyRanges {
-        self.narrowed(path, None, true).unwrap_or_else(KeyRanges::all)
+        self.narrowed(path, None, Sources { wholes: true, ..Sources::OF_PATH }).unwrap_or_else(KeyRanges::all)
+    }
+
+    /// As [`ranges_within`](Self::ranges_within), from what the filter's text says alone: an expression may have been computed from the
+    /// time, the user's roles, or a random number.
+    pub fn ranges_as_written(&self, path: &str) -> KeyRanges {
+        self.narrowed(path, None, Sources { wholes: true, expressions: false }).unwrap_or_else(KeyRanges::all)
     }
 
     /// As [`ranges_of`](Self::ranges_of); None for everything, the most frequent result.
-    fn narrowed(&self, path: &str, stored: Stored<'_>, within: bool) -> Option<KeyRanges> {
+    fn narrowed(&self, path: &str, stored: Stored<'_>, from: Sources) -> Option<KeyRanges> {
         budget::step();
         match self {
             Node::And(nodes) => {
-                nodes.iter().filter_map(|node| node.narrowed(path, stored, within)).reduce(|a, b| a.intersect(&b))
+                nodes.iter().filter_map(|node| node.narrowed(path, stored, from)).reduce(|a, b| a.intersect(&b))
             }
-            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, within))),
+            // An expression that is constant and false.
+            Node::Or(nodes) if nodes.is_empty() && !from.expressions => None,
+            Node::Or(nodes) => union(nodes.iter().map(|node| node.narrowed(path, stored, from))),
             Node::Not(node) => node.ranges_without(path, stored),
             Node::Leaf(leaf, test) if leaf == path => Some(test.ranges(stored)),
-            Node::Leaf(leaf, test) if within => test.ranges_below(path.strip_prefix(leaf)?.strip_prefix('.')?),
-            Node::Expression(expression, collator) => expression
+            Node::Leaf(leaf, test) if from.wholes => test.ranges_below(path.strip_prefix(leaf)?.strip_prefix('.')?),
+            Node::Expression(expression, collator) if from.expressions => expression
                 .required_equalities()
                 .into_iter()
                 .inspect(|_| budget::step())
                 .filter(|(field, value)| *field == path && (collator.as_deref() == stored || !value.has_strings()))
                 .map(|(_, value)| point(value, stored))
                 .reduce(|a, b| a.intersect(&b)),
-            Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
+            Node::Expression(..) | Node::Leaf(..) | Node::Schema(_) | Node::Sample(_) => None,
         }
     }
 
@@ -138,6 +146,19 @@ fn union(parts: impl Iterator<Item = Option<KeyRanges>>) -> Option<KeyRanges> {
 
 /// The collation of stored keys; None for the order of bytes.
 type Stored<'c> = Option<&'c Collator>;
+
+/// What ranges are taken from, besides conditions on the path itself.
+#[derive(Clone, Copy)]
+struct Sources {
+    /// equalities of whole documents that contain the path
+    wholes: bool,
+    /// equalities in expressions
+    expressions: bool,
+}
+
+impl Sources {
+    const OF_PATH: Self = Self { wholes: false, expressions: true };
+}
 
 /// The values at a path that a range must contain.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -119,6 +119,11 @@ impl Filter {
         self.root.ranges_within(path)
     }
 
+    /// As [`ranges_within`](Self::ranges_within), from what is the same each time the filter's text is parsed: not from expressions.
+    pub fn ranges_as_written(&self, path: &str) -> KeyRanges {
+        self.root.ranges_as_written(path)
+    }
+
     /// As [`ranges_of`](Self::ranges_of), for stored keys under a collation.
     pub fn ranges_under(&self, path: &str, stored: Option<&Collator>) -> KeyRanges {
         self.root.ranges_of(path, stored)
