@@ -368,17 +368,23 @@ CREATE TABLE docshard_data.capture_parts (
 COMMENT ON TABLE docshard_data.capture_parts IS 'The parts into which a captured range is divided for copying: each begins at a key and ends before the next part''s; null is before all ids, or after all keys';
 
 CREATE TABLE docshard_data.numbered_writes (
-    session       bytea PRIMARY KEY,
+    session       bytea NOT NULL,
+    received      bool NOT NULL,
     number        bigint NOT NULL,
     command       text NOT NULL,
     collection_id int NOT NULL,
     skey          bytea NOT NULL,
     answer        bigint,
     reply         bytea,
-    written_at    timestamptz NOT NULL DEFAULT pg_catalog.now()
+    written_at    timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    written_by    xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+    PRIMARY KEY (session, received)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE docshard_data.numbered_writes IS 'Of each session of MongoDB''s clients the last write that was executed here, which a client that sends it again must not repeat; not dumped';
 COMMENT ON COLUMN docshard_data.numbered_writes.session IS 'the number of the session''s role at the router, and the session''s UUID';
+COMMENT ON COLUMN docshard_data.numbered_writes.received IS 'a move has brought the row';
+COMMENT ON COLUMN docshard_data.numbered_writes.command IS 'empty if only the number is known: a write that was executed elsewhere';
+COMMENT ON COLUMN docshard_data.numbered_writes.written_by IS 'the transaction, by which a move finds the rows that it has not copied';
 COMMENT ON COLUMN docshard_data.numbered_writes.skey IS 'the key with whose range the row moves; with the empty one, with any range of the collection';
 
 -- A restored dump replaces the rows that CREATE EXTENSION inserted, in whatever order the tables are restored. The first shard,

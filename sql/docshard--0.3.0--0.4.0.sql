@@ -125,17 +125,23 @@ VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'set_validator_wrapper
 
 -- Writes that MongoDB's clients number, and are executed once.
 CREATE TABLE docshard_data.numbered_writes (
-    session       bytea PRIMARY KEY,
+    session       bytea NOT NULL,
+    received      bool NOT NULL,
     number        bigint NOT NULL,
     command       text NOT NULL,
     collection_id int NOT NULL,
     skey          bytea NOT NULL,
     answer        bigint,
     reply         bytea,
-    written_at    timestamptz NOT NULL DEFAULT pg_catalog.now()
+    written_at    timestamptz NOT NULL DEFAULT pg_catalog.now(),
+    written_by    xid8 NOT NULL DEFAULT pg_catalog.pg_current_xact_id(),
+    PRIMARY KEY (session, received)
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE docshard_data.numbered_writes IS 'Of each session of MongoDB''s clients the last write that was executed here, which a client that sends it again must not repeat; not dumped';
 COMMENT ON COLUMN docshard_data.numbered_writes.session IS 'the number of the session''s role at the router, and the session''s UUID';
+COMMENT ON COLUMN docshard_data.numbered_writes.received IS 'a move has brought the row';
+COMMENT ON COLUMN docshard_data.numbered_writes.command IS 'empty if only the number is known: a write that was executed elsewhere';
+COMMENT ON COLUMN docshard_data.numbered_writes.written_by IS 'the transaction, by which a move finds the rows that it has not copied';
 COMMENT ON COLUMN docshard_data.numbered_writes.skey IS 'the key with whose range the row moves; with the empty one, with any range of the collection';
 CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON docshard_data.numbered_writes EXECUTE FUNCTION docshard_internal.capture_change();
 ALTER TABLE docshard_data.numbered_writes ENABLE ALWAYS TRIGGER refuse_truncate;
@@ -154,7 +160,7 @@ RETURNS bigint
 VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'delete_once_wrapper';
 CREATE FUNCTION docshard_internal.forget_numbered_writes(most bigint) RETURNS bigint
 STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'forget_numbered_writes_wrapper';
-CREATE FUNCTION docshard_internal.numbered_writes(collection int, lo bytea, hi bytea, after bytea) RETURNS text
+CREATE FUNCTION docshard_internal.numbered_writes(collection int, lo bytea, hi bytea, since text, after bytea) RETURNS text
 VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'numbered_writes_wrapper';
 CREATE FUNCTION docshard_internal.load_numbered_writes(writes text) RETURNS bytea
 STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'load_numbered_writes_wrapper';

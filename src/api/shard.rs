@@ -290,10 +290,10 @@ shard_functions! {
     };
 
     [volatile, parallel_unsafe] numbered_writes(
-        collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>, after: Option<&[u8]>,
+        collection: Option<i32>, lo: Option<&[u8]>, hi: Option<&[u8]>, since: Option<&str>, after: Option<&[u8]>,
     ) -> Option<String> => {
-        given!(collection, lo, after);
-        once::of_range(&NumberedWrites { collection, lo, hi, after })
+        given!(collection, lo, since, after);
+        once::after(&NumberedWrites { collection, lo, hi, since, after })
     };
 
     [volatile, parallel_unsafe, strict] load_numbered_writes(writes: &str) -> Option<Vec<u8>> => once::load(writes);

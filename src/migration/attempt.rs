@@ -14,6 +14,8 @@ pub(super) struct Attempt {
     pub(super) loader: ShardSession,
     /// The pull session, at the recipient.
     pub(super) puller: ShardSession,
+    /// A snapshot of the donor: the recipient knows the numbered writes of all transactions that are visible in it.
+    pub(super) copied: String,
 }
 
 /// The range of a move with this upper bound, in statements for shards.

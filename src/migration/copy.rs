@@ -53,6 +53,8 @@ pub(super) struct Copy {
     took: Duration,
     /// The donor has located the range's documents.
     is_located: bool,
+    /// Both shards know numbered writes.
+    has_numbers: bool,
     /// The number of documents that the recipient's part holds, and the bytes that were pulled for it.
     pub(super) documents: i64,
     pub(super) bytes: i64,
@@ -119,6 +121,7 @@ impl Copy {
             lag: 0,
             took: Duration::ZERO,
             is_located: true,
+            has_numbers: false,
             documents: 0,
             bytes: 0,
             progress_at: Instant::now(),
@@ -248,7 +251,12 @@ impl Copy {
     pub(super) fn exclude_writers(&mut self, deadline: Instant, limit: Option<Duration>) -> Result<bool> {
         let mut before = Writers::new();
         let mut pause = 5;
+        self.has_numbers = self.attempt.have_numbered_writes()?;
         loop {
+            // What is left then was written while this call ran.
+            if self.has_numbers {
+                self.attempt.copy_numbered_writes(None)?;
+            }
             let now = self.attempt.range_writers()?;
             let some_stay = now.keys().any(|name| before.contains_key(name));
             if !some_stay && self.attempt.try_exclude_writers()? {
@@ -288,7 +296,7 @@ impl Copy {
         let mut is_complete = deleted.is_some();
         if let Some(deleted) = &deleted {
             self.attempt.hand_over(deleted.documents, self.documents)?;
-            is_complete = self.attempt.copy_numbered_writes()?;
+            is_complete = !self.has_numbers || self.attempt.copy_numbered_writes(deadline)?;
         }
         let Some(deleted) = deleted.as_ref().filter(|_| is_complete && !is_late()) else {
             donor::resume_writers(&mut self.attempt.donor, self.attempt.record.id)?;

@@ -25,6 +25,7 @@ pub mod jobs;
 pub mod lost;
 mod median;
 mod names;
+mod numbered;
 mod pieces;
 mod range;
 mod recipient;

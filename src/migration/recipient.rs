@@ -9,21 +9,16 @@ use super::shard::{LOCAL_SERVER, repair_hint};
 use crate::catalog::cluster::{access, contacts};
 use crate::catalog::collections::validation;
 use crate::catalog::{cache, change};
-use crate::pg::error::{Error, Result};
-use crate::pg::fault;
+use crate::pg::error::Result;
 use crate::pg::transaction;
 use crate::shard::leftovers::{self, CHANGES, IDENTITY, SOURCE, STAGING};
 use crate::store::placements;
-use docshard_core::error::sqlstate::{
-    INSUFFICIENT_PRIVILEGE, LOCK_NOT_AVAILABLE, REFUSED_CONNECTION, UNDEFINED_FUNCTION,
-};
+use docshard_core::error::sqlstate::{INSUFFICIENT_PRIVILEGE, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::Connection as _;
 use docshard_core::routing::protocol::access::SetServerAddress;
-use docshard_core::routing::protocol::migration::{
-    ApplyChanges, BypassCapture, LoadBatch, LoadNumberedWrites, NumberedWrites,
-};
+use docshard_core::routing::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
 use docshard_core::routing::protocol::shard_tables::FindDocument;
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use docshard_core::routing::protocol::{Call, sql};
@@ -34,14 +29,6 @@ use docshard_core::sql::record::{Record as _, decode_only};
 /// The bytes of documents in a part, which is pulled, buffered by postgres_fdw and loaded at once: small enough for a
 /// processor's caches and to give the load session work soon; large enough that many rows go to neighbouring places of other indexes.
 const PART_BYTES: i64 = 2 << 20;
-
-/// How long the load session waits, in milliseconds, for clients that write numbered writes at the recipient.
-const NUMBERED_MS: i32 = 100;
-
-/// True if a function is missing at a shard.
-fn is_missing(error: &Error) -> bool {
-    error.sqlstate == UNDEFINED_FUNCTION && !error.is_ours
-}
 
 /// Returns the number of documents of about `size` bytes that make a part.
 pub(super) fn part_rows(size: i64) -> i64 {
@@ -193,39 +180,6 @@ impl Attempt {
             return Ok(loaded);
         }
         Err(error!(Kind::OperationFailed, "{documents} documents were pulled but {loaded} loaded; nothing was changed"))
-    }
-
-    /// Load session: takes over the numbered writes whose homes are in the range, from the hand-over session, while none can be claimed there.
-    /// False if a client's transaction holds the row of such a session at the recipient for longer than a short wait.
-    pub(super) fn copy_numbered_writes(&mut self) -> Result<bool> {
-        if fault::is_off("numbered_writes") {
-            return Ok(true);
-        }
-        let Self { record, end, donor, loader, .. } = self;
-        let mut after = Some(Vec::new());
-        while let Some(last) = after {
-            let call =
-                NumberedWrites { collection: record.collection, lo: &record.min, hi: end.as_deref(), after: &last };
-            donor.execute("SAVEPOINT numbered")?;
-            let writes = match call.call(donor) {
-                // A donor of an earlier release has none.
-                Err(error) if is_missing(&error) => None,
-                writes => writes?,
-            };
-            donor.execute("ROLLBACK TO SAVEPOINT numbered")?;
-            let Some(writes) = writes else { return Ok(true) };
-            loader.execute(&format!("SAVEPOINT numbered; SET LOCAL lock_timeout = {NUMBERED_MS}"))?;
-            after = match (LoadNumberedWrites { writes: &writes }).call(loader) {
-                // A recipient of an earlier release knows none.
-                Err(error) if error.sqlstate == LOCK_NOT_AVAILABLE || is_missing(&error) => {
-                    loader.execute("ROLLBACK TO SAVEPOINT numbered")?;
-                    return Ok(is_missing(&error));
-                }
-                last => last?,
-            };
-            loader.execute("RELEASE SAVEPOINT numbered; SET LOCAL lock_timeout = '10s'")?;
-        }
-        Ok(true)
     }
 
     /// Pull session: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch. The answer is one value: the

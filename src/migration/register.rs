@@ -1,6 +1,7 @@
 //! Begins a move: checks whether it is possible, and inserts its durable row before any side effect.
 
 use super::attempt::Attempt;
+use super::numbered;
 use super::record::{self, Record};
 use super::request::MoveRequest;
 use super::shard::{ShardSession, repair_hint};
@@ -247,7 +248,7 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
         match transaction::run(|| enter(request, checked.donor_id, &mut locked)) {
             Ok(Some((record, end))) => {
                 let Checked { donor, loader, puller, .. } = checked;
-                return Ok(Attempt { record, end, donor, loader, puller });
+                return Ok(Attempt { record, end, donor, loader, puller, copied: numbered::NOTHING.to_owned() });
             }
             Ok(None) => wait_for_change(request, deadline)?,
             Err(error) => {

@@ -44,12 +44,18 @@ pub fn answer(hello: &Hello, writes: bool) -> Result<Welcome> {
     Ok(Welcome { position: node.position, recovery: wal::in_recovery(), protocol })
 }
 
-/// True for a statement of a router, which logs in as the service role; or as a superuser, if its user mapping was changed, by a connection
+/// True for a statement of a router as itself, which logs in as the service role; or as a superuser, if its user mapping was changed, by a connection
 /// with the name that routers give theirs. Another role can set that name, too, but not run code as the superuser.
 pub fn serves_router() -> Result<bool> {
-    if !user::is_session_users_own() {
-        return Ok(false);
-    }
+    Ok(user::is_session_users_own() && is_routers_login()?)
+}
+
+/// As [`serves_router`], also if the router has set the role of its client.
+pub fn is_routers_session() -> Result<bool> {
+    Ok(user::may_become_session_user() && is_routers_login()?)
+}
+
+fn is_routers_login() -> Result<bool> {
     let user = Param::Int8(u32::from(user::session_user()).into());
     let sql = "SELECT 1 FROM docshard_data.service s WHERE s.role = $1::pg_catalog.oid \
                UNION ALL SELECT 1 FROM pg_catalog.pg_roles r WHERE r.oid = $1::pg_catalog.oid AND r.rolsuper \

@@ -2,25 +2,69 @@
 //! writes: the session's row in `docshard_data.numbered_writes` gets it, and so a second transaction with the same number waits for
 //! the first one's end. If that has committed, it finds the number, and what became of the write.
 //!
-//! INVARIANT: a number is claimed under the lock and the version check of a key, its *home*, and its row moves with the owner of that key.
-//! So of two attempts with the same home the second one meets the row of the first, whatever routers sent them: they run at the same
-//! shard; or the range has moved in between, in whose hand-over no attempt runs, with the row; or this shard is not the owner any
-//! more, and refuses the second. `router::once` chooses the home.
+//! INVARIANT: of each session, the owner of a key has a number that is at least that of every write of the session with that key as its
+//! *home*, and if it is the same number, what became of the write.
+//!
+//! It holds at first, as a number is claimed under the lock and the version check of its home, and its row is replaced by higher numbers
+//! only. A move keeps it: all that the donor knows of any session, not only rows whose home is in the range, is at the recipient
+//! before ownership changes ([`after`], [`load`]). A session that has gone on in another range has no row any more for its first write;
+//! its later number refuses that. What is known of a session only grows: of two rows the higher number counts, and of two with the same
+//! number the one that says what became of it. So rows may be copied at any time, also by a move that is given up: each is a fact that a
+//! transaction has committed, whoever owns what. Splits and merges change no owner. Rows end half an hour after the
+//! session's last write, which is at least as long after any earlier one; what is received keeps the time of the write.
+//!
+//! So of two attempts with the same home the second one meets the first: they run at the same shard, and the second waits for the first
+//! one's row; or the range has moved in between, in whose hand-over no attempt runs; or this shard is not the owner any more, and
+//! refuses the second. `router::once` chooses the home.
+//!
+//! A client can call these functions at the router's own shard: only for sessions of its own role ([`own`]).
 
 use super::placement::Placement;
-use super::{documents, table, writing};
+use super::{documents, node, table, writing};
 use crate::pg::error::Result;
 use crate::pg::security::permission;
-use crate::pg::security::user::as_extension_owner;
-use crate::pg::server::relation_oid;
+use crate::pg::security::user::{self, as_extension_owner};
+use crate::pg::server::{current_user, relation_oid};
 use crate::storage::SCHEMA;
 use crate::store::numbered_writes as store;
 use docshard_core::error::{Kind, bail, ensure};
 use docshard_core::routing::protocol::documents::{DeleteDocument, InsertDocuments, UpdateDocument, unpack};
 use docshard_core::routing::protocol::migration::NumberedWrites;
 use docshard_core::routing::protocol::once::{
-    CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, Number, Outcome, RememberReply, UpdateOnce,
+    CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, Number, Outcome, RememberReply, UpdateOnce,
 };
+use pgrx::pg_sys::Oid;
+use std::cell::Cell;
+
+/// The most rows of one role. Of more, the oldest are deleted.
+const MAX_ROWS: i64 = 200_000;
+/// The most bytes of one role's replies. Of more, the oldest are deleted.
+const MAX_REPLIES: i64 = 64_000_000;
+
+thread_local! {
+    /// the session's user, once it has been found to be a router's
+    static ROUTER: Cell<Oid> = const { Cell::new(Oid::INVALID) };
+}
+
+/// Reads a number whose session belongs to the current user's role, or which a router has sent, where roles have other numbers.
+///
+/// # Errors
+/// 42501 for another role's.
+fn own(number: &[u8]) -> Result<Number> {
+    let number = Number::decode(number)?;
+    if number.role() == u32::from(current_user()) {
+        return Ok(number);
+    }
+    if !(user::may_become_session_user() && ROUTER.get() == user::session_user()) {
+        ensure!(
+            node::is_routers_session()?,
+            Kind::Unauthorized,
+            "the session of a numbered write belongs to another role"
+        );
+        ROUTER.set(user::session_user());
+    }
+    Ok(number)
+}
 
 /// Claims a number; returns what became of it if it was claimed before.
 ///
@@ -29,7 +73,7 @@ use docshard_core::routing::protocol::once::{
 /// `IncompleteTransactionHistory` for one that another command has.
 pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<Outcome>> {
     let &ClaimWrite { collection, token, version, ref number, ref skey } = call;
-    let number = Number::decode(number)?;
+    let number = own(number)?;
     if claim_at(collection, Placement { token, version }, &number, skey, None)? {
         return Ok(None);
     }
@@ -38,8 +82,9 @@ pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<Outcome>> {
         // It has expired just now, and so it is another write.
         bail!(Kind::WriteConflict, "write {number} of the session was forgotten while it was sent again");
     };
+    // A floor says only that the session has gone on.
     ensure!(
-        last.number == number,
+        last.number == number && !last.command.is_empty(),
         Kind::TransactionTooOld,
         "write {number} of the session is older than its last one, {}",
         last.number
@@ -54,7 +99,11 @@ pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<Outcome>> {
         (_, Some(reply)) => Ok(Some(Outcome::Replied(reply))),
         (Some(answer), None) => Ok(Some(Outcome::Written(answer))),
         (None, None) => {
-            bail!(Kind::IncompleteTransactionHistory, "the reply to write {number} of the session was not stored")
+            let why = "it is longer than 1 MB, or the role has stored too many";
+            bail!(
+                Kind::IncompleteTransactionHistory,
+                "write {number} of the session was executed before, but the reply to it was not stored: {why}"
+            )
         }
     }
 }
@@ -69,14 +118,15 @@ fn claim_at(collection: i32, assumed: Placement, number: &Number, skey: &[u8], a
 /// Stores the reply to the number that this transaction has claimed.
 pub fn remember(call: &RememberReply<'_>) -> Result<bool> {
     permission::require_any_write(table::oid(call.collection)?);
-    let Number { session, number, .. } = Number::decode(&call.number)?;
+    let Number { session, number, .. } = own(&call.number)?;
+    ensure!(call.reply.len() <= MAX_REPLY, Kind::BadValue, "the reply to a write has at most {MAX_REPLY} bytes");
     as_extension_owner(|| store::set_reply(&session, number, &call.reply))
 }
 
 /// Inserts one document.
 pub fn insert(call: &InsertOnce<'_>) -> Result<i64> {
     let &InsertOnce { collection, token, version, ref number, ref documents } = call;
-    let number = Number::decode(number)?;
+    let number = own(number)?;
     let [[skey, ..]] = unpack(documents)?[..] else {
         bail!(Kind::BadValue, "one document is expected");
     };
@@ -89,7 +139,7 @@ pub fn insert(call: &InsertOnce<'_>) -> Result<i64> {
 /// Updates one document.
 pub fn update(call: &UpdateOnce<'_>) -> Result<i64> {
     let UpdateOnce { collection, token, version, number, skey, id, filter, update, fixed } = call.clone();
-    let (number, key) = (Number::decode(&number)?, skey.clone());
+    let (number, key) = (own(&number)?, skey.clone());
     let update = UpdateDocument { collection, token, version, skey, id, filter, update, fixed };
     once(collection, Placement { token, version }, &number, &key, 2, || {
         documents::update_one(&update).map(answer_of_update)
@@ -104,7 +154,7 @@ pub fn answer_of_update(changed: Option<bool>) -> i64 {
 /// Deletes one document.
 pub fn delete(call: &DeleteOnce<'_>) -> Result<i64> {
     let DeleteOnce { collection, token, version, number, skey, id, filter } = call.clone();
-    let (number, key) = (Number::decode(&number)?, skey.clone());
+    let (number, key) = (own(&number)?, skey.clone());
     let delete = DeleteDocument { collection, token, version, skey, id, filter };
     once(collection, Placement { token, version }, &number, &key, 1, || documents::delete_one(&delete).map(i64::from))
 }
@@ -128,10 +178,11 @@ fn once(
     Ok(answer)
 }
 
-/// At the donor: the writes whose homes are in a range that moves. Those of a collection from before it was sharded have the empty key,
-/// and move with each range.
-pub fn of_range(call: &NumberedWrites<'_>) -> Result<Option<String>> {
-    as_extension_owner(|| Ok(store::of_range(call.collection, call.lo, call.hi, call.after)?.flatten()))
+/// At the donor: a part of what is known of sessions. Writes whose homes are in a range that moves have with them what became of them.
+/// Those of a collection from before it was sharded have the empty key, and move with each range.
+pub fn after(call: &NumberedWrites<'_>) -> Result<Option<String>> {
+    let &NumberedWrites { collection, lo, hi, since, after } = call;
+    as_extension_owner(|| Ok(store::after(collection, lo, hi, since, after)?.flatten()))
 }
 
 /// At the recipient: stores these writes; returns the last one's session.
@@ -139,9 +190,15 @@ pub fn load(writes: &str) -> Result<Option<Vec<u8>>> {
     as_extension_owner(|| Ok(store::load(writes)?.flatten()))
 }
 
-/// Deletes writes that are older than clients send them again, at most this many; returns how many.
+/// Deletes writes that are older than clients send them again, and those of a role that has too many, at most this many; returns the
+/// number of the first.
 pub fn forget(most: i64) -> Result<i64> {
-    as_extension_owner(|| store::forget(most).map(u64::cast_signed))
+    as_extension_owner(|| {
+        let expired = store::forget(most)?;
+        store::forget_excess(most, MAX_ROWS)?;
+        store::forget_replies(MAX_REPLIES)?;
+        Ok(expired.cast_signed())
+    })
 }
 
 /// True if this shard has such writes.

@@ -21,10 +21,21 @@ pub fn session_user() -> pg_sys::Oid {
 /// True if the session's own user runs this: no SECURITY DEFINER function, no SET ROLE, and no maintenance such as ANALYZE, which runs code of
 /// a table's owner.
 pub fn is_session_users_own() -> bool {
+    let (user, context) = current();
+    user == session_user() && context == 0
+}
+
+/// True for the session's own statements, also after SET ROLE, which they can undo: no SECURITY DEFINER function, and no maintenance.
+pub fn may_become_session_user() -> bool {
+    current().1 == 0
+}
+
+/// The current user, and the context in which it became that.
+fn current() -> (pg_sys::Oid, i32) {
     let (mut user, mut context) = (pg_sys::InvalidOid, 0);
     // SAFETY: reads variables of this process.
     unsafe { pg_sys::GetUserIdAndSecContext(&mut user, &mut context) };
-    user == session_user() && context == 0
+    (user, context)
 }
 
 /// Makes this process, which serves no client, run as that user from now on.

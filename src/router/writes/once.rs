@@ -25,7 +25,7 @@ use docshard_core::routing::plan::document_key::DocumentKey;
 use docshard_core::routing::plan::statement::Statement;
 use docshard_core::routing::protocol::documents::{DeleteDocument, InsertDocuments, UpdateDocument};
 use docshard_core::routing::protocol::once::{
-    CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, Outcome, RememberReply, Session, UpdateOnce,
+    CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, Outcome, RememberReply, Session, UpdateOnce,
 };
 use docshard_core::routing::request::query::Query;
 
@@ -38,9 +38,12 @@ pub fn session_of(id: [u8; 16]) -> Session {
     session
 }
 
-/// Stores the reply, if the claim waits for it.
+/// Stores the reply, if the claim waits for it, and it is not too large.
 pub fn remember(numbered: &Numbered, reply: &[u8]) -> Result<()> {
     let Some((number, Home { namespace, collection, token, destination })) = numbered.home() else { return Ok(()) };
+    if reply.len() > MAX_REPLY {
+        return Ok(());
+    }
     let call = RememberReply { collection, token, version: 0, number: number.into(), reply: reply.into() };
     let statement = Statement::from(call);
     with_fresh_map(&namespace, |collection| match collection {

@@ -211,25 +211,26 @@ fn n05_the_router_crashes_around_the_commit() {
     assert_eq!(moving.field(1, "n"), Some((before + 1).to_string()));
 }
 
-/// A client's open transaction has claimed for the same session at the recipient.
+/// A client's open transaction has claimed for the same session at the recipient: neither it nor the move waits for the other.
 #[test]
-fn n06_a_move_does_not_wait_for_a_session_with_writers_excluded() {
+fn n06_a_move_does_not_wait_for_a_session() {
     let moving = Moving::start(200);
     let session = Session::new();
     session.run(&moving, 1, &increment(1));
-    let mut open = moving.cluster.router.client();
-    open.batch_execute(&format!("BEGIN; {}", session.sql(2, &increment(120)))).unwrap();
-    let mover = moving.start_move("shard1");
-    let stays = "SELECT count(*) > 0 FROM docshard.migrations WHERE state = 'running' AND attempts > 0";
-    wait_until("a hand-over is taken back", PATIENCE, || moving.cluster.router.value::<bool>(stays));
-    // Writers of the chunk are not stopped.
-    moving
-        .run(&format!("SELECT docshard.update_one('{NS}', '{{\"k\": 2, \"_id\": 2}}', '{{\"$inc\": {{\"n\": 1}}}}')"));
-    open.batch_execute("COMMIT").unwrap();
-    mover.join().unwrap().expect("a move");
+    for end in ["ROLLBACK", "COMMIT"] {
+        let mut open = moving.cluster.router.client();
+        open.batch_execute(&format!("BEGIN; {}", session.sql(2, &increment(120)))).unwrap();
+        moving.move_to(&moving.other()).expect("a move");
+        assert!(session.run(&moving, 1, &increment(1)).contains_key("retriedStmtIds"));
+        open.batch_execute(end).unwrap();
+        moving.move_to(&moving.other()).expect("a move");
+    }
     // The session has gone on.
+    moving.move_to("shard1").expect("a move");
     assert_eq!(code(&session.run(&moving, 1, &increment(1))), 225);
     assert_eq!(moving.field(1, "n").as_deref(), Some("1"));
+    assert!(session.run(&moving, 2, &increment(120)).contains_key("retriedStmtIds"));
+    assert_eq!(moving.field(120, "n").as_deref(), Some("1"));
     moving.check();
 }
 
@@ -326,6 +327,82 @@ fn n09_a_number_belongs_to_its_role_and_command() {
     assert_eq!(moving.field(1, "n").as_deref(), Some("2"));
 }
 
+/// The session's later write, in another chunk of the donor, has taken the place of the first one there.
+#[test]
+fn n10_a_session_that_has_gone_on_elsewhere_repeats_nothing() {
+    let moving = Moving::start(200);
+    let session = Session::new();
+    session.run(&moving, 1, &increment(1));
+    session.run(&moving, 2, &increment(190));
+    moving.move_to("shard1").expect("a move");
+    let refused = session.run(&moving, 1, &increment(1));
+    assert_eq!((code(&refused), moving.field(1, "n").as_deref()), (225, Some("1")), "{refused}");
+    // The second write's chunk follows: its reply takes the place of the bare number.
+    moving.move_chunk(190, "shard1").expect("a move");
+    assert!(session.run(&moving, 2, &increment(190)).contains_key("retriedStmtIds"));
+    assert_eq!(code(&session.run(&moving, 1, &increment(1))), 225);
+    // What the recipient has got it hands on.
+    moving.move_to("shard0").expect("a move");
+    moving.move_chunk(190, "shard0").expect("a move");
+    assert_eq!(code(&session.run(&moving, 1, &increment(1))), 225);
+    assert!(session.run(&moving, 2, &increment(190)).contains_key("retriedStmtIds"));
+    for k in [1, 190] {
+        assert_eq!(moving.field(k, "n").as_deref(), Some("1"));
+    }
+    moving.check();
+}
+
+/// Sessions write here and there, and chunks move, are split and merged, in any order: an old number is refused or answered, the last one
+/// answered, and none is executed again.
+#[test]
+fn n11_any_order_of_writes_and_moves() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    for k in [30, 60, 130] {
+        router.psql(&format!("SELECT docshard.split_at('{NS}', '{{\"k\": {k}}}')"));
+    }
+    let mut random = 88_172_645_463_325_252_u64;
+    let mut below = |limit: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % limit
+    };
+    let keys = [1, 40, 80, 110, 140, 190];
+    let sessions: Vec<_> = (0..5).map(|_| Session::new()).collect();
+    let mut sent: Vec<Vec<(i32, Document)>> = vec![Vec::new(); sessions.len()];
+    for round in 0..40 {
+        for _ in 0..6 {
+            let at = below(sessions.len() as u64) as usize;
+            let k = keys[below(keys.len() as u64) as usize];
+            let number = 1 + sent[at].len() as i64;
+            let reply = sessions[at].run(&moving, number, &increment(k));
+            assert!(is_ok(&reply) && !reply.contains_key("retriedStmtIds"), "{reply}");
+            sent[at].push((k, reply));
+        }
+        let k = keys[below(keys.len() as u64) as usize];
+        moving.move_chunk(k.into(), ["shard0", "shard1"][below(2) as usize]).expect("a move");
+        for (session, sent) in sessions.iter().zip(&sent) {
+            let Some((last, earlier)) = sent.split_last() else { continue };
+            let number = earlier.len() as i64 + 1;
+            let again = without_statements(session.run(&moving, number, &increment(last.0)));
+            assert_eq!(again, (last.1.clone(), true), "round {round}");
+            for _ in 0..3.min(earlier.len()) {
+                let at = below(earlier.len() as u64) as usize;
+                let late = session.run(&moving, at as i64 + 1, &increment(earlier[at].0));
+                // It was the session's last one at its shard, or a later one is known there.
+                let is_same = without_statements(late.clone()) == (earlier[at].1.clone(), true);
+                assert!(code(&late) == 225 || is_same, "round {round}: {late}");
+            }
+        }
+    }
+    for k in keys {
+        let count = sent.iter().flatten().filter(|(written, _)| *written == k).count();
+        assert_eq!(moving.field(k.into(), "n"), Some(count.to_string()), "document {k}");
+    }
+    moving.check_clean();
+}
+
 /// Each attempt computes another key, of the time.
 #[test]
 fn n12_the_time_does_not_decide_where_a_number_is_claimed() {
@@ -361,4 +438,137 @@ fn n12_the_time_does_not_decide_where_a_number_is_claimed() {
             assert_eq!(content(&moving), after, "{command}");
         }
     }
+}
+
+/// The numbers of other sessions are at the recipient before writers are excluded, also those of chunks that stay.
+#[test]
+fn n13_most_numbers_are_copied_before_writers_wait() {
+    let moving = Moving::start(200);
+    let session = Session::new();
+    session.run(&moving, 1, &increment(1));
+    let (donor, recipient) = (moving.shard("shard0"), moving.shard("shard1"));
+    donor.psql(
+        "INSERT INTO docshard_data.numbered_writes (session, received, number, command, collection_id, skey, reply) \
+         SELECT decode(lpad(to_hex(i), 40, '0'), 'hex'), false, 7, 'update test.moved', collection_id, \
+           CASE WHEN i % 2 = 0 THEN skey ELSE '\\xff' END, convert_to(repeat('x', 300), 'UTF8') \
+         FROM docshard_data.numbered_writes, generate_series(1, 20000) i",
+    );
+    moving.cluster.router.arm("move.frozen", Fault::Pause);
+    let mover = moving.start_move("shard1");
+    moving.cluster.router.await_fault("move.frozen");
+    let copied = "SELECT count(*) FROM docshard_data.numbered_writes WHERE number = 7";
+    assert_eq!(recipient.value::<i64>(copied), 20_000);
+    let with_reply = format!("{copied} AND reply IS NOT NULL");
+    assert_eq!(recipient.value::<i64>(&with_reply), 10_000, "those of the range that moves");
+    moving.cluster.router.release("move.frozen");
+    mover.join().unwrap().expect("a move");
+    assert!(session.run(&moving, 1, &increment(1)).contains_key("retriedStmtIds"));
+    moving.check();
+}
+
+/// A reply that is too large is not stored. The write is executed once all the same.
+#[test]
+fn n14_a_large_reply_is_not_stored() {
+    let moving = Moving::start(200);
+    moving.run(&format!(
+        "SELECT docshard.update_one('{NS}', '{{\"k\": 1, \"_id\": 1}}', jsonb_build_object('$set', \
+         jsonb_build_object('large', repeat('x', 2000000)))::json)"
+    ));
+    let session = Session::new();
+    let command =
+        doc! { "findAndModify": collection(), "query": { "_id": 1, "k": 1 }, "update": { "$inc": { "n": 1 } } };
+    let first = session.run(&moving, 1, &command);
+    assert!(is_ok(&first) && first.get_document("value").is_ok_and(|value| value.contains_key("large")));
+    for _ in 0..2 {
+        let again = session.run(&moving, 1, &command);
+        assert_eq!(code(&again), 217, "{again}");
+        assert!(again.get_str("errmsg").is_ok_and(|message| message.contains("1 MB")), "{again}");
+        moving.move_to(&moving.other()).expect("a move");
+    }
+    assert_eq!(moving.field(1, "n").as_deref(), Some("1"));
+    let size = "SELECT coalesce(sum(octet_length(reply)), 0)::int8 FROM docshard_data.numbered_writes";
+    assert_eq!(["shard0", "shard1"].map(|name| moving.shard(name).value::<i64>(size)), [0, 0]);
+}
+
+/// At the router's own shard clients could call the shard's functions: only for sessions of their own role.
+#[test]
+fn n15_no_role_speaks_for_another_ones_session() {
+    let moving = Moving::start(200);
+    let router = &moving.cluster.router;
+    router.psql("CREATE ROLE ann; CREATE ROLE bob; SELECT docshard.enable_sharding('loc', 'local')");
+    router.psql("SELECT docshard.insert_one('loc.bobs', '{\"_id\": 1}')");
+    router.psql("SELECT docshard.grant_access('bob', '{\"write\": \"loc.bobs\"}')");
+    let place = "SELECT c.id || ', ' || c.token || ', ' || p.version FROM docshard_catalog.collections c \
+                 JOIN docshard_catalog.placements p ON p.collection_id = c.id WHERE c.namespace = 'loc.bobs'";
+    let place: String = router.value(place);
+    let number = |role: &str| {
+        format!(
+            "int8send(1) || int4send((SELECT oid::int8::int4 FROM pg_roles WHERE rolname = '{role}')) || \
+             decode(repeat('07', 16), 'hex') || 'update loc.bobs'::bytea"
+        )
+    };
+    let calls = |role: &str| {
+        let number = number(role);
+        [
+            format!("SELECT docshard_internal.claim_write({place}, {number}, '')"),
+            format!("SELECT docshard_internal.remember_reply({place}, {number}, '\\x0102')"),
+            format!(
+                "SELECT docshard_internal.update_once({place}, {number}, '', '\\x00', NULL, '{{\"$set\": {{\"a\": 1}}}}', '{{}}')"
+            ),
+            format!("SELECT docshard_internal.delete_once({place}, {number}, '', '\\x00', NULL)"),
+            format!("SELECT docshard_internal.insert_once({place}, {number}, '\\x00')"),
+        ]
+    };
+    let mut bob = router.client();
+    bob.batch_execute("SET ROLE bob").unwrap();
+    for call in calls("ann") {
+        let refused = bob.batch_execute(&call).expect_err(&call);
+        assert_eq!(refused.code().map(|code| code.code()), Some("42501"), "{call}: {refused:?}");
+    }
+    for call in &calls("bob")[..2] {
+        bob.batch_execute(call).unwrap_or_else(|error| panic!("{call}: {error:?}"));
+    }
+    // The router itself calls them for its clients.
+    let inc = doc! { "$inc": { "n": 1 } };
+    for command in [
+        doc! { "update": "bobs", "updates": [{ "q": { "_id": 1 }, "u": &inc }] },
+        doc! { "findAndModify": "bobs", "query": { "_id": 1 }, "update": &inc, "new": true },
+    ] {
+        let session = Session::new();
+        let sql = session.sql(1, &command).replace("'test'", "'loc'");
+        let mut run = || without_statements(reply(bob.query_one(&sql, &[]).unwrap().get(0)));
+        let (first, was_executed) = run();
+        assert!(is_ok(&first) && !was_executed, "{first}");
+        assert_eq!(run(), (first, true));
+    }
+    let long =
+        format!("SELECT docshard_internal.claim_write({place}, {} || repeat('x', 2000)::bytea, '')", number("bob"));
+    assert!(bob.batch_execute(&long).is_err());
+}
+
+/// What a role makes a shard keep is limited, though nothing has expired.
+#[test]
+fn n16_a_role_has_so_many_numbers() {
+    let moving = Moving::start(200);
+    let shard = moving.shard("shard0");
+    let fill = |role: &str, count: i64, reply: &str| {
+        shard.psql(&format!(
+            "INSERT INTO docshard_data.numbered_writes (session, received, number, command, collection_id, skey, reply, written_at) \
+             SELECT decode('{role}' || lpad(to_hex(i), 32, '0'), 'hex'), false, 1, 'x', 1, '', {reply}, now() - i * interval '1 ms' \
+             FROM generate_series(1, {count}) i"
+        ));
+    };
+    let count = |condition: &str| {
+        shard.value::<i64>(&format!("SELECT count(*) FROM docshard_data.numbered_writes WHERE {condition}"))
+    };
+    fill("00000001", 200_010, "NULL");
+    fill("00000002", 100, "convert_to(repeat('x', 1000000), 'UTF8')");
+    fill("00000003", 10, "'x'");
+    for _ in 0..3 {
+        shard.value::<i64>("SELECT docshard_internal.forget_numbered_writes(10000)");
+    }
+    assert_eq!(count("substr(session, 1, 4) = '\\x00000001'"), 200_000, "those that were written last");
+    assert_eq!(count("substr(session, 1, 4) = '\\x00000002'"), 100);
+    assert_eq!(count("substr(session, 1, 4) = '\\x00000002' AND reply IS NOT NULL"), 64);
+    assert_eq!(count("substr(session, 1, 4) = '\\x00000003' AND reply IS NOT NULL"), 10);
 }

@@ -76,18 +76,20 @@ calls! {
         key: &'a str,
     } -> i64;
 
-    /// Donor: the numbered writes whose keys are in the range, whose writers are excluded, as a text for [`LoadNumberedWrites`]: a part of
-    /// them, those of sessions after this one; None if there are no more.
+    /// Donor: the last numbered write of each session, as a text for [`LoadNumberedWrites`], with replies where the key is in the range: a
+    /// part of them, those of sessions after this one that are not visible in the snapshot `since`; None if there are no more.
     numbered_writes => NumberedWrites<'a> {
         collection: i32,
         lo: &'a [u8],
         hi: Option<&'a [u8]>,
+        since: &'a str,
         after: &'a [u8],
     } -> Option<String>;
 
-    /// Any shard: deletes numbered writes that have expired, at most this many; returns how many.
+    /// Any shard: deletes numbered writes that have expired, or are more than a role may have, at most this many of each; returns the number
+    /// of those that have expired.
     forget_numbered_writes => ForgetNumberedWrites { most: i64 } -> i64;
 
-    /// Recipient: stores numbered writes, unless it has a later one of the same session; returns the last session.
+    /// Recipient: stores numbered writes, unless it has got a later one of the same session; returns the last session. Waits for no client.
     load_numbered_writes => LoadNumberedWrites<'a> { writes: &'a str } -> Option<Vec<u8>>;
 }

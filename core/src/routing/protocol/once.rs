@@ -38,6 +38,12 @@ checked_calls! {
 /// The answer of a write whose number was claimed before: nothing is written.
 pub const CLAIMED: i64 = -1;
 
+/// The longest reply that is stored, in bytes. Whoever sends a write with a longer one again gets an error.
+pub const MAX_REPLY: usize = 1_000_000;
+
+/// The longest name of a command with its namespace, in bytes: a namespace has at most 255.
+const MAX_COMMAND: usize = 600;
+
 /// A session's name: the number of its role at the router, and the UUID that its client has chosen.
 pub type Session = [u8; 20];
 
@@ -53,6 +59,12 @@ pub struct Number {
 }
 
 impl Number {
+    /// The number of the session's role at the router.
+    pub fn role(&self) -> u32 {
+        let [a, b, c, d, ..] = self.session;
+        u32::from_be_bytes([a, b, c, d])
+    }
+
     /// As it is sent.
     pub fn encode(&self) -> Vec<u8> {
         [&self.number.to_be_bytes()[..], &self.session, self.command.as_bytes()].concat()
@@ -66,7 +78,7 @@ impl Number {
         let parts = || {
             let (number, rest) = bytes.split_first_chunk()?;
             let (session, command) = rest.split_first_chunk()?;
-            let command = std::str::from_utf8(command).ok()?.to_owned();
+            let command = std::str::from_utf8(command).ok().filter(|command| command.len() <= MAX_COMMAND)?.to_owned();
             Some(Self { session: *session, number: i64::from_be_bytes(*number), command })
         };
         parts().ok_or_else(|| malformed(ClaimWrite::SIGNATURE.function))
@@ -118,12 +130,17 @@ mod tests {
     fn what_is_sent_arrives() {
         let number = Number { session: [7; 20], number: 3, command: "insert shop.ärger".to_owned() };
         assert_eq!(Number::decode(&number.encode()).unwrap(), number);
+        assert_eq!(number.role(), 0x0707_0707);
         for outcome in
             [Outcome::Written(2), Outcome::Written(i64::MIN), Outcome::Replied(vec![]), Outcome::Replied(vec![0; 9])]
         {
             assert_eq!(Outcome::decode(&outcome.encode()).unwrap(), outcome);
         }
         assert!(Number::decode(&number.encode()[..27]).is_err());
+        let of_length = |length| Number { command: "x".repeat(length), ..number.clone() }.encode();
+        assert!(
+            Number::decode(&of_length(MAX_COMMAND)).is_ok() && Number::decode(&of_length(MAX_COMMAND + 1)).is_err()
+        );
         assert!(Number::decode(&[&number.encode()[..], b"\xff"].concat()).is_err());
         for wrong in [&[][..], &[0], &[0; 8], &[0; 10], &[2, 0]] {
             assert!(Outcome::decode(wrong).is_err(), "{wrong:?}");

@@ -238,6 +238,9 @@ shard_statements! {
          FROM pg_catalog.pg_class WHERE relnamespace = 'docshard_data'::pg_catalog.regnamespace AND relname ~ ('^' || $1 || '$')"
     }
 
+    /// The transactions that are visible now.
+    ReadSnapshot {} -> String { "SELECT pg_catalog.pg_current_snapshot()::pg_catalog.text" }
+
     /// Donor: captures the changes of a range from the commit on; without `max` it has no upper end.
     InsertCapture<'a> { collection: i32, migration: i64, min: &'a [u8], max: Option<&'a [u8]> } -> NoRows {
         "INSERT INTO docshard_data.capture (collection_id, migration_id, min, max) VALUES ($1, $2, $3, $4::pg_catalog.bytea)"

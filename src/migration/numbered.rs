@@ -1,0 +1,75 @@
+//! Takes over what the donor knows of sessions whose clients number their writes: see `shard::once`.
+//!
+//! Most is copied before writers are excluded, and with writers excluded only what has been written since ([`Attempt::copy_numbered_writes`]
+//! goes on where the last call began). Each part is committed at the recipient at once: it holds whether or not the move does.
+//!
+//! INVARIANT: when the recipient prepares, it knows all that was committed at the donor when its writers were excluded. The next call's
+//! rows are those that are not visible in a snapshot from before this call's first.
+
+use super::attempt::Attempt;
+use super::donor::milliseconds_until;
+use super::shard::ShardSession;
+use crate::pg::error::{Error, Result};
+use crate::pg::fault;
+use docshard_core::error::sqlstate::UNDEFINED_FUNCTION;
+use docshard_core::routing::protocol::Call;
+use docshard_core::routing::protocol::migration::{LoadNumberedWrites, NumberedWrites};
+use docshard_core::routing::protocol::shard_tables::ReadSnapshot;
+use std::time::Instant;
+
+/// A snapshot in which no transaction is visible.
+pub(super) const NOTHING: &str = "1:1:";
+
+impl Attempt {
+    /// Copies what has been written since the last call. False if that was not possible before the deadline; the donor's part must then be
+    /// rolled back.
+    pub(super) fn copy_numbered_writes(&mut self, deadline: Option<Instant>) -> Result<bool> {
+        if fault::is_off("numbered_writes") {
+            return Ok(true);
+        }
+        let Self { record, end, donor, puller, copied, .. } = self;
+        let now = ReadSnapshot {}.call(donor)?;
+        let mut after = Some(Vec::new());
+        while let Some(last) = after {
+            let call = NumberedWrites {
+                collection: record.collection,
+                lo: &record.min,
+                hi: end.as_deref(),
+                since: copied,
+                after: &last,
+            };
+            let Some(writes) = before(deadline, donor, &call)? else { return Ok(false) };
+            let Some(writes) = writes else { break };
+            let Some(loaded) = before(deadline, puller, &LoadNumberedWrites { writes: &writes })? else {
+                puller.cancel();
+                return Ok(false);
+            };
+            after = loaded;
+        }
+        *copied = now;
+        Ok(true)
+    }
+
+    /// True if both shards know numbered writes. Before the donor's part begins, as an error would end it.
+    pub(super) fn have_numbered_writes(&mut self) -> Result<bool> {
+        let is_there = |answer: Result<bool>| match answer {
+            // A shard of an earlier release has none.
+            Err(error) if is_missing(&error) => Ok(false),
+            answer => answer,
+        };
+        let none = NumberedWrites { collection: 0, lo: &[], hi: None, since: NOTHING, after: &[u8::MAX; 21] };
+        Ok(is_there(none.call(&mut self.donor).map(|_| true))?
+            && is_there((LoadNumberedWrites { writes: "[]" }).call(&mut self.puller).map(|_| true))?)
+    }
+}
+
+fn is_missing(error: &Error) -> bool {
+    error.sqlstate == UNDEFINED_FUNCTION && !error.is_ours
+}
+
+/// The answer; None if it has not come before the deadline.
+fn before<C: Call>(deadline: Option<Instant>, session: &mut ShardSession, call: &C) -> Result<Option<C::Answer>> {
+    call.start(session)?;
+    let milliseconds = deadline.map_or(-1, milliseconds_until);
+    session.poll(milliseconds)?.map(|rows| C::decode(&rows)).transpose()
+}
