@@ -2,6 +2,7 @@
 SET session_replication_role = origin;
 SET default_tablespace = '';
 SET client_min_messages = warning;
+SET extra_float_digits = 1;
 CREATE SCHEMA fs;
 
 -- Sums of integers, whatever numbers they are stored as.

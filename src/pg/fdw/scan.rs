@@ -3,12 +3,12 @@
 //! Operands are evaluated when the first row is asked for, as parameters of a nested loop and of sub-queries have values only then. What a scan
 //! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
 
-use super::collected;
 use super::define;
 use super::interface::{Access, Scan, ScanPlan, ShardPart, raise};
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
+use super::written;
 use crate::pg::error::{Error, Result, keeping_all};
 use crate::pg::memory::context;
 use crate::pg::security::user;
@@ -181,7 +181,7 @@ impl State {
             if !(*node).ss.ps.instrument.is_null() {
                 self.scan.observe();
             }
-            collected::refuse_after_write((*node).ss.ps.state, &*self.scan);
+            written::refuse_after((*node).ss.ps.state, &*self.scan);
             pg_sys::MemoryContextReset(self.memory);
             let values = keeping_all(|| self.values(node))?;
             let most = self.most(&values);
@@ -248,7 +248,7 @@ pub(super) unsafe fn write(node: *mut pg_sys::ForeignScanState) -> Result<Option
         let Some(counts) = state.write.filter(|_| !state.is_started) else { return Ok(None) };
         state.start(node)?;
         let Some((count, name)) = state.scan.written() else { return Ok(None) };
-        collected::note_written(node, name);
+        written::note(node, name);
         Ok(Some((count, counts)))
     }
 }
