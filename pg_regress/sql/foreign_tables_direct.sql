@@ -91,4 +91,4 @@ CREATE FOREIGN TABLE fd.part (k int NOT NULL, w text) SERVER docshard OPTIONS (n
 ALTER TABLE fd.parts ATTACH PARTITION fd.part FOR VALUES FROM (0) TO (1000);
 SELECT fd.way('DELETE FROM fd.parts WHERE k = 8'), fd.way('DELETE FROM fd.part WHERE k = 8');
 DROP SCHEMA fd CASCADE;
-SELECT docshard.drop_collection('fd.t');
+SELECT docshard.drop_database('fd');

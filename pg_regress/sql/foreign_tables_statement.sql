@@ -125,7 +125,9 @@ UPDATE fs.c SET n = 1;
 UPDATE fs.p SET n = 1;
 CREATE TRIGGER counts BEFORE UPDATE ON fs.c FOR EACH ROW EXECUTE FUNCTION fs.counts();
 CREATE TRIGGER counts BEFORE UPDATE ON fs.p FOR EACH ROW EXECUTE FUNCTION fs.counts();
-SELECT fs.same('UPDATE @ SET k = k WHERE _id IN (1, 2, 3)');
+UPDATE fs.c SET k = k WHERE _id IN (1, 2, 3);
+UPDATE fs.p SET k = k WHERE _id IN (1, 2, 3);
+SELECT (SELECT array_agg(n ORDER BY n) FROM fs.c) AS c, (SELECT array_agg(n ORDER BY n) FROM fs.p) AS p;
 DROP TRIGGER counts ON fs.c;
 
 -- PostgreSQL asks foreign parts for marks of rows of local parts.

@@ -11,7 +11,7 @@ use crate::operation::request_parts::Specification;
 use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
-use crate::pg::fdw::{ORIGIN, Scan, ScanPlan, ShardPart};
+use crate::pg::fdw::{ORIGIN, RemotePart, Scan, ScanPlan};
 use crate::router::execute::Part;
 use crate::router::explain::statement;
 use crate::router::reads::aggregate::Results;
@@ -38,7 +38,7 @@ pub struct CollectionScan {
     /// of the present start; None: nothing is observed
     observed: Option<Vec<Part>>,
     /// of the starts before
-    parts: Vec<ShardPart>,
+    parts: Vec<RemotePart>,
 }
 
 /// What a scan asks for.
@@ -243,13 +243,13 @@ impl Scan for CollectionScan {
         self.observed.get_or_insert_default();
     }
 
-    fn parts(&self) -> Vec<ShardPart> {
+    fn parts(&self) -> Vec<RemotePart> {
         let mut parts = self.parts.clone();
         for (shard, observed) in self.observed.iter().flatten() {
             let observed = observed.borrow();
             let name = cache::shard(*shard).map_or_else(|_| format!("{shard:?}"), |shard| shard.name.clone());
             let at = parts.iter().position(|part| part.name == name).unwrap_or_else(|| {
-                parts.push(ShardPart { name, ..ShardPart::default() });
+                parts.push(RemotePart { name, ..RemotePart::default() });
                 parts.len() - 1
             });
             parts[at].rows += observed.read;

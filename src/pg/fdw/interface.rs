@@ -212,7 +212,7 @@ pub struct ScanPlan {
 
 /// What a shard has returned.
 #[derive(Clone, Debug, Default)]
-pub struct ShardPart {
+pub struct RemotePart {
     pub name: String,
     pub rows: u64,
     /// from the request to the last row that was read, in milliseconds
@@ -236,7 +236,7 @@ pub trait Scan {
     /// From now on, what each shard returns is observed, for EXPLAIN ANALYZE.
     fn observe(&mut self) {}
     /// What each shard has returned so far.
-    fn parts(&self) -> Vec<ShardPart> {
+    fn parts(&self) -> Vec<RemotePart> {
         Vec::new()
     }
     /// True if the scan may see rows of what [`Modify::written`] names.

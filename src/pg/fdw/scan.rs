@@ -4,7 +4,7 @@
 //! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
 
 use super::define;
-use super::interface::{Access, Scan, ScanPlan, ShardPart, raise};
+use super::interface::{Access, RemotePart, Scan, ScanPlan, raise};
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
@@ -311,7 +311,7 @@ pub(super) unsafe extern "C-unwind" fn explain(
             pg_sys::ExplainPropertyText(label.as_ptr(), text.as_ptr(), explained);
         }
         let parts = if (*explained).analyze { state.scan.parts() } else { Vec::new() };
-        let part = |part: &ShardPart| match (*explained).timing {
+        let part = |part: &RemotePart| match (*explained).timing {
             true => format!("{} {} in {} ms", part.name, part.rows, part.took_ms),
             false => format!("{} {}", part.name, part.rows),
         };

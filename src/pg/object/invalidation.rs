@@ -92,12 +92,14 @@ pub fn take_tainted() -> bool {
     TAINTED.replace(false)
 }
 
-/// Invalidates the relation: in this backend at the next command, in all others when the transaction commits.
+/// Invalidates the relation: in this backend at once, in all others when the transaction commits.
 pub fn announce(relation: pg_sys::Oid) {
     CHANGED.set(true);
     if !CALLBACKS.replace(true) {
         events::register(on_event);
     }
+    // PostgreSQL handles its message in this backend only at the next command.
+    GENERATION.set(GENERATION.get() + 1);
     // SAFETY: inside a transaction; the relation exists.
     unsafe { pg_sys::CacheInvalidateRelcacheByRelid(relation) };
 }
