@@ -68,9 +68,9 @@ statements! {
         run "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = coalesce($2, epoch)"
     }
 
-    /// Removes the reason why this database is a copy, if it begins with this prefix.
-    pub fn clear_copy(prefix: &str) {
-        run "UPDATE docshard_catalog.cluster SET copy = NULL WHERE pg_catalog.starts_with(copy, $1)"
+    /// Removes the reason why this database is a copy, if it begins with this prefix; then raises the router's epoch, and returns it.
+    pub fn clear_copy(prefix: &str, raise: i64) -> Option<i64> {
+        run "UPDATE docshard_catalog.cluster SET copy = NULL, epoch = epoch + $2 WHERE pg_catalog.starts_with(copy, $1) RETURNING epoch"
     }
 
     /// Makes another cluster of it, without a router.

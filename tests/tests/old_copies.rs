@@ -324,8 +324,12 @@ fn a_router_with_an_older_catalog_stops_writing() {
     wait_until("status() says so", PATIENCE, all_shown);
     accept(&cluster, "shard0");
     assert_eq!(cluster.router.value::<i64>(copy), 1, "the other shard is still ahead");
+    let epoch = || cluster.router.value::<i64>("SELECT epoch FROM docshard_catalog.cluster");
+    let before = epoch();
     accept(&cluster, "shard1");
     assert_eq!(cluster.router.value::<i64>(copy), 0);
+    // Moves and transactions that the other router had decided are not this one's, which would undo them.
+    assert!(epoch() > before);
     insert(&cluster, 111);
     await_counts(&cluster);
     assert_eq!(count(&cluster), 4);

@@ -7,6 +7,7 @@ use super::pending_drops;
 use super::{holder, identity};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::names::LOCAL;
+use crate::catalog::collections::collection::random_token;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -20,6 +21,7 @@ use docshard_core::cluster::handshake::{
     Donor, Hello, Member, NEWEST_PROTOCOL, NodeState, OLDEST_PROTOCOL, Position, Progress,
 };
 use docshard_core::cluster::standing::Standing;
+use docshard_core::cluster::take_over;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
@@ -292,8 +294,11 @@ pub fn accept(name: &str) -> Result<Value> {
     let lost = matches!(progress, Progress::LostWrites | Progress::OldCopy | Progress::Deposed);
     contacts::set_position(shard.id, report.position)?;
     contacts::clear_lost_writes(shard.id)?;
-    if !contacts::exist_ahead()? {
-        store::cluster::clear_copy(OLD_CATALOG)?;
+    // What another router has decided since the catalog was copied is not this one's to undo: see `take_over`.
+    if !contacts::exist_ahead()?
+        && let Some(epoch) = store::cluster::clear_copy(OLD_CATALOG, 1 + random_token().rem_euclid(take_over::STEP))?
+    {
+        store::skip_numbers("migrations", take_over::first_move(epoch))?;
     }
     change::announce();
     let mut said = json!({"shard": name, "timeline": report.position.timeline, "counter": report.position.counter});
