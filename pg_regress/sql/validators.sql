@@ -3,6 +3,7 @@
 \pset format unaligned
 \pset tuples_only on
 
+SELECT docshard.enable_sharding('valid', 'local');
 SELECT docshard.create_collection('valid.people', '{"validator": {"$jsonSchema": {"required": ["name"],
   "properties": {"age": {"bsonType": "int", "minimum": 0, "description": "years"}}}}}');
 

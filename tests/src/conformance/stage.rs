@@ -155,7 +155,11 @@ impl Stage {
                 .next()
                 .is_some_and(|name| matches!(name.as_str(), "find" | "count" | "distinct" | "aggregate"))
         };
-        if !case.prelude.iter().chain([&case.command]).all(reads) {
+        let commands = || case.prelude.iter().chain([&case.command]);
+        if commands().any(|command| command.contains_key("collMod")) {
+            // Other cases do not want its validator.
+            self.collections.remove(&name);
+        } else if !commands().all(reads) {
             self.forget(&name);
         }
         Ok(namespace)
