@@ -16,6 +16,7 @@ fn cluster() -> Cluster {
     let router = &cluster.router;
     router.psql("SELECT docshard.create_collection('v.c', '{\"validator\": {\"v\": {\"$type\": \"number\"}}}')");
     for sql in [
+        "SELECT docshard.stop_balancer()",
         "SELECT docshard.shard_collection('v.c', '{\"_id\": 1}')",
         "SELECT docshard.split_at('v.c', '{\"_id\": 100}')",
         "SELECT docshard.move_chunk('v.c', '{\"_id\": 0}', 'shard0')",
