@@ -72,6 +72,12 @@ statements! {
              pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass), 0)"
     }
 
+    /// Lets the next moves have this number and those after it.
+    pub fn number_moves_from(first: i64) {
+        run "SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence('docshard_catalog.migrations', 'id')::pg_catalog.regclass, $1, false)",
+            [first.max(1)]
+    }
+
     /// Lets tables give out no number up to this one.
     pub fn skip_numbers(table: &str, last: i64) {
         run "SELECT pg_catalog.setval(s.name, greatest(pg_catalog.nextval(s.name), $2)) \

@@ -85,11 +85,15 @@ struct Kept {
     server: Oid,
     claim: Claim,
     session: Option<Session>,
+    /// The router's epoch when the session was opened.
+    epoch: i64,
     /// The time when the unanswered statement was sent.
     asked: Option<Instant>,
     /// After a failure, the time of the next attempt.
     due: Option<Instant>,
     logged: String,
+    /// Sessions of another router may go on at the shard, though its epoch is this router's.
+    must_end_others: bool,
     /// This process holds [`Tag::Kept`] for the shard.
     is_kept: bool,
 }
@@ -185,7 +189,7 @@ fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
     if !lock::is_excluded(WORKER) || identity::standing()? != Standing::Router {
         return Ok(None);
     }
-    let known = cache::remote_shards()?;
+    let (known, router) = (cache::remote_shards()?, identity::coordinator()?);
     shards.retain(|id, kept| {
         let stays = known.iter().any(|(shard, server)| shard.id == *id && *server == kept.server);
         kept.is_kept = hold(Tag::Kept(*id), kept.is_kept, kept.is_kept && stays);
@@ -195,12 +199,13 @@ fn update(shards: &mut Shards) -> Result<Option<Coordinator>> {
         let id = shard.id;
         let new = || Kept { name: shard.name.clone(), server, ..Kept::default() };
         let kept = shards.entry(id).or_insert_with(new);
-        if kept.session.as_ref().is_some_and(|session| !session.is_usable()) {
+        // A shard gets another epoch when a session is opened.
+        if kept.session.as_ref().is_some_and(|session| !session.is_usable() || kept.epoch != router.epoch) {
             kept.is_kept = hold(Tag::Kept(id), kept.is_kept, false);
-            *kept = new();
+            *kept = Kept { must_end_others: kept.must_end_others, ..new() };
         }
     }
-    Ok(if shards.is_empty() { None } else { Some(identity::coordinator()?) })
+    Ok(if shards.is_empty() { None } else { Some(router) })
 }
 
 /// Opens one missing session, if one is due.
@@ -217,9 +222,11 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
             session.reject(&old.message);
             return Err(old);
         }
-        if epochs.found < epochs.known {
+        if epochs.found < epochs.known || kept.must_end_others {
             ensure!(now.elapsed() < CONNECT, Kind::HostUnreachable, "shard \"{}\" is too slow", kept.name);
-            takeover::fence(&mut session, &kept.name, Coordinator { epoch: epochs.known, ..router }, ENDING)?;
+            kept.must_end_others = true;
+            takeover::fence(&mut session, &kept.name, epochs, router, ENDING)?;
+            kept.must_end_others = false;
         }
         let holder = if epochs.is_ahead() { holder::other_at(&mut session, shard)? } else { None };
         Ok((session, epochs, holder))
@@ -230,6 +237,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
         }
         Ok((session, ..)) => {
             kept.session = Some(session);
+            kept.epoch = router.epoch;
             kept.asked = None;
             kept.due = None;
             None

@@ -1,5 +1,6 @@
 //! A shard that reports what no shard can have, such as an impossible epoch, decides nothing about the router and other shards.
 
+use docshard_tests::faults::Fault;
 use docshard_tests::{Cluster, wait_until};
 use serde_json::Value;
 use std::time::Duration;
@@ -269,4 +270,42 @@ fn a_shard_with_numbers_that_none_can_have_decides_nothing() {
             .value(&format!("SELECT nextval(pg_get_serial_sequence('docshard_catalog.{next}', 'id')::regclass)"));
         assert!(last < 1000, "{damage}: {last}");
     }
+}
+
+/// The keeper fails after it has raised a shard's epoch: it ends the other router's sessions at its next attempt.
+#[test]
+fn sessions_of_a_replaced_router_end_though_the_keeper_fails() {
+    let cluster = cluster();
+    let shard = &cluster.shards[0];
+    let service: String = shard.value("SELECT role::regrole::text FROM docshard_data.service");
+    let mut other = shard.try_client_as(&service, "postgres").expect("a session of the other router");
+    cluster.router.arm("takeover.raised", Fault::Error);
+    cluster.router.unguard();
+    cluster.router.psql("UPDATE docshard_catalog.cluster SET epoch = epoch + 10");
+    end_keepers(&cluster);
+    wait_until("the epoch is raised", PATIENCE, || epochs(&cluster)[0] == own(&cluster));
+    wait_until("the session ends", PATIENCE, || other.simple_query("SELECT 1").is_err());
+}
+
+/// A shard that was restored from a backup, and whose former epoch was not followed, can be taken over.
+#[test]
+fn a_restored_shard_gets_a_higher_epoch_than_before() {
+    let cluster = cluster();
+    let old = own(&cluster);
+    let far = (1 << 30) - (1 << 16) - 1;
+    cluster.shards[1].psql(&format!("UPDATE docshard_data.node SET epoch = {far}"));
+    cluster.router.psql("SELECT docshard.take_over_cluster('{\"force\": true}')");
+    let written = epochs(&cluster)[1];
+    assert!(written > far);
+    let insert = "SELECT docshard.insert_one('test.things', '{\"k\": 250}')";
+    let has_lock = || cluster.lock_holders().iter().all(|holder| *holder == Some(true));
+    end_keepers(&cluster);
+    wait_until("the router has its shards' locks", PATIENCE, has_lock);
+    cluster.router.psql(insert);
+    cluster.shards[1].psql(&format!("UPDATE docshard_data.node SET epoch = {old}"));
+    cluster.router.psql("SELECT docshard.take_over_cluster()");
+    assert!(epochs(&cluster)[1] > written, "{:?}", epochs(&cluster));
+    wait_until("the router has its shards' locks again", PATIENCE, has_lock);
+    cluster.router.psql(insert);
+    assert!(!is_copy(&cluster));
 }

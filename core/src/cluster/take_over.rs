@@ -19,7 +19,7 @@ use super::prepared_name::FIRST_EPOCH;
 /// How far the next number of a collection or index follows what a shard has.
 const FOLLOWED_NUMBERS: i64 = 100_000;
 
-/// Nodes accept lower epochs only.
+/// What a router can write is lower, but for a shard that has reported an epoch just below it.
 const LAST: i64 = 1 << 30;
 
 /// A take-over raises epochs by a random number up to this one. Two databases that take over while each reaches other shards must not get the
@@ -55,10 +55,10 @@ impl Report {
         self.found > self.known.saturating_add(FAR)
     }
 
-    /// True if no router can have written that epoch, since none can write a higher one.
+    /// True if no router can have written that epoch.
     #[must_use]
     pub fn is_impossible(self) -> bool {
-        self.found >= LAST - STEP
+        self.is_ahead() && self.found >= LAST - STEP
     }
 }
 
@@ -72,7 +72,8 @@ pub fn epoch_of_router(own: i64, reports: &[Report], random: i64) -> Option<i64>
 /// The epoch at a shard of a router that takes over, whose own epoch is `router`.
 #[must_use]
 pub fn epoch_at_shard(router: i64, report: Report, random: i64) -> i64 {
-    if report.found < router { router } else { report.found + 1 + random }
+    let last = report.found.max(report.known);
+    if last < router { router } else { last + 1 + random }
 }
 
 /// The highest number of a collection or index at a shard that counts, if `known` is the last one that the catalog has assigned.
@@ -119,7 +120,7 @@ mod tests {
         let Some(epoch) = epoch_of_router(router.own, &reports, random) else { return false };
         for (shard, report) in at.into_iter().zip(reports) {
             shards[shard] = epoch_at_shard(epoch, report, random);
-            router.known[shard] = shards[shard];
+            router.known[shard] = shards[shard].max(router.known[shard]);
         }
         router.own = epoch;
         router.known.iter_mut().for_each(|known| *known = (*known).max(epoch));
@@ -167,6 +168,8 @@ mod tests {
         assert!(!report(5 + FAR).is_far_ahead() && report(6 + FAR).is_far_ahead());
         assert!(!report(LAST - STEP - 1).is_impossible() && report(LAST - STEP).is_impossible());
         assert!(report(i64::MAX).is_impossible());
+        assert!(!Report { known: LAST, found: LAST }.is_impossible(), "what this router has written");
+        assert_eq!(epoch_at_shard(7, Report { known: 50, found: 1 }, 3), 54, "the shard was restored");
         assert!(epoch_at_shard(7, report(LAST - STEP - 1), STEP - 1) < LAST);
     }
 

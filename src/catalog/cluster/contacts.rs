@@ -264,7 +264,11 @@ pub fn start_advancing(session: &mut Session, shard: ShardId, counter: i64) -> R
 pub fn note_advanced(shard: &Shard, counter: i64, rows: &[Row]) -> Result<()> {
     let identities = AdvanceCounter::decode(rows)?;
     let identity = identities.first().ok_or_else(|| {
-        error!(Kind::HostUnreachable, "another router has advanced the counter of shard \"{}\"", shard.name)
+        error!(
+            Kind::HostUnreachable,
+            "shard \"{}\" has not advanced its counter: another router has, or the shard is not this router's yet",
+            shard.name
+        )
     })?;
     contacts::set_position(shard.id, Position { timeline: identity.parse::<Donor>()?.position.timeline, counter })
 }
@@ -294,11 +298,11 @@ pub fn accept(name: &str) -> Result<Value> {
     let lost = matches!(progress, Progress::LostWrites | Progress::OldCopy | Progress::Deposed);
     contacts::set_position(shard.id, report.position)?;
     contacts::clear_lost_writes(shard.id)?;
-    // What another router has decided since the catalog was copied is not this one's to undo: see `take_over`.
+    // Moves and transactions that another router has decided since the catalog was copied must not be taken for this one's.
     if !contacts::exist_ahead()?
         && let Some(epoch) = store::cluster::clear_copy(OLD_CATALOG, 1 + random_token().rem_euclid(take_over::STEP))?
     {
-        store::skip_numbers("migrations", take_over::first_move(epoch))?;
+        store::number_moves_from(take_over::first_move(epoch))?;
     }
     change::announce();
     let mut said = json!({"shard": name, "timeline": report.position.timeline, "counter": report.position.counter});

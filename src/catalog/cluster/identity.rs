@@ -244,6 +244,8 @@ pub(super) fn become_router(epoch: i64) -> Result<()> {
 /// Makes this database the router of a new cluster, without other shards.
 pub(super) fn renew() -> Result<()> {
     store::renew()?;
+    // Those of routers that took the old cluster over are not this one's.
+    crate::store::number_moves_from(1)?;
     KNOWN.set(None);
     cache::announce();
     Ok(())

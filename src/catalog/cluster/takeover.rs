@@ -157,7 +157,7 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     for (of, table) in ["collections", "indexes"].into_iter().enumerate() {
         store::skip_numbers(table, reached.iter().map(|one| one.numbers[of]).max().unwrap_or(0))?;
     }
-    store::skip_numbers("migrations", take_over::first_move(epoch))?;
+    store::number_moves_from(take_over::first_move(epoch))?;
     let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
     identity::become_router(epoch)?;
     let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
@@ -352,8 +352,11 @@ fn position_at(reached: &mut Reached, router: Coordinator) -> Result<Position> {
 /// Assigns a shard to this router, and terminates the sessions of all other routers there, and earlier sessions of this router, for which it
 /// waits up to `ending`.
 /// Errors: `ConflictingOperationInProgress` if the shard belongs to a later router; the shard's.
-pub fn fence(session: &mut Session, shard: &str, router: Coordinator, ending: Duration) -> Result<()> {
-    raise_epoch(session, shard, router)?;
+pub fn fence(session: &mut Session, shard: &str, epochs: Report, router: Coordinator, ending: Duration) -> Result<()> {
+    if epochs.found < epochs.known {
+        raise_epoch(session, shard, Coordinator { epoch: epochs.known, ..router })?;
+        fault::point("takeover.raised")?;
+    }
     end_others(session, shard, ending)
 }
 
