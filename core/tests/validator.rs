@@ -385,11 +385,23 @@ fn a_definition_is_checked() {
         (json!({"validator": {"a": {"$gg": 1}}}), Kind::BadValue),
         (json!({"validator": {"$sampleRate": 0.5}}), Kind::QueryFeatureNotAllowed),
         (json!({"validator": {"$expr": {"$lt": [{"$rand": {}}, 1]}}}), Kind::QueryFeatureNotAllowed),
+        (json!({"validator": {"$expr": {"$in": ["admin.a", "$$USER_ROLES._id"]}}}), Kind::QueryFeatureNotAllowed),
+        (json!({"validator": {"$expr": {"$eq": ["$a", {"$createObjectId": {}}]}}}), Kind::QueryFeatureNotAllowed),
         (json!({"validator": 1}), Kind::TypeMismatch),
         (json!({"validator": {}, "validationLevel": "loose"}), Kind::BadValue),
         (json!({"validator": {}, "validationAction": 1}), Kind::BadValue),
     ] {
         assert_eq!(Validator::parse(&definition).unwrap_err().kind, kind, "{definition}");
+    }
+}
+
+/// The names of variables and operators are plain text in a string.
+#[test]
+fn a_string_is_no_variable() {
+    for text in ["$$USER_ROLES", "$$NOW", "\"$rand\":"] {
+        let validator = validator(&json!({"a": text, "$expr": {"$eq": ["$a", {"$literal": text}]}}));
+        assert!(validator.violation(None, document(&bytes(&json!({"a": text})))).is_none(), "{text}");
+        assert!(validator.violation(None, document(&bytes(&json!({"a": 1})))).is_some(), "{text}");
     }
 }
 

@@ -9,8 +9,8 @@
 //! Or its hand-over is over; then the version has changed. In the other order a hand-over between the two steps would be missed.
 //! So after this no hand-over of the range can happen before the transaction ends, whatever snapshots its statements use.
 //!
-//! The captures are also stored for the row trigger, [`capture`], as is which validator the collection has, [`validation`]. Locks are taken only for a user who may write to the
-//! collection, as they block moves and index builds. Their names contain no chunk, so that splits and merges do not matter. They
+//! The captures and the collection's validator are also stored for the row trigger ([`capture`], [`validation`]). Locks are taken only for a
+//! user who may write to the collection, as they block moves and index builds. Their names contain no chunk, so that splits and merges do not matter. They
 //! are held to the end of the transaction; a prepared transaction holds them, too.
 
 use super::placement::{Placement, check};

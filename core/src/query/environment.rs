@@ -72,6 +72,11 @@ impl Environment {
         })
     }
 
+    /// True if a part that was parsed in this environment has used the time of the session.
+    pub(crate) fn uses_now(&self) -> bool {
+        self.offer.as_ref().is_some_and(|offer| offer.uses_now.load(Ordering::Relaxed))
+    }
+
     /// The value of `$$USER_ROLES`, if the roles are given: documents in MongoDB's form, all of the database `admin`.
     ///
     /// # Errors

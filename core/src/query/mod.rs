@@ -5,6 +5,7 @@ pub(crate) mod direction;
 pub(crate) mod document_builder;
 pub mod environment;
 pub(crate) mod operand;
+pub(crate) mod random;
 pub(crate) mod regex;
 
 pub mod accumulator;

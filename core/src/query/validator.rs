@@ -2,14 +2,13 @@
 
 use crate::budget::Evaluation;
 use crate::error::{Error, Kind, Result, bail, ensure, error};
-use crate::query::environment::Environment;
+use crate::query::environment::{Environment, Session};
 use crate::query::filter::{Filter, Report};
-use crate::values::collation::Collator;
+use crate::query::random::is_random;
 use crate::values::document::ext_json;
 use crate::values::document::raw::RawObject;
 use crate::values::document::value::Value;
 use serde_json::{Map, Value as Json, json};
-use std::sync::Arc;
 use std::time::SystemTime;
 
 /// The names of a definition's fields.
@@ -59,8 +58,8 @@ pub const ACTIONS: &[(&str, Action)] =
 pub struct Validator {
     json: Json,
     filter: Filter,
-    collator: Option<Arc<Collator>>,
-    /// it depends on the time
+    collation: Option<Json>,
+    /// it uses the time, so it is parsed anew for each document
     is_timed: bool,
     /// which writes are checked
     pub level: Level,
@@ -96,8 +95,7 @@ fn chosen<T: Copy>(fields: &Map<String, Json>, name: &str, choices: &[(&str, T)]
 }
 
 impl Validator {
-    /// Parses `{"validator": filter, "validationLevel": …, "validationAction": …, "collation": …}`, of which all but the first are
-    /// optional.
+    /// Parses `{"validator": filter, "validationLevel": …, "validationAction": …, "collation": …}`. Only `validator` is required.
     ///
     /// # Errors
     /// `TypeMismatch`, `BadValue`; `InvalidOptions` for an operator that a validator cannot have; those of [`Filter::parse`].
@@ -107,20 +105,18 @@ impl Validator {
             .ok_or_else(|| error!(Kind::TypeMismatch, "a validator's definition must be an object"))?;
         let json = fields.get(VALIDATOR).unwrap_or(&Json::Null);
         ensure!(ext_json::document(json).is_some(), Kind::TypeMismatch, "'validator' must be an object, not {json}");
-        let collator = fields.get(COLLATION).map(Collator::parse).transpose()?.flatten().map(Arc::new);
+        let collation = fields.get(COLLATION).cloned();
         let level = chosen(fields, LEVEL, LEVELS)?.unwrap_or(Level::Strict);
         let action = chosen(fields, ACTION, ACTIONS)?.unwrap_or(Action::Error);
-        // Texts are constants of an expression, too. One that is not meant as a variable only costs time.
-        let text = json.to_string();
-        let is_timed = text.contains("$$NOW") || text.contains("$$CLUSTER_TIME");
-        if text.contains("$$USER_ROLES") {
-            bail!(Kind::QueryFeatureNotAllowed, "a validator must not depend on who writes: $$USER_ROLES");
+        if is_random(json) {
+            bail!(
+                Kind::QueryFeatureNotAllowed,
+                "a validator cannot use $rand, $sampleRate or $createObjectId: its result must be the same each time"
+            );
         }
-        if text.contains("\"$sampleRate\":") || text.contains("\"$rand\":") {
-            bail!(Kind::QueryFeatureNotAllowed, "a validator must not depend on chance: $rand, $sampleRate");
-        }
-        let filter = Filter::parse_in(json, &environment(collator.as_ref(), is_timed))?;
-        Ok(Validator { json: json.clone(), filter, collator, is_timed, level, action })
+        let environment = environment(collation.as_ref())?;
+        let filter = Filter::parse_in(json, &environment)?;
+        Ok(Validator { json: json.clone(), filter, collation, is_timed: environment.uses_now(), level, action })
     }
 
     /// What a document violates that is to be stored; `before` is its old form, None if it is new. None: it may be stored.
@@ -139,14 +135,15 @@ impl Validator {
 
     fn accepts(&self, document: RawObject<'_>) -> bool {
         if self.is_timed {
-            let filter = Filter::parse_in(&self.json, &environment(self.collator.as_ref(), true));
+            let filter =
+                environment(self.collation.as_ref()).and_then(|environment| Filter::parse_in(&self.json, &environment));
             return filter.is_ok_and(|filter| filter.matches(document));
         }
         self.filter.matches(document)
     }
 
     fn describe(&self, document: RawObject<'_>) -> Violation {
-        let environment = environment(self.collator.as_ref(), self.is_timed);
+        let environment = environment(self.collation.as_ref()).unwrap_or_default();
         let mut report = Report::new(&environment);
         let details = Json::Object(report.of_filter(&self.json, document, false));
         let id = document.get("_id").map_or(Json::Null, |id| ext_json::to_json(&Value::from_raw(id)));
@@ -156,12 +153,18 @@ impl Validator {
     }
 }
 
-fn environment(collator: Option<&Arc<Collator>>, is_timed: bool) -> Environment {
-    let now = || {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    };
-    Environment { collator: collator.cloned(), now: is_timed.then(now), ..Environment::default() }
+/// A validator's environment: it has the time, and no roles.
+fn environment(collation: Option<&Json>) -> Result<Environment> {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+    Environment::of_statement(collation, None, Session { now, roles: no_roles })
+}
+
+fn no_roles() -> Result<Vec<String>> {
+    bail!(
+        Kind::QueryFeatureNotAllowed,
+        "a validator cannot use $$USER_ROLES: its result must be the same for all users"
+    )
 }
 
 /// The error for a document that is refused.

@@ -140,7 +140,7 @@ impl<'e> Report<'e> {
         Self { environment, left: MOST_BYTES, truncated: false }
     }
 
-    /// True if there is room for so many bytes more, which then are taken.
+    /// Takes this many bytes of the report's limit. False if fewer are left.
     pub(super) fn takes(&mut self, bytes: usize) -> bool {
         budget::bytes(bytes);
         match self.left.checked_sub(bytes) {
@@ -355,7 +355,7 @@ pub(super) fn type_name(value: RawValue<'_>) -> &'static str {
     }
 }
 
-/// The values at a path, of which some, or none, are elements of an array; and whether there is an array at its end.
+/// The values at a path; true if an array was among them. An array is replaced by its elements, unless it is considered whole.
 fn values_at<'a>(document: RawObject<'a>, path: &str, considered: Considered) -> (bool, Vec<RawValue<'a>>) {
     let values = RefCell::new(Vec::new());
     let _ = path::any(Base::Object(document), path, AtEnd::Whole, &|value| {

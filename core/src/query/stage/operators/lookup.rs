@@ -18,6 +18,7 @@ use crate::budget;
 use crate::error::{Kind, Result, bail, ensure};
 use crate::query::environment::{Binding, Environment};
 use crate::query::expression::{Expression, check_variable_name};
+use crate::query::random::is_random;
 use crate::query::stage::fields::{Fields, Written};
 use crate::query::stage::operation::{Context, Nested, Operation, Parsed, Parser, Shape, Stage, given, run};
 use crate::query::stage::runtime::sorter::Sorter;
@@ -458,18 +459,6 @@ fn visit_variables<'j>(json: &'j Json, visit: &mut impl FnMut(&'j str)) {
         Json::Array(items) => items.iter().for_each(|item| visit_variables(item, visit)),
         Json::Object(fields) => fields.values().for_each(|value| visit_variables(value, visit)),
         _ => {}
-    }
-}
-
-/// The operators and stages whose results are random.
-const RANDOM: &[&str] = &["$rand", "$createObjectId", "$sample", "$sampleRate"];
-
-fn is_random(json: &Json) -> bool {
-    budget::step();
-    match json {
-        Json::Array(items) => items.iter().any(is_random),
-        Json::Object(fields) => fields.iter().any(|(name, value)| RANDOM.contains(&name.as_str()) || is_random(value)),
-        _ => false,
     }
 }
 

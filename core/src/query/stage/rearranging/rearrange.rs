@@ -10,8 +10,8 @@
 
 use super::conjunction::{conditions, joined};
 use super::joins;
-use crate::budget;
 use crate::error::Result;
+use crate::query::random::is_random;
 use crate::query::stage::fields::Written;
 use crate::query::stage::operation::{ParseStage, Shape, Stage};
 use crate::values::document::ext_json;
@@ -132,6 +132,7 @@ fn ahead(
     let (mut moving, mut staying) = (Vec::new(), Vec::new());
     for part in parts {
         let parsed = parse(&json!({"$match": part}))?;
+        // Moving a random one would change the number of documents that it chooses from.
         let moves = !is_random(&part) && stays(&parsed, &written) && may_move(&part, &parsed);
         if moves { moving.push(part) } else { staying.push(part) }
     }
@@ -148,14 +149,4 @@ fn ahead(
 /// True if a filter reads only fields that are not written.
 fn stays(filter: &Stage, written: &Written) -> bool {
     filter.operation.fields().read.is_some_and(|paths| paths.iter().all(|path| written.keeps(path)))
-}
-
-/// True if a filter is random. Moving it would change the number of documents that it chooses from.
-fn is_random(filter: &Json) -> bool {
-    budget::step();
-    match filter {
-        Json::Object(fields) => fields.iter().any(|(name, inner)| name == "$sampleRate" || is_random(inner)),
-        Json::Array(items) => items.iter().any(is_random),
-        _ => false,
-    }
 }
