@@ -1,7 +1,7 @@
 //! Takes over what the donor knows of sessions whose clients number their writes: see `shard::once`.
 //!
-//! Most is copied before writers are excluded, and with writers excluded only what has been written since ([`Attempt::copy_numbered_writes`]
-//! goes on where the last call began). Each part is committed at the recipient at once: it holds whether or not the move does.
+//! Most is copied before writers are excluded. With writers excluded, only what was written since the last copy began is copied
+//! ([`Attempt::copy_numbered_writes`]). Each part is committed at the recipient at once, and stays there even if the move is aborted.
 //!
 //! INVARIANT: when the recipient prepares, it knows all that was committed at the donor when its writers were excluded. The next call's
 //! rows are those that are not visible in a snapshot from before this call's first.

@@ -13,7 +13,7 @@ pub fn check(operation: &Operation) -> Result<()> {
     Executable::find(operation.function).map(|_| ())
 }
 
-/// Runs `work`, which bypasses validators if the arguments say so. Who may change validators may do that.
+/// Runs `work`, without validators if the arguments have `bypassDocumentValidation`. Only roles that may change validators may give it.
 /// Errors: `Unauthorized`.
 pub fn with_bypass<T>(arguments: &Arguments<'_>, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let is_asked = arguments.flag(table::BYPASS.name);

@@ -79,7 +79,7 @@ pub const COUNT_COMMAND: Fields =
     &[&[may("query", Object).means("filter"), may("limit", Any), may("skip", Count), may("fields", Object)], CHOICE];
 pub const DISTINCT_COMMAND: Fields = &[&[must("key", String), may("query", Object).means("filter")], CHOICE];
 
-/// True: what the operation writes is not checked by a validator. Who may change validators may do that.
+/// True: the documents that the operation writes are not checked by the validator. Only roles that may change validators may give it.
 pub const BYPASS: Field = may("bypassDocumentValidation", Bool);
 const BYPASSING: &[Field] = &[BYPASS];
 const AGGREGATING: &[Field] = &[may("allowDiskUse", Bool).or_true(), BYPASS];

@@ -10,7 +10,8 @@ use docshard_core::sql::param::Param;
 use docshard_core::sql::quote::quote_literal;
 use std::time::{Duration, Instant};
 
-/// How long to wait for other transactions that use the tables, all together. Meanwhile nobody can use those that are changed already.
+/// How long a rename waits in total for other transactions that use the foreign tables. While it waits, nobody can use the tables that it has
+/// changed.
 const MOST_WAIT: Duration = Duration::from_secs(1);
 
 /// Changes the option `namespace` of the foreign tables of a collection that was renamed. The caller need not own them: a foreign table gives no right to its

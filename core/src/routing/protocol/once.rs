@@ -38,7 +38,7 @@ checked_calls! {
 /// The answer of a write whose number was claimed before: nothing is written.
 pub const CLAIMED: i64 = -1;
 
-/// The longest reply that is stored, in bytes. Whoever sends a write with a longer one again gets an error.
+/// The longest reply that is stored, in bytes. A write with a longer reply gets an error when it is sent again.
 pub const MAX_REPLY: usize = 1_000_000;
 
 /// The longest name of a command with its namespace, in bytes: a namespace has at most 255.

@@ -121,11 +121,12 @@ shard_statements! {
         )
     }
 
-    /// Advances the counter; returns the identity, or no row if another router has advanced it, or has taken over the shard.
+    /// Advances the counter; returns the identity, or no row if another router has advanced it, or if the shard does not belong to this
+    /// router: before its epoch is raised, which also ends the other router's sessions, or after another one has raised it.
     AdvanceCounter<'a> { counter: i64, counted_at: &'a str, epoch: i64, router: &'a str, cluster_id: i64 } -> Vec<String> {
         format!(
-            "UPDATE docshard_data.node SET counter = $1, counted_at = $2::pg_catalog.timestamptz, epoch = $3, router = $4 \
-             WHERE cluster_id = $5 AND epoch <= $3 AND counter < $1 RETURNING {}",
+            "UPDATE docshard_data.node SET counter = $1, counted_at = $2::pg_catalog.timestamptz, router = $4 \
+             WHERE cluster_id = $5 AND epoch = $3 AND counter < $1 RETURNING {}",
             Identity::SIGNATURE.invocation()
         )
     }
