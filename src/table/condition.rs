@@ -178,6 +178,8 @@ impl Translator<'_> {
         let inner = |clause| self.part(clause, depth + 1);
         let part = |condition, is_exact, not_null| Some(Part { condition, is_exact, not_null });
         match clause {
+            Clause::Other => None,
+            Clause::Compare { .. } | Clause::Member { .. } => self.comparison(clause),
             Clause::All(clauses) => {
                 let parts: Vec<Part> = clauses.iter().filter_map(inner).collect();
                 if parts.is_empty() {
@@ -192,6 +194,48 @@ impl Translator<'_> {
                 let is_exact = parts.iter().all(|part| part.is_exact);
                 part(Condition::Any(parts.into_iter().map(|part| part.condition).collect()), is_exact, Vec::new())
             }
+            Clause::IsNull { column: number, is_negated } => {
+                let column = self.layout.column(*number)?;
+                if column.path.is_empty() || !is_negated && !self.layout.is_strict() {
+                    return None;
+                }
+                let (path, is_negated, exists) = (column.path.clone(), *is_negated, !column.is_scalar());
+                let not_null = if is_negated { vec![*number] } else { Vec::new() };
+                part(Condition::Null { path, is_negated, exists }, column.is_scalar(), not_null)
+            }
+            Clause::Is { column: number, value } => {
+                let column = self.layout.column(*number)?;
+                let is_bool = column.kind.scalar == Scalar::Bool && column.is_scalar();
+                let condition = Condition::Is { path: column.path.clone(), value: *value };
+                is_bool.then_some(Part { condition, is_exact: true, not_null: vec![*number] })
+            }
+            Clause::Like { column: number, operand, collation } => {
+                let column = self.layout.column(*number)?;
+                let is_text = column.kind.scalar == Scalar::Text && column.is_scalar() && !column.is_object_id;
+                if !is_text || *collation == Collation::Nondeterministic {
+                    return None;
+                }
+                part(Condition::Like { path: column.path.clone(), operand: *operand }, false, vec![*number])
+            }
+            Clause::Contains { column: number, operand } => {
+                let column = self.layout.column(*number)?;
+                let is_json = column.kind.scalar == Scalar::Jsonb && !column.kind.is_array;
+                let condition = Condition::Contains { path: column.path.clone(), operand: *operand };
+                is_json.then_some(Part { condition, is_exact: false, not_null: Vec::new() })
+            }
+            Clause::HasKey { column: number, operand } => {
+                let column = self.layout.column(*number)?;
+                let condition = Condition::HasKey { operand: *operand };
+                // Of another jsonb, an array of strings would have them as keys.
+                column.path.is_empty().then_some(Part { condition, is_exact: false, not_null: Vec::new() })
+            }
+        }
+    }
+
+    /// A comparison with a value, or with the elements of an array.
+    fn comparison(&self, clause: &Clause) -> Option<Part> {
+        let part = |condition, is_exact, not_null| Some(Part { condition, is_exact, not_null });
+        match clause {
             Clause::Compare { term: Term::Column(number), operator, operand, kind, collation } => {
                 let column = self.layout.column(*number)?;
                 let matching = Matching::of(column, *kind)?;
@@ -229,43 +273,7 @@ impl Translator<'_> {
                 let path = self.path(*column, path)?;
                 part(Condition::TextMember { path, operand: *operand }, false, Vec::new())
             }
-            Clause::Member { .. } | Clause::Other => None,
-            Clause::IsNull { column: number, is_negated } => {
-                let column = self.layout.column(*number)?;
-                if column.path.is_empty() || !is_negated && !self.layout.is_strict() {
-                    return None;
-                }
-                let (path, exists) = (column.path.clone(), !column.is_scalar());
-                let not_null = if *is_negated { vec![*number] } else { Vec::new() };
-                let condition = Condition::Null { path, is_negated: *is_negated, exists };
-                part(condition, column.is_scalar(), not_null)
-            }
-            Clause::Is { column: number, value } => {
-                let column = self.layout.column(*number)?;
-                let is_bool = column.kind.scalar == Scalar::Bool && column.is_scalar();
-                let condition = Condition::Is { path: column.path.clone(), value: *value };
-                is_bool.then_some(Part { condition, is_exact: true, not_null: vec![*number] })
-            }
-            Clause::Like { column: number, operand, collation } => {
-                let column = self.layout.column(*number)?;
-                let is_text = column.kind.scalar == Scalar::Text && column.is_scalar() && !column.is_object_id;
-                if !is_text || *collation == Collation::Nondeterministic {
-                    return None;
-                }
-                part(Condition::Like { path: column.path.clone(), operand: *operand }, false, vec![*number])
-            }
-            Clause::Contains { column: number, operand } => {
-                let column = self.layout.column(*number)?;
-                let is_json = column.kind.scalar == Scalar::Jsonb && !column.kind.is_array;
-                let condition = Condition::Contains { path: column.path.clone(), operand: *operand };
-                is_json.then_some(Part { condition, is_exact: false, not_null: Vec::new() })
-            }
-            Clause::HasKey { column: number, operand } => {
-                let column = self.layout.column(*number)?;
-                let condition = Condition::HasKey { operand: *operand };
-                // Of another jsonb, an array of strings would have them as keys.
-                column.path.is_empty().then_some(Part { condition, is_exact: false, not_null: Vec::new() })
-            }
+            _ => None,
         }
     }
 
@@ -280,6 +288,28 @@ impl Translator<'_> {
             push_step(&mut path, step)?;
         }
         Some(path)
+    }
+}
+
+fn contains_value(path: &str, value: &SqlValue) -> Bound {
+    match value {
+        SqlValue::Jsonb(bytes) => {
+            let mut left = MAX_CONTAINED;
+            contains(path, &Value::from_raw(raw::root(bytes)), &mut left)
+        }
+        SqlValue::Unknown(number) => Bound::Filter(json!({"$contains": format!("${number}")})),
+        _ => Always,
+    }
+}
+
+fn has_key(value: &SqlValue) -> Bound {
+    match value {
+        SqlValue::Text(key) => {
+            let mut path = String::new();
+            push_step(&mut path, key).map_or(Always, |()| Bound::Filter(json!({path: {"$exists": true}})))
+        }
+        SqlValue::Unknown(number) => Bound::Filter(json!({format!("${number}"): {"$exists": true}})),
+        _ => Always,
     }
 }
 
@@ -329,27 +359,8 @@ impl Condition {
                 Some(_) => Always,
                 None => Never,
             },
-            Condition::Contains { path, operand } => match value(*operand) {
-                Some(SqlValue::Jsonb(bytes)) => {
-                    let mut left = MAX_CONTAINED;
-                    contains(path, &Value::from_raw(raw::root(bytes)), &mut left)
-                }
-                Some(SqlValue::Unknown(number)) => Bound::Filter(json!({"$contains": format!("${number}")})),
-                Some(_) => Always,
-                None => Never,
-            },
-            Condition::HasKey { operand } => match value(*operand) {
-                Some(SqlValue::Text(key)) => {
-                    let mut path = String::new();
-                    match push_step(&mut path, key) {
-                        Some(()) => Bound::Filter(json!({path: {"$exists": true}})),
-                        None => Always,
-                    }
-                }
-                Some(SqlValue::Unknown(number)) => Bound::Filter(json!({format!("${number}"): {"$exists": true}})),
-                Some(_) => Always,
-                None => Never,
-            },
+            Condition::Contains { path, operand } => value(*operand).map_or(Never, |value| contains_value(path, value)),
+            Condition::HasKey { operand } => value(*operand).map_or(Never, has_key),
             Condition::Text { path, operator, operand, is_number } => match value(*operand) {
                 Some(value) => text(path, *operator, value, *is_number),
                 None => Never,

@@ -234,42 +234,12 @@ unsafe extern "C-unwind" fn plan(
         }
 
         // A row of the join has the columns of both sides.
-        let mut row = Vec::new();
-        let sizes: Vec<usize> = [outer, inner]
-            .into_iter()
-            .map(|side| {
-                let columns = PgList::<pg_sys::TargetEntry>::from_pg((*side).targetlist);
-                row.extend(columns.iter_ptr().map(|column| (*column).expr.cast::<pg_sys::Node>()));
-                columns.len()
-            })
-            .collect();
-        let column_of = |node: *mut pg_sys::Node| {
-            ((*node).type_ == pg_sys::NodeTag::T_Var).then(|| {
-                let var = &*node.cast::<pg_sys::Var>();
-                (i64::from(var.varno), var.varattno)
-            })
-        };
+        let (mut row, inner) = (columns_of(outer), columns_of(inner));
+        let sizes = [row.len(), inner.len()];
         let wanted = (i64::from((*inner_rel).relid), number("column") as i16);
-        let key = row.iter().skip(sizes[0]).position(|node| column_of(*node) == Some(wanted)).unwrap_or(0);
-        // Above an outer join a column may be named in another way than in the side that it is of.
-        let mut repeated = Vec::new();
-        let flags = pg_sys::PVC_RECURSE_AGGREGATES | pg_sys::PVC_RECURSE_WINDOWFUNCS | pg_sys::PVC_RECURSE_PLACEHOLDERS;
-        let sides_columns = row.len();
-        for list in [targets, above.as_ptr(), on.as_ptr()] {
-            for var in PgList::<pg_sys::Node>::from_pg(pg_sys::pull_var_clause(list.cast(), flags as i32)).iter_ptr() {
-                if !row.iter().any(|known| pg_sys::equal((*known).cast(), var.cast()))
-                    && let Some(at) = row[..sides_columns].iter().position(|known| column_of(*known) == column_of(var))
-                {
-                    repeated.push(at);
-                    row.push(var);
-                }
-            }
-        }
-        let mut described = PgList::<pg_sys::TargetEntry>::new();
-        for (at, node) in row.iter().enumerate() {
-            let copy = pg_sys::copyObjectImpl((*node).cast()).cast();
-            described.push(pg_sys::makeTargetEntry(copy, at as i16 + 1, null_mut(), false));
-        }
+        let key = inner.iter().position(|node| var_of(*node) == Some(wanted)).unwrap_or(0);
+        row.extend(inner);
+        let repeated = add_other_names(&mut row, &[targets, above.as_ptr(), on.as_ptr()]);
         let shape = Shape { outer: sizes[0], inner: sizes[1], repeated, key, keeps_outer };
 
         let scan: *mut pg_sys::CustomScan = pg_sys::palloc0(size_of::<pg_sys::CustomScan>()).cast();
@@ -283,8 +253,76 @@ unsafe extern "C-unwind" fn plan(
         expressions.push(on.into_pg().cast());
         (*scan).custom_exprs = expressions.into_pg();
         (*scan).custom_private = string_list(&serde_json::to_string(&shape).unwrap_or_default());
-        (*scan).custom_scan_tlist = described.into_pg();
+        (*scan).custom_scan_tlist = described(&row);
         (*scan).methods = batched::methods();
         scan.cast()
     }
+}
+
+/// The expressions of a plan's columns.
+///
+/// # Safety
+/// A plan of the planner.
+unsafe fn columns_of(plan: *mut pg_sys::Plan) -> Vec<*mut pg_sys::Node> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let columns = PgList::<pg_sys::TargetEntry>::from_pg((*plan).targetlist);
+        columns.iter_ptr().map(|column| (*column).expr.cast()).collect()
+    }
+}
+
+/// The columns of a row, as a list of targets.
+///
+/// # Safety
+/// Expressions of the planner.
+unsafe fn described(row: &[*mut pg_sys::Node]) -> *mut pg_sys::List {
+    let mut list = PgList::<pg_sys::TargetEntry>::new();
+    for (at, node) in row.iter().enumerate() {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let copy = pg_sys::copyObjectImpl((*node).cast()).cast();
+            list.push(pg_sys::makeTargetEntry(copy, at as i16 + 1, null_mut(), false));
+        }
+    }
+    list.into_pg()
+}
+
+/// The table and column that a node names.
+///
+/// # Safety
+/// A node of the planner.
+unsafe fn var_of(node: *mut pg_sys::Node) -> Option<(i64, i16)> {
+    // SAFETY: promised by the caller.
+    unsafe {
+        ((*node).type_ == pg_sys::NodeTag::T_Var).then(|| {
+            let var = &*node.cast::<pg_sys::Var>();
+            (i64::from(var.varno), var.varattno)
+        })
+    }
+}
+
+/// Adds to the columns of a row those that `lists` name in another way, as it happens above an outer join. Returns the position of each in the
+/// row before.
+///
+/// # Safety
+/// Expressions of the planner.
+unsafe fn add_other_names(row: &mut Vec<*mut pg_sys::Node>, lists: &[*mut pg_sys::List]) -> Vec<usize> {
+    let flags = pg_sys::PVC_RECURSE_AGGREGATES | pg_sys::PVC_RECURSE_WINDOWFUNCS | pg_sys::PVC_RECURSE_PLACEHOLDERS;
+    let columns = row.len();
+    let mut positions = Vec::new();
+    for list in lists {
+        // SAFETY: promised by the caller.
+        unsafe {
+            let vars = PgList::<pg_sys::Node>::from_pg(pg_sys::pull_var_clause(list.cast(), flags as i32));
+            for var in vars.iter_ptr() {
+                if !row.iter().any(|known| pg_sys::equal((*known).cast(), var.cast()))
+                    && let Some(at) = row[..columns].iter().position(|known| var_of(*known) == var_of(var))
+                {
+                    positions.push(at);
+                    row.push(var);
+                }
+            }
+        }
+    }
+    positions
 }

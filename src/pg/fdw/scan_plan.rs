@@ -33,14 +33,12 @@ pub(super) unsafe extern "C-unwind" fn plan(
         let mut scan = std::mem::take(&mut divided.plan);
         scan.order = remembered.get("order").filter(|order| !order.is_null()).cloned();
         if remembered.get("limited") == Some(&Json::Bool(true)) {
-            for (node, number) in
-                [((*(*root).parse).limitCount, &mut scan.limit), ((*(*root).parse).limitOffset, &mut scan.offset)]
-            {
-                if !node.is_null() {
-                    *number = Some(divided.operands.len());
-                    divided.operands.push(node);
-                }
-            }
+            let parse = &*(*root).parse;
+            let mut operand = |node: *mut pg_sys::Node| {
+                divided.operands.extend((!node.is_null()).then_some(node));
+                (!node.is_null()).then(|| divided.operands.len() - 1)
+            };
+            (scan.limit, scan.offset) = (operand(parse.limitCount), operand(parse.limitOffset));
         }
         if let Some(batch) = remembered.get("batch") {
             scan.conditions.push((batch.clone(), divided.operands.len()));
@@ -58,13 +56,7 @@ pub(super) unsafe extern "C-unwind" fn plan(
             // PostgreSQL does not evaluate the conditions again on a row that is written.
             (remote, row) = (null_mut(), written.row);
         } else {
-            let mut shown = null_mut();
-            pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut shown);
-            if target::is_only_marked(root, rel) {
-                // It is invalid, and PostgreSQL looks at it for local parts only.
-                shown = pg_sys::bms_del_member(shown, target::member(target::MARK));
-            }
-            needed = pg_sys::bms_union(needed, shown);
+            needed = pg_sys::bms_union(needed, shown_columns(root, rel));
             for number in pg_sys::FirstLowInvalidHeapAttributeNumber + 1..0 {
                 if pg_sys::bms_is_member(target::member(number as i16), needed) {
                     target::refuse_system_column(number as i16);
@@ -72,17 +64,26 @@ pub(super) unsafe extern "C-unwind" fn plan(
             }
         }
         scan.columns = numbers(needed, (*rel).max_attr);
-        let text = serde_json::to_string(&scan).unwrap_or_default();
-        pg_sys::make_foreignscan(
-            targets,
-            local,
-            (*rel).relid,
-            copied(divided.operands),
-            string_list(&text),
-            row,
-            remote,
-            outer,
-        )
+        let private = string_list(&serde_json::to_string(&scan).unwrap_or_default());
+        let operands = copied(divided.operands);
+        pg_sys::make_foreignscan(targets, local, (*rel).relid, operands, private, row, remote, outer)
+    }
+}
+
+/// The columns that are needed above a scan, as PostgreSQL's set of columns.
+///
+/// # Safety
+/// A relation of the planner.
+unsafe fn shown_columns(root: *mut pg_sys::PlannerInfo, rel: *mut pg_sys::RelOptInfo) -> *mut pg_sys::Bitmapset {
+    // SAFETY: promised by the caller.
+    unsafe {
+        let mut shown = null_mut();
+        pg_sys::pull_varattnos((*(*rel).reltarget).exprs.cast(), (*rel).relid, &raw mut shown);
+        if target::is_only_marked(root, rel) {
+            // It is invalid, and PostgreSQL looks at it for local parts only.
+            shown = pg_sys::bms_del_member(shown, target::member(target::MARK));
+        }
+        shown
     }
 }
 

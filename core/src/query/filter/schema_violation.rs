@@ -238,42 +238,46 @@ impl Report<'_> {
                 }
                 (!entries.is_empty()).then(|| object(json!({"propertiesNotSatisfied": entries})))
             }
-            ("patternProperties", Json::Object(patterns)) => {
-                let mut entries = Vec::new();
-                for (source, schema) in patterns {
-                    let Ok(pattern) = Pattern::new(source, "") else { continue };
-                    let accepts = acceptor(schema);
-                    for (name, value) in object_.iter() {
-                        if !self.truncated && pattern.is_found_in(name) && !accepts(value) && self.takes_entry(name) {
-                            let introduction = json!({"propertyName": name, "regexMatched": source});
-                            entries.push(self.of_nested(introduction, schema, value));
-                        }
-                    }
-                }
-                (!entries.is_empty()).then(|| object(json!({"details": entries})))
-            }
+            ("patternProperties", Json::Object(patterns)) => self.of_pattern_properties(patterns, object_),
             ("additionalProperties", _) => self.of_additional_properties(schema, argument, object_),
-            ("dependencies", Json::Object(dependencies)) => {
-                let mut entries = Vec::new();
-                for (name, dependency) in dependencies.iter().filter(|(name, _)| object_.get(name).is_some()) {
-                    match dependency {
-                        Json::Array(names) => {
-                            if let Some(missing) = self.missing(names, object_) {
-                                entries.push(json!({"conditionalProperty": name, "missingProperties": missing}));
-                            }
-                        }
-                        schema => {
-                            if !accepts(schema, RawValue::Object(object_)) && self.takes_entry(name) {
-                                let introduction = json!({"conditionalProperty": name});
-                                entries.push(self.of_nested(introduction, schema, RawValue::Object(object_)));
-                            }
-                        }
-                    }
-                }
-                (!entries.is_empty()).then(|| object(json!({"failingDependencies": entries})))
-            }
+            ("dependencies", Json::Object(dependencies)) => self.of_dependencies(dependencies, object_),
             _ => None,
         }
+    }
+
+    fn of_pattern_properties(&mut self, patterns: &Map<String, Json>, object_: RawObject<'_>) -> Option<Details> {
+        let mut entries = Vec::new();
+        for (source, schema) in patterns {
+            let Ok(pattern) = Pattern::new(source, "") else { continue };
+            let accepts = acceptor(schema);
+            for (name, value) in object_.iter() {
+                if !self.truncated && pattern.is_found_in(name) && !accepts(value) && self.takes_entry(name) {
+                    let introduction = json!({"propertyName": name, "regexMatched": source});
+                    entries.push(self.of_nested(introduction, schema, value));
+                }
+            }
+        }
+        (!entries.is_empty()).then(|| object(json!({"details": entries})))
+    }
+
+    fn of_dependencies(&mut self, dependencies: &Map<String, Json>, object_: RawObject<'_>) -> Option<Details> {
+        let mut entries = Vec::new();
+        for (name, dependency) in dependencies.iter().filter(|(name, _)| object_.get(name).is_some()) {
+            match dependency {
+                Json::Array(names) => {
+                    if let Some(missing) = self.missing(names, object_) {
+                        entries.push(json!({"conditionalProperty": name, "missingProperties": missing}));
+                    }
+                }
+                schema => {
+                    if !accepts(schema, RawValue::Object(object_)) && self.takes_entry(name) {
+                        let introduction = json!({"conditionalProperty": name});
+                        entries.push(self.of_nested(introduction, schema, RawValue::Object(object_)));
+                    }
+                }
+            }
+        }
+        (!entries.is_empty()).then(|| object(json!({"failingDependencies": entries})))
     }
 
     /// Those of some names that the object does not have; None if it has all.

@@ -174,12 +174,7 @@ impl IndexKeys {
                 self.expand(next, join, entries)?;
             }
         }
-        // Paths may also name positions of the array.
-        let heads = together.iter().filter_map(|(_, rest)| path::array_index(path::split((*rest)?).0));
-        let mut positions: Vec<usize> = heads.collect();
-        positions.sort_unstable();
-        positions.dedup();
-        for position in positions {
+        for position in positions_named(together.iter().filter_map(|(_, rest)| *rest)) {
             let Some(element) = array.get(position) else { continue };
             let next = with(&mut |rest: Option<&&str>| match rest.map(|rest| path::split(rest)) {
                 Some((head, rest)) if path::array_index(head) == Some(position) => Column::walk(self, element, rest),
@@ -211,6 +206,14 @@ impl IndexKeys {
         error!(Kind::CannotIndexParallelArrays, "cannot index parallel arrays [{other}] [{one}]")
             .with_hint("At most one of the fields of a compound index may hold an array in one document.")
     }
+}
+
+/// The positions of an array that paths below it name, ascending.
+fn positions_named<'p>(paths: impl Iterator<Item = &'p str>) -> Vec<usize> {
+    let mut positions: Vec<usize> = paths.filter_map(|rest| path::array_index(path::split(rest).0)).collect();
+    positions.sort_unstable();
+    positions.dedup();
+    positions
 }
 
 #[cfg(test)]

@@ -64,7 +64,6 @@ impl Wildcard {
     /// The entries that a filter searches for: those of the path that it narrows most, apart from the paths in `given`. A compound index
     /// may also search for the entries of documents, if the filter narrows its other fields, apart from those in `given`.
     pub(super) fn wanted(&self, index: &IndexKeys, filter: Part<'_>, given: &[&str]) -> Composed {
-        let stored = index.collation.as_deref();
         let (front, behind) = index.around_wildcard();
         let mut head = Composed::of_all();
         let reached = index.beside_wanted(&mut head, front, filter);
@@ -76,43 +75,18 @@ impl Wildcard {
             !named && !given.contains(&path) && self.holds(path)
         };
         let with = |path: &str, passages: &[(Passage, &KeyRanges)]| {
-            let mut all: Option<Composed> = None;
-            for (passage, ranges) in passages {
+            let composed = passages.iter().map(|(passage, ranges)| {
                 let mut composed = head.clone();
                 composed.append(&prefix(path, *passage));
                 if composed.demand(index, ranges) {
                     index.beside_wanted(&mut composed, behind, filter);
                 }
-                all = Some(match all {
-                    None => composed,
-                    Some(other) => other.or(&composed, index),
-                });
-            }
-            all.unwrap_or_else(Composed::of_all)
+                composed
+            });
+            composed.reduce(|one, other| one.or(&other, index)).unwrap_or_else(Composed::of_all)
         };
-        let mut found: Vec<(Rank, Composed)> = Vec::new();
-        for path in filter.paths().into_iter().filter(|path| served(path)).take(MAX_CANDIDATES) {
-            let straight = index.without_array(filter, path);
-            let one = filter.ranges_of_one(path, stored);
-            if has_entries(&straight) && has_entries(&one) {
-                let passages = [(Passage::Straight, &straight), (Passage::Array, &one)];
-                let rank = if straight.are_points() && one.are_points() { Rank::Points } else { Rank::Ranges };
-                found.push((rank, with(path, &passages)));
-            } else if filter.demands_existence(path) && self.holds_all_below(path) && path.len() < SHORTENED {
-                let starting = |end: char| head.starting(format!("{path}{end}").as_bytes());
-                found.push((Rank::Exists, starting('\0').or(&starting('.'), index)));
-            }
-        }
-        for (prefix, part) in filter.element_parts().into_iter().take(MAX_CANDIDATES) {
-            for inner in part.paths().into_iter().take(MAX_CANDIDATES) {
-                let path = format!("{prefix}.{inner}");
-                let one = part.ranges_of_one(inner, stored);
-                if served(&path) && has_entries(&one) {
-                    let rank = if one.are_points() { Rank::Points } else { Rank::Ranges };
-                    found.push((rank, with(&path, &[(Passage::Array, &one)])));
-                }
-            }
-        }
+        let mut found = self.paths_narrowed(index, filter, &head, &served, &with);
+        found.extend(elements_narrowed(index, filter, &served, &with));
         if index.fields.len() > 1 && found.is_empty() {
             let mut documents = head.clone();
             documents.append(&prefix("", Passage::None));
@@ -125,6 +99,55 @@ impl Wildcard {
         let best = found.into_iter().min_by_key(|(rank, composed)| (*rank, composed.ranges(index).as_slice().len()));
         best.map_or_else(Composed::of_all, |(_, composed)| composed)
     }
+
+    /// The entries of each path that the filter narrows. `with` composes them for ranges of a path's values.
+    fn paths_narrowed(
+        &self,
+        index: &IndexKeys,
+        filter: Part<'_>,
+        head: &Composed,
+        served: &dyn Fn(&str) -> bool,
+        with: &Compose<'_>,
+    ) -> Vec<(Rank, Composed)> {
+        let narrowed = |path: &str| {
+            let straight = index.without_array(filter, path);
+            let one = filter.ranges_of_one(path, index.collation.as_deref());
+            if has_entries(&straight) && has_entries(&one) {
+                let passages = [(Passage::Straight, &straight), (Passage::Array, &one)];
+                let rank = if straight.are_points() && one.are_points() { Rank::Points } else { Rank::Ranges };
+                return Some((rank, with(path, &passages)));
+            }
+            let exists = filter.demands_existence(path) && self.holds_all_below(path) && path.len() < SHORTENED;
+            let starting = |end: char| head.starting(format!("{path}{end}").as_bytes());
+            exists.then(|| (Rank::Exists, starting('\0').or(&starting('.'), index)))
+        };
+        let paths = filter.paths().into_iter().filter(|path| served(path));
+        paths.take(MAX_CANDIDATES).filter_map(narrowed).collect()
+    }
+}
+
+/// Composes the entries of a path, for the ranges of its values on each passage.
+type Compose<'c> = dyn Fn(&str, &[(Passage, &KeyRanges)]) -> Composed + 'c;
+
+/// The entries of each path in elements of arrays that `$elemMatch` narrows.
+fn elements_narrowed(
+    index: &IndexKeys,
+    filter: Part<'_>,
+    served: &dyn Fn(&str) -> bool,
+    with: &Compose<'_>,
+) -> Vec<(Rank, Composed)> {
+    let mut found = Vec::new();
+    for (prefix, part) in filter.element_parts().into_iter().take(MAX_CANDIDATES) {
+        for inner in part.paths().into_iter().take(MAX_CANDIDATES) {
+            let path = format!("{prefix}.{inner}");
+            let one = part.ranges_of_one(inner, index.collation.as_deref());
+            if served(&path) && has_entries(&one) {
+                let rank = if one.are_points() { Rank::Points } else { Rank::Ranges };
+                found.push((rank, with(&path, &[(Passage::Array, &one)])));
+            }
+        }
+    }
+    found
 }
 
 /// How much a filter narrows a path, best first.

@@ -63,36 +63,11 @@ pub(in crate::query::stage) fn bucket(parser: &Parser<'_>, json: &Json) -> Resul
             unknown => bail!(40197, "Unrecognized option to $bucket: {unknown}."),
         }
     }
-    let environment = parser.environment;
     let (Some(by), Some(Json::Array(boundaries))) = (fields.get("groupBy"), fields.get("boundaries")) else {
         bail!(40198, "$bucket requires 'groupBy' and 'boundaries' to be specified.")
     };
-    let values = boundaries.iter().map(|boundary| {
-        constant(boundary, environment)?
-            .ok_or_else(|| error!(40191, "The $bucket 'boundaries' field must be an array of constant values"))
-    });
-    let values = values.collect::<Result<Vec<Value>>>()?;
-    ensure!(values.len() > 1, 40192, "The $bucket 'boundaries' field must have at least 2 values");
-    for pair in values.windows(2) {
-        let same_type = class(&pair[0]) == class(&pair[1]);
-        ensure!(same_type, 40193, "All values in the 'boundaries' option to $bucket must have the same type");
-        let ascends = compare(&pair[0], &pair[1], environment) == Ordering::Less;
-        ensure!(ascends, 40194, "The 'boundaries' option to $bucket must be sorted");
-    }
-    let (first, last) = (&values[0], &values[values.len() - 1]);
     let default = fields.get("default");
-    if let Some(default) = default {
-        let value = constant(default, environment)?;
-        let value = value.ok_or_else(|| error!(40195, "The $bucket 'default' field must be a constant expression"))?;
-        ensure!(
-            class(&value) != class(first)
-                || compare(&value, first, environment).is_lt()
-                || compare(&value, last, environment).is_ge(),
-            40199,
-            "The $bucket 'default' field must be less than the lowest boundary or greater than or equal to the highest \
-             boundary."
-        );
-    }
+    check_boundaries(boundaries, default, parser.environment)?;
     let variable = format!("$${VALUE}");
     let branches = boundaries.windows(2).map(|pair| {
         budget::step();
@@ -109,6 +84,36 @@ pub(in crate::query::stage) fn bucket(parser: &Parser<'_>, json: &Json) -> Resul
     ensure!(!output.contains_key("_id"), 15948, "$bucket: the field '_id' of 'output' is the bucket's own");
     group.extend(output);
     Ok(Parsed::Many(vec![json!({"$group": group}), json!({"$sort": {"_id": 1}})]))
+}
+
+/// Boundaries are constants of one type that ascend; the default is outside of them.
+fn check_boundaries(boundaries: &[Json], default: Option<&Json>, environment: &Environment) -> Result<()> {
+    let values = boundaries.iter().map(|boundary| {
+        constant(boundary, environment)?
+            .ok_or_else(|| error!(40191, "The $bucket 'boundaries' field must be an array of constant values"))
+    });
+    let values = values.collect::<Result<Vec<Value>>>()?;
+    ensure!(values.len() > 1, 40192, "The $bucket 'boundaries' field must have at least 2 values");
+    for pair in values.windows(2) {
+        let same_type = class(&pair[0]) == class(&pair[1]);
+        ensure!(same_type, 40193, "All values in the 'boundaries' option to $bucket must have the same type");
+        let ascends = compare(&pair[0], &pair[1], environment) == Ordering::Less;
+        ensure!(ascends, 40194, "The 'boundaries' option to $bucket must be sorted");
+    }
+    let (first, last) = (&values[0], &values[values.len() - 1]);
+    if let Some(default) = default {
+        let value = constant(default, environment)?;
+        let value = value.ok_or_else(|| error!(40195, "The $bucket 'default' field must be a constant expression"))?;
+        ensure!(
+            class(&value) != class(first)
+                || compare(&value, first, environment).is_lt()
+                || compare(&value, last, environment).is_ge(),
+            40199,
+            "The $bucket 'default' field must be less than the lowest boundary or greater than or equal to the highest \
+             boundary."
+        );
+    }
+    Ok(())
 }
 
 /// True if `groupBy` may have this form: a `$`-prefixed path, or an object with an operator.

@@ -20,6 +20,28 @@ pub(in crate::query::stage) fn fill(parser: &Parser<'_>, json: &Json) -> Result<
         6050203,
         "The output field in '$fill' must contain an object with at least one element"
     );
+    let (windows, added) = windows_and_added(output)?;
+    let partition_by = partition_by(fields)?;
+    if let Some(sort) = given(fields, "sortBy")
+        && ext_json::ordered(sort).is_none()
+    {
+        return Err(wrong_type("sortBy", "object").with_hint(ext_json::ORDER_HINT));
+    }
+    let mut stages = Vec::new();
+    if !windows.is_empty() {
+        let mut window = Map::from_iter([("output".to_owned(), Json::Object(windows))]);
+        window.extend(partition_by.map(|json| ("partitionBy".to_owned(), json)));
+        window.extend(given(fields, "sortBy").map(|json| ("sortBy".to_owned(), json.clone())));
+        stages.push(json!({"$setWindowFields": window}));
+    }
+    if !added.is_empty() {
+        stages.push(json!({"$addFields": added}));
+    }
+    Ok(Parsed::Many(stages))
+}
+
+/// The fields that `$setWindowFields` gives, and those that `$addFields` gives.
+fn windows_and_added(output: &Map<String, Json>) -> Result<(Map<String, Json>, Map<String, Json>)> {
     let (mut windows, mut added) = (Map::new(), Map::new());
     for (field, specification) in output {
         path::check_field_path(field)?;
@@ -50,23 +72,7 @@ pub(in crate::query::stage) fn fill(parser: &Parser<'_>, json: &Json) -> Result<
             (None, None) => {}
         }
     }
-    let partition_by = partition_by(fields)?;
-    if let Some(sort) = given(fields, "sortBy")
-        && ext_json::ordered(sort).is_none()
-    {
-        return Err(wrong_type("sortBy", "object").with_hint(ext_json::ORDER_HINT));
-    }
-    let mut stages = Vec::new();
-    if !windows.is_empty() {
-        let mut window = Map::from_iter([("output".to_owned(), Json::Object(windows))]);
-        window.extend(partition_by.map(|json| ("partitionBy".to_owned(), json)));
-        window.extend(given(fields, "sortBy").map(|json| ("sortBy".to_owned(), json.clone())));
-        stages.push(json!({"$setWindowFields": window}));
-    }
-    if !added.is_empty() {
-        stages.push(json!({"$addFields": added}));
-    }
-    Ok(Parsed::Many(stages))
+    Ok((windows, added))
 }
 
 fn wrong_type(field: &str, expected: &str) -> crate::error::Error {

@@ -48,7 +48,7 @@ struct Lookup {
     /// the path of the field for the results
     target: String,
     /// `localField` and `foreignField`
-    fields: Option<(String, String)>,
+    fields: JoinFields,
     /// the variables of `let` that the pipeline uses and that depend on the document
     variables: Vec<(String, Expression)>,
     pipeline: Vec<Json>,
@@ -498,44 +498,16 @@ fn equality_of(filter: &Json, variables: &[(String, Expression)]) -> Option<(Str
 }
 
 pub(in crate::query::stage) fn lookup(parser: &Parser<'_>, json: &Json) -> Result<Parsed> {
-    let Some(arguments) = ext_json::document(json) else {
-        bail!(Kind::FailedToParse, "the $lookup stage specification must be an object, but found: {json}")
-    };
-    let has_source = arguments.contains_key("from") || arguments.contains_key("pipeline");
-    ensure!(has_source, Kind::FailedToParse, "must specify 'from' field for a $lookup");
-    if let Some(unknown) = arguments.keys().find(|name| !ARGUMENTS.contains(&name.as_str())) {
-        bail!(Kind::UnknownOption, "BSON field '$lookup.{unknown}' is an unknown field.");
-    }
+    let arguments = arguments_of(json)?;
     let from = parser.other_collection(given(arguments, "from"))?;
-    let (local, foreign) = (path_of(arguments, "localField")?, path_of(arguments, "foreignField")?);
-    let is_empty = arguments.get("as").and_then(Json::as_str).is_some_and(str::is_empty);
-    ensure!(!is_empty, 40352, "FieldPath cannot be constructed with empty string");
-    let Some(target) = path_of(arguments, "as")? else { bail!(40414, "must specify 'as' field for a $lookup") };
-    let stages = match arguments.get("pipeline") {
-        None => None,
-        Some(Json::Array(stages)) => Some(stages.clone()),
-        Some(other) => bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array, but found: {other}"),
-    };
-    let fields = match (local, foreign) {
-        (Some(local), Some(foreign)) => Some((local.to_owned(), foreign.to_owned())),
-        (None, None) => None,
-        _ => bail!(
-            Kind::FailedToParse,
-            "$lookup requires both or neither of 'localField' and 'foreignField' to be specified"
-        ),
-    };
-    ensure!(
-        stages.is_some() || fields.is_some(),
-        Kind::FailedToParse,
-        "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"
-    );
+    let (fields, target, pipeline) = fields_and_pipeline(arguments)?;
     let (variables, environment) = variables_of(parser, given(arguments, "let"))?;
     ensure!(
-        stages.is_some() || given(arguments, "let").is_none(),
+        pipeline.is_some() || given(arguments, "let").is_none(),
         Kind::FailedToParse,
         "$lookup with a 'let' argument must also specify 'pipeline'"
     );
-    let pipeline = stages.unwrap_or_default();
+    let pipeline = pipeline.unwrap_or_default();
     let open = environment.with_bindings(variables.iter().map(|(name, _)| (name.clone(), Binding::Open)));
     let stages = parser.other_pipeline(&pipeline, &open, 51047)?;
     let makes_documents = stages.first().is_some_and(|stage| stage.operator.makes_documents());
@@ -549,13 +521,7 @@ pub(in crate::query::stage) fn lookup(parser: &Parser<'_>, json: &Json) -> Resul
     }
     let mut inner_collections = BTreeSet::new();
     stages.iter().for_each(|stage| stage.operation.collections(&mut inner_collections));
-    let mut used = HashSet::new();
-    pipeline.iter().for_each(|stage| {
-        visit_variables(stage, &mut |name| {
-            used.insert(name);
-        });
-    });
-    let variables: Vec<_> = variables.into_iter().filter(|(name, _)| used.contains(name.as_str())).collect();
+    let variables = used_by(&pipeline, variables);
     let names: HashSet<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
     let is_common =
         |stage: &&Json| stage.get("$match").is_some_and(|filter| !uses(filter, &names) && !is_random(filter));
@@ -572,7 +538,7 @@ pub(in crate::query::stage) fn lookup(parser: &Parser<'_>, json: &Json) -> Resul
     };
     Parser::one(Lookup {
         from: from.map(str::to_owned),
-        target: target.to_owned(),
+        target,
         fields,
         variables,
         pipeline,
@@ -585,6 +551,60 @@ pub(in crate::query::stage) fn lookup(parser: &Parser<'_>, json: &Json) -> Resul
         nested: parser.nested,
         depth: parser.depth + 1,
     })
+}
+
+fn arguments_of(json: &Json) -> Result<&Map<String, Json>> {
+    let Some(arguments) = ext_json::document(json) else {
+        bail!(Kind::FailedToParse, "the $lookup stage specification must be an object, but found: {json}")
+    };
+    let has_source = arguments.contains_key("from") || arguments.contains_key("pipeline");
+    ensure!(has_source, Kind::FailedToParse, "must specify 'from' field for a $lookup");
+    if let Some(unknown) = arguments.keys().find(|name| !ARGUMENTS.contains(&name.as_str())) {
+        bail!(Kind::UnknownOption, "BSON field '$lookup.{unknown}' is an unknown field.");
+    }
+    Ok(arguments)
+}
+
+/// The variables that a pipeline uses.
+fn used_by(pipeline: &[Json], mut variables: Vec<(String, Expression)>) -> Vec<(String, Expression)> {
+    let mut used = HashSet::new();
+    for stage in pipeline {
+        visit_variables(stage, &mut |name| {
+            used.insert(name);
+        });
+    }
+    variables.retain(|(name, _)| used.contains(name.as_str()));
+    variables
+}
+
+/// The local and the foreign field of an equality join, if the stage has one.
+type JoinFields = Option<(String, String)>;
+
+/// The fields that join, the field for the result, and the pipeline. The first or the last is there.
+fn fields_and_pipeline(arguments: &Map<String, Json>) -> Result<(JoinFields, String, Option<Vec<Json>>)> {
+    let (local, foreign) = (path_of(arguments, "localField")?, path_of(arguments, "foreignField")?);
+    let is_empty = arguments.get("as").and_then(Json::as_str).is_some_and(str::is_empty);
+    ensure!(!is_empty, 40352, "FieldPath cannot be constructed with empty string");
+    let Some(target) = path_of(arguments, "as")? else { bail!(40414, "must specify 'as' field for a $lookup") };
+    let pipeline = match arguments.get("pipeline") {
+        None => None,
+        Some(Json::Array(stages)) => Some(stages.clone()),
+        Some(other) => bail!(Kind::TypeMismatch, "'pipeline' option must be specified as an array, but found: {other}"),
+    };
+    let fields = match (local, foreign) {
+        (Some(local), Some(foreign)) => Some((local.to_owned(), foreign.to_owned())),
+        (None, None) => None,
+        _ => bail!(
+            Kind::FailedToParse,
+            "$lookup requires both or neither of 'localField' and 'foreignField' to be specified"
+        ),
+    };
+    ensure!(
+        pipeline.is_some() || fields.is_some(),
+        Kind::FailedToParse,
+        "$lookup requires either 'pipeline' or both 'localField' and 'foreignField' to be specified"
+    );
+    Ok((fields, target.to_owned(), pipeline))
 }
 
 /// The variables of `let` that depend on the document, and the environment with the others.
