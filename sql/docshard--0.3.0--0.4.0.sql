@@ -148,6 +148,8 @@ ALTER TABLE docshard_data.numbered_writes ENABLE ALWAYS TRIGGER refuse_truncate;
 
 CREATE FUNCTION docshard_internal.claim_write(collection int, token bigint, version bigint, number bytea, skey bytea) RETURNS bytea
 STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'claim_write_wrapper';
+CREATE FUNCTION docshard_internal.find_violations(collection int, token bigint, version bigint, documents bytea) RETURNS text
+STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'find_violations_wrapper';
 CREATE FUNCTION docshard_internal.remember_reply(collection int, token bigint, version bigint, number bytea, reply bytea) RETURNS bool
 STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'remember_reply_wrapper';
 CREATE FUNCTION docshard_internal.insert_once(collection int, token bigint, version bigint, number bytea, documents bytea) RETURNS bigint
@@ -175,10 +177,10 @@ BEGIN
     FOR target IN
         SELECT 'EXECUTE ON FUNCTION ' || p.oid::pg_catalog.regprocedure AS privilege, 'pg_catalog.pg_proc'::pg_catalog.regclass AS class, p.oid,
                p.oid::pg_catalog.regprocedure AS function,
-               p.proname IN ('claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once') AS is_for_all
+               p.proname IN ('claim_write', 'find_violations', 'remember_reply', 'insert_once', 'update_once', 'delete_once') AS is_for_all
           FROM pg_catalog.pg_proc p
          WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
-           AND p.proname IN ('claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once',
+           AND p.proname IN ('claim_write', 'find_violations', 'remember_reply', 'insert_once', 'update_once', 'delete_once',
                              'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes', 'set_validator', 'fdw_handler', 'fdw_validator')
         UNION ALL
         SELECT 'SELECT, INSERT, UPDATE, DELETE ON docshard_data.numbered_writes', 'pg_catalog.pg_class',

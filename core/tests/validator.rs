@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use docshard_core::error::Kind;
-use docshard_core::query::validator::{Action, Level, Validator};
+use docshard_core::query::validator::{Action, Level, MOST_INFO_BYTES, MOST_INFO_DEPTH, Validator};
 use serde_json::{Value as Json, json};
 
 fn validator(filter: &Json) -> Validator {
@@ -421,6 +421,15 @@ fn the_time_is_that_of_the_statement() {
     assert!(validator.violation(None, document(&bytes(&late))).is_some());
 }
 
+fn depth(json: &Json) -> usize {
+    let deepest = match json {
+        Json::Array(items) => items.iter().map(depth).max(),
+        Json::Object(fields) => fields.values().map(depth).max(),
+        _ => return 0,
+    };
+    1 + deepest.unwrap_or(0)
+}
+
 /// A large document and many violated rules make a small report.
 #[test]
 fn a_report_is_bounded() {
@@ -434,14 +443,23 @@ fn a_report_is_bounded() {
     let many: Vec<Json> = (0..100_000).map(|n| json!({"a": n})).collect();
     let info = violation(&json!({"$or": many}), &json!({"_id": 1, "a": -1})).unwrap();
     assert_eq!(info["truncated"], true);
-    assert!(info.to_string().len() < 100_000, "{}", info.to_string().len());
+    assert!(info.to_string().len() <= MOST_INFO_BYTES, "{}", info.to_string().len());
     let wide: serde_json::Map<String, Json> = (0..20_000).map(|n| (format!("p{n}"), json!(n))).collect();
     let info = violation(
         &json!({"$jsonSchema": {"patternProperties": {"^p": {"maximum": -1}, "p": {"enum": ["x"]}}}}),
         &Json::Object(wide),
     )
     .unwrap();
-    assert!(info.to_string().len() < 100_000, "{}", info.to_string().len());
+    assert!(info.to_string().len() <= MOST_INFO_BYTES, "{}", info.to_string().len());
+    let mut deep = json!({"type": "string"});
+    let mut document = json!(1);
+    for _ in 0..80 {
+        deep = json!({"properties": {"a": deep}});
+        document = json!({"a": document});
+    }
+    let info = violation(&json!({"$jsonSchema": deep}), &document).unwrap();
+    assert_eq!(info["truncated"], true);
+    assert!(depth(&info) <= MOST_INFO_DEPTH, "{}", depth(&info));
     let values: Vec<i64> = (0..1000).collect();
     let info = violation(&json!({"a": {"$lt": 0}}), &json!({"a": values})).unwrap();
     assert_eq!(info["details"]["consideredValues"].as_array().unwrap().len(), 10);

@@ -17,7 +17,7 @@ use crate::storage::rows::{FoundRow, Row, capture};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::specification;
 use docshard_core::routing::protocol::documents::{
-    DeleteDocument, FindByIndexRange, FindDocument, InsertDocuments, InspectDocuments, UpdateDocument,
+    DeleteDocument, FindByIndexRange, FindDocument, FindViolations, InsertDocuments, InspectDocuments, UpdateDocument,
 };
 use docshard_core::routing::protocol::migration::{
     ApplyChanges, DeleteRange, Deleted, DivideRange, LoadBatch, LocateRange, NumberedWrites,
@@ -95,6 +95,12 @@ shard_functions! {
     [volatile, parallel_unsafe, strict] insert_documents(collection: i32, token: i64, version: i64, documents: &[u8]) -> i64 => {
         let documents = documents.into();
         documents::insert(&InsertDocuments { collection, token, version, documents }).map(u64::cast_signed)
+    };
+
+    [volatile, parallel_unsafe, strict] find_violations(collection: i32, token: i64, version: i64, documents: &[u8]) -> String => {
+        let documents = documents.into();
+        let refused = documents::find_violations(&FindViolations { collection, token, version, documents })?;
+        Ok(serde_json::to_string(&refused).unwrap_or_default())
     };
 
     [volatile, parallel_unsafe, strict] find_conflict(

@@ -3,7 +3,7 @@
 use super::{run, with_options};
 use crate::catalog::collections::namespace;
 use crate::operation::bulk_write::{self, BulkOperation};
-use crate::operation::errors::write_error;
+use crate::operation::errors;
 use crate::operation::find_and_modify::FindAndModify;
 use crate::operation::request_parts::Specification;
 use crate::operation::table::{self, Operation};
@@ -38,8 +38,7 @@ fn number(n: i64) -> Value {
 }
 
 fn write_errors(errors: &[WriteError]) -> Option<(&'static str, Value)> {
-    let elements = errors.iter().map(|failed| Value::fixed_object(write_error(failed)));
-    (!errors.is_empty()).then(|| ("writeErrors", Value::fixed_array(elements.collect())))
+    (!errors.is_empty()).then(|| ("writeErrors", errors::write_errors(errors, errors::write_error)))
 }
 
 #[pg_extern(volatile, parallel_unsafe, requires = ["catalog"])]

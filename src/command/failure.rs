@@ -1,7 +1,7 @@
 //! Errors as MongoDB's answers.
 
 use super::reply::{Node, Reply, integer};
-use crate::operation::errors::{duplicate_fields, validation_field, write_error};
+use crate::operation::errors::{self, duplicate_fields, validation_field, write_error};
 use crate::pg::error::Error;
 use crate::pg::{server, transaction::snapshot};
 use crate::router::writes::insert::WriteError;
@@ -44,8 +44,7 @@ pub fn shaped(error: &Error) -> Reply {
 }
 
 pub fn write_errors(errors: &[WriteError]) -> Node {
-    let shown = errors.iter().map(|failed| Value::fixed_object(write_error_fields(failed)));
-    Node::Value(Value::fixed_array(shown.collect()))
+    Node::Value(errors::write_errors(errors, write_error_fields))
 }
 
 /// The fields of an element of `writeErrors`.

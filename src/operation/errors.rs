@@ -4,6 +4,7 @@ use crate::pg::error::Error;
 use crate::router::writes::insert::WriteError;
 use docshard_core::error::Kind;
 use docshard_core::error::sqlstate::{self, class};
+use docshard_core::routing::protocol::documents::MAX_REPORTS;
 use docshard_core::values::document::ext_json;
 use docshard_core::values::document::number::Number;
 use docshard_core::values::document::value::Value;
@@ -27,6 +28,28 @@ pub fn is_of_one_operation(error: &Error) -> bool {
         && error.kind != Kind::IllegalOperation
 }
 
+/// The elements of `writeErrors`, whose fields `fields` returns. After [`MAX_REPORTS`] bytes of `errInfo` there are no more of them.
+pub fn write_errors(errors: &[WriteError], fields: impl Fn(&WriteError) -> Vec<(String, Value)>) -> Value {
+    let mut left = MAX_REPORTS;
+    let element = |failed: &WriteError| {
+        let mut fields = fields(failed);
+        if let Some(at) = fields.iter().position(|(name, _)| name == ERR_INFO) {
+            let size = failed.error.detail.as_ref().map_or(0, String::len);
+            match left.checked_sub(size) {
+                Some(rest) => left = rest,
+                None => {
+                    left = 0;
+                    fields.remove(at);
+                }
+            }
+        }
+        Value::fixed_object(fields)
+    };
+    Value::fixed_array(errors.iter().map(element).collect())
+}
+
+const ERR_INFO: &str = "errInfo";
+
 /// Returns the fields of an element of `writeErrors`.
 pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
     let number = |n| Value::Number(Number::Int(n));
@@ -43,7 +66,7 @@ pub fn write_error(failed: &WriteError) -> Vec<(String, Value)> {
 /// MongoDB's field `errInfo`: what a document violates of its collection's validator.
 pub fn validation_field(error: &Error) -> Option<(String, Value)> {
     let detail = error.detail.as_deref().filter(|_| error.kind == Kind::DocumentValidationFailure)?;
-    Some(("errInfo".to_owned(), reported(&serde_json::from_str(detail).ok()?)))
+    Some((ERR_INFO.to_owned(), reported(&serde_json::from_str(detail).ok()?)))
 }
 
 /// A report's JSON as a value. It repeats values of documents, and operators of filters, which are no values in Extended JSON.

@@ -86,7 +86,7 @@ pub fn insert_batch(
     }
     let mut failed = Vec::new();
     insert::claim(namespace, &storable)?;
-    insert_each(namespace, &storable, 0, ordered, &mut failed)?;
+    insert_each(namespace, &storable.iter().collect::<Vec<_>>(), 0, ordered, &mut failed)?;
     failed.sort_unstable_by_key(|failed| failed.index);
     if let Some(first) = failed.first().filter(|_| ordered) {
         // The failed insert comes before the document that could not be read.
@@ -105,7 +105,7 @@ pub fn insert_batch(
 /// failure ends the batch. Fails if an error concerns the whole batch.
 fn insert_each(
     namespace: &str,
-    documents: &[Storable],
+    documents: &[&Storable],
     start: usize,
     ordered: bool,
     failed: &mut Vec<WriteError>,
@@ -137,6 +137,9 @@ fn insert_each(
             failed.push(WriteError { index: start, error });
             Ok(())
         }
+        Err(error) if error.kind == Kind::DocumentValidationFailure => {
+            insert_valid(namespace, documents, start, ordered, failed)
+        }
         Err(error) => {
             if let Some(first) = refused.iter().map(|refused| refused.index).min() {
                 insert_each(namespace, &documents[..first], start, ordered, failed)?;
@@ -153,6 +156,43 @@ fn insert_each(
             insert_each(namespace, right, start + left.len(), ordered, failed)
         }
     }
+}
+
+/// As [`insert_each`], of several documents of which one at least was refused by the collection's validator.
+fn insert_valid(
+    namespace: &str,
+    documents: &[&Storable],
+    start: usize,
+    ordered: bool,
+    failed: &mut Vec<WriteError>,
+) -> Result<()> {
+    let mut invalid = insert::violations(namespace, documents)?;
+    if invalid.is_empty() {
+        // The validator has changed, or depends on the time.
+        let (left, right) = documents.split_at(documents.len() / 2);
+        insert_each(namespace, left, start, ordered, failed)?;
+        return if ordered && !failed.is_empty() {
+            Ok(())
+        } else {
+            insert_each(namespace, right, start + left.len(), ordered, failed)
+        };
+    }
+    if ordered {
+        let first = invalid.swap_remove(0);
+        insert_each(namespace, &documents[..first.index], start, ordered, failed)?;
+        if failed.is_empty() {
+            failed.push(WriteError { index: start + first.index, ..first });
+        }
+        return Ok(());
+    }
+    let is_valid = |at: &usize| invalid.binary_search_by_key(at, |invalid| invalid.index).is_err();
+    let positions: Vec<usize> = (0..documents.len()).filter(is_valid).collect();
+    let valid: Vec<&Storable> = positions.iter().map(|at| documents[*at]).collect();
+    let mut others = Vec::new();
+    insert_each(namespace, &valid, 0, ordered, &mut others)?;
+    failed.extend(others.into_iter().map(|other| WriteError { index: start + positions[other.index], ..other }));
+    failed.extend(invalid.into_iter().map(|invalid| WriteError { index: start + invalid.index, ..invalid }));
+    Ok(())
 }
 
 /// An update, a replacement or a deletion, of one or many documents.

@@ -11,16 +11,17 @@ use super::updating::{apply, read_update};
 use super::{table, writing};
 use crate::pg::datum::jsonb::RawJsonb;
 use crate::pg::error::Result;
+use crate::pg::security::permission;
 use crate::pg::spi;
 use crate::pg::transaction::snapshot::ActiveSnapshot;
-use crate::storage::rows::{Change, Conflict, FoundRow, Purpose, Row};
+use crate::storage::rows::{Change, Conflict, FoundRow, Purpose, Row, validation};
 use crate::storage::scan::{self, Bound};
 use docshard_core::error::{Kind, bail};
 use docshard_core::query::filter::Filter;
 use docshard_core::query::specification;
 use docshard_core::routing::names;
 use docshard_core::routing::protocol::documents::{
-    DeleteDocument, FindDocument, InsertDocuments, UpdateDocument, unpack,
+    DeleteDocument, FindDocument, FindViolations, InsertDocuments, Refused, UpdateDocument, unpack,
 };
 use docshard_core::routing::protocol::sql;
 use docshard_core::sql::param::Param;
@@ -42,6 +43,14 @@ pub fn insert(call: &InsertDocuments<'_>) -> Result<u64> {
     writer.insert(&rows)?;
     writer.finish();
     Ok(rows.len() as u64)
+}
+
+/// Returns which of some packed documents the collection's validator refuses.
+pub fn find_violations(call: &FindViolations<'_>) -> Result<Refused> {
+    let &FindViolations { collection, token, version, ref documents } = call;
+    permission::require_any_write(table::oid(collection)?);
+    check_read(collection, Placement { token, version })?;
+    validation::refused(collection, unpack(documents)?.into_iter().map(|[.., doc]| doc))
 }
 
 /// Returns the unique index besides the primary key, and its key, with which a row conflicts.

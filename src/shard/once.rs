@@ -33,6 +33,7 @@ use docshard_core::routing::protocol::migration::NumberedWrites;
 use docshard_core::routing::protocol::once::{
     CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, Number, Outcome, RememberReply, UpdateOnce,
 };
+use docshard_core::values::key::MAX_KEY_BYTES;
 use pgrx::pg_sys::Oid;
 use std::cell::Cell;
 
@@ -110,6 +111,11 @@ pub fn claim(call: &ClaimWrite<'_>) -> Result<Option<Outcome>> {
 
 /// Claims a number with this answer in advance; false if it was claimed before, or a later one.
 fn claim_at(collection: i32, assumed: Placement, number: &Number, skey: &[u8], answer: Option<i64>) -> Result<bool> {
+    ensure!(
+        skey.len() <= MAX_KEY_BYTES,
+        Kind::KeyTooLong,
+        "the home of a numbered write has at most {MAX_KEY_BYTES} bytes"
+    );
     writing::lock_and_check(collection, assumed, Some(skey), Some(&[skey, &[0]].concat()))?;
     let Number { session, number, command } = number;
     as_extension_owner(|| store::replace(session, *number, command, collection, skey, answer))
@@ -191,13 +197,13 @@ pub fn load(writes: &str) -> Result<Option<Vec<u8>>> {
 }
 
 /// Deletes writes that are older than clients send them again, and those of a role that has too many, at most this many; returns the
-/// number of the first.
+/// larger of both numbers.
 pub fn forget(most: i64) -> Result<i64> {
     as_extension_owner(|| {
         let expired = store::forget(most)?;
-        store::forget_excess(most, MAX_ROWS)?;
+        let excess = store::forget_excess(most, MAX_ROWS)?;
         store::forget_replies(MAX_REPLIES)?;
-        Ok(expired.cast_signed())
+        Ok(expired.max(excess).cast_signed())
     })
 }
 

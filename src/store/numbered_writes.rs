@@ -50,7 +50,7 @@ statements! {
         run "WITH chosen AS MATERIALIZED ( \
                SELECT w.session, w.received, w.command <> '' AND w.collection_id = $1 \
                    AND (w.skey = '' OR w.skey >= $2 AND ($3::pg_catalog.bytea IS NULL OR w.skey < $3)) AS moves, \
-                 coalesce(pg_catalog.octet_length(w.reply), 0) AS size \
+                 coalesce(pg_catalog.octet_length(w.reply), 0) + pg_catalog.octet_length(w.skey) + pg_catalog.octet_length(w.command) AS size \
                FROM docshard_data.numbered_writes AS w \
                WHERE w.session > $5 AND w.written_by >= (SELECT pg_catalog.pg_snapshot_xmin($4::pg_catalog.pg_snapshot)) \
                  AND NOT pg_catalog.pg_visible_in_snapshot(w.written_by, (SELECT $4::pg_catalog.pg_snapshot)) \
@@ -94,8 +94,8 @@ statements! {
                WHERE written_at < pg_catalog.now() - interval '30 minutes' LIMIT $1 FOR UPDATE SKIP LOCKED))"
     }
 
-    /// Deletes writes of roles that have more than `rows`, the oldest, at most `most`.
-    pub fn forget_excess(most: i64, rows: i64) {
+    /// Deletes writes of roles that have more than `rows`, the oldest, at most `most`; returns how many.
+    pub fn forget_excess(most: i64, rows: i64) -> u64 {
         run "DELETE FROM docshard_data.numbered_writes WHERE ctid = ANY (ARRAY( \
                SELECT w.ctid FROM docshard_data.numbered_writes AS w WHERE (w.session, w.received) IN ( \
                  SELECT placed.session, placed.received FROM ( \

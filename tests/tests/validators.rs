@@ -3,6 +3,7 @@
 
 use docshard_tests::logins::sqlstate_of;
 use docshard_tests::{Cluster, Node, wait_until};
+use serde_json::Value;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -180,4 +181,46 @@ fn a_warning_is_in_the_log_of_the_shard() {
     router.psql("SELECT docshard.modify_collection('v.c', '{\"validationAction\": \"errorAndLog\"}')");
     assert_eq!(sqlstate_of(&mut router.client(), &insert(2, "\"not stored\"", "{}")), REFUSED);
     wait_until("the error", PATIENCE, || cluster.shards[0].log().contains("not stored"));
+}
+
+/// The shard is asked once which documents of a batch it refuses, and so logs few errors.
+#[test]
+fn invalid_documents_of_a_batch_are_found_together() {
+    let cluster = cluster();
+    let router = &cluster.router;
+    router.psql(&insert(6, "6", "{}"));
+    let insert_many = |options: &str| {
+        format!(
+            "SELECT docshard.insert_many('v.c', (SELECT array_agg(jsonb_build_object('_id', i, \
+               'v', CASE WHEN i % 3 = 0 THEN to_jsonb(i) ELSE to_jsonb(repeat('x', 12000)) END) ORDER BY i) \
+             FROM generate_series(1, 199) i), '{options}')"
+        )
+    };
+    let result: Value = router.value(&insert_many(r#"{"ordered": false}"#));
+    let errors = result["writeErrors"].as_array().unwrap();
+    let expected: Vec<(i64, i64)> =
+        (1..200).filter(|id| id % 3 != 0 || *id == 6).map(|id| (id - 1, if id == 6 { 11000 } else { 121 })).collect();
+    let found: Vec<(i64, i64)> =
+        errors.iter().map(|error| (error["index"].as_i64().unwrap(), error["code"].as_i64().unwrap())).collect();
+    assert_eq!(found, expected);
+    assert_eq!(result["insertedCount"], 65);
+    for error in errors {
+        let info = &error["errInfo"];
+        assert!(info.is_null() || info["failingDocumentId"] == error["index"].as_i64().unwrap() + 1, "{error}");
+    }
+    let with_info = errors.iter().filter(|error| !error["errInfo"].is_null()).count();
+    assert!((20..100).contains(&with_info), "{with_info}");
+    for shard in &cluster.shards {
+        let logged = shard.log().matches("ERROR:  Document failed validation").count();
+        assert!(logged <= 2, "{logged}");
+    }
+    router.psql("SELECT docshard.delete_many('v.c', '{}')");
+    let documents: Vec<String> = [1, 2, 103, 4]
+        .iter()
+        .map(|id| format!(r#"{{"_id": {id}, "v": {}}}"#, if *id == 103 { "null" } else { "1" }))
+        .collect();
+    let command = format!(r#"{{"insert": "c", "documents": [{}]}}"#, documents.join(","));
+    let reply: Value = router.value(&format!("SELECT docshard.run_command('v', '{command}')"));
+    assert_eq!((&reply["n"], &reply["writeErrors"][0]["index"]), (&2.into(), &2.into()), "{reply}");
+    assert_eq!(count(router, "{}"), 2);
 }

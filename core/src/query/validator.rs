@@ -24,6 +24,12 @@ pub const OFF: &str = "off";
 
 /// The size of an `_id` that is reported.
 const MOST_ID_BYTES: usize = 512;
+/// The size of a report: with what a shard puts before it, less than a router keeps of a shard's texts.
+pub const MOST_INFO_BYTES: usize = 14 << 10;
+/// How deep a report is nested: a router can read it, and put it into a reply.
+pub const MOST_INFO_DEPTH: usize = 64;
+/// The names of a report's own fields.
+const FRAME_BYTES: usize = 80;
 
 /// Which writes are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +82,48 @@ pub struct Violation {
 }
 
 impl Violation {
-    /// MongoDB's `errInfo`.
+    /// MongoDB's `errInfo`. Its text has at most [`MOST_INFO_BYTES`], and its JSON is nested at most [`MOST_INFO_DEPTH`] deep.
     pub fn info(&self) -> Json {
-        let mut info = json!({"failingDocumentId": self.id, "details": self.details});
-        if self.truncated {
+        let mut left = MOST_INFO_BYTES - MOST_ID_BYTES - FRAME_BYTES;
+        let details = shortened(&self.details, MOST_INFO_DEPTH - 1, &mut left);
+        let is_whole = details.as_ref() == Some(&self.details);
+        let mut info = json!({"failingDocumentId": self.id, "details": details.unwrap_or_default()});
+        if self.truncated || !is_whole {
             info["truncated"] = true.into();
         }
         info
+    }
+}
+
+/// The beginning of some JSON: what takes at most `left` bytes as text, and is nested at most `depth` deep. None if nothing fits.
+fn shortened(json: &Json, depth: usize, left: &mut usize) -> Option<Json> {
+    let take = |left: &mut usize, bytes: usize| {
+        let rest = left.checked_sub(bytes);
+        *left = rest.unwrap_or(0);
+        rest
+    };
+    match json {
+        Json::Array(_) | Json::Object(_) if depth == 0 => None,
+        Json::Array(items) => {
+            take(left, 2)?;
+            Some(items.iter().map_while(|item| shortened(item, depth - 1, left)).collect())
+        }
+        Json::Object(fields) => {
+            take(left, 2)?;
+            let mut kept = Map::new();
+            for (name, value) in fields {
+                // The name, a colon and a comma.
+                let size = serde_json::to_string(name).map_or(usize::MAX, |name| name.len() + 2);
+                let Some(mut rest) = left.checked_sub(size) else { break };
+                if let Some(value) = shortened(value, depth - 1, &mut rest) {
+                    kept.insert(name.clone(), value);
+                    *left = rest;
+                }
+            }
+            Some(Json::Object(kept))
+        }
+        // A comma follows.
+        scalar => take(left, scalar.to_string().len() + 1).map(|_| scalar.clone()),
     }
 }
 
@@ -133,6 +174,12 @@ impl Validator {
         Some(self.describe(after))
     }
 
+    /// True if a new document must not be stored, or would be reported.
+    pub fn refuses_new(&self, document: RawObject<'_>) -> bool {
+        let _evaluation = Evaluation::begin();
+        self.level != Level::Off && !self.accepts(document)
+    }
+
     fn accepts(&self, document: RawObject<'_>) -> bool {
         if self.is_timed {
             let filter =
@@ -142,7 +189,8 @@ impl Validator {
         self.filter.matches(document)
     }
 
-    fn describe(&self, document: RawObject<'_>) -> Violation {
+    /// What a document violates that is not accepted.
+    pub fn describe(&self, document: RawObject<'_>) -> Violation {
         let environment = environment(self.collation.as_ref()).unwrap_or_default();
         let mut report = Report::new(&environment);
         let details = Json::Object(report.of_filter(&self.json, document, false));
@@ -167,7 +215,11 @@ fn no_roles() -> Result<Vec<String>> {
     )
 }
 
-/// The error for a document that is refused.
-pub fn refused(violation: &Violation) -> Error {
-    Error::new(Kind::DocumentValidationFailure, "Document failed validation").with_detail(violation.info().to_string())
+/// The error for a document that is refused; `info`: MongoDB's `errInfo`, if it is known.
+pub fn refused(info: Option<String>) -> Error {
+    let error = Error::new(Kind::DocumentValidationFailure, "Document failed validation");
+    match info {
+        Some(info) => error.with_detail(info),
+        None => error,
+    }
 }

@@ -13,12 +13,13 @@ use crate::router::dispatch::writing::{self, LockRange, Written};
 use crate::router::fresh_map::with_fresh_map;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::error::{Kind, bail, error};
+use docshard_core::query::validator;
 use docshard_core::routing::model::Collection;
 use docshard_core::routing::plan::conditions::Conditions;
 use docshard_core::routing::plan::destination::{self, Destination};
 use docshard_core::routing::plan::statement::{Statement, first_params};
 use docshard_core::routing::protocol::checked::Parameter;
-use docshard_core::routing::protocol::documents::{InsertDocuments, pack};
+use docshard_core::routing::protocol::documents::{FindViolations, InsertDocuments, Refused, pack};
 use docshard_core::routing::protocol::sql;
 use docshard_core::sql::column::Column;
 use docshard_core::values::document::element::Element;
@@ -229,6 +230,40 @@ pub fn insert_unordered(namespace: &str, documents: &[impl Borrow<Storable>]) ->
     };
     let missing = in_batches(namespace, documents, insert_batch)?;
     Ok(missing.into_iter().map(|(index, taken_in)| WriteError { index, error: error(index, taken_in) }).collect())
+}
+
+/// Returns the errors of those documents that the collection's validator refuses.
+pub fn violations(namespace: &str, documents: &[impl Borrow<Storable>]) -> Result<Vec<WriteError>> {
+    let refused = in_batches(namespace, documents, violations_of_batch)?;
+    Ok(refused.into_iter().map(|(index, info)| WriteError { index, error: validator::refused(info) }).collect())
+}
+
+fn violations_of_batch(collection: &Collection, batch: &[impl Borrow<Storable>]) -> Result<Refused> {
+    let mut by_shard: BTreeMap<ShardId, (Vec<usize>, Vec<u8>)> = BTreeMap::new();
+    for (index, document) in batch.iter().map(Borrow::borrow).enumerate() {
+        let key = document.shard_key(collection)?;
+        let (positions, packed) = by_shard.entry(collection.map.owner(&key)).or_default();
+        positions.push(index);
+        pack(packed, document.parts(&key));
+    }
+    let destinations = place(collection, &by_shard)?;
+    let &Collection { id, token, .. } = collection;
+    let (positions, packed): (Vec<_>, Vec<_>) = by_shard.into_values().unzip();
+    let call = |packed: Vec<u8>| FindViolations { collection: id, token, version: 0, documents: packed.into() }.into();
+    let statements: Vec<Statement> = packed.into_iter().map(call).collect();
+    let mut refused = Vec::new();
+    for (mut stream, positions) in
+        reading::read_each(collection, &destinations, &statements)?.into_iter().zip(positions)
+    {
+        while let Some(row) = stream.next_row()? {
+            let of_shard: Refused = serde_json::from_slice(row.bytes(0)).unwrap_or_default();
+            let known = |(at, info): (usize, _)| positions.get(at).map(|position| (*position, info));
+            refused.extend(of_shard.into_iter().filter_map(known));
+        }
+    }
+    refused.sort_unstable_by_key(|(index, _)| *index);
+    refused.dedup_by_key(|(index, _)| *index);
+    Ok(refused)
 }
 
 /// Inserts the documents whose keys are free and returns the positions of the others.

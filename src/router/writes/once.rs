@@ -3,7 +3,7 @@
 //! * A write to one document whose key is known has that key as its home. The shard's function claims and writes in one call, so that no
 //!   round trip is added.
 //! * Another write of one operation claims, before it reads, at the least key that it can concern by its text alone. So does one whose key
-//!   follows from more, such as the time. That is the same key where both apply.
+//!   follows from more, such as the time. That is the same key where both apply. Of a key that is too long for any document, its beginning.
 //! * A command of several operations claims before the first one: inserts at the first document's key, others at the collection's least
 //!   one.
 //!
@@ -28,6 +28,7 @@ use docshard_core::routing::protocol::once::{
     CLAIMED, ClaimWrite, DeleteOnce, InsertOnce, MAX_REPLY, Outcome, RememberReply, Session, UpdateOnce,
 };
 use docshard_core::routing::request::query::Query;
+use docshard_core::values::key::MAX_KEY_BYTES;
 
 /// The session of a client of the present role. Another role's session with the same UUID is another one.
 pub fn session_of(id: [u8; 16]) -> Session {
@@ -86,7 +87,8 @@ pub(super) fn claim_for(
     written_key: impl FnOnce() -> Result<Option<DocumentKey>>,
 ) -> Result<()> {
     let Some((_, is_single)) = unclaimed() else { return Ok(()) };
-    let home = targeting::least_key_as_written(&collection.key, &query.filter);
+    let mut home = targeting::least_key_as_written(&collection.key, &query.filter);
+    home.truncate(MAX_KEY_BYTES);
     if is_single && written_key()?.is_some_and(|key| key.skey == home) {
         return Ok(());
     }

@@ -18,6 +18,7 @@ use crate::storage::scan::{Columns, Look, by_int4};
 use docshard_core::error::{Kind, error};
 use docshard_core::query::specification;
 use docshard_core::query::validator::{self, Action, Validator};
+use docshard_core::routing::protocol::documents::{MAX_REPORTS, Refused};
 use docshard_core::values::document::raw;
 use docshard_core::values::key::encode::hash_encoded;
 use std::cell::RefCell;
@@ -120,5 +121,22 @@ pub(super) fn check(validator: &Validator, before: Option<&[u8]>, after: &[u8]) 
         };
         server_log::write(what, violation.info().to_string());
     }
-    if validator.action == Action::Warn { Ok(()) } else { Err(validator::refused(&violation)) }
+    if validator.action == Action::Warn { Ok(()) } else { Err(validator::refused(Some(violation.info().to_string()))) }
+}
+
+/// The documents that are refused if they are inserted.
+pub fn refused<'d>(collection: i32, documents: impl Iterator<Item = &'d [u8]>) -> Result<Refused> {
+    let Some(validator) = of(collection)?.filter(|validator| validator.action != Action::Warn) else {
+        return Ok(Refused::new());
+    };
+    let (mut refused, mut bytes) = (Refused::new(), 0);
+    for (position, document) in documents.enumerate() {
+        let Some(document) = raw::document(document).filter(|document| validator.refuses_new(*document)) else {
+            continue;
+        };
+        let report = (bytes < MAX_REPORTS).then(|| validator.describe(document).info().to_string());
+        bytes += report.as_ref().map_or(0, String::len);
+        refused.push((position, report));
+    }
+    Ok(refused)
 }

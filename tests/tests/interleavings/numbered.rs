@@ -572,3 +572,29 @@ fn n16_a_role_has_so_many_numbers() {
     assert_eq!(count("substr(session, 1, 4) = '\\x00000002' AND reply IS NOT NULL"), 64);
     assert_eq!(count("substr(session, 1, 4) = '\\x00000003' AND reply IS NOT NULL"), 10);
 }
+
+/// A filter may be as long as a command. The key at which its number is claimed is no longer than a document's.
+#[test]
+fn n17_a_long_filter_claims_at_a_short_key() {
+    let moving = Moving::start(20);
+    let long = "x".repeat(100_000);
+    let inc = doc! { "$inc": { "n": 1 } };
+    for filter in [doc! { "k": &long }, doc! { "_id": 1, "k": &long }, doc! { "k": { "$gte": &long } }] {
+        for command in [
+            doc! { "update": collection(), "updates": [{ "q": &filter, "u": &inc }] },
+            doc! { "findAndModify": collection(), "query": &filter, "update": &inc },
+        ] {
+            let session = Session::new();
+            let run = || without_statements(session.run(&moving, 1, &command));
+            let (first, was_executed) = run();
+            assert!(is_ok(&first) && !was_executed, "{first}");
+            assert_eq!(run(), (first, true));
+        }
+    }
+    let longest = |shard: &str| {
+        let sql = "SELECT max(octet_length(skey)) FROM docshard_data.numbered_writes";
+        moving.shard(shard).value::<Option<i32>>(sql).unwrap_or(0)
+    };
+    let longest = longest("shard0").max(longest("shard1"));
+    assert!((1000..=2600).contains(&longest), "{longest}");
+}

@@ -65,7 +65,7 @@ struct Target {
     format: Option<String>,
     /// true if the bytes of a number in binary data begin with the most significant one
     is_big_endian: bool,
-    /// the base of an integer in a string; None: decimal, as numbers are written without it
+    /// the base of an integer in a string, whatever number it becomes; None: numbers are written as usual
     base: Option<u32>,
 }
 
@@ -145,21 +145,10 @@ fn base_of(call: &Call<'_>) -> Result<Option<u32>> {
     }
 }
 
-/// An integer in a string of that base, with a sign or without, which may begin as in C: `0b`, `0o` or `0x`.
+/// An integer of 64 bits in a string of that base, with a sign or without.
 fn integer_of_base(text: &str, base: u32) -> Option<i64> {
-    let (sign, digits) = match text.strip_prefix('-') {
-        Some(digits) => ("-", digits),
-        None => ("", text.strip_prefix('+').unwrap_or(text)),
-    };
-    let prefixes: &[&str] = match base {
-        2 => &["0b", "0B"],
-        8 => &["0o", "0O"],
-        16 => &["0x", "0X"],
-        _ => &[],
-    };
-    let digits = prefixes.iter().find_map(|prefix| digits.strip_prefix(prefix)).unwrap_or(digits);
-    let is_digits = !digits.is_empty() && digits.chars().all(|digit| digit.is_digit(base));
-    is_digits.then(|| i64::from_str_radix(&format!("{sign}{digits}"), base).ok()).flatten()
+    budget::bytes(text.len());
+    i64::from_str_radix(text, base).ok()
 }
 
 /// The digits of an integer in a base, as it is written without a prefix.
@@ -325,7 +314,11 @@ fn double(value: &Value, target: &Target) -> Result<f64> {
             let is_lost = double.is_infinite() && matches!(number, Number::Decimal(Decimal::Finite(_)));
             if is_lost { Err(overflow(number)) } else { Ok(double) }
         }
-        Value::String(text) => parse_double(text).ok_or_else(|| unreadable(text, target)),
+        Value::String(text) => match target.base {
+            Some(base) => integer_of_base(text, base).map(|integer| integer as f64),
+            None => parse_double(text),
+        }
+        .ok_or_else(|| unreadable(text, target)),
         Value::Date(millis) => Ok(*millis as f64),
         Value::Binary(_, bytes) => double_in(bytes, target),
         _ => Err(unsupported(value, target)),
@@ -396,7 +389,11 @@ fn decimal(value: &Value, target: &Target) -> Result<Decimal> {
     match value {
         Value::Bool(value) => Ok(Number::Int(i64::from(*value)).to_decimal()),
         Value::Number(number) => Ok(number.to_decimal()),
-        Value::String(text) => Decimal::parse_rounded(text).ok_or_else(|| unreadable(text, target)),
+        Value::String(text) => match target.base {
+            Some(base) => integer_of_base(text, base).map(|integer| Number::Int(integer).to_decimal()),
+            None => Decimal::parse_rounded(text),
+        }
+        .ok_or_else(|| unreadable(text, target)),
         Value::Date(millis) => Ok(Number::Int(*millis).to_decimal()),
         _ => Err(unsupported(value, target)),
     }

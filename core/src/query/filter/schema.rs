@@ -12,7 +12,7 @@ use crate::values::document::ext_json;
 use crate::values::document::number::{self, Decimal, Number};
 use crate::values::document::raw::{RawArray, RawObject, RawValue};
 use crate::values::document::value::Value;
-use crate::values::order::{compare_elements, compare_raw};
+use crate::values::order::{compare_elements, compare_raw, compare_values};
 use crate::values::path;
 use bigdecimal::Zero;
 use serde_json::{Map, Value as Json};
@@ -29,6 +29,7 @@ pub(super) struct Schema {
 #[derive(Debug)]
 enum Rule {
     Types(Types),
+    /// In their order.
     Enum(Vec<Value>),
     All(Vec<Schema>),
     Any(Vec<Schema>),
@@ -90,10 +91,13 @@ const KEYWORDS: &[Keyword] = &[
     }),
     ("bsonType", |keywords, name| Ok(Some(Rule::Types(keywords.types(name, false)?)))),
     ("enum", |keywords, name| {
-        let values = keywords.array(name)?.iter().map(ext_json::from_json).collect::<Result<Vec<_>>>()?;
+        let mut values = keywords.array(name)?.iter().map(ext_json::from_json).collect::<Result<Vec<_>>>()?;
         ensure!(!values.is_empty(), Kind::FailedToParse, "$jsonSchema keyword 'enum' cannot be an empty array");
-        let is_double = |(index, value)| values[..index].contains(value);
-        if values.iter().enumerate().any(is_double) {
+        values.sort_by(|a, b| {
+            budget::step();
+            compare_values(a, b)
+        });
+        if values.windows(2).any(|pair| compare_values(&pair[0], &pair[1]).is_eq()) {
             bail!(Kind::FailedToParse, "$jsonSchema keyword 'enum' array cannot contain duplicate values.");
         }
         Ok(Some(Rule::Enum(values)))
@@ -381,7 +385,7 @@ impl Rule {
     fn accepts(&self, value: RawValue<'_>) -> bool {
         match self {
             Rule::Types(types) => types.contain(value),
-            Rule::Enum(values) => values.iter().any(|allowed| compare_raw(value, allowed).is_eq()),
+            Rule::Enum(values) => values.binary_search_by(|allowed| compare_raw(value, allowed).reverse()).is_ok(),
             Rule::All(schemas) => schemas.iter().all(|schema| schema.matches(value)),
             Rule::Any(schemas) => schemas.iter().any(|schema| schema.matches(value)),
             Rule::One(schemas) => schemas.iter().filter(|schema| schema.matches(value)).take(2).count() == 1,

@@ -31,6 +31,10 @@ checked_calls! {
     /// Inserts documents, as [`pack`] packs them; answers how many.
     insert_documents => InsertDocuments<'a> { documents: Cow<'a, [u8]> } -> i64;
 
+    /// The documents among these, as [`pack`] packs them, that the collection's validator refuses if they are inserted; answers the text of
+    /// [`Refused`].
+    find_violations => FindViolations<'a> { documents: Cow<'a, [u8]> } -> String;
+
     /// Updates one document, found as by [`FindDocument`]; answers 0 if there is none, 1 if it stays as it is, 2 if it changed.
     update_document => UpdateDocument<'a> {
         skey: Cow<'a, [u8]>,
@@ -65,6 +69,12 @@ impl UpdateDocument<'_> {
         format!("{}({collection}, $1, $2, {})", Self::SIGNATURE.name(), arguments.join(", "))
     }
 }
+
+/// Positions of documents that a validator refuses, each with MongoDB's `errInfo`; without it after about [`MAX_REPORTS`] bytes.
+pub type Refused = Vec<(usize, Option<String>)>;
+
+/// The size of the reports that one answer or reply has.
+pub const MAX_REPORTS: usize = 1_000_000;
 
 /// Appends a document to those of [`InsertDocuments`]: the encoded shard key and `_id`, and jsonb's bytes, each preceded by its length.
 pub fn pack(into: &mut Vec<u8>, parts: [&[u8]; 3]) {
