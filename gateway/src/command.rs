@@ -2,6 +2,7 @@
 //!
 //! INVARIANT: what the gateway judges is what the router runs: the name is the first field that the router gets, and no field comes twice.
 
+use crate::password;
 use crate::reply::{COMMAND_NOT_FOUND, FAILED_TO_PARSE, Failure};
 use crate::session::{self, Id, Part, Place};
 use crate::wire::message::Request;
@@ -106,7 +107,9 @@ impl Command {
             append_number(&mut bytes, session, number);
         }
         end(&mut bytes, 0);
-        Ok(Self { name: name.to_owned(), database, bytes, part, is_secret: false, number_at })
+        // A command that is spelled wrongly may bring a password to the router, too.
+        let is_secret = matches!(part, Part::Nothing) && keys.iter().any(|key| password::is_name(key));
+        Ok(Self { name: name.to_owned(), database, bytes, part, is_secret, number_at })
     }
 
     /// The document without the number, for a router that knows no numbered writes.

@@ -113,6 +113,23 @@ SELECT docshard.modify_collection('valid.people', '{"validationLevel": "some"}')
 SELECT docshard.modify_collection('valid.none', '{"validator": {}}');
 SELECT docshard.run_command('valid', '{"create": "bad", "validator": {"$where": "true"}}');
 
+-- A writer through a view does not learn what the view hides from him.
+SELECT docshard.create_collection('valid.hidden');
+SELECT docshard.insert_one('valid.hidden', '{"_id": 1, "a": 1, "salary": 4242}');
+SELECT docshard.modify_collection('valid.hidden', '{"validator": {"$or": [{"a": {"$lt": 10}}, {"salary": {"$gt": 100000}}]}}');
+CREATE FOREIGN TABLE hidden (_id int, a int, salary int) SERVER docshard OPTIONS (namespace 'valid.hidden');
+CREATE VIEW shown WITH (security_barrier) AS SELECT _id, a FROM hidden;
+CREATE ROLE valid_updater;
+GRANT SELECT, UPDATE ON shown TO valid_updater;
+SET ROLE valid_updater;
+UPDATE shown SET a = 99 WHERE _id = 1;
+UPDATE shown SET a = _id + 98 WHERE a = 1 RETURNING a;
+RESET ROLE;
+UPDATE shown SET a = 99 WHERE _id = 1;
+DROP VIEW shown;
+DROP FOREIGN TABLE hidden;
+DROP ROLE valid_updater;
+
 -- Who may not change a validator may not bypass one.
 CREATE ROLE valid_writer;
 SELECT docshard.grant_access('valid_writer', '{"write": ["valid"]}') IS NOT NULL;

@@ -3,6 +3,10 @@
 use super::clause::{self, Clause};
 use super::value::{Kind, SqlValue};
 use crate::pg::error::{Error, Raise as _, Result};
+use crate::pg::security::user;
+use crate::pg::server;
+use docshard_core::error::Kind as ErrorKind;
+use pgrx::pg_sys;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use std::rc::Rc;
@@ -261,6 +265,18 @@ pub(super) fn set_wrapper(wrapper: &'static dyn Wrapper) {
 
 pub(super) fn wrapper() -> &'static dyn Wrapper {
     WRAPPER.get().copied().unwrap_or_else(|| unreachable!("callbacks are known after the handler was called"))
+}
+
+/// Reads or writes with the rights of `user`, who is the owner of a view through which the caller does. The caller gets no report of what a
+/// document violates, which may have fields that the view hides.
+pub(super) fn with_rights_of<T>(user: pg_sys::Oid, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let is_other = user != pg_sys::InvalidOid && user != server::current_user();
+    user::as_checked_user(user, work).map_err(|mut error| {
+        if is_other && error.kind == ErrorKind::DocumentValidationFailure {
+            error.detail = None;
+        }
+        error
+    })
 }
 
 pub(super) fn raise<T>(result: Result<T>) -> T {

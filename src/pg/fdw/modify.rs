@@ -9,7 +9,7 @@
 
 use super::collected;
 use super::define;
-use super::interface::{Access, Modify, ORIGIN, RowValues, raise};
+use super::interface::{Access, Modify, ORIGIN, RowValues, raise, with_rights_of};
 use super::plan::{numbers, string_list, string_of};
 use super::value::{self, Kind, SqlValue};
 use crate::pg::error::{Error, Result};
@@ -238,7 +238,7 @@ impl State {
         unsafe {
             pg_sys::MemoryContextReset(self.memory);
             let before = pg_sys::MemoryContextSwitchTo(self.memory);
-            let done = raise(user::as_checked_user(self.user, || work(self)));
+            let done = raise(with_rights_of(self.user, || work(self)));
             pg_sys::MemoryContextSwitchTo(before);
             done
         }

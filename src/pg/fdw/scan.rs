@@ -4,7 +4,7 @@
 //! allocates lives in a memory context of its own, which is reset before each start; a row's values are in that of the row.
 
 use super::define;
-use super::interface::{Access, RemotePart, Scan, ScanPlan, raise};
+use super::interface::{Access, RemotePart, Scan, ScanPlan, raise, with_rights_of};
 use super::plan::{constant, string_of};
 use super::target::Rows;
 use super::value::{self, Kind, SqlValue};
@@ -187,7 +187,7 @@ impl State {
             let most = self.most(&values);
             let before = pg_sys::MemoryContextSwitchTo(self.memory);
             let (scan, user) = (&mut self.scan, self.user);
-            user::as_checked_user(user, || scan.start(values, most))?;
+            with_rights_of(user, || scan.start(values, most))?;
             pg_sys::MemoryContextSwitchTo(before);
         }
         self.is_started = true;
@@ -222,7 +222,7 @@ pub(super) unsafe extern "C-unwind" fn iterate(node: *mut pg_sys::ForeignScanSta
             }
             Ok(())
         };
-        if raise(user::as_checked_user(state.user, || scan.next_row(&mut put))) {
+        if raise(with_rights_of(state.user, || scan.next_row(&mut put))) {
             if let Some(rows) = &state.rows {
                 rows.fill(slot);
             }

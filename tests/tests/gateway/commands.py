@@ -176,6 +176,8 @@ def users():
     db.command("dropUser", "dora")
     assert code(lambda: db.command({"explain": {"createUser": "dora", "pwd": "hidden password"}})) == 59
     assert code(lambda: db.command({"createUser": "dora", "pwd": {"is": "hidden password"}, "roles": []})) == 14
+    for wrong in [{"createuser": "dora", "pwd": "hidden password"}, {"createUser": "dora", "passwd": "hidden password", "roles": []}]:
+        assert code(lambda: db.command(wrong)) in (9, 59, 40414, 40415)
     assert code(lambda: db.command({"$db": "social", "getLastError": 1})) == 59
 
 
