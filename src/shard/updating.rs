@@ -33,7 +33,8 @@ pub fn read_update(text: &str) -> Result<Rc<Update>> {
     let json = specification::parse(text)?;
     let read = Rc::new(update::read(&json)?);
     // Other fields differ between calls: a filter, the time, a replacement.
-    let is_repeated = json.as_object().is_some_and(|fields| fields.len() == 1);
+    let is_repeated =
+        json.as_object().is_some_and(|fields| fields.keys().all(|name| name == "update" || name == "ordered"));
     if is_repeated && text.len() <= MAX_CACHED_BYTES {
         CACHE.with_borrow_mut(|cache| cache.insert(text.to_owned(), Rc::clone(&read)));
     }

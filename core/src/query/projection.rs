@@ -19,14 +19,16 @@ use crate::query::expression::Expression;
 use crate::query::filter::{ElementCondition, Filter};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
+use crate::values::document::field_order::Keeping;
 use crate::values::document::number::Number;
 use crate::values::document::raw::{RawArray, RawObject, RawValue, compare_keys};
 use crate::values::document::value::Value;
 use crate::values::document::write::{self, Part};
 use crate::values::path;
+use indexmap::IndexMap;
 use serde_json::{Map, Value as Json};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A parsed projection.
@@ -59,8 +61,8 @@ enum Dialect {
     Stage,
 }
 
-/// The named fields, by the components of their paths.
-type Tree = BTreeMap<String, Node>;
+/// The named fields, by the components of their paths, in the order of the specification.
+type Tree = IndexMap<String, Node>;
 
 #[derive(Debug)]
 enum Node {
@@ -187,7 +189,9 @@ impl Projection {
     pub fn included(&self) -> Option<Vec<String>> {
         let _evaluation = Evaluation::begin();
         let mut paths = Vec::new();
-        (self.mode == Mode::Include && leaves(&self.fields, "", &mut paths)).then_some(paths)
+        let included = self.mode == Mode::Include && leaves(&self.fields, "", &mut paths);
+        paths.sort_unstable();
+        included.then_some(paths)
     }
 
     /// The paths that computed fields read; None for the whole document. A computed field below another one, beside included fields,
@@ -224,6 +228,7 @@ impl Projection {
         }
         let position = self.filter.as_ref().and_then(|filter| filter.position(document));
         let context = Context { root: document, collator: self.collator.as_deref(), position, given: &[] };
+        let _keeping = Keeping::order();
         write::document(&match self.mode {
             Mode::Include => context.include(Some(document), &self.fields, Within::Documents)?,
             Mode::Exclude => context.exclude(document, &self.fields, Within::Documents)?,
@@ -269,6 +274,7 @@ impl Assignments {
     /// # Errors
     /// `BSONObjectTooLarge` and `DocumentTooDeep`.
     pub(crate) fn apply(&self, document: RawObject<'_>, values: &[Option<Value>]) -> Result<Vec<u8>> {
+        let _keeping = Keeping::order();
         let context = Context { root: document, collator: None, position: None, given: values };
         write::document(&context.put(Some(document), &self.fields)?)
     }
@@ -327,6 +333,22 @@ impl Within {
     }
 }
 
+/// Sorts fields, with their positions in an object, by the object's order.
+fn sort_as_in<T>(object: Option<RawObject<'_>>, fields: &mut [(usize, T)]) {
+    match object.and_then(|object| object.order()) {
+        None => fields.sort_unstable_by_key(|(position, _)| *position),
+        Some(order) => {
+            let mut ranks = vec![0; object.map_or(0, |object| object.len())];
+            for (rank, position) in order.enumerate() {
+                if let Some(at) = ranks.get_mut(position) {
+                    *at = rank;
+                }
+            }
+            fields.sort_unstable_by_key(|(position, _)| ranks.get(*position).copied());
+        }
+    }
+}
+
 /// The context of a walk.
 struct Context<'a> {
     root: RawObject<'a>,
@@ -342,21 +364,28 @@ impl<'a> Context<'a> {
         Ok(expression.operand(self.root, self.collator)?.into_part())
     }
 
+    /// Included fields in the order of the document, then computed ones in that of the specification.
     fn include(&self, object: Option<RawObject<'a>>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
         let mut included = Vec::with_capacity(fields.len());
+        let mut computed = Vec::new();
         for (name, node) in fields {
             budget::step();
-            let value = object.and_then(|object| object.get(name));
-            let part = match (node, value) {
+            let found = object.and_then(|object| object.find(name));
+            let part = match (node, found) {
                 (Node::Computed(expression), _) => self.computed(expression)?,
-                (Node::Branch(fields), Some(value)) => self.include_in(value, fields, within)?,
+                (Node::Branch(fields), Some((_, value))) => self.include_in(value, fields, within)?,
                 (Node::Branch(fields), None) if computes(fields) => Some(self.include(None, fields, within)?),
                 (_, None) => None,
-                (node, Some(value)) => self.chosen(node, value, within)?,
+                (node, Some((_, value))) => self.chosen(node, value, within)?,
             };
-            included.extend(part.map(|part| (Cow::Borrowed(name.as_str()), part)));
+            let Some(part) = part.map(|part| (Cow::Borrowed(name.as_str()), part)) else { continue };
+            match (node, found) {
+                (Node::Computed(_), _) | (_, None) => computed.push(part),
+                (_, Some((position, _))) => included.push((position, part)),
+            }
         }
-        Ok(Part::Object(included))
+        sort_as_in(object, &mut included);
+        Ok(Part::Object(included.into_iter().map(|(_, part)| part).chain(computed).collect()))
     }
 
     fn include_in(&self, value: RawValue<'a>, fields: &'a Tree, within: Within) -> Result<Option<Part<'a>>> {
@@ -380,7 +409,7 @@ impl<'a> Context<'a> {
 
     fn exclude(&self, object: RawObject<'a>, fields: &'a Tree, within: Within) -> Result<Part<'a>> {
         let mut kept = Vec::with_capacity(object.len());
-        for (name, value) in object.iter() {
+        for (name, value) in object.in_order() {
             let part = match fields.get(name) {
                 None => Some(Part::Raw(value)),
                 Some(Node::Leaf) => None,
@@ -405,31 +434,38 @@ impl<'a> Context<'a> {
     /// The document with computed fields, which replace its own; a field whose expression is missing is removed.
     fn put(&self, object: Option<RawObject<'a>>, fields: &'a Tree) -> Result<Part<'a>> {
         let mut all = Vec::new();
-        for (name, value) in object.into_iter().flat_map(|object| object.iter()) {
+        for (name, value) in object.into_iter().flat_map(|object| object.in_order()) {
             let part = match fields.get(name) {
                 None => Some(Part::Raw(value)),
                 Some(Node::Branch(fields)) => Some(self.put_in(value, fields)?),
-                // Computed below.
-                Some(_) => None,
+                Some(node) => self.value_of(node)?,
             };
             all.extend(part.map(|part| (Cow::Borrowed(name), part)));
         }
         for (name, node) in fields {
             budget::step();
+            if object.is_some_and(|object| object.get(name).is_some()) {
+                continue;
+            }
             let part = match node {
-                Node::Computed(expression) => self.computed(expression)?,
-                Node::Given(position) => {
-                    let given = self.given.get(*position).and_then(Option::as_ref);
-                    given.map(|value| Part::Owned(budget::copying(|| value.clone())))
-                }
-                Node::Branch(fields) if object.is_none_or(|object| object.get(name).is_none()) => {
-                    Some(self.put(None, fields)?)
-                }
-                _ => None,
+                Node::Branch(fields) => Some(self.put(None, fields)?),
+                node => self.value_of(node)?,
             };
             all.extend(part.map(|part| (Cow::Borrowed(name.as_str()), part)));
         }
         Ok(Part::Object(all))
+    }
+
+    /// The value that a node gives to a field.
+    fn value_of(&self, node: &'a Node) -> Result<Option<Part<'a>>> {
+        match node {
+            Node::Computed(expression) => self.computed(expression),
+            Node::Given(position) => {
+                let given = self.given.get(*position).and_then(Option::as_ref);
+                Ok(given.map(|value| Part::Owned(budget::copying(|| value.clone()))))
+            }
+            _ => Ok(None),
+        }
     }
 
     fn put_in(&self, value: RawValue<'a>, fields: &'a Tree) -> Result<Part<'a>> {
@@ -710,7 +746,7 @@ impl<'p> Parser<'p> {
                 if matches!(fields.get("_id"), Some(Node::Computed(_))) {
                     bail!(31252, "Cannot use expression other than $meta in exclusion projection, at _id");
                 }
-                fields.remove("_id");
+                fields.shift_remove("_id");
             }
             _ => {}
         }

@@ -1,6 +1,7 @@
 //! Shared helpers of the query language's tests: documents from and to JSON, and random documents.
 #![allow(dead_code)] // every test file is a crate of its own and uses its part
 
+pub mod bson_documents;
 pub mod pipelines;
 
 use docshard_core::values::document::raw::{self, RawObject};

@@ -16,6 +16,7 @@ use crate::query::filter::{ArrayFilter, Filter};
 use crate::query::stage::Pipeline;
 use crate::values::collation::Collator;
 use crate::values::document::element::Element;
+use crate::values::document::field_order::{Keeping, keeps_order};
 use crate::values::document::normalise;
 use crate::values::document::raw::{self, RawObject, RawValue};
 use crate::values::document::value::Value;
@@ -33,6 +34,8 @@ pub struct Update {
     pub(super) now: Option<i64>,
     /// true for an update of one document whose shard key must not change; fixed paths of other updates belong to many documents
     pub(super) keeps_key: bool,
+    /// new fields and objects keep the order in which they are given, also in documents without an order of fields
+    pub(super) ordered: bool,
 }
 
 #[derive(Debug)]
@@ -124,13 +127,14 @@ impl Update {
                 form: Form::Pipeline(Pipeline::parse_update(stages, environment)?),
                 now: None,
                 keeps_key: false,
+                ordered: keeps_order(),
             });
         }
         let array_filters = parse::array_filters(array_filters, environment)?;
         let tree = parse::operators(json, &array_filters, environment)?;
         let collator = environment.collator().cloned();
         let operators = Operators { tree, array_filters, filter: None, collator };
-        Ok(Update { form: Form::Operators(Box::new(operators)), now: None, keeps_key: false })
+        Ok(Update { form: Form::Operators(Box::new(operators)), now: None, keeps_key: false, ordered: keeps_order() })
     }
 
     /// True if it needs the statement's time: it has `$currentDate`.
@@ -175,7 +179,7 @@ impl Update {
     pub(super) fn parse_merge(json: &serde_json::Value) -> Result<Update> {
         let bytes = write::value(&storable::value(json)?)?;
         pipeline::check_names(fields_of(&bytes))?;
-        Ok(Update { form: Form::Merge(bytes), now: None, keeps_key: false })
+        Ok(Update { form: Form::Merge(bytes), now: None, keeps_key: false, ordered: keeps_order() })
     }
 
     /// Parses a replacement document.
@@ -184,7 +188,7 @@ impl Update {
     /// `FailedToParse` if it is not a document, `DollarPrefixedFieldName` if it has operators; the errors for documents that cannot be
     /// stored.
     pub fn parse_replacement(json: &serde_json::Value) -> Result<Update> {
-        Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None, keeps_key: false })
+        Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None, keeps_key: false, ordered: keeps_order() })
     }
 
     /// True if it replaces the document.
@@ -199,6 +203,7 @@ impl Update {
     /// update of many documents), `TypeMismatch`, `PathNotViable`, `CannotBackfillArray`, `BadValue` for an integer overflow,
     /// `BSONObjectTooLarge`, `DocumentTooDeep`; those of [`normalise::check_stored`].
     pub fn apply(&self, document: RawObject<'_>, fixed: &[String]) -> Result<Option<Vec<u8>>> {
+        let _keeping = Keeping::order_if(self.ordered || document.order().is_some());
         let mut edited = None;
         let bytes = match &self.form {
             Form::Replacement(bytes) => write::document(&replace(fields_of(bytes), document.get("_id"))?)?,
@@ -246,6 +251,7 @@ impl Update {
     /// As [`Update::apply`]; `NotSingleValueField` if the filter has two values of a field, `NotExactValueField` if it has only a part
     /// of a replacement's `_id`, `ImmutableField` if filter and update have different `_id`s.
     pub fn upsert(&self, filter: &Filter) -> Result<Vec<u8>> {
+        let _keeping = Keeping::order_if(self.ordered);
         match &self.form {
             Form::Replacement(bytes) => {
                 let id = exact_id(filter)?.map(|id| write::value(&id)).transpose()?;
@@ -261,8 +267,13 @@ impl Update {
                     now: None,
                     strings: None,
                 };
-                let equalities = parse::equalities(filter.upsert_fields()?)?;
-                let base = equalities.apply(None, &nothing)?.unwrap_or(Part::Object(Vec::new()));
+                let fields = filter.upsert_fields()?;
+                let names: Vec<String> = fields.iter().map(|(path, _)| path::split(path).0.to_owned()).collect();
+                let equalities = parse::equalities(fields)?;
+                let mut base = equalities.apply(None, &nothing)?.unwrap_or(Part::Object(Vec::new()));
+                if let Part::Object(fields) = &mut base {
+                    fields.sort_by_cached_key(|(name, _)| names.iter().position(|given| given == name));
+                }
                 let base = write::document(&base)?;
                 let document = fields_of(&base);
                 let id = document.get("_id");
@@ -297,15 +308,16 @@ fn replace<'a>(replacement: RawObject<'a>, id: Option<RawValue<'a>>) -> Result<P
     {
         return Err(altered(true, "_id", Some(new)));
     }
-    let own = replacement.iter().filter(|(name, _)| id.is_none() || *name != "_id");
+    let own = replacement.in_order().filter(|(name, _)| id.is_none() || *name != "_id");
     let fields = id.map(|id| ("_id", id)).into_iter().chain(own);
     Ok(Part::Object(fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()))
 }
 
 /// The document with the fields of another one, which replace its own.
 fn merged<'a>(document: RawObject<'a>, other: RawObject<'a>) -> Part<'a> {
-    let own = document.iter().filter(|(name, _)| other.get(name).is_none());
-    Part::Object(own.chain(other.iter()).map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect())
+    let own = document.in_order().map(|(name, value)| (name, other.get(name).unwrap_or(value)));
+    let added = other.in_order().filter(|(name, _)| document.get(name).is_none());
+    Part::Object(own.chain(added).map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect())
 }
 
 /// The `_id` in a filter's equalities.

@@ -6,7 +6,11 @@ use crate::error::{Kind, Result, bail};
 use crate::query::environment::Environment;
 use crate::query::filter::Filter;
 use crate::values::document::ext_json;
+use crate::values::document::field_order::Keeping;
 use serde_json::Value as Json;
+
+/// The field that says that documents keep the order of their fields. Shards of earlier releases ignore it.
+const ORDERED: &str = ",\"ordered\":true";
 
 /// The allowed forms of an update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +107,9 @@ impl Instruction<'_> {
         } else {
             format!("{{\"update\":{}", self.text)
         };
+        if update.ordered {
+            text += ORDERED;
+        }
         let alone = text.len();
         if merges {
             text += ",\"merges\":true";
@@ -141,6 +148,7 @@ impl Instruction<'_> {
 /// # Errors
 /// Those of [`Instruction::compile`].
 pub fn read(json: &Json) -> Result<Update> {
+    let _keeping = Keeping::order_if(json.get("ordered").is_some());
     let Some(update) = json.get("update") else { bail!(Kind::FailedToParse, "an instruction must have an update") };
     let keeps_key = json.get("keepsKey").is_some();
     if json.get("replace").is_some() {

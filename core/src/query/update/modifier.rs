@@ -22,9 +22,9 @@ pub(super) enum Modifier {
     /// removed
     Unset,
     /// increased
-    Inc(Number),
+    Inc(Amount),
     /// multiplied
-    Mul(Number),
+    Mul(Amount),
     /// replaced by the value, if the existing value compares to it with this result, or is missing
     Replace(Ordering, Value),
     /// bitwise operations, one after the other
@@ -43,6 +43,14 @@ pub(super) enum Modifier {
     Pop(PopSide),
     /// elements removed
     Pull(Pull),
+}
+
+/// A number that is added or multiplied.
+#[derive(Clone, Debug)]
+pub(super) struct Amount {
+    pub number: Number,
+    /// the client has given an integer of 64 bits that fits 32
+    pub is_long: bool,
 }
 
 /// An operation on bits.
@@ -86,21 +94,29 @@ impl Modifier {
             Modifier::RenameFrom(from) => {
                 context.renamed(from).map_or(Outcome::Keep, |value| Outcome::Write(Part::Raw(value)))
             }
-            Modifier::Inc(amount) => number(match existing {
-                None => amount.clone(),
-                Some(value) => combine("$inc", name, value, context, |number| number.add(amount))?,
-            }),
-            Modifier::Mul(factor) => number(match existing {
-                None => Number::Int(0).multiply(factor)?,
-                Some(value) => combine("$mul", name, value, context, |number| number.multiply(factor))?,
-            }),
+            Modifier::Inc(Amount { number: amount, is_long }) => number(
+                match existing {
+                    None => amount.clone(),
+                    Some(value) => combine("$inc", name, value, context, |number| number.add(amount))?,
+                },
+                *is_long || is_marked(existing),
+            ),
+            Modifier::Mul(Amount { number: factor, is_long }) => number(
+                match existing {
+                    None => Number::Int(0).multiply(factor)?,
+                    Some(value) => combine("$mul", name, value, context, |number| number.multiply(factor))?,
+                },
+                *is_long || is_marked(existing),
+            ),
             Modifier::Replace(ordering, value) => match existing {
                 Some(existing) if order::compare_raw_with(existing, value, context.strings) != *ordering => {
                     Outcome::Keep
                 }
                 _ => Outcome::Write(Part::Owned(value.clone())),
             },
-            Modifier::Bit(operations) => number(Number::Int(change_bits(name, existing, operations, context)?)),
+            Modifier::Bit(operations) => {
+                number(Number::Int(change_bits(name, existing, operations, context)?), is_marked(existing))
+            }
             Modifier::CurrentDate { timestamp } => Outcome::Write(Part::Owned(current_date(context.now, *timestamp)?)),
             Modifier::Push(push) => push.apply(name, existing, context)?,
             Modifier::AddToSet(add) => add.apply(name, existing, context)?,
@@ -121,8 +137,14 @@ fn current_date(now: Option<i64>, timestamp: bool) -> Result<Value> {
     })
 }
 
-fn number<'a>(number: Number) -> Outcome<'a> {
-    Outcome::Write(Part::Owned(Value::Number(number)))
+/// `is_long`: an integer has 64 bits.
+fn number<'a>(number: Number, is_long: bool) -> Outcome<'a> {
+    let is_long = is_long && matches!(number, Number::Int(_));
+    Outcome::Write(Part::Owned(if is_long { Value::Long(number) } else { Value::Number(number) }))
+}
+
+fn is_marked(existing: Option<RawValue<'_>>) -> bool {
+    matches!(existing, Some(RawValue::Number(number)) if number.is_marked_long())
 }
 
 fn combine(

@@ -5,7 +5,7 @@
 use super::array::{AddToSet, Pull, Push};
 use super::context::filter_of;
 use super::message::show;
-use super::modifier::{Bitwise, Modifier, PopSide};
+use super::modifier::{Amount, Bitwise, Modifier, PopSide};
 use super::storable::{check_names, dollar_prefixed, storable, stored, too_deep, value};
 use super::tree::Tree;
 use crate::budget;
@@ -146,9 +146,10 @@ fn modified_fields<'a>(name: &str, argument: &'a Json) -> Result<&'a Map<String,
     }
 }
 
-fn amount(verb: &str, path: &str, argument: &Json) -> Result<Number> {
+fn amount(verb: &str, path: &str, argument: &Json) -> Result<Amount> {
     match value(argument)? {
-        Value::Number(amount) => Ok(amount),
+        Value::Number(number) => Ok(Amount { number, is_long: false }),
+        Value::Long(number) => Ok(Amount { number, is_long: true }),
         _ => bail!(Kind::TypeMismatch, "Cannot {verb} with non-numeric argument: {{{path}: {}}}", show(argument)),
     }
 }

@@ -16,7 +16,7 @@ pub(super) fn apply(pipeline: &Pipeline, document: RawObject<'_>) -> Result<Vec<
     check_names(made)?;
     match (document.get("_id"), made.get("_id")) {
         (Some(id), None) => {
-            let fields = std::iter::once(("_id", id)).chain(made.iter());
+            let fields = std::iter::once(("_id", id)).chain(made.in_order());
             let fields = fields.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value)));
             write::document(&Part::Object(fields.collect()))
         }

@@ -384,14 +384,17 @@ fn apply_to_object<'a>(
         return Ok(Some(Part::Edited(object, edits)));
     }
     let mut edits = edits.into_iter().peekable();
-    let mut parts = Vec::with_capacity(object.len() + added.len());
+    let mut kept = Vec::with_capacity(object.len() + added.len());
     for (index, (name, value)) in object.iter().enumerate() {
-        match edits.next_if(|(position, _)| *position == index) {
-            None => parts.push((Cow::Borrowed(name), Part::Raw(value))),
-            Some((_, Some(part))) => parts.push((Cow::Borrowed(name), part)),
-            Some((_, None)) => {}
-        }
+        kept.push(match edits.next_if(|(position, _)| *position == index) {
+            None => Some((Cow::Borrowed(name), Part::Raw(value))),
+            Some((_, part)) => part.map(|part| (Cow::Borrowed(name), part)),
+        });
     }
+    let mut parts: Vec<_> = match object.order() {
+        None => kept.into_iter().flatten().collect(),
+        Some(order) => order.filter_map(|position| kept.get_mut(position)?.take()).collect(),
+    };
     parts.extend(added);
     Ok(Some(Part::Object(parts)))
 }

@@ -67,7 +67,7 @@ impl<'a> Element<'a> {
 
 /// Gives an enum with a variant for each type the method `type_name`.
 macro_rules! impl_type_name {
-    ($of:ty) => {
+    ($of:ty $(, $other:pat => $name:literal,)?) => {
         impl $of {
             /// MongoDB's alias of the type, as `$type` and messages use it: "double", "string", "object" …
             pub fn type_name(&self) -> &'static str {
@@ -90,6 +90,7 @@ macro_rules! impl_type_name {
                     Self::CodeWithScope(..) => "javascriptWithScope",
                     Self::Symbol(_) => "symbol",
                     Self::MaxKey => "maxKey",
+                    $($other => $name,)?
                 }
             }
         }

@@ -5,6 +5,7 @@
 //! Source: MongoDB's Extended JSON v2 specification.
 
 use super::element::special_double;
+use super::field_order::keeps_order;
 use super::nested::Nested;
 use super::number::{Decimal, Number, is_numeric};
 use super::text;
@@ -22,6 +23,34 @@ use std::borrow::Cow;
 /// `FailedToParse` for a malformed extended value such as `{"$oid": "xyz"}`, `DocumentTooDeep`.
 pub fn from_json(json: &Json) -> Result<Value> {
     read(json, 0)
+}
+
+/// As [`from_json`], for a value that is to be stored. If [`keeps_order`], integers of 64 bits that fit 32 are marked.
+///
+/// # Errors
+/// As [`from_json`].
+pub fn storable(json: &Json) -> Result<Value> {
+    let value = from_json(json)?;
+    Ok(if keeps_order() { marked(json, value) } else { value })
+}
+
+fn marked(json: &Json, value: Value) -> Value {
+    budget::step();
+    match (json, value) {
+        (Json::Object(fields), Value::Number(Number::Int(long)))
+            if fields.contains_key("$numberLong") && i32::try_from(long).is_ok() =>
+        {
+            Value::Long(Number::Int(long))
+        }
+        (Json::Object(fields), Value::Object(values)) => {
+            let field = |(json, (name, value))| (name, marked(json, value));
+            Value::fixed_object(fields.values().zip(values).map(field).collect())
+        }
+        (Json::Array(items), Value::Array(values)) => {
+            Value::fixed_array(items.iter().zip(values).map(|(json, value)| marked(json, value)).collect())
+        }
+        (_, value) => value,
+    }
 }
 
 /// Names that begin a value of an extended type instead of a document.
@@ -97,6 +126,7 @@ pub(super) fn relaxed(value: &Value) -> Option<Value> {
         | Value::Object(_)
         | Value::Array(_)
         | Value::Bool(_) => return None,
+        Value::Long(number) => object("$numberLong", Value::String(number.as_i64().unwrap_or_default().to_string())),
         Value::Number(Number::Double(value)) if is_numeric(*value) => return None,
         Value::Number(Number::Double(value)) => object(
             "$numberDouble",

@@ -7,6 +7,7 @@
 //! * [`write`] writes jsonb's on-disk form.
 //! * [`bson`] reads commands and writes replies of MongoDB's protocol.
 //! * [`normalise`] converts a client's documents into the form that is stored.
+//! * [`field_order`] keeps the order in which a client has given fields, behind the fields.
 //! * [`print`] writes jsonb as text.
 //! * [`packed`] is the form in which a shard sends documents to the router.
 
@@ -27,6 +28,8 @@ pub mod ext_json;
 pub mod bson;
 
 pub mod write;
+
+pub mod field_order;
 
 pub mod normalise;
 

@@ -1,9 +1,10 @@
-//! Converts a client's document into the form that is stored: adds `_id`, relaxes Extended JSON, checks names and sizes.
+//! Converts a client's document into the form that is stored: adds `_id`, puts it in front if the order of fields is kept, relaxes Extended JSON, checks names and sizes.
 //!
 //! One walk over the raw bytes. It returns None for values that need no change, so a document in its stored form is not copied; a
 //! changed value is returned as [`Part`]s that still borrow everything else from the input.
 
 use super::element::Element;
+use super::field_order::keeps_order;
 use super::number::Number;
 use super::raw::{RawObject, RawValue};
 use super::value::Value;
@@ -36,7 +37,13 @@ pub fn for_insert<'a>(document: RawObject<'a>, new_id: impl FnOnce() -> [u8; 12]
     if generated_id {
         fields
             .get_or_insert_with(|| copy_fields(document))
-            .push((Cow::Borrowed("_id"), Part::Owned(Value::ObjectId(new_id()))));
+            .insert(0, (Cow::Borrowed("_id"), Part::Owned(Value::ObjectId(new_id()))));
+    }
+    if keeps_order() && !generated_id && document.in_order().next().is_none_or(|(name, _)| name != "_id") {
+        let fields = fields.get_or_insert_with(|| copy_fields(document));
+        if let Some(at) = fields.iter().position(|(name, _)| name == "_id") {
+            fields[..=at].rotate_right(1);
+        }
     }
     let bytes = match fields {
         None => Cow::Borrowed(document.bytes()),
@@ -106,7 +113,7 @@ pub fn check_id(id: RawValue<'_>) -> Result<()> {
 type Fields<'a> = Vec<(Cow<'a, str>, Part<'a>)>;
 
 fn copy_fields(object: RawObject<'_>) -> Fields<'_> {
-    object.iter().map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()
+    object.in_order().map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value))).collect()
 }
 
 /// The document's fields if any of them must change. At the root even the names of extended types are refused.
@@ -127,11 +134,11 @@ fn changed_fields(object: RawObject<'_>, depth: usize) -> Result<Option<Fields<'
         return Err(too_deep());
     }
     let mut changed: Option<Fields<'_>> = None;
-    for (index, (name, value)) in object.iter().enumerate() {
+    for (index, (_, value)) in object.in_order().enumerate() {
         if let Some(part) = changed_value(value, depth)? {
             let fields = changed.get_or_insert_with(|| copy_fields(object));
             if let Some(field) = fields.get_mut(index) {
-                *field = (Cow::Borrowed(name), part);
+                field.1 = part;
             }
         }
     }

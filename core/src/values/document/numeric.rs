@@ -179,7 +179,14 @@ impl RawNumeric<'_> {
         })
     }
 
-    /// True if PostgreSQL's functions would write these bytes for a finite value.
+    /// True for an integer of 32 bits that a client has given as one of 64 bits: see [`push_long`].
+    #[inline]
+    pub(crate) fn is_marked_long(&self) -> bool {
+        !matches!(self.header() & SIGN_MASK, SHORT | SPECIAL)
+            && self.parts().is_some_and(|parts| parts.scale == 0 && integer(&parts).is_some_and(is_short_integer))
+    }
+
+    /// True if PostgreSQL's functions would write these bytes for a finite value, or [`push_long`].
     pub(super) fn is_canonical(&self) -> bool {
         if !self.0.len().is_multiple_of(2) {
             return false;
@@ -192,7 +199,7 @@ impl RawNumeric<'_> {
             (Some(first), Some(last)) => *first != [0, 0] && *last != [0, 0],
             _ => parts.weight == 0 && !parts.negative,
         };
-        is_short == fits_short
+        (is_short == fits_short || self.is_marked_long())
             && digits_in_range
             && trimmed
             && parts.digits.len() <= 0x8000
@@ -241,6 +248,26 @@ fn double_magnitude(parts: &Parts<'_>) -> f64 {
     (0..count).for_each(|index| text.extend_from_slice(&four(parts.digit(index))));
     text.extend_from_slice(format!("e{exponent}").as_bytes());
     std::str::from_utf8(&text).ok().and_then(|text| text.parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn is_short_integer(value: i64) -> bool {
+    i32::try_from(value).is_ok()
+}
+
+/// Appends the numeric of an integer of 64 bits, varlena header included. One that fits 32 bits is marked by the long form, which
+/// PostgreSQL reads, and has itself written before release 9.1, but writes for larger numbers only.
+pub(super) fn push_long(value: i64, out: &mut Vec<u8>) {
+    let start = out.len();
+    push_i64(value, out);
+    let short = out.get(start + 4..start + 6).and_then(|header| header.try_into().ok()).map(u16::from_ne_bytes);
+    let Some(short) = short.filter(|_| is_short_integer(value)) else { return };
+    let sign = if short & SHORT_NEGATIVE != 0 { NEGATIVE } else { 0 };
+    let weight = short & SHORT_WEIGHT_MASK;
+    out.splice(start + 4..start + 6, sign.to_ne_bytes().into_iter().chain(weight.to_ne_bytes()));
+    let size = out.len() - start;
+    if let Some(header) = out.get_mut(start..start + 4) {
+        header.copy_from_slice(&varlena_header(size));
+    }
 }
 
 /// Appends the numeric of an integer, varlena header included.

@@ -4,10 +4,13 @@
 //! children and flags, then one 32-bit `JEntry` a child (object: all keys, then all values; every 32nd holds an
 //! offset, the others a length), then the children's bytes, numerics and containers aligned to 4 from the start of the
 //! root. Integers are in the machine's byte order. Source: PostgreSQL's `src/include/utils/jsonb.h`.
+//! Behind the last value of an object there may be the order of its fields, which PostgreSQL does not know: see
+//! [`field_order`](super::field_order).
 //!
 //! INVARIANT: on bytes that PostgreSQL wrote, or that [`validate`] accepted, no function fails. On any other bytes none panics or
 //! reads outside the slice; a damaged value reads as null or as absent.
 
+use super::field_order::FieldOrder;
 use crate::error::{Error, Kind, Result, error};
 use std::cmp::Ordering;
 
@@ -303,6 +306,30 @@ impl<'a> RawObject<'a> {
             Some((key.ok()?, value))
         })
     }
+    /// The positions of the fields in the order in which a client has given them; None if that is jsonb's.
+    #[inline]
+    pub(crate) fn order(&self) -> Option<impl Iterator<Item = usize> + use<'a>> {
+        let children = self.children();
+        FieldOrder::behind(&children, children.start(children.entries.len())).map(FieldOrder::positions)
+    }
+    /// Fields in the order in which a client has given them, or else in jsonb's.
+    pub fn in_order(&self) -> impl Iterator<Item = (&'a str, RawValue<'a>)> + use<'a> {
+        let (object, order) = (*self, self.order());
+        let sorted = if order.is_none() { Some(self.iter()) } else { None };
+        let given = order.into_iter().flatten().filter_map(move |position| object.at(position));
+        given.chain(sorted.into_iter().flatten())
+    }
+    /// The field at a position.
+    fn at(&self, position: usize) -> Option<(&'a str, RawValue<'a>)> {
+        let children = self.children();
+        let count = children.entries.len() / 2;
+        if position >= count {
+            return None;
+        }
+        let start = children.start(position);
+        let key = std::str::from_utf8(children.bytes(start, children.end(position, start))).ok()?;
+        Some((key, children.value(count + position, children.start(count + position))))
+    }
     /// The container's bytes, for copying it whole.
     pub fn bytes(&self) -> &'a [u8] {
         self.0
@@ -465,7 +492,11 @@ fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
         }
         start = end;
     }
-    if start == children.data.len() { Ok(()) } else { Err(damaged("bytes are left over")) }
+    if start == children.data.len() {
+        return Ok(());
+    }
+    let order = if per_count == 2 { FieldOrder::behind(&children, start) } else { None };
+    refuse(!order.is_some_and(FieldOrder::is_valid), "bytes are left over")
 }
 
 /// True for UTF-8 without a zero byte, as PostgreSQL's text is. Most strings are short and ASCII, so eight bytes at a time are

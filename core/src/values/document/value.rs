@@ -21,6 +21,9 @@ pub enum Value {
     Undefined,
     Null,
     Number(Number),
+    /// an integer that is to be stored as one of 64 bits, though it may fit 32: only for documents and updates that are read to be
+    /// stored
+    Long(Number),
     String(String),
     Object(Fields),
     Array(Items),
@@ -87,7 +90,7 @@ impl Child for (String, Value) {
     }
 }
 
-impl_type_name!(Value);
+impl_type_name!(Value, Value::Long(_) => "long",);
 
 impl Value {
     /// An array.
@@ -177,5 +180,5 @@ fn copy_fields(object: RawObject<'_>, levels: usize) -> Fields {
         budget::step();
         (key.to_owned(), copy(&Element::of(child), levels))
     };
-    Nested::fixed(object.iter().map(field).collect())
+    Nested::fixed(object.in_order().map(field).collect())
 }

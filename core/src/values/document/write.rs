@@ -11,6 +11,7 @@ use super::raw::{
     ENTRY_TRUE, ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, LEAST_LEVEL, OFFSET_STRIDE, RawObject, RawValue,
     align, compare_keys, varlena_header,
 };
+use super::field_order::{self, FieldOrder, Keeping, keeps_order};
 use super::value::Value;
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
 use crate::budget;
@@ -34,7 +35,7 @@ pub enum Part<'a> {
     Edited(RawObject<'a>, Vec<(usize, Part<'a>)>),
 }
 
-/// Writes a document. Fields may come in any order; of equal names the last wins, as in jsonb.
+/// Writes a document. Fields may come in any order, which is kept if [`keeps_order`]; of equal names the last wins, as in jsonb.
 ///
 /// # Errors
 /// `BSONObjectTooLarge`, `DocumentTooDeep`, and `BadValue` for what jsonb cannot hold (`\u0000`).
@@ -74,6 +75,12 @@ pub fn chosen<'n>(object: RawObject<'_>, names: impl Iterator<Item = &'n str>) -
         out.extend(bytes);
         let entry = entry(kind, from, &out)?;
         set_entry(&mut out, entries, index, entry, &mut total);
+    }
+    if let Some(order) = object.order() {
+        let order: Vec<usize> = order.filter_map(|position| positions.binary_search(&position).ok()).collect();
+        if !order.is_sorted() {
+            field_order::push(order.into_iter(), &mut out);
+        }
     }
     check_size(&out)?;
     Ok(out)
@@ -142,6 +149,7 @@ fn is_scalar(node: Node<'_>) -> bool {
         Node::Part(Part::Raw(raw)) => !matches!(raw, RawValue::Array(_) | RawValue::Object(_)),
         Node::Value(value) | Node::Part(Part::Owned(value)) => match value {
             Value::Null | Value::Bool(_) | Value::String(_) | Value::Number(Number::Int(_)) => true,
+            Value::Long(_) => true,
             Value::Number(Number::Double(value)) => is_numeric(*value),
             _ => false,
         },
@@ -220,6 +228,8 @@ fn write_edited(object: RawObject<'_>, edits: &[(usize, Part<'_>)], depth: usize
         total = base + (read - from) as u32;
         position = next;
     }
+    // The fields are the same.
+    out.extend(FieldOrder::behind(&children, read).map_or(&[][..], FieldOrder::bytes));
     entry(ENTRY_CONTAINER, start, out)
 }
 
@@ -262,6 +272,11 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
             numeric::push_f64(*value, out);
             entry(ENTRY_NUMERIC, start, out)?
         }
+        Value::Long(Number::Int(value)) => {
+            let start = pad(out);
+            if keeps_order() { numeric::push_long(*value, out) } else { numeric::push_i64(*value, out) }
+            entry(ENTRY_NUMERIC, start, out)?
+        }
         Value::String(value) => write_string(value, out)?,
         Value::Object(fields) => {
             let fields = fields.iter().map(|(name, value)| (name.as_str(), Node::Value(value))).collect();
@@ -269,13 +284,18 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
         }
         Value::Array(items) => write_array(items.iter().map(Node::Value), deeper(depth)?, out)?,
         extended => match ext_json::relaxed(extended) {
-            Some(form) => write_value(&form, depth.saturating_sub(EXTENDED_LEVELS), out)?,
+            Some(form) => {
+                // The fields of an extended type have no order, unlike those of a scope.
+                let _keeping = Keeping::order_only_if(matches!(extended, Value::CodeWithScope(..)));
+                write_value(&form, depth.saturating_sub(EXTENDED_LEVELS), out)?
+            }
             None => ENTRY_NULL,
         },
     })
 }
 
 fn write_object(mut fields: Vec<(&str, Node<'_>)>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
+    let order = if keeps_order() { given_order(&fields) } else { None };
     // The sort is stable, so the last of equal names is the last that was given.
     fields.sort_by(|a, b| compare_keys(a.0.as_bytes(), b.0.as_bytes()));
     fields.reverse();
@@ -294,7 +314,27 @@ fn write_object(mut fields: Vec<(&str, Node<'_>)>, depth: usize, out: &mut Vec<u
         let entry = write(*node, depth, out)?;
         set_entry(out, entries, fields.len() + index, entry, &mut total);
     }
+    if let Some(order) = order {
+        field_order::push(order.into_iter(), out);
+    }
     entry(ENTRY_CONTAINER, start, out)
+}
+
+/// The positions that fields get in jsonb, in the order in which they are given; None if that is jsonb's order. A name that is given several
+/// times has its first place.
+fn given_order(fields: &[(&str, Node<'_>)]) -> Option<Vec<usize>> {
+    let sorted = |pair: &[(&str, Node<'_>)]| compare_keys(pair[0].0.as_bytes(), pair[1].0.as_bytes()).is_lt();
+    if fields.windows(2).all(sorted) {
+        return None;
+    }
+    let mut numbers: Vec<usize> = (0..fields.len()).collect();
+    let name = |number: &usize| fields.get(*number).map_or(&[][..], |(name, _)| name.as_bytes());
+    numbers.sort_by(|a, b| compare_keys(name(a), name(b)));
+    numbers.dedup_by(|a, b| name(a) == name(b));
+    let mut places: Vec<(usize, usize)> = numbers.into_iter().enumerate().map(|(at, number)| (number, at)).collect();
+    places.sort_unstable();
+    let order: Vec<usize> = places.into_iter().map(|(_, at)| at).collect();
+    (!order.is_sorted()).then_some(order)
 }
 
 fn write_array<'a>(items: impl ExactSizeIterator<Item = Node<'a>>, depth: usize, out: &mut Vec<u8>) -> Result<u32> {

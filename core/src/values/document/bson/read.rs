@@ -47,7 +47,7 @@ pub fn parse(bytes: &[u8]) -> std::result::Result<Json, Failure> {
 /// As [`parse`].
 pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::Result<Split<'a>, Failure> {
     let repeated = Cell::new(None);
-    let target = Plain(Values { repeated: &repeated });
+    let target = Plain { builder: Values { repeated: &repeated }, longs: Longs::InCommand };
     let mut left = None;
     let read = root(bytes, target, |name, elements| {
         left = if field == Some(name) { elements.documents() } else { None };
@@ -67,7 +67,7 @@ pub fn parse_without<'a>(bytes: &'a [u8], field: Option<&str>) -> std::result::R
 /// # Errors
 /// `InvalidBSON`, `DocumentTooDeep`.
 pub fn parse_tree(bytes: &[u8]) -> Result<Tree> {
-    root(bytes, Plain(Trees), |_, _| false)
+    root(bytes, Plain { builder: Trees, longs: Longs::InCommand }, |_, _| false)
 }
 
 /// Reads a document into an owned value, without JSON between.
@@ -88,6 +88,10 @@ pub fn first_name(bytes: &[u8]) -> Option<&str> {
 trait Target: Copy {
     type Output;
     type Fields;
+    /// The target of a field's value.
+    fn within(self, _name: &str, _kind: u8) -> Self {
+        self
+    }
     /// Neither an array nor an object.
     fn scalar(self, value: Value) -> Self::Output;
     fn array(self, items: Vec<Self::Output>) -> Result<Self::Output>;
@@ -97,41 +101,80 @@ trait Target: Copy {
     fn code_with_scope(self, code: &str, scope: Self::Fields) -> Result<Self::Output>;
 }
 
+/// Where integers of 64 bits that fit 32 are written as `{"$numberLong": …}`: in values that a command stores, and nowhere else, as a
+/// number is expected there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Longs {
+    /// the command: `updates`, `ops` and `update` may have such values
+    InCommand,
+    /// an operation of a command
+    InOperation,
+    /// an update
+    InUpdate,
+    Everywhere,
+    Nowhere,
+}
+
+/// The update operators whose arguments are stored or added.
+const STORING: &[&str] = &["$set", "$setOnInsert", "$push", "$addToSet", "$inc", "$mul", "$min", "$max"];
+
+impl Longs {
+    fn within(self, name: &str, kind: u8) -> Self {
+        match self {
+            Self::InCommand if matches!(name, "updates" | "ops") => Self::InOperation,
+            Self::InCommand if name == "update" && kind == DOCUMENT => Self::InUpdate,
+            Self::InOperation if matches!(name, "u" | "updateMods") && kind == DOCUMENT => Self::InUpdate,
+            Self::InOperation if name == "document" => Self::Everywhere,
+            Self::InUpdate if STORING.contains(&name) || !name.starts_with('$') => Self::Everywhere,
+            Self::Everywhere if !matches!(name, "$slice" | "$position" | "$sort") => Self::Everywhere,
+            _ => Self::Nowhere,
+        }
+    }
+}
+
 /// JSON, with relaxed Extended JSON in it.
 #[derive(Clone, Copy)]
-struct Plain<B>(B);
+struct Plain<B> {
+    builder: B,
+    longs: Longs,
+}
 
 impl<B: Builder> Target for Plain<B> {
     type Output = B::Output;
     type Fields = B::Fields;
 
+    fn within(self, name: &str, kind: u8) -> Self {
+        Self { longs: self.longs.within(name, kind), ..self }
+    }
+
     fn scalar(self, value: Value) -> B::Output {
-        self.0.scalar(match value {
+        self.builder.scalar(match value {
             Value::String(text) => Json::String(text),
+            Value::Long(number) if self.longs != Longs::Everywhere => to_json(&Value::Number(number)),
             value => to_json(&value),
         })
     }
 
     fn array(self, items: Vec<B::Output>) -> Result<B::Output> {
-        Ok(self.0.array(items))
+        Ok(self.builder.array(items))
     }
 
     fn no_fields(self) -> B::Fields {
-        self.0.no_fields()
+        self.builder.no_fields()
     }
 
     fn add(self, fields: &mut B::Fields, name: &str, value: B::Output) -> Result<()> {
-        self.0.add(fields, name.to_owned(), value).map_err(|_: serde::de::value::Error| twice(name))
+        self.builder.add(fields, name.to_owned(), value).map_err(|_: serde::de::value::Error| twice(name))
     }
 
     fn object(self, fields: B::Fields) -> Result<B::Output> {
-        Ok(self.0.object(fields))
+        Ok(self.builder.object(fields))
     }
 
     fn code_with_scope(self, code: &str, scope: B::Fields) -> Result<B::Output> {
         let mut fields = self.no_fields();
-        self.add(&mut fields, "$code", self.0.scalar(Json::String(code.to_owned())))?;
-        self.add(&mut fields, "$scope", self.0.object(scope))?;
+        self.add(&mut fields, "$code", self.builder.scalar(Json::String(code.to_owned())))?;
+        self.add(&mut fields, "$scope", self.builder.object(scope))?;
         self.object(fields)
     }
 }
@@ -208,9 +251,9 @@ fn root<'a, T: Target>(
             ARRAY if takes(name, elements.elements()?) => target.array(Vec::new())?,
             ARRAY => {
                 elements = rest;
-                elements.value(kind, target, 1)?
+                elements.value(kind, target.within(name, kind), 1)?
             }
-            _ => elements.value(kind, target, 1)?,
+            _ => elements.value(kind, target.within(name, kind), 1)?,
         };
         target.add(&mut fields, name, value)?;
     }
@@ -219,6 +262,12 @@ fn root<'a, T: Target>(
 
 /// The bytes that have not been read.
 struct Reader<'a>(&'a [u8]);
+
+/// Only an integer that fits 32 bits must say that it has 64.
+fn long(value: i64) -> Value {
+    let number = Number::Int(value);
+    if i32::try_from(value).is_ok() { Value::Long(number) } else { Value::Number(number) }
+}
 
 fn invalid(what: &str) -> Error {
     error!(Kind::InvalidBSON, "invalid BSON: {what}")
@@ -306,7 +355,7 @@ impl<'a> Reader<'a> {
         let mut fields = target.no_fields();
         while !elements.0.is_empty() {
             let (kind, name) = elements.field()?;
-            let value = elements.value(kind, target, level)?;
+            let value = elements.value(kind, target.within(name, kind), level)?;
             target.add(&mut fields, name, value)?;
         }
         Ok(fields)
@@ -373,7 +422,7 @@ impl<'a> Reader<'a> {
                 let (increment, time) = (self.u32()?, self.u32()?);
                 Value::Timestamp(time, increment)
             }
-            INT64 => Value::Number(Number::Int(i64::from_le_bytes(self.array()?))),
+            INT64 => long(i64::from_le_bytes(self.array()?)),
             DECIMAL => {
                 let value: Option<Decimal> = decimal::read(self.array()?);
                 Value::Number(Number::Decimal(value.ok_or_else(|| invalid("a decimal"))?))

@@ -1,7 +1,7 @@
 //! Writes BSON: owned values, and stored documents directly from jsonb.
 //!
-//! An integer is an int32 if it fits, else an int64: stored documents do not keep which of the two it was. A caller that must have
-//! an int64 or a double says so.
+//! An integer is an int32 if it fits, else an int64, unless a stored document marks it as one of 64 bits. A caller that must have an int64
+//! or a double says so. Fields of stored documents come in the order that they have kept.
 
 use super::super::element::Element;
 use super::super::number::Number;
@@ -174,6 +174,7 @@ impl Writer {
         budget::step();
         match item {
             Item::Value(value) => self.value(value),
+            Item::Stored(RawValue::Number(number)) if number.is_marked_long() => self.item(Item::Long(number.as_i64().unwrap_or_default())),
             Item::Stored(value) => self.element(&Element::of(value)),
             Item::Long(value) => {
                 self.out.extend(value.to_le_bytes());
@@ -213,7 +214,7 @@ impl Writer {
             Element::Number(number) => self.number(number),
             Element::String(text) => self.string(text).map(|()| STRING),
             Element::Object(object) => {
-                self.nested(object.iter().map(|(name, value)| (Some(name), Item::Stored(value))))?;
+                self.nested(object.in_order().map(|(name, value)| (Some(name), Item::Stored(value))))?;
                 Ok(DOCUMENT)
             }
             Element::Array(array) => {
@@ -222,7 +223,7 @@ impl Writer {
             }
             Element::Binary(subtype, bytes) => self.binary(*subtype, bytes),
             Element::CodeWithScope(code, scope) => {
-                self.code_with_scope(code, scope.iter().map(|(name, value)| (Some(name), Item::Stored(value))))
+                self.code_with_scope(code, scope.in_order().map(|(name, value)| (Some(name), Item::Stored(value))))
             }
             scalar => self.value(&Value::from_element(scalar)),
         }
@@ -235,6 +236,10 @@ impl Writer {
             Value::MaxKey => MAX_KEY,
             Value::Undefined => UNDEFINED,
             Value::Number(number) => self.number(number)?,
+            Value::Long(number) => match number.as_i64() {
+                Some(long) => self.item(Item::Long(long))?,
+                None => self.number(number)?,
+            },
             Value::String(text) => self.string(text).map(|()| STRING)?,
             Value::Object(fields) => {
                 self.nested(fields.iter().map(|(name, value)| (Some(name.as_str()), Item::Value(value))))?;
