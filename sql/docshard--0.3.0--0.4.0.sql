@@ -212,3 +212,77 @@ END $$;
 -- The epoch of this router at a shard that has reported one which a take-over did not follow.
 ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
+
+-- The order of fields is kept when all shards have this release.
+ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEFAULT true;
+COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
+UPDATE docshard_catalog.cluster SET keeps_order = false
+ WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);
+
+CREATE FUNCTION docshard_internal.detach_order(doc jsonb) RETURNS bytea
+IMMUTABLE STRICT PARALLEL SAFE COST 20 LANGUAGE c AS 'MODULE_PATHNAME', 'detach_order_wrapper';
+CREATE FUNCTION docshard_internal.attach_order(doc jsonb, detached bytea) RETURNS jsonb
+IMMUTABLE STRICT PARALLEL SAFE LANGUAGE c AS 'MODULE_PATHNAME', 'attach_order_wrapper';
+CREATE OR REPLACE VIEW docshard_data.capture_changes AS
+SELECT l.migration_id, l.seq, l.skey, l.id, d.doc, docshard_internal.detach_order(d.doc) AS field_order
+  FROM docshard_data.capture_log l,
+       LATERAL (SELECT docshard_internal.current_document(l.collection_id, l.skey, l.id) AS doc OFFSET 0) AS d;
+CREATE TABLE docshard_data.field_orders (
+    collection_id int NOT NULL,
+    skey          bytea NOT NULL,
+    id            bytea NOT NULL,
+    field_order   bytea NOT NULL
+);
+COMMENT ON TABLE docshard_data.field_orders IS 'Empty: a dump has the order of documents'' fields in its place';
+-- A dump has documents as text, which has no order of fields. Instead of the rows of `field_orders`, which has none, a dump has what
+-- `field_orders()` returns. When they are restored, after the documents, the documents get the order again.
+CREATE FUNCTION docshard_internal.field_orders()
+RETURNS TABLE (collection_id int, skey bytea, id bytea, field_order bytea)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE number text;
+BEGIN
+    FOR number IN SELECT pg_catalog.substr(c.relname, 2) FROM pg_catalog.pg_class c
+                   WHERE c.relnamespace = 'docshard_data'::pg_catalog.regnamespace AND c.relkind = 'r' AND c.relname ~ '^c[0-9]{1,9}$'
+                   ORDER BY c.oid
+    LOOP
+        RETURN QUERY EXECUTE pg_catalog.format(
+            'SELECT %s, d.skey, d.id, d.detached FROM (SELECT t.skey, t.id, docshard_internal.detach_order(t.doc) AS detached '
+            'FROM ONLY docshard_data.c%s t OFFSET 0) AS d WHERE d.detached IS NOT NULL', number, number);
+    END LOOP;
+END $$;
+CREATE FUNCTION docshard_internal.restore_field_orders() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE number int;
+BEGIN
+    FOR number IN SELECT DISTINCT r.collection_id FROM restored r
+                   WHERE pg_catalog.to_regclass('docshard_data.c' || r.collection_id) IS NOT NULL
+    LOOP
+        EXECUTE pg_catalog.format(
+            'UPDATE ONLY docshard_data.c%s t SET doc = docshard_internal.attach_order(t.doc, r.field_order) '
+            'FROM restored r WHERE r.collection_id = %s AND (t.skey, t.id) = (r.skey, r.id)', number, number);
+    END LOOP;
+    DELETE FROM docshard_data.field_orders;
+    RETURN NULL;
+END $$;
+CREATE TRIGGER restore_field_orders AFTER INSERT ON docshard_data.field_orders
+    REFERENCING NEW TABLE AS restored FOR EACH STATEMENT EXECUTE FUNCTION docshard_internal.restore_field_orders();
+SELECT pg_catalog.pg_extension_config_dump('docshard_data.field_orders',
+    'WHERE false UNION ALL SELECT f.* FROM docshard_internal.field_orders() AS f');
+CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON docshard_data.field_orders EXECUTE FUNCTION docshard_internal.capture_change();
+ALTER TABLE docshard_data.field_orders ENABLE ALWAYS TRIGGER refuse_truncate;
+DO $$
+DECLARE
+    owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(extowner) FROM pg_catalog.pg_extension WHERE extname = 'docshard');
+    function pg_catalog.regprocedure;
+BEGIN
+    EXECUTE pg_catalog.format('ALTER TABLE docshard_data.field_orders OWNER TO %I', owner);
+    FOR function IN SELECT p.oid FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+                       AND p.proname IN ('detach_order', 'attach_order', 'field_orders', 'restore_field_orders')
+    LOOP
+        EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', function, owner);
+        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', function);
+        IF function::pg_catalog.text LIKE '%tach_order(%' THEN
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', function);
+        END IF;
+    END LOOP;
+END $$;

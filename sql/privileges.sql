@@ -43,7 +43,7 @@ DECLARE
     for_all_at_shards CONSTANT name[] := ARRAY[
         'hello', 'at_version', 'by_index', 'load_library', 'count_all', 'count_matching', 'find_document', 'find_by_index_range', 'run_pipeline', 'lock_and_check', 'claim_write', 'remember_reply', 'insert_once', 'update_once', 'delete_once', 'insert_documents', 'find_violations', 'find_conflict', 'update_document', 'update_found', 'replace_document', 'may_update', 'delete_document', 'matches', 'project',
         'sort_key', 'sort_field_key', 'index_key', 'index_types', 'restore_document', 'unique_keys', 'check_index_key', 'has_index_entries', 'index_entries', 'entries_meet', 'key_within', 'key_field_within',
-        'apply_update', 'changes_key', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'is_document', 'bound_json', 'list_settings',
+        'apply_update', 'changes_key', 'lock_upsert', 'distinct_values', 'pack', 'unpack', 'detach_order', 'attach_order', 'is_document', 'bound_json', 'list_settings',
         'config_date', 'config_timestamp', 'config_object_id', 'collection_uuid', 'any_json', 'any_json_in', 'any_json_out'];
     -- Monitoring: also for members of pg_monitor.
     for_monitors CONSTANT name[] := ARRAY[

@@ -33,6 +33,7 @@ pub mod table;
 pub mod users;
 pub mod write;
 
+use crate::catalog::cluster::field_order;
 use crate::catalog::cluster::identity::check_router;
 use crate::catalog::collections::namespace;
 use crate::operation::rights;
@@ -43,6 +44,7 @@ use crate::pg::transaction::subtransaction::attempt;
 use docshard_core::error::Kind;
 use docshard_core::query::specification::{self, Role};
 use docshard_core::values::document::bson::read as bson;
+use docshard_core::values::document::field_order::Keeping;
 use reply::Reply;
 use request::Request;
 
@@ -58,6 +60,8 @@ pub fn run(db: &str, command: &Json, sole: bool) -> Result<Vec<u8>> {
 
 /// As [`run`]; the command and the answer are BSON.
 pub fn run_bson(db: &str, command: &[u8], sole: bool) -> Result<Vec<u8>> {
+    // An error has its place in the answer.
+    let _keeping = Keeping::order_if(field_order::is_kept().unwrap_or(false));
     // Documents to be inserted need not become JSON first.
     let left = (bson::first_name(command) == Some(INSERT)).then_some(DOCUMENTS);
     answer(db, specification::read_bson(command, Role::Request, left), Form::Bson, sole)

@@ -16,6 +16,8 @@ pub(super) struct Attempt {
     pub(super) puller: ShardSession,
     /// A snapshot of the donor: the recipient knows the numbered writes of all transactions that are visible in it.
     pub(super) copied: String,
+    /// Documents that have changed come with the order of their fields.
+    pub(super) keeps_order: bool,
 }
 
 /// The range of a move with this upper bound, in statements for shards.

@@ -6,7 +6,7 @@
 use super::attempt::{Attempt, range};
 use super::record::{self, Record};
 use super::shard::{LOCAL_SERVER, repair_hint};
-use crate::catalog::cluster::{access, contacts};
+use crate::catalog::cluster::{access, contacts, field_order};
 use crate::catalog::collections::validation;
 use crate::catalog::{cache, change};
 use crate::pg::error::Result;
@@ -76,6 +76,8 @@ impl Attempt {
     /// Creates the foreign tables over the donor's table and over its captured changes, and the staging table. It also reads
     /// from the donor, so that a recipient that cannot reach it is detected before any writer waits.
     pub(super) fn prepare_staging(&mut self, rows: i64) -> Result<()> {
+        self.keeps_order = transaction::run(field_order::is_kept)?;
+        let order = if self.keeps_order { ", field_order bytea" } else { "" };
         let Self { record, donor, loader, puller, .. } = self;
         let [identity, source, changes, staging] =
             [IDENTITY, SOURCE, CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
@@ -91,10 +93,10 @@ impl Attempt {
              SERVER {server} OPTIONS ({options}, table_name 'identity'); \
              CREATE FOREIGN TABLE {source} (migration_id bigint, part bigint, documents bigint, packed text) \
              SERVER {server} OPTIONS ({options}, fetch_size '1', table_name 'capture_packed'); \
-             CREATE FOREIGN TABLE {changes} (migration_id bigint, seq bigint, skey bytea, id bytea, doc jsonb) \
+             CREATE FOREIGN TABLE {changes} (migration_id bigint, seq bigint, skey bytea, id bytea, doc jsonb{order}) \
              SERVER {server} OPTIONS ({options}, fetch_size '{rows}', table_name 'capture_changes'); \
              CREATE UNLOGGED TABLE {staging} \
-             (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea); \
+             (batch int, seq bigint, skey bytea, id bytea, doc jsonb, documents bigint, packed bytea{order}); \
              ALTER TABLE {staging} ALTER packed SET STORAGE EXTERNAL; \
              CREATE INDEX ON {staging} (batch); {}",
             leftovers::drop_tables(record.id),
@@ -185,14 +187,15 @@ impl Attempt {
     /// Pull session: starts to pull the log with the current documents, all rows or at most `limit`, as the given batch. The answer is one value: the
     /// rows' numbers, of eight bytes each.
     pub(super) fn start_changes(&mut self, expected_donor: &str, batch: i32, limit: Option<usize>) -> Result<()> {
-        let Self { record, puller, .. } = self;
+        let Self { record, puller, keeps_order, .. } = self;
         let [changes, staging] = [CHANGES, STAGING].map(|name| leftovers::table(record.id, name));
         let check = check_donor(record, 2);
         let limit = limit.map_or(String::new(), |limit| format!(" LIMIT {limit}"));
+        let order = if *keeps_order { ", field_order" } else { "" };
         puller.start(
             &format!(
-                "WITH pulled AS (INSERT INTO {staging} (batch, seq, skey, id, doc) \
-                 SELECT {batch}, seq, skey, id, doc FROM {changes} WHERE migration_id = $1 AND {check}{limit} RETURNING seq) \
+                "WITH pulled AS (INSERT INTO {staging} (batch, seq, skey, id, doc{order}) \
+                 SELECT {batch}, seq, skey, id, doc{order} FROM {changes} WHERE migration_id = $1 AND {check}{limit} RETURNING seq) \
                  SELECT pg_catalog.string_agg(pg_catalog.int8send(seq), '') FROM pulled"
             ),
             &[Param::Int8(record.id), Param::Text(expected_donor)],

@@ -26,6 +26,7 @@ use docshard_core::routing::protocol::pipeline::{
 };
 use docshard_core::routing::protocol::sql;
 use docshard_core::sql::param::Param;
+use docshard_core::values::document::field_order::Keeping;
 use docshard_core::values::document::packed::Packer;
 use docshard_core::values::document::{MAX_RECURSION, raw};
 use pgrx::pg_sys;
@@ -57,6 +58,7 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let work = PipelineRequest::parse(work)?;
     check_read(collection, Placement { token, version })?;
     let environment = work.environment.as_ref().map(Environment::parse).transpose()?.unwrap_or_default();
+    let _keeping = Keeping::order_if(work.ordered);
     let pipeline = Pipeline::parse_divided(&work.stages, &environment)?;
     let memory: Rc<dyn Memory> = Rc::new(StageMemory::new(work.on_disk));
     let is_observed = work.explained || work.measured;
@@ -68,13 +70,13 @@ pub fn run(call: &RunPipeline<'_>) -> Result<PipelineAnswer> {
     let parts = |results| Box::new(Parts { results, keyed: work.keyed, projection, most: 1, ended: false });
     if !is_observed {
         let parts = parts(StageResults::over(documents, &pipeline, &memory)?);
-        return Ok(PipelineAnswer { parts, observed: None, separated: false });
+        return Ok(PipelineAnswer { parts, observed: None, separated: false, ordered: work.ordered });
     }
     let (began, read) = (Instant::now(), Rc::<Cell<u64>>::default());
     let counted = Counted { documents, read: Rc::clone(&read) };
     let (results, measurements) = StageResults::measured(counted, &pipeline, &Resources::of_memory(&memory))?;
     let observed = Some(Box::new(Observed { began, read, examined, measurements, plan }));
-    let mut answer = PipelineAnswer { parts: parts(results), observed, separated: false };
+    let mut answer = PipelineAnswer { parts: parts(results), observed, separated: false, ordered: work.ordered };
     if work.measured {
         // The row that separates results and measurements is not a result either.
         while answer.next_row()?.is_some_and(|row| !row.is_empty()) {}
@@ -89,11 +91,14 @@ pub struct PipelineAnswer {
     observed: Option<Box<Observed>>,
     /// the results have been returned, and the empty row behind them
     separated: bool,
+    /// results keep the order of fields
+    ordered: bool,
 }
 
 impl PipelineAnswer {
     /// The next row.
     pub fn next_row(&mut self) -> Result<Option<Vec<u8>>> {
+        let _keeping = Keeping::order_if(self.ordered);
         if !self.separated {
             if let Some(part) = self.parts.next_part()? {
                 return Ok(Some(part));

@@ -19,7 +19,7 @@ use docshard_core::query::specification;
 use docshard_core::routing::protocol::migration::{ApplyChanges, LoadBatch};
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
-use docshard_core::values::document::{normalise, raw};
+use docshard_core::values::document::{field_order, normalise, raw};
 use docshard_core::values::key::KeyPattern;
 use docshard_core::values::key::encode::{decode, encode};
 use pgrx::pg_sys::Oid;
@@ -75,6 +75,8 @@ const SKEY: usize = 2;
 const ID: usize = 3;
 const DOC: usize = 4;
 const PACKED: usize = 6;
+/// Only where shards keep the order of fields.
+const FIELD_ORDER: usize = 7;
 /// The size in bytes of the batches in which changed documents are inserted.
 const BATCH_BYTES: usize = 4 << 20;
 
@@ -134,6 +136,13 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
         if flushed.is_err() || !pending.remove(&key) {
             return;
         }
+        let doc = match with_order(doc, row.opt_bytes(FIELD_ORDER)) {
+            Ok(doc) => doc,
+            Err(error) => {
+                flushed = Err(error);
+                return;
+            }
+        };
         bytes += doc.len();
         held.push((key.0, key.1, doc));
         if bytes >= BATCH_BYTES {
@@ -145,6 +154,14 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
     flush(&mut held)?;
     writer.finish();
     Ok(inserted - deleted)
+}
+
+/// A document that was text on its way, with the order of its fields.
+fn with_order(doc: Vec<u8>, order: Option<Vec<u8>>) -> Result<Vec<u8>> {
+    match order {
+        Some(order) => field_order::attach(document(&doc)?, &order),
+        None => Ok(doc),
+    }
 }
 
 /// Loads a batch of packed documents; returns their number. `is_unique`: documents that conflict in a unique index are omitted.

@@ -40,6 +40,10 @@ impl Columns<'_> {
     pub fn bytes(&self, column: usize) -> Option<Vec<u8>> {
         (!self.nulls[column]).then(|| self.slice(column).to_vec())
     }
+    /// As [`bytes`](Self::bytes); None also for a column that the table does not have.
+    pub fn opt_bytes(&self, column: usize) -> Option<Vec<u8>> {
+        if column < self.values.len() { self.bytes(column) } else { None }
+    }
     pub fn append(&self, column: usize, to: &mut Vec<u8>) {
         to.extend_from_slice(self.slice(column));
     }

@@ -48,6 +48,18 @@ statements! {
 
     fn find_and_lock_epoch() -> Option<i64> { run "SELECT epoch FROM docshard_catalog.cluster FOR UPDATE" }
 
+    /// True if documents may keep the order of their fields.
+    pub fn keeps_order() -> bool { run "SELECT FROM docshard_catalog.cluster WHERE keeps_order" }
+
+    /// True if the catalog says whether they do: since release 0.4.0.
+    pub fn knows_order() -> bool {
+        run "SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'docshard_catalog.cluster'::pg_catalog.regclass \
+             AND attname = 'keeps_order' AND NOT attisdropped"
+    }
+
+    /// From now on documents keep the order of their fields.
+    pub fn keep_order() { run "UPDATE docshard_catalog.cluster SET keeps_order = true WHERE NOT keeps_order" }
+
     /// True if this database has been found to be a copy of the router.
     pub fn is_copy() -> bool { run "SELECT FROM docshard_catalog.cluster WHERE copy IS NOT NULL" }
 

@@ -5,7 +5,7 @@ use super::expiry::Expiry;
 use super::own_process::{FREE, KEEPER_KIND, WORKER, enter, report};
 use super::pulse::Pulse;
 use crate::catalog::cache;
-use crate::catalog::cluster::{contacts, history, identity, nodes, pending_drops, rotation, settings};
+use crate::catalog::cluster::{contacts, field_order, history, identity, nodes, pending_drops, rotation, settings};
 use crate::catalog::collections::last_sizes;
 use crate::pg::error::Result;
 use crate::pg::process::settings::limit_lock_waits;
@@ -44,12 +44,13 @@ const LOCK_PATIENCE: &CStr = c"2s";
 type Duty = (&'static str, &'static str, fn() -> Result<()>);
 
 /// The regular work besides balancing; each with its name in `balancer_status()` and the prefix of its errors.
-const DUTIES: [Duty; 6] = [
+const DUTIES: [Duty; 7] = [
     ("resolving transactions", "", || transactions::resolve_all().map(drop)),
     ("removing what moves have left", "", || migration::sweep().map(drop)),
     ("completing drops", "completing drops on shards that can be reached again: ", pending_drops::finish),
     ("changing passwords", "changing passwords: ", rotation::finish),
     ("removing failed index builds", "", || indexing::sweep().map(drop)),
+    ("looking for the releases of shards", "looking for the releases of shards: ", field_order::begin),
     ("reporting refused hosts", "reporting refused hosts: ", contacts::report_refused_hosts),
 ];
 

@@ -25,8 +25,20 @@ const OLDEST_RELEASE: [u32; 3] = [0, 2, 0];
 
 /// True if a router of this release works with a shard whose extension has that version.
 pub fn works_with(version: &str) -> bool {
+    is_since(version, OLDEST_RELEASE)
+}
+
+/// The first release whose nodes read documents with the order of their fields.
+const FIRST_WITH_ORDER: [u32; 3] = [0, 4, 0];
+
+/// True if a shard whose extension has that version reads documents with the order of their fields.
+pub fn reads_order(version: &str) -> bool {
+    is_since(version, FIRST_WITH_ORDER)
+}
+
+fn is_since(version: &str, release: [u32; 3]) -> bool {
     let numbers: Option<Vec<u32>> = version.split('.').map(|number| number.parse().ok()).collect();
-    numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= OLDEST_RELEASE[..])
+    numbers.is_some_and(|numbers| numbers.len() == 3 && numbers[..] >= release[..])
 }
 
 /// How many handshakes may be refused as the shard is ahead, before that is reported: the worker advances a counter at most once a

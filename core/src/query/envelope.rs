@@ -15,6 +15,8 @@ use std::sync::{Arc, OnceLock};
 
 /// The environment.
 const ENVIRONMENT: &str = "$setting";
+/// The results of a projection keep the order of fields.
+const ORDERED: &str = "$ordered";
 /// The filter, the projection or the sort.
 const INNER: &str = "$of";
 /// The filter that chose the documents, beside a projection that needs it.
@@ -29,6 +31,17 @@ pub fn wrap(inner: &str, environment: Option<&Json>, filter: Option<&str>) -> St
     let environment = environment.map_or_else(|| "{}".to_owned(), Json::to_string);
     let filter = filter.map_or_else(String::new, |filter| format!(",\"{FILTER}\":{filter}"));
     format!("{{\"{ENVIRONMENT}\":{environment},\"{INNER}\":{inner}{filter}}}")
+}
+
+/// The text of a projection whose results keep the order of fields.
+#[must_use]
+pub fn ordered(text: &str) -> String {
+    format!("{{\"{ORDERED}\":true,\"{INNER}\":{text}}}")
+}
+
+/// The projection in JSON that [`ordered`] wrote; None for other JSON.
+pub(crate) fn unwrap_ordered(json: &Json) -> Option<&Json> {
+    json.get(ORDERED).and(json.get(INNER))
 }
 
 /// Unwraps JSON that [`wrap`] wrote.

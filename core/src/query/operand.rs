@@ -306,7 +306,7 @@ impl<'a> Operand<'a> {
             Operand::Stored(raw) => {
                 let object = path::embedded(raw)?;
                 charge(2 * object.len());
-                Some(object.iter().map(|(name, value)| (name.to_owned(), Operand::Stored(value))).collect())
+                Some(object.in_order().map(|(name, value)| (name.to_owned(), Operand::Stored(value))).collect())
             }
             Operand::Given(Value::Object(fields)) => {
                 charge(2 * fields.len());

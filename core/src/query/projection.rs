@@ -19,7 +19,7 @@ use crate::query::expression::Expression;
 use crate::query::filter::{ElementCondition, Filter};
 use crate::values::collation::Collator;
 use crate::values::document::ext_json;
-use crate::values::document::field_order::Keeping;
+use crate::values::document::field_order::{Keeping, keeps_order};
 use crate::values::document::number::Number;
 use crate::values::document::raw::{RawArray, RawObject, RawValue, compare_keys};
 use crate::values::document::value::Value;
@@ -42,6 +42,8 @@ pub struct Projection {
     /// the filter of the documents, if a path refers to the element by which they match
     filter: Option<Filter>,
     positional: bool,
+    /// documents keep the order of their fields, also those that had none
+    ordered: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +108,10 @@ impl Projection {
     /// # Errors
     /// Those of [`Projection::parse`] and [`Environment::parse`].
     pub fn read(json: &Json) -> Result<Projection> {
+        if let Some(inner) = envelope::unwrap_ordered(json) {
+            let _keeping = Keeping::order();
+            return Projection::read(inner);
+        }
         let (environment, inner) = envelope::unwrap(json)?;
         let mut projection = Projection::parse_in(inner, &environment)?;
         if let Some(filter) = json.get(envelope::FILTER) {
@@ -151,6 +157,7 @@ impl Projection {
             collator,
             filter: None,
             positional: false,
+            ordered: keeps_order(),
         })
     }
 
@@ -172,7 +179,7 @@ impl Projection {
             parser.add(path, Node::Leaf)?;
         }
         let fields = parser.fields;
-        Ok(Projection { mode: Mode::Exclude, fields, chosen: None, collator: None, filter: None, positional: false })
+        Ok(Projection { mode: Mode::Exclude, fields, chosen: None, collator: None, filter: None, positional: false, ordered: keeps_order() })
     }
 
     /// True if it returns documents unchanged.
@@ -228,7 +235,7 @@ impl Projection {
         }
         let position = self.filter.as_ref().and_then(|filter| filter.position(document));
         let context = Context { root: document, collator: self.collator.as_deref(), position, given: &[] };
-        let _keeping = Keeping::order();
+        let _keeping = Keeping::order_if(self.ordered || document.order().is_some());
         write::document(&match self.mode {
             Mode::Include => context.include(Some(document), &self.fields, Within::Documents)?,
             Mode::Exclude => context.exclude(document, &self.fields, Within::Documents)?,
@@ -274,7 +281,6 @@ impl Assignments {
     /// # Errors
     /// `BSONObjectTooLarge` and `DocumentTooDeep`.
     pub(crate) fn apply(&self, document: RawObject<'_>, values: &[Option<Value>]) -> Result<Vec<u8>> {
-        let _keeping = Keeping::order();
         let context = Context { root: document, collator: None, position: None, given: values };
         write::document(&context.put(Some(document), &self.fields)?)
     }
@@ -756,7 +762,7 @@ impl<'p> Parser<'p> {
             names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
             names
         });
-        Ok(Projection { mode, fields, chosen, collator: environment.collator().cloned(), filter: None, positional })
+        Ok(Projection { mode, fields, chosen, collator: environment.collator().cloned(), filter: None, positional, ordered: keeps_order() })
     }
 }
 

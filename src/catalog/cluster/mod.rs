@@ -11,6 +11,7 @@
 //!   needs.
 //! * [`takeover`]: a copy of the router becomes the router; [`shard_state`] compares shards with the catalog; [`dismantle`]: dissolves the
 //!   cluster.
+//! * [`field_order`]: whether documents keep the order of their fields.
 //! * [`settings`]: the cluster's settings, with their defaults and bounds; [`history`]: deletes old entries of the changelog and old moves.
 
 pub mod access;
@@ -18,6 +19,7 @@ pub mod addresses;
 pub mod behind;
 pub mod contacts;
 pub mod dismantle;
+pub mod field_order;
 pub mod history;
 pub mod holder;
 pub mod identity;

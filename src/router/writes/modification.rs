@@ -6,6 +6,7 @@ use crate::router::session::session;
 use docshard_core::query::update::Style;
 use docshard_core::routing::request::modification::Modification;
 use docshard_core::routing::request::query::Query;
+use docshard_core::values::document::field_order::keeps_order;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -17,13 +18,15 @@ const MOST_KEPT: usize = 8;
 const LONGEST_KEPT: usize = 1024;
 
 thread_local! {
-    /// By style and text.
-    static KEPT: RefCell<SmallCache<(Style, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(SmallCache::NONE) };
+    /// By style and text, and whether documents keep the order of fields.
+    static KEPT: RefCell<SmallCache<(Style, bool, String), Rc<Modification>, MOST_KEPT>> = const { RefCell::new(SmallCache::NONE) };
 }
 
 /// Returns the cached form of an update that has no array filters, collation and variables.
 pub fn kept(update: &str, style: Style) -> Option<Rc<Modification>> {
-    KEPT.with_borrow(|kept| kept.find(|(known, text)| *known == style && text == update))
+    KEPT.with_borrow(|kept| {
+        kept.find(|(known, ordered, text)| (*known, *ordered) == (style, keeps_order()) && text == update)
+    })
 }
 
 /// Parses an update of the documents that `query` finds, or returns its cached form. `update` parses the text, and returns an equal text
@@ -44,7 +47,7 @@ pub fn parse<'u>(
     let (modification, is_lasting) = Modification::parse(used, &update, style, array_filters, query, &session())?;
     let modification = Rc::new(modification);
     if may_be_kept && is_lasting {
-        KEPT.with_borrow_mut(|kept| kept.insert((style, text.to_owned()), Rc::clone(&modification)));
+        KEPT.with_borrow_mut(|kept| kept.insert((style, keeps_order(), text.to_owned()), Rc::clone(&modification)));
     }
     Ok(modification)
 }

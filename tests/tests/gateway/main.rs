@@ -51,6 +51,30 @@ fn pymongo_uses_a_cluster() {
     }
 }
 
+/// Order of fields and 64-bit integers: on both shards, after moves, and after statements of SQL.
+#[test]
+fn what_a_driver_stores_comes_back() {
+    let cluster = cluster();
+    let router = &cluster.router;
+    router.psql("SELECT docshard.stop_balancer()");
+    router.psql("SELECT docshard.shard_collection('shop.orders', '{\"_id\": 1}')");
+    for (at, shard) in [(100, "shard0"), (200, "shard1")] {
+        router.psql(&format!("SELECT docshard.split_at('shop.orders', '{{\"_id\": {at}}}')"));
+        router.psql(&format!("SELECT docshard.move_chunk('shop.orders', '{{\"_id\": {at}}}', '{shard}')"));
+    }
+    let gateway = Gateway::start(router, &[]);
+    let uri = gateway.uri("boss", PASSWORD);
+    assert!(gateway.python("order.py", &[&uri]).contains("done"));
+    for (at, shard) in [(0, "shard1"), (100, "local"), (200, "shard0")] {
+        router.psql(&format!("SELECT docshard.move_chunk('shop.orders', '{{\"_id\": {at}}}', '{shard}')"));
+    }
+    assert!(gateway.python("order.py", &[&uri, "again"]).contains("done"));
+    // What SQL has added comes last, and the rest stays.
+    router.psql("SELECT docshard.update_many('shop.orders', '{}', '{\"$set\": {\"A\": 1}}')");
+    router.psql("SELECT docshard.update_many('shop.orders', '{}', '{\"$unset\": {\"A\": 1}}')");
+    assert!(gateway.python("order.py", &[&uri, "again"]).contains("done"));
+}
+
 #[test]
 fn mongosh_uses_a_cluster() {
     let cluster = cluster();

@@ -17,6 +17,7 @@ use crate::routing::model::Collection;
 use crate::routing::protocol::checked::Parameter;
 use crate::routing::protocol::pipeline::{PipelineRequest, PipelineSource};
 use crate::routing::request::options::FindOptions;
+use crate::values::document::field_order::keeps_order;
 use serde_json::{Value as Json, json};
 
 #[derive(Debug)]
@@ -87,6 +88,7 @@ pub fn plan(
         on_disk,
         measured: false,
         explained: false,
+        ordered: keeps_order(),
         source,
     };
     let statement = run_pipeline(search.collection, &work);
@@ -128,6 +130,7 @@ pub fn explained(collection: &Collection, plan: &Plan) -> Result<Option<Statemen
             on_disk: true,
             measured: false,
             explained: true,
+            ordered: keeps_order(),
             source: selected(&plan.statement),
         },
     };

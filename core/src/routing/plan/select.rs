@@ -19,6 +19,7 @@ use crate::routing::protocol::documents::{FindByIndexRange, IndexRangeSearch, SH
 use crate::routing::protocol::pipeline::{PipelineRequest, PipelineSource, RunPipeline};
 use crate::routing::protocol::sql;
 use crate::routing::request::options::FindOptions;
+use crate::values::document::field_order::keeps_order;
 use serde_json::{Value as Json, json};
 use std::borrow::Cow;
 
@@ -238,6 +239,7 @@ impl Find<'_> {
             on_disk: true,
             measured: false,
             explained: false,
+            ordered: keeps_order(),
             source: PipelineSource::Scan { filter },
         };
         run_pipeline(self.search.collection, &work)
@@ -263,6 +265,7 @@ impl Find<'_> {
             .projection
             .as_ref()
             .map(|projection| envelope::wrap(projection, options.environment.json().as_ref(), filter))
+            .map(|projection| if keeps_order() { envelope::ordered(&projection) } else { projection })
     }
 
     fn projected(&self, document: &str, conditions: &mut Conditions) -> String {

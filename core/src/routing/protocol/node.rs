@@ -63,6 +63,11 @@ shard_statements! {
          FROM pg_catalog.pg_database d WHERE datname = current_database()"
     }
 
+    /// The version of the extension.
+    ReadRelease {} -> Option<String> {
+        "SELECT pg_catalog.max(extversion) FROM pg_catalog.pg_extension WHERE extname = 'docshard'"
+    }
+
     /// Answers if the shard can be reached.
     Ping {} -> Vec<i32> { "SELECT 1" }
 

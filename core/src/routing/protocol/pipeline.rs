@@ -43,6 +43,9 @@ pub struct PipelineRequest {
     /// an empty row and a [`PipelineMeasurements`] follow the results
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub explained: bool,
+    /// results keep the order of fields
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ordered: bool,
     /// what the stages read
     pub source: PipelineSource,
 }
@@ -149,6 +152,7 @@ mod tests {
             on_disk: true,
             measured: false,
             explained: false,
+            ordered: false,
             source: PipelineSource::Scan { filter: None },
         };
         let params = vec![
@@ -164,6 +168,7 @@ mod tests {
             projection: Some("{\"a\": 1}".into()),
             measured: true,
             explained: true,
+            ordered: true,
             source: PipelineSource::Select { sql: "SELECT $3".into(), params },
             ..scan.clone()
         };

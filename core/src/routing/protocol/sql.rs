@@ -43,6 +43,12 @@ fragments! {
     /// jsonb from its own bytes, which are checked.
     unpack(bytes: "bytea") -> Value("jsonb");
 
+    /// The order of a document's fields, which its text does not have; NULL if that is jsonb's.
+    detach_order(doc: "jsonb") -> Value("bytea");
+
+    /// The document with that order.
+    attach_order(doc: "jsonb", detached: "bytea") -> Value("jsonb");
+
     /// What one column of an index stores of the document.
     index_key(doc: "jsonb", keys: "text", position: "integer") -> Value("bytea");
 

@@ -8,6 +8,7 @@
 
 use crate::catalog::change;
 use crate::catalog::cluster::access as grants;
+use crate::catalog::cluster::field_order;
 use crate::catalog::cluster::identity::{self, check_may_change, cluster_id};
 use crate::catalog::cluster::lost;
 use crate::catalog::cluster::shards::connection_string::{
@@ -202,6 +203,13 @@ fn require_extension(session: &mut Session, probe: &NodeProbe) -> Result<()> {
     {
         return Err(refuse(format!("the node has docshard {theirs}, which does not work with the router's {ours}"))
             .with_hint("Install the router's version there, and run ALTER EXTENSION docshard UPDATE."));
+    }
+    if let Some(theirs) = probe.version.as_deref().or(probe.default_version.as_deref())
+        && !handshake::reads_order(theirs)
+        && field_order::is_kept()?
+    {
+        return Err(refuse(format!("the node has docshard {theirs}, which cannot read this cluster's documents"))
+            .with_hint("Run ALTER EXTENSION docshard UPDATE there."));
     }
     if probe.encoding != "UTF8" {
         return Err(refuse(format!("the database's encoding is {}, it must be UTF8", probe.encoding)));

@@ -145,7 +145,7 @@ impl<'d> Redaction<'d> {
             Some(1) => Ok(None),
             Some(_) => {
                 let mut fields = Vec::with_capacity(part.len());
-                for (name, value) in part.iter() {
+                for (name, value) in part.in_order() {
                     fields.extend(self.inside(value)?.map(|part| (Cow::Borrowed(name), part)));
                 }
                 Ok(Some(Part::Object(fields)))

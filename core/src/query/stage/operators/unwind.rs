@@ -170,7 +170,7 @@ pub(in crate::query::stage) fn with<'d>(document: RawObject<'d>, path: &'d str, 
     match (part, found) {
         (Some(part), Some((position, _))) => Part::Edited(document, vec![(position, part)]),
         (part, _) => {
-            let others = document.iter().filter(|(name, _)| *name != head);
+            let others = document.in_order().filter(|(name, _)| *name != head);
             let others = others.map(|(name, value)| (Cow::Borrowed(name), Part::Raw(value)));
             Part::Object(others.chain(part.map(|part| (Cow::Borrowed(head), part))).collect())
         }

@@ -1,0 +1,132 @@
+"""What a driver stores comes back, byte for byte: order.py PORT URI [again]."""
+
+import sys
+
+import pymongo
+from bson import Int64, ObjectId, encode
+from bson.raw_bson import RawBSONDocument
+from pymongo import ReturnDocument, UpdateOne
+
+client = pymongo.MongoClient(sys.argv[2])
+db = client.get_database("shop", codec_options=pymongo.MongoClient().codec_options.with_options(document_class=RawBSONDocument))
+orders = db.orders
+
+DOCUMENTS = [
+    {"_id": n, "zone": "z", "b": Int64(n), "a": {"y": 1, "x": [{"d": Int64(7), "c": 2.0}], "list": [Int64(1), 2]}, "count": n}
+    for n in range(300)
+]
+
+
+def same(found, expected):
+    assert found is not None and bytes(found.raw) == encode(expected), (dict(found or {}), expected)
+
+
+def read(_id=1):
+    return orders.find_one({"_id": _id})
+
+
+def updated(update, expected, **options):
+    orders.update_one({"_id": 1}, update, **options)
+    same(read(), expected)
+
+
+def documents():
+    for found, expected in zip(orders.find(batch_size=7).sort("_id", 1), DOCUMENTS, strict=True):
+        same(found, expected)
+    for found, expected in zip(orders.find({"count": {"$gte": 100, "$lt": 200}}), DOCUMENTS[100:200], strict=True):
+        same(found, expected)
+
+
+def inserts():
+    orders.insert_one(DOCUMENTS[0])
+    orders.insert_many(DOCUMENTS[1:])
+    documents()
+    # The _id comes first, also one that is made.
+    db.other.insert_one({"b": 1, "_id": "later", "a": 2})
+    same(db.other.find_one({"_id": "later"}), {"_id": "later", "b": 1, "a": 2})
+    made = db.other.insert_one(RawBSONDocument(encode({"b": 1, "a": 2}))).inserted_id
+    if made is None:
+        made = ObjectId(db.other.find_one({"b": 1, "_id": {"$type": "objectId"}})["_id"])
+    same(db.other.find_one({"_id": made}), {"_id": made, "b": 1, "a": 2})
+
+
+def updates():
+    base = {"_id": 1, "zone": "z", "b": Int64(1)}
+    orders.replace_one({"_id": 1}, {"zone": "z", "b": Int64(1)})
+    same(read(), base)
+    updated({"$set": {"n": {"y": Int64(1), "x": 2}, "m": 3}}, base := {**base, "m": 3, "n": {"y": Int64(1), "x": 2}})
+    updated({"$set": {"zone": "y", "n.a": Int64(5)}}, base := {**base, "zone": "y", "n": {"y": Int64(1), "x": 2, "a": Int64(5)}})
+    updated({"$inc": {"b": 1, "m": Int64(1), "o": Int64(3)}}, base := {**base, "b": Int64(2), "m": Int64(4), "o": Int64(3)})
+    updated({"$unset": {"zone": ""}}, base := {name: value for name, value in base.items() if name != "zone"})
+    updated({"$push": {"p": {"$each": [{"b": 1, "a": Int64(2)}], "$slice": Int64(5)}}}, base := {**base, "p": [{"b": 1, "a": Int64(2)}]})
+    updated({"$rename": {"m": "A"}}, base := {**{name: value for name, value in base.items() if name != "m"}, "A": Int64(4)})
+    updated([{"$set": {"z": {"b": 1, "a": "$b"}}}, {"$unset": "o"}],
+            base := {**{name: value for name, value in base.items() if name != "o"}, "z": {"b": 1, "a": Int64(2)}})
+    found = orders.find_one_and_update({"_id": 1}, {"$set": {"b": "s"}}, return_document=ReturnDocument.AFTER)
+    same(found, base := {**base, "b": "s"})
+    found = orders.find_one_and_replace({"_id": 1}, {"y": 1, "x": Int64(2)}, return_document=ReturnDocument.AFTER)
+    same(found, {"_id": 1, "y": 1, "x": Int64(2)})
+    orders.bulk_write([UpdateOne({"_id": 1}, {"$set": {"k": {"b": 1, "a": 1}}})])
+    same(read(), {"_id": 1, "y": 1, "x": Int64(2), "k": {"b": 1, "a": 1}})
+    orders.update_many({"_id": {"$gte": 1, "$lt": 3}}, {"$set": {"new": 1, "k.A": 2}})
+    same(read(), {"_id": 1, "y": 1, "x": Int64(2), "k": {"b": 1, "a": 1, "A": 2}, "new": 1})
+    same(read(2), {**DOCUMENTS[2], "k": {"A": 2}, "new": 1})
+    # New documents.
+    orders.update_one({"zone": "u", "b": 1, "_id": 1001}, {"$set": {"y": Int64(1), "x": {"b": 1, "a": 2}}}, upsert=True)
+    same(read(1001), {"_id": 1001, "zone": "u", "b": 1, "x": {"b": 1, "a": 2}, "y": Int64(1)})
+    orders.replace_one({"_id": 1002}, {"y": Int64(1), "x": 2}, upsert=True)
+    same(read(1002), {"_id": 1002, "y": Int64(1), "x": 2})
+    orders.delete_many({"_id": {"$gte": 1000}})
+    for n in (1, 2):
+        orders.replace_one({"_id": n}, DOCUMENTS[n])
+
+
+def projections():
+    def project(projection, expected):
+        same(orders.find_one({"_id": 5}, projection), expected)
+        *_, found = orders.aggregate([{"$match": {"_id": {"$lte": 5}}}, {"$sort": {"_id": 1}}, {"$project": projection}])
+        same(found, expected)
+
+    whole = DOCUMENTS[5]
+    project({"count": 1, "zone": 1, "b": 1}, {"_id": 5, "zone": "z", "b": Int64(5), "count": 5})
+    project({"a.x": 1, "_id": 0, "zone": 1}, {"zone": "z", "a": {"x": whole["a"]["x"]}})
+    project({"a.y": 0, "b": 0}, {"_id": 5, "zone": "z", "a": {"x": whole["a"]["x"], "list": whole["a"]["list"]}, "count": 5})
+    project({"count": 1, "zz": "$a", "A": {"b": "$b", "a": 1}, "b": 1},
+            {"_id": 5, "b": Int64(5), "count": 5, "zz": whole["a"], "A": {"b": Int64(5), "a": 1}})
+
+
+def stages():
+    def last(stages, expected):
+        *_, found = orders.aggregate([{"$match": {"_id": {"$lte": 5}}}, {"$sort": {"_id": 1}}, *stages])
+        same(found, expected)
+
+    whole = DOCUMENTS[5]
+    last([], whole)
+    last([{"$skip": 1}, {"$limit": 50}], whole)
+    last([{"$addFields": {"zone": "y", "z": 1, "A": 2}}], {**whole, "zone": "y", "z": 1, "A": 2})
+    last([{"$unset": ["b", "a.y"]}], {"_id": 5, "zone": "z", "a": {"x": whole["a"]["x"], "list": whole["a"]["list"]}, "count": 5})
+    last([{"$unwind": "$a.list"}], {**whole, "a": {**whole["a"], "list": 2}})
+    last([{"$replaceRoot": {"newRoot": "$a"}}], whole["a"])
+    last([{"$replaceRoot": {"newRoot": {"z": 1, "b": "$b", "a": "$a"}}}], {"z": 1, "b": Int64(5), "a": whole["a"]})
+    last([{"$group": {"_id": "$zone", "n": {"$sum": 1}, "a": {"$last": "$a"}}}], {"_id": "z", "n": 6, "a": {**whole["a"], "x": [{"d": 7, "c": 2.0}], "list": [1, 2]}})
+    last([{"$lookup": {"from": "orders", "localField": "_id", "foreignField": "_id", "as": "l"}}], {**whole, "l": [whole]})
+    last([{"$set": {"whole": "$$ROOT"}}], {**whole, "whole": whole})
+
+
+def sinks():
+    orders.aggregate([{"$match": {"_id": {"$lt": 50}}}, {"$out": "copies"}])
+    for found, expected in zip(db.copies.find().sort("_id", 1), DOCUMENTS, strict=False):
+        same(found, expected)
+    orders.aggregate([{"$merge": "merged"}])
+    for found, expected in zip(db.merged.find().sort("_id", 1), DOCUMENTS, strict=True):
+        same(found, expected)
+
+
+if len(sys.argv) == 3:
+    inserts()
+    updates()
+    projections()
+    stages()
+    sinks()
+documents()
+print("done")
