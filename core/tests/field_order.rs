@@ -129,10 +129,7 @@ fn the_order_is_short() {
 #[test]
 fn the_id_comes_first() {
     let bytes = |document: Document| document.to_vec().unwrap();
-    assert_eq!(
-        returned(&stored(&bytes(doc! { "b": 1, "_id": 2, "a": 3 }))),
-        bytes(doc! { "_id": 2, "b": 1, "a": 3 })
-    );
+    assert_eq!(returned(&stored(&bytes(doc! { "b": 1, "_id": 2, "a": 3 }))), bytes(doc! { "_id": 2, "b": 1, "a": 3 }));
     let id = bson::oid::ObjectId::from_bytes([7; 12]);
     assert_eq!(returned(&stored(&bytes(doc! { "b": 1, "a": 3 }))), bytes(doc! { "_id": id, "b": 1, "a": 3 }));
 }

@@ -248,7 +248,15 @@ pub(super) fn register(request: &MoveRequest, checked: Checked) -> Result<Attemp
         match transaction::run(|| enter(request, checked.donor_id, &mut locked)) {
             Ok(Some((record, end))) => {
                 let Checked { donor, loader, puller, .. } = checked;
-                return Ok(Attempt { record, end, donor, loader, puller, copied: numbered::NOTHING.to_owned(), keeps_order: false });
+                return Ok(Attempt {
+                    record,
+                    end,
+                    donor,
+                    loader,
+                    puller,
+                    copied: numbered::NOTHING.to_owned(),
+                    keeps_order: false,
+                });
             }
             Ok(None) => wait_for_change(request, deadline)?,
             Err(error) => {

@@ -179,7 +179,15 @@ impl Projection {
             parser.add(path, Node::Leaf)?;
         }
         let fields = parser.fields;
-        Ok(Projection { mode: Mode::Exclude, fields, chosen: None, collator: None, filter: None, positional: false, ordered: keeps_order() })
+        Ok(Projection {
+            mode: Mode::Exclude,
+            fields,
+            chosen: None,
+            collator: None,
+            filter: None,
+            positional: false,
+            ordered: keeps_order(),
+        })
     }
 
     /// True if it returns documents unchanged.
@@ -762,7 +770,15 @@ impl<'p> Parser<'p> {
             names.sort_by(|a, b| compare_keys(a.as_bytes(), b.as_bytes()));
             names
         });
-        Ok(Projection { mode, fields, chosen, collator: environment.collator().cloned(), filter: None, positional, ordered: keeps_order() })
+        Ok(Projection {
+            mode,
+            fields,
+            chosen,
+            collator: environment.collator().cloned(),
+            filter: None,
+            positional,
+            ordered: keeps_order(),
+        })
     }
 }
 

@@ -188,7 +188,12 @@ impl Update {
     /// `FailedToParse` if it is not a document, `DollarPrefixedFieldName` if it has operators; the errors for documents that cannot be
     /// stored.
     pub fn parse_replacement(json: &serde_json::Value) -> Result<Update> {
-        Ok(Update { form: Form::Replacement(parse::replacement(json)?), now: None, keeps_key: false, ordered: keeps_order() })
+        Ok(Update {
+            form: Form::Replacement(parse::replacement(json)?),
+            now: None,
+            keeps_key: false,
+            ordered: keeps_order(),
+        })
     }
 
     /// True if it replaces the document.

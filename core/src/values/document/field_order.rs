@@ -101,7 +101,9 @@ impl<'a> FieldOrder<'a> {
     /// The positions of the fields, in their order.
     pub(super) fn positions(self) -> impl Iterator<Item = usize> + use<'a> {
         let Self { bytes, width } = self;
-        bytes.chunks_exact(width).map(|bytes| bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
+        bytes
+            .chunks_exact(width)
+            .map(|bytes| bytes.iter().rev().fold(0, |number, byte| number << 8 | usize::from(*byte)))
     }
 
     /// True if each position comes once, and they are not in jsonb's order.

@@ -5,13 +5,13 @@
 //! INVARIANT: containers only ever start aligned, so a container that is copied from elsewhere needs no change.
 
 use super::element::Element;
+use super::field_order::{self, FieldOrder, Keeping, keeps_order};
 use super::number::{Number, is_numeric};
 use super::raw::{
     ENTRY_CONTAINER, ENTRY_FALSE, ENTRY_HAS_OFFSET, ENTRY_LENGTH_MASK, ENTRY_NULL, ENTRY_NUMERIC, ENTRY_STRING,
     ENTRY_TRUE, ENTRY_TYPE_MASK, FLAG_ARRAY, FLAG_OBJECT, FLAG_SCALAR, LEAST_LEVEL, OFFSET_STRIDE, RawObject, RawValue,
     align, compare_keys, varlena_header,
 };
-use super::field_order::{self, FieldOrder, Keeping, keeps_order};
 use super::value::Value;
 use super::{MAX_DEPTH, MAX_DOCUMENT_BYTES, ext_json, numeric};
 use crate::budget;
@@ -274,7 +274,11 @@ fn write_value(value: &Value, depth: usize, out: &mut Vec<u8>) -> Result<u32> {
         }
         Value::Long(Number::Int(value)) => {
             let start = pad(out);
-            if keeps_order() { numeric::push_long(*value, out) } else { numeric::push_i64(*value, out) }
+            if keeps_order() {
+                numeric::push_long(*value, out)
+            } else {
+                numeric::push_i64(*value, out)
+            }
             entry(ENTRY_NUMERIC, start, out)?
         }
         Value::String(value) => write_string(value, out)?,

@@ -174,7 +174,9 @@ impl Writer {
         budget::step();
         match item {
             Item::Value(value) => self.value(value),
-            Item::Stored(RawValue::Number(number)) if number.is_marked_long() => self.item(Item::Long(number.as_i64().unwrap_or_default())),
+            Item::Stored(RawValue::Number(number)) if number.is_marked_long() => {
+                self.item(Item::Long(number.as_i64().unwrap_or_default()))
+            }
             Item::Stored(value) => self.element(&Element::of(value)),
             Item::Long(value) => {
                 self.out.extend(value.to_le_bytes());
