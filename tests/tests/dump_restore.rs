@@ -153,6 +153,42 @@ fn a_plain_dump_into_the_same_server_works_too() {
     goes_on(&cluster.router, "restored");
 }
 
+/// The reply to a find, with the bytes of all documents.
+fn reply(node: &Node, database: &str) -> Vec<u8> {
+    // {find: "ordered", sort: {_id: 1}, batchSize: 300, singleBatch: true}
+    let find =
+        bson::doc! { "find": "ordered", "sort": { "_id": 1 }, "batchSize": 300, "singleBatch": true }.to_vec().unwrap();
+    let mut client = node.try_client_as("postgres", database).unwrap();
+    client.query_one("SELECT docshard.run_command_bson('shop', $1)", &[&find]).unwrap().get(0)
+}
+
+/// A dump has text, to which jsonb's order and the type of small integers are lost.
+#[test]
+fn a_dump_keeps_the_order_of_fields() {
+    let cluster = Cluster::start(1);
+    let documents: Vec<_> = (0..200_i32)
+        .map(|n| bson::doc! { "_id": n, "zone": "z", "b": i64::from(n), "a": [{ "y": 1, "x": 2_i64 }, { "x": 2, "y": 1 }] })
+        .collect();
+    let insert = bson::doc! { "insert": "ordered", "documents": documents.clone() }.to_vec().unwrap();
+    let mut client = cluster.router.client();
+    client.execute("SELECT docshard.run_command_bson('shop', $1)", &[&insert]).unwrap();
+    let before = reply(&cluster.router, "postgres");
+    let one = documents[7].to_vec().unwrap();
+    assert!(before.windows(one.len()).any(|bytes| bytes == one), "documents come back as they were");
+    let file = cluster.router.scratch_file("dump.sql");
+    let file = file.to_str().unwrap();
+    for (database, options) in [("copied", &[][..]), ("inserted", &["--inserts"])] {
+        cluster.router.program("pg_dump", &[&["-f", file], options].concat());
+        cluster.router.psql(&format!("CREATE DATABASE {database}"));
+        let restore = ["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", database, "-o", "/dev/null", "-f", file];
+        cluster.router.program("psql", &restore);
+        assert_eq!(reply(&cluster.router, database), before, "{database}");
+        let mut client = cluster.router.try_client_as("postgres", database).unwrap();
+        let left: i64 = client.query_one("SELECT count(*) FROM docshard_data.field_orders", &[]).unwrap().get(0);
+        assert_eq!(left, 0, "{database}");
+    }
+}
+
 /// A dump of the schema alone has the collections' tables, without documents and without the catalog.
 #[test]
 fn a_dump_of_the_schema_alone_leaves_nothing_behind() {

@@ -132,6 +132,40 @@ fn writes_wait_for_the_move_and_succeed() {
     check_all(&cluster, total);
 }
 
+/// The document with this `_id`, as a MongoDB client gets it.
+fn as_bson(client: &mut Client, id: &str) -> bson::Document {
+    let (database, collection) = NS.split_once('.').unwrap();
+    let find = bson::doc! { "find": collection, "filter": { "_id": id }, "limit": 1 }.to_vec().unwrap();
+    let reply: Vec<u8> =
+        client.query_one("SELECT docshard.run_command_bson($1, $2)", &[&database, &find]).expect("a find").get(0);
+    let reply = bson::Document::from_reader(reply.as_slice()).unwrap();
+    let found = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    found[0].as_document().unwrap().clone()
+}
+
+/// Changes reach the recipient as text.
+#[test]
+fn documents_that_change_while_their_chunk_moves_keep_the_order_of_fields() {
+    let cluster = cluster(2_000);
+    let mut client = cluster.router.client();
+    let (database, collection) = NS.split_once('.').unwrap();
+    let mut run = |command: bson::Document| {
+        let bytes = command.to_vec().unwrap();
+        client.execute("SELECT docshard.run_command_bson($1, $2)", &[&database, &bytes]).expect("a command");
+    };
+    let (mut holder, mover) = held_while_copying(&cluster);
+    run(bson::doc! { "insert": collection, "documents": [{ "_id": "new", "zone": "z", "k": 5, "b": 1_i64 }] });
+    run(bson::doc! { "update": collection, "updates": [
+        { "q": { "_id": "new", "k": 5 }, "u": { "$set": { "a": { "y": 2_i64, "x": 1 } } } },
+    ] });
+    holder.batch_execute("COMMIT").unwrap();
+    mover.join().unwrap().expect("a move");
+    assert_eq!(owner(&cluster.router, 0), "shard1");
+    let expected = bson::doc! { "_id": "new", "zone": "z", "k": 5, "b": 1_i64, "a": { "y": 2_i64, "x": 1 } };
+    let mut client = cluster.router.client();
+    assert_eq!(as_bson(&mut client, "new").to_vec().unwrap(), expected.to_vec().unwrap());
+}
+
 /// Starts a move of the chunk with `k` = 0 to `shard1`. It has begun to copy and waits until the returned client's transaction
 /// ends.
 fn held_while_copying(cluster: &Cluster) -> (Client, thread::JoinHandle<Result<Value, postgres::Error>>) {
