@@ -167,58 +167,7 @@ VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'numbered_writes_wrapp
 CREATE FUNCTION docshard_internal.load_numbered_writes(writes text) RETURNS bytea
 STRICT VOLATILE PARALLEL UNSAFE LANGUAGE c AS 'MODULE_PATHNAME', 'load_numbered_writes_wrapper';
 
-DO $$
-DECLARE
-    owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(extowner) FROM pg_catalog.pg_extension WHERE extname = 'docshard');
-    service CONSTANT regrole := (SELECT s.role FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid = s.role);
-    target record;
-BEGIN
-    EXECUTE pg_catalog.format('ALTER TABLE docshard_data.numbered_writes OWNER TO %I', owner);
-    FOR target IN
-        SELECT 'EXECUTE ON FUNCTION ' || p.oid::pg_catalog.regprocedure AS privilege, 'pg_catalog.pg_proc'::pg_catalog.regclass AS class, p.oid,
-               p.oid::pg_catalog.regprocedure AS function,
-               p.proname IN ('claim_write', 'find_violations', 'remember_reply', 'insert_once', 'update_once', 'delete_once') AS is_for_all
-          FROM pg_catalog.pg_proc p
-         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
-           AND p.proname IN ('claim_write', 'find_violations', 'remember_reply', 'insert_once', 'update_once', 'delete_once',
-                             'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes', 'set_validator', 'fdw_handler', 'fdw_validator')
-        UNION ALL
-        SELECT 'SELECT, INSERT, UPDATE, DELETE ON docshard_data.numbered_writes', 'pg_catalog.pg_class',
-               'docshard_data.numbered_writes'::pg_catalog.regclass, NULL, false
-    LOOP
-        IF target.function IS NOT NULL THEN
-            EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', target.function, owner);
-            EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', target.function);
-        END IF;
-        IF target.is_for_all THEN
-            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', target.function);
-        END IF;
-        -- As in the script before: what a script grants counts as initial, which pg_dump leaves out, so that is undone.
-        IF service IS NOT NULL THEN
-            DECLARE
-                initial CONSTANT aclitem[] := (SELECT i.initprivs FROM pg_catalog.pg_init_privs i
-                                                WHERE i.classoid = target.class AND i.objoid = target.oid AND i.objsubid = 0);
-            BEGIN
-                EXECUTE pg_catalog.format('GRANT %s TO %s', target.privilege, service);
-                UPDATE pg_catalog.pg_init_privs SET initprivs = initial
-                 WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NOT NULL;
-                DELETE FROM pg_catalog.pg_init_privs
-                 WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NULL;
-            END;
-        END IF;
-    END LOOP;
-END $$;
-
--- The epoch of this router at a shard that has reported one which a take-over did not follow.
-ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
-COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
-
--- The order of fields is kept when all shards have this release.
-ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEFAULT true;
-COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
-UPDATE docshard_catalog.cluster SET keeps_order = false
- WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);
-
+-- The order of documents' fields, on the ways on which documents are text.
 CREATE FUNCTION docshard_internal.detach_order(doc jsonb) RETURNS bytea
 IMMUTABLE STRICT PARALLEL SAFE COST 20 LANGUAGE c AS 'MODULE_PATHNAME', 'detach_order_wrapper';
 CREATE FUNCTION docshard_internal.attach_order(doc jsonb, detached bytea) RETURNS jsonb
@@ -270,19 +219,61 @@ SELECT pg_catalog.pg_extension_config_dump('docshard_data.field_orders',
     'WHERE false UNION ALL SELECT f.* FROM docshard_internal.field_orders() AS f');
 CREATE TRIGGER refuse_truncate BEFORE TRUNCATE ON docshard_data.field_orders EXECUTE FUNCTION docshard_internal.capture_change();
 ALTER TABLE docshard_data.field_orders ENABLE ALWAYS TRIGGER refuse_truncate;
+
 DO $$
 DECLARE
     owner CONSTANT name := (SELECT pg_catalog.pg_get_userbyid(extowner) FROM pg_catalog.pg_extension WHERE extname = 'docshard');
-    function pg_catalog.regprocedure;
+    service CONSTANT regrole := (SELECT s.role FROM docshard_data.service s JOIN pg_catalog.pg_roles r ON r.oid = s.role);
+    target record;
 BEGIN
+    EXECUTE pg_catalog.format('ALTER TABLE docshard_data.numbered_writes OWNER TO %I', owner);
     EXECUTE pg_catalog.format('ALTER TABLE docshard_data.field_orders OWNER TO %I', owner);
-    FOR function IN SELECT p.oid FROM pg_catalog.pg_proc p WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
-                       AND p.proname IN ('detach_order', 'attach_order', 'field_orders', 'restore_field_orders')
+    FOR target IN
+        SELECT 'EXECUTE ON FUNCTION ' || p.oid::pg_catalog.regprocedure AS privilege, 'pg_catalog.pg_proc'::pg_catalog.regclass AS class, p.oid,
+               p.oid::pg_catalog.regprocedure AS function,
+               p.proname IN ('claim_write', 'find_violations', 'remember_reply', 'insert_once', 'update_once', 'delete_once', 'detach_order',
+                             'attach_order') AS is_for_all
+          FROM pg_catalog.pg_proc p
+         WHERE p.pronamespace = 'docshard_internal'::pg_catalog.regnamespace
+           AND p.proname IN ('claim_write', 'find_violations', 'remember_reply', 'insert_once', 'update_once', 'delete_once', 'detach_order', 'attach_order',
+                             'field_orders', 'restore_field_orders',
+                             'forget_numbered_writes', 'numbered_writes', 'load_numbered_writes', 'set_validator', 'fdw_handler', 'fdw_validator')
+        UNION ALL
+        SELECT 'SELECT, INSERT, UPDATE, DELETE ON docshard_data.numbered_writes', 'pg_catalog.pg_class',
+               'docshard_data.numbered_writes'::pg_catalog.regclass, NULL, false
+        UNION ALL
+        SELECT 'SELECT, INSERT, UPDATE, DELETE ON docshard_data.field_orders', 'pg_catalog.pg_class',
+               'docshard_data.field_orders'::pg_catalog.regclass, NULL, false
     LOOP
-        EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', function, owner);
-        EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', function);
-        IF function::pg_catalog.text LIKE '%tach_order(%' THEN
-            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', function);
+        IF target.function IS NOT NULL THEN
+            EXECUTE pg_catalog.format('ALTER FUNCTION %s OWNER TO %I', target.function, owner);
+            EXECUTE pg_catalog.format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', target.function);
+        END IF;
+        IF target.is_for_all THEN
+            EXECUTE pg_catalog.format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', target.function);
+        END IF;
+        -- As in the script before: what a script grants counts as initial, which pg_dump leaves out, so that is undone.
+        IF service IS NOT NULL THEN
+            DECLARE
+                initial CONSTANT aclitem[] := (SELECT i.initprivs FROM pg_catalog.pg_init_privs i
+                                                WHERE i.classoid = target.class AND i.objoid = target.oid AND i.objsubid = 0);
+            BEGIN
+                EXECUTE pg_catalog.format('GRANT %s TO %s', target.privilege, service);
+                UPDATE pg_catalog.pg_init_privs SET initprivs = initial
+                 WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NOT NULL;
+                DELETE FROM pg_catalog.pg_init_privs
+                 WHERE classoid = target.class AND objoid = target.oid AND objsubid = 0 AND initial IS NULL;
+            END;
         END IF;
     END LOOP;
 END $$;
+
+-- The epoch of this router at a shard that has reported one which a take-over did not follow.
+ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
+COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
+
+-- The order of fields is kept when all shards have this release.
+ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEFAULT true;
+COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
+UPDATE docshard_catalog.cluster SET keeps_order = false
+ WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);

@@ -388,6 +388,15 @@ impl Donor {
 mod tests {
     use super::*;
 
+    #[test]
+    fn releases_since_0_4_0_read_the_order_of_fields() {
+        for (version, reads) in
+            [("0.3.0", false), ("0.4.0", true), ("0.10.0", true), ("1.0.0", true), ("0.4", false), ("", false)]
+        {
+            assert_eq!(reads_order(version), reads, "{version}");
+        }
+    }
+
     const KNOWN: Position = Position { timeline: 2, counter: 100 };
 
     fn member(shard: &str) -> Member {
