@@ -96,6 +96,9 @@ def projections():
         *_, found = orders.aggregate([{"$match": {"_id": {"$lte": 5}}}, {"$sort": {"_id": 1}}, {"$project": projection}])
         same(found, expected)
 
+    db.orders.create_index([("count", 1), ("b", -1)])
+    covered = orders.find({"count": {"$gt": 4}}, {"count": 1, "b": 1, "_id": 0}).sort("count", 1)
+    same(covered[0], {"b": Int64(5), "count": 5})
     whole = DOCUMENTS[5]
     project({"count": 1, "zone": 1, "b": 1}, {"_id": 5, "zone": "z", "b": Int64(5), "count": 5})
     project({"a.x": 1, "_id": 0, "zone": 1}, {"zone": "z", "a": {"x": whole["a"]["x"]}})

@@ -27,6 +27,7 @@ pub mod pipeline;
 use super::request::options::{CountOptions, FindOptions};
 use crate::error::Result;
 use crate::routing::model::Index;
+use crate::values::document::field_order::keeps_order;
 use conditions::Conditions;
 use covered::Covered;
 use destination::Destination;
@@ -207,7 +208,8 @@ fn planned_find(
         _ => (given, None),
     };
     let select = Find { search, options, single_target };
-    let (sort, included) = (options.sort.as_ref(), options.included.as_deref());
+    // An index has neither the order of a document's fields nor the type of integers.
+    let (sort, included) = (options.sort.as_ref(), options.included.as_deref().filter(|_| !keeps_order()));
     if let Some(paths) = included.filter(|_| sort.is_none() && !search.filter().is_empty())
         && let Some(covered) = Covered::of_search(search, paths)
     {

@@ -17,7 +17,7 @@ use crate::routing::model::Collection;
 use crate::routing::protocol::checked::Parameter;
 use crate::routing::protocol::pipeline::{PipelineRequest, PipelineSource};
 use crate::routing::request::options::FindOptions;
-use crate::values::document::field_order::keeps_order;
+use crate::values::document::field_order::{Keeping, keeps_order};
 use serde_json::{Value as Json, json};
 
 #[derive(Debug)]
@@ -71,7 +71,11 @@ pub fn plan(
     }
     let destinations = search.destinations()?;
     let order = if division.order.is_some() { Order::Ascending } else { Order::None };
-    let (inner, source, mut stages) = source(search, options, destinations.len() == 1)?;
+    let (inner, source, mut stages) = {
+        // A group takes values from documents, of which nothing else remains.
+        let _keeping = Keeping::order_only_if(!division.at_shards.begins_with_group());
+        source(search, options, destinations.len() == 1)?
+    };
     // A scan reads whole documents. Projecting them first keeps stages from copying fields that are not needed.
     if inner.0 == AccessPath::Scan
         && !division.at_shards.begins_with_group()
