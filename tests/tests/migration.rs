@@ -148,6 +148,7 @@ fn as_bson(client: &mut Client, id: &str) -> bson::Document {
 fn documents_that_change_while_their_chunk_moves_keep_the_order_of_fields() {
     let cluster = cluster(2_000);
     let mut client = cluster.router.client();
+    move_chunk(&mut client, 1_999, "shard1").expect("a move");
     let (database, collection) = NS.split_once('.').unwrap();
     let mut run = |command: bson::Document| {
         let bytes = command.to_vec().unwrap();
