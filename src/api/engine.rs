@@ -13,7 +13,7 @@ use docshard_core::query::projection::Projection;
 use docshard_core::query::sort::Sort;
 use docshard_core::query::specification::parse as json;
 use docshard_core::query::update::{self, Update};
-use docshard_core::values::document::{field_order, normalise, raw};
+use docshard_core::values::document::{detached, normalise, raw};
 use docshard_core::values::key::KeyPattern;
 use pgrx::pg_sys;
 use pgrx::prelude::*;
@@ -122,13 +122,13 @@ fn unpack(bytes: &[u8]) -> RawJsonb {
 /// The order of a document's fields and its marked integers, which its text does not have; null if there are none.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, cost = 20, requires = ["schemas"])]
 fn detach_order(doc: RawJsonb) -> Option<Vec<u8>> {
-    raw::document(doc.bytes()).map(field_order::detach).filter(|detached| !detached.is_empty())
+    raw::document(doc.bytes()).map(detached::detach).filter(|detached| !detached.is_empty())
 }
 
 /// The document with what `detach_order` has returned.
 #[pg_extern(schema = "docshard_internal", immutable, parallel_safe, strict, requires = ["schemas"])]
 fn attach_order(doc: RawJsonb, detached: &[u8]) -> RawJsonb {
-    let attached = raw::document(doc.bytes()).map(|document| field_order::attach(document, detached));
+    let attached = raw::document(doc.bytes()).map(|document| detached::attach(document, detached));
     attached.map_or(doc, |bytes| RawJsonb::from_bytes(&bytes.unwrap_or_else(|e| e.raise())))
 }
 

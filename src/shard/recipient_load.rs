@@ -19,7 +19,7 @@ use docshard_core::query::specification;
 use docshard_core::routing::protocol::migration::{ApplyChanges, LoadBatch};
 use docshard_core::values::document::element::Element;
 use docshard_core::values::document::ext_json::to_json;
-use docshard_core::values::document::{field_order, normalise, raw};
+use docshard_core::values::document::{detached, normalise, raw};
 use docshard_core::values::key::KeyPattern;
 use docshard_core::values::key::encode::{decode, encode};
 use pgrx::pg_sys::Oid;
@@ -159,7 +159,7 @@ pub fn apply_changes(changes: &ApplyChanges<'_>) -> Result<i64> {
 /// A document that was text on its way, with the order of its fields.
 fn with_order(doc: Vec<u8>, order: Option<Vec<u8>>) -> Result<Vec<u8>> {
     match order {
-        Some(order) => field_order::attach(document(&doc)?, &order),
+        Some(order) => detached::attach(document(&doc)?, &order),
         None => Ok(doc),
     }
 }

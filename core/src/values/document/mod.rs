@@ -7,10 +7,11 @@
 //! * [`write`] writes jsonb's on-disk form.
 //! * [`bson`] reads commands and writes replies of MongoDB's protocol.
 //! * [`normalise`] converts a client's documents into the form that is stored.
-//! * [`field_order`] keeps the order in which a client has given fields, behind the fields.
+//! * [`field_order`] keeps the order in which a client has given fields, behind the fields; [`detached`] is the order apart from a document.
 //! * [`print`] writes jsonb as text.
 //! * [`packed`] is the form in which a shard sends documents to the router.
 
+pub mod field_order;
 pub mod number;
 pub mod raw;
 pub(crate) mod text;
@@ -29,7 +30,7 @@ pub mod bson;
 
 pub mod write;
 
-pub mod field_order;
+pub mod detached;
 
 pub mod normalise;
 

@@ -125,6 +125,12 @@ impl<'a> Children<'a> {
         self.data.get(start..end).unwrap_or_default()
     }
 
+    /// The order of an object's fields, given the end of its last value.
+    #[inline]
+    pub(super) fn order_behind(&self, end: usize) -> Option<FieldOrder<'a>> {
+        FieldOrder::read(self.data.get(end..)?, self.entries.len() / 2)
+    }
+
     /// A child's type and bytes without padding, which do not depend on where it is.
     #[inline]
     pub(super) fn stored(&self, index: usize) -> (u32, &'a [u8]) {
@@ -309,8 +315,12 @@ impl<'a> RawObject<'a> {
     /// The positions of the fields in the order in which a client has given them; None if that is jsonb's.
     #[inline]
     pub(crate) fn order(&self) -> Option<impl Iterator<Item = usize> + use<'a>> {
+        self.field_order().map(FieldOrder::positions)
+    }
+    #[inline]
+    pub(super) fn field_order(&self) -> Option<FieldOrder<'a>> {
         let children = self.children();
-        FieldOrder::behind(&children, children.start(children.entries.len())).map(FieldOrder::positions)
+        children.order_behind(children.start(children.entries.len()))
     }
     /// Fields in the order in which a client has given them, or else in jsonb's.
     pub fn in_order(&self) -> impl Iterator<Item = (&'a str, RawValue<'a>)> + use<'a> {
@@ -495,7 +505,7 @@ fn validate_container(bytes: &[u8], is_root: bool, depth: usize) -> Result<()> {
     if start == children.data.len() {
         return Ok(());
     }
-    let order = if per_count == 2 { FieldOrder::behind(&children, start) } else { None };
+    let order = if per_count == 2 { children.order_behind(start) } else { None };
     refuse(!order.is_some_and(FieldOrder::is_valid), "bytes are left over")
 }
 

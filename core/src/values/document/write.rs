@@ -229,7 +229,7 @@ fn write_edited(object: RawObject<'_>, edits: &[(usize, Part<'_>)], depth: usize
         position = next;
     }
     // The fields are the same.
-    out.extend(FieldOrder::behind(&children, read).map_or(&[][..], FieldOrder::bytes));
+    out.extend(children.order_behind(read).map_or(&[][..], FieldOrder::bytes));
     entry(ENTRY_CONTAINER, start, out)
 }
 
