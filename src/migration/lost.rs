@@ -93,30 +93,40 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
     for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
         let concerns = record.donor == lost.id || record.recipient == lost.id;
         match record.state {
+            // Another router may have decided it, so it ends as a decided one.
+            State::Running if !record::is_of_this_router(record.id)? => {
+                if !concerns || !record::advance(record.id, State::Running, State::Committed)? {
+                    return Err(still_moving(&record));
+                }
+                save_locked(&record, lost)?;
+            }
             // After this, the coordinator cannot decide the move.
             State::Running => {
                 let why = error!(Kind::Interrupted, "shard \"{}\" was removed as lost", lost.name);
                 record::note_error(record.id, &why)?;
-                if !record::advance(record.id, State::Running, State::Aborted)? {
+                if !record::abort(record.id)? {
                     return Err(still_moving(&record));
                 }
                 super::abort::interrupt_coordinator(record.id)?;
             }
-            State::Committed if concerns => {
-                let tag = Tag::Coordinator(record.id);
-                if !lock::try_acquire_for_session(tag, Mode::Exclusive) {
-                    return Err(still_moving(&record));
-                }
-                let saved = save(&record, lost);
-                lock::release_for_session(tag, Mode::Exclusive);
-                saved?;
-            }
+            State::Committed if concerns => save_locked(&record, lost)?,
             State::Committed => return Err(still_moving(&record)),
             // Only cleaning up remains, which skips a removed shard.
             State::Moved | State::Aborted | State::Done => {}
         }
     }
     Ok(())
+}
+
+/// [`save`], unless another process works on the move.
+fn save_locked(record: &Record, lost: &Shard) -> Result<()> {
+    let tag = Tag::Coordinator(record.id);
+    if !lock::try_acquire_for_session(tag, Mode::Exclusive) {
+        return Err(still_moving(record));
+    }
+    let saved = save(record, lost);
+    lock::release_for_session(tag, Mode::Exclusive);
+    saved
 }
 
 fn still_moving(record: &Record) -> Error {

@@ -140,3 +140,26 @@ fn a_move_that_a_lost_router_has_decided_is_completed() {
     assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3));
     cluster.router.psql(&insert(103));
 }
+
+/// Both parts are prepared: the lost router may have decided the move, and told its client so.
+#[test]
+fn a_move_that_a_lost_router_may_have_decided_is_left_to_the_administrator() {
+    let (cluster, taken) = restored_in_a_move("move.decided");
+    assert_eq!(taken["preparedTransactions"].as_array().map(Vec::len), Some(2), "{taken}");
+    let error = "SELECT coalesce(error, '') FROM docshard_catalog.migrations WHERE state = 'running'";
+    wait_until("it is looked at", PATIENCE, || cluster.router.value::<String>(error).contains("may have decided it"));
+    // Neither recovery nor a request ends it.
+    recover(&cluster);
+    let _ = cluster.router.client().batch_execute("SELECT docshard.abort_migration(1)");
+    assert_eq!(cluster.shards.iter().map(prepared).collect::<Vec<_>>(), [1, 1]);
+    let gid = |node: &Node| node.value::<String>("SELECT gid FROM pg_prepared_xacts");
+    let shown: String = cluster.router.value("SELECT docshard.status()");
+    assert!(shown.contains(&gid(&cluster.shards[1])), "{shown}");
+    // The administrator knows that it was decided.
+    cluster.shards[0].psql(&format!("COMMIT PREPARED '{}'", gid(&cluster.shards[0])));
+    wait_until("the move is completed", PATIENCE, || {
+        recover(&cluster);
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
+    });
+    assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3));
+}
