@@ -49,6 +49,14 @@ fn take_over(cluster: &Cluster) -> Value {
     taken
 }
 
+/// Waits until the catalog knows a counter of each shard; from then on they advance each second.
+fn await_counters(cluster: &Cluster) {
+    cluster.router.psql("SELECT docshard.set_setting('shard_count_interval_ms', '1000')");
+    wait_until("the counters are known", PATIENCE, || {
+        cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.contacts WHERE counter > 0") == 2
+    });
+}
+
 /// Ends the moves that can be ended.
 fn recover(cluster: &Cluster) {
     let _ = cluster.router.client().batch_execute("SELECT docshard.recover_moves()");
@@ -162,4 +170,82 @@ fn a_move_that_a_lost_router_may_have_decided_is_left_to_the_administrator() {
         cluster.router.value::<i64>("SELECT count(*) FROM docshard_catalog.migrations WHERE state <> 'done'") == 0
     });
     assert_eq!((count(&cluster), there(&cluster.shards[0]), there(&cluster.shards[1])), (6, 3, 3));
+}
+
+/// Accepting shards makes no router of a copy: only a take-over compares its catalog with the shards.
+#[test]
+fn an_old_copy_does_not_become_the_router_by_accepting_shards() {
+    let cluster = cluster();
+    await_counters(&cluster);
+    let mut twin = cluster.router.clone_disk();
+    twin.0.stop();
+    let counter = "SELECT min(counter) FROM docshard_catalog.contacts";
+    let before: i64 = cluster.router.value(counter);
+    wait_until("the counters advance", PATIENCE, || cluster.router.value::<i64>(counter) > before + 2);
+    twin.0.start();
+    for shard in ["shard0", "shard1"] {
+        let sql = format!("SELECT docshard.accept_shard('{shard}')");
+        let error = twin.0.client().batch_execute(&sql).expect_err("its catalog is old");
+        let error = error.as_db_error().expect("an error of the server");
+        assert_eq!(error.code().code(), "25006", "{error:?}");
+        assert!(error.hint().unwrap_or_default().contains("take_over_cluster()"), "{error:?}");
+    }
+    for shard in &cluster.shards {
+        assert_eq!(shard.value::<i64>("SELECT epoch FROM docshard_data.node"), 1);
+    }
+    cluster.router.psql(&insert(103));
+}
+
+/// A shard that was down during the take-over is taken over when it is back, and does not make the router a copy by its counter.
+#[test]
+fn a_shard_that_was_down_during_a_take_over_follows() {
+    let mut cluster = cluster();
+    await_counters(&cluster);
+    let backup = cluster.router.backup();
+    let counter = "SELECT min(counter) FROM docshard_catalog.contacts";
+    let before: i64 = cluster.router.value(counter);
+    wait_until("the counters advance", PATIENCE, || cluster.router.value::<i64>(counter) > before + 3);
+    cluster.router.restore(backup);
+    cluster.shards[1].stop();
+    let taken: Value = cluster
+        .router
+        .client()
+        .query_one("SELECT to_jsonb(docshard.take_over_cluster())", &[])
+        .expect("the answer")
+        .get(0);
+    assert_eq!(taken["unreachable"].as_array().map(Vec::len), Some(1), "{taken}");
+    cluster.router.psql(&insert(103));
+    cluster.shards[1].start();
+    let epoch = taken["epoch"].as_i64().expect("a number");
+    let of = |shard: &Node| shard.value::<i64>("SELECT epoch FROM docshard_data.node");
+    wait_until("it follows", PATIENCE, || of(&cluster.shards[1]) == epoch);
+    wait_until("the router has its shards' locks", PATIENCE, || {
+        cluster.lock_holders().iter().all(|holder| *holder == Some(true))
+    });
+    let recorded = "SELECT k.counter FROM docshard_catalog.contacts k JOIN docshard_catalog.shards s ON s.id = k.shard_id \
+                    WHERE s.name = 'shard1'";
+    let first: i64 = cluster.router.value(recorded);
+    wait_until("its counter advances", PATIENCE, || cluster.router.value::<i64>(recorded) > first + 2);
+    assert_eq!(cluster.router.psql("SELECT copy FROM docshard_catalog.cluster").trim(), "");
+    cluster.router.psql(&insert(104));
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+}
+
+/// The number of the next move is that of before if a dismantling is not committed.
+#[test]
+fn a_dismantling_that_fails_changes_no_numbers() {
+    let cluster = cluster();
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move");
+    take_over(&cluster);
+    move_chunk(&mut cluster.router.client(), 100, "shard0").expect("a move");
+    let mut client = cluster.router.client();
+    let token: String = client
+        .query_one("SELECT docshard.dismantle(NULL, '{\"shards\": false}') ->> 'confirm'", &[])
+        .expect("a token")
+        .get(0);
+    let failing = format!("SELECT docshard.dismantle('{token}', '{{\"shards\": false}}'), 1 / (random() * 0)::int");
+    client.batch_execute(&failing).expect_err("a division by zero");
+    move_chunk(&mut cluster.router.client(), 100, "shard1").expect("a move with a number of its own");
+    let of_router = "SELECT bool_and(m.id >> 32 = c.epoch) FROM docshard_catalog.migrations m, docshard_catalog.cluster c WHERE m.id > 1";
+    assert!(cluster.router.value::<bool>(of_router));
 }
