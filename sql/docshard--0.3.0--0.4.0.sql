@@ -210,3 +210,7 @@ END $$;
 -- The epoch of this router at a shard that has reported one which a take-over did not follow.
 ALTER TABLE docshard_catalog.contacts ADD COLUMN epoch bigint;
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
+
+-- The keeper ends the sessions of a replaced router also after it was restarted itself.
+ALTER TABLE docshard_catalog.contacts ADD COLUMN must_fence boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN docshard_catalog.contacts.must_fence IS 'sessions of a router that this one has replaced may go on at the shard: the keeper ends them';

@@ -171,6 +171,23 @@ pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: 
     Ok(check(name, known, Some(&found)).err())
 }
 
+pub use contacts::must_fence;
+
+/// Records that a shard is about to be taken over by the keeper.
+pub fn note_fencing(shard: ShardId) -> Result<()> {
+    contacts::set_must_fence(shard, true)
+}
+
+/// Records that the keeper has taken a shard over, and its position, which the other router may have advanced.
+pub fn note_fenced(session: &mut Session, shard: ShardId, milliseconds: i64) -> Result<()> {
+    let found = session.call_within(&Identity {}, milliseconds)?.parse::<Donor>()?.position;
+    let progress = contacts::position(shard)?.map_or(Progress::Current, |known| known.progress_of(found));
+    if matches!(progress, Progress::Current | Progress::CatalogIsOld) {
+        contacts::set_position(shard, found)?;
+    }
+    contacts::set_must_fence(shard, false)
+}
+
 /// The result of the worker's visit to a shard.
 #[derive(Debug)]
 pub enum Visit {
