@@ -39,7 +39,8 @@ CREATE TABLE docshard_catalog.contacts (
     is_ahead  boolean NOT NULL DEFAULT false,
     lost_from timestamptz,
     lost_to   timestamptz,
-    epoch     bigint
+    epoch     bigint,
+    must_fence boolean NOT NULL DEFAULT false
 );
 COMMENT ON TABLE docshard_catalog.contacts IS 'The last known position of each shard: a server that is behind it is an old copy, or has lost writes';
 COMMENT ON COLUMN docshard_catalog.contacts.counter IS 'the counter that the shard has committed; stored here afterwards';
@@ -47,6 +48,7 @@ COMMENT ON COLUMN docshard_catalog.contacts.at IS 'when the counter was advanced
 COMMENT ON COLUMN docshard_catalog.contacts.trouble IS 'why the shard is refused; null: it is not refused';
 COMMENT ON COLUMN docshard_catalog.contacts.is_ahead IS 'the shard has been used by a newer catalog than this one, which is an older copy';
 COMMENT ON COLUMN docshard_catalog.contacts.epoch IS 'the epoch of this router at the shard, if it is higher than that of docshard_catalog.cluster: the shard had reported one that was not followed';
+COMMENT ON COLUMN docshard_catalog.contacts.must_fence IS 'sessions of a router that this one has replaced may go on at the shard: the keeper ends them';
 COMMENT ON COLUMN docshard_catalog.contacts.lost_from IS 'writes acknowledged between this time and lost_to may have been lost in a failover; null: none';
 
 CREATE TABLE docshard_catalog.databases (

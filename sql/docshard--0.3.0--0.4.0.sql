@@ -277,3 +277,7 @@ ALTER TABLE docshard_catalog.cluster ADD COLUMN keeps_order boolean NOT NULL DEF
 COMMENT ON COLUMN docshard_catalog.cluster.keeps_order IS 'documents keep the order of their fields: all shards have a release that knows it';
 UPDATE docshard_catalog.cluster SET keeps_order = false
  WHERE EXISTS (SELECT FROM docshard_catalog.shards WHERE server IS NOT NULL);
+
+-- The keeper ends the sessions of a replaced router also after it was restarted itself.
+ALTER TABLE docshard_catalog.contacts ADD COLUMN must_fence boolean NOT NULL DEFAULT false;
+COMMENT ON COLUMN docshard_catalog.contacts.must_fence IS 'sessions of a router that this one has replaced may go on at the shard: the keeper ends them';

@@ -207,7 +207,7 @@ impl Protocol {
                     self.clean(&mut next, Side::Donor, state);
                     next.recovery = Recovery::DonorClean { state };
                 }
-                Action::Lost | Action::GiveUp => next.lost = true,
+                Action::Lost | Action::GiveUp | Action::Follow | Action::InDoubt => next.lost = true,
                 Action::Nothing => {}
             },
             Recovery::DonorClean { state } => {

@@ -35,7 +35,7 @@ pub struct Aborted {
 pub fn abort(id: i64) -> Result<Aborted> {
     let now = transaction::run(|| {
         record::require(id)?;
-        let aborted = record::advance(id, State::Running, State::Aborted)?;
+        let aborted = record::abort(id)?;
         if aborted {
             record::note_error(id, &record::interrupted())?;
         }

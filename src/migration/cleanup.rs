@@ -15,8 +15,10 @@ use docshard_core::cluster::migration::{Outcome, State};
 use docshard_core::error::{Kind, bail};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::node::ReadPrepared;
-use docshard_core::routing::protocol::shard_tables::{DeleteCaptures, ReadCapturedMoves, ReadMoveTables};
-use docshard_core::routing::protocol::table::DropTable;
+use docshard_core::routing::protocol::shard_tables::{
+    DeleteCaptures, FindDocument, HoldPlacement, ReadCapturedMoves, ReadMoveTables, TableRange,
+};
+use docshard_core::routing::protocol::table::{DropTable, ExcludeWriters};
 use std::cell::RefCell;
 use std::collections::HashSet;
 
@@ -82,16 +84,28 @@ fn end_attempt(shard: &mut ShardSession, record: &Record, cluster: i64, gid: &st
 
 /// Drops the table that an aborted move created, unless it is in the catalog. Under the collection's lock, so that no other
 /// move creates it at the same time.
+///
+/// INVARIANT: only a table that has the version of this very move, no documents, and no other user is dropped. After a restore of the router, a
+/// later router may have moved documents there. Such a table stays, as one that the catalog does not know.
 fn drop_unplaced(recipient: &mut ShardSession, record: &Record) -> Result<()> {
     if record.state != State::Aborted {
         return Ok(());
     }
     collections::lock_id(record.collection)?;
     let (id, shard) = (record.collection, record.recipient);
-    if placements::version(id, shard)?.is_none() && !migrations::may_bring(id, shard)? {
-        DropTable { collection: record.collection }.call(recipient)?;
+    if placements::version(id, shard)?.is_some() || migrations::may_bring(id, shard)? {
+        return Ok(());
     }
-    Ok(())
+    recipient.execute("BEGIN")?;
+    let created = HoldPlacement { collection: id, token: record.token, version: record.recipient_version };
+    let is_unused = !created.call(recipient)?.is_empty() && {
+        ExcludeWriters { collection: id }.call(recipient)?;
+        FindDocument(TableRange { collection: id, lo: &[], hi: None }).call(recipient)?.is_empty()
+    };
+    if is_unused {
+        DropTable { collection: id }.call(recipient)?;
+    }
+    recipient.execute("COMMIT")
 }
 
 /// Ends on every shard the prepared transactions of moves that have ended, as the moves did, and removes their captures and tables. They

@@ -235,7 +235,7 @@ fn finish(decided: Attempt) -> Result<(i64, i64)> {
 fn take_back(id: i64, cause: Error) -> Error {
     let aborted = transaction::run(|| {
         record::note_error(id, &cause)?;
-        let aborted = record::advance(id, State::Running, State::Aborted)?;
+        let aborted = record::abort(id)?;
         if aborted {
             record::log_if_given_up(id, &cause)?;
         }

@@ -10,21 +10,26 @@ use super::names;
 use super::record::{self, Record};
 use super::settle::flip;
 use super::shard::{RECOVERY, ShardSession};
-use crate::catalog::cluster::identity::cluster_id;
+use crate::catalog::cluster::identity::{cluster_id, require_kept};
 use crate::catalog::cluster::lost;
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::remove::{begin_removal, forget_lost};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::server;
-use crate::remote::Session;
+use crate::remote::{Session, hung};
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{collections, databases};
 use docshard_core::cluster::migration::{Part, State};
 use docshard_core::error::{Kind, error};
 use docshard_core::routing::protocol::Call;
-use docshard_core::routing::protocol::shard_tables::ReadNode;
+use docshard_core::routing::protocol::shard_tables::{ReadNode, ReadRelations};
+use pgrx::pg_sys::Oid;
 use serde_json::{Value as Json, json};
+use std::time::Duration;
+
+/// How long a statement at a shard may take that is not lost.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Reports the documents and chunks that would be lost with a shard, and a token that confirms the removal.
 ///
@@ -80,12 +85,23 @@ fn check_lost(shard: &Shard) -> Result<()> {
         return Err(error!(Kind::IllegalOperation, "the router's own database is not lost")
             .with_hint("docshard.remove_shard('local') drains it."));
     };
-    let answer = Session::open(oid).and_then(|mut session| ReadNode {}.call(&mut session));
-    if answer.is_ok_and(|nodes| nodes.iter().any(|node| node.shard == shard.name)) {
+    if is_usable(shard, oid) {
         return Err(error!(Kind::IllegalOperation, "shard \"{}\" is not lost: it answers", shard.name)
             .with_hint("docshard.remove_shard(name) drains it."));
     }
     Ok(())
+}
+
+/// True for a shard that answers, reports what it has, and lets this router take its lock.
+fn is_usable(shard: &Shard, server: Oid) -> bool {
+    let _limit = hung::limit(PATIENCE);
+    let reports = || {
+        let mut session = Session::open(server)?;
+        let nodes = ReadNode {}.call(&mut session)?;
+        ReadRelations {}.call(&mut session)?;
+        Ok::<_, Error>(nodes.iter().any(|node| node.shard == shard.name))
+    };
+    reports().is_ok_and(|is_shard| is_shard) && require_kept([shard]).is_ok()
 }
 
 /// Ends all moves of a collection, whose row is locked.
@@ -93,30 +109,40 @@ fn end_moves(collection: i32, lost: &Shard) -> Result<()> {
     for record in record::unfinished()?.into_iter().filter(|record| record.collection == collection) {
         let concerns = record.donor == lost.id || record.recipient == lost.id;
         match record.state {
+            // Another router may have decided it, so it ends as a decided one.
+            State::Running if !record::is_of_this_router(record.id)? => {
+                if !concerns || !record::advance(record.id, State::Running, State::Committed)? {
+                    return Err(still_moving(&record));
+                }
+                save_locked(&record, lost)?;
+            }
             // After this, the coordinator cannot decide the move.
             State::Running => {
                 let why = error!(Kind::Interrupted, "shard \"{}\" was removed as lost", lost.name);
                 record::note_error(record.id, &why)?;
-                if !record::advance(record.id, State::Running, State::Aborted)? {
+                if !record::abort(record.id)? {
                     return Err(still_moving(&record));
                 }
                 super::abort::interrupt_coordinator(record.id)?;
             }
-            State::Committed if concerns => {
-                let tag = Tag::Coordinator(record.id);
-                if !lock::try_acquire_for_session(tag, Mode::Exclusive) {
-                    return Err(still_moving(&record));
-                }
-                let saved = save(&record, lost);
-                lock::release_for_session(tag, Mode::Exclusive);
-                saved?;
-            }
+            State::Committed if concerns => save_locked(&record, lost)?,
             State::Committed => return Err(still_moving(&record)),
             // Only cleaning up remains, which skips a removed shard.
             State::Moved | State::Aborted | State::Done => {}
         }
     }
     Ok(())
+}
+
+/// [`save`], unless another process works on the move.
+fn save_locked(record: &Record, lost: &Shard) -> Result<()> {
+    let tag = Tag::Coordinator(record.id);
+    if !lock::try_acquire_for_session(tag, Mode::Exclusive) {
+        return Err(still_moving(record));
+    }
+    let saved = save(record, lost);
+    lock::release_for_session(tag, Mode::Exclusive);
+    saved
 }
 
 fn still_moving(record: &Record) -> Error {

@@ -5,7 +5,7 @@
 
 use super::attempt::{Attempt, range};
 use super::record::{self, Record};
-use super::shard::{LOCAL_SERVER, repair_hint};
+use super::shard::{LOCAL_SERVER, ShardSession, repair_hint};
 use crate::catalog::cluster::{access, contacts, field_order};
 use crate::catalog::collections::validation;
 use crate::catalog::{cache, change};
@@ -19,7 +19,7 @@ use docshard_core::routing::names;
 use docshard_core::routing::protocol::Connection as _;
 use docshard_core::routing::protocol::access::SetServerAddress;
 use docshard_core::routing::protocol::migration::{ApplyChanges, BypassCapture, LoadBatch};
-use docshard_core::routing::protocol::shard_tables::FindDocument;
+use docshard_core::routing::protocol::shard_tables::{FindDocument, TableRange};
 use docshard_core::routing::protocol::table::{CreateIndex, CreateTable};
 use docshard_core::routing::protocol::{Call, sql};
 use docshard_core::sql::param::Param;
@@ -51,6 +51,7 @@ impl Attempt {
         if collection.placements.contains_key(&record.recipient) {
             return Ok(());
         }
+        refuse_orphan(loader, record)?;
         // Grants cannot change between reading them and applying them to the new table.
         transaction::run(|| {
             let Record { collection: id, token, recipient_version: version, .. } = *record;
@@ -220,4 +221,21 @@ pub(super) fn expected_donor(record: &Record) -> Result<String> {
 fn check_donor(record: &Record, n: u32) -> String {
     let identity = leftovers::table(record.id, IDENTITY);
     sql::check_donor(format_args!("(SELECT said FROM {identity})"), format_args!("${n}::text"))
+}
+
+/// Refuses a table that the catalog does not know, with documents.
+fn refuse_orphan(loader: &mut ShardSession, record: &Record) -> Result<()> {
+    let table = TableRange { collection: record.collection, lo: &[], hi: None };
+    if loader.version(record)?.is_none() || FindDocument(table).call(loader)?.is_empty() {
+        return Ok(());
+    }
+    Err(error!(
+        Kind::OperationFailed,
+        "shard \"{}\" has a table {} with documents of another router, which this catalog does not know",
+        loader.name,
+        names::table(record.collection)
+    )
+    .with_hint(
+        "docshard.list_orphaned_relations() shows it. If its documents are not needed: docshard.drop_orphaned_relation().",
+    ))
 }

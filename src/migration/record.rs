@@ -33,6 +33,17 @@ pub fn is_own(id: i64) -> Result<bool> {
     Ok(take_over::is_move_of(identity::coordinator()?.epoch, id) || migrations::exists(id)?)
 }
 
+/// True if this router has begun the move. After a take-over it may not know what became of the others: see [`abort`].
+pub fn is_of_this_router(id: i64) -> Result<bool> {
+    Ok(take_over::is_move_of(identity::coordinator()?.epoch, id))
+}
+
+/// Aborts a running move. False if it does not run, and for a move of a router that this one has replaced, as that router may have decided
+/// it.
+pub fn abort(id: i64) -> Result<bool> {
+    Ok(is_of_this_router(id)? && advance(id, State::Running, State::Aborted)?)
+}
+
 /// Returns an error if no move has this number, which a user has given.
 pub fn require(id: i64) -> Result<()> {
     if migrations::exists(id)? {

@@ -7,16 +7,17 @@ use super::cleanup::clean;
 use super::names;
 use super::record::{self, Record};
 use super::shard::Sides;
-use crate::catalog::cluster::behind;
 use crate::catalog::cluster::identity::cluster_id;
+use crate::catalog::cluster::shard::Shard;
+use crate::catalog::cluster::{behind, identity};
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::fault;
 use crate::pg::transaction;
 use crate::storage::lock::{self, Mode, Tag};
 use crate::store::{chunks, migrations, placements};
-use docshard_core::cluster::migration::{Action, Outcome, Part, State, next_action};
-use docshard_core::error::{Kind, bail, error};
+use docshard_core::cluster::migration::{Action, Outcome, Part, State, action_after_take_over, next_action};
+use docshard_core::error::{Kind, bail, ensure, error};
 use docshard_core::routing::protocol::Call;
 use docshard_core::routing::protocol::migration::ReleaseRangeWriters;
 use serde_json::json;
@@ -56,37 +57,78 @@ pub(super) fn settle(id: i64) -> Result<()> {
     settle_by(id, &mut Sides::default())
 }
 
+/// The next action, and the state of the shards' parts on which it depends.
+fn next(record: &Record, gids: &[String; 2], sides: &mut Sides) -> Result<(Action, (Part, Part))> {
+    match record.state {
+        State::Committed => transaction::guarded(|| {
+            let donor = sides.donor(record)?.part(record, &gids[0])?;
+            let recipient = sides.recipient(record)?.part(record, &gids[1])?;
+            Ok((next_action(record.state, donor, recipient), (donor, recipient)))
+        }),
+        State::Running if !transaction::run(|| record::is_of_this_router(record.id))? => {
+            // Until the keeper has ended its sessions, the other router may go on.
+            transaction::run(|| {
+                [record.donor, record.recipient]
+                    .into_iter()
+                    .try_for_each(|shard| require_ended_at(&*cache::shard(shard)?))
+            })?;
+            transaction::guarded(|| {
+                let donor = sides.donor(record)?.part_of_another_router(record, &gids[0])?;
+                let recipient = sides.recipient(record)?.part_of_another_router(record, &gids[1])?;
+                Ok((action_after_take_over(donor, recipient), (donor, recipient)))
+            })
+        }
+        state => Ok((next_action(state, Part::Nothing, Part::Nothing), (Part::Nothing, Part::Nothing))),
+    }
+}
+
+fn require_ended_at(shard: &Shard) -> Result<()> {
+    let may_finish = shard.is_local() || identity::may_finish(shard.id);
+    ensure!(may_finish, Kind::HostUnreachable, "this router does not hold the lock on shard \"{}\" yet", shard.name);
+    Ok(())
+}
+
+/// The error for a move whose outcome only an administrator can find out.
+fn in_doubt(record: &Record, [donor, recipient]: &[String; 2]) -> Error {
+    error!(
+        Kind::OperationFailed,
+        "migration {} of {} belongs to a router that this one has replaced, which may have decided it: an administrator must end its prepared \
+         transactions, {donor} at the donor and {recipient} at the recipient",
+        record.id,
+        record.namespace
+    )
+    .with_hint(
+        "If the donor still has its part: ROLLBACK PREPARED both. Otherwise COMMIT PREPARED that of the recipient. Then call \
+         docshard.recover_moves().",
+    )
+}
+
 fn settle_by(id: i64, sides: &mut Sides) -> Result<()> {
     let cluster = transaction::run(cluster_id)?;
-    let (donor_gid, recipient_gid) = (names::donor_gid(cluster, id), names::recipient_gid(cluster, id));
+    let gids = [names::donor_gid(cluster, id), names::recipient_gid(cluster, id)];
     loop {
         let record = transaction::run(|| record::load(id))?;
-        let mut parts = (Part::Nothing, Part::Nothing);
-        if record.state == State::Committed {
-            transaction::guarded(|| {
-                parts.0 = sides.donor(&record)?.part(&record, &donor_gid)?;
-                parts.1 = sides.recipient(&record)?.part(&record, &recipient_gid)?;
-                Ok(())
-            })?;
-        }
+        let (action, parts) = next(&record, &gids, sides)?;
         fault::point("recover.step")?;
-        match next_action(record.state, parts.0, parts.1) {
+        match action {
             Action::Abort => transaction::run(|| {
                 let vanished = error!(Kind::OperationFailed, "the process that moved the chunk ended unexpectedly");
                 record::note_error(id, &vanished)?;
                 record::advance(id, State::Running, State::Aborted)
             })
             .map(drop)?,
-            Action::CommitDonor => transaction::guarded(|| sides.donor(&record)?.commit_prepared(&donor_gid))?,
-            Action::CommitRecipient => {
-                transaction::guarded(|| sides.recipient(&record)?.commit_prepared(&recipient_gid))?
-            }
+            Action::CommitDonor => transaction::guarded(|| sides.donor(&record)?.commit_prepared(&gids[0]))?,
+            Action::CommitRecipient => transaction::guarded(|| sides.recipient(&record)?.commit_prepared(&gids[1]))?,
             Action::Flip => transaction::run(|| flip(&record))?,
             Action::Clean => {
                 clean(&record, cluster, sides)?;
                 fault::point("move.cleaned")?;
                 transaction::run(|| record::advance(id, record.state, State::Done))?;
             }
+            Action::Follow => {
+                transaction::run(|| record::advance(id, State::Running, State::Committed)).map(drop)?;
+            }
+            Action::InDoubt => return Err(in_doubt(&record, &gids)),
             Action::Lost | Action::GiveUp => return Err(lost(&record, parts)?),
             Action::Nothing => return Ok(()),
         }

@@ -164,6 +164,15 @@ impl ShardSession {
         Ok(if is_committed { Part::Committed } else { Part::Nothing })
     }
 
+    /// As [`Self::part`], for `docshard_core::cluster::migration::action_after_take_over`.
+    pub(super) fn part_of_another_router(&mut self, record: &Record, gid: &str) -> Result<Part> {
+        if self.is_prepared(gid)? {
+            return Ok(Part::Prepared);
+        }
+        let is_committed = self.version(record)? == Some(record.version);
+        Ok(if is_committed { Part::Committed } else { Part::Nothing })
+    }
+
     fn named<T>(&mut self, run: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
         run(&mut self.session).map_err(|error| name_shard(error, &self.name))
     }

@@ -74,7 +74,8 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
     }
     // The router's own row, which has no other error.
     if let Some(own) = all.iter_mut().find(|one| one.shard == LOCAL || one.shard == ROUTER) {
-        own.error = identity::lacks_keeper()?.or(own.error.take()).or_else(|| unequal_forms(&own.node));
+        let moves = store::migrations::errors_of_running()?.into_iter().next();
+        own.error = identity::lacks_keeper()?.or(own.error.take()).or_else(|| unequal_forms(&own.node)).or(moves);
     }
     Ok(all)
 }
@@ -82,7 +83,8 @@ pub fn of_shards(limit: Duration) -> Result<Vec<Health>> {
 /// What the router's own row says of its guard and functions, without asking shards.
 pub fn problems_here() -> Result<Vec<String>> {
     let node = parse_json("node_health", health::of_this_node()?.as_bytes())?;
-    Ok(unguarded(&node).into_iter().chain(unequal_forms(&node)).collect())
+    let moves = store::migrations::errors_of_running()?;
+    Ok(unguarded(&node).into_iter().chain(unequal_forms(&node)).chain(moves).collect())
 }
 
 /// Asks the other shards what their guards lack; by name.

@@ -60,9 +60,6 @@ statements! {
     /// From now on documents keep the order of their fields.
     pub fn keep_order() { run "UPDATE docshard_catalog.cluster SET keeps_order = true WHERE NOT keeps_order" }
 
-    /// True if this database has been found to be a copy of the router.
-    pub fn is_copy() -> bool { run "SELECT FROM docshard_catalog.cluster WHERE copy IS NOT NULL" }
-
     /// Sets the router, unless there is another one with shards.
     pub fn set_first_router(router: &str) {
         run "UPDATE docshard_catalog.cluster SET router = $1, copy = NULL \
@@ -78,11 +75,6 @@ statements! {
     /// Records why this database is a copy of the router. False if a reason is recorded already, or if the epoch is not the given one.
     pub fn set_copy(reason: &str, epoch: Option<i64>) -> bool {
         run "UPDATE docshard_catalog.cluster SET copy = $1 WHERE copy IS NULL AND epoch = coalesce($2, epoch)"
-    }
-
-    /// Removes the reason why this database is a copy, if it begins with this prefix; then raises the router's epoch, and returns it.
-    pub fn clear_copy(prefix: &str, raise: i64) -> Option<i64> {
-        run "UPDATE docshard_catalog.cluster SET copy = NULL, epoch = epoch + $2 WHERE pg_catalog.starts_with(copy, $1) RETURNING epoch"
     }
 
     /// Makes another cluster of it, without a router.

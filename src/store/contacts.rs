@@ -4,6 +4,8 @@ use super::declare::Stored;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::Position;
 
+use crate::pg::error::Result;
+
 stored! { Position from "contacts" { timeline, counter } }
 
 rows! {
@@ -43,6 +45,11 @@ rows! {
     }
 }
 
+/// Sets whether sessions of a replaced router may go on at a shard. Before `ALTER EXTENSION docshard UPDATE` to 0.4.0 nothing is set.
+pub fn set_must_fence(shard: ShardId, must: bool) -> Result<()> {
+    if have_epochs()? { set_fencing(shard, must) } else { Ok(()) }
+}
+
 statements! {
     /// The content of this router's handshake with the shard behind a server, in the active snapshot; None without an identity.
     pub fn read_peer(server: &str) -> Option<Peer> { select_active "" }
@@ -56,7 +63,16 @@ statements! {
              FROM docshard_catalog.cluster c LEFT JOIN docshard_catalog.contacts k ON k.shard_id = $1"
     }
 
-    /// True if the table has the column `epoch`: not before `ALTER EXTENSION docshard UPDATE` to 0.4.0.
+    /// True if sessions of a replaced router may go on at a shard.
+    pub fn must_fence(shard: ShardId) -> bool {
+        run "SELECT FROM docshard_catalog.contacts k WHERE k.shard_id = $1 AND (pg_catalog.to_jsonb(k) ->> 'must_fence')::pg_catalog.bool"
+    }
+
+    fn set_fencing(shard: ShardId, must: bool) {
+        run "UPDATE docshard_catalog.contacts SET must_fence = $2 WHERE shard_id = $1"
+    }
+
+    /// True if the table has the columns `epoch` and `must_fence`: not before `ALTER EXTENSION docshard UPDATE` to 0.4.0.
     pub fn have_epochs() -> bool {
         run "SELECT FROM pg_catalog.pg_attribute WHERE attrelid = 'docshard_catalog.contacts'::pg_catalog.regclass AND attname = 'epoch'"
     }
@@ -71,9 +87,6 @@ statements! {
 
     /// What is wrong with a shard.
     pub fn trouble(shard: ShardId) -> Option<Trouble> { select "WHERE shard_id = $1" }
-
-    /// True if a shard is ahead of the catalog.
-    pub fn exist_ahead() -> bool { run "SELECT FROM docshard_catalog.contacts WHERE is_ahead" }
 
     /// Sets a shard's position, and removes what was wrong with it. Does nothing for a shard that is gone.
     pub fn set_position(shard: ShardId, position: Position) {

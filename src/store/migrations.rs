@@ -167,6 +167,11 @@ statements! {
         run_active "SELECT id FROM docshard_catalog.migrations WHERE state = 'running' AND reason <> 'manual' ORDER BY id"
     }
 
+    /// The errors of running moves: those that recovery cannot end, oldest first.
+    pub fn errors_of_running() -> Vec<String> {
+        run "SELECT error FROM docshard_catalog.migrations WHERE state = 'running' AND error IS NOT NULL ORDER BY id LIMIT 10"
+    }
+
     /// The shards that take part in moves which may still change owners.
     pub fn busy_shards() -> Vec<ShardId> {
         run format!("SELECT unnest(ARRAY[donor, recipient]) FROM docshard_catalog.migrations WHERE {MAY_CHANGE_OWNERS}")

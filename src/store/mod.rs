@@ -34,6 +34,7 @@ pub mod zone_ranges;
 pub mod zones;
 
 use crate::pg::error::Result;
+use crate::pg::object::drop_guard;
 use crate::pg::security::permission;
 use crate::pg::server::relation_oid;
 use crate::pg::spi;
@@ -72,10 +73,8 @@ statements! {
              pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass), 0)"
     }
 
-    /// Lets the next moves have this number and those after it.
-    pub fn number_moves_from(first: i64) {
-        run "SELECT pg_catalog.setval(pg_catalog.pg_get_serial_sequence('docshard_catalog.migrations', 'id')::pg_catalog.regclass, $1, false)",
-            [first.max(1)]
+    fn sequence_of(table: &str) -> Option<String> {
+        run "SELECT pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')"
     }
 
     /// Lets tables give out no number up to this one.
@@ -84,6 +83,12 @@ statements! {
              FROM (SELECT pg_catalog.pg_get_serial_sequence('docshard_catalog.' || $1, 'id')::pg_catalog.regclass) AS s (name)",
             [table, last.max(1)]
     }
+}
+
+/// Lets the next moves have this number and those after it, if the transaction commits: `setval` would stay in effect.
+pub fn number_moves_from(first: i64) -> Result<()> {
+    let (sequence, first) = (sequence_of("migrations")?.unwrap_or_default(), first.max(1));
+    drop_guard::unguarded(|| spi::run_script(&format!("ALTER SEQUENCE {sequence} RESTART WITH {first}")))
 }
 
 /// Blocks the beginning of moves and index builds, and the addition of shards, until the transaction ends.

@@ -10,6 +10,9 @@ rows! {
         version: i64,
     }
 
+    /// That a shard has a collection.
+    Place from "placements" { collection: i32 = "collection_id", shard: ShardId = "shard_id" }
+
     /// A collection that a shard has.
     PlacedCollection from "placements p JOIN docshard_catalog.collections c ON c.id = p.collection_id" {
         collection: i32 = "c.id",
@@ -23,6 +26,9 @@ rows! {
 statements! {
     /// The collections that a shard has.
     pub fn of_shard(shard: ShardId) -> Vec<PlacedCollection> { select "WHERE p.shard_id = $1" }
+
+    /// Every collection at every shard that has it.
+    pub fn all() -> Vec<Place> { select "" }
 
     /// A collection's placements, in the active snapshot.
     pub fn read(collection: i32) -> Vec<Placement> { select_active "WHERE collection_id = $1" }

@@ -213,24 +213,7 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
     let now = Instant::now();
     let is_due = |kept: &Kept| kept.session.is_none() && kept.due.is_none_or(|due| due <= now);
     let (&shard, kept) = shards.iter_mut().filter(|(_, kept)| is_due(kept)).min_by_key(|(_, kept)| kept.due)?;
-    let opened = transaction::run(|| {
-        let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
-        let epochs = takeover::epochs_at(&mut session, shard, &kept.name, router.cluster)?;
-        session.query_within::<String>(SETTINGS, &[], FIRST_ANSWER_MS)?;
-        // The lock on a replaced primary does not protect the current one.
-        if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
-            session.reject(&old.message);
-            return Err(old);
-        }
-        if epochs.found < epochs.known || kept.must_end_others {
-            ensure!(now.elapsed() < CONNECT, Kind::HostUnreachable, "shard \"{}\" is too slow", kept.name);
-            kept.must_end_others = true;
-            takeover::fence(&mut session, &kept.name, epochs, router, ENDING)?;
-            kept.must_end_others = false;
-        }
-        let holder = if epochs.is_ahead() { holder::other_at(&mut session, shard)? } else { None };
-        Ok((session, epochs, holder))
-    });
+    let opened = open(shard, kept, router, now);
     match opened {
         Ok((_, epochs, holder)) if epochs.is_ahead() => {
             Some(StopReason::Copy(replaced(&kept.name, epochs, holder), router.epoch))
@@ -248,6 +231,39 @@ fn connect_one(shards: &mut Shards, router: Coordinator) -> Option<StopReason> {
             None
         }
     }
+}
+
+/// Opens a session, and takes the shard over if it belongs to another router, or sessions of one may go on there.
+fn open(
+    shard: ShardId,
+    kept: &mut Kept,
+    router: Coordinator,
+    began: Instant,
+) -> Result<(Session, Report, Option<String>)> {
+    let (mut session, epochs, must_fence) = transaction::run(|| {
+        let mut session = Session::open_ungreeted(kept.server, CONNECT_S)?;
+        let epochs = takeover::epochs_at(&mut session, shard, &kept.name, router.cluster)?;
+        session.query_within::<String>(SETTINGS, &[], FIRST_ANSWER_MS)?;
+        // The lock on a replaced primary does not protect the current one.
+        if let Some(old) = contacts::refusal(&mut session, shard, &kept.name, FIRST_ANSWER_MS)? {
+            session.reject(&old.message);
+            return Err(old);
+        }
+        Ok((session, epochs, kept.must_end_others || contacts::must_fence(shard)?))
+    })?;
+    if epochs.found < epochs.known || must_fence && !epochs.is_ahead() {
+        ensure!(began.elapsed() < CONNECT, Kind::HostUnreachable, "shard \"{}\" is too slow", kept.name);
+        kept.must_end_others = true;
+        // Durable before the epoch is raised: this process may end before the other router's sessions do.
+        transaction::run(|| contacts::note_fencing(shard))?;
+        transaction::run(|| {
+            takeover::fence(&mut session, &kept.name, epochs, router, ENDING)?;
+            contacts::note_fenced(&mut session, shard, FIRST_ANSWER_MS)
+        })?;
+        kept.must_end_others = false;
+    }
+    let holder = if epochs.is_ahead() { transaction::run(|| holder::other_at(&mut session, shard))? } else { None };
+    Ok((session, epochs, holder))
 }
 
 fn replaced(shard: &str, epochs: Report, holder: Option<String>) -> String {

@@ -8,6 +8,7 @@
 
 use crate::catalog::cache;
 use crate::catalog::cluster::contacts::{self, Visit};
+use crate::catalog::cluster::identity;
 use crate::catalog::cluster::settings;
 use crate::catalog::cluster::shard::Shard;
 use crate::pg::error::Result;
@@ -85,6 +86,11 @@ impl Beat {
         }
         self.began = Some(Instant::now());
         if self.session.is_none() {
+            // Before that, the position may be another router's, which the keeper has yet to replace.
+            if !transaction::run(|| Ok(identity::may_finish(shard.id)))? {
+                self.began = None;
+                return Ok(None);
+            }
             match transaction::run(|| contacts::visit(shard))? {
                 Visit::Refused(why) => return Ok(Some(why)),
                 Visit::Advance(session, next) => (self.session, self.counter) = (Some(session), next - 1),

@@ -122,10 +122,10 @@ fn is_copy(cluster: &Cluster) -> bool {
     cluster.router.value::<String>("SELECT docshard.status()").contains("a copy of the cluster's router")
 }
 
-/// A shard that reports a high epoch and cannot get another one stops a take-over half way. When it is stopped, the take-over completes.
+/// A shard that reports a high epoch and cannot get another one keeps no other shard from being taken over.
 #[test]
 fn a_take_over_that_one_shard_makes_fail_leaves_the_others_usable() {
-    let mut cluster = cluster();
+    let cluster = cluster();
     let old = own(&cluster);
     cluster.shards[1].unguard();
     cluster.shards[1].psql(&format!(
@@ -134,14 +134,54 @@ fn a_take_over_that_one_shard_makes_fail_leaves_the_others_usable() {
          CREATE TRIGGER stays BEFORE UPDATE ON docshard_data.node FOR EACH ROW EXECUTE FUNCTION public.stays()",
         old + 1024 * (1 << 16)
     ));
-    for options in ["{}", "{\"force\": true}", "{\"force\": true}"] {
-        let sql = format!("SELECT docshard.take_over_cluster('{options}')");
-        cluster.router.client().batch_execute(&sql).expect_err("the other shard refuses");
+    for _ in 0..3 {
+        let sql = "SELECT to_jsonb(docshard.take_over_cluster('{\"force\": true}'))";
+        let taken: Value = cluster.router.client().query_one(sql, &[]).expect("the answer").get(0);
+        assert_eq!(taken["unreachable"][0]["shard"], "shard1", "{taken}");
     }
     assert!(epochs(&cluster)[0] <= old + 4 * (1 << 16), "{:?}", epochs(&cluster));
-    cluster.shards[1].stop();
-    cluster.router.psql("SELECT docshard.take_over_cluster()");
-    cluster.router.psql("SELECT docshard.insert_one('test.things', '{\"k\": 50}')");
+    wait_until("the router has the other shard's lock", PATIENCE, || cluster.lock_holders()[0] == Some(true));
+    assert!(!is_copy(&cluster));
+    for k in [50, 150] {
+        cluster.router.psql(&format!("SELECT docshard.insert_one('test.things', '{{\"k\": {k}}}')"));
+    }
+}
+
+/// Whatever a shard answers, the others can be taken over, and it can be removed as lost.
+#[test]
+fn a_shard_that_answers_wrongly_keeps_no_other_from_being_taken_over() {
+    let cluster = cluster();
+    cluster.shards[1].unguard();
+    cluster.shards[1].psql("ALTER TABLE docshard_data.placement RENAME TO placement_of_before");
+    let take_over = "SELECT to_jsonb(docshard.take_over_cluster())";
+    let taken: Value = cluster.router.client().query_one(take_over, &[]).expect("the answer").get(0);
+    assert_eq!(taken["unreachable"][0]["shard"], "shard1", "{taken}");
+    cluster.router.psql("SELECT docshard.insert_one('test.things', '{\"k\": 150}')");
+    let lost = "SELECT docshard.remove_shard('shard1', '{\"lost\": true}')::json ->> 'token'";
+    let mut token = String::new();
+    wait_until("the router has the other shard's lock", PATIENCE, || {
+        let answer = cluster.router.client().query_one(lost, &[]);
+        answer.map(|row| token = row.get(0)).is_ok()
+    });
+    cluster
+        .router
+        .psql(&format!("SELECT docshard.remove_shard('shard1', '{{\"lost\": true, \"token\": \"{token}\"}}')"));
+    cluster.router.psql("SELECT docshard.insert_one('test.things', '{\"k\": 250}')");
+}
+
+/// The keeper dies after it has raised a shard's epoch: the next one ends the other router's sessions.
+#[test]
+fn sessions_of_a_replaced_router_end_though_the_keeper_dies() {
+    let cluster = cluster();
+    let shard = &cluster.shards[0];
+    let service: String = shard.value("SELECT role::regrole::text FROM docshard_data.service");
+    let mut other = shard.try_client_as(&service, "postgres").expect("a session of the other router");
+    cluster.router.arm("takeover.raised", Fault::Kill);
+    cluster.router.unguard();
+    cluster.router.psql("UPDATE docshard_catalog.cluster SET epoch = epoch + 10");
+    end_keepers(&cluster);
+    wait_until("the epoch is raised", PATIENCE, || epochs(&cluster)[0] == 11);
+    wait_until("the session ends", PATIENCE, || other.simple_query("SELECT 1").is_err());
 }
 
 /// Take-overs that a copy does not know, however many: it learns that it is a copy, and an administrator can still make it the router.

@@ -456,9 +456,7 @@ fn a_router_from_before_a_rotation_is_repaired() {
     }
     assert_eq!(cluster.router.value::<i64>(&count), 3);
     // The shards may have been counted since the backup, so that they are ahead.
-    for shard in ["shard0", "shard1"] {
-        cluster.router.psql(&format!("SELECT docshard.accept_shard('{shard}')"));
-    }
+    cluster.router.psql("SELECT docshard.take_over_cluster()");
     wait_until("the router writes", PATIENCE, || {
         let update = format!("SELECT docshard.update_many('{NS}', '{{}}', '{{\"$inc\": {{\"n\": 1}}}}')");
         cluster.router.client().batch_execute(&update).is_ok()

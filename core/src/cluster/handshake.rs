@@ -246,8 +246,8 @@ impl NodeState {
                  and takes no writes"
             )
             .with_hint(
-                "Connect to the cluster's newer router, if there is one. Was this one restored from a backup? Restore a later one, or \
-                 call docshard.accept_shard() for each shard.",
+                "Connect to the cluster's newer router, if there is one. Was this one restored from a backup? Restore a later one, or, if \
+                 the newer router is lost, call docshard.take_over_cluster().",
             )),
             Progress::Current | Progress::LostWrites | Progress::CatalogIsOld => Ok(()),
         }

@@ -17,6 +17,9 @@
 //! donor commits before the recipient, so at no moment both own the range. The exception is [`salvage`], which an administrator asks
 //! for after a shard has lost commits.
 //!
+//! A router that has replaced another one may have an old catalog, in which a move of the other one still runs. Then the shards show what became
+//! of it: [`action_after_take_over`].
+//!
 //! A shard that has lost its last commits may show a prepared transaction of a migration that has ended: the outcome in the row
 //! still decides it.
 
@@ -134,6 +137,10 @@ pub enum Action {
     Lost,
     /// roll back what is prepared; the donor keeps the range although the migration was decided
     GiveUp,
+    /// compare-and-set to *committed*, as another router has decided it
+    Follow,
+    /// another router may have decided it: an administrator ends the prepared transactions
+    InDoubt,
     /// the migration is over
     Nothing,
 }
@@ -148,6 +155,19 @@ pub fn next_action(state: State, donor: Part, recipient: Part) -> Action {
         (State::Committed, ..) => Action::Lost,
         (State::Moved | State::Aborted, ..) => Action::Clean,
         (State::Done, ..) => Action::Nothing,
+    }
+}
+
+/// The action for a migration that runs by this catalog, and was begun by a router that this one has replaced. `Committed` means here that the
+/// shard is at exactly the move's version: it is at a later one after a later move, which says nothing about this one.
+///
+/// INVARIANT: nothing that the other router has prepared is rolled back.
+pub fn action_after_take_over(donor: Part, recipient: Part) -> Action {
+    match (donor, recipient) {
+        // A part is committed only after the decision.
+        (Part::Committed, _) | (_, Part::Committed) => Action::Follow,
+        (Part::Nothing, Part::Nothing) => Action::Abort,
+        (Part::Prepared, _) | (_, Part::Prepared) => Action::InDoubt,
     }
 }
 
@@ -175,6 +195,21 @@ mod tests {
         }
         for recipient in [Nothing, Prepared, Committed] {
             assert_eq!(next_action(State::Committed, Nothing, recipient), Action::Lost, "{recipient:?}");
+        }
+    }
+
+    #[test]
+    fn what_another_router_has_prepared_is_never_rolled_back() {
+        for donor in [Nothing, Prepared, Committed] {
+            for recipient in [Nothing, Prepared, Committed] {
+                let parts = [donor, recipient];
+                let action = match (parts.contains(&Committed), parts.contains(&Prepared)) {
+                    (true, _) => Action::Follow,
+                    (false, true) => Action::InDoubt,
+                    (false, false) => Action::Abort,
+                };
+                assert_eq!(action_after_take_over(donor, recipient), action, "{donor:?} {recipient:?}");
+            }
         }
     }
 

@@ -52,6 +52,11 @@ pub fn relations(id: i32, keys: &IndexKeys, is_unique: bool) -> Vec<String> {
     std::iter::once(index(id)).chain(entries).chain(unique).collect()
 }
 
+/// Returns the number of the collection whose table has this name: see [`table`].
+pub fn collection_of(relation: &str) -> Option<i32> {
+    relation.strip_prefix('c')?.parse().ok()
+}
+
 /// Returns the number of the secondary index that a relation of this name belongs to: see [`possible_relations`].
 pub fn index_of(relation: &str) -> Option<i32> {
     let index = relation.strip_prefix('i')?;

@@ -7,7 +7,6 @@ use super::pending_drops;
 use super::{holder, identity};
 use crate::catalog::cluster::shard::Shard;
 use crate::catalog::cluster::shards::names::LOCAL;
-use crate::catalog::collections::collection::random_token;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::transaction::snapshot::ActiveSnapshot;
@@ -21,7 +20,6 @@ use docshard_core::cluster::handshake::{
     Donor, Hello, Member, NEWEST_PROTOCOL, NodeState, OLDEST_PROTOCOL, Position, Progress,
 };
 use docshard_core::cluster::standing::Standing;
-use docshard_core::cluster::take_over;
 use docshard_core::error::sqlstate::{READ_ONLY, REFUSED_CONNECTION};
 use docshard_core::error::{Kind, bail, error};
 use docshard_core::routing::protocol::Call;
@@ -173,6 +171,23 @@ pub fn refusal(session: &mut Session, shard: ShardId, name: &str, milliseconds: 
     Ok(check(name, known, Some(&found)).err())
 }
 
+pub use contacts::must_fence;
+
+/// Records that a shard is about to be taken over by the keeper.
+pub fn note_fencing(shard: ShardId) -> Result<()> {
+    contacts::set_must_fence(shard, true)
+}
+
+/// Records that the keeper has taken a shard over, and its position, which the other router may have advanced.
+pub fn note_fenced(session: &mut Session, shard: ShardId, milliseconds: i64) -> Result<()> {
+    let found = session.call_within(&Identity {}, milliseconds)?.parse::<Donor>()?.position;
+    let progress = contacts::position(shard)?.map_or(Progress::Current, |known| known.progress_of(found));
+    if matches!(progress, Progress::Current | Progress::CatalogIsOld) {
+        contacts::set_position(shard, found)?;
+    }
+    contacts::set_must_fence(shard, false)
+}
+
 /// The result of the worker's visit to a shard.
 #[derive(Debug)]
 pub enum Visit {
@@ -282,8 +297,10 @@ fn now() -> Result<String> {
 }
 
 /// Accepts a refused shard: records its current position as the known one, and returns the writes that are known to be missing there.
-/// Errors: `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database.
+/// Errors: `ShardNotFound`; that of connecting; `IllegalOperation` for the router's own database; `NotWritablePrimary` at a copy of the router,
+/// and if the catalog is the older copy: only a take-over makes it the router's, as it compares the catalog, and other routers learn of it.
 pub fn accept(name: &str) -> Result<Value> {
+    identity::require_router()?;
     let shard = cache::shard_named(name)?;
     // Prefers a host in the expected state.
     let refused = |error: &Error| [REFUSED_CONNECTION, READ_ONLY].contains(&error.sqlstate);
@@ -295,25 +312,24 @@ pub fn accept(name: &str) -> Result<Value> {
         bail!(Kind::HostUnreachable, "shard \"{name}\" reports an impossible position: {}", report.position);
     }
     let progress = contacts::position(shard.id)?.map_or(Progress::Current, |known| known.progress_of(report.position));
+    if progress == Progress::CatalogIsOld {
+        let found = report.position;
+        let message =
+            format!("shard \"{name}\" is at {found}: this router's catalog is an older copy, and takes no writes");
+        return Err(Error::new(Kind::NotWritablePrimary, message).with_hint(
+            "Connect to the cluster's newer router, if there is one. If that is lost: docshard.take_over_cluster().",
+        ));
+    }
     let lost = matches!(progress, Progress::LostWrites | Progress::OldCopy | Progress::Deposed);
     contacts::set_position(shard.id, report.position)?;
     contacts::clear_lost_writes(shard.id)?;
-    // Moves and transactions that another router has decided since the catalog was copied must not be taken for this one's.
-    if !contacts::exist_ahead()?
-        && let Some(epoch) = store::cluster::clear_copy(OLD_CATALOG, 1 + random_token().rem_euclid(take_over::STEP))?
-    {
-        store::number_moves_from(take_over::first_move(epoch))?;
-    }
     change::announce();
     let mut said = json!({"shard": name, "timeline": report.position.timeline, "counter": report.position.counter});
     if lost {
         said["lostFrom"] = report.at.into();
         said["lostTo"] = now()?.into();
     }
-    // This router changes nothing else until the last shard is accepted.
-    if !store::cluster::is_copy()? {
-        change::log("acceptShard", None, &said)?;
-    }
+    change::log("acceptShard", None, &said)?;
     Ok(said)
 }
 

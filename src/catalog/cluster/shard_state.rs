@@ -1,7 +1,8 @@
 //! Compares the collections and indexes that a shard has with those in the catalog.
 //!
 //! A copy of the router that has changed metadata, or a shard that was restored from a backup, leaves *orphaned* relations: tables and
-//! indexes that the catalog does not know. They are listed, and dropped one at a time, as they may contain documents. A router that
+//! indexes that the catalog does not know. So does a move of a router that was lost, if its backup does not have the move: then the catalog
+//! knows the collection, but not that the shard has its table. They are listed, and dropped one at a time, as they may contain documents. A router that
 //! was restored finds relations and versions at shards that are *newer* than its catalog.
 //!
 //! INVARIANT: a shard is read before the catalog. The router commits a new collection or index before its shards do, so a relation of a
@@ -39,6 +40,8 @@ pub struct Known {
     indexes: HashMap<i32, NumberedIndex>,
     /// drops that a shard has missed
     pending: HashSet<(ShardId, Option<i32>, Option<i32>)>,
+    /// the collections of shards, and those that moves may bring there
+    placed: HashSet<(i32, ShardId)>,
     /// the versions that decided moves give a collection at a shard, though the map does not have them yet
     decided: HashMap<(i32, ShardId), i64>,
     /// the last numbers of a collection and of an index
@@ -51,13 +54,17 @@ impl Known {
             DroppedKind::Collection => (drop.shard, Some(drop.number), None),
             DroppedKind::Index => (drop.shard, None, Some(drop.number)),
         };
+        let moves = store::migrations::unfinished()?;
         let mut decided = HashMap::new();
         // A later move has a higher version.
-        for one in store::migrations::unfinished()?.iter().filter(|one| one.state == State::Committed) {
+        for one in moves.iter().filter(|one| one.state == State::Committed) {
             decided.extend([one.donor, one.recipient].map(|shard| ((one.collection, shard), one.version)));
         }
+        let mut placed: HashSet<_> = moves.iter().map(|one| (one.collection, one.recipient)).collect();
+        placed.extend(store::placements::all()?.iter().map(|one| (one.collection, one.shard)));
         Ok(Self {
             decided,
+            placed,
             collections: store::collections::identities()?.into_iter().map(|one| (one.id, one)).collect(),
             indexes: store::indexes::numbered()?.into_iter().map(|one| (one.id, one)).collect(),
             pending: store::pending_drops::all()?.iter().map(of).collect(),
@@ -71,6 +78,16 @@ impl Known {
     }
 
     fn is_orphan(&self, shard: ShardId, found: &FoundRelation) -> bool {
+        self.is_unknown(shard, found)
+            || found.present
+                && found.index.is_none()
+                && self.collection(found).is_some()
+                && !self.placed.contains(&(found.collection, shard))
+                && !self.pending.contains(&(shard, Some(found.collection), None))
+    }
+
+    /// True for a relation of a collection or index that the catalog does not have at all.
+    fn is_unknown(&self, shard: ShardId, found: &FoundRelation) -> bool {
         found.present
             && match found.index {
                 None => {
@@ -93,8 +110,8 @@ impl Known {
         for one in found {
             let [collections, indexes] = self.last;
             let is_unknown = match one.index {
-                None => self.is_orphan(shard, one) && (is_ahead || i64::from(one.collection) > collections),
-                Some(index) => self.is_orphan(shard, one) && (is_ahead || i64::from(index) > indexes),
+                None => self.is_unknown(shard, one) && (is_ahead || i64::from(one.collection) > collections),
+                Some(index) => self.is_unknown(shard, one) && (is_ahead || i64::from(index) > indexes),
             };
             match (self.collection(one), placed.get(&one.collection), one.version) {
                 _ if is_unknown => newer.push(format!("{} is not in this catalog", names::relation_name(name(one)))),
@@ -169,6 +186,10 @@ pub fn drop_orphan(shard: &str, relation: &str) -> Result<()> {
     check_may_change()?;
     let place = cache::shard_named(shard)?;
     let relation = relation.strip_prefix(&names::relation_name("")).unwrap_or(relation);
+    if let Some(collection) = names::collection_of(relation) {
+        // No move may begin to bring the collection there.
+        store::collections::lock_id(collection)?;
+    }
     let (orphans, silent) = orphans(PATIENCE)?;
     if let Some((_, error)) = silent.into_iter().find(|(name, _)| name == shard) {
         return Err(Error::new(Kind::HostUnreachable, error));
@@ -184,7 +205,7 @@ pub fn drop_orphan(shard: &str, relation: &str) -> Result<()> {
 }
 
 fn drop_relation(shard: &Shard, relation: &str) -> Result<()> {
-    match (relation.strip_prefix('c').and_then(|number| number.parse().ok()), names::index_of(relation)) {
+    match (names::collection_of(relation), names::index_of(relation)) {
         (Some(collection), _) => call_on(shard, &DropTable { collection }),
         (None, Some(index)) => call_on(shard, &DropIndex { index }),
         (None, None) => Ok(()),

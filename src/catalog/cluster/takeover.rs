@@ -4,6 +4,9 @@
 //! shard refuses that router. The catalog changes last: after a failure half way, no router is accepted by all shards, and repeating
 //! the call completes it. The keeper does the same on an unreachable shard as soon as it reaches it.
 //!
+//! INVARIANT: one shard cannot prevent a take-over. Whatever it answers, and if it does not answer in time, it counts as unreachable. The catalog
+//! says of such a shard that it must be fenced: that the other router's sessions there must end, though its epoch may have been raised.
+//!
 //! `docshard_core::cluster::take_over` decides which epochs are written. A shard that reports an impossible one is as if it could not be reached.
 //! One that is far ahead may be damaged, or show that others have taken over: then the take-over is refused, unless it is forced.
 //!
@@ -27,7 +30,7 @@ use crate::catalog::collections::collection::random_token;
 use crate::catalog::{cache, change};
 use crate::pg::error::{Error, Result};
 use crate::pg::{fault, server};
-use crate::remote::Session;
+use crate::remote::{Session, hung};
 use crate::store;
 use docshard_core::cluster::chunk_map::ShardId;
 use docshard_core::cluster::handshake::{Hello, Member, NEWEST_PROTOCOL, OLDEST_PROTOCOL, Position, Welcome};
@@ -89,6 +92,9 @@ const ANSWER_MS: i64 = 3_000;
 /// How long a shard may take to list what it has, in milliseconds.
 const READ_MS: i64 = 60_000;
 
+/// The longest time of any statement at a shard.
+const STATEMENT: Duration = Duration::from_secs(60);
+
 /// Seconds that connecting to a host may take.
 const CONNECT_S: u32 = 10;
 
@@ -126,7 +132,8 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
     options.login.as_ref().map_or(Ok(()), Login::check_allowed)?;
     let own = identity::lock_epoch()?;
     let coordinator = identity::coordinator()?;
-    let (mut reached, unreachable) = reach_all(options, coordinator.cluster)?;
+    let _limit = hung::limit(STATEMENT);
+    let (reached, mut unreachable) = reach_all(options, coordinator.cluster)?;
     let newer = newer(&reached, options.force)?;
     let reports: Vec<Report> = reached.iter().map(|one| one.epochs).collect();
     let Some(epoch) = take_over::epoch_of_router(own, &reports, random()) else {
@@ -137,40 +144,47 @@ pub fn take_over(options: &TakeOver) -> Result<TakenOver> {
         return Err(Error::new(Kind::IllegalOperation, message)
             .with_hint("Run ALTER EXTENSION docshard UPDATE, and call the function again."));
     }
-    let (mut left, mut repaired) = (Vec::new(), Vec::new());
-    for one in &mut reached {
+    let (mut left, mut repaired, mut taken) = (Vec::new(), Vec::new(), Vec::new());
+    for mut one in reached {
         let router = Coordinator { epoch: take_over::epoch_at_shard(epoch, one.epochs, random()), ..coordinator };
-        match one.refuses_router {
-            Some(server) => {
-                take_with_login(one, server, router)?;
-                repaired.push(one.shard.name.clone());
+        let left_there = take(&mut one, router);
+        // Also after an error: the shard may have it. Where no position is known, there is no row for it before the shard is taken.
+        note_epoch(&one.shard, router, epoch)?;
+        match left_there {
+            Ok(gids) => {
+                if one.refuses_router.is_some() {
+                    repaired.push(one.shard.name.clone());
+                }
+                left.extend(gids);
+                taken.push(one);
             }
-            None => raise_epoch(&mut one.session, &one.shard.name, router)?,
+            Err(error) => unreachable.push((one.shard.name.clone(), error.into_message(), one.shard.id)),
         }
-        end_others(&mut one.session, &one.shard.name, ENDING)?;
-        left.extend(left_at(one, coordinator.cluster)?);
-        store::contacts::set_position(one.shard.id, position_at(one, router)?)?;
-        if router.epoch > epoch {
-            store::contacts::set_epoch(one.shard.id, router.epoch)?;
-        }
+    }
+    if taken.is_empty() {
+        return Err(no_shard(&unreachable, DAMAGED_HINT));
+    }
+    for (_, _, shard) in &unreachable {
+        leave_to_keeper(*shard, epoch)?;
     }
     for (of, table) in ["collections", "indexes"].into_iter().enumerate() {
-        store::skip_numbers(table, reached.iter().map(|one| one.numbers[of]).max().unwrap_or(0))?;
+        store::skip_numbers(table, taken.iter().map(|one| one.numbers[of]).max().unwrap_or(0))?;
     }
     store::number_moves_from(take_over::first_move(epoch))?;
-    let local_address = readdress_local(reached.iter_mut().map(|one| &mut one.session))?;
+    let local_address = readdress_local(taken.iter_mut().map(|one| &mut one.session))?;
     identity::become_router(epoch)?;
-    let late: Vec<&str> = unreachable.iter().map(|(shard, _)| shard.as_str()).collect();
+    let late: Vec<&str> = unreachable.iter().map(|(shard, ..)| shard.as_str()).collect();
     let router = identity::identity().to_string();
     let lacking: Vec<String> = newer.iter().map(|(shard, what)| format!("{shard}: {what}")).collect();
     let details = json!({"router": router, "epoch": epoch, "unreachable": late, "loginsRepaired": repaired,
         "newerAtShards": lacking, "localAddress": local_address});
     change::log("takeOver", None, &details)?;
+    let unreachable = unreachable.into_iter().map(|(shard, error, _)| (shard, error)).collect();
     Ok(TakenOver { epoch, unreachable, repaired, left, newer, local_address })
 }
 
-/// Shards that could not be reached, each with its error.
-type Unreachable = Vec<(String, String)>;
+/// Shards that could not be taken over, each with its error.
+type Unreachable = Vec<(String, String, ShardId)>;
 
 /// The shards whose reports can be believed, and the others, each with its error. At least one can be.
 fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreachable)> {
@@ -179,21 +193,51 @@ fn reach_all(options: &TakeOver, cluster: i64) -> Result<(Vec<Reached>, Unreacha
         let opened = open(&shard, server, options.login(&shard.name))?;
         match opened.and_then(|(session, refuses)| reach(&shard, session, refuses, cluster)) {
             Ok(found) => reached.push(found),
-            // A refused login may be repaired by add_shard, which needs the router.
-            Err(error) if is_refused(&error) || error.is_of_class(class::CONNECTION) => {
+            // A cancel or a timeout of the caller is no such error. A refused login may be repaired by add_shard, which needs the router.
+            Err(error) => {
                 is_password |= is_refused(&error);
-                unreachable.push((shard.name.clone(), error.into_message()));
+                unreachable.push((shard.name.clone(), error.into_message(), shard.id));
             }
-            Err(error) => return Err(error),
         }
     }
-    if reached.is_empty()
-        && let Some((_, error)) = unreachable.first()
-    {
-        let error = error!(Kind::HostUnreachable, "no shard can be reached: {error}");
-        return Err(error.with_hint(if is_password { LOGIN_HINT } else { DAMAGED_HINT }));
+    if reached.is_empty() && !unreachable.is_empty() {
+        return Err(no_shard(&unreachable, if is_password { LOGIN_HINT } else { DAMAGED_HINT }));
     }
     Ok((reached, unreachable))
+}
+
+fn no_shard(unreachable: &Unreachable, hint: &str) -> Error {
+    let why = unreachable.first().map_or("there is none", |(_, error, _)| error);
+    error!(Kind::HostUnreachable, "no shard can be taken over: {why}").with_hint(hint)
+}
+
+/// Takes a shard over; returns what another router has left prepared there.
+fn take(one: &mut Reached, router: Coordinator) -> Result<Vec<(String, String)>> {
+    match one.refuses_router {
+        Some(server) => take_with_login(one, server, router)?,
+        None => raise_epoch(&mut one.session, &one.shard.name, router)?,
+    }
+    end_others(&mut one.session, &one.shard.name, ENDING)?;
+    let left = left_at(one, router.cluster)?;
+    let position = position_at(one, router)?;
+    store::contacts::set_position(one.shard.id, position)?;
+    store::contacts::set_must_fence(one.shard.id, false)?;
+    Ok(left)
+}
+
+/// Records the epoch of this router at a shard, if it is higher than its own one.
+fn note_epoch(shard: &Shard, at_shard: Coordinator, own: i64) -> Result<()> {
+    if at_shard.epoch > own { store::contacts::set_epoch(shard.id, at_shard.epoch) } else { Ok(()) }
+}
+
+/// Lets the keeper take a shard over. The former router may have this one's epoch there, if that was higher than its own one.
+fn leave_to_keeper(shard: ShardId, own: i64) -> Result<()> {
+    store::contacts::set_must_fence(shard, true)?;
+    let known = store::contacts::epoch(shard)?;
+    if known < own || !store::contacts::have_epochs()? {
+        return Ok(());
+    }
+    store::contacts::set_epoch(shard, known + 1 + random())
 }
 
 /// A random part of an epoch.
@@ -303,7 +347,7 @@ fn check_counter(shard: &str, counter: i64) -> Result<()> {
 }
 
 const DAMAGED_HINT: &str = "If the shard is damaged, restore it from a backup, or remove it as lost: docshard.remove_shard(name, '{\"lost\": true}'). \
-    If this is an older copy of the router, connect to the router.";
+    ALTER SERVER docshard_… OPTIONS (SET port '1') keeps it away from this router meanwhile. If this is an older copy of the router, connect to the router.";
 
 /// The epoch of the router that a shard belongs to, and of this one there.
 /// Errors: `HostUnreachable` if the database that was reached is not that shard, or reports an epoch that no router can have; the shard's.
@@ -366,7 +410,10 @@ fn raise_epoch(session: &mut Session, shard: &str, router: Coordinator) -> Resul
     if raise.call(session)?.len() == 1 {
         return Ok(());
     }
-    Err(error!(Kind::ConflictingOperationInProgress, "another database has just taken over shard \"{shard}\""))
+    Err(error!(
+        Kind::ConflictingOperationInProgress,
+        "shard \"{shard}\" does not take a higher epoch, or another database has just taken it over"
+    ))
 }
 
 /// Terminates the sessions of routers at a shard that began before its epoch was raised.
@@ -387,9 +434,9 @@ fn end_others(session: &mut Session, shard: &str, ending: Duration) -> Result<()
         }
         if began.elapsed() > ending {
             let number = staying.len();
-            let message = format!("{number} sessions of the other router at shard \"{shard}\" do not end");
-            return Err(Error::new(Kind::OperationFailed, message)
-                .with_hint("Terminate them there, and call the function again."));
+            let message =
+                format!("{number} sessions of the other router at shard \"{shard}\" do not end: terminate them there");
+            return Err(Error::new(Kind::OperationFailed, message));
         }
         server::sleep_ms(20);
     }

@@ -158,7 +158,7 @@ impl Node {
     /// # Panics
     /// If it does not start again.
     pub fn restore(&mut self, backup: Backup) {
-        self.stop();
+        self.stop_immediately();
         self.data = backup.0.data.clone();
         self.start();
     }
