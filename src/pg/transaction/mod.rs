@@ -18,6 +18,12 @@ pub fn refuse_if_read_only(command: &CStr) {
     unsafe { pg_sys::PreventCommandIfReadOnly(command.as_ptr()) };
 }
 
+/// True in a process that computes a part of another session's plan.
+pub fn is_parallel_worker() -> bool {
+    // SAFETY: reads a variable of this process.
+    unsafe { pg_sys::ParallelWorkerNumber >= 0 }
+}
+
 /// Runs `read` in this process's transaction, or else in one of its own; None if the transaction has failed.
 pub fn within<T>(read: impl FnOnce() -> Result<T>) -> Option<Result<T>> {
     // SAFETY: reads variables of this process.
