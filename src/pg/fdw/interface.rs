@@ -135,7 +135,9 @@ pub trait Wrapper: Sync {
 
 /// A foreign table. It is kept until PostgreSQL says that the relation has changed.
 pub trait Table {
-    /// The estimated number of rows without conditions.
+    /// The estimated number of rows without conditions, from what is known without asking other servers; None if nothing is.
+    fn estimate(&self) -> Result<Option<f64>>;
+    /// The number of rows without conditions according to the other servers' statistics.
     fn rows(&self) -> Result<f64>;
     /// The number of places that look at rows at the same time.
     fn parallelism(&self) -> usize;

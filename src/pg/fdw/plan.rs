@@ -16,6 +16,8 @@ use serde_json::{Value as Json, json};
 use std::ffi::{CString, c_void};
 use std::ptr::null_mut;
 
+/// The estimate for a table of which nothing is known.
+const DEFAULT_ROWS: f64 = 1000.0;
 /// The cost of a round trip to the shards, in the planner's units.
 pub(super) const ROUND_TRIP: f64 = 25.0;
 /// The cost of a row that is sent to the router.
@@ -42,7 +44,9 @@ pub(super) unsafe extern "C-unwind" fn size(
     unsafe {
         // The shards' statistics are newer than those of the last ANALYZE here.
         let opened = open(table);
-        (*rel).tuples = raise(user::as_checked_user(user_of(rel), || opened.rows())).max(1.0);
+        let estimate = raise(user::as_checked_user(user_of(rel), || opened.estimate()));
+        let known = estimate.into_iter().chain(((*rel).tuples >= 0.0).then_some((*rel).tuples)).reduce(f64::max);
+        (*rel).tuples = known.unwrap_or(DEFAULT_ROWS).max(1.0);
         target::unify_whole_rows(root, rel, table);
         pg_sys::set_baserel_size_estimates(root, rel);
     }
