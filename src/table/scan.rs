@@ -34,6 +34,8 @@ pub struct CollectionScan {
     shows_rows: bool,
     is_of_other_user: bool,
     misfit: Option<Error>,
+    /// the columns of conditions that hide rows from the reader, if this is another user than the one who reads
+    hiding: Vec<i16>,
     found: Option<Found>,
     /// of the present start; None: nothing is observed
     observed: Option<Vec<Part>>,
@@ -57,7 +59,7 @@ impl CollectionScan {
         let conditions = plan.conditions.into_iter().map(parse).collect::<Result<_>>()?;
         let origin = plan.is_target.then(|| Origin::of(&layout, &columns)).transpose()?;
         let fields = fields(&columns, origin.as_ref());
-        let ScanPlan { order, is_of_other_user, shows_rows, .. } = plan;
+        let ScanPlan { order, is_of_other_user, shows_rows, hiding, .. } = plan;
         Ok(Self {
             layout,
             columns,
@@ -68,6 +70,7 @@ impl CollectionScan {
             shows_rows,
             is_of_other_user,
             misfit: None,
+            hiding: if is_of_other_user { hiding } else { Vec::new() },
             found: None,
             observed: None,
             parts: Vec::new(),
@@ -92,6 +95,11 @@ impl CollectionScan {
     }
 
     pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
+    /// True for a column whose misfit hides the row: the condition that decides who sees the row is not true for it.
+    pub fn hides(&self, column: &Column) -> bool {
+        self.hiding.contains(&column.number)
+    }
+
         self.conditions.iter().map(|(condition, _)| condition)
     }
 
@@ -202,9 +210,19 @@ impl Scan for CollectionScan {
 
     fn next_row(&mut self, put: &mut dyn FnMut(i16, SqlValue) -> Result<()>) -> Result<bool> {
         let Some(found) = &mut self.found else { return Ok(false) };
-        let Some(document) = found.next_document()? else {
-            self.found = None;
-            return Ok(false);
+        let document = loop {
+            let Some(document) = found.next_document()? else {
+                self.found = None;
+                return Ok(false);
+            };
+            let misfits = |object| {
+                let mut hiding = self.columns.iter().filter(|column| self.hiding.contains(&column.number));
+                hiding.any(|column| matches!(column.read(object), Read::Misfit(_)))
+            };
+            if self.hiding.is_empty() || !raw::document(document.bytes()).is_some_and(misfits) {
+                break document;
+            }
+            pgrx::check_for_interrupts!();
         };
         let Some(object) = raw::document(document.bytes()) else {
             bail!(Kind::InternalError, "a document is not an object");

@@ -209,6 +209,8 @@ pub struct ScanPlan {
     pub has_batch: bool,
     /// the rows are groups
     pub groups: Option<Groups>,
+    /// the columns of conditions that hide rows from the reader, as those of a view with `security_barrier`
+    pub hiding: Vec<i16>,
     /// the rows are not returned, but written
     pub write: Option<DirectWrite>,
     /// the table is read with another user's privileges, as below a view: errors must not show its rows to the current user

@@ -103,12 +103,17 @@ pub(super) unsafe fn divide(
             }
             read.push((expression, level, translation, reader.operands));
         }
-        let barrier = if here == pg_sys::Index::MAX { None } else { Barrier::above(root) };
+        let barrier = Barrier::above(root);
+        let mut hiding = null_mut();
         for (expression, level, translation, mut operands) in read {
             pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut divided.columns);
             // If a condition of a security barrier is evaluated here, a later one must not choose among the rows that it hides, not even by the error of a value
             // that does not fit.
-            let is_first = level <= here && barrier.as_ref().is_none_or(|barrier| barrier.has(expression));
+            let is_of_view = barrier.as_ref().is_some_and(|barrier| barrier.has(expression));
+            let is_first = level <= here && (here == pg_sys::Index::MAX || barrier.is_none() || is_of_view);
+            if is_of_view || level < (*root).qual_security_level {
+                pg_sys::pull_varattnos(expression, (*rel).relid, &raw mut hiding);
+            }
             match translation.filter(|_| is_first) {
                 Some(Translation { condition, is_exact, not_null }) => {
                     divided.plan.conditions.push((condition, divided.operands.len()));
@@ -123,6 +128,7 @@ pub(super) unsafe fn divide(
                 None => divided.local.push(expression.cast()),
             }
         }
+        divided.plan.hiding = numbers(hiding, (*rel).max_attr);
     }
     divided
 }
