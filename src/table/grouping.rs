@@ -253,8 +253,8 @@ impl Scan for GroupScan {
         None
     }
 
-    fn may_see(&self, written: &str) -> bool {
-        self.scan.may_see(written)
+    fn refuse_newer(&self, command: u32) -> Result<()> {
+        self.scan.refuse_newer(command)
     }
 
     fn stop(&mut self) {

@@ -12,6 +12,7 @@ use crate::operation::table::FIND;
 use crate::pg::error::{Error, Result};
 use crate::pg::fdw::value::SqlValue;
 use crate::pg::fdw::{ORIGIN, RemotePart, Scan, ScanPlan};
+use crate::pg::transaction::writes;
 use crate::router::execute::Part;
 use crate::router::explain::statement;
 use crate::router::reads::aggregate::Results;
@@ -33,9 +34,9 @@ pub struct CollectionScan {
     /// all columns of rows that are written are seen
     shows_rows: bool,
     is_of_other_user: bool,
-    misfit: Option<Error>,
     /// the columns of conditions that hide rows from the reader, if this is another user than the one who reads
     hiding: Vec<i16>,
+    misfit: Option<Error>,
     found: Option<Found>,
     /// of the present start; None: nothing is observed
     observed: Option<Vec<Part>>,
@@ -69,8 +70,8 @@ impl CollectionScan {
             origin,
             shows_rows,
             is_of_other_user,
-            misfit: None,
             hiding: if is_of_other_user { hiding } else { Vec::new() },
+            misfit: None,
             found: None,
             observed: None,
             parts: Vec::new(),
@@ -94,12 +95,12 @@ impl CollectionScan {
         &self.columns
     }
 
-    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
     /// True for a column whose misfit hides the row: the condition that decides who sees the row is not true for it.
     pub fn hides(&self, column: &Column) -> bool {
         self.hiding.contains(&column.number)
     }
 
+    pub fn conditions(&self) -> impl Iterator<Item = &Condition> {
         self.conditions.iter().map(|(condition, _)| condition)
     }
 
@@ -169,6 +170,10 @@ impl CollectionScan {
         self.layout.misfit(column, type_name, &which)
     }
 }
+
+/// What helps a reader whose snapshot is older than a write.
+const OLDER_SNAPSHOT: &str = "A statement that has written, and a cursor, loop or stable function from before, sees what was there before the write. \
+     Read the table in a statement before or after this one.";
 
 /// Refuses to read what does not exist: a foreign table is made for a collection, so its name is a mistake, or the collection was dropped.
 pub fn require_existing(layout: &Layout) -> Result<()> {
@@ -276,11 +281,20 @@ impl Scan for CollectionScan {
         parts
     }
 
-    fn may_see(&self, written: &str) -> bool {
+    fn refuse_newer(&self, command: u32) -> Result<()> {
         let own = &self.layout.options.namespace;
         let database = |namespace: &str| namespace.split('.').next().map(str::to_owned);
         // A view reads collections of its database.
-        own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
+        let may_see = |written: &str| {
+            own == written || database(own) == database(written) && !matches!(cache::view(own), Ok(None))
+        };
+        if !writes::since(command).iter().any(|written| may_see(written)) {
+            return Ok(());
+        }
+        let table = &self.layout.name;
+        let message =
+            format!("the foreign table \"{table}\" cannot be read as it was before a write of the transaction");
+        Err(Error::new(Kind::NotImplemented, message).with_hint(OLDER_SNAPSHOT))
     }
 
     fn stop(&mut self) {

@@ -42,7 +42,7 @@ pub(super) unsafe extern "C-unwind" fn size(
 ) {
     // SAFETY: PostgreSQL's planner calls this for a base relation.
     unsafe {
-        // The shards' statistics are newer than those of the last ANALYZE here.
+        // What the last ANALYZE has counted is there already; less than 0 if there was none.
         let opened = open(table);
         let estimate = raise(user::as_checked_user(user_of(rel), || opened.estimate()));
         let known = estimate.into_iter().chain(((*rel).tuples >= 0.0).then_some((*rel).tuples)).reduce(f64::max);

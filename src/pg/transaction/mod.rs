@@ -6,6 +6,7 @@ pub mod prepared;
 pub mod snapshot;
 pub mod subtransaction;
 pub mod top_level;
+pub mod writes;
 
 use crate::pg::error::{Result, from_caught};
 use pgrx::{PgTryBuilder, pg_sys};
