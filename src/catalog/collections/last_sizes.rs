@@ -30,7 +30,7 @@ pub fn documents(collection: &Collection) -> Result<Option<i64>> {
         let mut known = Vec::new();
         for shard in &shards {
             known.extend(match cache::shard(*shard)?.is_local() {
-                true => store::estimate_here(collection.id)?,
+                true => store::estimate_here(&collection.table())?,
                 false => store::documents(*shard, collection.id)?,
             });
         }
